@@ -1,0 +1,1 @@
+"""Backends: each compiles LIR plans for one kind of device."""

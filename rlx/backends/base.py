@@ -1,0 +1,36 @@
+"""What a backend is: it compiles plans to executables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from rlx.ir.kernels import Plan
+from rlx.storage import Storage
+
+__all__ = ["Backend", "Executable"]
+
+
+class Executable(ABC):
+    """A compiled plan. Safe to call from several threads at once."""
+
+    plan: Plan
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Storage]) -> list[Storage]:
+        """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
+
+    @abstractmethod
+    def texts(self) -> dict[str, str]:
+        """Readable forms of the compiled code by name: loop nests, LLVM IR, assembly, ..."""
+
+
+class Backend(ABC):
+    """Compiles plans for one kind of device."""
+
+    name: str
+
+    @abstractmethod
+    def compile(self, plan: Plan) -> Executable:
+        """Compile a plan; equal kernels are compiled once per process and cached on disk."""

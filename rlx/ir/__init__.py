@@ -1,0 +1,1 @@
+"""The intermediate representations: data only, no primitive and no backend."""

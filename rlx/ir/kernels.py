@@ -1,0 +1,360 @@
+"""LIR: a Plan of kernels over buffers. How and where a program runs, for any backend.
+
+Kernel kinds are a closed set: Loops, Contract, Sort, Library, Scan, While, Branch, Callback.
+A backend spells these and never hears a primitive's name. Sizes, strides and offsets are data
+of a kernel, not part of its `code`, so that equal layers and new batch sizes share compiled code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = [
+    "Access",
+    "Branch",
+    "Buffer",
+    "Callback",
+    "Contract",
+    "Instruction",
+    "Kernel",
+    "Library",
+    "Loops",
+    "Operand",
+    "Plan",
+    "Scan",
+    "Sort",
+    "Store",
+    "While",
+]
+
+Role = Literal["input", "output", "constant", "temporary"]
+
+
+@dataclass(slots=True, eq=False)
+class Buffer:
+    """A dense run of `size` elements of `dtype`.
+
+    role: "input" and "output" are bound at each call, in the order of Plan.inputs/outputs;
+    "constant" holds `value`; "temporary" lives in the arena at byte `offset` (set by memory
+    planning). Complex buffers count complex elements here; Loops see them as real ones (below).
+    """
+
+    dtype: np.dtype
+    size: int
+    role: Role = "temporary"
+    value: np.ndarray | None = None
+    offset: int | None = None
+    name: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An index map: element `offset + sum(strides[d] * i[d])` of `operands[operand]`.
+
+    `strides` has one entry for each loop dimension, in elements of the *real* dtype for complex
+    buffers (a complex64 buffer is a float32 one of twice the length: the real part at even
+    elements). `chunk_stride` is added once for each chunk number (see Loops.chunks).
+    """
+
+    operand: int
+    strides: tuple[int, ...]
+    offset: int = 0
+    chunk_stride: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One scalar SSA step. `args` are numbers of earlier instructions of the kernel.
+
+    Besides the scalar alphabet (ir/scalar.py), where `dtype` is the result's:
+    - "constant": attribute is the value as bytes (little endian, of dtype)
+    - "index": attribute is a loop dimension; the iteration number along it, dtype int64
+    - "load": attribute is an Access; with one argument (int64) that number of elements is added to
+      the address: a gather. Loading a bool buffer gives bool. Loading float16, bfloat16 or an
+      8-bit float gives float32 and dtype says "float32".
+    - "reduce": attribute is one of REDUCERS; combines its argument over all row dimensions;
+      the result is a value of the row, usable afterwards at row and element level.
+    - "cumulate": attribute is one of REDUCERS; the running (inclusive) combination of its argument
+      along the row, in iteration order (kernels that use it have exactly one row dimension).
+    """
+
+    op: str
+    args: tuple[int, ...]
+    dtype: np.dtype
+    attribute: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write instruction `value` through `access`, at `address` (an instruction) elements further.
+
+    accumulate: None stores; one of REDUCERS combines with what is there (in iteration order).
+    initialize: an accumulating store first sets every element its access reaches (per chunk) to
+    the reducer's identity; otherwise it updates what the buffer holds. `guard`: a bool instruction;
+    nothing is written where it is false. A value of the row (level of reduce results, or of
+    instructions that depend on no row dimension) whose access has zero strides along the row
+    dimensions is stored once per row; otherwise the store runs for every element of the row.
+    """
+
+    value: int
+    access: Access
+    address: int | None = None
+    accumulate: str | None = None
+    initialize: bool = False
+    guard: int | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Kernel:
+    """Base of all kernel kinds: `reads` and `writes` are what scheduling and memory need."""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        raise NotImplementedError
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        raise NotImplementedError
+
+
+@dataclass(eq=False, slots=True)
+class Loops(Kernel):
+    """A loop nest: elementwise work with reductions along rows, gathers and scatters.
+
+    sizes: trip counts, outermost first. The first `outer` dimensions are outer ones, the rest are
+    row dimensions (the last one innermost). Meaning, for every outer index in order:
+    instructions and stores run over the row; "reduce" results become known after a whole pass over
+    the row, and what depends on them runs in a later pass (a backend decides what it recomputes).
+    parallel: how many leading outer dimensions may run in any order and at the same time.
+    chunks: if over 1, dimension 0 is cut in that many equal ranges (range c of n elements is
+    [n*c//chunks, n*(c+1)//chunks)); accumulating stores use access.chunk_stride to write apart;
+    chunks may run in any order and at the same time even if parallel == 0. A later kernel combines.
+    """
+
+    sizes: tuple[int, ...]
+    outer: int
+    operands: tuple[Buffer, ...]
+    instructions: tuple[Instruction, ...]
+    stores: tuple[Store, ...]
+    parallel: int = 0
+    chunks: int = 1
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        """Every index map of the kernel: loads in order, then stores in order."""
+        loads = tuple(i.attribute for i in self.instructions if i.op == "load")
+        return loads + tuple(s.access for s in self.stores)
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        seen = {i.attribute.operand for i in self.instructions if i.op == "load"}
+        seen |= {s.access.operand for s in self.stores if s.accumulate and not s.initialize}
+        return tuple(self.operands[n] for n in sorted(seen))
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return tuple(self.operands[n] for n in sorted({s.access.operand for s in self.stores}))
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A strided view of a buffer (strides and offset in elements of the buffer's dtype)."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Contract(Kernel):
+    """out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], for float32/64, complex64/128.
+
+    The three operands have shapes (b, m, k), (b, k, n), (b, m, n); in each of lhs and rhs one of
+    the two last strides is 1 (or its size is 1), out has strides (s, n', 1). b may have stride 0.
+    accumulate: add to what `out` holds instead of overwriting it.
+    """
+
+    lhs: Operand
+    rhs: Operand
+    out: Operand
+    accumulate: bool = False
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        own = (self.out.buffer,) if self.accumulate else ()
+        return (self.lhs.buffer, self.rhs.buffer, *own)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return (self.out.buffer,)
+
+
+@dataclass(eq=False, slots=True)
+class Sort(Kernel):
+    """Sort rows of contiguous (rows, length) operands together, ascending and stable.
+
+    The first `keys` operands are compared lexicographically; NaN is last, -0. equals 0.
+    With `index` the last output receives the permutation (int32 or int64, by its dtype).
+    """
+
+    rows: int
+    length: int
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    keys: int = 1
+    index: bool = False
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return self.inputs
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return self.outputs
+
+
+@dataclass(eq=False, slots=True)
+class Library(Kernel):
+    """A named routine over contiguous operands: `routine` of a fixed list, see LIBRARY_ROUTINES.
+
+    attributes are part of what runs (upper or lower triangle, ...).
+    """
+
+    routine: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return tuple(o.buffer for o in self.inputs)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return tuple(o.buffer for o in self.outputs)
+
+
+@dataclass(eq=False, slots=True)
+class Scan(Kernel):
+    """Run `body` `length` times.
+
+    body.inputs: constants (bound to `constants`), then carries, then slices of `xs`.
+    body.outputs: the next carries, then slices of `ys`. xs and ys are contiguous with the loop
+    dimension first; step t uses slice t (length-1-t if `reverse`). `initial` are the carries' first
+    values, `final` receives their last ones (with length 0: a copy of `initial`).
+    """
+
+    length: int
+    reverse: bool
+    body: Plan
+    constants: tuple[Buffer, ...]
+    initial: tuple[Buffer, ...]
+    xs: tuple[Buffer, ...]
+    final: tuple[Buffer, ...]
+    ys: tuple[Buffer, ...]
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return (*self.constants, *self.initial, *self.xs)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return (*self.final, *self.ys)
+
+
+@dataclass(eq=False, slots=True)
+class While(Kernel):
+    """While `condition` (inputs: its constants, carries; one bool output) holds, run `body`
+    (inputs: its constants, carries; outputs: the next carries)."""
+
+    condition: Plan
+    body: Plan
+    condition_constants: tuple[Buffer, ...]
+    body_constants: tuple[Buffer, ...]
+    initial: tuple[Buffer, ...]
+    final: tuple[Buffer, ...]
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return (*self.condition_constants, *self.body_constants, *self.initial)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return self.final
+
+
+@dataclass(eq=False, slots=True)
+class Branch(Kernel):
+    """Run the branch whose number the int32 scalar in `index` gives, clamped to the range."""
+
+    index: Buffer
+    branches: tuple[Plan, ...]
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return (self.index, *self.inputs)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return self.outputs
+
+
+@dataclass(eq=False, slots=True)
+class Callback(Kernel):
+    """Call `function(*arrays) -> arrays` on the host, with fresh contiguous NumPy arrays."""
+
+    function: Any
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return tuple(o.buffer for o in self.inputs)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return tuple(o.buffer for o in self.outputs)
+
+
+@dataclass(eq=False, slots=True)
+class Plan:
+    """Kernels in order, over buffers; `arena` bytes hold the temporaries.
+
+    Every output is a buffer of its own that some kernel writes (never an input or a constant).
+    A plan inside Scan, While or Branch has an arena of its own size, placed by the backend.
+    """
+
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    buffers: tuple[Buffer, ...]
+    kernels: tuple[Kernel, ...]
+    arena: int = 0
+    name: str = "plan"
+    report: Any = None

@@ -1,0 +1,216 @@
+"""Program: a list of equations over typed variables, the one form of HIR and MIR."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.ir.types import TensorType
+
+__all__ = ["Atom", "Equation", "Literal", "Origin", "Program", "Var", "dead_code", "fingerprint"]
+
+
+class Origin(NamedTuple):
+    """The line of the user's program that an equation came from."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} ({self.function})"
+
+
+class Var:
+    """A variable: defined once, by a program's inputs or by one equation."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: TensorType) -> None:
+        self.type = type
+
+    def __repr__(self) -> str:
+        return f"Var({self.type!r})"
+
+
+class Literal:
+    """A scalar constant that stands in an operand's place."""
+
+    __slots__ = ("type", "value")
+
+    def __init__(self, value: np.ndarray, type: TensorType) -> None:
+        self.value = value  # 0-d array of type.dtype
+        self.type = type
+
+    def __repr__(self) -> str:
+        return f"Literal({self.value!r}, {self.type!r})"
+
+
+Atom = Var | Literal
+
+
+class Equation:
+    """outputs = primitive(inputs, **params), written by the user at `origin`."""
+
+    __slots__ = ("inputs", "origin", "outputs", "params", "primitive")
+
+    def __init__(
+        self,
+        primitive: Any,
+        inputs: tuple[Atom, ...],
+        params: Mapping[str, Any],
+        outputs: tuple[Var, ...],
+        origin: Origin | None = None,
+    ) -> None:
+        self.primitive = primitive
+        self.inputs = inputs
+        self.params = params
+        self.outputs = outputs
+        self.origin = origin
+
+    def __repr__(self) -> str:
+        return f"Equation({self.primitive.name}, {len(self.inputs)} -> {len(self.outputs)})"
+
+
+class Program:
+    """inputs, equations in order, outputs.
+
+    `constants` are arrays that the traced function closed over: (variable, array) pairs, hidden
+    inputs whose values are known. Regions (the bodies of control flow) are Programs among an
+    equation's params; they are closed: what they use comes in through the equation's inputs.
+    """
+
+    __slots__ = ("_fingerprint", "constants", "equations", "inputs", "name", "outputs")
+
+    def __init__(
+        self,
+        inputs: Iterable[Var],
+        equations: Iterable[Equation],
+        outputs: Iterable[Atom],
+        constants: Iterable[tuple[Var, Any]] = (),
+        name: str = "program",
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.equations = tuple(equations)
+        self.outputs = tuple(outputs)
+        self.constants = tuple(constants)
+        self.name = name
+        self._fingerprint: bytes | None = None
+
+    @property
+    def input_types(self) -> tuple[TensorType, ...]:
+        """Types of the inputs, in order."""
+        return tuple(v.type for v in self.inputs)
+
+    @property
+    def output_types(self) -> tuple[TensorType, ...]:
+        """Types of the outputs, in order."""
+        return tuple(a.type for a in self.outputs)
+
+    def regions(self) -> Iterator[Program]:
+        """Programs held by this program's equations, one level down."""
+        for equation in self.equations:
+            for value in equation.params.values():
+                if isinstance(value, Program):
+                    yield value
+                elif isinstance(value, tuple):
+                    yield from (v for v in value if isinstance(v, Program))
+
+    def replace(self, **fields: Any) -> Program:
+        """The same program with the given fields replaced."""
+        keep = {f: getattr(self, f) for f in ("inputs", "equations", "outputs", "constants", "name")}
+        return Program(**{**keep, **fields})
+
+    @property
+    def fingerprint(self) -> bytes:
+        """A hash of the structure: equal for programs equal up to variable names and origins."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self)
+        return self._fingerprint
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Program) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __repr__(self) -> str:
+        ins = ", ".join(map(repr, self.input_types))
+        outs = ", ".join(map(repr, self.output_types))
+        return f"<Program {self.name}: ({ins}) -> ({outs}), {len(self.equations)} equations>"
+
+
+def _encode(value: Any, put: Callable[[bytes], None]) -> None:
+    """Feed a parameter's content to a hash, tagged by type so that 1, 1.0 and True differ."""
+    if isinstance(value, Program):
+        put(b"P" + value.fingerprint)
+    elif isinstance(value, np.ndarray):
+        put(f"A{value.shape}{value.dtype.str}".encode() + value.tobytes())
+    elif isinstance(value, (tuple, list)):
+        put(f"({len(value)}".encode())
+        for v in value:
+            _encode(v, put)
+    elif isinstance(value, Mapping):
+        put(f"{{{len(value)}".encode())
+        for k in sorted(value):
+            put(str(k).encode())
+            _encode(value[k], put)
+    elif value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.generic, np.dtype, TensorType)):
+        put(f"{type(value).__name__}:{value!r};".encode())
+    elif callable(getattr(value, "encode_key", None)):
+        _encode(value.encode_key(), put)
+    else:  # a Python object (callback, policy): equal only to itself
+        put(f"@{type(value).__qualname__}:{id(value)};".encode())
+
+
+def fingerprint(program: Program) -> bytes:
+    """Structural hash of a program: variables numbered in order, constants by identity."""
+    digest = hashlib.blake2b(digest_size=16)
+    put = digest.update
+    numbers: dict[Var, int] = {}
+
+    def atom(a: Atom) -> None:
+        if isinstance(a, Literal):
+            put(b"L%s" % repr(a.type).encode() + a.value.tobytes())
+        else:
+            put(b"v%d" % numbers[a])
+
+    for v in program.inputs:
+        numbers[v] = len(numbers)
+        put(repr(v.type).encode())
+    for v, array in program.constants:
+        numbers[v] = len(numbers)
+        put(b"C%s%d" % (repr(v.type).encode(), id(array)))
+    for e in program.equations:
+        put(b"=" + e.primitive.name.encode())
+        for a in e.inputs:
+            atom(a)
+        _encode(e.params, put)
+        for v in e.outputs:
+            numbers[v] = len(numbers)
+            put(repr(v.type).encode())
+    put(b"->")
+    for a in program.outputs:
+        atom(a)
+    return digest.digest()
+
+
+def dead_code(program: Program, used_outputs: Iterable[bool] | None = None) -> Program:
+    """The program without equations that no used output and no effect needs.
+
+    `used_outputs` keeps only the marked outputs; inputs stay as they are.
+    """
+    outputs = program.outputs
+    if used_outputs is not None:
+        outputs = tuple(a for a, keep in zip(outputs, used_outputs, strict=True) if keep)
+    live = {a for a in outputs if isinstance(a, Var)}
+    kept: list[Equation] = []
+    for e in reversed(program.equations):
+        if e.primitive.effect(**e.params) or any(v in live for v in e.outputs):
+            kept.append(e)
+            live.update(a for a in e.inputs if isinstance(a, Var))
+    constants = tuple((v, c) for v, c in program.constants if v in live)
+    return Program(program.inputs, reversed(kept), outputs, constants, program.name)

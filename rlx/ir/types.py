@@ -1,0 +1,248 @@
+"""Tensor types: shape, dtype and weakness; the promotion lattice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+__all__ = [
+    "TensorType",
+    "bfloat16",
+    "dtype_of",
+    "is_complex",
+    "is_float",
+    "is_inexact",
+    "is_integer",
+    "promote_dtypes",
+    "scalar_dtype",
+    "supported_dtypes",
+    "tangent_dtype",
+]
+
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+_float8 = tuple(
+    np.dtype(getattr(ml_dtypes, name))
+    for name in (
+        "float8_e4m3fn",
+        "float8_e4m3fnuz",
+        "float8_e4m3b11fnuz",
+        "float8_e5m2",
+        "float8_e5m2fnuz",
+    )
+)
+_bools = (np.dtype(bool),)
+_unsigned = tuple(np.dtype(f"u{n}") for n in (1, 2, 4, 8))
+_signed = tuple(np.dtype(f"i{n}") for n in (1, 2, 4, 8))
+_floats = (*_float8, np.dtype("f2"), bfloat16, np.dtype("f4"), np.dtype("f8"))
+_complexes = (np.dtype("c8"), np.dtype("c16"))
+supported_dtypes = frozenset((*_bools, *_unsigned, *_signed, *_floats, *_complexes))
+_float_set, _complex_set = frozenset(_floats), frozenset(_complexes)
+_integer_set = frozenset((*_unsigned, *_signed))
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Whether `dtype` is a real floating type, the small ones included."""
+    return dtype in _float_set
+
+
+def is_complex(dtype: np.dtype) -> bool:
+    """Whether `dtype` is complex64 or complex128."""
+    return dtype in _complex_set
+
+
+def is_inexact(dtype: np.dtype) -> bool:
+    """Whether `dtype` is floating or complex, so that a derivative can exist."""
+    return dtype in _float_set or dtype in _complex_set
+
+
+def is_integer(dtype: np.dtype) -> bool:
+    """Whether `dtype` is a signed or unsigned integer (bool is neither)."""
+    return dtype in _integer_set
+
+
+class TensorType:
+    """What a value is before it has a value: shape, dtype, and weakness.
+
+    A weak type comes from a Python scalar and yields to the other operand's dtype.
+    """
+
+    __slots__ = ("_hash", "dtype", "shape", "weak")
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    weak: bool
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> None:
+        self.shape = shape
+        self.dtype = dtype if type(dtype) is np.dtype else np.dtype(dtype)
+        self.weak = weak
+        self._hash = hash((shape, self.dtype, weak))
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, without padding."""
+        return self.size * self.dtype.itemsize
+
+    def update(
+        self,
+        shape: tuple[int, ...] | None = None,
+        dtype: Any = None,
+        weak: bool | None = None,
+    ) -> TensorType:
+        """The same type with the given fields replaced."""
+        return TensorType(
+            self.shape if shape is None else shape,
+            self.dtype if dtype is None else dtype,
+            self.weak if weak is None else weak,
+        )
+
+    def strong(self) -> TensorType:
+        """The same type without weakness."""
+        return TensorType(self.shape, self.dtype) if self.weak else self
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, TensorType)
+            and self.shape == other.shape
+            and self.dtype == other.dtype
+            and self.weak == other.weak
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        dims = ",".join(map(str, self.shape))
+        return f"{self.dtype.name}[{dims}]{'~' if self.weak else ''}"
+
+
+# ------------------------------------------------------------------ promotion
+# JAX's lattice (jax.dev, "Type promotion semantics"): an edge leads to what a dtype yields to.
+# 'i*', 'f*' and 'c*' are Python scalars.
+_EDGES: dict[Any, tuple[Any, ...]] = {
+    "b": ("i*",),
+    "i*": ("u1", "i1"),
+    "u1": ("i2", "u2"),
+    "u2": ("i4", "u4"),
+    "u4": ("i8", "u8"),
+    "u8": ("f*",),
+    "i1": ("i2",),
+    "i2": ("i4",),
+    "i4": ("i8",),
+    "i8": ("f*",),
+    "f*": (*_float8, "f2", bfloat16, "c*"),
+    "c*": ("c8",),
+    "f2": ("f4",),
+    bfloat16: ("f4",),
+    "f4": ("f8", "c8"),
+    "f8": ("c16",),
+    "c8": ("c16",),
+    "c16": (),
+    **{f8: () for f8 in _float8},
+}
+
+
+def _node(name: Any) -> Any:
+    return name if isinstance(name, str) and name.endswith("*") else np.dtype(name)
+
+
+_LATTICE = {
+    (_node("?") if k == "b" else _node(k)): tuple(_node(v) for v in vs) for k, vs in _EDGES.items()
+}
+
+
+@lru_cache(maxsize=None)
+def _upper(node: Any) -> frozenset[Any]:
+    """Every lattice node that `node` can be promoted to, itself included."""
+    out = {node}
+    for n in _LATTICE[node]:
+        out |= _upper(n)
+    return frozenset(out)
+
+
+def _weak_node(dtype: np.dtype) -> Any:
+    if dtype.kind == "b":
+        return dtype
+    return "c*" if is_complex(dtype) else "f*" if is_float(dtype) else "i*"
+
+
+@lru_cache(maxsize=4096)
+def _join(nodes: frozenset[Any]) -> Any:
+    common = frozenset.intersection(*map(_upper, nodes))
+    least = [n for n in common if common <= _upper(n)]
+    if not least:
+        names = ", ".join(sorted(str(n) for n in nodes))
+        raise TypeError(
+            f"no implicit promotion between {names}: convert one operand with .astype(...)"
+        )
+    return least[0]
+
+
+def promote_dtypes(types: Iterable[tuple[np.dtype, bool]], default_float: np.dtype, default_int: np.dtype) -> tuple[np.dtype, bool]:
+    """The dtype and weakness that operands of the given (dtype, weak) promote to."""
+    pairs = list(types)
+    first = pairs[0]
+    if all(p == first for p in pairs):
+        return first
+    node = _join(frozenset(_weak_node(d) if w else d for d, w in pairs))
+    if not isinstance(node, str):
+        return node, all(w for _, w in pairs)
+    # every operand is weak (or bool): keep the widest weak dtype that is present
+    kinds = [d for d, w in pairs if w and _weak_node(d) == node]
+    if kinds:
+        return max(kinds, key=lambda d: d.itemsize), True
+    if node == "i*":
+        return default_int, True
+    if node == "f*":
+        return default_float, True
+    return (np.dtype("c16") if default_float.itemsize == 8 else np.dtype("c8")), True
+
+
+def scalar_dtype(value: Any, default_float: np.dtype, default_int: np.dtype) -> np.dtype:
+    """The dtype of a Python scalar under the given defaults."""
+    if isinstance(value, bool):
+        return np.dtype(bool)
+    if isinstance(value, int):
+        info = np.iinfo(default_int)
+        if info.min <= value <= info.max:
+            return default_int
+        return np.dtype("i8") if value < 2**63 else np.dtype("u8")
+    if isinstance(value, float):
+        return default_float
+    if isinstance(value, complex):
+        return np.dtype("c16") if default_float.itemsize == 8 else np.dtype("c8")
+    raise TypeError(f"{type(value).__name__} is not a Python scalar")
+
+
+def dtype_of(value: Any) -> np.dtype:
+    """`value` as a NumPy dtype that rlx supports; raises TypeError by name otherwise."""
+    dtype = np.dtype(value)
+    if dtype not in supported_dtypes:
+        dtype = dtype.newbyteorder("=") if dtype.kind in "biufc" else dtype
+        if dtype not in supported_dtypes:
+            raise TypeError(f"dtype {dtype.name} is not supported by rlx")
+    return dtype
+
+
+def tangent_dtype(dtype: np.dtype) -> np.dtype | None:
+    """The dtype of a tangent of a value of `dtype`; None where no derivative exists."""
+    return dtype if is_inexact(dtype) else None
