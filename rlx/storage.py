@@ -17,19 +17,20 @@ _POOL_LIMIT = 1 << 31  # bytes kept for reuse
 class Storage:
     """Memory that an Array or a plan reads and writes.
 
-    `memory` is a one-dimensional uint8 NumPy array (views made of it keep it alive), `pointer` the
-    address of its first byte.
+    `memory` is a C-contiguous NumPy array that owns its bytes (views made of it keep it alive), `pointer` the address of
+    the first byte used, `offset` bytes into it.
     """
 
-    __slots__ = ("memory", "pointer")
+    __slots__ = ("memory", "offset", "pointer")
 
-    def __init__(self, memory: np.ndarray, pointer: int) -> None:
+    def __init__(self, memory: np.ndarray, pointer: int, offset: int = 0) -> None:
         self.memory = memory
         self.pointer = pointer
+        self.offset = offset
 
     def view(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """A contiguous NumPy array over the memory, sharing it."""
-        return np.ndarray(shape, dtype, self.memory)
+        return np.ndarray(shape, dtype, self.memory, self.offset)
 
 
 def from_numpy(array: np.ndarray) -> Storage:
@@ -52,9 +53,9 @@ def _size_class(nbytes: int) -> int:
 
 def _fresh(size: int) -> Storage:
     raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.__array_interface__["data"][0] % ALIGNMENT
-    memory = raw[start : start + size]
-    return Storage(memory, memory.__array_interface__["data"][0])
+    address = raw.__array_interface__["data"][0]
+    offset = -address % ALIGNMENT
+    return Storage(raw, address + offset, offset)
 
 
 def allocate(nbytes: int) -> Storage:

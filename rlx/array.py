@@ -1,0 +1,195 @@
+"""Array: what every operation takes and returns, concrete or traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DonatedArrayError, InputTypeError, TracerHashError
+from rlx.ir.types import TensorType, dtype_of, supported_dtypes
+from rlx.storage import Storage, from_numpy
+
+__all__ = ["Array", "ConcreteArray", "asarray_numpy", "wrap"]
+
+
+class Array:
+    """An immutable array: concrete, or a tracer standing for one inside a transformation.
+
+    Operators and methods are installed by `rlx.numpy`; `isinstance(x, rlx.Array)` holds for both.
+    """
+
+    __slots__ = ("__weakref__",)
+    __array_priority__ = 1000
+    type: TensorType
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.type.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.type.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.type.dtype.itemsize
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype came from a Python scalar and yields to others."""
+        return self.type.weak
+
+    @property
+    def aval(self) -> TensorType:
+        """The array's type; JAX's name for it."""
+        return self.type
+
+    def __hash__(self) -> int:
+        raise TracerHashError(
+            "An rlx array cannot be hashed, so it cannot be a dict key or a set member.",
+            "Use a plain Python value as the key, for instance x.item() of a concrete scalar.",
+        )
+
+
+class ConcreteArray(Array):
+    """An array with values, over NumPy memory or over storage that a compiled program filled."""
+
+    __slots__ = ("_numpy", "_storage", "_type", "_weak")
+
+    def __init__(self, array: np.ndarray, weak: bool = False) -> None:
+        self._numpy: np.ndarray | None = array
+        self._weak = weak
+        self._storage: Storage | None = None
+        self._type: TensorType | None = None
+
+    @property
+    def type(self) -> TensorType:  # type: ignore[override]
+        """Shape, dtype, weakness."""
+        t = self._type
+        if t is None:
+            a = self.numpy()
+            t = self._type = TensorType(a.shape, a.dtype, self._weak)
+        return t
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        a = self._numpy
+        return self.type.shape if a is None else a.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        a = self._numpy
+        return self.type.dtype if a is None else a.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether the dtype came from a Python scalar and yields to others."""
+        return self._weak
+
+    def numpy(self) -> np.ndarray:
+        """The values as a NumPy array that shares memory. Do not write to it."""
+        a = self._numpy
+        if a is None:
+            storage = self._storage
+            if storage is None:
+                raise DonatedArrayError(
+                    "This array was donated to a jitted call and its memory has been given away.",
+                    "Use the call's result instead, or leave the argument out of donate_argnums.",
+                )
+            t = self._type
+            assert t is not None
+            a = self._numpy = storage.view(t.shape, t.dtype)
+        return a
+
+    def storage(self) -> Storage:
+        """The values as dense memory; copies if they are not contiguous."""
+        s = self._storage
+        if s is None:
+            a = self.numpy()
+            if not a.flags.c_contiguous:
+                a = np.ascontiguousarray(a).reshape(a.shape)
+            s = self._storage = from_numpy(a)
+        return s
+
+    def delete(self) -> None:
+        """Give the memory back; later use raises DonatedArrayError."""
+        self.type  # noqa: B018  keep shape and dtype readable
+        self._numpy = None
+        self._storage = None
+
+    def is_deleted(self) -> bool:
+        """Whether the memory was given away."""
+        return self._numpy is None and self._storage is None
+
+    def concrete(self) -> ConcreteArray:
+        """Itself: tracers answer this with their value where it is known."""
+        return self
+
+
+def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
+    """An array over dense storage; the NumPy view is made when somebody asks."""
+    a = ConcreteArray.__new__(ConcreteArray)
+    a._numpy = None
+    a._storage = storage
+    a._type = type
+    a._weak = type.weak
+    return a
+
+
+def wrap(array: Any, weak: bool = False) -> ConcreteArray:
+    """A NumPy array or scalar as an rlx array, sharing memory."""
+    if type(array) is not np.ndarray:
+        array = np.asarray(array)
+    return ConcreteArray(array, weak)
+
+
+def asarray_numpy(value: Any) -> np.ndarray:
+    """`value` (NumPy array or scalar, buffer, nested sequence of numbers) as an array rlx takes.
+
+    Raises InputTypeError for objects, strings and dtypes that rlx does not have.
+    """
+    if isinstance(value, np.ndarray) and type(value) is not np.ndarray:
+        if isinstance(value, np.ma.MaskedArray):
+            raise InputTypeError(
+                "A masked array was given; rlx would lose its mask.",
+                "Use x.filled(value), or keep the mask as a second array with rlx.numpy.where.",
+            )
+        value = np.asarray(value)
+    array = value if type(value) is np.ndarray else np.asarray(value)
+    if array.dtype not in supported_dtypes:
+        try:
+            dtype = dtype_of(array.dtype)
+        except TypeError:
+            raise InputTypeError(
+                f"{type(value).__name__} of dtype {array.dtype} is not an array of numbers.",
+                "Pass arrays of bool, integer, float or complex dtype; mark other arguments static"
+                " (static_argnums / static_argnames) or close over them.",
+            ) from None
+        array = array.astype(dtype)
+    return array

@@ -1,0 +1,167 @@
+"""One class for each mistake: what happened, your line, what to write instead."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import FrameType
+from typing import Any
+
+__all__ = [
+    "CallbackError",
+    "ConcretizationTypeError",
+    "ControlFlowTypeError",
+    "CustomRuleError",
+    "DeviceError",
+    "DonatedArrayError",
+    "DtypeError",
+    "InputTypeError",
+    "MissingRuleError",
+    "NonConcreteBooleanIndexError",
+    "NonHashableStaticArgumentError",
+    "RlxError",
+    "ScalarOutputError",
+    "ShapeError",
+    "TracerArrayConversionError",
+    "TracerBoolConversionError",
+    "TracerHashError",
+    "TracerIntegerConversionError",
+    "TreeMismatchError",
+    "UnexpectedTracerError",
+    "UnsupportedError",
+    "VerificationError",
+    "VmapAxisError",
+    "user_frame",
+    "user_line",
+]
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def user_frame(skip: int = 1) -> FrameType | None:
+    """The innermost frame outside of rlx."""
+    frame: FrameType | None = sys._getframe(skip)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame
+
+
+def user_line() -> str:
+    """'file:line' and the text of the user's own line, for a message."""
+    frame = user_frame(2)
+    if frame is None:
+        return ""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    text = linecache.getline(file, line).strip()
+    place = f"{os.path.basename(file)}:{line}, in {frame.f_code.co_name}"
+    return f"  at {place}\n    {text}" if text else f"  at {place}"
+
+
+class RlxError(Exception):
+    """Base of every error that rlx raises on purpose.
+
+    `what` happened; `instead`: what to write. The user's own line is added between the two.
+    """
+
+    def __init__(self, what: str, instead: str = "", line: str | None = None) -> None:
+        self.what = what
+        self.instead = instead
+        self.line = user_line() if line is None else line
+        super().__init__("\n".join(part for part in (what, self.line, instead) if part))
+
+
+class ShapeError(RlxError, ValueError, TypeError):
+    """Operands whose shapes do not fit one another."""
+
+
+class DtypeError(RlxError, TypeError):
+    """An operand of a dtype that the operation does not take."""
+
+
+class InputTypeError(RlxError, TypeError):
+    """An argument that is not an array, a number, or a tree of them."""
+
+
+class ConcretizationTypeError(RlxError, TypeError):
+    """A traced value was needed as a concrete one while tracing."""
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """A traced value in `if`, `while`, `and`, `or`, `not` or bool()."""
+
+
+class TracerIntegerConversionError(ConcretizationTypeError):
+    """A traced value as an index, a length or an argument of range()."""
+
+
+class TracerArrayConversionError(ConcretizationTypeError):
+    """A traced value handed to NumPy."""
+
+
+class TracerHashError(RlxError, TypeError):
+    """A traced value or an array as a dict key or set member."""
+
+
+class NonConcreteBooleanIndexError(RlxError, IndexError):
+    """A traced boolean mask as an index: the result's size would depend on values."""
+
+
+class UnexpectedTracerError(RlxError):
+    """A traced value outlived the function that it was traced in."""
+
+
+class NonHashableStaticArgumentError(RlxError, ValueError, TypeError):
+    """A static argument of jit that cannot be hashed."""
+
+
+class DonatedArrayError(RlxError, RuntimeError):
+    """An array was used after it had been donated to a jitted call."""
+
+
+class ScalarOutputError(RlxError, TypeError):
+    """grad of a function whose result is not one real number."""
+
+
+class VmapAxisError(RlxError, ValueError):
+    """in_axes, out_axes or axis sizes of vmap that do not fit the arguments."""
+
+
+class ControlFlowTypeError(RlxError, TypeError):
+    """Branches or loop carries whose types differ."""
+
+
+class TreeMismatchError(RlxError, ValueError, TypeError):
+    """Trees of different structure where equal ones are needed."""
+
+
+class CustomRuleError(RlxError, TypeError):
+    """A custom derivative rule that returned something else than it should."""
+
+
+class DeviceError(RlxError, ValueError):
+    """A device or backend that does not exist here."""
+
+
+class CallbackError(RlxError, RuntimeError):
+    """A host callback that returned something else than it promised."""
+
+
+class MissingRuleError(RlxError, TypeError):
+    """A primitive class that does not state a rule."""
+
+
+class UnsupportedError(RlxError, NotImplementedError):
+    """Something that rlx does not do, said by name."""
+
+
+class VerificationError(RlxError, AssertionError):
+    """A program or plan that breaks the rules of its stage: a bug in rlx or in a user's pass."""
+
+
+def describe(value: Any) -> str:
+    """A value's type and shape in a few words, for messages."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None or dtype is None:
+        return f"{type(value).__name__} {value!r:.60}"
+    return f"{dtype}[{','.join(map(str, shape))}]"

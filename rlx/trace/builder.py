@@ -1,0 +1,246 @@
+"""Builder: the program under construction, and the stack of open ones in this thread."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from rlx import errors
+from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
+from rlx.config import config
+from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
+from rlx.ir.types import TensorType, scalar_dtype
+
+__all__ = ["Builder", "Tracer", "state"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class _State(threading.local):
+    """This thread's innermost open builder, and the sizes of named axes in scope."""
+
+    builder: Builder | None = None
+    axes: tuple[tuple[Any, int], ...] = ()
+
+
+state = _State()
+_inside: dict[CodeType, bool] = {}
+_origins: dict[tuple[CodeType, int], Origin] = {}
+
+
+def current_origin() -> Origin | None:
+    """Where the user's program stands now."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        inside = _inside.get(code)
+        if inside is None:
+            inside = _inside[code] = code.co_filename.startswith(_PACKAGE)
+        if not inside:
+            key = (code, frame.f_lineno)
+            origin = _origins.get(key)
+            if origin is None:
+                origin = _origins[key] = Origin(code.co_filename, frame.f_lineno, code.co_name)
+            return origin
+        frame = frame.f_back
+    return None
+
+
+class Tracer(Array):
+    """A value inside a program under construction: its builder, and its variable there."""
+
+    __slots__ = ("atom", "builder", "type")
+
+    def __init__(self, builder: Builder, atom: Atom) -> None:
+        self.builder = builder
+        self.atom = atom
+        self.type = atom.type
+
+    def known(self) -> ConcreteArray | None:
+        """The value, where it follows from known inputs (un-jitted transforms); None otherwise."""
+        return self.builder.answer(self.atom)
+
+    def concrete(self) -> ConcreteArray:
+        """The value where it is known; raises ConcretizationTypeError otherwise."""
+        value = self.known()
+        if value is None:
+            raise errors.ConcretizationTypeError(
+                f"The value of a traced {self.type!r} is needed here, but it is not known while tracing.",
+                "Keep the computation in rlx operations, or mark the argument static in jit.",
+            )
+        return value
+
+
+class Builder:
+    """Records equations. Opened and closed as a context manager; builders of a thread nest.
+
+    Values from outside (arrays, or tracers of enclosing builders) become captures: hidden inputs.
+    `known` maps variables to values where they are known, so that tracers can answer questions.
+    """
+
+    def __init__(self, name: str = "program") -> None:
+        self.name = name
+        self.parent: Builder | None = None
+        self.closed = False
+        self.equations: list[Equation] = []
+        self.inputs: list[Var] = []
+        self.captures: dict[int, tuple[Var, Any]] = {}
+        self.known: dict[Var, ConcreteArray] = {}
+        self._origin_override: Origin | None = None
+        self._producers: dict[Var, Equation] = {}
+        self._indexed = 0
+
+    def __enter__(self) -> Builder:
+        self.parent = state.builder
+        state.builder = self
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.closed = True
+        state.builder = self.parent
+
+    def at(self, origin: Origin | None) -> None:
+        """Give the equations that follow this origin instead of the caller's line."""
+        self._origin_override = origin
+
+    def input(self, type: TensorType, known: Any = None) -> Tracer:
+        """A new explicit input; `known` is its value where tracers may answer with it."""
+        var = Var(type)
+        self.inputs.append(var)
+        if known is not None:
+            self.known[var] = known
+        return Tracer(self, var)
+
+    def lift(self, value: Any, dtype: np.dtype | None = None) -> Atom:
+        """The operand that stands for `value` in this program."""
+        if isinstance(value, Tracer):
+            if value.builder is self:
+                return value.atom
+            if isinstance(value.atom, Literal):
+                return value.atom
+            return self._capture(value, value.type)
+        if isinstance(value, (bool, int, float, complex)):
+            weak_dtype = dtype or scalar_dtype(value, config.default_float, config.default_int)
+            return Literal(_scalar(value, weak_dtype), TensorType((), weak_dtype, True))
+        if type(value) is not ConcreteArray:
+            value = wrap(asarray_numpy(value))
+        if value.ndim == 0:
+            return Literal(value.numpy(), value.type)
+        return self._capture(value, value.type)
+
+    def _capture(self, value: Any, type: TensorType) -> Var:
+        # keyed by identity; the entry itself keeps the value alive
+        key = id(value.atom) if isinstance(value, Tracer) else id(value)
+        found = self.captures.get(key)
+        if found is not None:
+            return found[0]
+        if isinstance(value, Tracer):
+            self._check_enclosing(value)
+        var = Var(type)
+        self.captures[key] = (var, value)
+        return var
+
+    def _check_enclosing(self, value: Tracer) -> None:
+        outer = self.parent
+        while outer is not None:
+            if outer is value.builder:
+                return
+            outer = outer.parent
+        raise leaked(value)
+
+    def emit(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Append an equation; returns a tracer, or a tuple of them for multiple results."""
+        atoms = primitive.lift(self, args)
+        types = primitive.type(*[a.type for a in atoms], **params)
+        origin = self._origin_override or current_origin()
+        if primitive.multiple:
+            outputs = tuple(map(Var, types))
+            self.equations.append(Equation(primitive, atoms, params, outputs, origin))
+            return tuple([Tracer(self, v) for v in outputs])
+        output = Var(types)
+        self.equations.append(Equation(primitive, atoms, params, (output,), origin))
+        return Tracer(self, output)
+
+    def close(self, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
+        """The finished program with captures as leading inputs, and the captured values."""
+        atoms = [self.lift(v) for v in outputs]
+        captured = list(self.captures.values())
+        inputs = [var for var, _ in captured] + self.inputs
+        program = Program(inputs, self.equations, atoms, (), self.name)
+        return program, [value for _, value in captured]
+
+    # ------------------------------------------------------------------ answers
+    def answer(self, atom: Atom) -> ConcreteArray | None:
+        """The value of `atom` if it follows from known inputs by effect-free equations."""
+        if isinstance(atom, Literal):
+            return wrap(atom.value, atom.type.weak)
+        for e in self.equations[self._indexed :]:
+            for v in e.outputs:
+                self._producers[v] = e
+        self._indexed = len(self.equations)
+        sources = {var: value for var, value in self.captures.values()}
+        stack = [atom]
+        while stack:
+            var = stack[-1]
+            if isinstance(var, Literal) or var in self.known:
+                stack.pop()
+                continue
+            equation = self._producers.get(var)
+            if equation is None:
+                value = sources.get(var)
+                if isinstance(value, Tracer):
+                    value = value.known()
+                if value is None:
+                    return None
+                self.known[var] = value
+                stack.pop()
+                continue
+            if equation.primitive.effect(**equation.params):
+                return None
+            pending = [a for a in equation.inputs if isinstance(a, Var) and a not in self.known]
+            if pending:
+                stack.extend(pending)
+                continue
+            self._run(equation)
+            stack.pop()
+        return self.known[atom]
+
+    def _run(self, equation: Equation) -> None:
+        args = [
+            wrap(a.value, a.type.weak) if isinstance(a, Literal) else self.known[a]
+            for a in equation.inputs
+        ]
+        builder, state.builder = state.builder, None
+        try:
+            out = equation.primitive.evaluate(args, dict(equation.params))
+        finally:
+            state.builder = builder
+        outs = out if equation.primitive.multiple else (out,)
+        self.known.update(zip(equation.outputs, outs, strict=True))
+
+
+def _scalar(value: Any, dtype: np.dtype) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype)
+    except OverflowError:
+        raise errors.DtypeError(
+            f"The Python integer {value} does not fit {dtype.name}.",
+            "Use a wider dtype, for instance rlx.numpy.int64(value).",
+        ) from None
+
+
+def leaked(tracer: Tracer) -> errors.UnexpectedTracerError:
+    """The error for a tracer whose function has ended."""
+    producer = next((e for e in tracer.builder.equations if tracer.atom in e.outputs), None)
+    made = f" It was made at {producer.origin}." if producer is not None and producer.origin else ""
+    return errors.UnexpectedTracerError(
+        f"A traced {tracer.type!r} is used outside of the function that it was traced in"
+        f" ({tracer.builder.name}).{made}",
+        "Return the value from the function instead of storing it in a global, an attribute or a list.",
+    )

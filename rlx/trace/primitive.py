@@ -1,0 +1,167 @@
+"""Primitive: one class body holds everything the system asks of an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
+from rlx.config import config
+from rlx.errors import MissingRuleError
+from rlx.ir.program import Atom
+from rlx.ir.types import TensorType, scalar_dtype
+from rlx.trace import builder as builders
+
+__all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
+
+
+class Zero:
+    """A tangent or cotangent known to be zero: its type, and no value."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: TensorType) -> None:
+        self.type = type
+
+    def __repr__(self) -> str:
+        return f"Zero({self.type!r})"
+
+
+class Linear:
+    """Stands in a transpose rule for an input that the equation is linear in."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: TensorType) -> None:
+        self.type = type
+
+
+class Sample(NamedTuple):
+    """Inputs for the generic tests of a primitive: arrays and parameters."""
+
+    args: tuple[Any, ...]
+    params: dict[str, Any]
+
+
+def type_of(value: Any) -> TensorType:
+    """The TensorType of an Array, a NumPy array or a Python scalar."""
+    if isinstance(value, (Array, Zero, Linear)):
+        return value.type
+    if isinstance(value, (bool, int, float, complex)):
+        return TensorType((), scalar_dtype(value, config.default_float, config.default_int), True)
+    a = asarray_numpy(value)
+    return TensorType(a.shape, a.dtype)
+
+
+def to_numpy(value: Any) -> np.ndarray:
+    """An eager operand as a NumPy array."""
+    if type(value) is ConcreteArray:
+        return value.numpy()
+    if isinstance(value, builders.Tracer):
+        raise builders.leaked(value)
+    if isinstance(value, (bool, int, float, complex)):
+        return np.asarray(value, scalar_dtype(value, config.default_float, config.default_int))
+    return asarray_numpy(value)
+
+
+registry: dict[str, Primitive] = {}
+
+
+def _missing(name: str) -> Callable[..., Any]:
+    def rule(self: Primitive, *args: Any, **params: Any) -> Any:
+        raise MissingRuleError(f"primitive {self.name!r} states no rule {name!r}")
+
+    rule.missing = name  # type: ignore[attr-defined]
+    return rule
+
+
+class Primitive:
+    """An operation: its type, meaning, derivative, transpose, batching and lowering.
+
+    See docs/architecture.md for what each rule receives and returns. Subclasses are made instances
+    by `@primitive`, which raises MissingRuleError for a rule that is not stated.
+    """
+
+    name: str
+    multiple = False
+    region = False
+    collective = False
+
+    type: Callable[..., Any] = _missing("type")
+    reference: Callable[..., Any] = _missing("reference")
+    jvp: Callable[..., Any] = _missing("jvp")
+    transpose: Callable[..., Any] = _missing("transpose")
+    batch: Callable[..., Any] = _missing("batch")
+    lower: Callable[..., Any] = _missing("lower")
+
+    def effect(self, **params: Any) -> bool:
+        """Whether the operation must run even if nobody uses its result, and in order."""
+        return False
+
+    def samples(self) -> Iterator[Sample]:
+        """Inputs on which the generic tests check every rule."""
+        return iter(())
+
+    def lift(self, builder: builders.Builder, args: Sequence[Any]) -> tuple[Atom, ...]:
+        """The operands of an equation for `args`."""
+        return tuple(map(builder.lift, args))
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """Record the operation into the open builder, or run it at once if there is none."""
+        builder = builders.state.builder
+        if builder is not None:
+            return builder.emit(self, args, params)
+        return self.evaluate(args, params)
+
+    __call__ = bind
+
+    def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Run eagerly on concrete values."""
+        arrays = [to_numpy(a) for a in args]
+        with np.errstate(all="ignore"):
+            out = self.reference(*arrays, **params)
+        if all(type(a) is ConcreteArray and not a._weak for a in args) and args:
+            return tuple(map(wrap, out)) if self.multiple else wrap(out)
+        types = self.type(*map(type_of, args), **params)
+        if self.multiple:
+            return tuple(wrap(o, t.weak) for o, t in zip(out, types, strict=True))
+        return wrap(out, types.weak)
+
+    def __repr__(self) -> str:
+        return f"<primitive {self.name}>"
+
+
+class Region(Primitive):
+    """A primitive whose params hold Programs. Its rules receive the transforms as first argument.
+
+    jvp(self, t, primals, tangents, **params), transpose(self, t, cotangents, *inputs, **params),
+    batch(self, t, size, inputs, dims, axis_name, **params), and
+    split(self, t, unknown, inputs, **params): see transforms/split.py.
+    """
+
+    region = True
+    multiple = True
+    split: Callable[..., Any] = _missing("split")
+
+
+P = TypeVar("P", bound=Primitive)
+
+
+def primitive(cls: type[P]) -> P:
+    """Class decorator: check that every rule is stated, register, and return the instance.
+
+    Raises MissingRuleError naming the rules that are missing.
+    """
+    rules = ["type", "reference", "jvp", "transpose", "batch", "lower"]
+    rules += ["split"] if issubclass(cls, Region) else []
+    absent = [r for r in rules if hasattr(getattr(cls, r), "missing")]
+    name = getattr(cls, "name", None) or cls.__name__
+    if absent:
+        raise MissingRuleError(f"primitive {name!r} states no {', '.join(absent)}")
+    instance = cls()
+    instance.name = name
+    instance.__doc__ = cls.__doc__
+    registry[name] = instance
+    return instance
