@@ -79,7 +79,7 @@ class Instruction:
     - "index": attribute is a loop dimension; the iteration number along it, dtype int64
     - "load": attribute is an Access; with one argument (int64) that number of elements is added to
       the address: a gather. Loading a bool buffer gives bool. Loading float16, bfloat16 or an
-      8-bit float gives float32 and dtype says "float32".
+      8-bit float gives float32 and dtype says "float32". Gathered addresses are in bounds always.
     - "reduce": attribute is one of REDUCERS; combines its argument over all row dimensions;
       the result is a value of the row, usable afterwards at row and element level.
     - "cumulate": attribute is one of REDUCERS; the running (inclusive) combination of its argument
@@ -96,12 +96,20 @@ class Instruction:
 class Store:
     """Write instruction `value` through `access`, at `address` (an instruction) elements further.
 
+    The value has the buffer's (real) dtype; into a narrow float buffer it may also be a float32,
+    which is rounded to nearest even (accumulating: combined in float32, rounded at each step).
     accumulate: None stores; one of REDUCERS combines with what is there (in iteration order).
     initialize: an accumulating store first sets every element its access reaches (per chunk) to
     the reducer's identity; otherwise it updates what the buffer holds. `guard`: a bool instruction;
-    nothing is written where it is false. A value of the row (level of reduce results, or of
-    instructions that depend on no row dimension) whose access has zero strides along the row
-    dimensions is stored once per row; otherwise the store runs for every element of the row.
+    nothing is written where it is false, and only there may the address be out of bounds. A value
+    of the row (level of reduce results, or of instructions that depend on no row dimension) whose
+    access has zero strides along the row dimensions is stored once per row, as long as address
+    and guard are of the row too; otherwise the store runs for every element of the row. Several
+    iterations that store (None) to one element leave the last one's value.
+
+    What `initialize` reaches does not depend on guard (address must be None): within the chunk's
+    own range of dimension 0, over the whole of the other sizes, where a dimension whose stride is
+    zero counts as one iteration even if it has none (the sum of nothing is the identity).
     """
 
     value: int
@@ -133,10 +141,14 @@ class Loops(Kernel):
     row dimensions (the last one innermost). Meaning, for every outer index in order:
     instructions and stores run over the row; "reduce" results become known after a whole pass over
     the row, and what depends on them runs in a later pass (a backend decides what it recomputes).
+    Values of the row are computed and stored even if the row is empty. An iteration loads before
+    it stores, and nothing is loaded that another iteration or an earlier pass stores.
     parallel: how many leading outer dimensions may run in any order and at the same time.
     chunks: if over 1, dimension 0 is cut in that many equal ranges (range c of n elements is
     [n*c//chunks, n*(c+1)//chunks)); accumulating stores use access.chunk_stride to write apart;
     chunks may run in any order and at the same time even if parallel == 0. A later kernel combines.
+    A chunk is a kernel of its own over its range: "index" and addresses count from the whole's
+    beginning, a row that is cut (outer == 0) reduces and cumulates within the chunk.
     """
 
     sizes: tuple[int, ...]
@@ -182,7 +194,7 @@ class Contract(Kernel):
 
     The three operands have shapes (b, m, k), (b, k, n), (b, m, n); in each of lhs and rhs one of
     the two last strides is 1 (or its size is 1), out has strides (s, n', 1). b may have stride 0.
-    accumulate: add to what `out` holds instead of overwriting it.
+    accumulate: add to what `out` holds instead of overwriting it. With k == 0 the sum is zero.
     """
 
     lhs: Operand
@@ -208,6 +220,7 @@ class Sort(Kernel):
 
     The first `keys` operands are compared lexicographically; NaN is last, -0. equals 0.
     With `index` the last output receives the permutation (int32 or int64, by its dtype).
+    Outputs match the inputs one by one, before that last one.
     """
 
     rows: int
@@ -230,7 +243,7 @@ class Sort(Kernel):
 
 @dataclass(eq=False, slots=True)
 class Library(Kernel):
-    """A named routine over contiguous operands: `routine` of a fixed list, see LIBRARY_ROUTINES.
+    """A named routine over contiguous operands: see LIBRARY_ROUTINES in backends/routines.py.
 
     attributes are part of what runs (upper or lower triangle, ...).
     """
@@ -326,7 +339,11 @@ class Branch(Kernel):
 
 @dataclass(eq=False, slots=True)
 class Callback(Kernel):
-    """Call `function(*arrays) -> arrays` on the host, with fresh contiguous NumPy arrays."""
+    """Call `function(*arrays) -> arrays` on the host, with fresh contiguous NumPy arrays.
+
+    It returns a sequence, one array for each output (None stands for no outputs), of exactly the
+    output's shape and dtype.
+    """
 
     function: Any
     inputs: tuple[Operand, ...]
@@ -349,6 +366,8 @@ class Plan:
 
     Every output is a buffer of its own that some kernel writes (never an input or a constant).
     A plan inside Scan, While or Branch has an arena of its own size, placed by the backend.
+    Temporaries in use at the same time do not share bytes, except that a Loops may write one over
+    the last use of another in place: see verify_plan.may_share.
     """
 
     inputs: tuple[Buffer, ...]

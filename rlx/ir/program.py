@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.ir.types import TensorType
 
-__all__ = ["Atom", "Equation", "Literal", "Origin", "Program", "Var", "dead_code", "fingerprint"]
+__all__ = ["Atom", "Equation", "Literal", "Origin", "Program", "Var", "dead_code", "fingerprint", "substitute"]
 
 
 class Origin(NamedTuple):
@@ -214,3 +214,18 @@ def dead_code(program: Program, used_outputs: Iterable[bool] | None = None) -> P
             live.update(a for a in e.inputs if isinstance(a, Var))
     constants = tuple((v, c) for v, c in program.constants if v in live)
     return Program(program.inputs, reversed(kept), outputs, constants, program.name)
+
+
+def substitute(program: Program, mapping: Mapping[Var, Atom]) -> Program:
+    """The program with variables replaced where they are used; their definitions stay."""
+    if not mapping:
+        return program
+
+    def new(a: Atom) -> Atom:
+        return mapping.get(a, a) if isinstance(a, Var) else a
+
+    equations = [
+        Equation(e.primitive, tuple(map(new, e.inputs)), e.params, e.outputs, e.origin)
+        for e in program.equations
+    ]
+    return program.replace(equations=equations, outputs=tuple(map(new, program.outputs)))

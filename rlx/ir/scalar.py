@@ -2,7 +2,8 @@
 
 An operation works on scalars of one dtype (that of its operands). Complex numbers and floats
 narrower than 32 bits do not occur: `ScalarBuilder` in passes computes them in real parts and in
-float32; only `load`, `store` and `cast` know the narrow dtypes.
+float32; only `load`, `store`, `cast` and `bitcast` know the narrow dtypes: a `cast` to one rounds,
+and its result can only be an argument of `cast`, `bitcast` or `store`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _unary_float = (
 ).split()
 
 ALPHABET: dict[str, ScalarOperation] = {
-    # integer add, sub, mul wrap; div and rem truncate; x/0 is 0 for integers' rem, -1/0 for div
+    # integer add, sub, mul wrap; div and rem truncate; for integers x div 0 has all bits set (-1,
+    # or the unsigned maximum) and x rem 0 is 0; the least integer div -1 is itself
     **{n: ScalarOperation(2, "iuf", "same") for n in ("add", "sub", "mul", "div", "rem")},
     # min and max give NaN when either operand is NaN; on bool they are and, or
     **{n: ScalarOperation(2, "biuf", "same") for n in ("min", "max")},
@@ -43,14 +45,16 @@ ALPHABET: dict[str, ScalarOperation] = {
     **{n: ScalarOperation(2, "biuf", "bool") for n in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{n: ScalarOperation(2, "biu", "same") for n in ("and", "or", "xor")},
     "not": ScalarOperation(1, "biu", "same"),
-    # a shift by the width or more gives 0 (or the sign for shift_right_arithmetic)
+    # a shift by the width or more gives 0 (or the sign for shift_right_arithmetic); the amount is
+    # read as unsigned; logical and arithmetic say how the bits are read, whatever the dtype's sign
     "shift_left": ScalarOperation(2, "iu", "same"),
     "shift_right_logical": ScalarOperation(2, "iu", "same"),
     "shift_right_arithmetic": ScalarOperation(2, "iu", "same"),
     "population_count": ScalarOperation(1, "iu", "same"),
     "count_leading_zeros": ScalarOperation(1, "iu", "same"),
     "select": ScalarOperation(3, "biuf", "same"),  # (bool, if true, if false); result as operand 1
-    # float to integer truncates and saturates (NaN gives 0); narrow floats round to nearest even
+    # float to integer truncates and saturates (NaN gives 0); narrow floats round to nearest even;
+    # integer to integer wraps, to a narrow float goes through float32; to bool is `!= 0`
     "cast": ScalarOperation(1, "biuf", "attribute"),
     "bitcast": ScalarOperation(1, "iuf", "attribute"),  # same width
     "special": ScalarOperation(-1, "f", "same"),  # attribute: a name of SPECIAL

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from inspect import Parameter, signature
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,10 @@ __all__ = [
     "dtype_kind",
     "full_like",
     "instantiate",
+    "is_narrow",
     "move_axis",
+    "samples_of",
+    "scalar_like",
     "to_front",
     "unbroadcast",
 ]
@@ -35,6 +40,11 @@ _SCALARS = (bool, int, float, complex)
 def dtype_kind(dtype: np.dtype) -> str:
     """One letter: b(ool), i(nt), u(nsigned), f(loat, small ones included), c(omplex)."""
     return "f" if is_float(dtype) else dtype.kind
+
+
+def is_narrow(dtype: np.dtype) -> bool:
+    """Whether `dtype` is a float of less than 32 bits: computed in float32, then rounded."""
+    return dtype.itemsize < 4 and is_float(dtype)
 
 
 def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
@@ -75,6 +85,11 @@ def full_like(type: TensorType, value: complex) -> Any:
     return registry["broadcast_in_dim"](ConcreteArray(scalar, type.weak), shape=type.shape, dims=())
 
 
+def scalar_like(x: Any, value: complex) -> Any:
+    """A number with x's dtype that yields to other operands: a literal where all others are too."""
+    return full_like(TensorType((), type_of(x).dtype, True), value)
+
+
 def instantiate(x: Any) -> Any:
     """A Zero as an array of zeros; anything else as it is."""
     return full_like(x.type, 0) if isinstance(x, Zero) else x
@@ -90,7 +105,9 @@ def add_values(x: Any, y: Any) -> Any:
 
 
 def scale(tangent: Any, partial: Any) -> Any:
-    """tangent * partial, sparing the product with 1 or -1."""
+    """tangent * partial, sparing the product with 1 or -1; a function is applied to the tangent."""
+    if isinstance(partial, FunctionType):
+        return partial(tangent)
     if isinstance(partial, int) and abs(partial) == 1:
         return tangent if partial == 1 else registry["negative"](tangent)
     return registry["multiply"](tangent, partial)
@@ -133,10 +150,33 @@ def to_front(x: Any, dim: int | None, size: int) -> Any:
 class Elementwise(Primitive):
     """A scalar function applied elementwise; operands broadcast and have one dtype.
 
-    A subclass states `reference(*arrays)`, `scalar(s, *scalars)` and `partials(out, *inputs)`.
+    A subclass states `compute(*arrays)` (or `reference`), `scalar(s, *scalars)` and
+    `partials(out, *inputs)`. For the generic tests: `domain` is where the function is smooth (one
+    interval, or one for each operand), `sample_params` the parameters to try.
     """
 
     kinds = "biufc"
+    domain: tuple[Any, Any] | tuple[tuple[float, float], ...] = (-2.0, 2.0)
+    sample_params: tuple[dict[str, Any], ...] = ({},)
+    compute: Callable[..., Any]
+
+    def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
+        """`compute` on the arrays; floats of less than 32 bits are computed in float32."""
+        if not is_narrow(arrays[-1].dtype):
+            return self.compute(*arrays, **params)
+        wide = [a.astype(np.float32) if is_narrow(a.dtype) else a for a in arrays]
+        dtype = self.result_dtype(*[a.dtype for a in arrays], **params)
+        return np.asarray(self.compute(*wide, **params)).astype(dtype)
+
+    @property
+    def arity(self) -> int:
+        """Number of operands."""
+        parameters = signature(self.scalar).parameters.values()
+        return sum(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in parameters) - 1
+
+    def samples(self) -> Iterator[Sample]:
+        """Every dtype kind, broadcasting, 0-d and zero-size operands, within the domain."""
+        return elementwise_samples(self)
 
     def result_dtype(self, *dtypes: np.dtype, **params: Any) -> np.dtype:
         """dtype of the result; that of the operands unless a subclass says otherwise."""
@@ -252,6 +292,58 @@ class NonDifferentiable(Elementwise):
         """The tangent is zero."""
         out = self.bind(*primals, **params)
         return out, Zero(type_of(out))
+
+
+_SAMPLE_DTYPES = {
+    "b": ("?",),
+    "i": ("i4", "i1"),
+    "u": ("u1", "u4"),
+    "f": ("f8", "f4", "f2", "bfloat16", "float8_e4m3fn"),
+    "c": ("c16", "c8"),
+}
+_SAMPLE_SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
+    ((2, 3), (2, 3), (2, 3)),
+    ((3,), (2, 1), (1, 3)),
+    ((), (2,), ()),
+    ((2, 0), (1, 1), (0,)),
+)
+
+
+def sample_array(
+    generator: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype, low: float, high: float
+) -> np.ndarray:
+    """Values of `dtype` spread over low..high (for complex: both parts)."""
+    if dtype.kind == "b":
+        return generator.integers(0, 2, shape).astype(dtype)
+    if is_integer(dtype):
+        low, high = max(int(low), 0 if dtype.kind == "u" else -100), min(int(high), 100)
+        return np.asarray(generator.integers(low, high + 1, shape)).astype(dtype)
+    values = np.asarray(generator.uniform(low, high, shape))
+    if is_complex(dtype):
+        return np.asarray(values + 1j * generator.uniform(low, high, shape)).astype(dtype)
+    return values.astype(dtype)
+
+
+def elementwise_samples(operation: Elementwise) -> Iterator[Sample]:
+    """Samples of an elementwise primitive from its kinds, domain and parameters."""
+    generator = np.random.default_rng(len(operation.name))
+    domain, arity = operation.domain, operation.arity
+    domains = domain if isinstance(domain[0], tuple) else (domain,) * arity
+
+    def sample(dtype: np.dtype, shapes: Sequence[tuple[int, ...]], params: dict[str, Any]) -> Sample:
+        arrays = [
+            sample_array(generator, shape, dtype, *interval)
+            for shape, interval in zip(shapes[:arity], domains, strict=True)
+        ]
+        return Sample(tuple(arrays), params)
+
+    for params in operation.sample_params:
+        for kind in operation.kinds:
+            for dtype in map(np.dtype, _SAMPLE_DTYPES[kind]):
+                yield sample(dtype, _SAMPLE_SHAPES[0], params)
+    widest = np.dtype(_SAMPLE_DTYPES["f" if "f" in operation.kinds else operation.kinds[-1]][0])
+    for shapes in _SAMPLE_SHAPES[1:]:
+        yield sample(widest, shapes, operation.sample_params[0])
 
 
 class LinearPrimitive(Primitive):

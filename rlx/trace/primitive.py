@@ -138,7 +138,8 @@ class Region(Primitive):
 
     jvp(self, t, primals, tangents, **params), transpose(self, t, cotangents, *inputs, **params),
     batch(self, t, size, inputs, dims, axis_name, **params), and
-    split(self, t, unknown, inputs, **params): see transforms/split.py.
+    split(self, t, equation, unknown) -> (known equations, linear equations): cuts an equation some of
+    whose operands are unknown (tangents); together they define the equation's outputs.
     """
 
     region = True

@@ -1,0 +1,182 @@
+"""Contract kernels through BLAS: which library, and the row that native code reads.
+
+OpenBLAS comes from the scipy-openblas32 wheel, as an instance of our own: one thread (our pool
+splits the work) and the kernels that the processor deserves. On macOS it is Accelerate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rlx.backends.numba.gemm import COMPLEX, DOUBLE, SINGLE
+from rlx.ir.kernels import Buffer, Contract, Operand
+
+__all__ = ["gemm_fields", "load_blas"]
+
+ACCELERATE = "/System/Library/Frameworks/Accelerate.framework/Accelerate"
+NO_TRANSPOSE, TRANSPOSE = 111, 112
+LARGEST = 2**31 - 1
+ROUTINES = {"f4": ("sgemm", SINGLE), "f8": ("dgemm", DOUBLE), "c8": ("cgemm", COMPLEX)}
+ROUTINES["c16"] = ("zgemm", COMPLEX)
+
+_lock = threading.Lock()
+
+
+class Blas(NamedTuple):
+    """A loaded library: address of a routine by name, and whether it runs on one thread."""
+
+    address: Callable[[str], int]
+    single_threaded: bool
+    name: str
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Set environment variables for the time of a library's loading."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _core_type() -> dict[str, str]:
+    """OpenBLAS chooses by processor model and knows few new ones; features say more."""
+    import llvmlite.binding as llvm
+
+    if "OPENBLAS_CORETYPE" in os.environ:
+        return {}
+    features = llvm.get_host_cpu_features()
+    needed = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+    if all(features.get(name, False) for name in needed):
+        return {"OPENBLAS_CORETYPE": "SkylakeX"}
+    return {}
+
+
+def _symbol_address(library: ctypes.CDLL, symbol: str) -> int:
+    return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
+
+
+@lru_cache(maxsize=1)
+def load_blas() -> Blas:
+    """Load the library, once."""
+    with _lock:
+        if sys.platform == "darwin":
+            accelerate = ctypes.CDLL(ACCELERATE)
+            return Blas(
+                lambda name: _symbol_address(accelerate, f"cblas_{name}"), False, "Accelerate"
+            )
+        return _load_openblas()
+
+
+def _load_openblas() -> Blas:
+    import scipy_openblas32
+
+    folder = Path(scipy_openblas32.get_lib_dir())
+    name = "libscipy_openblas.dll" if sys.platform == "win32" else "libscipy_openblas.so"
+    with _environment(OPENBLAS_NUM_THREADS="1", **_core_type()):
+        library = ctypes.CDLL(str(folder / name))
+        library.scipy_openblas_set_num_threads(1)
+    library.scipy_openblas_get_corename.restype = ctypes.c_char_p
+    core = library.scipy_openblas_get_corename().decode()
+    return Blas(
+        lambda name: _symbol_address(library, f"scipy_cblas_{name}"), True, f"OpenBLAS {core}"
+    )
+
+
+class _Side(NamedTuple):
+    """How BLAS reads one factor: transposed or not, its leading dimension, or row by row."""
+
+    transpose: int
+    leading: int
+    separately: bool
+
+
+def _row_major(rows: int, columns: int, strides: tuple[int, int]) -> int | None:
+    """The leading dimension of rows of adjacent elements, if the strides are that."""
+    if columns > 1 and strides[1] != 1:
+        return None
+    if rows <= 1:
+        return max(columns, 1)
+    return strides[0] if strides[0] >= max(columns, 1) else None
+
+
+def _side(size: int, depth: int, block_stride: int, depth_stride: int) -> _Side:
+    """For a factor of `size` rows (lhs) or columns (rhs); "row" below means one of those."""
+    leading = _row_major(size, depth, (block_stride, depth_stride))
+    if leading is not None:
+        return _Side(0, leading, False)
+    leading = _row_major(depth, size, (depth_stride, block_stride))
+    if leading is not None:
+        return _Side(1, leading, False)
+    if depth_stride == 1 or depth <= 1:
+        return _Side(0, max(depth, 1), True)
+    if depth_stride > 1:
+        return _Side(1, depth_stride, True)
+    raise ValueError(f"no matrix product reads strides {(block_stride, depth_stride)}")
+
+
+def _place(operand: Operand, slot_of: Callable[[Buffer], int], axis: int) -> list[int]:
+    """Slot, first byte, bytes from batch to batch and along `axis`."""
+    item = operand.buffer.dtype.itemsize
+    batch = operand.strides[0] if operand.shape[0] > 1 else 0
+    block = operand.strides[axis] if operand.shape[axis] > 1 else 0
+    return [slot_of(operand.buffer), operand.offset * item, batch * item, block * item]
+
+
+def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) -> list[int]:
+    """The row of a Contract, from field FUNCTION on."""
+    dtype = kernel.out.buffer.dtype
+    routine, kind = ROUTINES[dtype.str[1:]]
+    batch, rows, columns = kernel.out.shape
+    depth = kernel.lhs.shape[2]
+    blas = load_blas()
+    left = _side(rows, depth, kernel.lhs.strides[1], kernel.lhs.strides[2])
+    right = _side(columns, depth, kernel.rhs.strides[2], kernel.rhs.strides[1])
+    out_leading = kernel.out.strides[1] if rows > 1 else max(columns, 1)
+    numbers = (rows, columns, depth, left.leading, right.leading, out_leading)
+    if max(numbers) > LARGEST:
+        raise ValueError(f"a matrix product of sizes {numbers[:3]} is over BLAS's 32-bit sizes")
+    if out_leading < columns:
+        raise ValueError(f"rows of a matrix product overlap: {kernel.out}")
+    one, zero = _constants(dtype.str)
+    flags = (NO_TRANSPOSE, TRANSPOSE)
+    return [
+        blas.address(routine),
+        kind,
+        parts if blas.single_threaded else 1,
+        *(batch, rows, columns, depth),
+        *_place(kernel.lhs, slot_of, 1),
+        *(flags[left.transpose], left.leading),
+        *_place(kernel.rhs, slot_of, 2),
+        *(flags[1 - right.transpose], right.leading),
+        *_place(kernel.out, slot_of, 1),
+        *(0, out_leading),
+        int(kernel.accumulate),
+        one.ctypes.data,
+        (one if kernel.accumulate else zero).ctypes.data,
+        int(left.separately),
+        int(right.separately),
+        dtype.itemsize,
+    ]
+
+
+@lru_cache(maxsize=None)
+def _constants(dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """One and zero in memory, for the complex routines."""
+    return np.ones(1, dtype), np.zeros(1, dtype)

@@ -1,0 +1,64 @@
+"""Rough nanoseconds of a kernel on one thread: enough to decide about threads and the GIL."""
+
+from __future__ import annotations
+
+import math
+
+from rlx.ir.kernels import Branch, Contract, Kernel, Loops, Plan, Scan, While
+
+__all__ = ["THREAD_NANOSECONDS", "kernel_cost", "parallel_parts", "plan_cost"]
+
+THREAD_NANOSECONDS = 5_000.0  # work that is worth one more thread
+HOST_STEP = 20_000.0
+UNKNOWN = 1e9
+
+_CHEAP = 0.04
+_DEAR = 0.4
+_VERY_DEAR = 100.0
+_FREE = {"constant", "index"}
+_DEAR_OPERATIONS = frozenset(
+    "div rem pow atan2 nextafter sqrt rsqrt cbrt exp exp2 expm1 log log1p log2 sin cos tan asin "
+    "acos atan sinh cosh tanh asinh acosh atanh erf erfc erf_inv logistic".split()
+)
+
+
+def _loops_cost(kernel: Loops) -> float:
+    element = 0.0
+    for instruction in kernel.instructions:
+        if instruction.op == "special":
+            element += _VERY_DEAR
+        elif instruction.op in _DEAR_OPERATIONS:
+            element += _DEAR
+        elif instruction.op not in _FREE:
+            element += _CHEAP
+        if instruction.op == "load" and instruction.args:
+            element += _DEAR
+    for store in kernel.stores:
+        element += _CHEAP if store.address is None and store.accumulate is None else _DEAR
+    return element * math.prod(kernel.sizes)
+
+
+def kernel_cost(kernel: Kernel) -> float:
+    """Estimated nanoseconds; infinite loops count as very long."""
+    if isinstance(kernel, Loops):
+        return 5.0 + _loops_cost(kernel)
+    if isinstance(kernel, Contract):
+        items = kernel.out.buffer.dtype.itemsize / 4
+        return 200.0 + 0.02 * items * math.prod(kernel.out.shape) * kernel.lhs.shape[2]
+    if isinstance(kernel, Scan):
+        return kernel.length * (10.0 + plan_cost(kernel.body))
+    if isinstance(kernel, Branch):
+        return max((plan_cost(branch) for branch in kernel.branches), default=0.0)
+    if isinstance(kernel, While):
+        return UNKNOWN
+    return HOST_STEP
+
+
+def plan_cost(plan: Plan) -> float:
+    """Estimated nanoseconds of a plan."""
+    return sum(kernel_cost(kernel) for kernel in plan.kernels)
+
+
+def parallel_parts(kernel: Kernel) -> int:
+    """Into how many parts a kernel's work may be cut and still be worth a thread each."""
+    return max(1, int(min(kernel_cost(kernel) / THREAD_NANOSECONDS, 1 << 16)))

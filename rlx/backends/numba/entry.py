@@ -1,0 +1,88 @@
+"""The run-time system of this process: addresses of its steps, and the call from Python into it."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from rlx.backends.numba import runtime, system
+from rlx.backends.numba.native import External
+from rlx.backends.numba.store import default_store, fingerprint
+from rlx.storage import Storage
+
+__all__ = ["Call", "Runtime", "load_runtime"]
+
+Call = Callable[[int, Sequence[Storage], list[Storage]], list[Storage]]
+METH_FASTCALL = 0x0080
+
+
+class _MethodDefinition(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("documentation", ctypes.c_char_p),
+    )
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Native addresses by name, and `call(frame address, inputs, outputs) -> outputs`."""
+
+    addresses: dict[str, int]
+    call: Call
+    definition: Any  # CPython refers to it as long as `call` lives
+
+
+def _libraries() -> list[Any]:
+    libraries: list[Any] = [ctypes.pythonapi]
+    if sys.platform == "win32":
+        libraries += [ctypes.CDLL("kernel32"), ctypes.CDLL("kernelbase")]
+    else:
+        libraries.append(ctypes.CDLL(None))
+    return libraries
+
+
+def bind_externals() -> None:
+    """Tell LLVM where the C functions are that the run-time system calls."""
+    import llvmlite.binding as llvm
+
+    libraries = _libraries()
+    for module in (runtime, system):
+        for value in vars(module).values():
+            if isinstance(value, External):
+                for library in libraries:
+                    function = getattr(library, value.name, None)
+                    if function is not None:
+                        address = ctypes.cast(function, ctypes.c_void_p).value
+                        llvm.add_symbol(value.name, address)
+                        break
+
+
+def _builtin(address: int) -> tuple[Call, Any]:
+    """A native function as a Python one (METH_FASTCALL)."""
+    definition = _MethodDefinition(b"call", address, METH_FASTCALL, b"Run a plan on a frame.")
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    return make(ctypes.addressof(definition), None, None), definition
+
+
+@lru_cache(maxsize=1)
+def load_runtime() -> Runtime:
+    """The run-time system, from disk or compiled."""
+    bind_externals()
+    key = b"runtime" + fingerprint()
+    filler = default_store().address(key, "rlx_runtime", runtime.runtime_text)
+    words = (ctypes.c_int64 * len(runtime.EXPORTED))()
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(filler)(ctypes.addressof(words))
+    names = [function.name for function in runtime.EXPORTED]
+    addresses = dict(zip(names, words, strict=True))
+    call, definition = _builtin(addresses["entry"])
+    return Runtime(addresses, call, definition)

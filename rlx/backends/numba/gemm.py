@@ -1,0 +1,164 @@
+"""Matrix products in native code: blocks of a batch over the thread pool, each one a BLAS call."""
+
+from __future__ import annotations
+
+from rlx.backends.numba.layout import POOL, THREADS
+from rlx.backends.numba.native import (
+    Signature,
+    Word,
+    address_of,
+    clear_bytes,
+    maximum,
+    minimum,
+    native,
+    stack,
+)
+from rlx.backends.numba.regions import launch
+
+__all__ = ["gemm_step"]
+
+# cblas_?gemm(order, transpose a, transpose b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+_sizes = ("i32",) * 6
+call_single = Signature(
+    "void", (*_sizes, "float", "ptr", "i32", "ptr", "i32", "float", "ptr", "i32")
+)
+call_double = Signature(
+    "void", (*_sizes, "double", "ptr", "i32", "ptr", "i32", "double", "ptr", "i32")
+)
+call_complex = Signature(
+    "void", (*_sizes, "ptr", "ptr", "i32", "ptr", "i32", "ptr", "ptr", "i32")
+)
+
+# Fields of a row.
+FUNCTION = 2  # the cblas function
+KIND = 3  # its type: SINGLE, DOUBLE or COMPLEX
+PARTS = 4  # how many tasks the work is worth
+BATCH = 5
+ROWS = 6
+COLUMNS = 7
+DEPTH = 8
+LEFT = 9  # slot, first byte, bytes from batch to batch, from row to row; flag, leading dimension
+RIGHT = 15  # the same, from column to column
+OUT = 21
+ACCUMULATE = 27
+ALPHA = 28  # address of a complex one
+BETA = 29  # address of a complex zero or one
+SINGLE_ROWS = 30  # 1: every row (column) is a product of its own, since BLAS takes no such stride
+SINGLE_COLUMNS = 31
+ITEM_BYTES = 32
+GEMM_WORDS = 33
+
+SLOT = 0
+OFFSET = 1
+BATCH_STEP = 2
+BLOCK_STEP = 3
+TRANSPOSE = 4
+LEADING = 5
+
+SINGLE = 0
+DOUBLE = 1
+COMPLEX = 2
+
+ROW_MAJOR = 101
+
+
+@native
+def gemm_block(
+    slots: Word, row: Word, batch: Word, top: Word, rows: Word, left: Word, columns: Word
+) -> Word:
+    """One BLAS call: `rows` x `columns` of the result from (top, left) on, in one batch."""
+    a = slots[row[LEFT]] + row[LEFT + OFFSET]
+    a = a + batch * row[LEFT + BATCH_STEP] + top * row[LEFT + BLOCK_STEP]
+    b = slots[row[RIGHT]] + row[RIGHT + OFFSET]
+    b = b + batch * row[RIGHT + BATCH_STEP] + left * row[RIGHT + BLOCK_STEP]
+    c = slots[row[OUT]] + row[OUT + OFFSET]
+    c = c + batch * row[OUT + BATCH_STEP] + top * row[OUT + BLOCK_STEP] + left * row[ITEM_BYTES]
+    ta = row[LEFT + TRANSPOSE]
+    tb = row[RIGHT + TRANSPOSE]
+    lda = row[LEFT + LEADING]
+    ldb = row[RIGHT + LEADING]
+    ldc = row[OUT + LEADING]
+    f = row[FUNCTION]
+    k = row[DEPTH]
+    beta = row[ACCUMULATE]
+    if row[KIND] == SINGLE:
+        call_single(f, ROW_MAJOR, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc)
+    elif row[KIND] == DOUBLE:
+        call_double(f, ROW_MAJOR, ta, tb, rows, columns, k, 1, a, lda, b, ldb, beta, c, ldc)
+    else:
+        alpha = row[ALPHA]
+        beta = row[BETA]
+        call_complex(f, ROW_MAJOR, ta, tb, rows, columns, k, alpha, a, lda, b, ldb, beta, c, ldc)
+    return 0
+
+
+@native
+def gemm_task(context: Word, task: Word) -> Word:
+    """One block of one batch; context is [slots, row, blocks of rows, blocks of columns]."""
+    row = context[1]
+    bands = context[2]
+    stripes = context[3]
+    batch = task // (bands * stripes)
+    band = task // stripes % bands
+    stripe = task % stripes
+    top = row[ROWS] * band // bands
+    left = row[COLUMNS] * stripe // stripes
+    rows = row[ROWS] * (band + 1) // bands - top
+    columns = row[COLUMNS] * (stripe + 1) // stripes - left
+    gemm_block(context[0], row, batch, top, rows, left, columns)
+    return 0
+
+
+@native
+def clear_result(slots: Word, row: Word) -> Word:
+    """A product over nothing."""
+    if row[ACCUMULATE]:
+        return 0
+    for batch in range(row[BATCH]):
+        place = slots[row[OUT]] + row[OUT + OFFSET] + batch * row[OUT + BATCH_STEP]
+        for _ in range(row[ROWS]):
+            clear_bytes(place, row[COLUMNS] * row[ITEM_BYTES])
+            place = place + row[OUT + BLOCK_STEP]
+    return 0
+
+
+@native
+def choose_bands(row: Word, blocks: Word) -> Word:
+    """How many bands of rows make `blocks` blocks that read least: the squarest ones."""
+    best = 1
+    least = -1
+    for bands in range(1, blocks + 1):
+        if blocks % bands == 0:
+            reads = row[ROWS] // bands + row[COLUMNS] * bands // blocks
+            if least < 0 or reads < least:
+                least = reads
+                best = bands
+    return minimum(best, row[ROWS])
+
+
+@native
+def gemm_step(slots: Word, row: Word) -> Word:
+    """A batch of products, cut in blocks when there are fewer of them than threads."""
+    if row[BATCH] * row[ROWS] * row[COLUMNS] == 0:
+        return 0
+    if row[DEPTH] == 0:
+        return clear_result(slots, row)
+    pool = slots[POOL]
+    limit = minimum(row[PARTS], pool[THREADS])
+    bands = 1
+    stripes = 1
+    if limit > row[BATCH]:
+        blocks = (limit + row[BATCH] - 1) // row[BATCH]
+        bands = choose_bands(row, blocks)
+        stripes = minimum(maximum(blocks // bands, 1), row[COLUMNS])
+    if row[SINGLE_ROWS]:
+        bands = row[ROWS]
+    if row[SINGLE_COLUMNS]:
+        stripes = row[COLUMNS]
+    context = stack(4)
+    context[0] = slots
+    context[1] = row
+    context[2] = bands
+    context[3] = stripes
+    launch(pool, address_of(gemm_task), context, row[BATCH] * bands * stripes, limit)
+    return 0

@@ -1,0 +1,148 @@
+"""Steps that run on the host under the GIL: Sort, Library and Callback kernels, on views of slots.
+
+Each function here makes the Python function that such a step calls with the address of its frame.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.routines import LIBRARY_ROUTINES
+from rlx.errors import CallbackError, UnsupportedError
+from rlx.ir.kernels import Buffer, Callback, Kernel, Library, Operand, Sort
+from rlx.ir.types import is_float
+
+__all__ = ["HostStep", "host_function", "sorted_rows"]
+
+HostStep = Callable[[int], None]
+SlotOf = Callable[[Buffer], int]
+View = Callable[[int], np.ndarray]
+
+
+def host_function(kernel: Kernel, slot_of: SlotOf) -> HostStep:
+    """The Python function that runs a kernel on the buffers of a frame."""
+    if isinstance(kernel, Sort):
+        return _sort_step(kernel, slot_of)
+    if isinstance(kernel, Library):
+        return _library_step(kernel, slot_of)
+    if isinstance(kernel, Callback):
+        return _callback_step(kernel, slot_of)
+    raise UnsupportedError(f"the CPU has no kernels of kind {type(kernel).__name__}")
+
+
+def _view(operand: Operand, slot_of: SlotOf) -> View:
+    """A function from a frame to the operand as an array over the memory of its slot."""
+    buffer, shape = operand.buffer, operand.shape
+    place = 8 * slot_of(buffer)
+    memory_type = ctypes.c_char * buffer.nbytes
+    dtype, item = buffer.dtype, buffer.dtype.itemsize
+    strides = tuple(stride * item for stride in operand.strides)
+    offset = operand.offset * item
+    read_word = ctypes.c_int64.from_address
+    if 0 in shape:
+        return lambda frame: np.empty(shape, dtype)
+
+    def view(frame: int) -> np.ndarray:
+        memory = memory_type.from_address(read_word(frame + place).value)
+        return np.ndarray(shape, dtype, memory, offset, strides)
+
+    return view
+
+
+def _rows(buffer: Buffer, kernel: Sort, slot_of: SlotOf) -> View:
+    shape = (kernel.rows, kernel.length)
+    return _view(Operand(buffer, shape, (kernel.length, 1)), slot_of)
+
+
+def _views(operands: Sequence[Operand], slot_of: SlotOf) -> list[View]:
+    return [_view(operand, slot_of) for operand in operands]
+
+
+def _sort_step(kernel: Sort, slot_of: SlotOf) -> HostStep:
+    inputs = [_rows(buffer, kernel, slot_of) for buffer in kernel.inputs]
+    outputs = [_rows(buffer, kernel, slot_of) for buffer in kernel.outputs]
+    keys, index = kernel.keys, kernel.index
+
+    def sort(frame: int) -> None:
+        results = sorted_rows([view(frame) for view in inputs], keys, index)
+        for view, result in zip(outputs, results, strict=True):
+            view(frame)[...] = result
+
+    return sort
+
+
+def sorted_rows(arrays: Sequence[np.ndarray], keys: int, index: bool) -> list[np.ndarray]:
+    """Arrays of rows sorted together, stably, by the first `keys`; the permutation if `index`."""
+    if len(arrays) == 1 and not index and arrays[0].dtype.kind in "biuf":
+        return [_sorted_alone(arrays[0])]
+    comparable = [_comparable(array) for array in arrays[:keys]]
+    if keys == 1:
+        order = np.argsort(comparable[0], axis=-1, kind="stable")
+    else:
+        order = np.lexsort(comparable[::-1], axis=-1)
+    results = [np.take_along_axis(array, order, axis=-1) for array in arrays]
+    return [*results, order] if index else results
+
+
+def _sorted_alone(rows: np.ndarray) -> np.ndarray:
+    """Rows sorted fast; zeros, which are equal but for their sign, in the order they came."""
+    result = np.sort(rows, axis=-1)
+    if rows.dtype.kind == "f":
+        zeros = result == 0
+        if zeros.any():
+            result[zeros] = rows[rows == 0]
+    return result
+
+
+def _comparable(keys: np.ndarray) -> np.ndarray:
+    """Keys that NumPy orders as rlx does."""
+    if is_float(keys.dtype) and keys.dtype.itemsize < 4:
+        return keys.astype(np.float32)
+    return keys
+
+
+def _write(targets: Sequence[np.ndarray], results: Sequence[Any], what: str) -> None:
+    """Copy what host code returned to the outputs, checking its shapes and dtypes."""
+    if len(results) != len(targets):
+        raise CallbackError(f"{what} returned {len(results)} arrays, not {len(targets)}")
+    for target, result in zip(targets, results, strict=True):
+        array = np.asarray(result)
+        if array.shape != target.shape or array.dtype != target.dtype:
+            raise CallbackError(
+                f"{what} returned {array.dtype}{list(array.shape)}, "
+                f"{target.dtype}{list(target.shape)} was expected"
+            )
+        target[...] = array
+
+
+def _library_step(kernel: Library, slot_of: SlotOf) -> HostStep:
+    routine = LIBRARY_ROUTINES.get(kernel.routine)
+    if routine is None:
+        known = ", ".join(sorted(LIBRARY_ROUTINES))
+        raise UnsupportedError(
+            f"the CPU has no library routine {kernel.routine!r}", f"there are: {known}"
+        )
+    inputs, outputs = _views(kernel.inputs, slot_of), _views(kernel.outputs, slot_of)
+    attributes, what = kernel.attributes, f"library routine {kernel.routine}"
+
+    def run(frame: int) -> None:
+        results = routine([view(frame) for view in inputs], attributes)
+        _write([view(frame) for view in outputs], results, what)
+
+    return run
+
+
+def _callback_step(kernel: Callback, slot_of: SlotOf) -> HostStep:
+    inputs, outputs = _views(kernel.inputs, slot_of), _views(kernel.outputs, slot_of)
+    function = kernel.function
+    what = f"callback {getattr(function, '__name__', 'callback')}"
+
+    def call(frame: int) -> None:
+        results = function(*(np.array(view(frame), order="C") for view in inputs))
+        _write([view(frame) for view in outputs], () if results is None else results, what)
+
+    return call

@@ -1,0 +1,384 @@
+"""The executor in native code: it runs a table of steps over a frame of slots.
+
+A frame is an array of words; slot n (a word number of the frame) holds the address of a buffer.
+A row is [step, length in words, fields...]; a step returns 0, or 1 with a Python error set.
+Tables of loop bodies and branches lie inside the rows of their Scan, While or Branch.
+"""
+
+from __future__ import annotations
+
+from rlx.backends.numba.gemm import gemm_step
+from rlx.backends.numba.layout import (
+    CLOCK,
+    COUNTDOWN,
+    FIRST_SLOT,
+    INPUTS,
+    INTERRUPTIBLE,
+    MAIN_THREAD,
+    OUTPUTS,
+    PERIOD,
+    POINTER_NAME,
+    POOL,
+    RELEASE,
+    SIGNALS_CHECKED,
+    TABLE,
+    TABLE_END,
+    THREAD_STATE,
+    THREADS,
+)
+from rlx.backends.numba.native import (
+    NativeFunction,
+    Signature,
+    Word,
+    address_of,
+    copy_bytes,
+    external,
+    load_byte,
+    load_int32,
+    maximum,
+    minimum,
+    module_text,
+    native,
+    stack,
+)
+from rlx.backends.numba.regions import launch, nanoseconds
+
+__all__ = ["EXPORTED", "runtime_text"]
+
+save_thread = external("PyEval_SaveThread", "ptr")
+restore_thread = external("PyEval_RestoreThread", "void", "ptr")
+thread_identity = external("PyThread_get_thread_ident", "i64")
+check_signals = external("PyErr_CheckSignals", "i32")
+integer_value = external("PyLong_AsLongLong", "i64", "ptr")
+make_integer = external("PyLong_FromLongLong", "ptr", "i64")
+sequence_item = external("PySequence_GetItem", "ptr", "ptr", "i64")
+get_attribute = external("PyObject_GetAttr", "ptr", "ptr", "ptr")
+call_object = external("PyObject_CallOneArg", "ptr", "ptr", "ptr")
+error_occurred = external("PyErr_Occurred", "ptr")
+acquire_reference = external("Py_IncRef", "void", "ptr")
+release_reference = external("Py_DecRef", "void", "ptr")
+
+call_step = Signature("i64", ("i64", "i64"))
+call_kernel = Signature("void", ("i64", "i64", "i64", "i64", "i64"))
+
+MILLISECOND = 1000000
+LONGEST_PERIOD = 1 << 20
+
+# Fields of rows. The words that follow the last field belong to the kernel, or are entries.
+KERNEL = 2
+EXTENT = 3
+PARTS = 4
+KERNEL_ROW = 5
+FUNCTION_OBJECT = 2
+TRIPS = 2
+SLICE = 3
+CARRIED_ROW = 4
+CARRIES = 3
+STREAMS = 4
+SCAN_ENTRIES = 5
+FLAG_SLOT = 2
+BODY_OFFSET = 4
+WHILE_ENTRIES = 5
+INDEX_SLOT = 2
+BRANCHES = 3
+BRANCH_OFFSETS = 4
+
+# A carry of a loop: slots that its body reads and writes, where it comes from, goes to, and rests.
+CARRY_WORDS = 6
+READ = 0
+WRITTEN = 1
+INITIAL = 2
+FINAL = 3
+SCRATCH = 4
+BYTES = 5
+# A stream of a scan: the body's slot, the whole array's slot, first byte, bytes from step to step.
+STREAM_WORDS = 4
+SLICE_SLOT = 0
+WHOLE_SLOT = 1
+START = 2
+STRIDE = 3
+
+
+@native
+def run_table(slots: Word, row: Word, end: Word) -> Word:
+    """Run the rows from `row` up to `end`."""
+    while row != end:
+        if call_step(row[0], slots, row) != 0:
+            return 1
+        row = row + 8 * row[1]
+    return 0
+
+
+@native
+def kernel_step(slots: Word, row: Word) -> Word:
+    call_kernel(row[KERNEL], slots, row + 8 * KERNEL_ROW, 0, row[EXTENT], 0)
+    return 0
+
+
+@native
+def kernel_task(context: Word, task: Word) -> Word:
+    """One task of a parallel kernel; context is [slots, row, elements per task]."""
+    row = context[1]
+    begin = task * context[2]
+    end = minimum(begin + context[2], row[EXTENT])
+    call_kernel(row[KERNEL], context[0], row + 8 * KERNEL_ROW, begin, end, 0)
+    return 0
+
+
+@native
+def parallel_step(slots: Word, row: Word) -> Word:
+    """Cut the range in up to four tasks a thread; long ranges at multiples of 64."""
+    pool = slots[POOL]
+    extent = row[EXTENT]
+    limit = minimum(row[PARTS], pool[THREADS])
+    if limit < 2:
+        return kernel_step(slots, row)
+    size = maximum(extent // minimum(row[PARTS], 4 * limit), 1)
+    if size > 1024:
+        size = (size + 63) & -64
+    context = stack(3)
+    context[0] = slots
+    context[1] = row
+    context[2] = size
+    launch(pool, address_of(kernel_task), context, (extent + size - 1) // size, limit)
+    return interrupted(slots)
+
+
+@native
+def chunk_task(context: Word, chunk: Word) -> Word:
+    row = context[1]
+    begin = row[EXTENT] * chunk // row[TASK_COUNT]
+    end = row[EXTENT] * (chunk + 1) // row[TASK_COUNT]
+    call_kernel(row[KERNEL], context[0], row + 8 * CHUNKED_ROW, begin, end, chunk)
+    return 0
+
+
+TASK_COUNT = 5
+CHUNKED_ROW = 6
+
+
+@native
+def chunked_step(slots: Word, row: Word) -> Word:
+    """Run every chunk of a kernel; PARTS limits how many run at once."""
+    context = stack(2)
+    context[0] = slots
+    context[1] = row
+    launch(slots[POOL], address_of(chunk_task), context, row[TASK_COUNT], row[PARTS])
+    return interrupted(slots)
+
+
+@native
+def host_step(slots: Word, row: Word) -> Word:
+    """Call a Python function with the address of the frame."""
+    state = slots[THREAD_STATE]
+    if state:
+        restore_thread(state)
+    argument = make_integer(slots)
+    result = 0
+    if argument:
+        result = call_object(row[FUNCTION_OBJECT], argument)
+        release_reference(argument)
+    if result:
+        release_reference(result)
+    if state:
+        slots[THREAD_STATE] = save_thread()
+    return result == 0
+
+
+@native
+def interrupted(slots: Word) -> Word:
+    """Now and then look for Ctrl-C; 1 when a signal handler raised."""
+    if not slots[INTERRUPTIBLE]:
+        return 0
+    slots[COUNTDOWN] -= 1
+    if slots[COUNTDOWN] > 0:
+        return 0
+    return look_for_signals(slots)
+
+
+@native
+def look_for_signals(slots: Word) -> Word:
+    """Read the clock, keep its readings some milliseconds apart, check signals each 50 ms."""
+    now = nanoseconds()
+    since = now - slots[CLOCK]
+    slots[CLOCK] = now
+    if since < MILLISECOND:
+        slots[PERIOD] = minimum(2 * slots[PERIOD], LONGEST_PERIOD)
+    if since > 10 * MILLISECOND:
+        slots[PERIOD] = maximum(slots[PERIOD] // 16, 1)
+    slots[COUNTDOWN] = slots[PERIOD]
+    if now - slots[SIGNALS_CHECKED] < 50 * MILLISECOND:
+        return 0
+    slots[SIGNALS_CHECKED] = now
+    restore_thread(slots[THREAD_STATE])
+    status = check_signals()
+    slots[THREAD_STATE] = save_thread()
+    return status != 0
+
+
+@native
+def swap_carries(slots: Word, carries: Word, end: Word) -> Word:
+    """What the body wrote is read next; it writes next to the other one of its two places."""
+    carry = carries
+    while carry != end:
+        written = slots[carry[WRITTEN]]
+        slots[carry[READ]] = written
+        slots[carry[WRITTEN]] = slots[carry[FINAL]] + slots[carry[SCRATCH]] - written
+        carry = carry + 8 * CARRY_WORDS
+    return 0
+
+
+@native
+def copy_carries(slots: Word, carries: Word, end: Word, source: Word) -> Word:
+    """Copy each carry from the slot that field `source` names to its final place."""
+    carry = carries
+    while carry != end:
+        if slots[carry[FINAL]] != slots[carry[source]]:
+            copy_bytes(slots[carry[FINAL]], slots[carry[source]], carry[BYTES])
+        carry = carry + 8 * CARRY_WORDS
+    return 0
+
+
+@native
+def scan_step(slots: Word, row: Word) -> Word:
+    """A counted loop. The carries alternate between two places so that the last one is `final`."""
+    trips = row[TRIPS]
+    carries = row + 8 * SCAN_ENTRIES
+    streams = carries + 8 * CARRY_WORDS * row[CARRIES]
+    body = streams + 8 * STREAM_WORDS * row[STREAMS]
+    if trips == 0:
+        return copy_carries(slots, carries, streams, INITIAL)
+    carry = carries
+    while carry != streams:
+        slots[carry[READ]] = slots[carry[INITIAL]]
+        slots[carry[WRITTEN]] = slots[carry[FINAL + 1 - trips % 2]]
+        carry = carry + 8 * CARRY_WORDS
+    stream = streams
+    while stream != body:
+        slots[stream[SLICE_SLOT]] = slots[stream[WHOLE_SLOT]] + stream[START]
+        stream = stream + 8 * STREAM_WORDS
+    for _ in range(trips):
+        if run_table(slots, body, row + 8 * row[1]) != 0:
+            return 1
+        swap_carries(slots, carries, streams)
+        stream = streams
+        while stream != body:
+            slots[stream[SLICE_SLOT]] += stream[STRIDE]
+            stream = stream + 8 * STREAM_WORDS
+        if interrupted(slots):
+            return 1
+    return 0
+
+
+@native
+def while_step(slots: Word, row: Word) -> Word:
+    """A loop under a condition; the last carries are copied to `final` unless they are there."""
+    carries = row + 8 * WHILE_ENTRIES
+    condition = carries + 8 * CARRY_WORDS * row[CARRIES]
+    body = row + 8 * row[BODY_OFFSET]
+    carry = carries
+    while carry != condition:
+        slots[carry[READ]] = slots[carry[INITIAL]]
+        slots[carry[WRITTEN]] = slots[carry[FINAL]]
+        carry = carry + 8 * CARRY_WORDS
+    while 1:
+        if run_table(slots, condition, body) != 0:
+            return 1
+        if not load_byte(slots[row[FLAG_SLOT]]):
+            return copy_carries(slots, carries, condition, READ)
+        if run_table(slots, body, row + 8 * row[1]) != 0:
+            return 1
+        swap_carries(slots, carries, condition)
+        if interrupted(slots):
+            return 1
+    return 0
+
+
+@native
+def branch_step(slots: Word, row: Word) -> Word:
+    """Run the branch that the int32 index names, clamped; offsets are words from the row."""
+    branch = load_int32(slots[row[INDEX_SLOT]])
+    branch = minimum(maximum(branch, 0), row[BRANCHES] - 1)
+    begin = row + 8 * row[BRANCH_OFFSETS + branch]
+    end = row + 8 * row[BRANCH_OFFSETS + 1 + branch]
+    return run_table(slots, begin, end)
+
+
+@native
+def bind_slots(slots: Word, first: Word, count: Word, storages: Word) -> Word:
+    """Fill slots with the `pointer` of each item of a Python sequence."""
+    for position in range(count):
+        storage = sequence_item(storages, position)
+        if not storage:
+            return 1
+        pointer = get_attribute(storage, slots[POINTER_NAME])
+        release_reference(storage)
+        if not pointer:
+            return 1
+        address = integer_value(pointer)
+        release_reference(pointer)
+        if address == -1 and error_occurred():
+            return 1
+        slots[first + position] = address
+    return 0
+
+
+@native
+def run_released(slots: Word) -> Word:
+    """Run the whole table without the GIL."""
+    pool = slots[POOL]
+    now = nanoseconds()
+    slots[CLOCK] = now
+    slots[SIGNALS_CHECKED] = now
+    slots[PERIOD] = 1
+    slots[COUNTDOWN] = 1
+    slots[INTERRUPTIBLE] = thread_identity() == pool[MAIN_THREAD]
+    slots[THREAD_STATE] = save_thread()
+    status = run_table(slots, slots[TABLE], slots[TABLE_END])
+    restore_thread(slots[THREAD_STATE])
+    slots[THREAD_STATE] = 0
+    slots[INTERRUPTIBLE] = 0
+    return status
+
+
+@native
+def entry(module: Word, arguments: Word, count: Word) -> Word:
+    """The Python function call(frame, inputs, outputs) -> outputs (METH_FASTCALL)."""
+    slots = integer_value(arguments[0])
+    if bind_slots(slots, FIRST_SLOT, slots[INPUTS], arguments[1]):
+        return 0
+    if bind_slots(slots, FIRST_SLOT + slots[INPUTS], slots[OUTPUTS], arguments[2]):
+        return 0
+    if slots[RELEASE]:
+        status = run_released(slots)
+    else:
+        status = run_table(slots, slots[TABLE], slots[TABLE_END])
+    if status != 0:
+        return 0
+    acquire_reference(arguments[2])
+    return arguments[2]
+
+
+EXPORTED: tuple[NativeFunction, ...] = (
+    entry,
+    kernel_step,
+    parallel_step,
+    chunked_step,
+    gemm_step,
+    host_step,
+    scan_step,
+    while_step,
+    branch_step,
+    launch,
+)
+
+
+def runtime_text() -> str:
+    """LLVM IR of the run-time system, with `rlx_runtime(words)` giving its addresses in order."""
+    lines = ["define void @rlx_runtime(ptr %words) {"]
+    for number, function in enumerate(EXPORTED):
+        lines += [
+            f"%place{number} = getelementptr i64, ptr %words, i64 {number}",
+            f"store ptr @{function.name}, ptr %place{number}",
+        ]
+    return module_text(EXPORTED) + "\n".join([*lines, "ret void", "}"]) + "\n"

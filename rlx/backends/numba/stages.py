@@ -1,0 +1,162 @@
+"""How a Loops kernel splits into passes over the row, with row-level code between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rlx.ir.kernels import Instruction, Loops, Store
+
+__all__ = ["RowPass", "Staging", "staging"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowPass:
+    """One sweep over the row: what is computed per element, reduced, and stored."""
+
+    values: tuple[int, ...]
+    reduces: tuple[int, ...]
+    stores: tuple[int, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether the sweep has no effect."""
+        return not self.reduces and not self.stores
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """`row_values[s]`, then `passes[s]`, then `row_stores[s]`, for each stage s in order."""
+
+    element_level: tuple[bool, ...]
+    row_values: tuple[tuple[int, ...], ...]
+    passes: tuple[RowPass, ...]
+    row_stores: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Dependence:
+    """Level and stage of each instruction, and what each needs at element level."""
+
+    instructions: tuple[Instruction, ...]
+    alias: tuple[int, ...]
+    element: tuple[bool, ...]
+    stage: tuple[int, ...]
+
+    def sweep_values(self, roots: list[int]) -> list[int]:
+        """The element-level instructions that a sweep needs to have `roots`, in order."""
+        needed: set[int] = set()
+        pending = [n for n in roots if self.element[n]]
+        while pending:
+            number = pending.pop()
+            if number not in needed:
+                needed.add(number)
+                pending += [a for a in self.instructions[number].args if self.element[a]]
+        return sorted(needed)
+
+
+def _dependence(
+    instructions: tuple[Instruction, ...], alias: tuple[int, ...], outer: int, rank: int
+) -> _Dependence:
+    element: list[bool] = []
+    stage: list[int] = []
+    rows = range(outer, rank)
+    for instruction in instructions:
+        op, args, attribute = instruction.op, instruction.args, instruction.attribute
+        inherited = any(element[a] for a in args)
+        if op == "load":
+            inherited = inherited or any(attribute.strides[d] for d in rows)
+        elif op == "index":
+            inherited = attribute >= outer
+        elif op == "cumulate":
+            inherited = bool(rows)
+        elif op == "reduce":
+            inherited = False
+        element.append(inherited)
+        after = max((stage[a] for a in args), default=0)
+        stage.append(after + 1 if op == "reduce" and rows else after)
+    return _Dependence(instructions, alias, tuple(element), tuple(stage))
+
+
+def _store_roots(store: Store) -> list[int]:
+    extra = [n for n in (store.address, store.guard) if n is not None]
+    return [store.value, *extra]
+
+
+def _runs_per_element(dependence: _Dependence, store: Store, outer: int) -> bool:
+    moving = any(store.access.strides[outer:])
+    return moving or any(dependence.element[n] for n in _store_roots(store))
+
+
+def _store_stages(
+    dependence: _Dependence, stores: tuple[Store, ...], reduces: list[int], elements: list[bool]
+) -> list[int]:
+    """The sweep of each store: not before its values are known, nor before the last sweep that
+    loads what it overwrites."""
+    alias, instructions = dependence.alias, dependence.instructions
+    stages = [max(dependence.stage[n] for n in _store_roots(s)) for s in stores]
+    roots = [(dependence.stage[instructions[n].args[0]], [instructions[n].args[0]]) for n in reduces]
+    changed = True
+    while changed:
+        changed = False
+        last_load: dict[int, int] = {}
+        sweeps = roots + [
+            (stages[n], _store_roots(s)) for n, s in enumerate(stores) if elements[n]
+        ]
+        for stage, needed in sweeps:
+            for number in dependence.sweep_values(needed):
+                if instructions[number].op == "load":
+                    target = alias[instructions[number].attribute.operand]
+                    last_load[target] = max(last_load.get(target, 0), stage)
+        previous: dict[int, int] = {}
+        for n, store in enumerate(stores):
+            target = alias[store.access.operand]
+            earliest = max(stages[n], last_load.get(target, 0), previous.get(target, 0))
+            changed |= earliest > stages[n]
+            stages[n] = previous[target] = earliest
+    return stages
+
+
+@lru_cache(maxsize=1024)
+def _staging(
+    instructions: tuple[Instruction, ...],
+    stores: tuple[Store, ...],
+    alias: tuple[int, ...],
+    outer: int,
+    rank: int,
+) -> Staging:
+    dependence = _dependence(instructions, alias, outer, rank)
+    reduces = [n for n, i in enumerate(instructions) if i.op == "reduce"] if outer < rank else []
+    elements = [_runs_per_element(dependence, s, outer) for s in stores]
+    stages = _store_stages(dependence, stores, reduces, elements)
+    count = 1 + max([*stages, *(dependence.stage)], default=0)
+    passes = []
+    for stage in range(count):
+        swept = [n for n in reduces if dependence.stage[instructions[n].args[0]] == stage]
+        written = [n for n in range(len(stores)) if stages[n] == stage and elements[n]]
+        roots = [instructions[n].args[0] for n in swept]
+        roots += [root for n in written for root in _store_roots(stores[n])]
+        passes.append(RowPass(tuple(dependence.sweep_values(roots)), tuple(swept), tuple(written)))
+    return Staging(
+        element_level=dependence.element,
+        row_values=tuple(
+            tuple(
+                n
+                for n in range(len(instructions))
+                if not dependence.element[n] and dependence.stage[n] == stage and n not in reduces
+            )
+            for stage in range(count)
+        ),
+        passes=tuple(passes),
+        row_stores=tuple(
+            tuple(n for n in range(len(stores)) if stages[n] == stage and not elements[n])
+            for stage in range(count)
+        ),
+    )
+
+
+def staging(kernel: Loops) -> Staging:
+    """The passes of a kernel; equal kernels share the analysis."""
+    numbers: dict[int, int] = {}
+    alias = tuple(numbers.setdefault(id(b), len(numbers)) for b in kernel.operands)
+    return _staging(kernel.instructions, kernel.stores, alias, kernel.outer, len(kernel.sizes))

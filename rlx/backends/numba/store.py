@@ -1,0 +1,262 @@
+"""Native code by content: compiled once per process, kept on disk for the next one.
+
+RLX_CACHE_DIR names the folder (default: the user's cache folder), RLX_CACHE=0 keeps off the disk.
+A file holds object code and its checksum, under a name made of the kernel's key and of all that
+the code depends on. Anything unreadable, foreign or damaged is ignored and built again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from rlx.backends.numba.compile import compile_ir, load_object
+
+__all__ = ["Statistics", "Store", "default_store", "statistics"]
+
+MAGIC = b"rlx-obj1"
+HEADER = struct.Struct("<8sQ32s")
+DEFAULT_LIMIT = 1 << 30
+
+
+class Statistics(NamedTuple):
+    """How often a store compiled, read from disk, and answered from this process's memory."""
+
+    compiled: int
+    loaded: int
+    hits: int
+
+
+class _Entry:
+    """The address of one kernel, or the wait for whoever is making it."""
+
+    __slots__ = ("address", "error", "ready")
+
+    def __init__(self) -> None:
+        self.ready = threading.Event()
+        self.address = 0
+        self.error: BaseException | None = None
+
+
+class Store:
+    """Key to native address, through this process's memory, a folder, and the compiler."""
+
+    def __init__(self, folder: Path | None, limit: int = DEFAULT_LIMIT) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._checked = False
+        self._written: int | None = None
+        self._entries: dict[bytes, _Entry] = {}
+        self._lock = threading.Lock()
+        self._compiled = self._loaded = self._hits = 0
+
+    def address(self, key: bytes, symbol: str, ir: Callable[[], str]) -> int:
+        """The address of `symbol` in the code called `key`; `ir` is asked only to compile it."""
+        entry = self._entries.get(key)
+        if entry is None or not entry.ready.is_set():
+            entry, mine = self._claim(key)
+            if mine:
+                self._fill(entry, key, symbol, ir)
+            entry.ready.wait()
+            if entry.error is not None:
+                raise entry.error
+        else:
+            self._hits += 1
+        return entry.address
+
+    def statistics(self) -> Statistics:
+        """What happened since the store was made."""
+        return Statistics(self._compiled, self._loaded, self._hits)
+
+    def after_fork(self) -> None:
+        """In a forked child: forget what other threads of the parent were making."""
+        self._lock = threading.Lock()
+        self._entries = {k: e for k, e in self._entries.items() if e.ready.is_set()}
+
+    def _claim(self, key: bytes) -> tuple[_Entry, bool]:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._hits += 1
+                return entry, False
+            entry = self._entries[key] = _Entry()
+            return entry, True
+
+    def _fill(self, entry: _Entry, key: bytes, symbol: str, ir: Callable[[], str]) -> None:
+        try:
+            entry.address = self._load(key, symbol) or self._compile(key, symbol, ir())
+        except BaseException as error:
+            entry.error = error
+            with self._lock:
+                self._entries.pop(key, None)
+        finally:
+            entry.ready.set()
+
+    def _load(self, key: bytes, symbol: str) -> int:
+        """The address from disk, or 0."""
+        path = self._path(key)
+        data = _read(path) if path else None
+        if data is None:
+            return 0
+        try:
+            address = load_object(data, symbol)
+        except RuntimeError:
+            return 0
+        self._loaded += 1
+        return address
+
+    def _compile(self, key: bytes, symbol: str, ir: str) -> int:
+        data, address = compile_ir(ir, symbol)
+        self._compiled += 1
+        path = self._path(key)
+        if path:
+            self._write(path, data)
+        return address
+
+    def _path(self, key: bytes) -> Path | None:
+        if not self._checked:
+            self._checked = True
+            self._open_folder()
+        if self._folder is None:
+            return None
+        digest = hashlib.blake2b(key, digest_size=24, key=fingerprint())
+        return self._folder / f"{digest.hexdigest()}.o"
+
+    def _open_folder(self) -> None:
+        """Make the folder; go on without one that is not safely this user's."""
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            status = self._folder.stat()
+        except OSError as error:
+            self._without_disk(f"cannot be made ({error.strerror})")
+            return
+        if hasattr(os, "getuid") and status.st_uid != os.getuid():
+            self._without_disk("belongs to another user")
+        elif hasattr(os, "getuid") and status.st_mode & 0o022:
+            self._without_disk("can be written by other users")
+
+    def _without_disk(self, reason: str) -> None:
+        folder, self._folder = self._folder, None
+        warnings.warn(
+            f"rlx keeps no compiled code on disk: {folder} {reason}. "
+            "Set RLX_CACHE_DIR to a folder of yours, or RLX_CACHE=0.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _write(self, path: Path, data: bytes) -> None:
+        """Write atomically: readers see no file or a whole one."""
+        checksum = hashlib.blake2b(data, digest_size=32).digest()
+        temporary = path.with_name(f".{path.stem}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(HEADER.pack(MAGIC, len(data), checksum) + data)
+                os.replace(temporary, path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            self._account(len(data) + HEADER.size)
+        except OSError as error:
+            self._without_disk(f"cannot be written ({error.strerror})")
+
+    def _account(self, nbytes: int) -> None:
+        """Keep the folder under its limit: the files used longest ago go."""
+        if self._written is not None:
+            self._written += nbytes
+            if self._written <= self._limit:
+                return
+        files = []
+        for item in os.scandir(self._folder or ""):
+            try:
+                status = item.stat()
+            except FileNotFoundError:
+                continue
+            files.append((status.st_mtime, status.st_size, item.path))
+        self._written = sum(size for _, size, _ in files)
+        if self._written > self._limit:
+            for _, size, path in sorted(files):
+                if self._written <= self._limit * 3 // 4:
+                    break
+                Path(path).unlink(missing_ok=True)
+                self._written -= size
+
+
+def _read(path: Path) -> bytes | None:
+    """The object code of a file, if it is whole; marks it as used now."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        os.utime(path)
+    except OSError:
+        return None
+    if len(content) < HEADER.size:
+        return None
+    magic, length, checksum = HEADER.unpack_from(content)
+    data = content[HEADER.size :]
+    if magic != MAGIC or length != len(data):
+        return None
+    if hashlib.blake2b(data, digest_size=32).digest() != checksum:
+        return None
+    return data
+
+
+@lru_cache(maxsize=1)
+def fingerprint() -> bytes:
+    """All that compiled code depends on besides its key: this compiler, LLVM, the processor."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    digest = hashlib.blake2b(digest_size=32)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    for part in (llvmlite.__version__, llvm.get_host_cpu_name(), sys.platform):
+        digest.update(part.encode() + b"\0")
+    features = llvm.get_host_cpu_features()
+    digest.update(",".join(sorted(name for name, there in features.items() if there)).encode())
+    return digest.digest()
+
+
+def user_folder() -> Path | None:
+    """Where this user's compiled code lives; None when RLX_CACHE says no."""
+    if os.environ.get("RLX_CACHE", "1").lower() in ("0", "false", "off", "no"):
+        return None
+    chosen = os.environ.get("RLX_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser() / "native"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "rlx" / "native"
+
+
+@lru_cache(maxsize=1)
+def default_store() -> Store:
+    """The store of this process."""
+    store = Store(user_folder())
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=store.after_fork)
+    return store
+
+
+def statistics() -> Statistics:
+    """What the store of this process did so far."""
+    return default_store().statistics()

@@ -1,0 +1,179 @@
+"""Every kernel kind in NumPy, over a mapping from buffers to flat arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.reference.loops import run_loops, strided_view
+from rlx.backends.routines import LIBRARY_ROUTINES
+from rlx.errors import CallbackError
+from rlx.ir.kernels import (
+    Branch,
+    Buffer,
+    Callback,
+    Contract,
+    Kernel,
+    Library,
+    Loops,
+    Operand,
+    Plan,
+    Scan,
+    Sort,
+    While,
+)
+from rlx.ir.types import is_float
+
+__all__ = ["Memory", "RunPlan", "empty_garbage", "run_kernel"]
+
+Memory = dict[Buffer, np.ndarray]
+RunPlan = Callable[[Plan, Sequence[np.ndarray], Sequence[np.ndarray]], None]
+
+GARBAGE = 0xAB
+
+
+def run_kernel(kernel: Kernel, memory: Memory, run: RunPlan) -> None:
+    """Run one kernel; `run` runs the plans inside it."""
+    _RUNNERS[type(kernel)](kernel, memory, run)
+
+
+def empty_garbage(size: int, dtype: np.dtype) -> np.ndarray:
+    """A flat array whose bytes are an unlikely pattern, so that reading it unwritten shows."""
+    return np.full(size * dtype.itemsize, GARBAGE, np.uint8).view(dtype)
+
+
+def _array(operand: Operand, memory: Memory) -> np.ndarray:
+    return strided_view(
+        memory[operand.buffer], operand.shape, operand.strides, operand.offset
+    )
+
+
+def _arrays(buffers: Sequence[Buffer], memory: Memory) -> list[np.ndarray]:
+    return [memory[b] for b in buffers]
+
+
+def _fresh(buffers: Sequence[Buffer]) -> list[np.ndarray]:
+    return [empty_garbage(b.size, b.dtype) for b in buffers]
+
+
+def _write(targets: Sequence[Operand], results: Sequence[Any], memory: Memory, what: str) -> None:
+    """Copy what host code returned to the output operands, checking its shapes and dtypes."""
+    if len(results) != len(targets):
+        raise CallbackError(f"{what} returned {len(results)} arrays, not {len(targets)}")
+    for target, result in zip(targets, results, strict=True):
+        array = np.asarray(result)
+        dtype = target.buffer.dtype
+        if array.shape != target.shape or array.dtype != dtype:
+            raise CallbackError(
+                f"{what} returned {array.dtype}{list(array.shape)}, "
+                f"{dtype}{list(target.shape)} was expected"
+            )
+        _array(target, memory)[...] = array
+
+
+# ------------------------------------------------------------------ straight-line kinds
+def _loops(kernel: Loops, memory: Memory, run: RunPlan) -> None:
+    run_loops(kernel, _arrays(kernel.operands, memory))
+
+
+def _contract(kernel: Contract, memory: Memory, run: RunPlan) -> None:
+    out = _array(kernel.out, memory)
+    product = np.matmul(_array(kernel.lhs, memory), _array(kernel.rhs, memory))
+    out[...] = out + product if kernel.accumulate else product
+
+
+def _sort(kernel: Sort, memory: Memory, run: RunPlan) -> None:
+    shape = (kernel.rows, kernel.length)
+    rows = [memory[b].reshape(shape) for b in kernel.inputs]
+    keys = [_comparable(a) for a in rows[: kernel.keys]]
+    # the last key of lexsort counts most; it is stable and puts NaN last
+    order = np.lexsort(keys[::-1], axis=-1)
+    results = [np.take_along_axis(a, order, axis=-1) for a in rows]
+    if kernel.index:
+        results.append(order)
+    for buffer, result in zip(kernel.outputs, results, strict=True):
+        memory[buffer].reshape(shape)[...] = result
+
+
+def _comparable(keys: np.ndarray) -> np.ndarray:
+    if is_float(keys.dtype) and keys.dtype.itemsize < 4:
+        return keys.astype(np.float32)
+    return keys
+
+
+def _library(kernel: Library, memory: Memory, run: RunPlan) -> None:
+    inputs = [_array(o, memory) for o in kernel.inputs]
+    results = LIBRARY_ROUTINES[kernel.routine](inputs, kernel.attributes)
+    _write(kernel.outputs, results, memory, f"library routine {kernel.routine}")
+
+
+def _callback(kernel: Callback, memory: Memory, run: RunPlan) -> None:
+    inputs = [np.array(_array(o, memory), order="C", copy=True) for o in kernel.inputs]
+    with np.errstate(all="warn"):
+        results = kernel.function(*inputs)
+    name = getattr(kernel.function, "__name__", "callback")
+    _write(kernel.outputs, () if results is None else results, memory, f"callback {name}")
+
+
+# ------------------------------------------------------------------ control flow
+def _scan(kernel: Scan, memory: Memory, run: RunPlan) -> None:
+    constants = _arrays(kernel.constants, memory)
+    xs, ys = _arrays(kernel.xs, memory), _arrays(kernel.ys, memory)
+    carries = [a.copy() for a in _arrays(kernel.initial, memory)]
+    next_buffers = kernel.body.outputs[: len(carries)]
+    for step in range(kernel.length):
+        place = kernel.length - 1 - step if kernel.reverse else step
+        slices = [_slice(a, place, kernel.length) for a in xs]
+        following = _fresh(next_buffers)
+        written = [_slice(a, place, kernel.length) for a in ys]
+        run(kernel.body, [*constants, *carries, *slices], [*following, *written])
+        carries = following
+    _assign(kernel.final, carries, memory)
+
+
+def _slice(array: np.ndarray, place: int, length: int) -> np.ndarray:
+    size = array.size // length
+    return array[place * size : (place + 1) * size]
+
+
+def _assign(buffers: Sequence[Buffer], arrays: Sequence[np.ndarray], memory: Memory) -> None:
+    for buffer, array in zip(buffers, arrays, strict=True):
+        memory[buffer][...] = array
+
+
+def _while(kernel: While, memory: Memory, run: RunPlan) -> None:
+    condition_constants = _arrays(kernel.condition_constants, memory)
+    body_constants = _arrays(kernel.body_constants, memory)
+    carries = [a.copy() for a in _arrays(kernel.initial, memory)]
+    while True:
+        holds = np.zeros(1, bool)
+        run(kernel.condition, [*condition_constants, *carries], [holds])
+        if not holds[0]:
+            break
+        following = _fresh(kernel.body.outputs)
+        run(kernel.body, [*body_constants, *carries], following)
+        carries = following
+    _assign(kernel.final, carries, memory)
+
+
+def _branch(kernel: Branch, memory: Memory, run: RunPlan) -> None:
+    number = min(max(int(memory[kernel.index][0]), 0), len(kernel.branches) - 1)
+    run(
+        kernel.branches[number],
+        _arrays(kernel.inputs, memory),
+        _arrays(kernel.outputs, memory),
+    )
+
+
+_RUNNERS: dict[type[Kernel], Callable[[Any, Memory, RunPlan], None]] = {
+    Loops: _loops,
+    Contract: _contract,
+    Sort: _sort,
+    Library: _library,
+    Callback: _callback,
+    Scan: _scan,
+    While: _while,
+    Branch: _branch,
+}

@@ -1,0 +1,45 @@
+"""Run a plan in NumPy: bind its buffers, lay its temporaries out in one arena, run its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlx.backends.reference.kernels import GARBAGE, Memory, run_kernel
+from rlx.ir.kernels import Buffer, Plan
+
+__all__ = ["run_plan"]
+
+
+def run_plan(
+    plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+) -> None:
+    """Run on flat arrays of the buffers' dtypes and sizes; `outputs` are written."""
+    memory = _bind(plan, inputs, outputs)
+    with np.errstate(all="ignore"):
+        for kernel in plan.kernels:
+            run_kernel(kernel, memory, run_plan)
+
+
+def _bind(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Memory:
+    arena = bytearray([GARBAGE]) * plan.arena
+    memory: Memory = {
+        buffer: _temporary(buffer, arena) for buffer in plan.buffers if buffer.role == "temporary"
+    }
+    for buffer in plan.buffers:
+        if buffer.role == "constant":
+            assert buffer.value is not None
+            memory[buffer] = np.ascontiguousarray(buffer.value).reshape(-1)
+    memory.update(zip(plan.inputs, inputs, strict=True))
+    memory.update(zip(plan.outputs, outputs, strict=True))
+    return memory
+
+
+def _temporary(buffer: Buffer, arena: bytearray) -> np.ndarray:
+    """The buffer's place in the arena: wrong memory planning shows as wrong results."""
+    if buffer.offset is None:
+        raise ValueError(f"temporary {buffer.name or buffer} has no place in the arena")
+    if buffer.size == 0:
+        return np.empty(0, buffer.dtype)
+    return np.ndarray((buffer.size,), buffer.dtype, arena, buffer.offset)

@@ -1,0 +1,300 @@
+"""Verification of Plans: every rule that rlx/ir/kernels.py states and that can be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rlx.errors import VerificationError
+from rlx.ir.kernels import (
+    Branch,
+    Buffer,
+    Callback,
+    Contract,
+    Kernel,
+    Library,
+    Loops,
+    Operand,
+    Plan,
+    Scan,
+    Sort,
+    While,
+)
+from rlx.ir.show_plan import nested_plans, show_kernel
+from rlx.ir.types import is_complex, supported_dtypes
+from rlx.ir.verify_loops import Refusal, may_share, require, verify_loops
+
+__all__ = ["LIBRARY_NAMES", "may_share", "verify_plan"]
+
+LIBRARY_NAMES = ("cholesky", "lu", "qr", "eigh", "svd", "eig", "triangular_solve", "fft")
+
+
+def verify_plan(plan: Plan, placed: bool = True) -> None:
+    """Raise errors.VerificationError where a plan breaks a rule of rlx.ir.kernels.
+
+    placed: whether memory planning has run, so that temporaries must have places in the arena.
+    """
+    _checked(plan, None, lambda: _verify_buffers(plan))
+    written: set[Buffer] = {b for b in plan.buffers if b.role in ("input", "constant")}
+    known = set(plan.buffers)
+    for kernel in plan.kernels:
+        _checked(plan, kernel, lambda k=kernel: _verify_kernel(k, known, written))
+        written.update(kernel.writes)
+        for inner in nested_plans(kernel):
+            verify_plan(inner, placed)
+    _checked(plan, None, lambda: _verify_outputs(plan, written))
+    if placed:
+        _verify_arena(plan)
+
+
+def _checked(plan: Plan, kernel: Kernel | None, check: Callable[[], None]) -> None:
+    try:
+        check()
+    except Refusal as refusal:
+        text = "" if kernel is None else f"\n{show_kernel(kernel)}"
+        raise VerificationError(f"plan {plan.name}: {refusal}{text}", line="") from None
+
+
+# ------------------------------------------------------------------ buffers
+def _verify_buffers(plan: Plan) -> None:
+    for what, buffers in (
+        ("buffers", plan.buffers), ("inputs", plan.inputs), ("outputs", plan.outputs)
+    ):  # fmt: skip
+        require(len(set(buffers)) == len(buffers), f"{what} holds a buffer twice")
+    for buffer in plan.buffers:
+        name = f"{buffer.role} buffer {buffer.name!r}"
+        require(buffer.dtype in supported_dtypes, f"{name} has dtype {buffer.dtype}")
+        require(buffer.size >= 0, f"{name} has size {buffer.size}")
+        if buffer.role == "constant":
+            value = buffer.value
+            require(value is not None, f"{name} has no value")
+            require(
+                value is not None and value.dtype == buffer.dtype and value.size == buffer.size,
+                f"{name} is not of its value's dtype and size",
+            )
+        else:
+            require(buffer.value is None, f"{name} has a value")
+    for role, bound in (("input", plan.inputs), ("output", plan.outputs)):
+        own = {b for b in plan.buffers if b.role == role}
+        require(own == set(bound), f"the buffers of role {role} are not the plan's {role}s")
+
+
+def _verify_outputs(plan: Plan, written: set[Buffer]) -> None:
+    for number, buffer in enumerate(plan.outputs):
+        require(buffer in written or buffer.size == 0, f"no kernel writes output {number}")
+
+
+def _verify_kernel(kernel: Kernel, known: set[Buffer], written: set[Buffer]) -> None:
+    for buffer in (*kernel.reads, *kernel.writes):
+        require(buffer in known, f"buffer {buffer.name!r} is not among the plan's buffers")
+    for buffer in kernel.reads:
+        require(
+            buffer in written or buffer.size == 0,
+            f"reads {buffer.role} buffer {buffer.name!r} before a kernel has written it",
+        )
+    for buffer in kernel.writes:
+        require(
+            buffer.role in ("output", "temporary"),
+            f"writes {buffer.role} buffer {buffer.name!r}",
+        )
+    match kernel:
+        case Loops():
+            verify_loops(kernel)
+        case Contract():
+            _verify_contract(kernel)
+        case Sort():
+            _verify_sort(kernel)
+        case Library():
+            require(kernel.routine in LIBRARY_NAMES, f"no library routine {kernel.routine!r}")
+            for operand in (*kernel.inputs, *kernel.outputs):
+                _verify_operand(operand)
+                require(_is_contiguous(operand), "operands of library routines are contiguous")
+        case Scan():
+            _verify_scan(kernel)
+        case While():
+            _verify_while(kernel)
+        case Branch():
+            _verify_branch(kernel)
+        case Callback():
+            require(callable(kernel.function), "the callback's function cannot be called")
+            for operand in (*kernel.inputs, *kernel.outputs):
+                _verify_operand(operand)
+        case _:
+            raise Refusal(f"{type(kernel).__name__} is not a kernel kind")
+
+
+# ------------------------------------------------------------------ operands
+def _verify_operand(operand: Operand) -> None:
+    require(len(operand.shape) == len(operand.strides), "shape and strides differ in length")
+    require(all(n >= 0 for n in operand.shape), "a size is negative")
+    if 0 in operand.shape:
+        return
+    reach = [s * (n - 1) for n, s in zip(operand.shape, operand.strides, strict=True)]
+    low = operand.offset + sum(r for r in reach if r < 0)
+    high = operand.offset + sum(r for r in reach if r > 0)
+    require(
+        low >= 0 and high < operand.buffer.size,
+        f"a view reaches elements {low} to {high} of a buffer of {operand.buffer.size}",
+    )
+
+
+def _is_contiguous(operand: Operand) -> bool:
+    if 0 in operand.shape:
+        return True
+    expected = 1
+    for size, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+# ------------------------------------------------------------------ kinds
+def _verify_contract(kernel: Contract) -> None:
+    operands = {"lhs": kernel.lhs, "rhs": kernel.rhs, "out": kernel.out}
+    dtypes = {o.buffer.dtype for o in operands.values()}
+    require(len(dtypes) == 1, "lhs, rhs and out have one dtype")
+    dtype = next(iter(dtypes))
+    fits = dtype.itemsize in (8, 16) if is_complex(dtype) else dtype.name in ("float32", "float64")
+    require(fits, f"no contraction of {dtype}")
+    for name, operand in operands.items():
+        require(len(operand.shape) == 3, f"{name} has three dimensions")
+        _verify_operand(operand)
+        if 0 in operand.shape:
+            continue
+        rows = _is_matrix(operand, unit=2, other=1)
+        columns = name != "out" and _is_matrix(operand, unit=1, other=2)
+        require(rows or columns, f"{name} is not a matrix that BLAS takes: {operand.strides}")
+    (batch, rows_, inner), (_, _, columns_) = kernel.lhs.shape, kernel.rhs.shape
+    require(kernel.rhs.shape == (batch, inner, columns_), "lhs and rhs do not fit")
+    require(kernel.out.shape == (batch, rows_, columns_), "out does not fit lhs and rhs")
+    apart = abs(kernel.out.strides[0]) > 0 or batch <= 1
+    require(apart, "out's batches are not apart")
+    require(
+        kernel.out.buffer not in (kernel.lhs.buffer, kernel.rhs.buffer),
+        "out is also an operand",
+    )
+
+
+def _is_matrix(operand: Operand, unit: int, other: int) -> bool:
+    """Whether axis `unit` has stride 1 and the other axis steps over whole runs of it."""
+    dense = operand.strides[unit] == 1 or operand.shape[unit] == 1
+    return dense and (operand.shape[other] == 1 or operand.strides[other] >= operand.shape[unit])
+
+
+def _verify_sort(kernel: Sort) -> None:
+    require(kernel.rows >= 0 and kernel.length >= 0, "a size is negative")
+    require(1 <= kernel.keys <= len(kernel.inputs), "keys are some of the inputs")
+    size = kernel.rows * kernel.length
+    require(
+        all(b.size == size for b in (*kernel.inputs, *kernel.outputs)),
+        f"operands have rows * length = {size} elements",
+    )
+    sorted_outputs = kernel.outputs[: len(kernel.inputs)]
+    _verify_pairs("outputs", kernel.inputs, sorted_outputs)
+    rest = kernel.outputs[len(kernel.inputs) :]
+    require(len(rest) == int(kernel.index), "one output for each input, and one for the index")
+    require(all(b.dtype.name in ("int32", "int64") for b in rest), "the index is int32 or int64")
+
+
+def _verify_pairs(what: str, inner: Sequence[Buffer], given: Sequence[Buffer]) -> None:
+    """Buffers that are bound to one another have equal dtypes and sizes."""
+    require(len(inner) == len(given), f"{what}: {len(given)} buffers for {len(inner)}")
+    for number, (one, other) in enumerate(zip(inner, given, strict=True)):
+        require(
+            one.dtype == other.dtype and one.size == other.size,
+            f"{what} {number}: {other.dtype}[{other.size}] for {one.dtype}[{one.size}]",
+        )
+
+
+def _verify_slices(
+    what: str, inner: Sequence[Buffer], given: Sequence[Buffer], length: int
+) -> None:
+    """Buffers of which each step takes one slice."""
+    require(len(inner) == len(given), f"{what}: {len(given)} buffers for {len(inner)}")
+    for number, (one, whole) in enumerate(zip(inner, given, strict=True)):
+        require(
+            one.dtype == whole.dtype and one.size * length == whole.size,
+            f"{what} {number}: {whole.dtype}[{whole.size}] for {length} of {one.dtype}[{one.size}]",
+        )
+
+
+def _verify_scan(kernel: Scan) -> None:
+    require(kernel.length >= 0, "the length is negative")
+    body, constants, carries = kernel.body, len(kernel.constants), len(kernel.initial)
+    _verify_pairs("constants", body.inputs[:constants], kernel.constants)
+    _verify_pairs("initial", body.inputs[constants : constants + carries], kernel.initial)
+    _verify_slices("xs", body.inputs[constants + carries :], kernel.xs, kernel.length)
+    _verify_pairs("next carries", kernel.initial, body.outputs[:carries])
+    _verify_pairs("final", kernel.initial, kernel.final)
+    _verify_slices("ys", body.outputs[carries:], kernel.ys, kernel.length)
+
+
+def _verify_while(kernel: While) -> None:
+    carries = kernel.initial
+    _verify_pairs(
+        "condition's inputs", kernel.condition.inputs, (*kernel.condition_constants, *carries)
+    )
+    _verify_pairs("body's inputs", kernel.body.inputs, (*kernel.body_constants, *carries))
+    _verify_pairs("next carries", carries, kernel.body.outputs)
+    _verify_pairs("final", carries, kernel.final)
+    outputs = [(b.dtype.name, b.size) for b in kernel.condition.outputs]
+    require(outputs == [("bool", 1)], "the condition has one bool output")
+
+
+def _verify_branch(kernel: Branch) -> None:
+    require(len(kernel.branches) > 0, "there is no branch")
+    scalar = kernel.index.dtype.name == "int32" and kernel.index.size == 1
+    require(scalar, "the index is an int32 scalar")
+    for branch in kernel.branches:
+        _verify_pairs("branch's inputs", branch.inputs, kernel.inputs)
+        _verify_pairs("branch's outputs", branch.outputs, kernel.outputs)
+
+
+# ------------------------------------------------------------------ arena
+def _verify_arena(plan: Plan) -> None:
+    first: dict[Buffer, int] = {}
+    last: dict[Buffer, int] = {}
+    for number, kernel in enumerate(plan.kernels):
+        for buffer in (*kernel.reads, *kernel.writes):
+            first.setdefault(buffer, number)
+            last[buffer] = number
+    used = [b for b in plan.buffers if b.role == "temporary" and b in first]
+    _checked(plan, None, lambda: _verify_places(used, plan.arena))
+    alive: list[Buffer] = []
+    for buffer in sorted((b for b in used if b.size), key=first.__getitem__):
+        alive = [other for other in alive if last[other] >= first[buffer]]
+        for other in _overlapping(buffer, alive):
+            kernel = plan.kernels[first[buffer]]
+            handed_over = (
+                last[other] == first[buffer] and first[other] < first[buffer]
+                and other not in kernel.writes and buffer.offset == other.offset
+                and isinstance(kernel, Loops) and may_share(kernel, other, buffer)
+            )  # fmt: skip
+            if not handed_over:
+                _checked(plan, kernel, lambda a=other, b=buffer: _refuse_overlap(a, b))
+        alive.append(buffer)
+
+
+def _verify_places(temporaries: Iterable[Buffer], arena: int) -> None:
+    for buffer in temporaries:
+        name = f"temporary {buffer.name!r}"
+        require(buffer.offset is not None, f"{name} has no place in the arena")
+        offset = buffer.offset or 0
+        require(offset % buffer.dtype.itemsize == 0, f"{name} is not aligned: byte {offset}")
+        require(
+            0 <= offset and offset + buffer.nbytes <= arena,
+            f"{name} lies at bytes {offset} to {offset + buffer.nbytes} of an arena of {arena}",
+        )
+
+
+def _overlapping(buffer: Buffer, others: Sequence[Buffer]) -> list[Buffer]:
+    assert buffer.offset is not None
+    start, stop = buffer.offset, buffer.offset + buffer.nbytes
+    return [o for o in others if (o.offset or 0) < stop and start < (o.offset or 0) + o.nbytes]
+
+
+def _refuse_overlap(one: Buffer, other: Buffer) -> None:
+    def place(buffer: Buffer) -> str:
+        return f"{buffer.name!r} at {buffer.offset}-{(buffer.offset or 0) + buffer.nbytes}"
+
+    raise Refusal(f"live temporaries share bytes: {place(one)}, {place(other)}")

@@ -1,0 +1,357 @@
+"""Calls of programs: jitted functions and blocks by name, custom derivative rules, checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import UnsupportedError
+from rlx.ir.program import Equation, Program, Var, dead_code, substitute
+from rlx.ir.types import TensorType
+from rlx.ops.families import instantiate, to_front
+from rlx.ops.reduction import reduce_sum
+from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
+from rlx.trace.builder import Builder
+from rlx.trace.interpret import interpret
+from rlx.trace.primitive import Linear, Primitive, Zero, primitive
+from rlx.trace.stage import finish
+
+__all__ = ["call", "checkpoint", "custom_jvp_call", "custom_vjp_call", "optimization_barrier"]
+
+
+def has_effect(program: Program) -> bool:
+    """Whether any equation of a program must run."""
+    return any(e.primitive.effect(**e.params) for e in program.equations)
+
+
+class CallLike(RegionPrimitive):
+    """Runs `params['program']` on its operands; inlined before compilation."""
+
+    def type(self, *types: TensorType, program: Program, **params: Any) -> Any:
+        return program.output_types
+
+    def effect(self, *, program: Program, **params: Any) -> bool:
+        """Whether the program has effects."""
+        return has_effect(program)
+
+    def reference(self, *args: np.ndarray, program: Program, **params: Any) -> Any:
+        return tuple(run_region(program, args))
+
+    def lower(self, k: Any, *values: Any, program: Program, **params: Any) -> Any:
+        return k.inline(program, values)
+
+
+@primitive
+class call(CallLike):
+    """A call of a named program: a jitted function or a block. params: program, name."""
+
+    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, name: str) -> Any:
+        """The call of the program with tangents."""
+        nonzero = [not is_zero(x) for x in tangents]
+        moved, kept = t.jvp(program, nonzero)
+        outs = call(*primals, *tangent_inputs(tangents, nonzero), program=moved, name=name)
+        moving = iter(outs[len(kept) :])
+        return outs[: len(kept)], [
+            next(moving) if k else Zero(o) for o, k in zip(program.output_types, kept, strict=True)
+        ]
+
+    def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
+        """Two calls; the first hands its residuals to the second."""
+        halves = t.split(equation.params["program"], unknown)
+        known_in, unknown_in = drop(equation.inputs, unknown), keep(equation.inputs, unknown)
+        slots = [Var(r) for r in halves.residuals]
+        known_out = drop(equation.outputs, halves.unknown_out)
+        params = {**equation.params, "program": halves.known}
+        first = Equation(call, tuple(known_in), params, (*known_out, *slots), equation.origin)
+        forwarded = [known_in[i] for i in halves.forwarded]
+        params = {**equation.params, "program": halves.linear}
+        unknown_out = tuple(keep(equation.outputs, halves.unknown_out))
+        second = Equation(call, (*slots, *forwarded, *unknown_in), params, unknown_out, equation.origin)
+        return [first], [second] if unknown_out else []
+
+    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, name: str) -> list[Any]:
+        """The call of the transposed program."""
+        linear = [isinstance(x, Linear) for x in inputs]
+        used = [not is_zero(c) for c in cotangents]
+        backward = t.transpose(program, linear, used)
+        outs = iter(call(*drop(inputs, linear), *keep(cotangents, used), program=backward, name=name))
+        return [next(outs) if m else None for m in linear]
+
+    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, name: str) -> Any:
+        """The call of the batched program."""
+        batched = [d is not None for d in dims]
+        moved, out_batched = t.batch(program, size, batched, False, axis_name)
+        outs = call(*batch_front(inputs, dims, batched, size), program=moved, name=name)
+        return outs, [0 if b else None for b in out_batched]
+
+
+@primitive
+class custom_jvp_call(CallLike):
+    """A call with its own forward derivative. params: program; rule: (inputs, tangents) -> (outputs, tangents)."""
+
+    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, rule: Program) -> Any:
+        """The user's rule."""
+        explicit = [instantiate(x) for x in _float_tangents(program, tangents)]
+        outs = interpret(rule, [*primals, *explicit])
+        n = len(program.outputs)
+        return outs[:n], _scatter_tangents(program, outs[n:])
+
+    def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
+        """A call that depends on tangents is linear as a whole."""
+        return [], [equation]
+
+    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, rule: Program) -> list[Any]:
+        """Transpose the program itself."""
+        return call.transpose(t, cotangents, *inputs, program=program, name="custom_jvp")
+
+    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, rule: Program) -> Any:
+        """Batch the program and its rule alike."""
+        batched = [d is not None for d in dims]
+        moving = [b for b, ty in zip(batched, program.input_types, strict=True) if _moves(ty)]
+        _, kept = t.batch(program, size, batched, False, axis_name)
+        inner_outs = [k for k, ty in zip(kept, program.output_types, strict=True) if _moves(ty)]
+        _, rule_kept = t.batch(rule, size, [*batched, *moving], [*kept, *inner_outs], axis_name)
+        n = len(kept)
+        tangent_kept = iter(rule_kept[n:])
+        force = [
+            a or b or (next(tangent_kept) if _moves(ty) else False)
+            for a, b, ty in zip(kept, rule_kept[:n], program.output_types, strict=True)
+        ]
+        inner, _ = t.batch(program, size, batched, force, axis_name)
+        force_rule = [*force, *[f for f, ty in zip(force, program.output_types, strict=True) if _moves(ty)]]
+        batched_rule, _ = t.batch(rule, size, [*batched, *moving], force_rule, axis_name)
+        outs = custom_jvp_call(*batch_front(inputs, dims, batched, size), program=inner, rule=batched_rule)
+        return outs, [0 if f else None for f in force]
+
+
+@primitive
+class custom_vjp_call(CallLike):
+    """A call with its own reverse derivative.
+
+    params: program; forward: inputs -> (outputs, residuals); backward: (residuals, cotangents of the
+    outputs) -> cotangents of the inputs that can have one.
+    """
+
+    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, forward: Program, backward: Program) -> Any:
+        """Run `forward`; the tangents go through an equation that only transposition can read."""
+        results = interpret(forward, primals)
+        n = len(program.outputs)
+        explicit = [instantiate(x) for x in _float_tangents(program, tangents)]
+        out_types = tuple(ty.strong() for ty in program.output_types if _moves(ty))
+        moving = custom_vjp_tangent(*results[n:], *explicit, backward=backward, residuals=len(results) - n, types=out_types)
+        return results[:n], _scatter_tangents(program, moving)
+
+    def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
+        """A call that depends on tangents is linear as a whole."""
+        return [], [equation]
+
+    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, **params: Any) -> list[Any]:
+        """Transpose the program itself."""
+        return call.transpose(t, cotangents, *inputs, program=program, name="custom_vjp")
+
+    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, forward: Program, backward: Program) -> Any:
+        """Batch all three programs; cotangents of unbatched inputs are summed over the batch."""
+        batched = [d is not None for d in dims]
+        n = len(program.outputs)
+        inner, _ = t.batch(program, size, batched, True, axis_name)
+        ahead, _ = t.batch(forward, size, batched, True, axis_name)
+        behind, _ = t.batch(backward, size, [True] * len(backward.inputs), True, axis_name)
+        moving = [b for b, ty in zip(batched, program.input_types, strict=True) if _moves(ty)]
+        with Builder(backward.name) as builder:
+            cts = interpret(behind, [builder.input(x) for x in behind.input_types])
+            summed = [c if b else reduce_sum(c, axes=(0,)) for c, b in zip(cts, moving, strict=True)]
+            behind = finish(builder, summed)
+        outs = custom_vjp_call(
+            *batch_front(inputs, dims, batched, size), program=inner, forward=ahead, backward=behind
+        )
+        return outs, [0] * n
+
+
+def _moves(type: TensorType) -> bool:
+    return type.dtype.kind not in "biu"
+
+
+def _float_tangents(program: Program, tangents: Sequence[Any]) -> list[Any]:
+    return [x for x, ty in zip(tangents, program.input_types, strict=True) if _moves(ty)]
+
+
+def _scatter_tangents(program: Program, moving: Sequence[Any]) -> list[Any]:
+    found = iter(moving)
+    return [next(found) if _moves(ty) else Zero(ty) for ty in program.output_types]
+
+
+@primitive
+class custom_vjp_tangent(RegionPrimitive):
+    """The tangent of a custom_vjp function: linear in the tangents, known only by its transpose.
+
+    Operands: residuals, then tangents. params: backward; residuals: how many; types of the results.
+    """
+
+    def type(self, *operands: TensorType, backward: Program, residuals: int, types: tuple[TensorType, ...]) -> Any:
+        return types
+
+    def _refuse(self) -> UnsupportedError:
+        return UnsupportedError(
+            "Forward-mode differentiation (jvp, jacfwd, hessian) met a function with custom_vjp.",
+            "Give the function a custom_jvp rule, which serves both modes, or use jacrev.",
+        )
+
+    def reference(self, *args: np.ndarray, **params: Any) -> Any:
+        raise self._refuse()
+
+    def lower(self, k: Any, *values: Any, **params: Any) -> Any:
+        raise self._refuse()
+
+    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        """Nothing is known of the derivative in this direction."""
+        raise self._refuse()
+
+    def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
+        """Linear as a whole."""
+        return [], [equation]
+
+    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, backward: Program, residuals: int, types: Any) -> list[Any]:
+        """The user's backward rule."""
+        cts = interpret(backward, [*inputs[:residuals], *map(instantiate, cotangents)])
+        return [None] * residuals + list(cts)
+
+    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, backward: Program, residuals: int, types: Any) -> Any:
+        """Every operand batched in front."""
+        behind, _ = t.batch(backward, size, [True] * len(backward.inputs), True, axis_name)
+        values = [to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
+        wide = tuple(ty.update(shape=(size, *ty.shape)) for ty in types)
+        outs = custom_vjp_tangent(*values, backward=behind, residuals=residuals, types=wide)
+        return outs, [0] * len(outs)
+
+
+@primitive
+class checkpoint(CallLike):
+    """A call whose intermediate values are computed again for the derivative instead of kept.
+
+    params: program; policy: None (keep nothing but the operands) or a function of
+    (primitive, *types, **params) that says which equations' results are kept.
+    """
+
+    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, policy: Any) -> Any:
+        """Again a checkpointed call."""
+        nonzero = [not is_zero(x) for x in tangents]
+        moved, kept = t.jvp(program, nonzero)
+        outs = checkpoint(*primals, *tangent_inputs(tangents, nonzero), program=moved, policy=policy)
+        moving = iter(outs[len(kept) :])
+        return outs[: len(kept)], [
+            next(moving) if k else Zero(o) for o, k in zip(program.output_types, kept, strict=True)
+        ]
+
+    def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
+        """The known half runs as it is; the linear half repeats it from the operands.
+
+        What the policy keeps is handed over as residuals.
+        """
+        program: Program = equation.params["program"]
+        policy = equation.params["policy"]
+        halves = t.split(program, unknown)
+        saved = _saved_by_policy(halves.known, policy)
+        known_in, unknown_in = drop(equation.inputs, unknown), keep(equation.inputs, unknown)
+        n_out = halves.unknown_out.count(False)
+        slots = [Var(v.type) for v in saved]
+        first_program = dead_code(halves.known.replace(outputs=(*halves.known.outputs[:n_out], *saved)))
+        first = Equation(
+            call,
+            tuple(known_in),
+            {"program": first_program, "name": "checkpoint"},
+            (*drop(equation.outputs, halves.unknown_out), *slots),
+            equation.origin,
+        )
+        again = _replay(halves, saved)
+        unknown_out = tuple(keep(equation.outputs, halves.unknown_out))
+        second = Equation(
+            checkpoint,
+            (*known_in, *slots, *unknown_in),
+            {"program": again, "policy": policy},
+            unknown_out,
+            equation.origin,
+        )
+        return [first], [second] if unknown_out else []
+
+    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, policy: Any) -> list[Any]:
+        """Transpose behind a barrier, so that the repeated work is not merged with the first run."""
+        linear = [isinstance(x, Linear) for x in inputs]
+        used = [not is_zero(c) for c in cotangents]
+        backward = t.transpose(program, linear, used)
+        operands = [*drop(inputs, linear), *keep(cotangents, used)]
+        guarded = optimization_barrier(*operands)
+        outs = iter(call(*guarded, program=backward, name="checkpoint"))
+        return [next(outs) if m else None for m in linear]
+
+    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, policy: Any) -> Any:
+        """The batched program, checkpointed."""
+        batched = [d is not None for d in dims]
+        moved, out_batched = t.batch(program, size, batched, False, axis_name)
+        outs = checkpoint(*batch_front(inputs, dims, batched, size), program=moved, policy=policy)
+        return outs, [0 if b else None for b in out_batched]
+
+
+def _saved_by_policy(known: Program, policy: Any) -> list[Var]:
+    """Results of the known half that the policy keeps."""
+    if policy is None:
+        return []
+    saved: list[Var] = []
+    for e in known.equations:
+        if policy(e.primitive, *[a.type for a in e.inputs], **e.params):
+            saved += e.outputs
+    return saved
+
+
+def _replay(halves: Any, saved: Sequence[Var]) -> Program:
+    """(known inputs, saved values, unknown inputs) -> unknown outputs, computing residuals again."""
+    n_out = halves.unknown_out.count(False)
+    residuals = halves.known.outputs[n_out:]
+    replaced = {v: Var(v.type) for v in saved}
+    known = substitute(halves.known, replaced)
+    mapping = dict(zip(halves.linear.inputs, [known.outputs[n_out + i] for i in range(len(residuals))], strict=False))
+    forwarded = halves.linear.inputs[len(residuals) : len(residuals) + len(halves.forwarded)]
+    mapping.update(zip(forwarded, [known.inputs[i] for i in halves.forwarded], strict=True))
+    linear = substitute(halves.linear, mapping)
+    unknown_inputs = halves.linear.inputs[len(residuals) + len(halves.forwarded) :]
+    return dead_code(
+        Program(
+            [*known.inputs, *[replaced[v] for v in saved], *unknown_inputs],
+            [*known.equations, *linear.equations],
+            linear.outputs,
+            [*known.constants, *linear.constants],
+            "checkpoint",
+        )
+    )
+
+
+@primitive
+class optimization_barrier(Primitive):
+    """The operands unchanged; the compiler moves and merges nothing across."""
+
+    multiple = True
+
+    def type(self, *types: TensorType) -> Any:
+        return types
+
+    def reference(self, *args: np.ndarray) -> Any:
+        return args
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        """A barrier for the tangents too."""
+        outs = optimization_barrier(*primals)
+        mask = [not is_zero(t) for t in tangents]
+        moving = iter(optimization_barrier(*keep(tangents, mask)) if any(mask) else ())
+        return outs, [next(moving) if m else Zero(t.type) for t, m in zip(tangents, mask, strict=True)]
+
+    def transpose(self, cotangents: Sequence[Any], *inputs: Any) -> list[Any]:
+        """A barrier for the cotangents."""
+        return [ct if isinstance(x, Linear) else None for ct, x in zip(cotangents, inputs, strict=True)]
+
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None]) -> Any:
+        """Batch axes stay where they are."""
+        return optimization_barrier(*inputs), list(dims)
+
+    def lower(self, k: Any, *values: Any) -> Any:
+        return values

@@ -1,0 +1,80 @@
+"""What primitives with regions share: eager running, batching to the front, splitting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.array import ConcreteArray, wrap
+from rlx.config import config
+from rlx.ir.program import Equation, Program, Var
+from rlx.ir.types import TensorType
+from rlx.ops.families import instantiate, to_front
+from rlx.trace.interpret import interpret
+from rlx.trace.primitive import Region, Zero, type_of
+
+__all__ = ["RegionPrimitive", "execution", "is_zero", "run_region", "same_types", "tangent_inputs"]
+
+
+class _Execution:
+    """How eager control flow is compiled; set by the api, so that ops need not know the compiler."""
+
+    compiled: Callable[[Program, Sequence[Any]], Sequence[Any]] | None = None
+
+
+execution = _Execution()
+
+
+def run_region(program: Program, args: Sequence[Any]) -> list[np.ndarray]:
+    """Run a region on NumPy arrays, op by op."""
+    return [to_array(x) for x in interpret(program, [wrap(a) for a in args])]
+
+
+def to_array(x: Any) -> np.ndarray:
+    """A concrete result as NumPy."""
+    return x.numpy() if isinstance(x, ConcreteArray) else np.asarray(x)
+
+
+class RegionPrimitive(Region):
+    """Runs eagerly as one compiled program, unless jit is disabled."""
+
+    def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Compile and run the equation on its own, or op by op under disable_jit."""
+        if execution.compiled is None or config.disable_jit:
+            return super().evaluate(args, params)
+        inputs = [Var(type_of(a)) for a in args]
+        outputs = [Var(t) for t in self.type(*[v.type for v in inputs], **params)]
+        equation = Equation(self, tuple(inputs), params, tuple(outputs))
+        return tuple(execution.compiled(Program(inputs, [equation], outputs, (), self.name), args))
+
+
+def is_zero(x: Any) -> bool:
+    """Whether a tangent or cotangent is a symbolic zero."""
+    return isinstance(x, Zero)
+
+
+def tangent_inputs(tangents: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The tangents at the marked positions, zeros made explicit."""
+    return [instantiate(t) for t, m in zip(tangents, mask, strict=True) if m]
+
+
+def batch_front(values: Sequence[Any], dims: Sequence[int | None], mask: Sequence[bool], size: int) -> list[Any]:
+    """Values with the batch axis in front where marked, broadcast if they have none."""
+    return [to_front(x, d, size) if m else x for x, d, m in zip(values, dims, mask, strict=True)]
+
+
+def same_types(a: Sequence[TensorType], b: Sequence[TensorType]) -> bool:
+    """Equal shapes and dtypes, weakness aside."""
+    return len(a) == len(b) and all(x.shape == y.shape and x.dtype == y.dtype for x, y in zip(a, b, strict=True))
+
+
+def keep(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The values at marked positions."""
+    return [v for v, m in zip(values, mask, strict=True) if m]
+
+
+def drop(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    """The values at unmarked positions."""
+    return [v for v, m in zip(values, mask, strict=True) if not m]

@@ -1,0 +1,1 @@
+"""Passes: MIR program to MIR program, and MIR program to LIR plan."""

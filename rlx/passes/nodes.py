@@ -1,0 +1,177 @@
+"""Scalar expressions as hash-consed graph nodes: equal subexpressions are one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.ir.kernels import Buffer
+
+__all__ = [
+    "INT64",
+    "IndexMap",
+    "Node",
+    "NodeTable",
+    "constant_value",
+    "expression_cost",
+    "leaves",
+    "narrow_to_compute",
+    "postorder",
+    "rewrite",
+]
+
+INT64 = np.dtype(np.int64)
+_FLOAT32 = np.dtype(np.float32)
+_WEIGHT_LIMIT = 1 << 20
+
+# Cost in units of one vectorised arithmetic operation; memory traffic is weighed by callers.
+_COSTS: dict[str, int] = {
+    **dict.fromkeys(("load", "constant", "index", "affine"), 0),
+    **dict.fromkeys(("div", "sqrt", "rsqrt"), 2),
+    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "log2", "logistic"), 6),
+    **dict.fromkeys(("sin", "cos", "tanh", "erf", "cbrt", "asinh", "sinh", "cosh"), 10),
+    **dict.fromkeys(("tan", "asin", "acos", "atan", "atan2", "acosh", "atanh"), 12),
+    **dict.fromkeys(("erfc", "erf_inv", "pow", "rem"), 16),
+    "special": 100,
+}
+
+
+class IndexMap(NamedTuple):
+    """Where a load reads: `offset + sum(strides[d] * i[d])`, in real elements of the buffer."""
+
+    buffer: Buffer
+    strides: tuple[int, ...]
+    offset: int
+
+
+class Node:
+    """One scalar operation. Made only by a NodeTable, compared by identity.
+
+    Besides the scalar alphabet: "load" (attribute: IndexMap, an optional address argument),
+    "affine" (attribute: (strides, offset), a linear form of the loop indices, int64), and inside
+    loop nests "reduce" and "cumulate" (attribute: a reducer).
+    `weight` is the size as a tree, an upper bound of the number of distinct nodes below.
+    """
+
+    __slots__ = ("args", "attribute", "dtype", "op", "weight")
+
+    def __init__(self, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any) -> None:
+        self.op = op
+        self.args = args
+        self.dtype = dtype
+        self.attribute = attribute
+        weight = 1
+        for argument in args:
+            weight += argument.weight
+        self.weight = min(weight, _WEIGHT_LIMIT)
+
+    def __repr__(self) -> str:
+        return f"Node({self.op}, {self.dtype.name}, {len(self.args)} args, {self.attribute!r})"
+
+
+class NodeTable:
+    """The nodes of one plan, each distinct expression once."""
+
+    __slots__ = ("_nodes",)
+
+    def __init__(self) -> None:
+        self._nodes: dict[tuple[Any, ...], Node] = {}
+
+    def make(
+        self, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any = None
+    ) -> Node:
+        """The node of this operation on these arguments."""
+        key = (op, args, dtype, attribute)
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = Node(op, args, dtype, attribute)
+        return node
+
+    def constant(self, value: Any, dtype: np.dtype) -> Node:
+        """A literal of a dtype that scalars are computed in."""
+        return self.make("constant", (), dtype, np.asarray(value).astype(dtype).tobytes())
+
+    def load(self, index_map: IndexMap, address: Node | None = None) -> Node:
+        """Read one element of a buffer; `address` elements further if given."""
+        args = () if address is None else (address,)
+        return self.make("load", args, narrow_to_compute(index_map.buffer.dtype), index_map)
+
+    def affine(self, strides: tuple[int, ...], offset: int) -> Node:
+        """A linear form of the loop indices."""
+        if not any(strides):
+            return self.constant(offset, INT64)
+        return self.make("affine", (), INT64, (strides, offset))
+
+
+def narrow_to_compute(dtype: np.dtype) -> np.dtype:
+    """The dtype that one real scalar of a buffer of `dtype` is computed in."""
+    if dtype.kind == "c":
+        return np.dtype(f"f{dtype.itemsize // 2}")
+    if dtype.kind in "biu" or dtype.itemsize >= 4:
+        return dtype
+    return _FLOAT32
+
+
+def constant_value(node: Node) -> Any:
+    """The NumPy scalar of a constant node."""
+    return np.frombuffer(node.attribute, node.dtype)[0]
+
+
+def postorder(roots: Iterable[Node], known: Iterable[Node] = ()) -> list[Node]:
+    """Every node reachable from `roots` and not in `known`, arguments before users."""
+    seen = set(known)
+    order: list[Node] = []
+    for root in roots:
+        if root in seen:
+            continue
+        stack = [(root, False)]
+        while stack:
+            node, expanded = stack.pop()
+            if expanded:
+                order.append(node)
+            elif node not in seen:
+                seen.add(node)
+                stack.append((node, True))
+                stack.extend((argument, False) for argument in reversed(node.args))
+    return order
+
+
+def rewrite(
+    table: NodeTable,
+    roots: Iterable[Node],
+    replace: Callable[[Node, tuple[Node, ...]], Node],
+) -> dict[Node, Node]:
+    """Rebuild expressions bottom up; `replace(leaf, new_args)` rebuilds "load" and "affine"."""
+    done: dict[Node, Node] = {}
+    for node in postorder(roots):
+        args = node.args
+        if args:
+            args = tuple([done[a] for a in args])
+        if node.op == "load" or node.op == "affine":
+            done[node] = replace(node, args)
+        elif all(new is old for new, old in zip(args, node.args, strict=True)):
+            done[node] = node
+        else:
+            done[node] = table.make(node.op, args, node.dtype, node.attribute)
+    return done
+
+
+def leaves(roots: Iterable[Node]) -> list[Node]:
+    """The loads among the nodes below `roots`."""
+    return [node for node in postorder(roots) if node.op == "load"]
+
+
+def expression_cost(roots: Iterable[Node]) -> tuple[int, int, int]:
+    """(arithmetic cost, number of operations, number of buffers) of the graph below `roots`."""
+    cost = operations = 0
+    buffers: set[Buffer] = set()
+    for node in postorder(roots):
+        if node.op == "load":
+            buffers.add(node.attribute.buffer)
+            cost += 4 * len(node.args)
+        else:
+            operations += node.op != "constant"
+            cost += _COSTS.get(node.op, 1)
+    return cost, operations, len(buffers)

@@ -1,0 +1,88 @@
+"""Batching: push a batch axis through the equations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlx.ir.program import Literal, Program
+from rlx.ops.families import to_front
+from rlx.trace.builder import Builder
+from rlx.trace.interpret import Environment, origins_of
+from rlx.trace.stage import finish
+from rlx.transforms import table
+
+__all__ = ["batch_program", "batch_walk", "mentions_axis"]
+
+
+def mentions_axis(params: Any, axis_name: Any) -> bool:
+    """Whether an equation's parameters, or the programs in them, use a named axis."""
+    if axis_name is None:
+        return False
+    stack = [params]
+    while stack:
+        item = stack.pop()
+        names = item.get("axis_name") if isinstance(item, dict) else None
+        if names is not None and axis_name in (names if isinstance(names, tuple) else (names,)):
+            return True
+        for value in item.values():
+            for part in value if isinstance(value, tuple) else (value,):
+                if isinstance(part, Program):
+                    stack.extend(dict(e.params) for e in part.equations)
+    return False
+
+
+def batch_walk(
+    program: Program, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any = None
+) -> tuple[list[Any], list[int | None]]:
+    """Outputs and their batch axes (None: not batched), for values where we stand."""
+    env = Environment(program, inputs)
+    where: dict[Any, int] = {v: d for v, d in zip(program.inputs, dims, strict=True) if d is not None}
+    with origins_of() as inherit:
+        for e in program.equations:
+            inherit(e)
+            p, args = e.primitive, [env.read(a) for a in e.inputs]
+            at = [None if isinstance(a, Literal) else where.get(a) for a in e.inputs]
+            named = mentions_axis(dict(e.params), axis_name)
+            if all(d is None for d in at) and not named:
+                outs, out_dims = p.bind(*args, **e.params), None
+            elif p.region:
+                outs, out_dims = p.batch(table.transforms, size, args, at, axis_name, **e.params)
+            elif p.collective and named:
+                outs, out_dims = p.batch_named(size, axis_name, args, at, **e.params)
+            else:
+                outs, out_dims = p.batch(size, args, at, **e.params)
+            if not p.multiple:
+                outs, out_dims = (outs,), (out_dims,)
+            env.update(zip(e.outputs, outs, strict=True))
+            for v, d in zip(e.outputs, out_dims or (), strict=False):
+                if d is not None:
+                    where[v] = d
+    out_dims = [None if isinstance(a, Literal) else where.get(a) for a in program.outputs]
+    return [env.read(a) for a in program.outputs], out_dims
+
+
+def batch_program(
+    program: Program,
+    size: int,
+    batched: Sequence[bool],
+    force: Sequence[bool] | bool = False,
+    axis_name: Any = None,
+) -> tuple[Program, tuple[bool, ...]]:
+    """The program with a leading batch axis on the marked inputs.
+
+    Batched outputs have it in front too; `force` marks outputs that get one in any case. Also
+    returns which outputs are batched.
+    """
+    with Builder(program.name) as builder:
+        inputs = [
+            builder.input(t.update(shape=(size, *t.shape)) if b else t)
+            for t, b in zip(program.input_types, batched, strict=True)
+        ]
+        outs, dims = batch_walk(program, size, inputs, [0 if b else None for b in batched], axis_name)
+        forced = [force] * len(outs) if isinstance(force, bool) else list(force)
+        out_batched = tuple(f or d is not None for f, d in zip(forced, dims, strict=True))
+        values = [
+            to_front(x, d, size) if b else x for x, d, b in zip(outs, dims, out_batched, strict=True)
+        ]
+        return finish(builder, values), out_batched

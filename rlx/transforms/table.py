@@ -1,0 +1,10 @@
+"""The program transforms as one object, handed to the rules of primitives with regions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+__all__ = ["transforms"]
+
+# filled by rlx.transforms.programs once the four transforms exist; they refer to one another
+transforms = SimpleNamespace()
