@@ -84,6 +84,7 @@ def _verify_outputs(plan: Plan, written: set[Buffer]) -> None:
 
 
 def _verify_kernel(kernel: Kernel, known: set[Buffer], written: set[Buffer]) -> None:
+    _verify_kind(kernel)
     for buffer in (*kernel.reads, *kernel.writes):
         require(buffer in known, f"buffer {buffer.name!r} is not among the plan's buffers")
     for buffer in kernel.reads:
@@ -96,6 +97,9 @@ def _verify_kernel(kernel: Kernel, known: set[Buffer], written: set[Buffer]) -> 
             buffer.role in ("output", "temporary"),
             f"writes {buffer.role} buffer {buffer.name!r}",
         )
+
+
+def _verify_kind(kernel: Kernel) -> None:
     match kernel:
         case Loops():
             verify_loops(kernel)

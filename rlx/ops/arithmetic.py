@@ -310,9 +310,7 @@ class integer_power(Elementwise):
     def partials(self, out: Any, x: Any, *, exponent: int) -> tuple[Any, ...]:
         if exponent in (0, 1):
             return (exponent or None,)
-        return (
-            lambda t: multiply(t, multiply(integer_power(x, exponent=exponent - 1), exponent)),
-        )
+        return (lambda t: multiply(t, multiply(integer_power(x, exponent=exponent - 1), exponent)),)
 
 
 # ------------------------------------------------------------- magnitude and extrema

@@ -236,9 +236,7 @@ class convert(Elementwise):
     def scalar(self, s: Any, x: Any, *, dtype: np.dtype, weak: bool = False) -> Any:
         return s.cast(x, dtype)
 
-    def partials(
-        self, out: Any, x: Any, *, dtype: np.dtype, weak: bool = False
-    ) -> tuple[Any, ...]:
+    def partials(self, out: Any, x: Any, *, dtype: np.dtype, weak: bool = False) -> tuple[Any, ...]:
         differentiable = is_inexact(dtype) and is_inexact(type_of(x).dtype)
         return (lambda t: convert(t, dtype=dtype, weak=weak),) if differentiable else (None,)
 

@@ -274,11 +274,13 @@ class BuilderCore:
         linear = builder.constant(0, INT64)
         rest: Scalar | None = None
         for position, stride in zip(positions, strides, strict=True):
-            term = builder.mul(builder.cast(builder.lift(position, INT64), INT64), stride)
-            if term.node.op in ("affine", "constant"):
-                linear = builder.add(linear, term)
-            else:
-                rest = term if rest is None else builder.add(rest, term)
+            whole = builder.cast(builder.lift(position, INT64), INT64)
+            for summand in _summands(whole):
+                term = builder.mul(summand, stride)
+                if term.node.op in ("affine", "constant"):
+                    linear = builder.add(linear, term)
+                else:
+                    rest = term if rest is None else builder.add(rest, term)
         if linear.node.op == "affine":
             affine, offset = linear.node.attribute
             return affine, offset, rest
@@ -290,6 +292,18 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether strides are those of a row-major array (axes of size 1 aside)."""
     wanted = dense_strides(shape)
     return all(n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
+
+
+def _summands(scalar: Scalar) -> list[Scalar]:
+    """The terms of a sum, so that its affine ones can become strides."""
+    terms, pending = [], [scalar.node]
+    while pending:
+        node = pending.pop()
+        if node.op == "add":
+            pending.extend(node.args)
+        else:
+            terms.append(Scalar(scalar.builder, scalar.dtype, node))
+    return terms
 
 
 def _is_uniform(array: np.ndarray) -> bool:

@@ -1,1 +1,19 @@
-"""Numba backend."""
+"""The CPU backend: kernels through Numba's code generator, run by a native executor."""
+
+from __future__ import annotations
+
+from rlx.backends.base import Backend, Executable
+from rlx.backends.numba.executable import NativeExecutable
+from rlx.ir.kernels import Plan
+
+__all__ = ["NativeExecutable", "NumbaBackend"]
+
+
+class NumbaBackend(Backend):
+    """Native code for this machine's processors."""
+
+    name = "numba"
+
+    def compile(self, plan: Plan) -> Executable:
+        """Compile a plan; kernels that are known already, here or on disk, are not compiled."""
+        return NativeExecutable(plan)

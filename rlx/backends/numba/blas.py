@@ -7,6 +7,7 @@ splits the work) and the kernels that the processor deserves. On macOS it is Acc
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import sys
 import threading
@@ -18,16 +19,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlx.backends.numba.gemm import COMPLEX, DOUBLE, SINGLE
+from rlx.backends.numba.gemm import (
+    COMPLEX,
+    DOUBLE,
+    LEFT,
+    NOT_TRANSPOSED,
+    RIGHT,
+    SINGLE,
+    TRANSPOSED,
+)
+from rlx.errors import UnsupportedError, VerificationError
 from rlx.ir.kernels import Buffer, Contract, Operand
 
 __all__ = ["gemm_fields", "load_blas"]
 
 ACCELERATE = "/System/Library/Frameworks/Accelerate.framework/Accelerate"
-NO_TRANSPOSE, TRANSPOSE = 111, 112
 LARGEST = 2**31 - 1
-ROUTINES = {"f4": ("sgemm", SINGLE), "f8": ("dgemm", DOUBLE), "c8": ("cgemm", COMPLEX)}
-ROUTINES["c16"] = ("zgemm", COMPLEX)
+TYPES = {"f4": ("s", SINGLE), "f8": ("d", DOUBLE), "c8": ("c", COMPLEX), "c16": ("z", COMPLEX)}
 
 _lock = threading.Lock()
 
@@ -56,11 +64,13 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 def _core_type() -> dict[str, str]:
-    """OpenBLAS chooses by processor model and knows few new ones; features say more."""
+    """OpenBLAS goes by processor model, or by a variable meant for other instances of it; the
+    features of the processor say more. RLX_OPENBLAS_CORETYPE overrides them."""
     import llvmlite.binding as llvm
 
-    if "OPENBLAS_CORETYPE" in os.environ:
-        return {}
+    chosen = os.environ.get("RLX_OPENBLAS_CORETYPE")
+    if chosen:
+        return {"OPENBLAS_CORETYPE": chosen}
     features = llvm.get_host_cpu_features()
     needed = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
     if all(features.get(name, False) for name in needed):
@@ -84,13 +94,22 @@ def load_blas() -> Blas:
         return _load_openblas()
 
 
-def _load_openblas() -> Blas:
-    import scipy_openblas32
+def _openblas_file() -> Path:
+    """The library in the wheel; importing the wheel's package would load it with other settings."""
+    wheel = importlib.util.find_spec("scipy_openblas32")
+    if wheel is None or not wheel.submodule_search_locations:
+        raise UnsupportedError(
+            "matrix products need OpenBLAS, which is not installed",
+            "pip install scipy-openblas32",
+        )
+    folder = Path(wheel.submodule_search_locations[0]) / "lib"
+    suffix = "dll" if sys.platform == "win32" else "so"
+    return next(iter(sorted(folder.glob(f"libscipy_openblas*.{suffix}"))))
 
-    folder = Path(scipy_openblas32.get_lib_dir())
-    name = "libscipy_openblas.dll" if sys.platform == "win32" else "libscipy_openblas.so"
+
+def _load_openblas() -> Blas:
     with _environment(OPENBLAS_NUM_THREADS="1", **_core_type()):
-        library = ctypes.CDLL(str(folder / name))
+        library = ctypes.CDLL(str(_openblas_file()))
         library.scipy_openblas_set_num_threads(1)
     library.scipy_openblas_get_corename.restype = ctypes.c_char_p
     core = library.scipy_openblas_get_corename().decode()
@@ -128,7 +147,7 @@ def _side(size: int, depth: int, block_stride: int, depth_stride: int) -> _Side:
         return _Side(0, max(depth, 1), True)
     if depth_stride > 1:
         return _Side(1, depth_stride, True)
-    raise ValueError(f"no matrix product reads strides {(block_stride, depth_stride)}")
+    raise VerificationError(f"no matrix product reads strides {(block_stride, depth_stride)}")
 
 
 def _place(operand: Operand, slot_of: Callable[[Buffer], int], axis: int) -> list[int]:
@@ -139,32 +158,53 @@ def _place(operand: Operand, slot_of: Callable[[Buffer], int], axis: int) -> lis
     return [slot_of(operand.buffer), operand.offset * item, batch * item, block * item]
 
 
+def _vector_form(kernel: Contract, left: _Side, right: _Side) -> tuple[int, int, int]:
+    """Fields MATRIX, VECTOR_STEP and RESULT_STEP: how gemv computes it, zeros if it cannot."""
+    _, rows, columns = kernel.out.shape
+    depth = kernel.lhs.shape[2]
+    if columns == 1:
+        matrix, side, step = LEFT, left, kernel.rhs.strides[1]
+        result_step = kernel.out.strides[1] if rows > 1 else 1
+    elif rows == 1:
+        matrix, side, step, result_step = RIGHT, right, kernel.lhs.strides[2], 1
+    else:
+        return 0, 0, 0
+    step = step if depth > 1 else 1
+    if side.separately or step < 1 or step > LARGEST:
+        return 0, 0, 0
+    return matrix, step, result_step
+
+
 def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) -> list[int]:
     """The row of a Contract, from field FUNCTION on."""
     dtype = kernel.out.buffer.dtype
-    routine, kind = ROUTINES[dtype.str[1:]]
+    letter, kind = TYPES[dtype.str[1:]]
     batch, rows, columns = kernel.out.shape
     depth = kernel.lhs.shape[2]
-    blas = load_blas()
     left = _side(rows, depth, kernel.lhs.strides[1], kernel.lhs.strides[2])
     right = _side(columns, depth, kernel.rhs.strides[2], kernel.rhs.strides[1])
     out_leading = kernel.out.strides[1] if rows > 1 else max(columns, 1)
     numbers = (rows, columns, depth, left.leading, right.leading, out_leading)
     if max(numbers) > LARGEST:
-        raise ValueError(f"a matrix product of sizes {numbers[:3]} is over BLAS's 32-bit sizes")
+        raise UnsupportedError(f"a matrix product of {numbers[:3]} is over BLAS's 32-bit sizes")
     if out_leading < columns:
-        raise ValueError(f"rows of a matrix product overlap: {kernel.out}")
+        raise VerificationError(f"rows of a matrix product overlap: {kernel.out}")
+    matrix, vector_step, result_step = _vector_form(kernel, left, right)
     one, zero = _constants(dtype.str)
-    flags = (NO_TRANSPOSE, TRANSPOSE)
+    blas = load_blas()
+    flags = (NOT_TRANSPOSED, TRANSPOSED)
+    # a right factor with adjacent elements along the depth is one that BLAS calls transposed,
+    # but gemv takes every matrix the way of a left one
+    right_flag = right.transpose if matrix == RIGHT else 1 - right.transpose
     return [
-        blas.address(routine),
+        blas.address(letter + ("gemv" if matrix else "gemm")),
         kind,
         parts if blas.single_threaded else 1,
         *(batch, rows, columns, depth),
         *_place(kernel.lhs, slot_of, 1),
         *(flags[left.transpose], left.leading),
         *_place(kernel.rhs, slot_of, 2),
-        *(flags[1 - right.transpose], right.leading),
+        *(flags[right_flag], right.leading),
         *_place(kernel.out, slot_of, 1),
         *(0, out_leading),
         int(kernel.accumulate),
@@ -173,6 +213,7 @@ def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) 
         int(left.separately),
         int(right.separately),
         dtype.itemsize,
+        *(matrix, vector_step, result_step),
     ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rlx.backends.numba import runtime, system
+from rlx.backends.numba import runtime, signals, system
 from rlx.backends.numba.native import External
 from rlx.backends.numba.store import default_store, fingerprint
 from rlx.storage import Storage
@@ -54,7 +54,7 @@ def bind_externals() -> None:
     import llvmlite.binding as llvm
 
     libraries = _libraries()
-    for module in (runtime, system):
+    for module in (runtime, signals, system):
         for value in vars(module).values():
             if isinstance(value, External):
                 for library in libraries:

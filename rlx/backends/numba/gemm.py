@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.backends.numba.layout import POOL, THREADS
+from rlx.backends.numba.frame import POOL, THREADS
 from rlx.backends.numba.native import (
     Signature,
     Word,
@@ -14,6 +14,7 @@ from rlx.backends.numba.native import (
     stack,
 )
 from rlx.backends.numba.regions import launch
+from rlx.backends.numba.signals import interrupted
 
 __all__ = ["gemm_step"]
 
@@ -29,8 +30,20 @@ call_complex = Signature(
     "void", (*_sizes, "ptr", "ptr", "i32", "ptr", "i32", "ptr", "ptr", "i32")
 )
 
+# cblas_?gemv(order, transpose, m, n, alpha, a, lda, x, x step, beta, y, y step)
+_sizes = ("i32",) * 4
+call_single_vector = Signature(
+    "void", (*_sizes, "float", "ptr", "i32", "ptr", "i32", "float", "ptr", "i32")
+)
+call_double_vector = Signature(
+    "void", (*_sizes, "double", "ptr", "i32", "ptr", "i32", "double", "ptr", "i32")
+)
+call_complex_vector = Signature(
+    "void", (*_sizes, "ptr", "ptr", "i32", "ptr", "i32", "ptr", "ptr", "i32")
+)
+
 # Fields of a row.
-FUNCTION = 2  # the cblas function
+FUNCTION = 2  # the cblas function: gemm, or gemv where MATRIX says so
 KIND = 3  # its type: SINGLE, DOUBLE or COMPLEX
 PARTS = 4  # how many tasks the work is worth
 BATCH = 5
@@ -46,7 +59,9 @@ BETA = 29  # address of a complex zero or one
 SINGLE_ROWS = 30  # 1: every row (column) is a product of its own, since BLAS takes no such stride
 SINGLE_COLUMNS = 31
 ITEM_BYTES = 32
-GEMM_WORDS = 33
+MATRIX = 33  # for one row or column of results: the factor that is a matrix, LEFT or RIGHT; or 0
+VECTOR_STEP = 34  # elements from one to the next of the factor that is a vector
+RESULT_STEP = 35
 
 SLOT = 0
 OFFSET = 1
@@ -60,6 +75,8 @@ DOUBLE = 1
 COMPLEX = 2
 
 ROW_MAJOR = 101
+NOT_TRANSPOSED = 111
+TRANSPOSED = 112
 
 
 @native
@@ -73,6 +90,10 @@ def gemm_block(
     b = b + batch * row[RIGHT + BATCH_STEP] + left * row[RIGHT + BLOCK_STEP]
     c = slots[row[OUT]] + row[OUT + OFFSET]
     c = c + batch * row[OUT + BATCH_STEP] + top * row[OUT + BLOCK_STEP] + left * row[ITEM_BYTES]
+    if row[MATRIX] == LEFT:
+        return gemv_block(row, a, b, c, rows)
+    if row[MATRIX] == RIGHT:
+        return gemv_block(row, b, a, c, columns)
     ta = row[LEFT + TRANSPOSE]
     tb = row[RIGHT + TRANSPOSE]
     lda = row[LEFT + LEADING]
@@ -89,6 +110,31 @@ def gemm_block(
         alpha = row[ALPHA]
         beta = row[BETA]
         call_complex(f, ROW_MAJOR, ta, tb, rows, columns, k, alpha, a, lda, b, ldb, beta, c, ldc)
+    return 0
+
+
+@native
+def gemv_block(row: Word, a: Word, x: Word, y: Word, size: Word) -> Word:
+    """A BLAS call for `size` elements of a result that is a vector."""
+    f = row[FUNCTION]
+    t = row[row[MATRIX] + TRANSPOSE]
+    lda = row[row[MATRIX] + LEADING]
+    xs = row[VECTOR_STEP]
+    ys = row[RESULT_STEP]
+    beta = row[ACCUMULATE]
+    m = size
+    n = row[DEPTH]
+    if t == TRANSPOSED:
+        m = row[DEPTH]
+        n = size
+    if row[KIND] == SINGLE:
+        call_single_vector(f, ROW_MAJOR, t, m, n, 1, a, lda, x, xs, beta, y, ys)
+    elif row[KIND] == DOUBLE:
+        call_double_vector(f, ROW_MAJOR, t, m, n, 1, a, lda, x, xs, beta, y, ys)
+    else:
+        alpha = row[ALPHA]
+        beta = row[BETA]
+        call_complex_vector(f, ROW_MAJOR, t, m, n, alpha, a, lda, x, xs, beta, y, ys)
     return 0
 
 
@@ -161,4 +207,4 @@ def gemm_step(slots: Word, row: Word) -> Word:
     context[2] = bands
     context[3] = stripes
     launch(pool, address_of(gemm_task), context, row[BATCH] * bands * stripes, limit)
-    return 0
+    return interrupted(slots)

@@ -1,47 +1,154 @@
-"""Word numbers of the structures that native code and Python share."""
+"""Which numbers of a Loops kernel are part of its code and which are run-time arguments."""
 
 from __future__ import annotations
 
-__all__ = ["FIRST_SLOT", "NEXT", "POOL_WORDS", "STEP_HEAD"]
+from collections.abc import Callable
+from dataclasses import dataclass
 
-# A frame: the state of one call in progress. Kernels see its address as `slots`.
-THREAD_STATE = 0  # the PyThreadState to restore before touching Python; 0 while the GIL is held
-POOL = 1  # address of the thread pool
-TABLE = 2  # first row of the plan
-TABLE_END = 3
-RELEASE = 4  # 1: the plan is long enough to run without the GIL
-INPUTS = 5  # how many slots the first and the second argument of a call fill
-OUTPUTS = 6
-POINTER_NAME = 7  # the Python string "pointer"
-COUNTDOWN = 8  # polls left until the clock is read
-PERIOD = 9  # polls between two readings of the clock
-CLOCK = 10  # its last reading
-SIGNALS_CHECKED = 11  # when signals were last looked for
-INTERRUPTIBLE = 12  # 1: this is the main thread, running without the GIL
-FIRST_SLOT = 16
+from rlx.ir.kernels import Access, Buffer, Loops
 
-# A row of a table: [step function, length in words, fields of the step...].
-STEP_HEAD = 2
+__all__ = ["Form", "Group", "Layout", "layout_of"]
 
-# The thread pool. Words that different threads write lie 64 bytes apart.
-LOCK = 0  # 1 while a region is open
-GENERATION = 8  # counts regions; idle workers wait for it to change
-ACTIVE = 16  # workers inside the region, plus CLOSED while none may enter
-SLEEPERS = 24
-WAITING = 32  # 1 while the launcher sleeps until ACTIVE changes
-TICKET = 40  # workers that asked to take part in the region
-FUNCTION = 48  # the region: function(context, task) for each task
-CONTEXT = 49
-TASKS = 50
-PARTICIPANTS = 51
-THREADS = 56  # how many threads a region may use, its launcher included
-WORKERS = 57  # how many were started
-STARTED = 58  # how many began to run
-SPIN = 59  # nanoseconds that an idle worker spins before it sleeps
-MAIN_THREAD = 60
-MUTEX = 64  # the pthread variant of sleeping
-CONDITION = 80
-NEXT = 96  # for each participant its next task
-CLOSED = 1 << 32
-MAXIMUM_THREADS = 256
-POOL_WORDS = NEXT + 8 * MAXIMUM_THREADS
+# strides of the innermost loops up to this are part of the code: 1 and -1 make vector loads,
+# small ones interleaved groups (complex numbers, trailing dimensions of pairs and triples)
+_STATIC_STRIDE = 4
+# a trailing row dimension of at most this size is unrolled
+_STATIC_SIZE = 8
+# accesses of one buffer and equal strides this near share their address arithmetic
+_NEAR = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Accesses of one operand with equal strides: static strides or the row slots of the others."""
+
+    operand: int
+    strides: tuple[int | None, ...]
+    stride_slots: tuple[int, ...]
+    offset_slot: int
+    chunk_slot: int | None
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An access as a group and a static distance from the group's own offset."""
+
+    group: int
+    delta: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The layout of a kernel's row of arguments; `signature` is what its code depends on."""
+
+    alias: tuple[int, ...]
+    static_sizes: tuple[int | None, ...]
+    size_slots: tuple[int, ...]
+    groups: tuple[Group, ...]
+    load_forms: dict[int, Form]
+    store_forms: dict[int, Form]
+    signature: tuple[object, ...]
+
+    @property
+    def classes(self) -> int:
+        """How many different buffers there are."""
+        return 1 + max(self.alias, default=-1)
+
+    def row(self, kernel: Loops, slot_of: Callable[[Buffer], int]) -> list[int]:
+        """The numbers, in the order of the slots."""
+        numbers = [slot_of(buffer) for buffer in kernel.operands]
+        numbers += kernel.sizes
+        for group in self.groups:
+            numbers.append(group.access.offset)
+            numbers += [
+                stride
+                for stride, static in zip(group.access.strides, group.strides, strict=True)
+                if static is None
+            ]
+            if group.chunk_slot is not None:
+                numbers.append(group.access.chunk_stride)
+        return numbers
+
+
+def _static_sizes(kernel: Loops) -> tuple[int | None, ...]:
+    sizes: list[int | None] = [None] * len(kernel.sizes)
+    last = len(kernel.sizes) - 1
+    chunked = kernel.chunks > 1 and last == 0
+    if kernel.outer < len(kernel.sizes) and not chunked and kernel.sizes[last] <= _STATIC_SIZE:
+        sizes[last] = kernel.sizes[last]
+    return tuple(sizes)
+
+
+def _static_strides(access: Access, innermost: int) -> tuple[int | None, ...]:
+    return tuple(
+        stride
+        if stride == 0 or (d >= innermost and abs(stride) <= _STATIC_STRIDE)
+        else None
+        for d, stride in enumerate(access.strides)
+    )
+
+
+class _Grouping:
+    """Collects access groups and gives their numbers places in the row."""
+
+    def __init__(self, kernel: Loops, static_sizes: tuple[int | None, ...], start: int) -> None:
+        self.chunked = kernel.chunks > 1
+        unrolled = bool(static_sizes) and static_sizes[-1] is not None
+        self.innermost = len(kernel.sizes) - (2 if unrolled else 1)
+        self.groups: list[Group] = []
+        self.next_slot = start
+
+    def form(self, access: Access) -> Form:
+        for number, group in enumerate(self.groups):
+            first = group.access
+            delta = access.offset - first.offset
+            same = (access.operand, access.strides, access.chunk_stride) == (
+                first.operand, first.strides, first.chunk_stride,
+            )  # fmt: skip
+            if same and abs(delta) <= _NEAR:
+                return Form(number, delta)
+        self.groups.append(self._group(access))
+        return Form(len(self.groups) - 1, 0)
+
+    def _take(self) -> int:
+        self.next_slot += 1
+        return self.next_slot - 1
+
+    def _group(self, access: Access) -> Group:
+        strides = _static_strides(access, self.innermost)
+        offset_slot = self._take()
+        stride_slots = tuple(self._take() if s is None else -1 for s in strides)
+        chunked = self.chunked and access.chunk_stride != 0
+        chunk_slot = self._take() if chunked else None
+        return Group(access.operand, strides, stride_slots, offset_slot, chunk_slot, access)
+
+
+def layout_of(kernel: Loops) -> Layout:
+    """The layout of a kernel."""
+    numbers: dict[int, int] = {}
+    alias = tuple(numbers.setdefault(id(b), len(numbers)) for b in kernel.operands)
+    operands, rank = len(kernel.operands), len(kernel.sizes)
+    static_sizes = _static_sizes(kernel)
+    grouping = _Grouping(kernel, static_sizes, operands + rank)
+    load_forms = {
+        n: grouping.form(i.attribute) for n, i in enumerate(kernel.instructions) if i.op == "load"
+    }
+    store_forms = {n: grouping.form(s.access) for n, s in enumerate(kernel.stores)}
+    groups = tuple(grouping.groups)
+    parallel = kernel.parallel if kernel.chunks == 1 else 0
+    signature = (
+        (rank, kernel.outer, parallel, kernel.chunks > 1, static_sizes, alias),
+        tuple(b.dtype.name for b in kernel.operands),
+        tuple((g.operand, g.strides, g.chunk_slot is not None) for g in groups),
+        tuple((f.group, f.delta) for f in (*load_forms.values(), *store_forms.values())),
+    )
+    return Layout(
+        alias=alias,
+        static_sizes=static_sizes,
+        size_slots=tuple(range(operands, operands + rank)),
+        groups=groups,
+        load_forms=load_forms,
+        store_forms=store_forms,
+        signature=signature,
+    )

@@ -209,7 +209,7 @@ class _FunctionCompiler:
         self.lines.append("ret i64 0")
         parameters = ", ".join(f"i64 %argument.{name}" for name in self.parameters)
         linkage = "" if exported else "internal "
-        head = f"define {linkage}i64 @{self.name}({parameters}) {{"
+        head = f"define {linkage}i64 @{self.name}({parameters}) uwtable {{"
         return "\n".join([head, *self.prologue, *self.lines, "}"])
 
     def fresh(self) -> str:

@@ -8,7 +8,7 @@ alone: it waits for the workers that came, never for those still asleep.
 
 from __future__ import annotations
 
-from rlx.backends.numba.layout import (
+from rlx.backends.numba.frame import (
     ACTIVE,
     CLOSED,
     CONTEXT,

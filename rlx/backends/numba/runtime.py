@@ -8,7 +8,7 @@ Tables of loop bodies and branches lie inside the rows of their Scan, While or B
 from __future__ import annotations
 
 from rlx.backends.numba.gemm import gemm_step
-from rlx.backends.numba.layout import (
+from rlx.backends.numba.frame import (
     CLOCK,
     COUNTDOWN,
     FIRST_SLOT,
@@ -42,13 +42,11 @@ from rlx.backends.numba.native import (
     stack,
 )
 from rlx.backends.numba.regions import launch, nanoseconds
+from rlx.backends.numba.signals import interrupted, restore_thread, save_thread
 
 __all__ = ["EXPORTED", "runtime_text"]
 
-save_thread = external("PyEval_SaveThread", "ptr")
-restore_thread = external("PyEval_RestoreThread", "void", "ptr")
 thread_identity = external("PyThread_get_thread_ident", "i64")
-check_signals = external("PyErr_CheckSignals", "i32")
 integer_value = external("PyLong_AsLongLong", "i64", "ptr")
 make_integer = external("PyLong_FromLongLong", "ptr", "i64")
 sequence_item = external("PySequence_GetItem", "ptr", "ptr", "i64")
@@ -61,18 +59,18 @@ release_reference = external("Py_DecRef", "void", "ptr")
 call_step = Signature("i64", ("i64", "i64"))
 call_kernel = Signature("void", ("i64", "i64", "i64", "i64", "i64"))
 
-MILLISECOND = 1000000
-LONGEST_PERIOD = 1 << 20
-
 # Fields of rows. The words that follow the last field belong to the kernel, or are entries.
 KERNEL = 2
 EXTENT = 3
 PARTS = 4
 KERNEL_ROW = 5
 FUNCTION_OBJECT = 2
-TRIPS = 2
+TASK_COUNT = 5
+CHUNKED_ROW = 6
 SLICE = 3
-CARRIED_ROW = 4
+TRIPS = 4
+CARRIED_ROW = 5
+LENGTH = 2
 CARRIES = 3
 STREAMS = 4
 SCAN_ENTRIES = 5
@@ -153,10 +151,6 @@ def chunk_task(context: Word, chunk: Word) -> Word:
     return 0
 
 
-TASK_COUNT = 5
-CHUNKED_ROW = 6
-
-
 @native
 def chunked_step(slots: Word, row: Word) -> Word:
     """Run every chunk of a kernel; PARTS limits how many run at once."""
@@ -165,6 +159,20 @@ def chunked_step(slots: Word, row: Word) -> Word:
     context[1] = row
     launch(slots[POOL], address_of(chunk_task), context, row[TASK_COUNT], row[PARTS])
     return interrupted(slots)
+
+
+@native
+def carried_step(slots: Word, row: Word) -> Word:
+    """A loop compiled as one function, run slice by slice; once with nothing to do if empty."""
+    begin = 0
+    while 1:
+        end = minimum(begin + row[SLICE], row[TRIPS])
+        call_kernel(row[KERNEL], slots, row + 8 * CARRIED_ROW, begin, end, 0)
+        if interrupted(slots):
+            return 1
+        begin = end
+        if begin == row[TRIPS]:
+            return 0
 
 
 @native
@@ -183,37 +191,6 @@ def host_step(slots: Word, row: Word) -> Word:
     if state:
         slots[THREAD_STATE] = save_thread()
     return result == 0
-
-
-@native
-def interrupted(slots: Word) -> Word:
-    """Now and then look for Ctrl-C; 1 when a signal handler raised."""
-    if not slots[INTERRUPTIBLE]:
-        return 0
-    slots[COUNTDOWN] -= 1
-    if slots[COUNTDOWN] > 0:
-        return 0
-    return look_for_signals(slots)
-
-
-@native
-def look_for_signals(slots: Word) -> Word:
-    """Read the clock, keep its readings some milliseconds apart, check signals each 50 ms."""
-    now = nanoseconds()
-    since = now - slots[CLOCK]
-    slots[CLOCK] = now
-    if since < MILLISECOND:
-        slots[PERIOD] = minimum(2 * slots[PERIOD], LONGEST_PERIOD)
-    if since > 10 * MILLISECOND:
-        slots[PERIOD] = maximum(slots[PERIOD] // 16, 1)
-    slots[COUNTDOWN] = slots[PERIOD]
-    if now - slots[SIGNALS_CHECKED] < 50 * MILLISECOND:
-        return 0
-    slots[SIGNALS_CHECKED] = now
-    restore_thread(slots[THREAD_STATE])
-    status = check_signals()
-    slots[THREAD_STATE] = save_thread()
-    return status != 0
 
 
 @native
@@ -242,7 +219,7 @@ def copy_carries(slots: Word, carries: Word, end: Word, source: Word) -> Word:
 @native
 def scan_step(slots: Word, row: Word) -> Word:
     """A counted loop. The carries alternate between two places so that the last one is `final`."""
-    trips = row[TRIPS]
+    trips = row[LENGTH]
     carries = row + 8 * SCAN_ENTRIES
     streams = carries + 8 * CARRY_WORDS * row[CARRIES]
     body = streams + 8 * STREAM_WORDS * row[STREAMS]
@@ -364,6 +341,7 @@ EXPORTED: tuple[NativeFunction, ...] = (
     kernel_step,
     parallel_step,
     chunked_step,
+    carried_step,
     gemm_step,
     host_step,
     scan_step,

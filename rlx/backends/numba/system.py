@@ -6,7 +6,7 @@ import platform
 import sys
 from dataclasses import dataclass
 
-from rlx.backends.numba.layout import CONDITION, MUTEX
+from rlx.backends.numba.frame import CONDITION, MUTEX
 from rlx.backends.numba.native import (
     NativeFunction,
     Word,

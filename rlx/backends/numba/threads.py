@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from rlx.backends.numba.layout import (
+from rlx.backends.numba.frame import (
     ACTIVE,
     CLOSED,
     CONDITION,

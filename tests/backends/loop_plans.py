@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,16 +94,18 @@ class _SlowChunk:
         for number, instruction in enumerate(self.kernel.instructions):
             of_elements = self.levels[number]
             where = elements if of_elements else [(0,) * width]
-            arguments = [
-                [values[a][n if self.levels[a] else 0] for a in instruction.args]
-                for n in range(len(where))
-            ]
             if instruction.op in ("reduce", "cumulate"):
                 source = instruction.args[0]
-                row = [values[source][n if self.levels[source] else 0] for n in range(len(elements))]
+                row = [
+                    values[source][n if self.levels[source] else 0] for n in range(len(elements))
+                ]
                 running = self.running(instruction, row)
                 values.append(running[1:] if of_elements else running[-1:])
             else:
+                arguments = [
+                    [values[a][n if self.levels[a] else 0] for a in instruction.args]
+                    for n in range(len(where))
+                ]
                 values.append([
                     self.scalar(instruction, (*place, *where[n]), arguments[n])
                     for n in range(len(where))
@@ -161,8 +162,3 @@ class _SlowChunk:
             wide = old.astype(np.float32) if is_float(memory.dtype) and old.itemsize < 4 else old
             value = np.asarray(reducer_function(store.accumulate)(wide, value))
         memory[address] = np.asarray(value).astype(memory.dtype)
-
-
-def total(shape: Sequence[int]) -> int:
-    """Number of elements."""
-    return math.prod(shape)

@@ -1,0 +1,107 @@
+"""A plan made ready for the native executor, and run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlx.backends.base import Executable
+from rlx.backends.numba.cost import plan_cost
+from rlx.backends.numba.entry import load_runtime
+from rlx.backends.numba.frame import (
+    INPUTS,
+    OUTPUTS,
+    POINTER_NAME,
+    POOL,
+    RELEASE,
+    TABLE,
+    TABLE_END,
+)
+from rlx.backends.numba.table import Table, build_table
+from rlx.backends.numba.texts import plan_texts
+from rlx.backends.numba.threads import pool_address
+from rlx.errors import InputTypeError
+from rlx.ir.kernels import Plan
+from rlx.storage import Storage, allocate
+
+__all__ = ["NativeExecutable"]
+
+RELEASE_NANOSECONDS = 20_000.0
+KEPT_ARENA = 1 << 22  # a frame keeps an arena up to this size; larger ones come from the pool
+_POINTER = "pointer"
+
+
+class _Frame:
+    """The words of one call in progress, and the arena that its slots point into."""
+
+    __slots__ = ("address", "arena", "base", "words")
+
+    def __init__(self, words: np.ndarray) -> None:
+        self.words = words
+        self.address = int(words.ctypes.data)
+        self.base = 0
+        self.arena: Storage | None = None
+
+    def rest_on(self, arena: Storage, relative: np.ndarray) -> None:
+        """Point the slots of temporaries into `arena`."""
+        self.arena = arena
+        if arena.pointer != self.base:
+            self.words[relative] += arena.pointer - self.base
+            self.base = arena.pointer
+
+
+class NativeExecutable(Executable):
+    """A plan as a table of native steps. Each call in progress has a frame of its own."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        runtime = load_runtime()
+        self._table: Table = build_table(plan, runtime.addresses)
+        self._call = runtime.call
+        self._output_bytes = [buffer.nbytes for buffer in plan.outputs]
+        self._input_count = len(plan.inputs)
+        self._template = self._frame_template()
+        self._frames: list[_Frame] = []
+        self._keeps_arena = self._table.arena <= KEPT_ARENA
+
+    def run(self, inputs: Sequence[Storage]) -> list[Storage]:
+        """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
+        if len(inputs) != self._input_count:
+            raise InputTypeError(f"{len(inputs)} inputs for a plan of {self._input_count}")
+        outputs = [allocate(nbytes) for nbytes in self._output_bytes]
+        frames = self._frames
+        try:
+            frame = frames.pop()
+        except IndexError:
+            frame = self._new_frame()
+        if not self._keeps_arena:
+            frame.rest_on(allocate(self._table.arena), self._table.relative)
+        try:
+            return self._call(frame.address, inputs, outputs)
+        finally:
+            if not self._keeps_arena:
+                frame.arena = None
+            frames.append(frame)
+
+    def texts(self) -> dict[str, str]:
+        """Loop nests, LLVM IR and assembly of every kernel."""
+        return plan_texts(self.plan)
+
+    def _frame_template(self) -> np.ndarray:
+        words = self._table.slots.copy()
+        rows = self._table.rows
+        words[POOL] = pool_address()
+        words[TABLE] = rows.ctypes.data
+        words[TABLE_END] = rows.ctypes.data + rows.nbytes
+        words[RELEASE] = plan_cost(self.plan) > RELEASE_NANOSECONDS
+        words[INPUTS] = len(self.plan.inputs)
+        words[OUTPUTS] = len(self.plan.outputs)
+        words[POINTER_NAME] = id(_POINTER)
+        return words
+
+    def _new_frame(self) -> _Frame:
+        frame = _Frame(self._template.copy())
+        if self._keeps_arena:
+            frame.rest_on(allocate(self._table.arena), self._table.relative)
+        return frame

@@ -1,0 +1,166 @@
+"""A Loops kernel printed as the nest of Python-like loops that its native code runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlx.backends.numba.narrow import is_narrow
+from rlx.backends.numba.stages import Staging, staging
+from rlx.ir.kernels import Access, Instruction, Loops, Store
+
+__all__ = ["loop_text"]
+
+_SYMBOLS = {
+    "add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "eq": "==",
+    "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "shift_left": "<<", "div": "/",
+}  # fmt: skip
+_IDENTITIES = {"add": "0", "mul": "1", "or": "0", "xor": "0", "and": "-1"}
+_INDICES = "ijklmn"
+
+
+def loop_text(kernel: Loops) -> str:
+    """The kernel as readable loops, its buffers named by their roles or numbers."""
+    return "\n".join(_Writer(kernel).lines())
+
+
+def _constant(instruction: Instruction) -> str:
+    value = np.frombuffer(instruction.attribute, instruction.dtype.newbyteorder("<"))[0]
+    return repr((np.float32(value) if is_narrow(instruction.dtype) else value).item())
+
+
+@dataclass
+class _Writer:
+    kernel: Loops
+    text: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def lines(self) -> list[str]:
+        """The whole text."""
+        kernel, plan = self.kernel, staging(self.kernel)
+        self.names = self._buffer_names()
+        operands = ", ".join(
+            f"{name}: {b.dtype.name}[{b.size}]"
+            for name, b in zip(self.names, kernel.operands, strict=True)
+        )
+        self.line(f"def {kernel.label or 'kernel'}({operands}):")
+        self.depth += 1
+        self._initialize()
+        for dimension in range(kernel.outer):
+            self.open_loop(dimension)
+        for stage in range(len(plan.passes)):
+            self._stage(plan, stage)
+        if not kernel.stores:
+            self.line("pass")
+        return self.text
+
+    def _buffer_names(self) -> list[str]:
+        numbers: dict[int, str] = {}
+        taken: set[str] = set()
+        for number, buffer in enumerate(self.kernel.operands):
+            name = buffer.name.replace(" ", "_") or f"buffer{number}"
+            while name in taken:
+                name += "_"
+            if numbers.setdefault(id(buffer), name) == name:
+                taken.add(name)
+        return [numbers[id(buffer)] for buffer in self.kernel.operands]
+
+    def line(self, text: str) -> None:
+        self.text.append("    " * self.depth + text)
+
+    def index(self, dimension: int) -> str:
+        return _INDICES[dimension] if dimension < len(_INDICES) else f"i{dimension}"
+
+    def open_loop(self, dimension: int) -> None:
+        kernel, size = self.kernel, self.kernel.sizes[dimension]
+        bounds, note = str(size), ""
+        if dimension == 0 and kernel.chunks > 1:
+            bounds, note = f"begin, end of chunk, of {size}", f"  # {kernel.chunks} chunks"
+        elif dimension < kernel.parallel:
+            note = "  # parallel"
+        self.line(f"for {self.index(dimension)} in range({bounds}):{note}")
+        self.depth += 1
+
+    def place(self, access: Access, extra: int | None = None) -> str:
+        parts = []
+        for dimension, stride in enumerate(access.strides):
+            if stride:
+                name = self.index(dimension)
+                parts.append(name if stride == 1 else f"{stride}*{name}")
+        if access.chunk_stride and self.kernel.chunks > 1:
+            parts.append(f"{access.chunk_stride}*chunk")
+        if extra is not None:
+            parts.append(f"v{extra}")
+        if access.offset or not parts:
+            parts.append(str(access.offset))
+        subscript = " + ".join(parts).replace("+ -", "- ")
+        return f"{self.names[access.operand]}[{subscript}]"
+
+    def _initialize(self) -> None:
+        for store in self.kernel.stores:
+            if store.accumulate is None or not store.initialize:
+                continue
+            self.line(f"{self.place(store.access)} = {self.start(store.accumulate)}  # everywhere")
+
+    def start(self, reducer: str) -> str:
+        return _IDENTITIES.get(reducer) or ("inf" if reducer == "min" else "-inf")
+
+    def _stage(self, plan: Staging, stage: int) -> None:
+        for number in plan.row_values[stage]:
+            self.value(number)
+        sweep = plan.passes[stage]
+        if not sweep.empty:
+            depth = self.depth
+            instructions = self.kernel.instructions
+            running = [n for n in sweep.values if instructions[n].op == "cumulate"]
+            for number in (*sweep.reduces, *running):
+                self.line(f"v{number} = {self.start(instructions[number].attribute)}")
+            for dimension in range(self.kernel.outer, len(self.kernel.sizes)):
+                self.open_loop(dimension)
+            for number in (*sweep.values, *sweep.reduces):
+                self.value(number)
+            for number in sweep.stores:
+                self.store(self.kernel.stores[number])
+            self.depth = depth
+        for number in plan.row_stores[stage]:
+            self.store(self.kernel.stores[number])
+
+    def value(self, number: int) -> None:
+        instruction = self.kernel.instructions[number]
+        self.line(f"v{number} = {self.expression(number, instruction)}")
+
+    def expression(self, number: int, instruction: Instruction) -> str:
+        op, attribute = instruction.op, instruction.attribute
+        arguments = [f"v{a}" for a in instruction.args]
+        if op == "constant":
+            return _constant(instruction)
+        if op == "index":
+            return self.index(attribute)
+        if op == "load":
+            return self.place(attribute, instruction.args[0] if instruction.args else None)
+        if op in ("reduce", "cumulate"):
+            if self.kernel.outer == len(self.kernel.sizes):
+                return arguments[0]
+            return _combination(attribute, f"v{number}", arguments[0])
+        if op in _SYMBOLS:
+            return f" {_SYMBOLS[op]} ".join(arguments)
+        if op == "select":
+            return f"{arguments[1]} if {arguments[0]} else {arguments[2]}"
+        if op in ("cast", "bitcast"):
+            return f"{instruction.dtype.name}({arguments[0]})" if op == "cast" else (
+                f"bitcast({arguments[0]}, {instruction.dtype.name})"
+            )
+        return f"{attribute if op == 'special' else op}({', '.join(arguments)})"
+
+    def store(self, store: Store) -> None:
+        target, value = self.place(store.access, store.address), f"v{store.value}"
+        if store.accumulate is not None:
+            value = _combination(store.accumulate, target, value)
+        guard = f"if v{store.guard}: " if store.guard is not None else ""
+        self.line(f"{guard}{target} = {value}")
+
+
+def _combination(reducer: str, left: str, right: str) -> str:
+    symbol = _SYMBOLS.get(reducer)
+    return f"{left} {symbol} {right}" if symbol else f"{reducer}({left}, {right})"

@@ -1,0 +1,265 @@
+"""Plan to table: every kernel a row of words, every buffer a slot of the frame.
+
+The plans inside loops and branches are flattened into the same frame. What they share with the
+plan around them shares its slot, so entering them copies nothing; their temporaries lie in one
+arena, behind those of the plan around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlx.backends.numba import runtime
+from rlx.backends.numba.blas import gemm_fields
+from rlx.backends.numba.carried import carried_code, carried_row
+from rlx.backends.numba.cost import kernel_cost, parallel_parts
+from rlx.backends.numba.emit import KernelCode, loops_code, loops_extent, loops_row
+from rlx.backends.numba.frame import FIRST_SLOT, STEP_HEAD
+from rlx.backends.numba.library import HostStep, host_function
+from rlx.backends.numba.special import bind_special
+from rlx.backends.numba.store import default_store
+from rlx.errors import VerificationError
+from rlx.ir.kernels import (
+    Branch,
+    Buffer,
+    Callback,
+    Contract,
+    Kernel,
+    Library,
+    Loops,
+    Plan,
+    Scan,
+    Sort,
+    While,
+)
+from rlx.storage import Storage, allocate, from_numpy
+
+__all__ = ["Table", "build_table", "code_address"]
+
+ALIGNMENT = 64
+UNBOUNDED = 1 << 62
+SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two looks for Ctrl-C
+
+
+@dataclass(frozen=True)
+class Table:
+    """rows: the steps. slots: the words of a frame; those `relative` count from its arena."""
+
+    rows: np.ndarray
+    slots: np.ndarray
+    relative: np.ndarray
+    arena: int
+    kept: tuple[object, ...]  # constants and host functions that the words refer to
+
+
+def build_table(plan: Plan, steps: dict[str, int]) -> Table:
+    """Compile what is missing and lay out the table of a plan."""
+    builder = _Builder(steps)
+    slots = {buffer: builder.slot() for buffer in plan.inputs}
+    slots |= {buffer: builder.slot() for buffer in plan.outputs}
+    if len(slots) != len(plan.inputs) + len(plan.outputs):
+        raise VerificationError(f"{plan.name}: a buffer is bound twice by a call")
+    rows = builder.rows(plan, _Scope(builder, slots, 0))
+    return Table(
+        np.array(rows, np.int64),
+        np.array(builder.words, np.int64),
+        np.array(builder.relative, np.int64),
+        builder.arena,
+        (*builder.constants.values(), *builder.functions),
+    )
+
+
+def code_address(code: KernelCode) -> int:
+    """The native function of a kernel, compiled at need."""
+    bind_special(code.external)
+    return default_store().address(code.key, code.symbol, lambda: code.ir)
+
+
+@dataclass
+class _Scope:
+    """The slots of one plan's buffers; its temporaries start at byte `base` of the arena."""
+
+    builder: _Builder
+    slots: dict[Buffer, int]
+    base: int
+
+    def __call__(self, buffer: Buffer) -> int:
+        slot = self.slots.get(buffer)
+        if slot is None:
+            slot = self.slots[buffer] = self.builder.place(buffer, self.base)
+        return slot
+
+
+@dataclass
+class _Builder:
+    """The frame so far, and a method for each kind of kernel that makes its row."""
+
+    steps: dict[str, int]
+    words: list[int] = field(default_factory=lambda: [0] * FIRST_SLOT)
+    relative: list[int] = field(default_factory=list)
+    arena: int = 0
+    constants: dict[Buffer, Storage] = field(default_factory=dict)
+    functions: list[HostStep] = field(default_factory=list)
+
+    def slot(self, word: int = 0) -> int:
+        """A new slot; most are filled in while the plan runs."""
+        self.words.append(word)
+        return len(self.words) - 1
+
+    def arena_slot(self, offset: int, nbytes: int) -> int:
+        """A slot for bytes of the arena."""
+        self.arena = max(self.arena, offset + nbytes)
+        slot = self.slot(offset)
+        self.relative.append(slot)
+        return slot
+
+    def place(self, buffer: Buffer, base: int) -> int:
+        """The slot of a buffer that no call binds."""
+        if buffer.value is not None:
+            if buffer not in self.constants:
+                self.constants[buffer] = _constant(buffer.value)
+            return self.slot(self.constants[buffer].pointer)
+        if buffer.offset is None:
+            raise VerificationError(f"buffer {buffer.name!r} ({buffer.role}) has no place")
+        return self.arena_slot(base + buffer.offset, buffer.nbytes)
+
+    def rows(self, plan: Plan, scope: _Scope) -> list[int]:
+        """The rows of a plan's kernels."""
+        inner = scope.base + _aligned(plan.arena)
+        self.arena = max(self.arena, inner)
+        rows: list[int] = []
+        for kernel in plan.kernels:
+            rows += self.row(kernel, scope, inner)
+        return rows
+
+    def row(self, kernel: Kernel, scope: _Scope, inner: int) -> list[int]:
+        """One row; plans inside the kernel use the arena from byte `inner` on."""
+        if isinstance(kernel, Loops):
+            return self.loops(kernel, scope)
+        if isinstance(kernel, Contract):
+            fields = gemm_fields(kernel, scope, parallel_parts(kernel))
+            return self.step("gemm_step", fields)
+        if isinstance(kernel, (Sort, Library, Callback)):
+            function = host_function(kernel, scope)
+            self.functions.append(function)
+            return self.step("host_step", [id(function)])
+        if isinstance(kernel, Branch):
+            return self.branch(kernel, scope, inner)
+        if isinstance(kernel, (Scan, While)):
+            code = carried_code(kernel)
+            if code is not None:
+                return self.carried(kernel, code, scope)
+            if isinstance(kernel, Scan):
+                return self.scan(kernel, scope, inner)
+            return self.while_loop(kernel, scope, inner)
+        raise VerificationError(f"the CPU has no kernels of kind {type(kernel).__name__}")
+
+    def step(self, name: str, fields: Sequence[int]) -> list[int]:
+        """A row of the step called `name`."""
+        return [self.steps[name], STEP_HEAD + len(fields), *fields]
+
+    def loops(self, kernel: Loops, scope: _Scope) -> list[int]:
+        address = code_address(loops_code(kernel))
+        fields = [address, loops_extent(kernel), parallel_parts(kernel)]
+        own = loops_row(kernel, scope)
+        if kernel.chunks > 1:
+            return self.step("chunked_step", [*fields, kernel.chunks, *own])
+        if kernel.parallel and fields[2] > 1:
+            return self.step("parallel_step", [*fields, *own])
+        return self.step("kernel_step", [*fields, *own])
+
+    def carried(self, kernel: Scan | While, code: KernelCode, scope: _Scope) -> list[int]:
+        """A whole loop in one function, run in slices so that Ctrl-C is seen."""
+        trips = kernel.length if isinstance(kernel, Scan) else UNBOUNDED
+        nanoseconds = kernel_cost(kernel) / max(trips, 1) if isinstance(kernel, Scan) else 10.0
+        size = max(1, int(SLICE_NANOSECONDS / nanoseconds))
+        own = carried_row(kernel, scope)
+        return self.step("carried_step", [code_address(code), size, trips, *own])
+
+    def carries(
+        self, initial: Sequence[Buffer], final: Sequence[Buffer], scope: _Scope, inner: int
+    ) -> tuple[list[list[int]], int]:
+        """An entry for each carry, and the first byte of the arena behind their scratch."""
+        entries = []
+        for first, last in zip(initial, final, strict=True):
+            scratch = self.arena_slot(inner, last.nbytes)
+            inner += _aligned(last.nbytes)
+            entries.append(
+                [self.slot(), self.slot(), scope(first), scope(last), scratch, last.nbytes]
+            )
+        return entries, inner
+
+    def streams(self, kernel: Scan, scope: _Scope) -> list[list[int]]:
+        """An entry for each array that a scan walks along: xs, then ys."""
+        entries = []
+        for buffer in (*kernel.xs, *kernel.ys):
+            stride = buffer.nbytes // max(kernel.length, 1)
+            start = stride * (kernel.length - 1) if kernel.reverse else 0
+            entries.append(
+                [self.slot(), scope(buffer), start, -stride if kernel.reverse else stride]
+            )
+        return entries
+
+    def scan(self, kernel: Scan, scope: _Scope, inner: int) -> list[int]:
+        carries, inner = self.carries(kernel.initial, kernel.final, scope, inner)
+        streams = self.streams(kernel, scope)
+        slices = [entry[runtime.SLICE_SLOT] for entry in streams]
+        read = [entry[runtime.READ] for entry in carries]
+        written = [entry[runtime.WRITTEN] for entry in carries]
+        xs, ys = slices[: len(kernel.xs)], slices[len(kernel.xs) :]
+        constants = [scope(buffer) for buffer in kernel.constants]
+        body = self.inside(kernel.body, [*constants, *read, *xs], [*written, *ys], inner)
+        entries = [word for entry in (*carries, *streams) for word in entry]
+        return self.step(
+            "scan_step", [kernel.length, len(carries), len(streams), *entries, *body]
+        )
+
+    def while_loop(self, kernel: While, scope: _Scope, inner: int) -> list[int]:
+        carries, inner = self.carries(kernel.initial, kernel.final, scope, inner)
+        flag = self.arena_slot(inner, 1)
+        inner += ALIGNMENT
+        read = [entry[runtime.READ] for entry in carries]
+        written = [entry[runtime.WRITTEN] for entry in carries]
+        tests = [scope(buffer) for buffer in kernel.condition_constants]
+        constants = [scope(buffer) for buffer in kernel.body_constants]
+        condition = self.inside(kernel.condition, [*tests, *read], [flag], inner)
+        body = self.inside(kernel.body, [*constants, *read], written, inner)
+        entries = [word for entry in carries for word in entry]
+        offset = runtime.WHILE_ENTRIES + len(entries) + len(condition)
+        return self.step(
+            "while_step", [flag, len(carries), offset, *entries, *condition, *body]
+        )
+
+    def branch(self, kernel: Branch, scope: _Scope, inner: int) -> list[int]:
+        inputs = [scope(buffer) for buffer in kernel.inputs]
+        outputs = [scope(buffer) for buffer in kernel.outputs]
+        tables = [self.inside(plan, inputs, outputs, inner) for plan in kernel.branches]
+        offsets = [runtime.BRANCH_OFFSETS + len(tables) + 1]
+        for table in tables:
+            offsets.append(offsets[-1] + len(table))
+        words = [word for table in tables for word in table]
+        return self.step("branch_step", [scope(kernel.index), len(tables), *offsets, *words])
+
+    def inside(
+        self, plan: Plan, inputs: Sequence[int], outputs: Sequence[int], inner: int
+    ) -> list[int]:
+        """The rows of a plan inside a kernel, its inputs and outputs at the given slots."""
+        slots = dict(zip(plan.inputs, inputs, strict=True))
+        slots |= dict(zip(plan.outputs, outputs, strict=True))
+        return self.rows(plan, _Scope(self, slots, inner))
+
+
+def _aligned(nbytes: int) -> int:
+    return (nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def _constant(value: np.ndarray) -> Storage:
+    """The value in memory of ours, unless it is contiguous and can never change."""
+    if not value.flags.writeable and value.flags.c_contiguous and value.base is None:
+        return from_numpy(value)
+    storage = allocate(value.nbytes)
+    storage.view(value.shape, value.dtype)[...] = value
+    return storage

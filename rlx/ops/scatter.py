@@ -1,0 +1,342 @@
+"""Scatter: updates written into, or combined with, slices of an operand at computed starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DtypeError, UnsupportedError
+from rlx.ir.types import TensorType, is_complex
+from rlx.ops.families import add_values, full_like, instantiate, samples_of, to_front
+from rlx.ops.gather import batched_numbers, gather
+from rlx.ops.index_windows import ScatterDimensionNumbers, scatter_windows
+from rlx.ops.shape import iota, reshape
+from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
+
+__all__ = ["scatter", "scatter_add", "scatter_max", "scatter_min", "scatter_mul"]
+
+MODES = ("clip", "drop", "fill", "promise_in_bounds")
+
+
+class Scatter(Primitive):
+    """operand with updates combined into its windows, in the order of the batch positions.
+
+    mode: "clip" moves windows that stick out back inside, "drop" (or "fill") leaves them out,
+    "promise_in_bounds" may do either. unique_indices promises that no two windows overlap.
+    """
+
+    ufunc: np.ufunc | None = None
+    reducer: str | None = None
+    takes_complex = True
+
+    def type(
+        self,
+        operand: TensorType,
+        indices: TensorType,
+        updates: TensorType,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        mode: str,
+        unique_indices: bool,
+        indices_are_sorted: bool,
+    ) -> TensorType:
+        if mode not in MODES:
+            raise UnsupportedError(f"{self.name} has no mode {mode!r}.", f"Use one of {MODES}.")
+        if is_complex(operand.dtype) and not self.takes_complex:
+            raise DtypeError(
+                f"{self.name} does not take {operand.dtype.name}.",
+                "Complex numbers have no order: scatter real and imaginary parts.",
+            )
+        scatter_windows(self.name, operand, indices, updates, dimension_numbers)
+        return operand
+
+    def reference(
+        self,
+        operand: np.ndarray,
+        indices: np.ndarray,
+        updates: np.ndarray,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        mode: str,
+        unique_indices: bool,
+        indices_are_sorted: bool,
+    ) -> np.ndarray:
+        types = [type_of(x) for x in (operand, indices, updates)]
+        windows = scatter_windows(self.name, *types, dimension_numbers)
+        out = operand.copy()
+        if updates.size == 0 or operand.size == 0:
+            return out
+        starts, valid = windows.starts(indices)
+        rows = windows.to_rows(updates)
+        if mode == "clip" or valid.all():
+            places = windows.coordinates(starts)
+        else:
+            rows, places = rows[valid], windows.coordinates(starts, valid)
+        if self.ufunc is None:
+            windows.moved(out)[places] = rows
+        else:
+            self.ufunc.at(windows.moved(out), places, rows)
+        return out
+
+    def batch(
+        self,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        **params: Any,
+    ) -> tuple[Any, int]:
+        operand, indices, updates = inputs
+        operand, updates = to_front(operand, dims[0], size), to_front(updates, dims[2], size)
+        together = dims[1] is not None
+        if together:
+            indices = to_front(indices, dims[1], size)
+        numbers = batched_numbers(dimension_numbers.gather(), True, together)
+        params["dimension_numbers"] = ScatterDimensionNumbers(*numbers.encode_key())
+        return self.bind(operand, indices, updates, **params), 0
+
+    def lower(
+        self,
+        k: Any,
+        operand: Any,
+        indices: Any,
+        updates: Any,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        mode: str,
+        unique_indices: bool,
+        indices_are_sorted: bool,
+    ) -> Any:
+        if operand.type.size == 0:
+            return operand
+        windows = scatter_windows(
+            self.name, operand.type, indices.type, updates.type, dimension_numbers
+        )
+        # with batch axes in front, later windows overwrite earlier ones as in the reference
+        updates = k.transpose(updates, windows.leading_order)
+        windows = windows.batch_leading()
+        clip = mode == "clip"
+        guard = None if clip or not windows.started else windows.guard(indices)
+        reducer = (
+            _BOOL_REDUCERS.get(self.reducer) if operand.type.dtype.kind == "b" else self.reducer
+        )
+        return k.scatter(reducer, operand, updates, windows.index(indices, clip), guard)
+
+    def samples(self) -> Iterator[Sample]:
+        rows = ScatterDimensionNumbers((1,), (0,), (0,))
+        boxes = ScatterDimensionNumbers((0, 2), (), (1, 0))
+        paired = ScatterDimensionNumbers((1,), (), (1,), (0,), (0,))
+        x = np.sin(np.arange(20, dtype=np.float32)).reshape(4, 5)
+
+        def case(
+            indices: Any, shape: tuple[int, ...], numbers: Any, mode: str, unique: bool
+        ) -> Any:
+            updates = np.cos(np.arange(np.prod(shape), dtype=np.float32)).reshape(shape)
+            params = {"dimension_numbers": numbers, "mode": mode}
+            flags = {"unique_indices": unique, "indices_are_sorted": False}
+            return [x, np.array(indices, np.int32), updates], {**params, **flags}
+
+        return samples_of(
+            case([[2], [0], [9], [-1]], (4, 5), rows, "drop", True),
+            case([[2], [0]], (2, 5), rows, "promise_in_bounds", True),
+            case([[1, 2], [3, 0]], (1, 2, 2), boxes, "clip", True),
+            case([[1], [3], [0], [2]], (4, 2), paired, "clip", True),
+            case(np.zeros((0, 1)), (0, 5), rows, "drop", True),
+        )
+
+
+_BOOL_REDUCERS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
+
+
+# ------------------------------------------------------------- helpers for derivatives
+def windows_of(x: Any, indices: Any, updates: TensorType, params: dict[str, Any], fill: Any) -> Any:
+    """The windows of `x` that the scatter with these params writes; `fill` where it drops them."""
+    numbers, operand = params["dimension_numbers"], type_of(x)
+    if operand.size == 0:
+        return full_like(TensorType(updates.shape, operand.dtype), fill or 0)
+    updates = updates.update(dtype=operand.dtype)
+    windows = scatter_windows("scatter", operand, type_of(indices), updates, numbers)
+    return gather(
+        x,
+        indices,
+        dimension_numbers=numbers.gather(),
+        slice_sizes=windows.sizes,
+        mode="fill" if params["mode"] in ("drop", "fill") else params["mode"],
+        fill_value=fill,
+    )
+
+
+def zero_cotangents(*inputs: Any) -> tuple[Any, ...]:
+    """What a transpose rule returns for a cotangent that is zero."""
+    return tuple(Zero(x.type) if isinstance(x, Linear) else None for x in inputs)
+
+
+class LinearScatter(Scatter):
+    """Scatters that are linear in operand and updates together."""
+
+    def jvp(
+        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
+    ) -> tuple[Any, Any]:
+        out = self.bind(*primals, **params)
+        if isinstance(tangents[0], Zero) and isinstance(tangents[2], Zero):
+            return out, Zero(type_of(out))
+        operand, updates = instantiate(tangents[0]), instantiate(tangents[2])
+        return out, self.bind(operand, primals[1], updates, **params)
+
+
+@primitive
+class scatter_add(LinearScatter):
+    """operand with updates added at the windows."""
+
+    ufunc = np.add
+    reducer = "add"
+
+    def transpose(
+        self, cotangent: Any, operand: Any, indices: Any, updates: Any, **params: Any
+    ) -> tuple[Any, ...]:
+        if isinstance(cotangent, Zero):
+            return zero_cotangents(operand, indices, updates)
+        ct_updates = None
+        if isinstance(updates, Linear):
+            ct_updates = windows_of(cotangent, indices, updates.type, params, 0)
+        return (cotangent if isinstance(operand, Linear) else None, None, ct_updates)
+
+
+@primitive
+class scatter(LinearScatter):
+    """operand with its windows replaced by updates; of overlapping windows the last one stays."""
+
+    def transpose(
+        self, cotangent: Any, operand: Any, indices: Any, updates: Any, **params: Any
+    ) -> tuple[Any, ...]:
+        if isinstance(cotangent, Zero):
+            return zero_cotangents(operand, indices, updates)
+        ct_operand = ct_updates = None
+        update_type = type_of(updates)
+        if isinstance(operand, Linear):
+            zeros = full_like(update_type.update(dtype=type_of(cotangent).dtype), 0)
+            ct_operand = self.bind(cotangent, indices, zeros, **params)
+        if isinstance(updates, Linear):
+            ct_updates = windows_of(cotangent, indices, update_type, params, 0)
+            if not params["unique_indices"]:
+                stayed = _survivors(type_of(cotangent), indices, update_type, params)
+                ct_updates = registry["select"](
+                    stayed, ct_updates, full_like(type_of(ct_updates), 0)
+                )
+        return ct_operand, None, ct_updates
+
+
+def _survivors(
+    operand: TensorType, indices: Any, updates: TensorType, params: dict[str, Any]
+) -> Any:
+    """Which elements of the updates no later one overwrote: scatter their numbers and look."""
+    dtype = np.dtype(np.int64 if updates.size > np.iinfo(np.int32).max else np.int32)
+    numbers = reshape(iota(type=TensorType((updates.size,), dtype), axis=0), shape=updates.shape)
+    nobody = full_like(operand.update(dtype=dtype), -1)
+    written = scatter(nobody, indices, numbers, **params)
+    return registry["equal"](windows_of(written, indices, updates, params, -1), numbers)
+
+
+def _needs_unique(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} needs unique indices.", "Pass unique_indices=True if no index occurs twice."
+    )
+
+
+@primitive
+class scatter_mul(Scatter):
+    """operand with its windows multiplied by updates."""
+
+    ufunc = np.multiply
+    reducer = "mul"
+
+    def jvp(
+        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
+    ) -> tuple[Any, Any]:
+        operand, indices, updates = primals
+        out = self.bind(*primals, **params)
+        tangent: Any = Zero(type_of(out))
+        if not isinstance(tangents[0], Zero):
+            tangent = self.bind(tangents[0], indices, updates, **params)
+        if not isinstance(tangents[2], Zero):
+            if not params["unique_indices"]:
+                raise _needs_unique("The derivative of scatter_mul by its updates")
+            zeros = full_like(type_of(operand), 0)
+            spread = scatter_add(zeros, indices, tangents[2], **params)
+            tangent = add_values(tangent, registry["multiply"](operand, spread))
+        return out, tangent
+
+    def transpose(
+        self, cotangent: Any, operand: Any, indices: Any, updates: Any, **params: Any
+    ) -> tuple[Any, ...]:
+        if isinstance(cotangent, Zero):
+            return zero_cotangents(operand, indices, updates)
+        if isinstance(operand, Linear):
+            return self.bind(cotangent, indices, updates, **params), None, None
+        if not params["unique_indices"]:
+            raise _needs_unique("The transpose of scatter_mul by its updates")
+        scaled = registry["multiply"](cotangent, operand)
+        return None, None, windows_of(scaled, indices, updates.type, params, 0)
+
+    def lower(self, k: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> Any:
+        if not is_complex(operand.type.dtype):
+            return super().lower(k, operand, indices, updates, **params)
+        if not params["unique_indices"]:
+            raise _needs_unique("A compiled scatter_mul of complex numbers")
+        numbers = params["dimension_numbers"]
+        types = (operand.type, indices.type, updates.type)
+        windows = scatter_windows(self.name, *types, numbers)
+        before = k.gather(operand, windows.index(indices, clip=True), windows.windows_shape)
+        product = k.elementwise(lambda s, x, y: s.mul(x, y), (before, updates), updates.type)
+        return scatter.lower(k, operand, indices, product, **params)
+
+
+class ExtremeScatter(Scatter):
+    """Minimum and maximum: elements that tie share the derivative equally."""
+
+    takes_complex = False
+
+    def jvp(
+        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
+    ) -> tuple[Any, Any]:
+        operand, indices, updates = primals
+        out = self.bind(*primals, **params)
+        if isinstance(tangents[0], Zero) and isinstance(tangents[2], Zero):
+            return out, Zero(type_of(out))
+        select, equal = registry["select"], registry["equal"]
+        multiply, divide = registry["multiply"], registry["divide"]
+        update_type, zeros = type_of(updates).strong(), full_like(type_of(out).strong(), 0)
+        reached = windows_of(out, indices, update_type, params, None)
+        hit = select(equal(updates, reached), full_like(update_type, 1), full_like(update_type, 0))
+        hits = scatter_add(zeros, indices, hit, **params)
+        kept = registry["bitwise_or"](equal(operand, out), equal(hits, zeros))
+        kept = select(kept, full_like(type_of(zeros), 1), zeros)
+        gained: Any = Zero(type_of(out))
+        if not isinstance(tangents[0], Zero):
+            gained = multiply(tangents[0], kept)
+        if not isinstance(tangents[2], Zero):
+            moved = scatter_add(zeros, indices, multiply(tangents[2], hit), **params)
+            gained = add_values(gained, moved)
+        return out, divide(gained, registry["add"](hits, kept))
+
+    def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
+        raise AssertionError(f"{self.name} is not linear: a derivative rule is wrong")
+
+
+@primitive
+class scatter_min(ExtremeScatter):
+    """operand with its windows replaced by the smaller of themselves and updates."""
+
+    ufunc = np.minimum
+    reducer = "min"
+
+
+@primitive
+class scatter_max(ExtremeScatter):
+    """operand with its windows replaced by the larger of themselves and updates."""
+
+    ufunc = np.maximum
+    reducer = "max"

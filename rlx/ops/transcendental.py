@@ -1,0 +1,388 @@
+"""Exponentials, logarithms, roots, trigonometric and hyperbolic functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.ops.arithmetic import (
+    add,
+    divide,
+    integer_power,
+    multiply,
+    negative,
+    square,
+    subtract,
+)
+from rlx.ops.families import Elementwise
+from rlx.ir.types import is_complex
+from rlx.trace.primitive import primitive
+
+__all__ = [
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "cos",
+    "cosh",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log1p",
+    "logistic",
+    "rsqrt",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+]
+
+LOG_OF_TWO = float(np.log(2.0))
+
+
+# ------------------------------------------------------------- exponentials and logarithms
+@primitive
+class exp(Elementwise):
+    """e ** x."""
+
+    kinds = "fc"
+    compute = staticmethod(np.exp)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.exp(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (out,)
+
+
+@primitive
+class exp2(Elementwise):
+    """2 ** x."""
+
+    kinds = "fc"
+    compute = staticmethod(np.exp2)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.exp2(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, multiply(out, LOG_OF_TWO)),)
+
+
+@primitive
+class expm1(Elementwise):
+    """e ** x - 1, exact near 0."""
+
+    kinds = "fc"
+    compute = staticmethod(np.expm1)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.expm1(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, add(out, 1)),)
+
+
+@primitive
+class log(Elementwise):
+    """The natural logarithm."""
+
+    kinds = "fc"
+    domain = (0.2, 3.0)
+    compute = staticmethod(np.log)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.log(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: divide(t, x),)
+
+
+@primitive
+class log1p(Elementwise):
+    """log(1 + x), exact near 0."""
+
+    kinds = "fc"
+    domain = (-0.6, 3.0)
+    compute = staticmethod(np.log1p)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.log1p(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: divide(t, add(x, 1)),)
+
+
+# ------------------------------------------------------------- roots
+@primitive
+class sqrt(Elementwise):
+    """The square root."""
+
+    kinds = "fc"
+    domain = (0.2, 3.0)
+    compute = staticmethod(np.sqrt)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.sqrt(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, divide(0.5, out)),)
+
+
+@primitive
+class rsqrt(Elementwise):
+    """1 / sqrt(x)."""
+
+    kinds = "fc"
+    domain = (0.2, 3.0)
+
+    def compute(self, x: np.ndarray) -> Any:
+        return np.divide(x.dtype.type(1), np.sqrt(x))
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.rsqrt(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, multiply(divide(out, x), -0.5)),)
+
+
+@primitive
+class cbrt(Elementwise):
+    """The cube root."""
+
+    kinds = "f"
+    domain = (0.2, 3.0)
+    compute = staticmethod(np.cbrt)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.cbrt(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, multiply(integer_power(out, exponent=-2), 1 / 3)),)
+
+
+# ------------------------------------------------------------- trigonometric functions
+@primitive
+class sin(Elementwise):
+    """The sine."""
+
+    kinds = "fc"
+    compute = staticmethod(np.sin)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.sin(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, cos(x)),)
+
+
+@primitive
+class cos(Elementwise):
+    """The cosine."""
+
+    kinds = "fc"
+    compute = staticmethod(np.cos)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.cos(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, negative(sin(x))),)
+
+
+@primitive
+class tan(Elementwise):
+    """The tangent."""
+
+    kinds = "fc"
+    domain = (-1.2, 1.2)
+    compute = staticmethod(np.tan)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.tan(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, add(square(out), 1)),)
+
+
+@primitive
+class asin(Elementwise):
+    """The inverse sine."""
+
+    kinds = "fc"
+    domain = (-0.8, 0.8)
+    compute = staticmethod(np.arcsin)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.asin(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, rsqrt(subtract(1, square(x)))),)
+
+
+@primitive
+class acos(Elementwise):
+    """The inverse cosine."""
+
+    kinds = "fc"
+    domain = (-0.8, 0.8)
+    compute = staticmethod(np.arccos)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.acos(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, negative(rsqrt(subtract(1, square(x))))),)
+
+
+@primitive
+class atan(Elementwise):
+    """The inverse tangent."""
+
+    kinds = "fc"
+    domain = (-0.8, 0.8)
+    compute = staticmethod(np.arctan)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.atan(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: divide(t, add(square(x), 1)),)
+
+
+@primitive
+class atan2(Elementwise):
+    """The angle of the point (y, x): operands in the order of atan2(y, x)."""
+
+    kinds = "f"
+    domain = ((-2.0, 2.0), (0.3, 2.0))
+    compute = staticmethod(np.arctan2)
+
+    def scalar(self, s: Any, y: Any, x: Any) -> Any:
+        return s.atan2(y, x)
+
+    def partials(self, out: Any, y: Any, x: Any) -> tuple[Any, ...]:
+        return (
+            lambda t: multiply(t, divide(x, _squared_norm(x, y))),
+            lambda t: multiply(t, negative(divide(y, _squared_norm(x, y)))),
+        )
+
+
+def _squared_norm(x: Any, y: Any) -> Any:
+    return add(square(x), square(y))
+
+
+# ------------------------------------------------------------- hyperbolic functions
+@primitive
+class sinh(Elementwise):
+    """The hyperbolic sine."""
+
+    kinds = "fc"
+    compute = staticmethod(np.sinh)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.sinh(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, cosh(x)),)
+
+
+@primitive
+class cosh(Elementwise):
+    """The hyperbolic cosine."""
+
+    kinds = "fc"
+    compute = staticmethod(np.cosh)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.cosh(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, sinh(x)),)
+
+
+@primitive
+class tanh(Elementwise):
+    """The hyperbolic tangent."""
+
+    kinds = "fc"
+    domain = (-1.2, 1.2)
+    compute = staticmethod(np.tanh)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.tanh(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, multiply(add(out, 1), subtract(1, out))),)
+
+
+@primitive
+class asinh(Elementwise):
+    """The inverse hyperbolic sine."""
+
+    kinds = "fc"
+    domain = (-0.8, 0.8)
+    compute = staticmethod(np.arcsinh)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.asinh(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, rsqrt(add(square(x), 1))),)
+
+
+@primitive
+class acosh(Elementwise):
+    """The inverse hyperbolic cosine."""
+
+    kinds = "fc"
+    domain = (1.2, 3.0)
+    compute = staticmethod(np.arccosh)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.acosh(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, rsqrt(subtract(square(x), 1))),)
+
+
+@primitive
+class atanh(Elementwise):
+    """The inverse hyperbolic tangent."""
+
+    kinds = "fc"
+    domain = (-0.8, 0.8)
+    compute = staticmethod(np.arctanh)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.atanh(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: divide(t, multiply(add(x, 1), subtract(1, x))),)
+
+
+@primitive
+class logistic(Elementwise):
+    """1 / (1 + e ** -x)."""
+
+    kinds = "fc"
+
+    def compute(self, x: np.ndarray) -> Any:
+        one = x.dtype.type(1)
+        if is_complex(x.dtype):
+            return one / (one + np.exp(-x))
+        small = np.exp(-np.abs(x))  # never overflows
+        return np.where(x >= 0, one, small) / (one + small)
+
+    def scalar(self, s: Any, x: Any) -> Any:
+        return s.logistic(x)
+
+    def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
+        return (lambda t: multiply(t, multiply(out, subtract(1, out))),)

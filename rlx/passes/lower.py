@@ -1,0 +1,147 @@
+"""Lowering: from a MIR program to a LIR plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlx.ir.kernels import Plan
+from rlx.ir.program import Atom, Equation, Literal, Program, Var
+from rlx.passes.fuse import fuse
+from rlx.passes.lowered import BufferView, Lowered, dense_strides, view_of
+from rlx.passes.builder_core import is_dense
+from rlx.passes.memory import plan_memory
+from rlx.passes.nodes import expression_cost
+from rlx.passes.options import FusionLimits, LoweringOptions
+from rlx.passes.regions import RegionLowering
+from rlx.passes.schedule import schedule
+
+__all__ = ["FusionLimits", "KernelBuilder", "LoweringOptions", "lower_program"]
+
+
+class KernelBuilder(RegionLowering):
+    """What a primitive's `lower` may call; the families of methods are in lower_*.py."""
+
+    def lower_region(self, program: Program) -> Plan:
+        """The plan of a nested program."""
+        return lower_program(program, self.options)
+
+
+def lower_program(program: Program, options: LoweringOptions | None = None) -> Plan:
+    """Lower, fuse, schedule and place a closed MIR program."""
+    builder = KernelBuilder(options or LoweringOptions())
+    inputs = []
+    values: dict[Var, Lowered] = {}
+    for variable in program.inputs:
+        buffer = builder.allocate(variable.type.dtype, variable.type.size, "input")
+        inputs.append(buffer)
+        values[variable] = builder.from_buffer(buffer, variable.type)
+    for variable, array in program.constants:
+        values[variable] = builder.constant(array)
+    _lower_equations(program, builder, values)
+    outputs = _write_outputs(program, builder, values)
+    groups, report = fuse(builder, outputs)
+    kernels = schedule(builder, groups)
+    plan = Plan(
+        tuple(inputs), outputs, tuple(builder.buffers), kernels, name=program.name, report=report
+    )
+    return plan_memory(plan)
+
+
+def _read(builder: KernelBuilder, values: dict[Var, Lowered], atom: Atom) -> Lowered:
+    if isinstance(atom, Literal):
+        return Lowered(atom.type, builder.literal(atom.value, atom.type.dtype))
+    return values[atom]
+
+
+def _use_counts(program: Program) -> dict[Var, int]:
+    counts: dict[Var, int] = {}
+    for equation in program.equations:
+        for atom in equation.inputs:
+            if isinstance(atom, Var):
+                counts[atom] = counts.get(atom, 0) + 1
+    for atom in program.outputs:
+        if isinstance(atom, Var):
+            counts[atom] = counts.get(atom, 0) + 1
+    return counts
+
+
+def _lower_equations(
+    program: Program, builder: KernelBuilder, values: dict[Var, Lowered]
+) -> None:
+    uses = _use_counts(program)
+    wanted = {atom for atom in program.outputs if isinstance(atom, Var)}
+    for equation in program.equations:
+        builder.source = (equation,)
+        operands = [_read(builder, values, atom) for atom in equation.inputs]
+        results = equation.primitive.lower(builder, *operands, **equation.params)
+        for variable, value in zip(equation.outputs, _as_tuple(equation, results), strict=True):
+            _check(equation, variable, value)
+            values[variable] = value
+            _settle(builder, value, uses.get(variable, 0), variable in wanted)
+    builder.source = ()
+
+
+def _as_tuple(equation: Equation, results: Any) -> Sequence[Lowered]:
+    if isinstance(results, Lowered):
+        return (results,)
+    return tuple(results)
+
+
+def _check(equation: Equation, variable: Var, value: Lowered) -> None:
+    same = value.shape == variable.type.shape and value.dtype == variable.type.dtype
+    if not same:
+        raise TypeError(
+            f"lowering {equation.primitive.name} gave {value.type!r} for {variable.type!r}"
+        )
+
+
+def _settle(builder: KernelBuilder, value: Lowered, uses: int, wanted: bool) -> None:
+    """Decide whether a value is stored now or stays an expression of its users."""
+    if value.type.size == 0:
+        value.nodes = builder.literal(0, value.dtype)
+        return
+    if all(node.op in ("load", "constant", "affine") and not node.args for node in value.nodes):
+        return
+    if wanted:
+        builder.materialise(value, range(len(value.shape)))
+        return
+    options = builder.options
+    shared = uses > 1
+    if not shared and value.weight <= options.expression_operations:
+        if value.weight <= options.expression_buffers:
+            return
+    elif shared and value.weight <= 4:
+        return
+    cost, operations, buffers = expression_cost(value.nodes)
+    large = operations > options.expression_operations or buffers > options.expression_buffers
+    if large or (shared and cost > options.recompute_cost):
+        builder.realise(value)
+
+
+def _write_outputs(
+    program: Program, builder: KernelBuilder, values: dict[Var, Lowered]
+) -> tuple[Any, ...]:
+    """Give every output a buffer of its own, the one its value was computed into if possible."""
+    outputs = []
+    for atom in program.outputs:
+        value = _read(builder, values, atom)
+        if isinstance(atom, Var) and value.sources:
+            builder.source = value.sources
+        view = view_of(value)
+        owned = (
+            view is not None
+            and view.buffer.role == "temporary"
+            and view.buffer.size == value.type.size
+            and view.offset == 0
+            and is_dense(value.shape, view.strides)
+        )
+        if view is not None and owned:
+            buffer = view.buffer
+            buffer.role = "output"
+        else:
+            buffer = builder.allocate(value.dtype, value.type.size, "output")
+            builder.write(value, BufferView(buffer, dense_strides(value.shape), 0))
+        outputs.append(buffer)
+    builder.source = ()
+    return tuple(outputs)

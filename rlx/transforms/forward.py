@@ -1,0 +1,160 @@
+"""Forward mode for the user: jvp, linearize, jacfwd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx import tree
+from rlx.array import Array
+from rlx.errors import DtypeError, TreeMismatchError
+from rlx.ir.types import TensorType, is_inexact
+from rlx.ops.families import instantiate
+from rlx.trace.flat import FlatFunction, as_array, flatten_call
+from rlx.trace.interpret import interpret
+from rlx.trace.primitive import Zero
+from rlx.trace.stage import known_value, stage
+from rlx.transforms.programs import jvp_program, jvp_walk, split_program
+
+__all__ = ["jvp", "linearize"]
+
+
+def check_tangents(name: str, primals: Sequence[Array], tangents: Sequence[Array]) -> list[Any]:
+    """Tangents that fit their primals; those of integers and bools must be zeros and vanish."""
+    checked: list[Any] = []
+    for p, t in zip(primals, tangents, strict=True):
+        if t.shape != p.shape:
+            raise TreeMismatchError(
+                f"{name} got a tangent of shape {t.shape} for a primal of shape {p.shape}.",
+                "A tangent has the shape and dtype of its primal.",
+            )
+        if not is_inexact(p.dtype):
+            checked.append(Zero(p.type))
+            continue
+        if t.dtype != p.dtype and not t.type.weak:
+            raise DtypeError(
+                f"{name} got a tangent of dtype {t.dtype} for a primal of dtype {p.dtype}.",
+                "A tangent has the shape and dtype of its primal: use tangent.astype(primal.dtype).",
+            )
+        checked.append(t if t.dtype == p.dtype else as_array(np.asarray(t, p.dtype)))
+    return checked
+
+
+def jvp(
+    fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+) -> tuple[Any, ...]:
+    """`fun` at `primals` and its directional derivative along `tangents` (forward mode).
+
+    Args:
+      fun: a function of arrays, or trees of them.
+      primals: tuple of arguments.
+      tangents: tuple of the same structure, shapes and dtypes.
+      has_aux: `fun` returns (result, auxiliary); the auxiliary data comes back third.
+
+    Returns: (result, tangent of the result), or with has_aux also the auxiliary data. The tangent of
+    an integer or bool result is zeros of its shape and dtype.
+    Raises: TreeMismatchError, DtypeError for tangents that do not fit.
+
+    >>> import rlx
+    >>> y, dy = rlx.jvp(lambda x: x * x, (3.0,), (1.0,))
+    >>> float(y), float(dy)
+    (9.0, 6.0)
+    """
+    for what, value in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(value, (tuple, list)):
+            raise TreeMismatchError(
+                f"jvp takes its {what} as a tuple, got a {type(value).__name__}.",
+                "Write rlx.jvp(f, (x,), (dx,)).",
+            )
+    leaves, treedef = flatten_call(primals, {}, "a primal of jvp")
+    tangent_leaves, tangent_tree = flatten_call(tangents, {}, "a tangent of jvp")
+    if treedef != tangent_tree:
+        raise TreeMismatchError(
+            f"jvp got primals of structure {treedef} and tangents of structure {tangent_tree}.",
+            "Give one tangent for each array among the primals.",
+        )
+    flat = FlatFunction(fun, treedef, has_aux)
+    program, captured = stage(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
+    moving = check_tangents("jvp", leaves, tangent_leaves)
+    values = [*captured, *leaves]
+    outs, out_tangents = jvp_walk(program, values, [*[Zero(v.type) for v in captured], *moving])
+    result = flat.unflatten(outs)
+    tangent = tree.unflatten(flat.out_tree, [instantiate(t) for t in out_tangents[: flat.results]])
+    return (result, tangent, flat.auxiliary(outs)) if has_aux else (result, tangent)
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """`fun` at `primals`, and the linear function that maps tangents to tangents there.
+
+    What does not depend on the tangents is computed once.
+
+    Returns: (result, f_jvp), and the auxiliary data with has_aux.
+
+    >>> import rlx
+    >>> y, f_jvp = rlx.linearize(lambda x: x ** 2, 3.0)
+    >>> float(y), float(f_jvp(1.0)), float(f_jvp(10.0))
+    (9.0, 6.0, 60.0)
+    """
+    point = LinearizedCall(fun, primals, {}, has_aux)
+
+    def f_jvp(*tangents: Any) -> Any:
+        leaves, treedef = flatten_call(tangents, {}, "a tangent of a linearized function")
+        if treedef != point.in_tree:
+            raise TreeMismatchError(
+                f"A linearized function got tangents of structure {treedef}, expected {point.in_tree}.",
+                "Give tangents of the structure of the primals.",
+            )
+        moving = check_tangents("linearize", point.leaves, leaves)
+        return tree.unflatten(point.out_tree, point.push(moving))
+
+    return (point.result, f_jvp, point.auxiliary) if has_aux else (point.result, f_jvp)
+
+
+class LinearizedCall:
+    """A function linearized at a point: its result, and the linear program over its residuals."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        has_aux: bool = False,
+        active: Sequence[bool] | None = None,
+    ) -> None:
+        self.leaves, self.in_tree = flatten_call(args, kwargs, "a differentiated argument")
+        flat = FlatFunction(fun, self.in_tree, has_aux)
+        types = [x.type for x in self.leaves]
+        program, captured = stage(flat, types, [known_value(x) for x in self.leaves], flat.name)
+        self.name = flat.name
+        self.active = [
+            is_inexact(t.dtype) and (active is None or active[i]) for i, t in enumerate(types)
+        ]
+        nonzero = [False] * len(captured) + self.active
+        moved, self.kept = jvp_program(program, nonzero)
+        n_in, n_out = len(program.inputs), len(program.outputs)
+        halves = split_program(moved, [i >= n_in for i in range(len(moved.inputs))], [i >= n_out for i in range(len(moved.outputs))])
+        values = [*captured, *self.leaves]
+        outs = interpret(halves.known, values)
+        self.residuals = [*outs[n_out:], *[values[i] for i in halves.forwarded]]
+        self.linear = halves.linear
+        self.values = outs[: flat.results]
+        self.out_tree = flat.out_tree
+        self.results = flat.results
+        self.result = flat.unflatten(outs[:n_out])
+        self.auxiliary = flat.auxiliary(outs[:n_out]) if has_aux else None
+
+    def push(self, tangents: Sequence[Any]) -> list[Any]:
+        """Tangents of the results for tangents (or Zeros) of the arguments."""
+        moving = [instantiate(t) for t, a in zip(tangents, self.active, strict=True) if a]
+        outs = iter(interpret(self.linear, [*self.residuals, *moving]))
+        found = [next(outs) if k else None for k in self.kept][: self.results]
+        return [
+            instantiate(Zero(v.type.strong())) if t is None else t
+            for v, t in zip(self.values, found, strict=True)
+        ]
+
+    def result_types(self) -> list[TensorType]:
+        """Types of the results."""
+        return [v.type for v in self.values]

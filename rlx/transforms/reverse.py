@@ -1,0 +1,274 @@
+"""Reverse mode for the user: vjp, grad, value_and_grad, linear_transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from rlx import tree
+from rlx.array import Array
+from rlx.errors import DtypeError, ScalarOutputError, TreeMismatchError
+from rlx.ir.types import TensorType, is_complex, is_inexact
+from rlx.ops.arithmetic import convert
+from rlx.ops.families import full_like, instantiate
+from rlx.trace.flat import FlatFunction, as_array, flatten_call
+from rlx.trace.primitive import Linear, Zero
+from rlx.trace.stage import stage
+from rlx.transforms.forward import LinearizedCall
+from rlx.transforms.programs import backward_walk
+
+__all__ = ["grad", "linear_transpose", "value_and_grad", "vjp"]
+
+
+def _pull(point: LinearizedCall, cotangents: Sequence[Any]) -> list[Any]:
+    """Cotangents of all argument leaves; zeros for integers."""
+    given = [ct for ct, k in zip(cotangents, point.kept, strict=False) if k]
+    given += [Zero(t) for t in point.linear.output_types[len(given) :]]  # of auxiliary data
+    active = [x for x, a in zip(point.leaves, point.active, strict=True) if a]
+    inputs = [*point.residuals, *[Linear(x.type.strong()) for x in active]]
+    found = iter(backward_walk(point.linear, inputs, given)[len(point.residuals) :])
+    return [
+        instantiate(next(found)) if a else full_like(x.type.strong(), 0)
+        for x, a in zip(point.leaves, point.active, strict=True)
+    ]
+
+
+def _check_cotangents(what: str, types: Sequence[TensorType], leaves: Sequence[Array]) -> list[Any]:
+    checked: list[Any] = []
+    for t, ct in zip(types, leaves, strict=True):
+        if ct.shape != t.shape:
+            raise TreeMismatchError(
+                f"{what} got a cotangent of shape {ct.shape} for a result of shape {t.shape}.",
+                "A cotangent has the shape and dtype of the result it belongs to.",
+            )
+        if not is_inexact(t.dtype):
+            checked.append(Zero(t))
+        elif ct.dtype == t.dtype:
+            checked.append(ct)
+        elif ct.type.weak:
+            checked.append(convert(ct, dtype=t.dtype, weak=False))
+        else:
+            raise DtypeError(
+                f"{what} got a cotangent of dtype {ct.dtype} for a result of dtype {t.dtype}.",
+                "A cotangent has the dtype of its result: use cotangent.astype(result.dtype).",
+            )
+    return checked
+
+
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> tuple[Any, ...]:
+    """`fun` at `primals`, and the function that maps cotangents of its result to those of `primals`.
+
+    Args:
+      fun: a function of arrays, or trees of them.
+      primals: its arguments.
+      has_aux: `fun` returns (result, auxiliary).
+
+    Returns: (result, f_vjp), and the auxiliary data with has_aux. f_vjp takes a cotangent of the
+    result's structure, shapes and dtypes and returns a tuple with one entry for each argument;
+    integer and bool arguments get zeros of their own shape and dtype.
+
+    >>> import rlx
+    >>> y, f_vjp = rlx.vjp(lambda x, y: x * y, 2.0, 5.0)
+    >>> [float(g) for g in f_vjp(1.0)]
+    [5.0, 2.0]
+    """
+    point = LinearizedCall(fun, primals, {}, has_aux)
+
+    def f_vjp(cotangent: Any) -> tuple[Any, ...]:
+        leaves, treedef = tree.flatten(cotangent)
+        if treedef != point.out_tree:
+            raise TreeMismatchError(
+                f"The pullback of {point.name} got a cotangent of structure {treedef}, its result has"
+                f" structure {point.out_tree}.",
+                "Give a cotangent of the structure that the function returned.",
+            )
+        given = [as_array(x, "a cotangent") for x in leaves]
+        checked = _check_cotangents(f"The pullback of {point.name}", point.result_types(), given)
+        args, _ = tree.unflatten(point.in_tree, _pull(point, checked))
+        return args
+
+    return (point.result, f_vjp, point.auxiliary) if has_aux else (point.result, f_vjp)
+
+
+def _argument_mask(fun_name: str, args: Sequence[Any], argnums: Any) -> tuple[list[int], list[bool]]:
+    numbers = [argnums] if isinstance(argnums, (int, np.integer)) else list(argnums)
+    wanted = []
+    for n in numbers:
+        if not -len(args) <= n < len(args):
+            raise TreeMismatchError(
+                f"grad of {fun_name} with respect to argument {n}, but it was called with"
+                f" {len(args)} positional argument{'s' if len(args) != 1 else ''}.",
+                "argnums counts positional arguments from 0; pass the argument by position.",
+            )
+        wanted.append(n % len(args))
+    mask: list[bool] = []
+    for i, a in enumerate(args):
+        mask += [i in wanted] * len(tree.leaves(a))
+    return wanted, mask
+
+
+def _check_inputs(fun_name: str, leaves: Sequence[Array], mask: Sequence[bool], holomorphic: bool, allow_int: bool) -> None:
+    for x, m in zip(leaves, mask, strict=False):
+        if not m:
+            continue
+        if holomorphic and not is_complex(x.dtype):
+            raise DtypeError(
+                f"grad of {fun_name} with holomorphic=True takes complex arguments, got {x.dtype}.",
+                "Convert the argument with .astype(rlx.numpy.complex64), or leave holomorphic out.",
+            )
+        if is_complex(x.dtype) and not holomorphic:
+            continue  # a real-valued function of complex numbers has a gradient; checked on its result
+        if not is_inexact(x.dtype) and not allow_int:
+            raise DtypeError(
+                f"grad of {fun_name} with respect to an argument of dtype {x.dtype}: a derivative needs"
+                " a float (or complex) argument.",
+                "Convert it with .astype(float), write 2.0 instead of 2, choose other argnums, or pass"
+                " allow_int=True to get zeros.",
+            )
+
+
+def _check_result(point: LinearizedCall, holomorphic: bool) -> None:
+    name = point.name
+    if len(point.values) != 1 or not tree.is_leaf_type(point.result):
+        raise ScalarOutputError(
+            f"grad takes a function that returns one scalar; {name} returned a tree"
+            f" {point.out_tree} with {len(point.values)} leaves.",
+            "Return the loss alone, (loss, auxiliary) with has_aux=True, or use rlx.jacrev.",
+        )
+    out = point.values[0]
+    if out.shape != ():
+        raise ScalarOutputError(
+            f"grad takes a function that returns one scalar; {name} returned {out.type!r}.",
+            "Reduce the result, for instance with .sum() or .mean(), or use rlx.jacrev or rlx.vmap(rlx.grad(f)).",
+        )
+    if holomorphic and not is_complex(out.dtype):
+        raise ScalarOutputError(
+            f"grad with holomorphic=True takes a complex result, {name} returned {out.dtype}.",
+            "Leave holomorphic out for a real-valued function.",
+        )
+    if not holomorphic and (is_complex(out.dtype) or not is_inexact(out.dtype)):
+        raise ScalarOutputError(
+            f"grad takes a function that returns one real number; {name} returned {out.type!r}.",
+            "For a holomorphic function pass holomorphic=True; otherwise take the real part or convert to float.",
+        )
+
+
+def value_and_grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Callable[..., tuple[Any, Any]]:
+    """A function that returns both `fun`'s scalar value and its gradient.
+
+    Args as in `grad`. Returns: f(*args) -> (value, gradient), or ((value, auxiliary), gradient).
+
+    >>> import rlx
+    >>> value, gradient = rlx.value_and_grad(lambda x: x ** 3)(2.0)
+    >>> float(value), float(gradient)
+    (8.0, 12.0)
+    """
+
+    @wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        name = getattr(fun, "__name__", type(fun).__name__)
+        wanted, mask = _argument_mask(name, args, argnums)
+        leaves, _ = flatten_call(args, {}, f"an argument of grad({name})")
+        _check_inputs(name, leaves, mask, holomorphic, allow_int)
+        keyword_leaves = len(tree.leaves(kwargs))
+        point = LinearizedCall(fun, args, kwargs, has_aux, mask + [False] * keyword_leaves)
+        _check_result(point, holomorphic)
+        out = point.values[0]
+        cts = _pull(point, [full_like(out.type.strong(), 1)])
+        by_argument, _ = tree.unflatten(point.in_tree, cts)
+        picked = tuple(by_argument[i] for i in wanted)
+        gradient = picked[0] if isinstance(argnums, (int, np.integer)) else picked
+        return ((point.result, point.auxiliary) if has_aux else point.result), gradient
+
+    return function
+
+
+def grad(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+    reduce_axes: Sequence[Any] = (),
+) -> Callable[..., Any]:
+    """The gradient of a scalar-valued function.
+
+    Args:
+      fun: returns one real number (a complex one with holomorphic=True), or with has_aux a pair
+        (number, auxiliary data).
+      argnums: which positional arguments to differentiate, an int or several.
+      has_aux: return (gradient, auxiliary data).
+      holomorphic: `fun` is complex-differentiable; arguments and result are complex.
+      allow_int: integer arguments get a zero gradient of their own dtype instead of an error.
+
+    Returns: a function of the same arguments whose result has the structure and shapes of the chosen
+    argument (a tuple of them for several). For a complex argument x + iy of a real function it is
+    df/dx - i df/dy (JAX's convention): descend along its conjugate.
+
+    Raises: ScalarOutputError, DtypeError, TreeMismatchError.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.grad(lambda x: jnp.sum(x ** 2))(jnp.array([1.0, 2.0]))
+    Array([2., 4.], dtype=float32)
+    """
+    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
+
+    @wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> Any:
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return function
+
+
+def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()) -> Callable[..., Any]:
+    """The transpose of a function that is linear in all its arguments.
+
+    `primals` give shapes and dtypes only (arrays or anything with .shape and .dtype).
+    Returns: a function from a cotangent of the result to a tuple of cotangents of the arguments.
+
+    >>> import rlx
+    >>> (ct,) = rlx.linear_transpose(lambda x: 3.0 * x, 1.0)(2.0)
+    >>> float(ct)
+    6.0
+    """
+    leaves, treedef = tree.flatten((primals, {}))
+    types = [
+        TensorType(tuple(x.shape), np.dtype(x.dtype)) if hasattr(x, "shape") and hasattr(x, "dtype") else as_array(x).type
+        for x in leaves
+    ]
+    for t in types:
+        if not is_inexact(t.dtype):
+            raise DtypeError(
+                f"linear_transpose takes float or complex arguments, got {t.dtype}.",
+                "Convert the argument to float.",
+            )
+    flat = FlatFunction(fun, treedef)
+    program, captured = stage(flat, types, None, flat.name)
+
+    def transposed(cotangent: Any) -> tuple[Any, ...]:
+        ct_leaves, ct_tree = tree.flatten(cotangent)
+        if ct_tree != flat.out_tree:
+            raise TreeMismatchError(
+                f"The transpose of {flat.name} got a cotangent of structure {ct_tree}, expected {flat.out_tree}.",
+                "Give a cotangent of the structure that the function returns.",
+            )
+        given = [as_array(x, "a cotangent") for x in ct_leaves]
+        checked = _check_cotangents(f"The transpose of {flat.name}", program.output_types, given)
+        inputs = [*captured, *[Linear(t) for t in types]]
+        results = backward_walk(program, inputs, checked)[len(captured) :]
+        args, _ = tree.unflatten(treedef, [instantiate(r) for r in results])
+        return args
+
+    return transposed

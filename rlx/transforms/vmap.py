@@ -1,0 +1,160 @@
+"""vmap: batch a function over an axis of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import wraps
+from typing import Any
+
+from rlx import tree
+from rlx.array import Array
+from rlx.errors import VmapAxisError
+from rlx.ir.types import TensorType
+from rlx.ops.families import move_axis, to_front
+from rlx.trace.flat import FlatFunction, flatten_call
+from rlx.trace.stage import known_value, named_axis, stage
+from rlx.transforms.programs import batch_walk
+
+__all__ = ["vmap"]
+
+_NO_BATCH = object()
+
+
+def broadcast_prefix(prefix: Any, full: Any, what: str) -> list[int | None]:
+    """One axis for each leaf of `full`, from an int, None, or a tree that is a prefix of it."""
+
+    def expand(axes: Any, part: Any) -> list[int | None]:
+        if axes is None or isinstance(axes, int):
+            return [axes] * len(tree.leaves(part))
+        axes_children, axes_def = tree.flatten(axes, is_leaf=lambda x: x is None or isinstance(x, int))
+        full_children = axes_def.flatten_up_to(_replace_none(axes, part))
+        out: list[int | None] = []
+        for a, child in zip(axes_children, full_children, strict=True):
+            if a is not None and not isinstance(a, int):
+                raise TypeError(type(a).__name__)
+            out += [a] * len(tree.leaves(child))
+        return out
+
+    try:
+        return expand(prefix, full)
+    except (ValueError, TypeError) as error:
+        raise VmapAxisError(
+            f"vmap got {what}={prefix!r}, which does not fit the arguments: {error}",
+            f"{what} is an int, None, or a tree of those with the arguments' structure (or a prefix of"
+            " it), for instance in_axes=(0, None).",
+        ) from None
+
+
+def _replace_none(axes: Any, part: Any) -> Any:
+    """Lists given where the arguments are tuples count as tuples at the top."""
+    return tuple(part) if isinstance(axes, tuple) and isinstance(part, list) else part
+
+
+def vmap(
+    fun: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Hashable | None = None,
+    axis_size: int | None = None,
+    spmd_axis_name: Any = None,
+) -> Callable[..., Any]:
+    """A function that maps `fun` over an axis of its arguments, vectorised.
+
+    Args:
+      fun: a function of arrays, or trees of them.
+      in_axes: which axis of each positional argument is mapped: an int, None (not mapped), or a tree of
+        those that is a prefix of the arguments. Keyword arguments are mapped over axis 0.
+      out_axes: where the mapped axis goes in the results, in the same form.
+      axis_name: a name for the axis, for rlx.lax.psum and its kin inside `fun`.
+      axis_size: the size, needed only where no argument is mapped.
+      spmd_axis_name: accepted for JAX's sake and ignored.
+
+    Raises: VmapAxisError for axes that do not fit the arguments.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.vmap(lambda x, y: x @ y, in_axes=(0, None))(jnp.ones((3, 2)), jnp.ones(2)).shape
+    (3,)
+    """
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if not (in_axes is None or isinstance(in_axes, (int, tuple, dict))):
+        raise VmapAxisError(
+            f"vmap got in_axes={in_axes!r}, a {type(in_axes).__name__}.",
+            "in_axes is an int, None, or a tuple with one entry for each positional argument.",
+        )
+
+    @wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(in_axes, tuple) and len(in_axes) != len(args):
+            raise VmapAxisError(
+                f"vmap got in_axes with {len(in_axes)} entries for {len(args)} positional arguments.",
+                "Give in_axes one entry for each positional argument; None leaves an argument unmapped.",
+            )
+        leaves, treedef = flatten_call(args, kwargs, "an argument of vmap")
+        dims = broadcast_prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
+        size, dims = _mapped_size(leaves, dims, axis_size)
+        flat = FlatFunction(fun, treedef)
+        types = [_element(x.type, d) for x, d in zip(leaves, dims, strict=True)]
+        known = [known_value(x) if d is None else None for x, d in zip(leaves, dims, strict=True)]
+        with named_axis(axis_name, size):
+            program, captured = stage(flat, types, known, flat.name)
+        outs, out_dims = batch_walk(
+            program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name
+        )
+        result = flat.unflatten(outs)
+        wanted = broadcast_prefix(out_axes, result, "out_axes")
+        placed = [_place(x, d, w, size) for x, d, w in zip(outs, out_dims, wanted, strict=True)]
+        return tree.unflatten(flat.out_tree, placed)
+
+    return function
+
+
+def _element(t: TensorType, dim: int | None) -> TensorType:
+    return t if dim is None else t.update(shape=t.shape[:dim] + t.shape[dim + 1 :])
+
+
+def _mapped_size(leaves: Sequence[Array], dims: Sequence[int | None], size: int | None) -> tuple[int, list[int | None]]:
+    sizes: dict[int, Array] = {}
+    normal: list[int | None] = []
+    for x, d in zip(leaves, dims, strict=True):
+        if d is None:
+            normal.append(None)
+            continue
+        if not -x.ndim <= d < x.ndim:
+            raise VmapAxisError(
+                f"vmap was asked to map axis {d} of an argument of shape {x.shape}, which has"
+                f" {x.ndim} axes.",
+                "Use an axis that the argument has, or None to leave it unmapped.",
+            )
+        normal.append(d % x.ndim)
+        sizes.setdefault(x.shape[d], x)
+    if size is not None:
+        sizes.setdefault(size, leaves[0] if leaves else None)  # type: ignore[arg-type]
+    if not sizes:
+        raise VmapAxisError(
+            "vmap has no mapped argument: every entry of in_axes is None.",
+            "Give at least one argument an axis, or pass axis_size.",
+        )
+    if len(sizes) > 1:
+        shapes = ", ".join(
+            f"{x.shape} (axis {d})" for x, d in zip(leaves, dims, strict=True) if d is not None
+        )
+        raise VmapAxisError(
+            f"vmap got mapped axes of different sizes {sorted(sizes)}: arguments of shapes {shapes}.",
+            "All mapped axes have one size; leave an argument unmapped with None in in_axes.",
+        )
+    return next(iter(sizes)), normal
+
+
+def _place(x: Any, dim: int | None, wanted: int | None, size: int) -> Any:
+    if wanted is None:
+        if dim is None:
+            return x
+        raise VmapAxisError(
+            "vmap got out_axes=None for a result that depends on the mapped arguments.",
+            "Use an int for this result, or reduce it over the axis inside (rlx.lax.psum).",
+        )
+    if dim is None:
+        x, dim = to_front(x, None, size), 0
+    return move_axis(x, dim, wanted % x.ndim)
