@@ -48,20 +48,29 @@ class Config(threading.local):
         if name == "enable_x64":
             type(self).default_float = np.dtype("f8" if value else "f4")
             type(self).default_int = np.dtype("i8" if value else "i4")
+            self._publish()
             return
-        if name not in Config.__annotations__:
-            raise AttributeError(
-                f"rlx has no switch named {name!r}; there are: {', '.join(Config.__annotations__)}"
-            )
+        if name not in _SWITCHES:
+            raise AttributeError(f"rlx has no switch named {name!r}; there are: {', '.join(_SWITCHES)}")
         if name in ("default_float", "default_int"):
             value = np.dtype(value)
         setattr(type(self), name, value)
+        self._publish()
 
-    def key(self) -> tuple[Any, ...]:
-        """What a traced program depends on."""
-        return (self.default_float, self.default_int)
+    def _publish(self) -> None:
+        Config.token = (Config.default_float, Config.default_int, Config.device)
+        self.__dict__.pop("token", None)
+
+    # what a traced program depends on; kept up to date by `refresh`
+    token: tuple[Any, ...] = (np.dtype("f4"), np.dtype("i4"), "cpu")
+
+    def refresh(self) -> None:
+        """Bring this thread's token up to date after a change."""
+        self.token = (self.default_float, self.default_int, self.device)
 
 
+_SWITCHES = tuple(name for name in Config.__annotations__ if name != "token")
+Config.token = (Config.default_float, Config.default_int, Config.device)
 config = Config()
 
 
@@ -72,9 +81,10 @@ def scoped(**values: Any) -> Iterator[None]:
     before = {name: own[name] for name in values if name in own}
     try:
         for name, value in values.items():
-            if name not in Config.__annotations__:
+            if name not in _SWITCHES:
                 raise AttributeError(f"rlx has no switch named {name!r}")
             setattr(config, name, value)
+        config.refresh()
         yield
     finally:
         for name in values:
@@ -82,3 +92,4 @@ def scoped(**values: Any) -> Iterator[None]:
                 setattr(config, name, before[name])
             else:
                 own.pop(name, None)
+        config.refresh()

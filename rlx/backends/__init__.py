@@ -1,1 +1,43 @@
 """Backends: each compiles LIR plans for one kind of device."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+
+from rlx.backends.base import Backend
+from rlx.config import config
+from rlx.errors import DeviceError
+
+__all__ = ["backend_named", "device_names"]
+
+# device name -> module and class; imported on first use
+_BACKENDS = {
+    "cpu": ("rlx.backends.numba", "NumbaBackend"),
+    "reference": ("rlx.backends.reference", "ReferenceBackend"),
+}
+_loaded: dict[str, Backend] = {}
+_lock = threading.Lock()
+
+
+def device_names() -> list[str]:
+    """Names that `device=` and RLX_DEVICE take."""
+    return list(_BACKENDS)
+
+
+def backend_named(name: str | None) -> Backend:
+    """The backend of a device; None means the default device. Raises DeviceError."""
+    name = name or config.device
+    found = _loaded.get(name)
+    if found is not None:
+        return found
+    if name not in _BACKENDS:
+        raise DeviceError(
+            f"There is no device {name!r}; this installation has: {', '.join(_BACKENDS)}.",
+            "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
+        )
+    module, cls = _BACKENDS[name]
+    with _lock:
+        if name not in _loaded:
+            _loaded[name] = getattr(importlib.import_module(module), cls)()
+    return _loaded[name]

@@ -84,9 +84,7 @@ def _eigh(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
 def _svd(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
     full = attributes.get("full_matrices", False)
     if attributes.get("compute_uv", True):
-        return _nan_where_it_fails(
-            lambda a: tuple(np.linalg.svd(a, full_matrices=full)), inputs[0]
-        )
+        return _nan_where_it_fails(lambda a: tuple(np.linalg.svd(a, full_matrices=full)), inputs[0])
     return _nan_where_it_fails(lambda a: (np.linalg.svd(a, compute_uv=False),), inputs[0])
 
 
@@ -149,7 +147,7 @@ def _fft(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
     axes = tuple(range(signal.ndim - len(lengths), signal.ndim))
     if signal.size == 0 or 0 in lengths:
         return (_empty_transform(signal, kind, lengths),)
-    functions = {
+    functions: dict[str, Callable[..., np.ndarray]] = {
         "fft": np.fft.fftn,
         "ifft": np.fft.ifftn,
         "rfft": np.fft.rfftn,

@@ -193,7 +193,9 @@ class Contract(Kernel):
     """out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], for float32/64, complex64/128.
 
     The three operands have shapes (b, m, k), (b, k, n), (b, m, n); in each of lhs and rhs one of
-    the two last strides is 1 (or its size is 1), out has strides (s, n', 1). b may have stride 0.
+    the two last strides is 1 (or its size is 1) and the other is at least the size along that axis
+    (or its own size is 1), as BLAS wants; out has strides (s, n', 1). b of lhs and rhs may have
+    stride 0. out's buffer is not an operand's.
     accumulate: add to what `out` holds instead of overwriting it. With k == 0 the sum is zero.
     """
 

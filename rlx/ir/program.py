@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.ir.types import TensorType
 
-__all__ = ["Atom", "Equation", "Literal", "Origin", "Program", "Var", "dead_code", "fingerprint", "substitute"]
+__all__ = ["Atom", "Equation", "Literal", "Origin", "Program", "Var", "dead_code", "encode_params", "fingerprint", "substitute"]
 
 
 class Origin(NamedTuple):
@@ -143,6 +143,17 @@ class Program:
         return f"<Program {self.name}: ({ins}) -> ({outs}), {len(self.equations)} equations>"
 
 
+_SMALL_CONSTANT = 1 << 16
+
+
+def _constant_content(array: Any) -> Any:
+    """Small constants count by content, large ones by identity (a cache that holds them pins it)."""
+    values = array.numpy() if hasattr(array, "numpy") else np.asarray(array)
+    if values.nbytes <= _SMALL_CONSTANT:
+        return np.ascontiguousarray(values)
+    return (id(values), values.shape)
+
+
 def _encode(value: Any, put: Callable[[bytes], None]) -> None:
     """Feed a parameter's content to a hash, tagged by type so that 1, 1.0 and True differ."""
     if isinstance(value, Program):
@@ -166,6 +177,13 @@ def _encode(value: Any, put: Callable[[bytes], None]) -> None:
         put(f"@{type(value).__qualname__}:{id(value)};".encode())
 
 
+def encode_params(params: Mapping[str, Any]) -> bytes:
+    """The content of an equation's parameters as bytes, equal for equal parameters."""
+    parts: list[bytes] = []
+    _encode(params, parts.append)
+    return b"".join(parts)
+
+
 def fingerprint(program: Program) -> bytes:
     """Structural hash of a program: variables numbered in order, constants by identity."""
     digest = hashlib.blake2b(digest_size=16)
@@ -183,7 +201,8 @@ def fingerprint(program: Program) -> bytes:
         put(repr(v.type).encode())
     for v, array in program.constants:
         numbers[v] = len(numbers)
-        put(b"C%s%d" % (repr(v.type).encode(), id(array)))
+        put(b"C%s" % repr(v.type).encode())
+        _encode(_constant_content(array), put)
     for e in program.equations:
         put(b"=" + e.primitive.name.encode())
         for a in e.inputs:

@@ -26,7 +26,7 @@ from rlx.ir.kernels import (
     Store,
     While,
 )
-from rlx.ir.program import Origin
+from rlx.ir.program import Equation, Origin
 
 __all__ = [
     "describe_kernel",
@@ -49,7 +49,8 @@ from rlx.ir.program import Origin
 def show_plan(plan: Plan) -> str:
     """Python source that rebuilds the plan as `plan`; its report is left out.
 
-    Host functions are free names, `function_0`, `function_1`...: see `plan_functions`.
+    Of an equation among `origins` the user's line is printed. Host functions are free names,
+    `function_0`, `function_1`...: see `plan_functions`.
     """
     writer = _Writer()
     name = writer.plan(plan)
@@ -153,6 +154,8 @@ class _Writer:
             return self.buffer(value)
         if isinstance(value, Plan):
             return self.plan(value)
+        if isinstance(value, Equation):
+            return self.value(value.origin)
         if isinstance(value, Origin):
             return f"Origin({value.file!r}, {value.line!r}, {value.function!r})"
         if isinstance(value, (Access, Instruction, Store, Operand)):

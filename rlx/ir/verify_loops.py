@@ -158,9 +158,7 @@ def verify_loops(kernel: Loops) -> None:
 
 def _verify_in_place(kernel: Loops, operand: int) -> None:
     """What a kernel stores it loads in the same iteration, or from other places."""
-    loads = [
-        i for i in kernel.instructions if i.op == "load" and i.attribute.operand == operand
-    ]
+    loads = [i for i in kernel.instructions if i.op == "load" and i.attribute.operand == operand]
     stores = [s for s in kernel.stores if s.access.operand == operand]
     buffer = kernel.operands[operand]
     if not loads or may_share(kernel, buffer, buffer):

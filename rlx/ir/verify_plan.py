@@ -33,22 +33,25 @@ def verify_plan(plan: Plan, placed: bool = True) -> None:
 
     placed: whether memory planning has run, so that temporaries must have places in the arena.
     """
-    _checked(plan, None, lambda: _verify_buffers(plan))
+    _checked(plan, None, _verify_buffers, plan)
     written: set[Buffer] = {b for b in plan.buffers if b.role in ("input", "constant")}
     known = set(plan.buffers)
     for kernel in plan.kernels:
-        _checked(plan, kernel, lambda k=kernel: _verify_kernel(k, known, written))
+        _checked(plan, kernel, _verify_kernel, kernel, known, written)
         written.update(kernel.writes)
         for inner in nested_plans(kernel):
             verify_plan(inner, placed)
-    _checked(plan, None, lambda: _verify_outputs(plan, written))
+    _checked(plan, None, _verify_outputs, plan, written)
     if placed:
         _verify_arena(plan)
 
 
-def _checked(plan: Plan, kernel: Kernel | None, check: Callable[[], None]) -> None:
+def _checked(
+    plan: Plan, kernel: Kernel | None, check: Callable[..., None], *arguments: object
+) -> None:
+    """Run a check; a refusal becomes an error that shows the kernel."""
     try:
-        check()
+        check(*arguments)
     except Refusal as refusal:
         text = "" if kernel is None else f"\n{show_kernel(kernel)}"
         raise VerificationError(f"plan {plan.name}: {refusal}{text}", line="") from None
@@ -263,7 +266,7 @@ def _verify_arena(plan: Plan) -> None:
             first.setdefault(buffer, number)
             last[buffer] = number
     used = [b for b in plan.buffers if b.role == "temporary" and b in first]
-    _checked(plan, None, lambda: _verify_places(used, plan.arena))
+    _checked(plan, None, _verify_places, used, plan.arena)
     alive: list[Buffer] = []
     for buffer in sorted((b for b in used if b.size), key=first.__getitem__):
         alive = [other for other in alive if last[other] >= first[buffer]]
@@ -275,7 +278,7 @@ def _verify_arena(plan: Plan) -> None:
                 and isinstance(kernel, Loops) and may_share(kernel, other, buffer)
             )  # fmt: skip
             if not handed_over:
-                _checked(plan, kernel, lambda a=other, b=buffer: _refuse_overlap(a, b))
+                _checked(plan, kernel, _refuse_overlap, other, buffer)
         alive.append(buffer)
 
 

@@ -27,7 +27,9 @@ def has_effect(program: Program) -> bool:
 
 
 class CallLike(RegionPrimitive):
-    """Runs `params['program']` on its operands; inlined before compilation."""
+    """Runs `params["program"]` on its operands; inlined before compilation."""
+
+    inlined = True
 
     def type(self, *types: TensorType, program: Program, **params: Any) -> Any:
         return program.output_types
@@ -331,6 +333,7 @@ class optimization_barrier(Primitive):
     """The operands unchanged; the compiler moves and merges nothing across."""
 
     multiple = True
+    opaque = True
 
     def type(self, *types: TensorType) -> Any:
         return types

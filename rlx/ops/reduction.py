@@ -13,9 +13,9 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_complex, is_float, is_integer
 from rlx.ops.arithmetic import add, convert, divide, multiply
 from rlx.ops.comparison import equal
-from rlx.ops.families import broadcast_to, dtype_kind, instantiate, is_narrow, to_front
+from rlx.ops.families import dtype_kind, is_narrow, to_front
 from rlx.ops.scalar_program import array_function, check_elementwise, scalar_function
-from rlx.ops.shape import check_axes, concatenate, pad, reshape, slice_along, transpose
+from rlx.ops.shape import check_axes, concatenate, reshape, slice_along, transpose
 from rlx.trace.primitive import Primitive, Sample, Zero, primitive, registry, type_of
 from rlx.trace.stage import stage
 
@@ -123,7 +123,7 @@ _SAMPLE_AXES: tuple[tuple[tuple[int, ...], Axes], ...] = (
 def _draw(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Different values, in no order, so that extrema have no ties."""
     size = prod(shape)
-    values = np.asarray(generator.permutation(size) - size / 2 + 0.25).reshape(shape) / 4
+    values = np.asarray(generator.permutation(size) - size / 2 + 0.25).reshape(shape)
     if np.dtype(dtype).kind == "c":
         return np.asarray(values + 1j * generator.permutation(size).reshape(shape)).astype(dtype)
     if np.dtype(dtype).kind in "biu":
@@ -172,13 +172,13 @@ class reduce_prod(Reduction):
         )
         while (length := type_of(value).shape[0]) > 1:
             half = length // 2
-            low, high = (slice_along(value, 0, n * half, (n + 1) * half) for n in (0, 1))
-            low_t, high_t = (slice_along(moving, 0, n * half, (n + 1) * half) for n in (0, 1))
+            low, high = (slice_along(value, n * half, (n + 1) * half, 0) for n in (0, 1))
+            low_t, high_t = (slice_along(moving, n * half, (n + 1) * half, 0) for n in (0, 1))
             product = multiply(low, high)
             change = add(multiply(low_t, high), multiply(high_t, low))
             if length % 2:
-                product = concatenate(product, slice_along(value, 0, length - 1, length), axis=0)
-                change = concatenate(change, slice_along(moving, 0, length - 1, length), axis=0)
+                product = concatenate(product, slice_along(value, length - 1, length, 0), axis=0)
+                change = concatenate(change, slice_along(moving, length - 1, length, 0), axis=0)
             value, moving = product, change
         return reshape(moving, shape=merged[1:])
 
@@ -208,6 +208,8 @@ class ReduceExtremum(Reduction):
 
     def derivative(self, out: Any, x: Any, tangent: Any, axes: Axes) -> Any:
         shape, dtype = type_of(x).shape, type_of(x).dtype
+        if 0 in shape:
+            return Zero(type_of(out))
         chosen = convert(equal(x, keep_axes(out, shape, axes)), dtype=dtype)
         total = reduce_sum(multiply(tangent, chosen), axes=axes)
         return divide(total, reduce_sum(chosen, axes=axes))
@@ -441,7 +443,7 @@ class reduce(Primitive):
 
 def _take(x: Any, index: int) -> Any:
     """x[index]."""
-    return reshape(slice_along(x, 0, index, index + 1), shape=type_of(x).shape[1:])
+    return reshape(slice_along(x, index, index + 1, 0), shape=type_of(x).shape[1:])
 
 
 def _with_front(x: Any) -> Any:

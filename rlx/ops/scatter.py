@@ -281,18 +281,6 @@ class scatter_mul(Scatter):
         scaled = registry["multiply"](cotangent, operand)
         return None, None, windows_of(scaled, indices, updates.type, params, 0)
 
-    def lower(self, k: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> Any:
-        if not is_complex(operand.type.dtype):
-            return super().lower(k, operand, indices, updates, **params)
-        if not params["unique_indices"]:
-            raise _needs_unique("A compiled scatter_mul of complex numbers")
-        numbers = params["dimension_numbers"]
-        types = (operand.type, indices.type, updates.type)
-        windows = scatter_windows(self.name, *types, numbers)
-        before = k.gather(operand, windows.index(indices, clip=True), windows.windows_shape)
-        product = k.elementwise(lambda s, x, y: s.mul(x, y), (before, updates), updates.type)
-        return scatter.lower(k, operand, indices, product, **params)
-
 
 class ExtremeScatter(Scatter):
     """Minimum and maximum: elements that tie share the derivative equally."""

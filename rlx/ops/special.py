@@ -221,7 +221,6 @@ class GammaSlope(Elementwise):
 
     kinds = "f"
     domain = ((0.5, 3.0), (0.3, 4.0))
-    differentiable = False
 
     def partials(self, out: Any, a: Any, x: Any) -> tuple[Any, ...]:
         return (unsupported(self.name, "a"), unsupported(self.name, "x"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from rlx.passes.lowered import (
     view_of,
 )
 from rlx.passes.nest import Nest, NestStore, collapse
-from rlx.passes.nodes import INT64, IndexMap, Node, NodeTable, narrow_to_compute
+from rlx.passes.nodes import INT64, IndexMap, Node, NodeTable, expression_cost, narrow_to_compute
 from rlx.passes.options import LoweringOptions
 from rlx.passes.scalar_builder import Scalar, ScalarBuilder
 
@@ -139,10 +140,21 @@ class BuilderCore:
     def _broadcast_nodes(self, value: Lowered, shape: tuple[int, ...]) -> tuple[Node, ...]:
         if value.shape == shape:
             return value.nodes
+        self.before_repeating(value, prod(shape))
         lead = len(shape) - len(value.shape)
-        return self.moved(
-            value, lambda strides, offset: ((0,) * lead + strides, offset)
-        )
+        stretched = [n != m for n, m in zip(value.shape, shape[lead:], strict=True)]
+
+        def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
+            kept = zip(strides, stretched, strict=True)
+            return (0,) * lead + tuple(0 if wide else s for s, wide in kept), offset
+
+        return self.moved(value, stride_map)
+
+    def before_repeating(self, value: Lowered, size: int) -> None:
+        """Store a value whose elements are about to be used several times, if that is cheaper."""
+        if value.weight > 2 and size > value.type.size:
+            if expression_cost(value.nodes)[0] > self.options.repeat_cost:
+                self.realise(value)
 
     def moved(self, value: Lowered, stride_map: StrideMap) -> tuple[Node, ...]:
         """The nodes of a value read through an index map that every leaf can follow."""

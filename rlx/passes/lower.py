@@ -14,7 +14,7 @@ from rlx.passes.memory import plan_memory
 from rlx.passes.nodes import expression_cost
 from rlx.passes.options import FusionLimits, LoweringOptions
 from rlx.passes.regions import RegionLowering
-from rlx.passes.schedule import schedule
+from rlx.passes.schedule import schedule, split_chunks
 
 __all__ = ["FusionLimits", "KernelBuilder", "LoweringOptions", "lower_program"]
 
@@ -40,8 +40,12 @@ def lower_program(program: Program, options: LoweringOptions | None = None) -> P
         values[variable] = builder.constant(array)
     _lower_equations(program, builder, values)
     outputs = _write_outputs(program, builder, values)
-    groups, report = fuse(builder, outputs)
-    kernels = schedule(builder, groups)
+    steps, report = fuse(builder, builder.steps, outputs)
+    chunked = split_chunks(builder, steps)
+    if len(chunked) > len(steps):
+        steps, more = fuse(builder, chunked, outputs)
+        report.extend(more)
+    kernels = schedule(builder.table, steps)
     plan = Plan(
         tuple(inputs), outputs, tuple(builder.buffers), kernels, name=program.name, report=report
     )

@@ -19,6 +19,7 @@ class ViewLowering(BuilderCore):
 
     def broadcast(self, v: Lowered, shape: Sequence[int], dims: Sequence[int]) -> Lowered:
         """`v` with its axis i at position dims[i] of `shape`; the other axes repeat it."""
+        self.before_repeating(v, prod(shape))
         rank = len(shape)
         kept = [(axis, dim) for axis, dim in enumerate(dims) if v.shape[axis] == shape[dim]]
 

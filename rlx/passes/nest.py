@@ -38,6 +38,7 @@ class NestStore:
     accumulate: str | None = None
     initialize: bool = False
     guard: Node | None = None
+    chunk_stride: int = 0
 
     @property
     def plain(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,22 +119,25 @@ def constant_value(node: Node) -> Any:
     return np.frombuffer(node.attribute, node.dtype)[0]
 
 
-def postorder(roots: Iterable[Node], known: Iterable[Node] = ()) -> list[Node]:
+def postorder(roots: Iterable[Node], known: Container[Node] = ()) -> list[Node]:
     """Every node reachable from `roots` and not in `known`, arguments before users."""
-    seen = set(known)
+    seen: set[Node] = set()
     order: list[Node] = []
     for root in roots:
-        if root in seen:
+        if root in seen or root in known:
             continue
         stack = [(root, False)]
         while stack:
             node, expanded = stack.pop()
             if expanded:
                 order.append(node)
-            elif node not in seen:
+            elif node not in seen and node not in known:
                 seen.add(node)
+                if not node.args:
+                    order.append(node)
+                    continue
                 stack.append((node, True))
-                stack.extend((argument, False) for argument in reversed(node.args))
+                stack.extend([(argument, False) for argument in reversed(node.args)])
     return order
 
 

@@ -88,6 +88,8 @@ class Primitive:
     multiple = False
     region = False
     collective = False
+    opaque = False  # never merged with an equal equation, never folded
+    inlined = False  # a call of params['program'], replaced by its equations in MIR
 
     type: Callable[..., Any] = _missing("type")
     reference: Callable[..., Any] = _missing("reference")

@@ -144,6 +144,7 @@ class _SlowChunk:
         for store in self.kernel.stores:
             once = store_is_of_the_row(self.kernel, store, self.levels)
             for n, element in enumerate([(0,) * width] if once else elements):
+
                 def at(number: int, n: int = n) -> np.ndarray:
                     return values[number][n if self.levels[number] else 0]
 

@@ -153,7 +153,9 @@ def test_fma_rounds_once():
     same(evaluate("fma", f4(2**12 + 1), f4(2**12 + 1), f4(2.0**-30)), f4(16785410.0))
     y = 1 + 2.0**-30
     same(evaluate("fma", np.array([y]), np.array([y]), np.array([-1 - 2.0**-29])), [2.0**-60])
-    same(evaluate("fma", np.array([1e308, INF]), np.array([10.0, 0]), np.array([0.0, 1])), [INF, NAN])
+    same(
+        evaluate("fma", np.array([1e308, INF]), np.array([10.0, 0]), np.array([0.0, 1])), [INF, NAN]
+    )
 
 
 def test_every_operation_runs_and_keeps_its_dtype():
@@ -382,6 +384,28 @@ def test_addresses_out_of_bounds_are_refused():
         run_loops(kernel, [np.zeros(3, FLOAT), np.zeros(3, FLOAT)])
 
 
+def test_cumulate_of_a_value_of_the_row():
+    y = Buffer(FLOAT, 6, "output")
+    kernel = Loops(
+        (2, 3), 1, (y,), (constant(2.0), unary("cumulate", 0, attribute="add")),
+        (Store(1, Access(0, (3, 1))),),
+    )  # fmt: skip
+    same(run(plan_of([kernel], [], [y]))[0], f4(2, 4, 6, 2, 4, 6))
+
+
+def test_an_iteration_loads_before_it_stores():
+    a, b = Buffer(FLOAT, 3), Buffer(FLOAT, 3)
+    swap = Loops(
+        (3,), 1, (a, b), (load(0, 1), load(1, 1)),
+        (Store(0, Access(1, (1,))), Store(1, Access(0, (1,)))),
+    )  # fmt: skip
+    verify_loops(swap)
+    first, second = f4(1, 2, 3), f4(4, 5, 6)
+    run_loops(swap, [first, second])
+    same(first, f4(4, 5, 6))
+    same(second, f4(1, 2, 3))
+
+
 # ------------------------------------------------------------------ other kinds
 @pytest.mark.parametrize("accumulate", [False, True])
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
@@ -409,7 +433,11 @@ def test_contract_over_nothing_is_zero():
 @pytest.mark.parametrize("dtype", [FLOAT, BFLOAT])
 def test_sort_is_stable_with_nan_last(dtype):
     keys, values = Buffer(dtype, 6, "input"), Buffer(INT, 6, "input")
-    outs = [Buffer(dtype, 6, "output"), Buffer(INT, 6, "output"), Buffer(np.dtype("i4"), 6, "output")]
+    outs = [
+        Buffer(dtype, 6, "output"),
+        Buffer(INT, 6, "output"),
+        Buffer(np.dtype("i4"), 6, "output"),
+    ]
     kernel = Sort(1, 6, (keys, values), tuple(outs), keys=1, index=True)
     plan = plan_of([kernel], [keys, values], outs)
     data = np.array([0.0, NAN, -0.0, 2, -INF, 2], dtype)
@@ -431,7 +459,11 @@ def test_sort_by_two_keys():
 def doubling_plan():
     x, y = Buffer(FLOAT, 3, "input"), Buffer(FLOAT, 3, "output")
     kernel = Loops(
-        (3,), 1, (x, y), (load(0, 1), Instruction("add", (0, 0), FLOAT)), (Store(1, Access(1, (1,))),)
+        (3,),
+        1,
+        (x, y),
+        (load(0, 1), Instruction("add", (0, 0), FLOAT)),
+        (Store(1, Access(1, (1,))),),
     )
     return plan_of([kernel], [x], [y])
 
@@ -552,7 +584,8 @@ def routine(name, *arrays, **attributes):
 def random_matrices(dtype, *shape):
     random = np.random.default_rng(2)
     real = random.normal(size=shape)
-    return (real + 1j * random.normal(size=shape)).astype(dtype) if dtype[0] == "c" else real.astype(dtype)
+    imaginary = 1j * random.normal(size=shape) if dtype[0] == "c" else 0
+    return (real + imaginary).astype(dtype)
 
 
 def test_names_of_the_library():

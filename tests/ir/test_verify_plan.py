@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from dataclasses import replace
@@ -94,7 +95,9 @@ LEGAL = {
     "narrow": loops([load()], [to()], source=BFLOAT, target=BFLOAT),
     "rounded": loops([load(), step("cast", 0, dtype=BFLOAT)], [to(1)], target=BFLOAT),
     "bits": loops(
-        [load(), step("cast", 0, dtype=BFLOAT), step("bitcast", 1, dtype="u2")], [to(2)], target="u2"
+        [load(), step("cast", 0, dtype=BFLOAT), step("bitcast", 1, dtype="u2")],
+        [to(2)],
+        target="u2",
     ),
     "complex": loops([load(strides=(2,), offset=1)], [to()], source=COMPLEX),
     "chunks": loops([load()], [to(0, (0,), 0, 2, accumulate="add", initialize=True)], chunks=2),
@@ -123,14 +126,20 @@ BROKEN = {
     "result": (loops([load(), step("lt", 0, 0)], [to(1)]), "its result is bool"),
     "bitcast": (loops([load(), step("bitcast", 0, dtype=INT)], [to(0)]), "differ in width"),
     "predicate": (loops([load(), step("select", 0, 0, 0)], [to(1)]), "first argument is bool"),
-    "special": (loops([load(), step("special", 0, attribute="sinc")], [to(1)]), "no function 'sinc'"),
+    "special": (
+        loops([load(), step("special", 0, attribute="sinc")], [to(1)]),
+        "no function 'sinc'",
+    ),
     "narrow value": (loops([load(dtype=BFLOAT)], [to()], source=BFLOAT), "narrow floats are only"),
     "load dtype": (loops([load(dtype=INT)], [to()]), "loads float32, not int64"),
     "address dtype": (loops([load(), load(args=(0,))], [to(1)]), "one int64 address"),
     "constant": (loops([Instruction("constant", (), FLOAT, b"ab")], [to()]), "value's bytes"),
     "index": (loops([load(), index(1)], [to()]), "is a dimension"),
     "reducer": (loops([load(), step("reduce", 0, attribute="or")], [to(1)]), "no or of float32"),
-    "cumulate": (loops([load(), step("cumulate", 0, attribute="add")], [to(1)]), "one row dimension"),
+    "cumulate": (
+        loops([load(), step("cumulate", 0, attribute="add")], [to(1)]),
+        "one row dimension",
+    ),
     "store dtype": (loops([load()], [to()], target=INT), "stores float32 into int64"),
     "store value": (loops([load()], [to(3)]), "its value is not an instruction"),
     "guard": (loops([load()], [to(guard=0)]), "guard is not bool"),
@@ -189,7 +198,7 @@ def chain(*temporaries, arena=64):
     """input -> each temporary in turn -> output."""
     x, y = buffer("input"), buffer("output")
     places = [x, *temporaries, y]
-    kernels = [copy(a, b) for a, b in zip(places, places[1:], strict=False)]
+    kernels = [copy(a, b) for a, b in itertools.pairwise(places)]
     return plan(kernels, [x], [y], temporaries, arena)
 
 
@@ -248,9 +257,7 @@ def test_a_kernel_does_not_load_what_others_store():
 # ------------------------------------------------------------------ other kinds
 def contract(lhs=(4, 2, 1), rhs=(4, 2, 1), out=(4, 2, 1), dtype=FLOAT):
     buffers = [buffer(r, dtype, 8) for r in ("input", "input", "output")]
-    operands = [
-        Operand(b, (2, 2, 2), s) for b, s in zip(buffers, (lhs, rhs, out), strict=True)
-    ]
+    operands = [Operand(b, (2, 2, 2), s) for b, s in zip(buffers, (lhs, rhs, out), strict=True)]
     return plan([Contract(*operands)], buffers[:2], buffers[2:])
 
 

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,6 +137,8 @@ def _row_major(rows: int, columns: int, strides: tuple[int, int]) -> int | None:
 
 def _side(size: int, depth: int, block_stride: int, depth_stride: int) -> _Side:
     """For a factor of `size` rows (lhs) or columns (rhs); "row" below means one of those."""
+    if size == 0 or depth == 0:
+        return _Side(0, 1, False)
     leading = _row_major(size, depth, (block_stride, depth_stride))
     if leading is not None:
         return _Side(0, leading, False)
@@ -217,7 +219,7 @@ def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) 
     ]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _constants(dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """One and zero in memory, for the complex routines."""
     return np.ones(1, dtype), np.zeros(1, dtype)

@@ -10,14 +10,14 @@ from rlx.backends.numba.polynomials import exp, horner, log, log1p
 
 __all__ = ["FUNCTIONS"]
 
-# erf(x) / x in z = x^2, for |x| <= 1
+# erf(x) / x - 1 in z = x^2, for |x| <= 1
 _CENTRAL = {
     "float": (
-        1.1283791657267974, -0.376126258246751, 0.11283585151233505, -0.026853811990321785,
+        0.1283791657267974, -0.376126258246751, 0.11283585151233505, -0.026853811990321785,
         0.005188327729379839, -0.0008010193658509674, 7.853860631578005e-05,
     ),
     "double": (
-        1.1283791670955126, -0.3761263890318375, 0.11283791670954857, -0.026866170645072896,
+        0.1283791670955126, -0.3761263890318375, 0.11283791670954857, -0.026866170645072896,
         0.005223977624780875, -0.0008548326978742633, 0.00012055331036913792,
         -1.492559350719062e-05, 1.646097282118407e-06, -1.635002526004923e-07,
         1.4657880051957014e-08, -1.1365666624435217e-09, 5.945262640543105e-11,
@@ -62,7 +62,7 @@ _FARTHEST = {"float": 10.5, "double": 27.5}
 
 
 def _central(x: Value) -> Value:
-    return x * horner(x * x, _CENTRAL[x.kind])
+    return x.fma(horner(x * x, _CENTRAL[x.kind]), x)
 
 
 def _complement(a: Value) -> Value:
@@ -83,16 +83,18 @@ def _erf(x: Value) -> Value:
 
 
 def _erfc(x: Value) -> Value:
-    far = _complement(abs(x))
-    signed = (x < 0.0).where(2.0 - far, far)
-    return (abs(x) < 0.5).where(1.0 - _central(x), signed)
+    # the product of three rounded factors needs more than float32 to keep its last place
+    wide = x.convert("fpext", "double")
+    far = _complement(abs(wide))
+    signed = (wide < 0.0).where(2.0 - far, far)
+    result = (abs(wide) < 0.5).where(1.0 - _central(wide), signed)
+    return result.convert("fptrunc", x.kind)
 
 
 def _erf_inv(x: Value) -> Value:
     a = abs(x)
-    w = -log1p(a * a * -1.0) if x.kind == "float" else -log((1.0 - a) * (1.0 + a))
+    w = -log((1.0 - a) * (1.0 + a))
     if x.kind == "float":
-        w = -log((1.0 - a) * (1.0 + a))
         w = (a < 0.5).where(-log1p(-(a * a)), w)
     tail = _INVERSE_TAIL if x.kind == "float" else _INVERSE_FAR
     center = 3.0 if x.kind == "float" else 4.0

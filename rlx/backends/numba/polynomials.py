@@ -145,7 +145,10 @@ def expm1(x: Value) -> Value:
 
 def _tanh(x: Value) -> Value:
     t = expm1(abs(x) * -2.0)
-    return (-t / (t + 2.0)).call("copysign", x)
+    # near 1 the small difference from 1 is what must be exact
+    large = t < -0.625
+    quotient = large.where((t + 1.0) * 2.0, -t) / (t + 2.0)
+    return large.where(1.0 - quotient, quotient).call("copysign", x)
 
 
 def _sinh(x: Value) -> Value:
@@ -239,7 +242,8 @@ def _acosh(x: Value) -> Value:
     t = wide - 1.0
     ordinary = log1p(t + t.fma(t, t * 2.0).call("sqrt"))
     huge = log(wide) + math.log(2.0)
-    return (wide < 1e8).where(ordinary, huge).convert("fptrunc", x.kind)
+    result = (wide < 1e8).where(ordinary, huge).convert("fptrunc", x.kind)
+    return (x < 1.0).where(float("nan"), result)
 
 
 def _atanh(x: Value) -> Value:
@@ -250,15 +254,18 @@ def _atanh(x: Value) -> Value:
 
 def _cbrt(x: Value) -> Value:
     wide = abs(x.convert("fpext", "double"))
-    subnormal = wide < 2.0**-1022
-    a = subnormal.where(wide * 2.0**54, wide)
+    # kept away from both ends of the range, where cubes would leave it
+    subnormal, large = wide < 2.0**-1022, wide > 2.0**1000
+    factor = subnormal.where(wide.lift(2.0**54), large.where(wide.lift(2.0**-54), 1.0))
+    a = wide * factor
     # a third of the exponent gives five good bits, each of Halley's steps triples them
     third = a.bits().convert("uitofp", "double") * (1.0 / 3.0)
     guess = (third.convert("fptosi", "i64") + 0x2A9F7893782DA1CE).as_float()
     for _ in range(3):
         cube = guess * guess * guess
         guess = guess - guess * ((cube - a) / (cube * 2.0 + a))
-    result = subnormal.where(guess * 2.0**-18, guess)
+    undo = subnormal.where(wide.lift(2.0**-18), large.where(wide.lift(2.0**18), 1.0))
+    result = guess * undo
     trivial = x.equal(0.0) | x.is_nan() | abs(x).equal(float("inf"))
     return trivial.where(x, result.convert("fptrunc", x.kind).call("copysign", x))
 

@@ -7,7 +7,6 @@ Tables of loop bodies and branches lie inside the rows of their Scan, While or B
 
 from __future__ import annotations
 
-from rlx.backends.numba.gemm import gemm_step
 from rlx.backends.numba.frame import (
     CLOCK,
     COUNTDOWN,
@@ -26,6 +25,7 @@ from rlx.backends.numba.frame import (
     THREAD_STATE,
     THREADS,
 )
+from rlx.backends.numba.gemm import gemm_step
 from rlx.backends.numba.native import (
     NativeFunction,
     Signature,

@@ -64,31 +64,29 @@ _SHIFTER = {"float": 12582912.0, "double": 6755399441055744.0}
 _LANES = {"float": (4, 8, 16), "double": (2, 4, 8)}
 
 
-def _reduce_quarter(x: Value) -> tuple[Value, Value, Value]:
-    """x = n pi/2 + r + e with a small e: r, e, and n as an integer."""
+def _reduce_quarter(x: Value) -> tuple[Value, Value]:
+    """x = n pi/2 + r: r, and n as an integer. The first difference is exact."""
     shifted = x.fma(2.0 / math.pi, _SHIFTER[x.kind])
     n = shifted - _SHIFTER[x.kind]
-    high, middle, low = _QUARTER[x.kind]
-    first = n.fma(-high, x)
-    r = n.fma(-middle, first)
-    error = n.fma(-low, n.fma(-middle, first - r))
-    return r, error, shifted.bits()
+    r = x
+    for part in _QUARTER[x.kind]:
+        r = n.fma(-part, r)
+    return r, shifted.bits()
 
 
-def _sine_cosine(r: Value, error: Value) -> tuple[Value, Value]:
+def _sine_cosine(r: Value) -> tuple[Value, Value]:
     z = r * r
-    sine = r + (z * r).fma(horner(z, _SINE[r.kind]), error.fma(z * -0.5, error))
+    sine = (z * r).fma(horner(z, _SINE[r.kind]), r)
     half = z * 0.5
     head = 1.0 - half
-    rest = (z * z).fma(horner(z, _COSINE[r.kind]), (1.0 - head) - half) - r * error
-    return sine, head + rest
+    return sine, head + (z * z).fma(horner(z, _COSINE[r.kind]), (1.0 - head) - half)
 
 
 def _circular(x: Value, quarters: int) -> Value:
-    r, error, n = _reduce_quarter(x)
+    r, n = _reduce_quarter(x)
     if quarters:
         n = n + quarters
-    sine, cosine = _sine_cosine(r, error)
+    sine, cosine = _sine_cosine(r)
     chosen = (n & 1).not_equal(0).where(cosine, sine)
     return (n & 2).not_equal(0).where(-chosen, chosen)
 
@@ -103,8 +101,8 @@ def _cos(x: Value) -> Value:
 
 def _tan(x: Value) -> Value:
     wide = x.convert("fpext", "double")
-    r, error, n = _reduce_quarter(wide)
-    sine, cosine = _sine_cosine(r, error)
+    r, n = _reduce_quarter(wide)
+    sine, cosine = _sine_cosine(r)
     odd = (n & 1).not_equal(0)
     quotient = odd.where(-cosine, sine) / odd.where(sine, cosine)
     result = quotient.convert("fptrunc", x.kind)
@@ -235,7 +233,7 @@ def _asin(x: Value) -> Value:
     r = outer.where(root, a)
     core = _arcsine_core(r)
     high, low, _ = _QUARTER[x.kind]
-    folded = high - ((r + core) * 2.0 - low)
+    folded = (high - r * 2.0) - (core * 2.0 - low)
     return outer.where(folded, r + core).call("copysign", x)
 
 

@@ -45,9 +45,7 @@ def empty_garbage(size: int, dtype: np.dtype) -> np.ndarray:
 
 
 def _array(operand: Operand, memory: Memory) -> np.ndarray:
-    return strided_view(
-        memory[operand.buffer], operand.shape, operand.strides, operand.offset
-    )
+    return strided_view(memory[operand.buffer], operand.shape, operand.strides, operand.offset)
 
 
 def _arrays(buffers: Sequence[Buffer], memory: Memory) -> list[np.ndarray]:

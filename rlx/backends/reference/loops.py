@@ -163,9 +163,7 @@ class _Block:
             _check_bounds(addresses, memory.size, "gather")
             loaded = memory[addresses]
         else:
-            shape = tuple(
-                e if s else 1 for e, s in zip(self.extents, access.strides, strict=True)
-            )
+            shape = tuple(e if s else 1 for e, s in zip(self.extents, access.strides, strict=True))
             loaded = strided_view(memory, shape, access.strides, self.base(access))
             if self.is_stored(memory):
                 loaded = loaded.copy()

@@ -12,9 +12,7 @@ from rlx.ir.kernels import Buffer, Plan
 __all__ = ["run_plan"]
 
 
-def run_plan(
-    plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-) -> None:
+def run_plan(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
     """Run on flat arrays of the buffers' dtypes and sizes; `outputs` are written."""
     memory = _bind(plan, inputs, outputs)
     with np.errstate(all="ignore"):

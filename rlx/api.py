@@ -1,0 +1,495 @@
+"""jit and its cache."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial, update_wrapper
+from typing import Any, NamedTuple
+
+import optree
+
+from rlx import tree
+from rlx.array import Array, ConcreteArray
+from rlx.backends import backend_named
+from rlx.compiled import CompiledProgram, run_program
+from rlx.config import config
+from rlx.errors import DonatedArrayError, NonHashableStaticArgumentError, RlxError
+from rlx.ir.program import Program
+from rlx.ir.types import TensorType
+from rlx.ops.call import call
+from rlx.ops.regions import execution
+from rlx.passes.pipeline import executables, stages
+from rlx.trace.builder import Tracer, state
+from rlx.trace.flat import FlatFunction, as_array, function_name
+from rlx.trace.stage import close_over, stage
+
+__all__ = ["CacheInfo", "Compiled", "Jitted", "Lowered", "Traced", "clear_caches", "jit"]
+
+execution.compiled = run_program
+_flatten = partial(optree.tree_flatten, none_is_leaf=False, namespace=tree.NAMESPACE)
+_unflatten = optree.tree_unflatten
+
+
+class CacheInfo(NamedTuple):
+    """What a jitted function's cache did."""
+
+    hits: int
+    misses: int
+    currsize: int
+    maxsize: int
+
+
+class _Entry:
+    """One traced signature: its program, how to call it, what it returns."""
+
+    __slots__ = ("captured", "compiled", "out_tree", "program")
+
+    def __init__(self, program: Program, captured: list[Any], out_tree: Any) -> None:
+        self.program = program
+        self.captured = captured
+        self.out_tree = out_tree
+        self.compiled: CompiledProgram | None = None
+
+
+_all_jitted: weakref.WeakSet[Jitted] = weakref.WeakSet()
+
+
+class Jitted:
+    """A jitted function; see `jit`."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        static_argnums: Sequence[int] = (),
+        static_argnames: Sequence[str] = (),
+        donate_argnums: Sequence[int] = (),
+        donate_argnames: Sequence[str] = (),
+        device: str | None = None,
+        cache_size: int = 256,
+    ) -> None:
+        update_wrapper(self, fun, updated=())
+        self.fun = fun
+        self.name = function_name(fun)
+        self.device = device
+        self.static_argnums, self.static_argnames = _resolve_static(fun, static_argnums, static_argnames)
+        self.donate_argnums = tuple(donate_argnums)
+        self.donate_argnames = tuple(donate_argnames)
+        self.cache_size = cache_size
+        self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
+        self._entries: OrderedDict[Any, _Entry] = OrderedDict()
+        self._lock = threading.RLock()
+        self._misses = self._calls = 0
+        _all_jitted.add(self)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A jitted method: the instance is its first argument."""
+        return self if instance is None else partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<jitted {self.name}>"
+
+    # ------------------------------------------------------------------ calling
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._plain and not kwargs and state.builder is None and not config.disable_jit:
+            leaves, in_tree = _flatten(args)
+            types = []
+            for x in leaves:
+                if type(x) is not ConcreteArray:
+                    break
+                types.append(x._type or x.type)
+            else:
+                entry = self._entries.get((in_tree, *types, config.token))
+                if entry is not None and entry.compiled is not None:
+                    self._calls += 1
+                    return _unflatten(entry.out_tree, entry.compiled.run(leaves))
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if config.disable_jit:
+            return self.fun(*args, **kwargs)
+        request = _Request(self, args, kwargs)
+        if state.builder is not None:
+            entry = self._entry(request, keep=True)
+            outs = call(*entry.captured, *request.leaves, program=entry.program, name=self.name)
+            return _unflatten(entry.out_tree, outs)
+        self._calls += 1
+        entry = self._entry(request, keep=True)
+        if entry.compiled is None:
+            with self._lock:
+                if entry.compiled is None:
+                    closed = close_over(entry.program, entry.captured)
+                    entry.compiled = CompiledProgram(closed, backend_named(self.device))
+        outs = entry.compiled.run(request.leaves)
+        request.donate(outs)
+        return _unflatten(entry.out_tree, outs)
+
+    def _entry(self, request: _Request, keep: bool) -> _Entry:
+        entry = self._entries.get(request.key)
+        if entry is not None:
+            return entry
+        with self._lock:
+            entry = self._entries.get(request.key)
+            if entry is not None:
+                return entry
+            if config.explain and self._entries:
+                print(_explain(self, request), file=sys.stderr)
+            self._misses += 1
+            entry = self._trace(request)
+            if keep and not any(isinstance(c, Tracer) for c in entry.captured):
+                self._entries[request.key] = entry
+                while len(self._entries) > self.cache_size:
+                    self._entries.popitem(last=False)
+            return entry
+
+    def _trace(self, request: _Request) -> _Entry:
+        flat = FlatFunction(request.function, request.in_tree, name=self.name)
+        types = [x.type for x in request.leaves]
+        program, captured = stage(flat, types, None, self.name)
+        return _Entry(program, captured, flat.out_tree)
+
+    # ------------------------------------------------------------------ the cache
+    def cache_info(self) -> CacheInfo:
+        """Hits, misses (traces), current and largest number of kept signatures."""
+        return CacheInfo(self._calls - self._misses, self._misses, len(self._entries), self.cache_size)
+
+    def clear_cache(self) -> None:
+        """Forget every traced signature."""
+        with self._lock:
+            self._entries.clear()
+
+    # ------------------------------------------------------------------ ahead of time
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace for these arguments (arrays, or anything with .shape and .dtype), without compiling."""
+        request = _Request(self, args, kwargs, abstract=True)
+        return Traced(self, request, self._trace(request))
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """trace(...).lower()."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of the result, without computing it."""
+        traced = self.trace(*args, **kwargs)
+        return traced.out_info
+
+
+class _Request:
+    """The arguments of one call: dynamic leaves, static values, the cache key."""
+
+    def __init__(self, jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False) -> None:
+        self.jitted = jitted
+        static: list[tuple[Any, Any]] = []
+        n = len(args)
+        numbers = {i % n if n and -n <= i < n else i for i in jitted.static_argnums}
+        held = {i: args[i] for i in numbers if i < n}
+        held_names = {k: v for k, v in kwargs.items() if k in jitted.static_argnames}
+        for where, value in (*sorted(held.items()), *sorted(held_names.items())):
+            try:
+                hash(value)
+            except TypeError:
+                raise NonHashableStaticArgumentError(
+                    f"Static argument {where!r} of {jitted.name} is a {type(value).__name__}, which cannot be hashed:"
+                    f" {value!r:.60}.",
+                    "Static arguments are part of the cache key: pass a tuple instead of a list, or make the"
+                    " argument dynamic.",
+                ) from None
+            static.append((where, value))
+        dynamic = tuple(a for i, a in enumerate(args) if i not in held)
+        dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in held_names}
+        leaves, self.in_tree = tree.flatten((dynamic, dynamic_kwargs))
+        self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
+        self.held, self.held_names, self.count = held, held_names, n
+        types = [x.type for x in self.leaves]
+        plain = not kwargs and not held
+        # the same key as the fast path's, where that applies
+        self.key: Any = (
+            (tree.structure(args), *types, config.token)
+            if plain and not state.axes and jitted._plain
+            else (self.in_tree, *types, config.token, tuple((k, type(v), v) for k, v in static), n, state.axes)
+        )
+        self.args, self.kwargs = args, kwargs
+        self._check_donated()
+
+    def function(self, *dynamic: Any, **keywords: Any) -> Any:
+        """The user's function with its static arguments put back."""
+        rest = iter(dynamic)
+        args = [self.held[i] if i in self.held else next(rest) for i in range(self.count)]
+        return self.jitted.fun(*args, **keywords, **self.held_names)
+
+    def _check_donated(self) -> None:
+        for x in self.leaves:
+            if type(x) is ConcreteArray and x.is_deleted():
+                raise DonatedArrayError(
+                    f"{self.jitted.name} was called with an array ({x.type!r}) that an earlier call was given by"
+                    " donate_argnums.",
+                    "Use the result of that call instead, or leave the argument out of donate_argnums.",
+                )
+
+    def donate(self, results: Sequence[Any]) -> None:
+        """After a successful call: give donated arguments' memory back."""
+        given = [self.args[i] for i in self.jitted.donate_argnums if i < len(self.args)]
+        given += [self.kwargs[k] for k in self.jitted.donate_argnames if k in self.kwargs]
+        if not given:
+            return
+        kept = {id(r) for r in results}
+        for x in tree.leaves(given):
+            if type(x) is ConcreteArray and id(x) not in kept:
+                x.delete()
+
+
+class _Abstract(Array):
+    """An argument of which only shape and dtype are known."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: TensorType) -> None:
+        self.type = type
+
+
+def _leaf(x: Any, jitted: Jitted, abstract: bool) -> Any:
+    if isinstance(x, Array):
+        return x
+    if abstract and not hasattr(x, "__array__") and hasattr(x, "shape") and hasattr(x, "dtype"):
+        import numpy as np
+
+        return _Abstract(TensorType(tuple(x.shape), np.dtype(x.dtype), getattr(x, "weak_type", False)))
+    return as_array(x, f"An argument of {jitted.name}")
+
+
+def _resolve_static(fun: Callable[..., Any], argnums: Sequence[int], argnames: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Positions and names of static arguments, each inferred from the other where possible."""
+    if not argnums and not argnames:
+        return (), ()
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        return tuple(argnums), tuple(argnames)
+    positional = [
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    accepts_any = any(p.kind == p.VAR_KEYWORD for p in parameters)
+    names = {p.name for p in parameters}
+    for name in argnames:
+        if name not in names and not accepts_any:
+            raise RlxError(
+                f"jit got static_argnames={name!r}, but {function_name(fun)} has no such argument.",
+                f"Its arguments are: {', '.join(sorted(names))}.",
+            )
+    numbers = list(argnums) + [positional.index(n) for n in argnames if n in positional]
+    found = list(argnames) + [positional[i] for i in argnums if -len(positional) <= i < len(positional)]
+    return tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(found))
+
+
+def _explain(jitted: Jitted, request: _Request) -> str:
+    """Why this call was traced: what differs from the nearest earlier signature."""
+    lines = [f"rlx: {jitted.name} is traced again ({len(jitted._entries) + 1} signatures)"]
+    last = next(reversed(jitted._entries))
+    old = [t for t in last if isinstance(t, TensorType)]
+    new = [x.type for x in request.leaves]
+    if last[0] != request.key[0]:
+        lines.append(f"  structure of the arguments: {last[0]} -> {request.key[0]}")
+    names = [tree.path_text(p) for p, _ in tree.leaves_with_path((request.args, request.kwargs))]
+    for i, (a, b) in enumerate(zip(old, new, strict=False)):
+        if a != b:
+            where = names[i] if len(names) == len(new) else f" {i}"
+            lines.append(f"  argument{where}: {a!r} -> {b!r}")
+    if len(lines) == 1:
+        lines.append("  a static argument or a switch (default dtype, mapped axes) changed")
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------- ahead of time
+class Traced:
+    """A traced call: `program` is its HIR."""
+
+    def __init__(self, jitted: Jitted, request: _Request, entry: _Entry) -> None:
+        self._jitted, self._request, self._entry = jitted, request, entry
+        self.program = entry.program
+        self.fun_name = jitted.name
+
+    @property
+    def out_info(self) -> Any:
+        """Shapes and dtypes of the results."""
+        return _unflatten(self._entry.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in self.program.output_types])
+
+    def lower(self) -> Lowered:
+        """The program after the compiler's passes."""
+        return Lowered(self)
+
+
+class Lowered:
+    """A traced and optimised call."""
+
+    def __init__(self, traced: Traced) -> None:
+        self._traced = traced
+        self.out_info = traced.out_info
+
+    def as_text(self) -> str:
+        """The optimised MIR as Python that runs."""
+        from rlx.ir.show import show_program
+
+        closed = close_over(self._traced.program, self._traced._entry.captured)
+        return show_program(stages(closed)[-1].program)
+
+    def compile(self) -> Compiled:
+        """Compile for the device."""
+        return Compiled(self._traced)
+
+
+class Compiled:
+    """A compiled call: takes arguments of exactly the traced structure, shapes and dtypes."""
+
+    def __init__(self, traced: Traced) -> None:
+        self._traced = traced
+        entry = traced._entry
+        closed = close_over(entry.program, entry.captured)
+        self._compiled = CompiledProgram(closed, backend_named(traced._jitted.device))
+        self.out_info = traced.out_info
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        request = _Request(self._traced._jitted, args, kwargs)
+        if request.key != self._traced._request.key:
+            given = ", ".join(repr(x.type) for x in request.leaves)
+            expected = ", ".join(repr(x.type) for x in self._traced._request.leaves)
+            raise RlxError(
+                f"{self._traced.fun_name} was compiled for ({expected}) and called with ({given}).",
+                "Call the jitted function itself, which compiles for new arguments.",
+            )
+        return _unflatten(self._traced._entry.out_tree, self._compiled.run(request.leaves))
+
+    @property
+    def plan(self) -> Any:
+        """The LIR plan, or None where nothing is computed."""
+        executable = self._compiled.executable
+        return None if executable is None else executable.plan
+
+    def as_text(self) -> str:
+        """The compiled code in readable form."""
+        executable = self._compiled.executable
+        return "" if executable is None else "\n\n".join(executable.texts().values())
+
+    def memory_analysis(self) -> MemoryAnalysis:
+        """Bytes of arguments, results and temporaries."""
+        program = self._traced.program
+        return MemoryAnalysis(
+            sum(t.nbytes for t in program.input_types),
+            sum(t.nbytes for t in program.output_types),
+            self.plan.arena if self.plan is not None else 0,
+        )
+
+
+class MemoryAnalysis(NamedTuple):
+    """Static memory of a compiled call, in bytes."""
+
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    temp_size_in_bytes: int
+
+
+class ShapeDtypeStruct:
+    """Shape and dtype of an array that is not there.
+
+    >>> import rlx
+    >>> rlx.ShapeDtypeStruct((2, 3), "float32")
+    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    """
+
+    __slots__ = ("dtype", "shape", "weak_type")
+
+    def __init__(self, shape: Sequence[int], dtype: Any, weak_type: bool = False) -> None:
+        import numpy as np
+
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self.weak_type = weak_type
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return TensorType(self.shape, self.dtype).size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype) == (other.shape, other.dtype)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
+    def __repr__(self) -> str:
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name})"
+
+
+def _numbers(value: int | Sequence[int] | None) -> tuple[int, ...]:
+    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
+
+
+def _names(value: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
+
+
+def jit(
+    fun: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    device: str | None = None,
+    backend: str | None = None,
+    keep_unused: bool = False,
+    inline: bool = False,
+    **unused: Hashable,
+) -> Any:
+    """`fun` traced once for each structure, shapes and dtypes of arguments, compiled, and run natively.
+
+    Args:
+      fun: a function of arrays, or trees of them. It must be pure: what it prints or appends happens
+        while tracing only.
+      static_argnums, static_argnames: arguments that are part of the cache key instead of being traced;
+        hashable.
+      donate_argnums, donate_argnames: arguments whose memory may be reused; they cannot be used again.
+      device: name of the device to compile for; the default device if left out.
+
+    Returns: a function of the same arguments, with .trace, .lower, .cache_info, .clear_cache.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> @rlx.jit
+    ... def f(x):
+    ...     return jnp.sqrt(x * x + 1.0)
+    >>> f(jnp.zeros(2))
+    Array([1., 1.], dtype=float32)
+    """
+    options = dict(
+        static_argnums=_numbers(static_argnums),
+        static_argnames=_names(static_argnames),
+        donate_argnums=_numbers(donate_argnums),
+        donate_argnames=_names(donate_argnames),
+        device=device or backend,
+    )
+    if unused:
+        raise RlxError(
+            f"jit does not know {', '.join(unused)}.",
+            "It takes static_argnums, static_argnames, donate_argnums, donate_argnames and device.",
+        )
+    if fun is None:
+        return lambda f: Jitted(f, **options)
+    if not callable(fun):
+        raise RlxError(f"jit takes a function, got {type(fun).__name__}.", "Write rlx.jit(f) or @rlx.jit.")
+    return Jitted(fun, **options)
+
+
+def clear_caches() -> None:
+    """Forget every traced signature and every compiled program of this process."""
+    for jitted in list(_all_jitted):
+        jitted.clear_cache()
+    executables.clear()

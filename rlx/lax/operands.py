@@ -1,0 +1,116 @@
+"""What every rlx.lax function does with its arguments: arrays, dtypes, axes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray, wrap
+from rlx.config import config
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.types import TensorType, dtype_of, promote_dtypes, scalar_dtype
+from rlx.ops.conversion import convert
+from rlx.trace.flat import as_array
+
+__all__ = ["as_array", "as_dtype", "canonical_axes", "canonical_axis", "canonical_shape", "operands"]
+
+_SCALARS = (bool, int, float, complex)
+
+
+def as_dtype(dtype: Any) -> np.dtype:
+    """A dtype argument as a NumPy dtype; Python's types mean the default dtypes."""
+    if dtype is float:
+        return config.default_float
+    if dtype is int:
+        return config.default_int
+    if dtype is complex:
+        return np.dtype("c16" if config.default_float.itemsize == 8 else "c8")
+    try:
+        return dtype_of(dtype)
+    except TypeError as error:
+        raise DtypeError(str(error), "Use a NumPy dtype, or one of rlx.numpy's.") from None
+
+
+def operands(name: str, *values: Any) -> list[Any]:
+    """Operands of one dtype: Python numbers and weak arrays yield to the others' dtype.
+
+    Raises DtypeError where two arrays differ, or where a number does not fit the arrays' dtype.
+    """
+    arrays = [v if isinstance(v, (Array, *_SCALARS)) else as_array(v) for v in values]
+    first = arrays[0]
+    if isinstance(first, Array):
+        dtype = first.dtype
+        if all(isinstance(a, Array) and a.dtype == dtype for a in arrays):
+            return arrays
+    pairs = [_dtype_and_weakness(a) for a in arrays]
+    strong = {d for d, weak in pairs if not weak}
+    try:
+        dtype, _ = promote_dtypes(pairs, config.default_float, config.default_int)
+    except TypeError:
+        strong = {d for d, _ in pairs}
+    if len(strong) > 1 or (strong and dtype not in strong):
+        raise DtypeError(
+            f"lax.{name} got operands of dtypes {', '.join(d.name for d, _ in pairs)}.",
+            f"rlx.lax functions do not promote: convert with .astype(...), or use rlx.numpy.{name},"
+            " which promotes for you.",
+        )
+    return [_of_dtype(a, dtype) for a in arrays]
+
+
+def _dtype_and_weakness(value: Any) -> tuple[np.dtype, bool]:
+    if isinstance(value, Array):
+        return value.dtype, value.weak_type
+    plain = value.item() if isinstance(value, np.generic) else value
+    return scalar_dtype(plain, config.default_float, config.default_int), not isinstance(plain, bool)
+
+
+def _of_dtype(value: Any, dtype: np.dtype) -> Any:
+    if not isinstance(value, Array):
+        return ConcreteArray(np.asarray(value, dtype), True)
+    return value if value.dtype == dtype else convert(value, dtype=dtype, weak=value.weak_type)
+
+
+def canonical_axis(name: str, axis: Any, ndim: int) -> int:
+    """An axis counted from the front; ShapeError for one that the array does not have."""
+    axis = operator.index(axis)
+    if not -ndim <= axis < ndim:
+        raise ShapeError(
+            f"lax.{name} got axis {axis} for an array of {ndim} dimensions.",
+            f"Axes run from {-ndim} to {ndim - 1}." if ndim else "A scalar has no axes.",
+        )
+    return axis % ndim
+
+
+def canonical_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
+    """Several axes counted from the front, or one given as an int."""
+    if not isinstance(axes, (tuple, list)):
+        axes = np.atleast_1d(axes).tolist()
+    return tuple(canonical_axis(name, a, ndim) for a in axes)
+
+
+def canonical_shape(shape: Any) -> tuple[int, ...]:
+    """A shape as a tuple of Python ints; one int is a shape of one axis."""
+    if isinstance(shape, Sequence) or isinstance(shape, np.ndarray):
+        return tuple(operator.index(d) for d in shape)
+    return (operator.index(shape),)
+
+
+def scalar_of(value: Any, dtype: np.dtype) -> Array:
+    """A scalar argument (a fill or padding value) as a 0-d array of `dtype`."""
+    if isinstance(value, _SCALARS):
+        return wrap(np.asarray(value, dtype))
+    array = as_array(value)
+    return array if array.dtype == dtype else convert(array, dtype=dtype, weak=False)
+
+
+def strong(array: Array) -> Array:
+    """The array without weakness."""
+    return convert(array, dtype=array.dtype, weak=False) if array.weak_type else array
+
+
+def describe_type(t: TensorType) -> str:
+    """A type without its weakness, for messages."""
+    return repr(t.strong())

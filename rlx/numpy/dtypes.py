@@ -1,0 +1,333 @@
+"""Scalar types, questions about dtypes, and constants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rlx.array import Array
+from rlx.config import config
+from rlx.errors import DtypeError
+from rlx.ir.types import is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
+from rlx.numpy.promotion import SCALARS, complex_dtype, convert_to, known_numpy, operand, to_dtype
+from rlx.trace.flat import as_array
+
+dtype = np.dtype
+generic = np.generic
+number = np.number
+integer = np.integer
+signedinteger = np.signedinteger
+unsignedinteger = np.unsignedinteger
+inexact = np.inexact
+floating = np.floating
+complexfloating = np.complexfloating
+character = np.character
+flexible = np.flexible
+object_ = np.object_
+
+pi = math.pi
+e = math.e
+euler_gamma = 0.5772156649015329
+inf = math.inf
+nan = math.nan
+newaxis = None
+
+
+class ScalarType:
+    """A dtype that can be called: `float32(3)` is a 0-d array, and works as a dtype argument."""
+
+    def __init__(self, name: str) -> None:
+        self.dtype = np.dtype(name)
+        self.__name__ = self.dtype.name
+
+    @property
+    def type(self) -> Any:
+        """NumPy's scalar class."""
+        return self.dtype.type
+
+    def __call__(self, value: Any = 0) -> Array:
+        if isinstance(value, (Array, *SCALARS)):
+            return convert_to(operand(value), self.dtype)
+        if isinstance(value, (list, tuple, str)):
+            value = np.asarray(value, None if isinstance(value, (list, tuple)) else self.dtype)
+        return convert_to(as_array(value), self.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ScalarType):
+            return self.dtype == other.dtype
+        try:
+            return other is not None and self.dtype == np.dtype(other)  # type: ignore[call-overload]
+        except TypeError:
+            return False
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __repr__(self) -> str:
+        return f"<rlx dtype {self.__name__}>"
+
+
+bool_ = ScalarType("bool")
+int8 = ScalarType("int8")
+int16 = ScalarType("int16")
+int32 = ScalarType("int32")
+int64 = ScalarType("int64")
+uint8 = ScalarType("uint8")
+uint16 = ScalarType("uint16")
+uint32 = ScalarType("uint32")
+uint64 = ScalarType("uint64")
+float16 = ScalarType("float16")
+bfloat16 = ScalarType("bfloat16")
+float32 = ScalarType("float32")
+float64 = ScalarType("float64")
+complex64 = ScalarType("complex64")
+complex128 = ScalarType("complex128")
+float8_e4m3fn = ScalarType("float8_e4m3fn")
+float8_e4m3fnuz = ScalarType("float8_e4m3fnuz")
+float8_e5m2 = ScalarType("float8_e5m2")
+float8_e5m2fnuz = ScalarType("float8_e5m2fnuz")
+single, double, csingle, cdouble = float32, float64, complex64, complex128
+
+
+def finfo(dtype: Any) -> Any:
+    """Limits of a floating dtype.
+
+    Args: dtype: a floating or complex dtype, or an array.
+    Returns: an object with eps, max, min, tiny, bits, ... as NumPy's.
+    Raises: DtypeError if the dtype is not floating.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.finfo(jnp.float32).eps) == 2.0 ** -23
+    True
+    """
+    wanted = _dtype_argument(dtype)
+    if not (is_float(wanted) or is_complex(wanted)):
+        raise DtypeError(f"finfo got {wanted.name}, which is not floating.", "Use iinfo instead.")
+    return ml_dtypes.finfo(wanted)
+
+
+def iinfo(dtype: Any) -> Any:
+    """Limits of an integer dtype.
+
+    Args: dtype: an integer dtype, or an array.
+    Returns: an object with min, max and bits.
+    Raises: DtypeError if the dtype is not an integer.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.iinfo(jnp.int8).max
+    127
+    """
+    wanted = _dtype_argument(dtype)
+    if not is_integer(wanted):
+        raise DtypeError(f"iinfo got {wanted.name}, which is no integer.", "Use finfo instead.")
+    return np.iinfo(wanted)
+
+
+def _dtype_argument(value: Any) -> np.dtype:
+    return value.dtype if isinstance(value, (Array, np.ndarray)) else to_dtype(value)
+
+
+_CATEGORIES = {
+    np.generic: lambda d: True,
+    np.number: lambda d: d.kind != "b",
+    np.integer: is_integer,
+    np.signedinteger: lambda d: d.kind == "i",
+    np.unsignedinteger: lambda d: d.kind == "u",
+    np.inexact: lambda d: is_float(d) or is_complex(d),
+    np.floating: is_float,
+    np.complexfloating: is_complex,
+}
+
+
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """Whether the first dtype is, or belongs to, the second.
+
+    Args: arg1: a dtype or NumPy scalar class; arg2: a dtype or a category such as floating.
+    Returns: a bool. The small floats of ml_dtypes count as floating.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.issubdtype(jnp.bfloat16, jnp.floating)
+    True
+    """
+    if isinstance(arg1, type) and arg1 in _CATEGORIES:
+        return isinstance(arg2, type) and issubclass(arg1, arg2)
+    first = np.dtype(_dtype_like(arg1))
+    if isinstance(arg2, type) and arg2 in _CATEGORIES:
+        return bool(_CATEGORIES[arg2](first))
+    if isinstance(arg2, type) and issubclass(arg2, np.generic) and arg2 in (character, flexible):
+        return bool(np.issubdtype(first, arg2))
+    return first == np.dtype(_dtype_like(arg2))
+
+
+def _dtype_like(value: Any) -> Any:
+    return value.dtype if hasattr(value, "dtype") and not isinstance(value, type) else value
+
+
+_KINDS = {
+    "bool": lambda d: d.kind == "b",
+    "signed integer": lambda d: d.kind == "i",
+    "unsigned integer": lambda d: d.kind == "u",
+    "integral": is_integer,
+    "real floating": is_float,
+    "complex floating": is_complex,
+    "numeric": lambda d: d.kind != "b",
+}
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Whether a dtype is of a kind, as the array API standard names kinds.
+
+    Args: dtype: a dtype; kind: a dtype, a kind such as "real floating", or a tuple of them.
+    Returns: a bool. Raises: DtypeError for an unknown kind.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.isdtype(jnp.float32, ("integral", "real floating"))
+    True
+    """
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    wanted = to_dtype(dtype)
+    if isinstance(kind, str) and kind in _KINDS:
+        return bool(_KINDS[kind](wanted))
+    return wanted == to_dtype(kind)
+
+
+def _promotion_pair(value: Any) -> tuple[np.dtype, bool]:
+    if isinstance(value, Array):
+        return value.dtype, value.weak_type
+    if isinstance(value, SCALARS) and not isinstance(value, np.generic):
+        return scalar_dtype(value, config.default_float, config.default_int), True
+    if value in SCALARS:
+        return to_dtype(value), value is not bool
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = as_array(value)
+        return array.dtype, array.weak_type
+    return to_dtype(value), False
+
+
+def result_type(*args: Any) -> np.dtype:
+    """The dtype that arrays, scalars and dtypes promote to.
+
+    Args: args: arrays, Python scalars (weak) and dtypes.
+    Returns: a NumPy dtype. Raises: TypeError where no implicit promotion exists.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.result_type(jnp.int32, 1.0)
+    dtype('float32')
+    """
+    pairs = [_promotion_pair(a) for a in args]
+    return promote_dtypes(pairs, config.default_float, config.default_int)[0]
+
+
+def promote_types(a: Any, b: Any) -> np.dtype:
+    """The dtype to which two dtypes promote.
+
+    Args: a, b: dtypes. Returns: a NumPy dtype. Raises: TypeError where there is none.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.promote_types("int32", "float16")
+    dtype('float16')
+    """
+    return result_type(a, b)
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+    """Whether NumPy's casting rules allow a conversion.
+
+    Args: from_, to: dtypes (or an array as from_); casting: NumPy's name of a rule.
+    Returns: a bool.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.can_cast("int32", "float64")
+    True
+    """
+    return bool(np.can_cast(_dtype_argument(from_), to_dtype(to), casting))  # type: ignore[arg-type]
+
+
+def isscalar(element: Any) -> bool:
+    """Whether the argument is a number or a 0-d array.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.isscalar(3.0), jnp.isscalar(jnp.ones(1))
+    (True, False)
+    """
+    return bool(np.isscalar(element)) or (isinstance(element, Array) and element.ndim == 0)
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether the argument has a complex dtype.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.iscomplexobj(1j)
+    True
+    """
+    return is_complex(x.dtype) if isinstance(x, Array) else bool(np.iscomplexobj(x))
+
+
+def isrealobj(x: Any) -> bool:
+    """Whether the argument has a dtype that is not complex.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.isrealobj(1.0)
+    True
+    """
+    return not iscomplexobj(x)
+
+
+def ndim(a: Any) -> int:
+    """Number of axes of an array or nested sequence.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.ndim([[1, 2]])
+    2
+    """
+    return len(shape(a))
+
+
+def shape(a: Any) -> tuple[int, ...]:
+    """Sizes of the axes of an array or nested sequence.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.shape(jnp.zeros((2, 3)))
+    (2, 3)
+    """
+    return a.shape if hasattr(a, "shape") else np.shape(a)
+
+
+def size(a: Any, axis: int | None = None) -> int:
+    """Number of elements, in all or along one axis.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), 1)
+    (6, 3)
+    """
+    sizes = shape(a)
+    return math.prod(sizes) if axis is None else sizes[axis]
+
+
+def iterable(y: Any) -> bool:
+    """Whether one can iterate over the argument.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.iterable(jnp.ones(3)), jnp.iterable(1)
+    (True, False)
+    """
+    if isinstance(y, Array):
+        return y.ndim > 0
+    return bool(np.iterable(y))
+
+
+__all__ = [
+    name
+    for name in dir()
+    if not name.startswith("_")
+    and name
+    not in (
+        "annotations math Any ml_dtypes np Array config DtypeError is_complex is_float is_integer"
+        " promote_dtypes scalar_dtype SCALARS complex_dtype convert_to known_numpy operand"
+        " to_dtype as_array ScalarType"
+    ).split()
+]

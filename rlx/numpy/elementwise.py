@@ -1,0 +1,229 @@
+"""Elementwise functions that are one primitive each, made from tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx.array import ConcreteArray
+from rlx.errors import DtypeError
+from rlx.ir.types import is_complex, is_float, is_inexact, supported_dtypes
+from rlx.numpy.documentation import document
+from rlx.numpy.promotion import promote, promote_inexact, scalar_array
+from rlx.ops import arithmetic, comparison, transcendental
+from rlx.trace.builder import Tracer
+
+Function = Callable[..., Any]
+_ARRAYS = frozenset((ConcreteArray, Tracer))
+_INEXACT = frozenset(d for d in supported_dtypes if is_inexact(d))
+_NUMBERS = frozenset(d for d in supported_dtypes if d.kind != "b")
+_REAL = frozenset(d for d in supported_dtypes if not is_complex(d))
+_FLOATS = frozenset(d for d in supported_dtypes if is_float(d))
+_BITS = frozenset(d for d in supported_dtypes if d.kind in "biu")
+_INTEGERS = frozenset(d for d in supported_dtypes if d.kind in "iu")
+_BOOL = np.dtype(bool)
+
+
+# ------------------------------------------------------------------ alignment
+def aligned(x: Any, y: Any) -> tuple[Any, Any] | None:
+    """Both operands, if they need no promotion: the fast way. None otherwise."""
+    kind, other = type(x), type(y)
+    if kind in _ARRAYS:
+        if other in _ARRAYS:
+            return (x, y) if x.dtype is y.dtype and x.weak_type is y.weak_type else None
+        if other is float and x.dtype in _INEXACT:
+            return x, scalar_array(y, x.dtype, x.weak_type)
+        if other is int and not x.weak_type and x.dtype in _NUMBERS:
+            return x, scalar_array(y, x.dtype, False)
+    elif other in _ARRAYS:
+        if kind is float and y.dtype in _INEXACT:
+            return scalar_array(x, y.dtype, y.weak_type), y
+        if kind is int and not y.weak_type and y.dtype in _NUMBERS:
+            return scalar_array(x, y.dtype, False), y
+    return None
+
+
+def _refuse(name: str, dtype: np.dtype) -> DtypeError:
+    return DtypeError(
+        f"{name} does not take {dtype.name}.", "Convert the operand with .astype(...) first."
+    )
+
+
+def unary(name: str, primitive: Any, takes: frozenset[Any] = _NUMBERS, inexact: bool = False) -> Function:
+    """A function of one operand, promoted to floating dtypes if `inexact`."""
+
+    def function(x: Any, /) -> Any:
+        if type(x) in _ARRAYS and x.dtype in takes:
+            return primitive(x)
+        (x,) = (promote_inexact if inexact else promote)(name, x)
+        if x.dtype not in takes:
+            raise _refuse(name, x.dtype)
+        return primitive(x)
+
+    return function
+
+
+def binary(
+    name: str,
+    primitive: Any,
+    takes: frozenset[Any] = _NUMBERS,
+    inexact: bool = False,
+    for_bool: Any = None,
+) -> Function:
+    """A function of two operands; `for_bool` is the primitive where both are bools."""
+
+    def function(x: Any, y: Any, /) -> Any:
+        pair = aligned(x, y)
+        if pair is not None and pair[0].dtype in takes:
+            return primitive(*pair)
+        x, y = (promote_inexact if inexact else promote)(name, x, y)
+        if for_bool is not None and x.dtype == _BOOL:
+            return for_bool(x, y)
+        if x.dtype not in takes:
+            raise _refuse(name, x.dtype)
+        return primitive(x, y)
+
+    return function
+
+
+def truth(x: Any, name: str = "logical_not") -> Any:
+    """Whether elements are nonzero."""
+    (x,) = promote(name, x)
+    return x if x.dtype == _BOOL else comparison.not_equal(x, scalar_array(0, x.dtype, True))
+
+
+def logical(name: str, primitive: Any) -> Function:
+    """A function of truth values."""
+
+    def function(*operands: Any) -> Any:
+        return primitive(*[truth(x, name) for x in operands])
+
+    return function
+
+
+# ------------------------------------------------------------------ tables
+def _inexact_unary(name: str, summary: str, primitive: Any, result: str, at: str = "0.0") -> Function:
+    takes = _INEXACT if "c" in primitive.kinds else _FLOATS
+    function = unary(name, primitive, takes, inexact=True)
+    return document(function, name, summary, f"float(jnp.{name}({at}))", result, 1)
+
+
+_t = transcendental
+sin = _inexact_unary("sin", "The sine of radians.", _t.sin, "0.0")
+cos = _inexact_unary("cos", "The cosine of radians.", _t.cos, "1.0")
+tan = _inexact_unary("tan", "The tangent of radians.", _t.tan, "0.0")
+arcsin = _inexact_unary("arcsin", "The angle with a given sine.", _t.asin, "0.0")
+arccos = _inexact_unary("arccos", "The angle with a given cosine.", _t.acos, "0.0", "1.0")
+arctan = _inexact_unary("arctan", "The angle with a given tangent.", _t.atan, "0.0")
+sinh = _inexact_unary("sinh", "The hyperbolic sine.", _t.sinh, "0.0")
+cosh = _inexact_unary("cosh", "The hyperbolic cosine.", _t.cosh, "1.0")
+tanh = _inexact_unary("tanh", "The hyperbolic tangent.", _t.tanh, "0.0")
+arcsinh = _inexact_unary("arcsinh", "The inverse hyperbolic sine.", _t.asinh, "0.0")
+arccosh = _inexact_unary("arccosh", "The inverse hyperbolic cosine.", _t.acosh, "0.0", "1.0")
+arctanh = _inexact_unary("arctanh", "The inverse hyperbolic tangent.", _t.atanh, "0.0")
+exp = _inexact_unary("exp", "e to the power x.", _t.exp, "1.0")
+exp2 = _inexact_unary("exp2", "2 to the power x.", _t.exp2, "8.0", "3.0")
+expm1 = _inexact_unary("expm1", "exp(x) - 1, accurate near 0.", _t.expm1, "0.0")
+log = _inexact_unary("log", "The natural logarithm.", _t.log, "0.0", "1.0")
+log1p = _inexact_unary("log1p", "log(1 + x), accurate near 0.", _t.log1p, "0.0")
+sqrt = _inexact_unary("sqrt", "The square root.", _t.sqrt, "3.0", "9.0")
+cbrt = _inexact_unary("cbrt", "The real cube root.", _t.cbrt, "2.0", "8.0")
+asin, acos, atan = arcsin, arccos, arctan
+asinh, acosh, atanh = arcsinh, arccosh, arctanh
+
+
+def _number_unary(
+    name: str, summary: str, primitive: Any, result: str, at: str, takes: frozenset[Any] = _NUMBERS
+) -> Function:
+    function = unary(name, primitive, takes)
+    return document(function, name, summary, f"jnp.{name}({at}).item()", result, 1)
+
+
+negative = _number_unary("negative", "-x.", arithmetic.negative, "-2", "2")
+sign = _number_unary("sign", "-1, 0 or 1 as x is negative, zero or positive.", arithmetic.sign, "-1", "-3")
+square = _number_unary("square", "x * x.", arithmetic.square, "9", "3")
+bitwise_not = _number_unary(
+    "bitwise_not", "Every bit inverted.", comparison.bitwise_not, "-4", "3", _BITS
+)
+bitwise_count = _number_unary(
+    "bitwise_count", "The number of bits that are 1.", comparison.population_count, "3", "7", _INTEGERS
+)
+invert = bitwise_invert = bitwise_not
+
+
+def _pairwise(
+    name: str, summary: str, primitive: Any, example: str, result: str, **options: Any
+) -> Function:
+    function = binary(name, primitive, **options)
+    return document(function, name, summary, f"jnp.{name}({example}).item()", result, 2)
+
+
+_a, _c = arithmetic, comparison
+add = _pairwise("add", "x + y; bools: or.", _a.add, "1, 2", "3", for_bool=_c.bitwise_or)
+subtract = _pairwise("subtract", "x - y.", _a.subtract, "1, 2", "-1")
+multiply = _pairwise(
+    "multiply", "x * y; bools: and.", _a.multiply, "3, 2", "6", for_bool=_c.bitwise_and
+)
+divide = _pairwise("divide", "x / y, always floating.", _a.divide, "1, 2", "0.5", takes=_INEXACT, inexact=True)
+true_divide = divide
+maximum = _pairwise(
+    "maximum", "The larger one; NaN if either is NaN.", _a.maximum, "1, 2", "2", takes=supported_dtypes
+)
+minimum = _pairwise(
+    "minimum", "The smaller one; NaN if either is NaN.", _a.minimum, "1, 2", "1", takes=supported_dtypes
+)
+arctan2 = atan2 = _pairwise(
+    "arctan2", "The angle of the point (y, x): arctan2(y, x).", _t.atan2, "0.0, 1.0", "0.0", takes=_FLOATS, inexact=True
+)
+copysign = _pairwise(
+    "copysign", "|x| with the sign of y.", _a.copysign, "2.0, -1.0", "-2.0", takes=_FLOATS, inexact=True
+)
+nextafter = _pairwise(
+    "nextafter", "The number after x towards y.", _a.nextafter, "1.0, 1.0", "1.0", takes=_FLOATS, inexact=True
+)
+bitwise_and = _pairwise("bitwise_and", "x & y.", _c.bitwise_and, "6, 3", "2", takes=_BITS)
+bitwise_or = _pairwise("bitwise_or", "x | y.", _c.bitwise_or, "6, 3", "7", takes=_BITS)
+bitwise_xor = _pairwise("bitwise_xor", "x ^ y.", _c.bitwise_xor, "6, 3", "5", takes=_BITS)
+left_shift = _pairwise("left_shift", "x << y.", _c.shift_left, "3, 2", "12", takes=_INTEGERS)
+bitwise_left_shift = left_shift
+equal = _pairwise("equal", "x == y.", _c.equal, "1, 1", "True", takes=supported_dtypes)
+not_equal = _pairwise("not_equal", "x != y.", _c.not_equal, "1, 1", "False", takes=supported_dtypes)
+
+
+# ------------------------------------------------------------------ order, also of complex numbers
+def _ordered(name: str, summary: str, primitive: Any, strict: Any, result: str) -> Function:
+    """A comparison; complex numbers compare by real, then by imaginary part."""
+    plain = binary(name, primitive, _REAL)
+
+    def function(x: Any, y: Any, /) -> Any:
+        pair = aligned(x, y)
+        if pair is not None and pair[0].dtype in _REAL:
+            return primitive(*pair)
+        x, y = promote(name, x, y)
+        if not is_complex(x.dtype):
+            return plain(x, y)
+        left, right = _a.real(x), _a.real(y)
+        same = _c.bitwise_and(_c.equal(left, right), primitive(_a.imag(x), _a.imag(y)))
+        return _c.bitwise_or(strict(left, right), same)
+
+    return document(function, name, summary, f"jnp.{name}(1, 2).item()", result, 2)
+
+
+less = _ordered("less", "x < y.", _c.less, _c.less, "True")
+less_equal = _ordered("less_equal", "x <= y.", _c.less_equal, _c.less, "True")
+greater = _ordered("greater", "x > y.", _c.greater, _c.greater, "False")
+greater_equal = _ordered("greater_equal", "x >= y.", _c.greater_equal, _c.greater, "False")
+
+
+# ------------------------------------------------------------------ truth values
+def _truth_function(name: str, summary: str, primitive: Any, at: str, result: str, arity: int) -> Function:
+    function = logical(name, primitive)
+    return document(function, name, summary, f"jnp.{name}({at}).item()", result, arity)
+
+
+logical_and = _truth_function("logical_and", "Both nonzero.", _c.bitwise_and, "1, 0", "False", 2)
+logical_or = _truth_function("logical_or", "One of them nonzero.", _c.bitwise_or, "1, 0", "True", 2)
+logical_xor = _truth_function("logical_xor", "Exactly one nonzero.", _c.bitwise_xor, "1, 1", "False", 2)
+logical_not = _truth_function("logical_not", "Zero.", _c.bitwise_not, "1", "False", 1)

@@ -1,0 +1,288 @@
+"""Operands of array functions: conversion, dtype promotion, axes and shapes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray
+from rlx.config import config
+from rlx.errors import DtypeError, InputTypeError, ShapeError, describe
+from rlx.ir.types import (
+    TensorType,
+    dtype_of,
+    is_complex,
+    is_inexact,
+    promote_dtypes,
+    scalar_dtype,
+)
+from rlx.ops.arithmetic import convert
+from rlx.ops.conversion import convert_array
+from rlx.ops.shape import broadcast_in_dim, reshape
+from rlx.trace.builder import Tracer, state
+from rlx.trace.flat import as_array
+
+__all__ = [
+    "broadcast_array",
+    "broadcast_operands",
+    "canonical_axes",
+    "canonical_axis",
+    "canonical_shape",
+    "complex_dtype",
+    "convert_to",
+    "fill",
+    "float_of",
+    "inexact",
+    "inexact_dtype",
+    "known_numpy",
+    "operand",
+    "promote",
+    "promote_inexact",
+    "result_of",
+    "scalar_array",
+    "to_dtype",
+]
+
+SCALARS = (bool, int, float, complex)
+_WEAK_GENERIC = (np.float64, np.int64, np.complex128)
+_WEAK_SCALAR_TYPES = frozenset((*SCALARS, *_WEAK_GENERIC))
+Pair = tuple[np.dtype, bool]
+
+
+# ------------------------------------------------------------------ dtypes
+def to_dtype(value: Any) -> np.dtype:
+    """A dtype argument as a NumPy dtype; Python's own types mean the default dtypes."""
+    if type(value) is np.dtype:
+        return dtype_of(value)
+    if value is float:
+        return config.default_float
+    if value is int:
+        return config.default_int
+    if value is complex:
+        return complex_dtype(config.default_float)
+    try:
+        return dtype_of(value)
+    except TypeError:
+        raise DtypeError(
+            f"{value!r} is not a dtype that rlx has.",
+            "Use a boolean, integer, floating or complex dtype such as rlx.numpy.float32.",
+        ) from None
+
+
+def complex_dtype(dtype: np.dtype) -> np.dtype:
+    """The complex dtype that holds values of a real one."""
+    if is_complex(dtype):
+        return dtype
+    return np.dtype("c16") if dtype.itemsize == 8 and is_inexact(dtype) else np.dtype("c8")
+
+
+def inexact_dtype(dtype: np.dtype) -> np.dtype:
+    """`dtype` itself if floating or complex, else the default float."""
+    return dtype if is_inexact(dtype) else config.default_float
+
+
+def float_of(dtype: np.dtype) -> np.dtype:
+    """The floating dtype for magnitudes and counts of values of `dtype`."""
+    return np.dtype(f"f{dtype.itemsize // 2}") if is_complex(dtype) else inexact_dtype(dtype)
+
+
+@lru_cache(maxsize=4096)
+def _join(pairs: tuple[Pair, ...], default_float: np.dtype, default_int: np.dtype) -> Pair:
+    return promote_dtypes(pairs, default_float, default_int)
+
+
+def _pair(value: Any) -> Pair:
+    """dtype and weakness of an operand."""
+    if isinstance(value, Array):
+        return value.dtype, value.weak_type
+    return scalar_dtype(value, config.default_float, config.default_int), True
+
+
+def result_of(*values: Any) -> Pair:
+    """The dtype and weakness that operands promote to."""
+    try:
+        return _join(tuple(map(_pair, values)), config.default_float, config.default_int)
+    except TypeError as error:
+        raise DtypeError(
+            f"No implicit promotion between {', '.join(map(describe, values))}.",
+            "Convert one operand with .astype(...).",
+        ) from error
+
+
+# ------------------------------------------------------------------ values
+def operand(value: Any, name: str = "the function") -> Any:
+    """A function's argument as an rlx array, or a Python scalar as it is."""
+    kind = type(value)
+    if kind is ConcreteArray or kind is Tracer:
+        return value
+    if kind in _WEAK_SCALAR_TYPES:
+        return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, (list, tuple)):
+        raise InputTypeError(
+            f"{name} got a {kind.__name__}; rlx functions take arrays and numbers.",
+            "Convert it with rlx.numpy.asarray(...) first.",
+        )
+    return as_array(value, f"an argument of {name}")
+
+
+def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
+    """A Python number as a 0-d array; DtypeError where it does not fit."""
+    try:
+        return ConcreteArray(np.asarray(value, dtype), weak)
+    except OverflowError:
+        raise DtypeError(
+            f"The Python integer {value} does not fit {dtype.name}.",
+            "Use a wider dtype, for instance rlx.numpy.int64(value).",
+        ) from None
+
+
+def convert_to(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
+    """An operand in another dtype; itself if it has that one."""
+    if not isinstance(value, Array):
+        if isinstance(value, SCALARS) and _narrows(value, dtype):
+            value = scalar_array(value, _pair(value)[0], True)
+        else:
+            return scalar_array(value, dtype, weak)
+    if value.dtype == dtype and value.weak_type == weak:
+        return value
+    if type(value) is ConcreteArray and state.builder is None:
+        with np.errstate(all="ignore"):
+            return ConcreteArray(convert_array(value.numpy(), dtype), weak)
+    return convert(value, dtype=dtype, weak=weak)
+
+
+def _narrows(value: Any, dtype: np.dtype) -> bool:
+    """Whether NumPy would refuse or warn: complex to real, or an inexact number to an integer."""
+    if isinstance(value, complex):
+        return not is_complex(dtype)
+    return isinstance(value, float) and not is_inexact(dtype)
+
+
+def _bring(value: Any, dtype: np.dtype, weak: bool) -> Any:
+    """An operand in the promoted dtype; its weakness matters only where it is converted."""
+    if isinstance(value, Array):
+        return value if value.dtype == dtype else convert_to(value, dtype, weak)
+    return scalar_array(value, dtype, weak)
+
+
+def promote(name: str, *values: Any) -> list[Any]:
+    """Operands of an elementwise function as arrays of one dtype (shapes still to broadcast)."""
+    operands = [operand(v, name) for v in values]
+    dtype, weak = result_of(*operands)
+    return [_bring(v, dtype, weak) for v in operands]
+
+
+def promote_inexact(name: str, *values: Any) -> list[Any]:
+    """As promote, with integers and bools becoming the default float."""
+    operands = [operand(v, name) for v in values]
+    dtype, weak = result_of(*operands)
+    dtype = inexact_dtype(dtype)
+    return [_bring(v, dtype, weak) for v in operands]
+
+
+def inexact(value: Any, name: str = "the function") -> Array:
+    """One operand as a floating or complex array."""
+    return promote_inexact(name, value)[0]
+
+
+def known_numpy(value: Any, name: str, instead: str) -> np.ndarray:
+    """The values of an argument that must be known while tracing, for instance a size."""
+    if isinstance(value, Tracer):
+        known = value.known()
+        if known is None:
+            from_tracer = f"{name} needs values that are not known while tracing: {value.type!r}."
+            raise concretization_error(from_tracer, instead)
+        return known.numpy()
+    if isinstance(value, ConcreteArray):
+        return value.numpy()
+    return np.asarray(value)
+
+
+def concretization_error(what: str, instead: str) -> Exception:
+    """The error for a traced value where a concrete one is needed."""
+    from rlx.errors import ConcretizationTypeError
+
+    return ConcretizationTypeError(what, instead)
+
+
+# ------------------------------------------------------------------ axes and shapes
+def canonical_axis(axis: Any, ndim: int, name: str = "the function") -> int:
+    """A nonnegative axis number; ShapeError if there is no such axis."""
+    number = operator.index(axis)
+    if not -ndim <= number < ndim:
+        raise ShapeError(
+            f"{name} got axis {number} for an array of {ndim} dimensions.",
+            f"Axes count from {-ndim} to {ndim - 1}." if ndim else "A 0-d array has no axes.",
+        )
+    return number % ndim
+
+
+def canonical_axes(axis: Any, ndim: int, name: str = "the function") -> tuple[int, ...]:
+    """An axis argument (None, int, or sequence of ints) as a tuple of different axis numbers."""
+    if axis is None:
+        return tuple(range(ndim))
+    if not isinstance(axis, (tuple, list)):
+        return (canonical_axis(axis, ndim, name),)
+    axes = tuple(canonical_axis(a, ndim, name) for a in axis)
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{name} got an axis twice: {tuple(axis)}.", "Name each axis once.")
+    return axes
+
+
+def canonical_shape(shape: Any, name: str = "the function") -> tuple[int, ...]:
+    """A shape argument as a tuple of ints."""
+    if isinstance(shape, (Array, np.ndarray)):
+        sizes = known_numpy(shape, name, "Shapes are static: pass Python integers.").tolist()
+        shape = sizes if isinstance(sizes, list) else (sizes,)
+    elif not isinstance(shape, Iterable):
+        shape = (shape,)
+    result = tuple(operator.index(n) for n in shape)
+    if any(n < 0 for n in result):
+        raise ShapeError(f"{name} got the shape {result}.", "Sizes cannot be negative.")
+    return result
+
+
+def broadcast_array(x: Any, shape: tuple[int, ...], name: str = "broadcast_to") -> Any:
+    """`x` broadcast to `shape` by NumPy's rule."""
+    own = x.shape
+    if own == shape:
+        return x
+    lead = len(shape) - len(own)
+    if lead < 0 or any(d not in (1, shape[lead + i]) for i, d in enumerate(own)):
+        raise ShapeError(
+            f"{name} cannot broadcast shape {own} to {shape}.",
+            "Axes are aligned from the last one and must be equal or 1.",
+        )
+    keep = tuple(i for i, d in enumerate(own) if d == shape[lead + i])
+    if len(keep) != len(own):
+        x = reshape(x, shape=tuple(own[i] for i in keep))
+    return broadcast_in_dim(x, shape=shape, dims=tuple(lead + i for i in keep))
+
+
+def broadcast_operands(arrays: Sequence[Any], name: str) -> list[Any]:
+    """Arrays broadcast against one another."""
+    try:
+        shape = np.broadcast_shapes(*[x.shape for x in arrays])
+    except ValueError:
+        raise ShapeError(
+            f"{name} got shapes that do not broadcast: {', '.join(str(x.shape) for x in arrays)}.",
+            "Axes are aligned from the last one and must be equal or 1.",
+        ) from None
+    return [broadcast_array(x, shape, name) for x in arrays]
+
+
+def fill(shape: tuple[int, ...], value: Any, dtype: np.dtype, weak: bool = False) -> Any:
+    """An array of one number."""
+    if state.builder is None:
+        return ConcreteArray(np.full(shape, value, dtype), weak)
+    scalar = scalar_array(value, dtype, weak)
+    return broadcast_in_dim(scalar, shape=shape, dims=()) if shape else scalar
+
+
+def type_with(x: Any, dtype: np.dtype) -> TensorType:
+    """The type of `x` with another dtype."""
+    return TensorType(x.shape, dtype)

@@ -1,0 +1,395 @@
+"""Convolution in any number of dimensions, dilated, strided and grouped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.types import TensorType, is_float
+from rlx.ops.families import add_values, dtype_kind, full_like, move_axis, samples_of
+from rlx.ops.shape import check_axes, reshape, reverse
+from rlx.ops.window_spec import WindowSpec, dilated, lowered_windows, numpy_windows
+from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
+
+__all__ = ["ConvDimensionNumbers", "conv_general_dilated"]
+
+Axes = tuple[int, ...]
+Padding = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class ConvDimensionNumbers:
+    """lhs_spec: axes of (batch, feature, *spatial); rhs_spec: of (out feature, in feature,
+    *spatial); out_spec: of (batch, feature, *spatial)."""
+
+    lhs_spec: Axes
+    rhs_spec: Axes
+    out_spec: Axes
+
+    def encode_key(self) -> tuple[Axes, ...]:
+        """The fields, for structural hashes."""
+        return astuple(self)
+
+
+@dataclass(frozen=True)
+class ConvolutionSpec:
+    """The parameters of a convolution, and what follows from them."""
+
+    window_strides: Axes
+    padding: Padding
+    lhs_dilation: Axes
+    rhs_dilation: Axes
+    dimension_numbers: ConvDimensionNumbers
+    feature_group_count: int
+    batch_group_count: int
+
+    def params(self) -> dict[str, Any]:
+        """The fields as parameters of the primitive."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @property
+    def groups(self) -> int:
+        """How many convolutions stand side by side."""
+        return self.feature_group_count * self.batch_group_count
+
+    def windows(self, kernel: Axes, lead: int) -> WindowSpec:
+        """The windows over an array with `lead` other axes before the spatial ones."""
+        ones = (1,) * lead
+        return WindowSpec(
+            ones + kernel,
+            ones + self.window_strides,
+            ((0, 0),) * lead + self.padding,
+            ones + self.lhs_dilation,
+            ones + self.rhs_dilation,
+        )
+
+    def lhs(self, shape: Axes) -> Axes:
+        """A left shape in the order batch, feature, *spatial."""
+        return tuple(shape[i] for i in self.dimension_numbers.lhs_spec)
+
+    def rhs(self, shape: Axes) -> Axes:
+        """A kernel's shape in the order out feature, in feature, *spatial."""
+        return tuple(shape[i] for i in self.dimension_numbers.rhs_spec)
+
+    def out_shape(self, lhs: Axes, rhs: Axes) -> Axes:
+        """The shape of the result in the order batch, feature, *spatial."""
+        left, kernel = self.lhs(lhs), self.rhs(rhs)
+        positions = self.windows(kernel[2:], 0).positions(left[2:])
+        return (left[0] // self.batch_group_count, kernel[0], *positions)
+
+    def check(self, lhs: TensorType, rhs: TensorType) -> None:
+        """ShapeError unless the parameters fit the operands."""
+        name, ndim = "conv_general_dilated", lhs.ndim
+        for spec in self.dimension_numbers.encode_key():
+            check_axes(name, spec, ndim)
+        if (
+            ndim < 2
+            or rhs.ndim != ndim
+            or any(len(spec) != ndim for spec in self.dimension_numbers.encode_key())
+        ):
+            raise ShapeError(
+                f"{name} got {lhs!r}, {rhs!r} and {self.dimension_numbers}.",
+                "Both operands and every spec need two axes more than there are spatial ones.",
+            )
+        left, kernel = self.lhs(lhs.shape), self.rhs(rhs.shape)
+        self.windows(kernel[2:], 0).check(name, left[2:])
+        feature_groups, batch_groups = self.feature_group_count, self.batch_group_count
+        if min(feature_groups, batch_groups) != 1:
+            raise ShapeError(
+                f"{name} got feature_group_count={feature_groups} and"
+                f" batch_group_count={batch_groups}.",
+                "Both must be at least 1, and only one of them greater.",
+            )
+        if left[1] != kernel[1] * feature_groups:
+            raise ShapeError(
+                f"{name} got {left[1]} input features, {feature_groups} feature groups and a"
+                f" kernel for {kernel[1]} features.",
+                "Input features must equal the kernel's times feature_group_count.",
+            )
+        if left[0] % batch_groups or kernel[0] % self.groups:
+            raise ShapeError(
+                f"{name} got batch size {left[0]} and {kernel[0]} output features with"
+                f" {feature_groups} feature and {batch_groups} batch groups.",
+                "Groups must divide the output features, and batch groups the batch.",
+            )
+
+
+@primitive
+class conv_general_dilated(Primitive):
+    """Sliding products of lhs with the kernel rhs (a correlation: the kernel is not flipped)."""
+
+    def type(self, lhs: TensorType, rhs: TensorType, **params: Any) -> TensorType:
+        if lhs.dtype != rhs.dtype or dtype_kind(lhs.dtype) not in "iufc":
+            raise DtypeError(
+                f"conv_general_dilated got {lhs!r} and {rhs!r}.",
+                "Both operands need one dtype, which is not bool: convert with .astype(...).",
+            )
+        spec = ConvolutionSpec(**params)
+        spec.check(lhs, rhs)
+        shape = spec.out_shape(lhs.shape, rhs.shape)
+        placed = [0] * len(shape)
+        for axis, size in zip(spec.dimension_numbers.out_spec, shape, strict=True):
+            placed[axis] = size
+        return TensorType(tuple(placed), lhs.dtype, lhs.weak and rhs.weak)
+
+    def reference(self, lhs: np.ndarray, rhs: np.ndarray, **params: Any) -> np.ndarray:
+        spec = ConvolutionSpec(**params)
+        numbers = spec.dimension_numbers
+        shape = spec.out_shape(lhs.shape, rhs.shape)
+        if 0 in (*shape, *lhs.shape, *rhs.shape):
+            return np.zeros(shape, lhs.dtype).transpose(np.argsort(numbers.out_spec))
+        narrow = is_float(lhs.dtype) and lhs.dtype.itemsize < 4
+        working = np.dtype(np.float32) if narrow else lhs.dtype
+        left = lhs.astype(working, copy=False).transpose(numbers.lhs_spec)
+        kernel = rhs.astype(working, copy=False).transpose(numbers.rhs_spec)
+        rank, groups, sizes = len(shape) - 2, spec.groups, kernel.shape[2:]
+        view = numpy_windows(left, spec.windows(sizes, 2), 0)
+        # axes (batch, feature, *positions, 1, 1, *offsets); the group comes out of the first two
+        view = view.reshape(view.shape[: 2 + rank] + sizes)
+        if spec.batch_group_count > 1:
+            view = view.reshape((groups, shape[0], *view.shape[1:]))
+        else:
+            view = view.reshape((shape[0], groups, kernel.shape[1], *view.shape[2:])).swapaxes(0, 1)
+        patches = np.moveaxis(view, 2, 2 + rank)
+        rows, inner = shape[0] * prod(shape[2:]), prod(kernel.shape[1:])
+        matrix = kernel.reshape(groups, shape[1] // groups, inner)
+        product = patches.reshape(groups, rows, inner) @ matrix.swapaxes(1, 2)
+        product = product.reshape((groups, shape[0], *shape[2:], shape[1] // groups))
+        product = np.moveaxis(np.moveaxis(product, -1, 0), 1, 0)
+        out = np.moveaxis(product.reshape((shape[1], shape[0], *shape[2:])), 0, 1)
+        return out.astype(lhs.dtype, copy=False).transpose(np.argsort(numbers.out_spec))
+
+    def jvp(
+        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
+    ) -> tuple[Any, Any]:
+        (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
+        out = self.bind(lhs, rhs, **params)
+        tangent: Any = Zero(type_of(out))
+        if not isinstance(lhs_dot, Zero):
+            tangent = self.bind(lhs_dot, rhs, **params)
+        if not isinstance(rhs_dot, Zero):
+            tangent = add_values(tangent, self.bind(lhs, rhs_dot, **params))
+        return out, tangent
+
+    def transpose(self, cotangent: Any, lhs: Any, rhs: Any, **params: Any) -> tuple[Any, Any]:
+        if isinstance(cotangent, Zero):
+            return tuple(Zero(x.type) if isinstance(x, Linear) else None for x in (lhs, rhs))
+        spec = ConvolutionSpec(**params)
+        if isinstance(lhs, Linear):
+            return _cotangent_of_lhs(cotangent, lhs.type, rhs, spec), None
+        return None, _cotangent_of_rhs(cotangent, lhs, rhs.type, spec)
+
+    def batch(
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any
+    ) -> tuple[Any, int]:
+        (lhs, rhs), (ldim, rdim) = inputs, dims
+        spec = ConvolutionSpec(**params)
+        numbers, feature_groups, batch_groups = (
+            spec.dimension_numbers,
+            spec.feature_group_count,
+            spec.batch_group_count,
+        )
+        if size == 0:
+            types = (_unbatched(lhs, ldim), _unbatched(rhs, rdim))
+            out = self.type(*types, **params)
+            return full_like(out.update(shape=(0, *out.shape)), 0), 0
+        batch, feature = numbers.lhs_spec[:2]
+        out_batch, out_feature = numbers.out_spec[:2]
+        if rdim is None:
+            lhs = fold(lhs, ldim, batch, batch_groups)
+            return unfold(self.bind(lhs, rhs, **params), size, out_batch, 1), 0
+        if ldim is None:
+            rhs = fold(rhs, rdim, numbers.rhs_spec[0], spec.groups)
+            return unfold(self.bind(lhs, rhs, **params), size, out_feature, spec.groups), 0
+        rhs = fold(rhs, rdim, numbers.rhs_spec[0], 1)
+        if batch_groups > 1:
+            lhs = fold(lhs, ldim, batch, 1)
+            spec = replace(spec, batch_group_count=batch_groups * size)
+        else:
+            lhs = fold(lhs, ldim, feature, 1)
+            spec = replace(spec, feature_group_count=feature_groups * size)
+        return unfold(self.bind(lhs, rhs, **spec.params()), size, out_feature, 1), 0
+
+    def lower(self, k: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
+        spec = ConvolutionSpec(**params)
+        dtype = lhs.type.dtype
+        shape = spec.out_shape(lhs.type.shape, rhs.type.shape)
+        placed = tuple(np.argsort(spec.dimension_numbers.out_spec).tolist())
+        if 0 in (*shape, *lhs.type.shape, *rhs.type.shape):
+            return k.transpose(k.full(TensorType(shape, dtype), 0), placed)
+        patches = _lowered_patches(k, lhs, rhs, spec)
+        rank, groups = len(shape) - 2, spec.groups
+        kernel = k.transpose(rhs, spec.dimension_numbers.rhs_spec)
+        kernel = k.reshape(kernel, (groups, shape[1] // groups, *kernel.type.shape[1:]))
+        # patches: (group, batch, *positions, feature, *offsets); kernel: (group, out, feature, ...)
+        first = 2 + rank
+        order = _memory_order(spec.dimension_numbers)
+        contracting = (tuple(first + i for i in order), tuple(2 + i for i in order))
+        out = k.contract(patches, kernel, contracting, ((0,), (0,)))
+        # (group, batch, *positions, out) -> (batch, group, out, *positions)
+        out = k.transpose(out, (1, 0, first, *range(2, first)))
+        return k.transpose(k.reshape(out, shape), placed)
+
+    def samples(self) -> Iterator[Sample]:
+        def case(lhs: Axes, rhs: Axes, spec: ConvolutionSpec) -> Any:
+            return [_numbers(*lhs), _numbers(*rhs)], spec.params()
+
+        nchw = ConvDimensionNumbers((0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3))
+        nhwc = ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+        line = ConvDimensionNumbers((0, 1, 2), (0, 1, 2), (0, 1, 2))
+        none = ConvDimensionNumbers((0, 1), (0, 1), (0, 1))
+        same = ((1, 1), (1, 1))
+        return samples_of(
+            case(
+                (2, 3, 5, 4),
+                (4, 3, 3, 2),
+                ConvolutionSpec((1, 1), same, (1, 1), (1, 1), nchw, 1, 1),
+            ),
+            case(
+                (2, 5, 4, 3),
+                (3, 2, 3, 4),
+                ConvolutionSpec((2, 1), same, (1, 2), (1, 2), nhwc, 1, 1),
+            ),
+            case((2, 4, 7), (6, 2, 3), ConvolutionSpec((2,), ((-1, 2),), (1,), (2,), line, 2, 1)),
+            case((4, 3, 6), (6, 3, 2), ConvolutionSpec((1,), ((0, 1),), (2,), (1,), line, 1, 2)),
+            case((3, 2), (4, 2), ConvolutionSpec((), (), (), (), none, 1, 1)),
+            case((1, 1, 2), (1, 1, 4), ConvolutionSpec((1,), ((0, 0),), (1,), (1,), line, 1, 1)),
+        )
+
+
+def _lowered_patches(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> Any:
+    """Axes (group, batch, *positions, feature, *offsets): every window that the kernel meets."""
+    left = k.transpose(lhs, spec.dimension_numbers.lhs_spec)
+    sizes = spec.rhs(rhs.type.shape)[2:]
+    rank, groups = len(sizes), spec.groups
+    if spec.batch_group_count > 1:
+        left = k.reshape(left, (groups, left.type.shape[0] // groups, *left.type.shape[1:]))
+    else:
+        split = (left.type.shape[0], groups, left.type.shape[1] // groups, *left.type.shape[2:])
+        left = k.transpose(k.reshape(left, split), (1, 0, 2, *range(3, 3 + rank)))
+    view = lowered_windows(k, left, spec.windows(sizes, 3), 0)
+    view = k.reshape(view, view.type.shape[: 3 + rank] + sizes)
+    return k.transpose(view, (0, 1, *range(3, 3 + rank), 2, *range(3 + rank, 3 + 2 * rank)))
+
+
+def _memory_order(numbers: ConvDimensionNumbers) -> Axes:
+    """The contracted axes (0: feature, then the offsets) in the order the kernel lies in memory."""
+    place = numbers.rhs_spec[1:]
+    return tuple(sorted(range(len(place)), key=lambda i: place[i]))
+
+
+# ------------------------------------------------------------- derivatives
+def _cotangent_of_lhs(ct: Any, lhs: TensorType, rhs: Any, spec: ConvolutionSpec) -> Any:
+    """A convolution of the cotangent with the flipped kernel; strides and dilation change places."""
+    numbers = spec.dimension_numbers
+    lhs_spec, rhs_spec, out_spec = numbers.encode_key()
+    left, kernel = spec.lhs(lhs.shape), spec.rhs(type_of(rhs).shape)
+    positions = spec.out_shape(lhs.shape, type_of(rhs).shape)[2:]
+    padding = []
+    for n, window, count, (low, _), stride, base, step in zip(
+        left[2:],
+        kernel[2:],
+        positions,
+        spec.padding,
+        spec.window_strides,
+        spec.lhs_dilation,
+        spec.rhs_dilation,
+        strict=True,
+    ):
+        reach = dilated(window, step)
+        before = reach - 1 - low
+        padding.append((before, dilated(n, base) + reach - 1 - dilated(count, stride) - before))
+    groups = spec.groups
+    if groups > 1:
+        # out features lose their groups, in features gain them
+        rhs = _move_groups(rhs, rhs_spec[0], rhs_spec[1], groups)
+    result = conv_general_dilated(
+        ct,
+        reverse(rhs, axes=rhs_spec[2:]),
+        window_strides=spec.lhs_dilation,
+        padding=tuple(padding),
+        lhs_dilation=spec.window_strides,
+        rhs_dilation=spec.rhs_dilation,
+        dimension_numbers=ConvDimensionNumbers(
+            out_spec, (rhs_spec[1], rhs_spec[0], *rhs_spec[2:]), lhs_spec
+        ),
+        feature_group_count=groups,
+        batch_group_count=1,
+    )
+    if spec.batch_group_count > 1:
+        result = _move_groups(result, lhs_spec[1], lhs_spec[0], groups)
+    return result
+
+
+def _cotangent_of_rhs(ct: Any, lhs: Any, rhs: TensorType, spec: ConvolutionSpec) -> Any:
+    """A convolution of lhs with the cotangent as kernel; batch and features change places."""
+    lhs_spec, rhs_spec, out_spec = spec.dimension_numbers.encode_key()
+    left, kernel = spec.lhs(type_of(lhs).shape), spec.rhs(rhs.shape)
+    positions = spec.out_shape(type_of(lhs).shape, rhs.shape)[2:]
+    padding = []
+    for n, window, count, (low, _), stride, base, step in zip(
+        left[2:],
+        kernel[2:],
+        positions,
+        spec.padding,
+        spec.window_strides,
+        spec.lhs_dilation,
+        spec.rhs_dilation,
+        strict=True,
+    ):
+        reach = dilated(window, step)
+        padding.append((low, reach - 1 + dilated(count, stride) - dilated(n, base) - low))
+    if 0 in positions or 0 in left:
+        return full_like(rhs.update(dtype=type_of(ct).dtype), 0)
+    swapped = [(s[1], s[0], *s[2:]) for s in (lhs_spec, out_spec, rhs_spec)]
+    return conv_general_dilated(
+        lhs,
+        ct,
+        window_strides=spec.rhs_dilation,
+        padding=tuple(padding),
+        lhs_dilation=spec.lhs_dilation,
+        rhs_dilation=spec.window_strides,
+        dimension_numbers=ConvDimensionNumbers(*swapped),
+        feature_group_count=spec.batch_group_count,
+        batch_group_count=spec.feature_group_count,
+    )
+
+
+# ------------------------------------------------------------- folding axes
+def _unbatched(x: Any, dim: int | None) -> TensorType:
+    t = type_of(x)
+    return t if dim is None else t.update(shape=t.shape[:dim] + t.shape[dim + 1 :])
+
+
+def fold(x: Any, dim: int, axis: int, groups: int) -> Any:
+    """Merge axis `dim` into axis `axis` (counted without it): (groups, dim, rest of axis)."""
+    x = move_axis(x, dim, 0)
+    size, *shape = type_of(x).shape
+    rest = shape[axis] // groups
+    x = reshape(x, shape=(size, *shape[:axis], groups, rest, *shape[axis + 1 :]))
+    x = move_axis(x, 0, axis + 1)
+    return reshape(x, shape=(*shape[:axis], groups * size * rest, *shape[axis + 1 :]))
+
+
+def unfold(x: Any, size: int, axis: int, groups: int) -> Any:
+    """The inverse of `fold`, with the axis that comes out in front."""
+    shape = type_of(x).shape
+    rest = shape[axis] // (groups * size)
+    x = reshape(x, shape=(*shape[:axis], groups, size, rest, *shape[axis + 1 :]))
+    x = move_axis(x, axis + 1, 0)
+    return reshape(x, shape=(size, *shape[:axis], groups * rest, *shape[axis + 1 :]))
+
+
+def _move_groups(x: Any, source: int, destination: int, groups: int) -> Any:
+    """Split `groups` off the front of one axis and put them in front of another."""
+    x = unfold(x, groups, source, 1)
+    return fold(x, 0, destination, 1)
+
+
+def _numbers(*shape: int) -> np.ndarray:
+    return np.sin(np.arange(1, prod(shape) + 1, dtype=np.float32) * 1.3).reshape(shape)

@@ -1,0 +1,39 @@
+"""Common subexpressions: an equation computed twice is computed once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlx.ir.program import Atom, Equation, Literal, Program, Var, encode_params
+
+__all__ = ["eliminate_common"]
+
+
+def eliminate_common(program: Program) -> Program:
+    """x = f(a); y = f(a) -> y is x, unless f has an effect or is opaque (barriers, callbacks)."""
+    seen: dict[Any, tuple[Var, ...]] = {}
+    replaced: dict[Var, Atom] = {}
+
+    def read(a: Atom) -> Atom:
+        return replaced.get(a, a) if isinstance(a, Var) else a
+
+    equations = []
+    for e in program.equations:
+        inputs = tuple(map(read, e.inputs))
+        if e.primitive.opaque or e.primitive.effect(**e.params):
+            equations.append(Equation(e.primitive, inputs, e.params, e.outputs, e.origin))
+            continue
+        key = (e.primitive.name, tuple(map(_key, inputs)), encode_params(e.params))
+        found = seen.get(key)
+        if found is not None and all(a.type == b.type for a, b in zip(found, e.outputs, strict=True)):
+            replaced.update(zip(e.outputs, found, strict=True))
+            continue
+        seen[key] = e.outputs
+        equations.append(Equation(e.primitive, inputs, e.params, e.outputs, e.origin))
+    return program.replace(equations=equations, outputs=tuple(map(read, program.outputs)))
+
+
+def _key(a: Atom) -> Any:
+    if isinstance(a, Literal):
+        return (a.type, a.value.tobytes())
+    return a

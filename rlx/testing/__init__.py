@@ -1,0 +1,8 @@
+"""What tests of rlx programs and of users' own primitives need."""
+
+from __future__ import annotations
+
+from rlx.testing.compare import assert_close, gradient_tolerance, tolerance
+from rlx.testing.grads import check_grads
+
+__all__ = ["assert_close", "check_grads", "gradient_tolerance", "tolerance"]

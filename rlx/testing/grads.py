@@ -1,0 +1,181 @@
+"""Derivatives checked against finite differences, in both modes and to any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx import tree
+from rlx.ir.types import is_complex, is_inexact
+from rlx.testing.compare import assert_close, gradient_tolerance
+from rlx.trace.primitive import to_numpy, type_of
+from rlx.transforms.forward import jvp
+from rlx.transforms.reverse import vjp
+
+__all__ = ["check_grads"]
+
+Flat = Callable[..., tuple[Any, ...]]
+
+# steps of the central difference, by the bytes of a real number
+_STEPS = {1: 0.25, 2: 5e-2, 4: 5e-3, 8: 1e-4}
+
+
+class _Check:
+    """The modes and tolerances of one check."""
+
+    def __init__(
+        self, modes: Sequence[str], atol: float | None, rtol: float | None, eps: float | None
+    ) -> None:
+        self.modes, self.atol, self.rtol, self.eps = modes, atol, rtol, eps
+        self.generator = np.random.default_rng(0)
+
+    def run(self, f: Flat, args: Sequence[np.ndarray], order: int, path: str) -> None:
+        """Check the first derivative of a flat function, then those of its derivatives."""
+        if "fwd" in self.modes:
+            self.forward(f, args, path + "jvp")
+            if order > 1:
+                direction = self.random_like(args)
+                self.run(_pushed(f, direction), args, order - 1, path + "jvp of ")
+        if "rev" in self.modes:
+            self.reverse(f, args, path + "vjp")
+            if order > 1:
+                self.run(_pulled(f), args, order - 1, path + "vjp of ")
+
+    def forward(self, f: Flat, args: Sequence[np.ndarray], what: str) -> None:
+        """The jvp along one random direction is the central difference along it."""
+        direction = self.random_like(args)
+        values, tangents = jvp(f, tuple(args), tuple(direction))
+        plain = f(*args)
+        self.close(values, plain, f"value under {what}")
+        self.close(tangents, self.difference(f, args, direction), what)
+
+    def reverse(self, f: Flat, args: Sequence[np.ndarray], what: str) -> None:
+        """ct . (J t) = (ct J) . t, with J t by the central difference."""
+        direction = self.random_like(args)
+        values, pull = vjp(f, *args)
+        cotangents = self.random_like([to_numpy(v) for v in values])
+        pulled = pull(tuple(_with_dtype_of(values, cotangents)))
+        expected = _paired(cotangents, self.difference(f, args, direction))
+        widest = max(map(self.tolerance, map(np.asarray, args)), default=0.0)
+        size = sum(np.abs(np.asarray(c, complex)).sum() for c in cotangents)
+        np.testing.assert_allclose(
+            _paired(pulled, direction),
+            expected,
+            rtol=self.rtol or widest,
+            atol=(self.atol or widest) * max(1.0, float(size)),
+            err_msg=what,
+        )
+
+    def difference(
+        self, f: Flat, args: Sequence[np.ndarray], direction: Sequence[np.ndarray]
+    ) -> tuple[np.ndarray, ...]:
+        """(f(x + e t) - f(x - e t)) / 2e, subtracted in float64."""
+        step = self.eps or max((_STEPS[_width(x.dtype)] for x in args), default=1.0)
+        ahead, behind = (
+            f(*(_moved(x, sign * step, t) for x, t in zip(args, direction, strict=True)))
+            for sign in (1, -1)
+        )
+        return tuple(
+            (_wide(a) - _wide(b)) / (2 * step) for a, b in zip(ahead, behind, strict=True)
+        )
+
+    def random_like(self, arrays: Sequence[Any]) -> list[np.ndarray]:
+        """A random array of the shape and dtype of each."""
+        result = []
+        for x in arrays:
+            values = np.asarray(self.generator.normal(size=x.shape))
+            if is_complex(x.dtype):
+                values = values + 1j * self.generator.normal(size=x.shape)
+            result.append(np.asarray(values).astype(x.dtype))
+        return result
+
+    def close(self, actual: Sequence[Any], expected: Sequence[Any], what: str) -> None:
+        """Compare arrays with the tolerance of the actual ones."""
+        for x, y in zip(actual, expected, strict=True):
+            default = self.tolerance(to_numpy(x))
+            assert_close(
+                x, y, self.rtol or default, self.atol or default, check_dtype=False, message=what
+            )
+
+    @staticmethod
+    def tolerance(x: np.ndarray) -> float:
+        """The tolerance of a derivative with x's dtype."""
+        return gradient_tolerance(x.dtype)
+
+
+def _moved(x: np.ndarray, step: float, direction: np.ndarray) -> np.ndarray:
+    # 0-d arithmetic gives NumPy scalars, which are weakly typed: back to an array
+    return np.asarray(_wide(x) + step * _wide(direction)).astype(x.dtype)
+
+
+def _width(dtype: np.dtype) -> int:
+    return dtype.itemsize // 2 if is_complex(dtype) else dtype.itemsize
+
+
+def _wide(x: Any) -> np.ndarray:
+    array = to_numpy(x)
+    return array.astype(np.complex128 if is_complex(array.dtype) else np.float64)
+
+
+def _paired(cotangents: Sequence[Any], tangents: Sequence[Any]) -> float:
+    """The real pairing under which transposes are defined: Re(sum of products), no conjugates."""
+    return float(
+        sum(np.real(np.sum(_wide(c) * _wide(t))) for c, t in zip(cotangents, tangents, strict=True))
+    )
+
+
+def _with_dtype_of(values: Sequence[Any], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [np.asarray(a).astype(v.dtype) for a, v in zip(arrays, values, strict=True)]
+
+
+def _pushed(f: Flat, direction: Sequence[np.ndarray]) -> Flat:
+    return lambda *args: jvp(f, args, tuple(direction))[1]
+
+
+def _pulled(f: Flat) -> Flat:
+    def gradient(*args: Any) -> tuple[Any, ...]:
+        values, pull = vjp(f, *args)
+        return pull(values)
+
+    return gradient
+
+
+def check_grads(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    order: int,
+    modes: Sequence[str] = ("fwd", "rev"),
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float | None = None,
+) -> None:
+    """Compare derivatives of `f` at `args` with finite differences along one random direction.
+
+    Args:
+      f: a function of arrays, or trees of them; integer arguments and results are held fixed.
+      args: its positional arguments. float64 ones give the sharpest check.
+      order: how many times to differentiate; every mixture of `modes` is checked up to it.
+      modes: "fwd" (jvp), "rev" (vjp), or both.
+      atol, rtol: tolerances; by default those of the dtype.
+      eps: the step of the central difference; by default one that fits the dtype.
+
+    Raises: AssertionError where a derivative is wrong, naming the derivative.
+
+    >>> import numpy as np
+    >>> import rlx
+    >>> from rlx.testing import check_grads
+    >>> check_grads(lambda x: rlx.numpy.sin(x) * x, (np.array([1.0, 2.0]),), order=2)
+    """
+    leaves, structure = tree.flatten(tuple(args))
+    moving = [is_inexact(type_of(x).dtype) for x in leaves]
+    arrays = [to_numpy(x) for x, m in zip(leaves, moving, strict=True) if m]
+
+    def flat(*values: Any) -> tuple[Any, ...]:
+        given = iter(values)
+        filled = [next(given) if m else x for x, m in zip(leaves, moving, strict=True)]
+        results = tree.leaves(f(*tree.unflatten(structure, filled)))
+        return tuple(r for r in results if is_inexact(type_of(r).dtype))
+
+    _Check(modes, atol, rtol, eps).run(flat, arrays, order, "")

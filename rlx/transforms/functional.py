@@ -1,0 +1,205 @@
+"""Wrappers composed of the transforms: hvp, jacobians, hessian, eval_shape, closure_convert."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from rlx import tree
+from rlx.array import Array, wrap
+from rlx.errors import DtypeError
+from rlx.ir.types import is_complex, is_inexact
+from rlx.ops.shape import reshape, slice_along
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
+from rlx.trace.interpret import interpret
+from rlx.trace.stage import known_value, stage
+from rlx.transforms.forward import jvp
+from rlx.transforms.reverse import grad, vjp
+from rlx.transforms.vmap import vmap
+
+__all__ = ["closure_convert", "hessian", "hvp", "jacfwd", "jacrev"]
+
+
+def hvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """The product of the Hessian of a scalar function with a vector, without forming the Hessian.
+
+    Forward over reverse: the derivative of `grad(fun)` along `tangents`.
+
+    Args:
+      fun: returns one real number; differentiated with respect to its first argument.
+      primals, tangents: tuples of arguments and directions, as for `jvp`.
+
+    Returns: an array (or tree) like the first argument.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.hvp(lambda x: jnp.sum(x ** 3), (jnp.array([1.0, 2.0]),), (jnp.array([1.0, 1.0]),))
+    Array([ 6., 12.], dtype=float32)
+    """
+    return jvp(grad(fun), primals, tangents)[1]
+
+
+def _basis(leaves: Sequence[Array]) -> list[Array]:
+    """The standard basis of a list of arrays: one leading axis over all their elements."""
+    total, start, out = sum(x.size for x in leaves), 0, []
+    for x in leaves:
+        rows = np.zeros((total, x.size), x.dtype)
+        rows[np.arange(start, start + x.size), np.arange(x.size)] = 1
+        out.append(wrap(rows.reshape(total, *x.shape)))
+        start += x.size
+    return out
+
+
+def _unstack(matrix: Any, leaves: Sequence[Array], axis: int) -> list[Any]:
+    """Cut axis `axis` (over all elements of `leaves`) and give each piece the leaf's shape."""
+    out, start = [], 0
+    for x in leaves:
+        piece = slice_along(matrix, start, start + x.size, axis)
+        shape = (*piece.shape[:axis], *x.shape, *piece.shape[axis + 1 :])
+        out.append(reshape(piece, shape=shape))
+        start += x.size
+    return out
+
+
+def _select_arguments(args: Sequence[Any], argnums: int | Sequence[int]) -> Any:
+    return args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
+
+
+def _restrict(fun: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int], kwargs: dict[str, Any]) -> Callable[[Any], Any]:
+    """The function of the chosen arguments alone."""
+
+    def chosen(part: Any) -> Any:
+        full = list(args)
+        for i, value in [(argnums, part)] if isinstance(argnums, int) else zip(argnums, part, strict=True):
+            full[i] = value
+        return fun(*full, **kwargs)
+
+    return chosen
+
+
+def _check(name: str, fun: Any, part: Any, holomorphic: bool, allow_int: bool) -> None:
+    for x in tree.leaves(part):
+        dtype = as_array(x).dtype
+        if holomorphic and not is_complex(dtype):
+            raise DtypeError(
+                f"{name} of {function_name(fun)} with holomorphic=True takes complex arguments, got {dtype}.",
+                "Convert the argument to complex, or leave holomorphic out.",
+            )
+        if not holomorphic and (is_complex(dtype) or not is_inexact(dtype)) and not allow_int:
+            raise DtypeError(
+                f"{name} of {function_name(fun)} with respect to an argument of dtype {dtype}.",
+                "Convert it to float, choose other argnums, or pass holomorphic=True for complex functions.",
+            )
+
+
+def jacfwd(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """The Jacobian, column by column in forward mode: for functions with more results than arguments.
+
+    Returns: a function whose result has, for each result array of shape R and each chosen argument of
+    shape A, an array of shape R + A (trees of results outside, of arguments inside).
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.jacfwd(lambda x: x ** 2)(jnp.array([1.0, 3.0]))
+    Array([[2., 0.],
+           [0., 6.]], dtype=float32)
+    """
+
+    @wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> Any:
+        part = _select_arguments(args, argnums)
+        _check("jacfwd", fun, part, holomorphic, False)
+        leaves, treedef = tree.flatten(part)
+        arrays = [as_array(x) for x in leaves]
+        chosen = _restrict(fun, args, argnums, kwargs)
+
+        def push(*directions: Any) -> Any:
+            out = jvp(chosen, (part,), (tree.unflatten(treedef, directions),), has_aux)
+            return (out[1], out[0], out[2]) if has_aux else (out[1], out[0])
+
+        columns, *rest = vmap(push, out_axes=(-1, *[None] * (2 if has_aux else 1)))(*_basis(arrays))
+        result = tree.map(lambda m: tree.unflatten(treedef, _unstack(m, arrays, m.ndim - 1)), columns)
+        return (result, rest[1]) if has_aux else result
+
+    return function
+
+
+def jacrev(
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:
+    """The Jacobian, row by row in reverse mode: for functions with fewer results than arguments.
+
+    Returns as `jacfwd`.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.jacrev(lambda x: jnp.sum(x ** 2, keepdims=True))(jnp.array([1.0, 3.0]))
+    Array([[2., 6.]], dtype=float32)
+    """
+
+    @wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> Any:
+        part = _select_arguments(args, argnums)
+        _check("jacrev", fun, part, holomorphic, allow_int)
+        chosen = _restrict(fun, args, argnums, kwargs)
+        result, pull, *auxiliary = vjp(chosen, part, has_aux=has_aux)
+        leaves, treedef = tree.flatten(result)
+        arrays = [as_array(x) for x in leaves]
+        rows = vmap(lambda *cts: pull(tree.unflatten(treedef, cts))[0])(*_basis(arrays))
+        row_leaves, row_tree = tree.flatten(rows)
+        pieces = [_unstack(m, arrays, 0) for m in row_leaves]
+        by_result = [tree.unflatten(row_tree, [p[i] for p in pieces]) for i in range(len(arrays))]
+        jacobian = tree.unflatten(treedef, by_result)
+        return (jacobian, auxiliary[0]) if has_aux else jacobian
+
+    return function
+
+
+def hessian(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """The Hessian of a function, forward over reverse.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.hessian(lambda x: x[0] * x[1])(jnp.array([2.0, 3.0]))
+    Array([[0., 1.],
+           [1., 0.]], dtype=float32)
+    """
+    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+
+
+def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """`fun` with the arrays it closes over made explicit.
+
+    Returns: (converted, values) with converted(*args, *values) equal to fun(*args): for custom
+    derivative rules of functions that close over traced values.
+
+    >>> import rlx
+    >>> scale = rlx.numpy.ones(3) * 2.0
+    >>> converted, values = rlx.closure_convert(lambda x: x * scale, rlx.numpy.ones(3))
+    >>> converted(rlx.numpy.ones(3), *values)
+    Array([2., 2., 2.], dtype=float32)
+    """
+    leaves, treedef = flatten_call(example_args, {})
+    flat = FlatFunction(fun, treedef)
+    program, captured = stage(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
+
+    def converted(*args_and_values: Any) -> Any:
+        args = args_and_values[: len(example_args)]
+        values = args_and_values[len(example_args) :]
+        found, _ = flatten_call(args, {})
+        return flat.unflatten(interpret(program, [*values, *found]))
+
+    return converted, captured
+
+

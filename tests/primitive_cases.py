@@ -1,0 +1,106 @@
+"""Samples of every registered primitive, and how to run them, for the generic tests."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import rlx.ops
+from rlx.backends.base import Backend
+from rlx.ir.types import TensorType, is_float
+from rlx.passes.lower import lower_program
+from rlx.storage import from_numpy
+from rlx.trace.primitive import Primitive, Sample, registry
+from rlx.trace.stage import close_over, stage
+
+for module in pkgutil.iter_modules(rlx.ops.__path__):
+    importlib.import_module(f"rlx.ops.{module.name}")
+
+# what is not smooth, though its derivative is defined: a zero by convention
+STEPS = {"nextafter", "round"}
+
+
+class Case(NamedTuple):
+    """One sample of one primitive."""
+
+    primitive: Primitive
+    sample: Sample
+    number: int
+
+    def __repr__(self) -> str:
+        types = ",".join(f"{a.dtype.name}{list(a.shape)}".replace(" ", "") for a in self.arrays)
+        return f"{self.primitive.name}-{self.number}-{types}"
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """The operands."""
+        return tuple(np.asarray(a) for a in self.sample.args)
+
+    @property
+    def types(self) -> list[TensorType]:
+        """Types of the operands."""
+        return [TensorType(a.shape, a.dtype) for a in self.arrays]
+
+    @property
+    def result_types(self) -> tuple[TensorType, ...]:
+        """Types of the results."""
+        types = self.primitive.type(*self.types, **self.sample.params)
+        return types if self.primitive.multiple else (types,)
+
+    def bind(self, *args: Any) -> tuple[Any, ...]:
+        """Bind the primitive to other operands."""
+        out = self.primitive.bind(*args, **self.sample.params)
+        return out if self.primitive.multiple else (out,)
+
+    def reference(self, *args: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Results in NumPy."""
+        with np.errstate(all="ignore"):
+            out = self.primitive.reference(*args, **self.sample.params)
+        return tuple(np.asarray(o) for o in (out if self.primitive.multiple else (out,)))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the operands have the widest dtype of their kind: one sample for all of them."""
+        dtypes = [a.dtype for a in self.arrays]
+        narrow_floats = any(is_float(d) and d.itemsize < 8 for d in dtypes)
+        narrow_integers = any(d.kind in "iu" and d.itemsize == 1 for d in dtypes)
+        return not (narrow_floats or narrow_integers or np.dtype("c8") in dtypes)
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """Every sample of every primitive."""
+    return tuple(
+        Case(p, sample, number)
+        for p in registry.values()
+        for number, sample in enumerate(p.samples())
+    )
+
+
+def cases_of(name: str) -> list[Case]:
+    """The samples of one primitive."""
+    return [c for c in cases() if c.primitive.name == name]
+
+
+def names() -> list[str]:
+    """Primitives that have samples."""
+    return list(dict.fromkeys(c.primitive.name for c in cases()))
+
+
+def run_lowered(
+    backend: Backend, function: Callable[..., Sequence[Any]], args: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Stage, lower, compile and run a flat function."""
+    types = [TensorType(a.shape, a.dtype) for a in args]
+    program, captured = stage(function, types)
+    plan = lower_program(close_over(program, captured))
+    storages = backend.compile(plan).run([from_numpy(np.ascontiguousarray(a)) for a in args])
+    return [
+        storage.view(t.shape, t.dtype)
+        for storage, t in zip(storages, program.output_types, strict=True)
+    ]

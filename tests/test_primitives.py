@@ -1,0 +1,287 @@
+"""Every primitive of the registry: each of its rules against its meaning in NumPy."""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from primitive_cases import STEPS, Case, cases, cases_of, names, run_lowered
+
+from rlx import errors
+from rlx.ir.types import TensorType, is_complex, is_float, is_inexact
+from rlx.ops.families import Elementwise
+from rlx.testing import assert_close, check_grads
+from rlx.trace.primitive import registry
+from rlx.transforms.reverse import linear_transpose
+from rlx.transforms.vmap import vmap
+
+BACKENDS = {
+    "reference": ("rlx.backends.reference", "ReferenceBackend"),
+    "numba": ("rlx.backends.numba", "NumbaBackend"),
+}
+
+# operands in which a function has no derivative, and how often the others can be taken
+HELD_FIXED = {"polygamma": {0}, "zeta": {0}, "betainc": {0, 1}}
+ONCE = {"igamma", "igammac"}
+NEVER = {"igamma_grad_a", "random_gamma_grad", "reduce"}
+
+wide = [c for c in cases() if c.is_wide]
+smooth = [
+    c
+    for c in wide
+    if c.primitive.name not in STEPS | NEVER
+    and any(is_inexact(a.dtype) for a in c.arrays)
+    and not (c.primitive.name == "sign" and is_complex(c.arrays[0].dtype))
+]
+
+
+@pytest.mark.parametrize("case", cases(), ids=repr)
+def test_reference_has_the_type_that_the_type_rule_says(case: Case) -> None:
+    results = case.reference(*case.arrays)
+    assert len(results) == len(case.result_types)
+    for result, expected in zip(results, case.result_types, strict=True):
+        assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+
+
+def test_reference_reads_any_strides() -> None:
+    for case in wide:
+        strided = [np.repeat(a, 2, axis=-1)[..., ::2] if a.ndim else a for a in case.arrays]
+        for result, expected in zip(
+            case.reference(*strided), case.reference(*case.arrays), strict=True
+        ):
+            assert_close(result, expected, message=repr(case))
+
+
+# ------------------------------------------------------------- derivatives
+@pytest.mark.parametrize("case", smooth, ids=repr)
+def test_derivatives_are_finite_differences(case: Case) -> None:
+    name = case.primitive.name
+    fixed = HELD_FIXED.get(name, set())
+    moving = [n for n in range(len(case.arrays)) if n not in fixed]
+
+    def function(*args: Any) -> tuple[Any, ...]:
+        operands: list[Any] = list(case.arrays)
+        for n, x in zip(moving, args, strict=True):
+            operands[n] = x
+        return case.bind(*operands)
+
+    narrow = any(is_inexact(t.dtype) and t.dtype.itemsize <= 4 for t in case.result_types)
+    narrow |= any(t.dtype == np.complex64 for t in case.result_types)
+    check_grads(
+        function,
+        [case.arrays[n] for n in moving],
+        order=1 if name in ONCE or narrow else 2,
+        **({"eps": 5e-3, "atol": 5e-2, "rtol": 5e-2} if narrow else {}),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(HELD_FIXED) + sorted(NEVER))
+def test_missing_derivatives_are_refused_by_name(name: str) -> None:
+    case = next(c for c in cases_of(name) if c.is_wide)
+    with pytest.raises(errors.UnsupportedError, match="has no derivative"):
+        check_grads(case.bind, case.arrays, order=1)
+
+
+def linear_cases() -> list[Case]:
+    """Samples of primitives that are linear in all of their inexact operands."""
+    linear = {"add", "subtract", "negative", "real", "imag", "conj", "complex", "convert"}
+    linear |= {"select", "reduce_sum", "cumsum"}
+    return [c for c in smooth if c.primitive.name in linear]
+
+
+@pytest.mark.parametrize("case", linear_cases(), ids=repr)
+def test_transpose_is_the_adjoint(case: Case) -> None:
+    generator = np.random.default_rng(0)
+    moving = [n for n, a in enumerate(case.arrays) if is_inexact(a.dtype)]
+    if not is_inexact(case.result_types[0].dtype):
+        pytest.skip("the result is an integer: nothing to transpose")
+
+    def function(*args: Any) -> Any:
+        operands: list[Any] = list(case.arrays)
+        for n, x in zip(moving, args, strict=True):
+            operands[n] = x
+        return case.bind(*operands)[0]
+
+    def draw(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        values = generator.normal(size=shape)
+        imaginary = 1j * generator.normal(size=shape) if is_complex(dtype) else 0
+        return np.asarray(values + imaginary).astype(dtype)
+
+    args = [draw(case.arrays[n].shape, case.arrays[n].dtype) for n in moving]
+    cotangent = draw(case.result_types[0].shape, case.result_types[0].dtype)
+    transposed = linear_transpose(function, *args)(cotangent)
+    forward = np.real(np.sum(function(*args).numpy() * cotangent))
+    backward = sum(np.real(np.sum(x * ct.numpy())) for x, ct in zip(args, transposed, strict=True))
+    tolerance = 1e-4 if case.result_types[0].dtype.itemsize < 8 else 1e-12
+    if case.result_types[0].dtype.itemsize < 4:
+        tolerance = 0.1
+    assert np.allclose(forward, backward, rtol=tolerance, atol=tolerance)
+
+
+# ------------------------------------------------------------- batching
+def variations(x: np.ndarray, count: int = 3) -> list[np.ndarray]:
+    """The array with its elements in other places: still within the function's domain."""
+    return [np.roll(x.reshape(-1), shift).reshape(x.shape) for shift in range(count)]
+
+
+def axis_choices(case: Case) -> list[tuple[int | None, ...]]:
+    """In-axes to try: none, first, last of each operand; at most sixteen combinations."""
+    options = [sorted({0, a.ndim}) for a in case.arrays]
+    combinations = [c for c in product(*[[None, *o] for o in options]) if any(d is not None for d in c)]
+    step = max(1, len(combinations) // 16)
+    return combinations[::step]
+
+
+@pytest.mark.parametrize("case", wide, ids=repr)
+def test_batch_is_a_loop(case: Case) -> None:
+    for dims in axis_choices(case):
+        choices = [variations(a) if d is not None else [a] * 3 for a, d in zip(case.arrays, dims, strict=True)]
+        operands = [
+            np.stack(c, axis=d) if d is not None else c[0] for c, d in zip(choices, dims, strict=True)
+        ]
+        looped = [case.reference(*args) for args in zip(*choices, strict=True)]
+        batched = vmap(case.bind, in_axes=dims)(*operands)
+        for number, result in enumerate(batched):
+            expected = np.stack([out[number] for out in looped])
+            narrow = expected.dtype.itemsize < 8
+            assert_close(
+                result, expected, rtol=None if narrow else 1e-12, message=f"in_axes={dims}"
+            )
+
+
+# ------------------------------------------------------------- compiled code
+def backend_named(name: str) -> Any:
+    """The backend, or skip the test where it cannot be imported."""
+    module, cls = BACKENDS[name]
+    pytest.importorskip(module, exc_type=ImportError)
+    return getattr(importlib.import_module(module), cls)()
+
+
+def compiled_tolerance(dtype: np.dtype) -> float:
+    """Compiled functions may differ from NumPy's by a few units in the last place."""
+    if is_complex(dtype) or is_float(dtype):
+        width = dtype.itemsize // 2 if is_complex(dtype) else dtype.itemsize
+        per_width = {1: 0.26, 2: 0.02 if dtype.name == "bfloat16" else 3e-3, 4: 4e-6, 8: 1e-13}
+        return per_width[width]
+    return 0.0
+
+
+def check_compiled(backend: Any, chosen: list[Case]) -> None:
+    """Run samples as one program, and compare each result with NumPy's."""
+    counts = [len(c.arrays) for c in chosen]
+
+    def function(*args: Any) -> list[Any]:
+        results: list[Any] = []
+        start = 0
+        for case, count in zip(chosen, counts, strict=True):
+            results += case.bind(*args[start : start + count])
+            start += count
+        return results
+
+    results = iter(run_lowered(backend, function, [a for c in chosen for a in c.arrays]))
+    for case in chosen:
+        for expected in case.reference(*case.arrays):
+            tolerance = compiled_tolerance(expected.dtype)
+            assert_close(next(results), expected, tolerance, tolerance, message=repr(case))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", names())
+def test_compiled_code_computes_the_reference(name: str, backend: str) -> None:
+    check_compiled(backend_named(backend), cases_of(name))
+
+
+EDGES = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.5, -3.5, 1e-30, 700.0, -700.0, np.inf, -np.inf, np.nan)
+ROUGH = {"igamma_grad_a", "random_gamma_grad", "betainc", "fma"}  # limits, not values, at the edges
+
+
+def edge_arrays(primitive: Elementwise, dtype: str) -> list[np.ndarray]:
+    """All combinations of the edge values, one axis for each operand."""
+    values = np.array(EDGES).astype(dtype)
+    rank = primitive.arity
+    return [values.reshape([-1 if a == n else 1 for a in range(rank)]) for n in range(rank)]
+
+
+def edge_primitives() -> list[str]:
+    """Elementwise primitives of one, two or three floating operands."""
+    return [
+        p.name
+        for p in registry.values()
+        if isinstance(p, Elementwise) and "f" in p.kinds and p.name not in ROUGH | {"select"}
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", edge_primitives())
+def test_compiled_code_at_the_edges(name: str, backend: str, dtype: str) -> None:
+    primitive = registry[name]
+    assert isinstance(primitive, Elementwise)
+    arrays = edge_arrays(primitive, dtype)
+    params = primitive.sample_params[0] if name != "bitcast" else {"dtype": np.dtype(f"u{dtype[1]}")}
+    with np.errstate(all="ignore"):
+        expected = primitive.reference(*arrays, **params)
+    bind = partial(primitive.bind, **params)
+    (result,) = run_lowered(backend_named(backend), lambda *xs: [bind(*xs)], arrays)
+    tolerance = compiled_tolerance(np.dtype(expected.dtype))
+    assert_close(result, expected, tolerance, tolerance * 1e-30)
+
+
+# ------------------------------------------------------------- errors
+@pytest.mark.parametrize("name", [p.name for p in registry.values() if isinstance(p, Elementwise)])
+def test_elementwise_refuses_what_it_does_not_take(name: str) -> None:
+    primitive = registry[name]
+    assert isinstance(primitive, Elementwise)
+    params = primitive.sample_params[0]
+    if primitive.arity > 1:
+        lead = [np.zeros(2, bool)] if name == "select" else []
+        rest = primitive.arity - len(lead) - 2
+        unequal = [*lead, np.zeros(2, "f4"), np.zeros(2, "f8"), *[np.zeros(2, "f8")] * rest]
+        with pytest.raises(errors.DtypeError, match="dtype"):
+            primitive.type(*[case_type(a) for a in unequal], **params)
+        dtype = "u4" if primitive.kinds == "u" else {"b": "?", "c": "c8"}.get(primitive.kinds[-1], "i4")
+        dtype = "f4" if "f" in primitive.kinds else dtype
+        crooked = [*lead, np.zeros(2, dtype), np.zeros(3, dtype), *[np.zeros(3, dtype)] * rest]
+        with pytest.raises(errors.ShapeError, match="do not broadcast"):
+            primitive.type(*[case_type(a) for a in crooked], **params)
+    refused = [k for k, d in (("b", "?"), ("c", "c8")) if k not in primitive.kinds]
+    for kind in refused if name not in ("threefry2x32", "select") else ():
+        operands = [np.zeros(2, {"b": "?", "c": "c8"}[kind])] * primitive.arity
+        with pytest.raises(errors.DtypeError, match="does not take"):
+            primitive.type(*[case_type(a) for a in operands], **params)
+
+
+def case_type(a: np.ndarray) -> Any:
+    """The type of an array."""
+    return TensorType(a.shape, a.dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "params", "error"),
+    [
+        ("reduce_sum", (2,), "?", {"axes": (0,)}, errors.DtypeError),
+        ("reduce_sum", (2,), "f4", {"axes": (1,)}, errors.ShapeError),
+        ("reduce_max", (2, 3), "f4", {"axes": (0, 0)}, errors.ShapeError),
+        ("reduce_and", (2,), "f4", {"axes": (0,)}, errors.DtypeError),
+        ("argmax", (2, 0), "f4", {"axis": 1, "index_dtype": np.dtype("i4")}, errors.ShapeError),
+        ("argmin", (2,), "c8", {"axis": 0, "index_dtype": np.dtype("i4")}, errors.DtypeError),
+        ("argmin", (2,), "f4", {"axis": 0, "index_dtype": np.dtype("f4")}, errors.DtypeError),
+        ("cumsum", (2,), "f4", {"axis": 1}, errors.ShapeError),
+        ("cummax", (2,), "c8", {"axis": 0}, errors.DtypeError),
+        ("cumlogsumexp", (2,), "i4", {"axis": 0}, errors.DtypeError),
+        ("integer_power", (2,), "i4", {"exponent": -1}, errors.DtypeError),
+        ("bitcast", (2,), "f4", {"dtype": np.dtype("i8")}, errors.DtypeError),
+        ("complex", (2,), "f2", {}, errors.DtypeError),
+        ("round", (2,), "f4", {"mode": "up"}, errors.UnsupportedError),
+    ],
+)
+def test_mistakes_have_their_own_errors(
+    name: str, shape: tuple[int, ...], dtype: str, params: dict[str, Any], error: type[Exception]
+) -> None:
+    count = 2 if name == "complex" else 1
+    with pytest.raises(error):
+        registry[name].bind(*[np.zeros(shape, dtype)] * count, **params)
