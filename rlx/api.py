@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, NamedTuple
 
+import numpy as np
 import optree
 
 from rlx import tree
@@ -28,7 +29,18 @@ from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.stage import close_over, stage
 
-__all__ = ["CacheInfo", "Compiled", "Jitted", "Lowered", "Traced", "clear_caches", "jit"]
+__all__ = [
+    "CacheInfo",
+    "Compiled",
+    "Jitted",
+    "Lowered",
+    "ShapeDtypeStruct",
+    "Traced",
+    "clear_caches",
+    "eval_shape",
+    "jit",
+    "make_program",
+]
 
 execution.compiled = run_program
 _flatten = partial(optree.tree_flatten, none_is_leaf=False, namespace=tree.NAMESPACE)
@@ -255,8 +267,6 @@ def _leaf(x: Any, jitted: Jitted, abstract: bool) -> Any:
     if isinstance(x, Array):
         return x
     if abstract and not hasattr(x, "__array__") and hasattr(x, "shape") and hasattr(x, "dtype"):
-        import numpy as np
-
         return _Abstract(TensorType(tuple(x.shape), np.dtype(x.dtype), getattr(x, "weak_type", False)))
     return as_array(x, f"An argument of {jitted.name}")
 
@@ -402,8 +412,6 @@ class ShapeDtypeStruct:
     __slots__ = ("dtype", "shape", "weak_type")
 
     def __init__(self, shape: Sequence[int], dtype: Any, weak_type: bool = False) -> None:
-        import numpy as np
-
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self.weak_type = weak_type
@@ -493,3 +501,31 @@ def clear_caches() -> None:
     for jitted in list(_all_jitted):
         jitted.clear_cache()
     executables.clear()
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Shapes and dtypes of `fun`'s result, without computing it.
+
+    Arguments are arrays or anything with .shape and .dtype. Returns a tree of ShapeDtypeStruct.
+
+    >>> import rlx
+    >>> rlx.eval_shape(lambda x: x @ x, rlx.ShapeDtypeStruct((3, 3), "float32"))
+    ShapeDtypeStruct(shape=(3, 3), dtype=float32)
+    """
+    return (fun if isinstance(fun, Jitted) else Jitted(fun)).eval_shape(*args, **kwargs)
+
+
+def make_program(fun: Callable[..., Any]) -> Callable[..., Program]:
+    """A function that returns the traced program (HIR) of `fun` instead of running it.
+
+    >>> import rlx
+    >>> print(rlx.make_program(lambda x: x + 1.0)(2.0))
+    <Program _lambda: (float32[]~) -> (float32[]~), 1 equations>
+    """
+
+    def traced(*args: Any, **kwargs: Any) -> Program:
+        jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
+        found = jitted.trace(*args, **kwargs)
+        return close_over(found.program, found._entry.captured)
+
+    return traced

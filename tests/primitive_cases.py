@@ -22,7 +22,7 @@ for module in pkgutil.iter_modules(rlx.ops.__path__):
     importlib.import_module(f"rlx.ops.{module.name}")
 
 # what is not smooth, though its derivative is defined: a zero by convention
-STEPS = {"nextafter", "round"}
+STEPS = {"nextafter", "round", "stop_gradient"}
 
 
 class Case(NamedTuple):

@@ -10,7 +10,8 @@ import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, is_complex, is_float, is_integer
-from rlx.ops.families import add_values, samples_of
+from rlx.ops.families import add_values
+from rlx.ops.sample_dtypes import ANY, typed_samples
 from rlx.ops.shape import check_axes
 from rlx.ops.shape import transpose as transpose_axes
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
@@ -210,7 +211,8 @@ class dot_general(Primitive):
             arrays = [_numbers(*lhs), _numbers(*rhs)]
             return arrays, {"dimension_numbers": numbers, "preferred_dtype": None}
 
-        return samples_of(
+        return typed_samples(
+            ANY,
             case((2, 3), (3, 4), (((1,), (0,)), ((), ()))),
             case((3,), (3,), (((0,), (0,)), ((), ()))),
             case((4, 2, 3), (3, 5, 4), (((2,), (0,)), ((0,), (2,)))),
@@ -280,4 +282,4 @@ def _size(sizes: Any) -> int:
 
 def _numbers(*shape: int) -> np.ndarray:
     n = _size(shape)
-    return np.cos(np.arange(n, dtype=np.float32) * 1.3).reshape(shape)
+    return np.cos(np.arange(n, dtype=np.float64) * 1.3).reshape(shape)

@@ -11,7 +11,8 @@ import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, is_float
-from rlx.ops.families import add_values, dtype_kind, full_like, move_axis, samples_of
+from rlx.ops.families import add_values, dtype_kind, full_like, move_axis
+from rlx.ops.sample_dtypes import NUMBERS, typed_samples
 from rlx.ops.shape import check_axes, reshape, reverse
 from rlx.ops.window_spec import WindowSpec, dilated, lowered_windows, numpy_windows
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
@@ -244,7 +245,8 @@ class conv_general_dilated(Primitive):
         line = ConvDimensionNumbers((0, 1, 2), (0, 1, 2), (0, 1, 2))
         none = ConvDimensionNumbers((0, 1), (0, 1), (0, 1))
         same = ((1, 1), (1, 1))
-        return samples_of(
+        return typed_samples(
+            NUMBERS,
             case(
                 (2, 3, 5, 4),
                 (4, 3, 3, 2),
@@ -392,4 +394,4 @@ def _move_groups(x: Any, source: int, destination: int, groups: int) -> Any:
 
 
 def _numbers(*shape: int) -> np.ndarray:
-    return np.sin(np.arange(1, prod(shape) + 1, dtype=np.float32) * 1.3).reshape(shape)
+    return np.sin(np.arange(1, prod(shape) + 1, dtype=np.float64) * 1.3).reshape(shape)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, is_integer
-from rlx.ops.families import full_like, instantiate, move_axis, samples_of, to_front
+from rlx.ops.families import full_like, instantiate, move_axis, to_front
 from rlx.ops.gather import gather
 from rlx.ops.index_windows import (
     INT64,
@@ -17,6 +17,7 @@ from rlx.ops.index_windows import (
     ScatterDimensionNumbers,
     as_int64,
 )
+from rlx.ops.sample_dtypes import ANY, typed_samples
 from rlx.ops.scatter import scatter, zero_cotangents
 from rlx.ops.shape import Movement, broadcast_in_dim, check_lengths, concatenate, reshape
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
@@ -106,8 +107,9 @@ class dynamic_slice(Movement):
         return k.dynamic_slice(x, _lowered_starts(k, x.type.shape, sizes, starts), sizes)
 
     def samples(self) -> Iterator[Sample]:
-        x = np.sin(np.arange(12, dtype=np.float32)).reshape(3, 4)
-        return samples_of(
+        x = np.sin(np.arange(12, dtype=np.float64)).reshape(3, 4)
+        return typed_samples(
+            ANY,
             ([x, np.int32(1), np.int32(2)], {"sizes": (2, 2)}),
             ([x, np.int32(-7), np.int64(9)], {"sizes": (1, 3)}),
             ([x, np.uint8(1), np.int8(0)], {"sizes": (0, 4)}),
@@ -170,9 +172,10 @@ class dynamic_update_slice(Primitive):
         return k.dynamic_update_slice(x, update, lowered)
 
     def samples(self) -> Iterator[Sample]:
-        x = np.sin(np.arange(12, dtype=np.float32)).reshape(3, 4)
-        y = np.cos(np.arange(4, dtype=np.float32)).reshape(2, 2)
-        return samples_of(
+        x = np.sin(np.arange(12, dtype=np.float64)).reshape(3, 4)
+        y = np.cos(np.arange(4, dtype=np.float64)).reshape(2, 2)
+        return typed_samples(
+            ANY,
             ([x, y, np.int32(1), np.int32(1)], {}),
             ([x, y, np.int32(-7), np.int64(9)], {}),
             ([x, y[:0, :1], np.int32(0), np.int32(0)], {}),

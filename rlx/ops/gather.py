@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import UnsupportedError
 from rlx.ir.types import TensorType, is_inexact
-from rlx.ops.families import full_like, move_axis, samples_of
+from rlx.ops.families import full_like, move_axis
 from rlx.ops.index_windows import (
     GatherDimensionNumbers,
     ScatterDimensionNumbers,
@@ -18,6 +18,7 @@ from rlx.ops.index_windows import (
     fits,
     gather_windows,
 )
+from rlx.ops.sample_dtypes import ANY, typed_samples
 from rlx.ops.shape import Movement
 from rlx.trace.primitive import Sample, Zero, primitive, registry, type_of
 
@@ -170,14 +171,15 @@ class gather(Movement):
         rows = GatherDimensionNumbers((1,), (0,), (0,))
         boxes = GatherDimensionNumbers((0, 2), (), (1, 0))
         paired = GatherDimensionNumbers((1,), (), (1,), (0,), (0,))
-        x = np.sin(np.arange(20, dtype=np.float32)).reshape(4, 5)
+        x = np.sin(np.arange(20, dtype=np.float64)).reshape(4, 5)
         row_indices = np.array([[2], [0], [9], [-1], [2]], np.int32)
 
         def case(indices: Any, numbers: Any, sizes: Axes, mode: str) -> Any:
             params = {"dimension_numbers": numbers, "slice_sizes": sizes}
             return [x, indices], {**params, "mode": mode, "fill_value": None}
 
-        return samples_of(
+        return typed_samples(
+            ANY,
             case(row_indices, rows, (1, 5), "clip"),
             case(row_indices[:2], rows, (1, 5), "promise_in_bounds"),
             case(np.array([[1, 2], [3, 3], [0, 1]], np.int64), boxes, (2, 3), "clip"),

@@ -10,7 +10,8 @@ import numpy as np
 
 from rlx.errors import ShapeError
 from rlx.ir.types import TensorType
-from rlx.ops.families import samples_of, to_front
+from rlx.ops.families import to_front
+from rlx.ops.sample_dtypes import NUMBERS, typed_samples
 from rlx.ops.shape import Movement, check_lengths, reshape
 from rlx.ops.window_spec import (
     WindowSpec,
@@ -78,8 +79,9 @@ class windows(Movement):
         return lowered_windows(k, x, spec_of(window, strides, dilation), 0)
 
     def samples(self) -> Iterator[Sample]:
-        x = np.sin(np.arange(1, 31, dtype=np.float32)).reshape(5, 6)
-        return samples_of(
+        x = np.sin(np.arange(1, 31, dtype=np.float64)).reshape(5, 6)
+        return typed_samples(
+            NUMBERS,
             ([x], {"window": (2, 3), "strides": (2, 3), "dilation": (1, 1)}),
             ([x], {"window": (3, 2), "strides": (1, 2), "dilation": (2, 3)}),
             ([x[:0]], {"window": (1, 2), "strides": (1, 1), "dilation": (1, 1)}),
@@ -145,8 +147,9 @@ class overlap_add(Movement):
         return lower_side_by_side(k, x, spec, shape)
 
     def samples(self) -> Iterator[Sample]:
-        x = np.sin(np.arange(1, 25, dtype=np.float32))
-        return samples_of(
+        x = np.sin(np.arange(1, 25, dtype=np.float64))
+        return typed_samples(
+            NUMBERS,
             ([x.reshape(2, 2, 2, 3)], {"shape": (5, 6), "strides": (2, 3), "dilation": (1, 1)}),
             ([x.reshape(3, 2, 2, 2)], {"shape": (5, 6), "strides": (1, 2), "dilation": (2, 3)}),
             ([x[:0].reshape(0, 2)], {"shape": (1,), "strides": (1,), "dilation": (1,)}),

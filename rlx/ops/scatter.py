@@ -9,9 +9,10 @@ import numpy as np
 
 from rlx.errors import DtypeError, UnsupportedError
 from rlx.ir.types import TensorType, is_complex
-from rlx.ops.families import add_values, full_like, instantiate, samples_of, to_front
+from rlx.ops.families import add_values, full_like, instantiate, to_front
 from rlx.ops.gather import batched_numbers, gather
 from rlx.ops.index_windows import ScatterDimensionNumbers, scatter_windows
+from rlx.ops.sample_dtypes import NUMBERS, ORDERED, typed_samples
 from rlx.ops.shape import iota, reshape
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
 
@@ -129,17 +130,18 @@ class Scatter(Primitive):
         rows = ScatterDimensionNumbers((1,), (0,), (0,))
         boxes = ScatterDimensionNumbers((0, 2), (), (1, 0))
         paired = ScatterDimensionNumbers((1,), (), (1,), (0,), (0,))
-        x = np.sin(np.arange(20, dtype=np.float32)).reshape(4, 5)
+        x = np.sin(np.arange(20, dtype=np.float64)).reshape(4, 5)
 
         def case(
             indices: Any, shape: tuple[int, ...], numbers: Any, mode: str, unique: bool
         ) -> Any:
-            updates = np.cos(np.arange(np.prod(shape), dtype=np.float32)).reshape(shape)
+            updates = np.cos(np.arange(np.prod(shape), dtype=np.float64)).reshape(shape)
             params = {"dimension_numbers": numbers, "mode": mode}
             flags = {"unique_indices": unique, "indices_are_sorted": False}
             return [x, np.array(indices, np.int32), updates], {**params, **flags}
 
-        return samples_of(
+        return typed_samples(
+            NUMBERS if self.takes_complex else ORDERED,
             case([[2], [0], [9], [-1]], (4, 5), rows, "drop", True),
             case([[2], [0]], (2, 5), rows, "promise_in_bounds", True),
             case([[1, 2], [3, 0]], (1, 2, 2), boxes, "clip", True),

@@ -18,6 +18,7 @@ from rlx.ops.families import (
     samples_of,
     to_front,
 )
+from rlx.ops.sample_dtypes import ANY, typed_samples
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
 
 __all__ = [
@@ -114,10 +115,7 @@ def split(x: Any, sizes: Sequence[int], axis: int) -> tuple[Any, ...]:
             f"The sizes must add up to {shape[axis]}.",
         )
     edges = np.cumsum([0, *sizes]).tolist()
-    return tuple(
-        slice_along(x, start, limit, axis)
-        for start, limit in itertools.pairwise(edges)
-    )
+    return tuple(slice_along(x, start, limit, axis) for start, limit in itertools.pairwise(edges))
 
 
 # ------------------------------------------------------------- broadcasting and reshaping
@@ -171,7 +169,8 @@ class broadcast_in_dim(Movement):
         return k.broadcast(x, shape, dims)
 
     def samples(self) -> Iterator[Sample]:
-        return samples_of(
+        return typed_samples(
+            ANY,
             ([_floats(3)], {"shape": (2, 3), "dims": (1,)}),
             ([_floats(2, 1)], {"shape": (2, 4, 3), "dims": (0, 2)}),
             ([_floats()], {"shape": (2, 2), "dims": ()}),
@@ -212,7 +211,8 @@ class reshape(Movement):
         return k.reshape(x, shape)
 
     def samples(self) -> Iterator[Sample]:
-        return samples_of(
+        return typed_samples(
+            ANY,
             ([_floats(2, 3)], {"shape": (3, 2)}),
             ([_floats(4)], {"shape": (2, 1, 2)}),
             ([_floats(1, 1)], {"shape": ()}),
@@ -253,7 +253,8 @@ class transpose(Movement):
         return k.transpose(x, permutation)
 
     def samples(self) -> Iterator[Sample]:
-        return samples_of(
+        return typed_samples(
+            ANY,
             ([_floats(2, 3, 4)], {"permutation": (2, 0, 1)}),
             ([_floats(2, 0)], {"permutation": (1, 0)}),
             ([_floats()], {"permutation": ()}),
@@ -284,7 +285,8 @@ class reverse(Movement):
         return k.reverse(x, axes)
 
     def samples(self) -> Iterator[Sample]:
-        return samples_of(
+        return typed_samples(
+            ANY,
             ([_floats(2, 3)], {"axes": (1,)}),
             ([_floats(2, 3)], {"axes": (1, 0)}),
             ([_floats(0)], {"axes": (0,)}),
@@ -366,7 +368,8 @@ class slice(Movement):
         return k.slice(x, starts, limits, strides)
 
     def samples(self) -> Iterator[Sample]:
-        return samples_of(
+        return typed_samples(
+            ANY,
             ([_floats(5, 4)], {"starts": (1, 0), "limits": (5, 3), "strides": (3, 1)}),
             ([_floats(6)], {"starts": (0,), "limits": (6,), "strides": (4,)}),
             ([_floats(3, 2)], {"starts": (2, 0), "limits": (2, 2), "strides": (1, 2)}),
@@ -461,8 +464,9 @@ class pad(Movement):
         return k.pad(x, value, config)
 
     def samples(self) -> Iterator[Sample]:
-        value = np.float32(0.5)
-        return samples_of(
+        value = np.float64(0.5)
+        return typed_samples(
+            ANY,
             ([_floats(2, 3), value], {"config": ((1, 2, 0), (0, 1, 2))}),
             ([_floats(5), value], {"config": ((-1, -2, 0),)}),
             ([_floats(4), value], {"config": ((-2, 3, 1),)}),
@@ -529,7 +533,8 @@ class concatenate(Movement):
         return k.concatenate(values, axis)
 
     def samples(self) -> Iterator[Sample]:
-        return samples_of(
+        return typed_samples(
+            ANY,
             ([_floats(2, 3), _floats(1, 3)], {"axis": 0}),
             ([_floats(2, 3), _floats(2, 0), _floats(2, 1)], {"axis": 1}),
             ([_floats(3)], {"axis": 0}),
@@ -577,6 +582,6 @@ class iota(Primitive):
 
 
 def _floats(*shape: int) -> np.ndarray:
-    """Deterministic float32 numbers for samples."""
+    """Deterministic numbers for samples."""
     n = int(np.prod(shape, dtype=np.int64))
-    return np.sin(np.arange(1, n + 1, dtype=np.float32) * 1.7).reshape(shape)
+    return np.sin(np.arange(1, n + 1, dtype=np.float64) * 1.7).reshape(shape)

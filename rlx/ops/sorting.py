@@ -9,9 +9,10 @@ import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, is_complex, is_float
-from rlx.ops.families import samples_of, to_front
+from rlx.ops.families import to_front
 from rlx.ops.gather import gather
 from rlx.ops.index_windows import GatherDimensionNumbers
+from rlx.ops.sample_dtypes import ANY, ORDERED, typed_samples
 from rlx.ops.shape import check_axes, expand_dims, iota
 from rlx.trace.primitive import Primitive, Sample, Zero, primitive, type_of
 
@@ -111,9 +112,10 @@ class sort(Primitive):
         return tuple(k.sort((*parts, *values), axis, len(parts)))[len(parts) :]
 
     def samples(self) -> Iterator[Sample]:
-        x = np.sin(np.arange(12, dtype=np.float32) * 1.7).reshape(3, 4)
+        x = np.sin(np.arange(12, dtype=np.float64) * 1.7).reshape(3, 4)
         tied = np.array([[2, 1, 2, 1], [0, 0, 0, 0], [3, 2, 1, 0]], np.int32)
-        return samples_of(
+        return typed_samples(
+            ANY,
             ([x], {"axis": 1, "keys": 1}),
             ([x], {"axis": 0, "keys": 1}),
             ([tied, x], {"axis": 1, "keys": 1}),
@@ -194,8 +196,9 @@ class top_k(Primitive):
         return last(ordered), positions
 
     def samples(self) -> Iterator[Sample]:
-        x = np.sin(np.arange(12, dtype=np.float32) * 1.7).reshape(3, 4)
-        return samples_of(
+        x = np.sin(np.arange(12, dtype=np.float64) * 1.7).reshape(3, 4)
+        return typed_samples(
+            ORDERED,
             ([x], {"k": 2, "axis": 1}),
             ([x], {"k": 3, "axis": 0}),
             ([np.array([1, 3, 3, 1, 3], np.int32)], {"k": 4, "axis": 0}),

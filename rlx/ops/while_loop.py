@@ -109,7 +109,7 @@ class while_loop(RegionPrimitive):
             while_tangent,
             (*tape, *known_in[n_condition:], *keep(equation.inputs, mask)),
             {
-                "body": p["body"],
+                "body": t.separate(p["body"], mask[n_condition:]),
                 "unknown": tuple(mask[n_condition:]),
                 "body_constants": p["body_constants"],
                 "tape": len(tape),

@@ -10,8 +10,9 @@ import numpy as np
 from rlx.errors import DtypeError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_float
-from rlx.ops.families import dtype_kind, full_like, samples_of, to_front
+from rlx.ops.families import dtype_kind, full_like, to_front
 from rlx.ops.overlap import overlap_add, windows
+from rlx.ops.sample_dtypes import NUMBERS, ORDERED, typed_samples
 from rlx.ops.shape import broadcast_in_dim, pad
 from rlx.ops.window_select import select_and_gather_add, select_and_scatter_add
 from rlx.ops.window_spec import WindowSpec, identity, lowered_windows, numpy_windows
@@ -104,18 +105,19 @@ class reduce_window(Primitive):
         return k.reduce(op, view, spec.offsets)
 
     def samples(self) -> Iterator[Sample]:
-        x = np.sin(np.arange(1, 31, dtype=np.float32) * 1.7).reshape(5, 6)
+        x = np.sin(np.arange(1, 31, dtype=np.float64) * 1.7).reshape(5, 6)
         plain = WindowSpec((2, 3), (2, 3), ((0, 0), (0, 0)), (1, 1), (1, 1))
         overlapping = WindowSpec((3, 2), (2, 1), ((1, 1), (0, 2)), (1, 1), (1, 1))
         spread = WindowSpec((2, 2), (1, 2), ((1, -1), (0, 1)), (2, 1), (1, 2))
         empty = WindowSpec((7, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), (1, 1))
-        return samples_of(
-            *(
-                ([x], {"op": op, **spec.params()})
-                for op in ("add", "max", "min", "mul")
-                for spec in (plain, overlapping, spread, empty)
+        for op in _UFUNCS:
+            yield from typed_samples(
+                NUMBERS if op in ("add", "mul") else ORDERED,
+                *(
+                    ([x], {"op": op, **spec.params()})
+                    for spec in (overlapping, plain, spread, empty)
+                ),
             )
-        )
 
 
 def windows_of(x: Any, spec: WindowSpec, fill: Any) -> Any:

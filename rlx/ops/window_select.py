@@ -10,8 +10,9 @@ import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, is_float
-from rlx.ops.families import dtype_kind, samples_of, to_front
+from rlx.ops.families import dtype_kind, to_front
 from rlx.ops.overlap import lower_overlap, lower_side_by_side, offset_number, overlap_add, settled
+from rlx.ops.sample_dtypes import ORDERED, typed_samples
 from rlx.ops.shape import Movement, pad
 from rlx.ops.window_spec import WindowSpec, identity, lowered_windows, numpy_windows
 from rlx.trace.primitive import Sample, primitive
@@ -144,8 +145,8 @@ class select_and_gather_add(Movement):
         return k.reduce("add", k.elementwise(picked, (view, spread), view.type), spec.offsets)
 
     def samples(self) -> Iterator[Sample]:
-        x = np.sin(np.arange(1, 31, dtype=np.float32) * 1.7).reshape(5, 6)
-        return samples_of(*(([np.cos(x), x], params) for params in _sample_params()))
+        x = np.sin(np.arange(1, 31, dtype=np.float64) * 1.7).reshape(5, 6)
+        return typed_samples(ORDERED, *(([np.cos(x), x], params) for params in _sample_params()))
 
 
 @primitive
@@ -226,11 +227,11 @@ class select_and_scatter_add(Movement):
         return k.elementwise(element, parts, source.type.update(shape=shape))
 
     def samples(self) -> Iterator[Sample]:
-        x = np.sin(np.arange(1, 31, dtype=np.float32) * 1.7).reshape(5, 6)
+        x = np.sin(np.arange(1, 31, dtype=np.float64) * 1.7).reshape(5, 6)
         for params in _sample_params():
             fields = {name: value for name, value in params.items() if name != "select"}
             shape = WindowSpec(**fields).positions(x.shape)
-            source = np.cos(np.arange(prod(shape), dtype=np.float32)).reshape(shape)
+            source = np.cos(np.arange(prod(shape), dtype=np.float64)).reshape(shape)
             yield Sample((source, x), params)
 
 

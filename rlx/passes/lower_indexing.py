@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
 from rlx.passes.lower_reduce import ReductionLowering
 from rlx.passes.lowered import BufferView, Lowered, dense_strides
@@ -13,6 +16,28 @@ from rlx.passes.nodes import INT64
 from rlx.passes.scalar_builder import Scalar, ScalarBuilder
 
 __all__ = ["IndexLowering"]
+
+class _Inline:
+    """A primitive made on the spot, for a region that lowering itself writes."""
+
+    def __init__(self, name: str, lower: Callable[..., Any]) -> None:
+        self.name = name
+        self.lower = lower
+
+    def effect(self) -> bool:
+        """Never: regions that lowering writes only compute."""
+        return False
+
+
+def inline_program(
+    name: str, lower: Callable[..., Any], inputs: Sequence[TensorType], output: TensorType
+) -> Program:
+    """A program of one equation with the given lowering."""
+    variables = tuple(Var(type) for type in inputs)
+    result = Var(output)
+    equation = Equation(_Inline(name, lower), variables, {}, (result,))
+    return Program(variables, (equation,), (result,), (), name)
+
 
 IndexFunction = Callable[..., Sequence[Any]]
 
@@ -82,7 +107,7 @@ class IndexLowering(ReductionLowering):
         if v.type.size == 0 or updates.type.size == 0:
             return v
         if op is not None and v.dtype.kind == "c" and op != "add":
-            return self._scatter_by_reading(op, v, updates, index, guard)
+            return self._scatter_one_by_one(op, v, updates, index, guard)
         target = self._copy(v)
         builder = ScalarBuilder(self, self.table, len(updates.shape))
         positions = [builder.index(axis) for axis in range(len(updates.shape))]
@@ -96,7 +121,7 @@ class IndexLowering(ReductionLowering):
         sizes, row, stores = collapse(self.table, updates.shape, stores)
         self.emit(Nest(sizes, stores, row, ordered=True), updates)
 
-    def _scatter_by_reading(
+    def _scatter_one_by_one(
         self,
         op: str,
         v: Lowered,
@@ -104,20 +129,41 @@ class IndexLowering(ReductionLowering):
         index: IndexFunction,
         guard: Callable[..., Scalar] | None,
     ) -> Lowered:
-        """Combine complex numbers one after the other, in a loop that reads what it writes."""
-        target = self._copy(v)
-        current = self.from_buffer(target.buffer, v.type)
-        builder = ScalarBuilder(self, self.table, len(updates.shape))
-        positions = [builder.index(axis) for axis in range(len(updates.shape))]
-        places = index(builder, *positions)
-        view, address = self._placed(builder, target, places)
-        condition = None if guard is None else guard(builder, *positions).node
-        update = Scalar(builder, updates.dtype, *updates.nodes)
-        old = self.load_element(builder, current, places)
-        combined = Lowered(updates.type, builder.reducer(op, old, update).nodes, updates.sources)
-        stores = self.part_stores(combined, view, address, None, condition)
-        self._emit_ordered(combined, stores)
-        return current
+        """Combine complex numbers one after the other: a scan that carries the result.
+
+        A kernel may not read where its other iterations write, and a product of complex numbers
+        is not made of accumulations of their parts.
+        """
+        flat = (v.type.size,)
+        places = TensorType(updates.shape, INT64)
+        allowed = TensorType(updates.shape, np.dtype(bool))
+
+        def locate(s: ScalarBuilder) -> tuple[Scalar, Scalar]:
+            positions = [s.index(axis) for axis in range(len(updates.shape))]
+            place = s.constant(0, INT64)
+            for position, stride in zip(index(s, *positions), dense_strides(v.shape), strict=True):
+                place = place + s.cast(s.lift(position, INT64), INT64) * stride
+            always = s.constant(True, allowed.dtype)
+            return place, always if guard is None else guard(s, *positions)
+
+        def combine(k: IndexLowering, carry: Lowered, u: Lowered, at: Lowered, ok: Lowered) -> Any:
+            old = k.dynamic_slice(carry, (at,), (1,))
+            new = k.elementwise(
+                lambda s, x, y, keep: s.select(keep, s.reducer(op, x, y), x), (old, u, ok), old.type
+            )
+            return k.dynamic_update_slice(carry, new, (at,))
+
+        place, keep = self.elementwise(locate, (), (places, allowed))
+        xs = [self.reshape(x, (updates.type.size,)) for x in (updates, place, keep)]
+        carry = v.type.update(shape=flat)
+        slices = [TensorType((), x.dtype) for x in xs]
+        body = inline_program("scatter", combine, (carry, *slices), carry)
+        (final,), _ = self.scan(body, (), (self.reshape(v, flat),), xs, updates.type.size)
+        return self.reshape(final, v.shape)
+
+    def scan(self, *arguments: Any) -> Any:
+        """See RegionLowering."""
+        raise NotImplementedError
 
     def _copy(self, v: Lowered) -> BufferView:
         """A fresh row-major copy of a value, to be written over."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlx.ir.kernels import Access, Buffer, Kernel, Loops, Plan
+from rlx.ir.verify_loops import may_share
 
 __all__ = ["plan_memory", "plan_statistics"]
 
@@ -132,47 +133,19 @@ def _first_writes(kernels: Sequence[Kernel]) -> dict[Buffer, int]:
     return first
 
 
-def _in_place(kernel: Kernel, dying: set[Buffer], born: list[Buffer]) -> dict[Buffer, Buffer]:
-    """Which new buffers may take over the memory of buffers that die in this kernel.
-
-    Allowed where every access to both is the same index map over elements of the same size, and
-    the kernel reads an element no later than it writes it.
-    """
-    if not isinstance(kernel, Loops) or not dying or not born or kernel.chunks > 1:
+def _in_place(kernel: Kernel, dying: list[Buffer], born: list[Buffer]) -> dict[Buffer, Buffer]:
+    """Which new buffers may take over the memory of buffers that die in this kernel."""
+    if not isinstance(kernel, Loops) or kernel.chunks > 1:
         return {}
-    if any(i.op in ("reduce", "cumulate") for i in kernel.instructions):
-        return {}
-    maps: dict[Buffer, set[tuple[Any, ...]]] = {}
-    barred: set[Buffer] = set()
-    for instruction in kernel.instructions:
-        if instruction.op == "load":
-            access = instruction.attribute
-            buffer = kernel.operands[access.operand]
-            maps.setdefault(buffer, set()).add((access.strides, access.offset))
-            if instruction.args:
-                barred.add(buffer)
-    for store in kernel.stores:
-        buffer = kernel.operands[store.access.operand]
-        maps.setdefault(buffer, set()).add((store.access.strides, store.access.offset))
-        if store.address is not None or store.accumulate or store.guard is not None:
-            barred.add(buffer)
     result: dict[Buffer, Buffer] = {}
-    free = [b for b in dying if b not in barred and len(maps.get(b, ())) == 1]
+    free = list(dying)
     for buffer in born:
-        if buffer in barred or len(maps[buffer]) != 1 or not _walks_once(maps[buffer]):
-            continue
         for candidate in free:
-            same = candidate.dtype.itemsize == buffer.dtype.itemsize
-            if same and candidate.size == buffer.size and maps[candidate] == maps[buffer]:
+            if candidate.nbytes == buffer.nbytes and may_share(kernel, candidate, buffer):
                 result[buffer] = candidate
                 free.remove(candidate)
                 break
     return result
-
-
-def _walks_once(maps: set[tuple[Any, ...]]) -> bool:
-    """Whether no element is visited twice: a later visit would read what the first one wrote."""
-    return all(all(strides) for strides, _ in maps)
 
 
 def _assign_offsets(kernels: Sequence[Kernel]) -> int:
@@ -184,8 +157,8 @@ def _assign_offsets(kernels: Sequence[Kernel]) -> int:
         touched = dict.fromkeys((*kernel.writes, *kernel.reads))
         temporaries = [b for b in touched if b.role == "temporary"]
         born = [b for b in temporaries if b not in placed]
-        dying = {b for b in temporaries if last[b] == position and b in placed}
-        shared = _in_place(kernel, dying, [b for b in born if b in set(kernel.writes)])
+        dying = [b for b in temporaries if last[b] == position and b in placed]
+        shared = _in_place(kernel, dying, born) if dying and born else {}
         for buffer, source in shared.items():
             placed[buffer] = buffer.offset = placed[source]
         for buffer in born:

@@ -78,7 +78,7 @@ class _Check:
             for sign in (1, -1)
         )
         return tuple(
-            (_wide(a) - _wide(b)) / (2 * step) for a, b in zip(ahead, behind, strict=True)
+            _gap(_wide(a), _wide(b)) / (2 * step) for a, b in zip(ahead, behind, strict=True)
         )
 
     def random_like(self, arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -103,6 +103,12 @@ class _Check:
     def tolerance(x: np.ndarray) -> float:
         """The tolerance of a derivative with x's dtype."""
         return gradient_tolerance(x.dtype)
+
+
+def _gap(ahead: np.ndarray, behind: np.ndarray) -> np.ndarray:
+    """The difference; 0 between equal infinities."""
+    with np.errstate(invalid="ignore"):
+        return np.where(ahead == behind, 0, ahead - behind)
 
 
 def _moved(x: np.ndarray, step: float, direction: np.ndarray) -> np.ndarray:

@@ -123,7 +123,11 @@ class Primitive:
         """Run eagerly on concrete values."""
         arrays = [to_numpy(a) for a in args]
         with np.errstate(all="ignore"):
-            out = self.reference(*arrays, **params)
+            try:
+                out = self.reference(*arrays, **params)
+            except Exception:  # NumPy refused: the type rule says why, in rlx's own words
+                self.type(*map(type_of, args), **params)
+                raise
         if all(type(a) is ConcreteArray and not a._weak for a in args) and args:
             return tuple(map(wrap, out)) if self.multiple else wrap(out)
         types = self.type(*map(type_of, args), **params)

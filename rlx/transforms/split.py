@@ -9,7 +9,7 @@ from rlx.ir.program import Atom, Equation, Program, Var, dead_code
 from rlx.ir.types import TensorType
 from rlx.transforms import table
 
-__all__ = ["Split", "split_program"]
+__all__ = ["Split", "separate_program", "split_program"]
 
 
 class Split(NamedTuple):
@@ -32,6 +32,20 @@ def split_program(program: Program, unknown: Sequence[bool], force: Sequence[boo
 
     `force` marks outputs that are put in the unknown half even if they are known.
     """
+    hidden, known, linear = _divide(program, unknown)
+    return _assemble(program, unknown, force, hidden, known, linear)
+
+
+def separate_program(program: Program, unknown: Sequence[bool]) -> Program:
+    """The same program with every equation either independent of the unknown inputs or linear in them."""
+    _, known, linear = _divide(program, unknown)
+    return program.replace(equations=[*known, *linear])
+
+
+def _divide(
+    program: Program, unknown: Sequence[bool]
+) -> tuple[set[Var], list[Equation], list[Equation]]:
+    """The variables that depend on unknown inputs, and the equations of the two halves."""
     hidden = {v for v, u in zip(program.inputs, unknown, strict=True) if u}
     known: list[Equation] = []
     linear: list[Equation] = []
@@ -45,7 +59,7 @@ def split_program(program: Program, unknown: Sequence[bool], force: Sequence[boo
         linear += second
         for part in second:
             hidden.update(part.outputs)
-    return _assemble(program, unknown, force, hidden, known, linear)
+    return hidden, known, linear
 
 
 def _assemble(

@@ -99,17 +99,19 @@ def scale(x: Value, n: Value) -> Value:
     return x * power_of_two(half) * power_of_two(n - half)
 
 
-def _reduce_exponent(x: Value) -> tuple[Value, Value]:
-    """x = n log(2) + r: r and n."""
+def _reduce_exponent(x: Value) -> tuple[Value, Value, Value]:
+    """x = n log(2) + r + e with a tiny e: r, e and n."""
     shifted = x.fma(_LOG2_E[x.kind][0], _SHIFTER[x.kind])
     count = shifted - _SHIFTER[x.kind]
     high, low = _LOG2[x.kind]
-    reduced = count.fma(-low, count.fma(-high, x))
-    return reduced, shifted.bits() - _SHIFTER_BITS[x.kind]
+    first = count.fma(-high, x)
+    reduced = count.fma(-low, first)
+    error = count.fma(-low, first - reduced)
+    return reduced, error, shifted.bits() - _SHIFTER_BITS[x.kind]
 
 
 def _exp_times(x: Value, doublings: int) -> Value:
-    r, n = _reduce_exponent(clamp(x, *_EXP_RANGE[x.kind]))
+    r, _, n = _reduce_exponent(clamp(x, *_EXP_RANGE[x.kind]))
     p = horner(r, _EXPONENTIAL[x.kind])
     return scale((r * r).fma(p, r) + 1.0, n + doublings if doublings else n)
 
@@ -135,8 +137,8 @@ def exp2(x: Value) -> Value:
 
 def expm1(x: Value) -> Value:
     """e^x - 1."""
-    r, n = _reduce_exponent(clamp(x, _EXPM1_LEAST[x.kind], _EXP_RANGE[x.kind][1] - 1.0))
-    p = (r * r).fma(horner(r, _EXPONENTIAL[x.kind]), r)
+    r, error, n = _reduce_exponent(clamp(x, _EXPM1_LEAST[x.kind], _EXP_RANGE[x.kind][1] - 1.0))
+    p = (r * r).fma(horner(r, _EXPONENTIAL[x.kind]), error) + r
     # one factor of two is kept back: 2^n itself may overflow
     unit = power_of_two(n - 1)
     result = unit.fma(p, unit - 0.5) * 2.0
@@ -146,7 +148,7 @@ def expm1(x: Value) -> Value:
 def _tanh(x: Value) -> Value:
     t = expm1(abs(x) * -2.0)
     # near 1 the small difference from 1 is what must be exact
-    large = t < -0.625
+    large = t < -0.75
     quotient = large.where((t + 1.0) * 2.0, -t) / (t + 2.0)
     return large.where(1.0 - quotient, quotient).call("copysign", x)
 
