@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx import tree
@@ -669,8 +670,6 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
 
 
 def _round_to_format(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
-    import ml_dtypes
-
     info = ml_dtypes.finfo(x.dtype)
     word = np.dtype(f"u{x.dtype.itemsize}")
     bits = conversion.bitcast(x, dtype=word)
@@ -685,19 +684,12 @@ def _round_to_format(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
     bias = (1 << (exponent_bits - 1)) - 1
     if bias < info.maxexp - 1:
         largest = (2.0 - 2.0**-mantissa_bits) * 2.0**bias
-        magnitude = abs(result)
-        signed = arithmetic.copysign
-        infinite = signed(_full(result, float("inf")), x)
-        result = select(gt(magnitude, _full(result, largest)), infinite, result)
-        smallest = 2.0 ** (1 - bias)
-        result = select(lt(magnitude, _full(result, smallest)), signed(_full(result, 0.0), x), result)
-    return select(ne(x, x), x, result)
+        too_large = comparison.greater(abs(result), largest)
+        result = conversion.select(too_large, arithmetic.copysign(float("inf"), x), result)
+        too_small = comparison.less(abs(result), 2.0 ** (1 - bias))
+        result = conversion.select(too_small, arithmetic.copysign(0.0, x), result)
+    return conversion.select(ne(x, x), x, result)
 
 
 def _word(value: int, dtype: np.dtype) -> Array:
     return as_array(np.asarray(value, dtype))
-
-
-def _full(like: Array, value: float) -> Array:
-    filled = np.full(like.shape, value)
-    return as_array(filled.astype(like.dtype))

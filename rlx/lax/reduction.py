@@ -1,0 +1,309 @@
+"""Reductions, cumulative reductions, sorting and searching."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx import tree
+from rlx.array import Array
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.program import Literal, Program
+from rlx.ir.types import TensorType
+from rlx.lax.operands import as_array, as_dtype, canonical_axes, canonical_axis, scalar_of
+from rlx.ops import cumulative, reduction
+from rlx.trace.primitive import registry
+from rlx.trace.stage import stage
+
+__all__ = [
+    "argmax",
+    "argmin",
+    "cumlogsumexp",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "monoid_of",
+    "reduce",
+    "reduce_and",
+    "reduce_max",
+    "reduce_min",
+    "reduce_or",
+    "reduce_prod",
+    "reduce_sum",
+    "reduce_xor",
+    "sort",
+    "sort_key_val",
+    "top_k",
+]
+
+_MONOIDS = {
+    "add": ("sum", 0),
+    "multiply": ("prod", 1),
+    "maximum": ("max", None),
+    "minimum": ("min", None),
+    "bitwise_and": ("and", None),
+    "bitwise_or": ("or", 0),
+    "bitwise_xor": ("xor", 0),
+}
+
+
+def _reduced(primitive: Any, name: str, operand: Any, axes: Sequence[int]) -> Array:
+    x = as_array(operand)
+    axes = canonical_axes(name, axes, x.ndim)
+    return primitive(x, axes=axes) if axes else x
+
+
+def reduce_sum(operand: Any, axes: Sequence[int]) -> Array:
+    """The sum over some axes.
+
+    >>> from rlx import lax
+    >>> lax.reduce_sum(lax.iota("int32", 4), (0,)).item()
+    6
+    """
+    return _reduced(reduction.reduce_sum, "reduce_sum", operand, axes)
+
+
+def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
+    """The product over some axes."""
+    return _reduced(reduction.reduce_prod, "reduce_prod", operand, axes)
+
+
+def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
+    """The maximum over some axes; NaN where there is one."""
+    return _reduced(reduction.reduce_max, "reduce_max", operand, axes)
+
+
+def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
+    """The minimum over some axes; NaN where there is one."""
+    return _reduced(reduction.reduce_min, "reduce_min", operand, axes)
+
+
+def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
+    """The bitwise (of bools: logical) and over some axes."""
+    return _reduced(reduction.reduce_and, "reduce_and", operand, axes)
+
+
+def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
+    """The bitwise (of bools: logical) or over some axes."""
+    return _reduced(reduction.reduce_or, "reduce_or", operand, axes)
+
+
+def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
+    """The bitwise (of bools: logical) exclusive or over some axes."""
+    return _reduced(reduction.reduce_xor, "reduce_xor", operand, axes)
+
+
+def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
+    """The position of the first maximum along an axis; of the first NaN, if there is one.
+
+    >>> import numpy as np
+    >>> from rlx import lax
+    >>> lax.argmax(np.array([1, 5, 5]), 0, "int32").item()
+    1
+    """
+    x = as_array(operand)
+    axis = canonical_axis("argmax", axis, x.ndim)
+    return reduction.argmax(x, axis=axis, index_dtype=as_dtype(index_dtype))
+
+
+def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
+    """The position of the first minimum along an axis; of the first NaN, if there is one."""
+    x = as_array(operand)
+    axis = canonical_axis("argmin", axis, x.ndim)
+    return reduction.argmin(x, axis=axis, index_dtype=as_dtype(index_dtype))
+
+
+# ------------------------------------------------------------- any monoid
+def monoid_of(computation: Callable[..., Any], dtype: np.dtype) -> str | None:
+    """The name of the primitive that a computation of two scalars is, if it is one known monoid."""
+    scalar = TensorType((), dtype)
+    program, captured = stage(lambda x, y: tree.leaves(computation(x, y)), [scalar, scalar])
+    if captured or len(program.equations) != 1 or len(program.outputs) != 1:
+        return None
+    (equation,) = program.equations
+    if equation.outputs != program.outputs or set(equation.inputs) != set(program.inputs):
+        return None
+    return equation.primitive.name if equation.primitive.name in _MONOIDS else None
+
+
+def identity_of(monoid: str, dtype: np.dtype) -> Any:
+    """The number that a monoid leaves everything unchanged with."""
+    if monoid in ("maximum", "minimum"):
+        if dtype.kind == "b":
+            return monoid == "minimum"
+        if dtype.kind in "iu":
+            info = np.iinfo(dtype)
+            return info.min if monoid == "maximum" else info.max
+        return float("-inf") if monoid == "maximum" else float("inf")
+    if monoid == "bitwise_and":
+        return True if dtype.kind == "b" else np.asarray(~dtype.type(0))
+    return _MONOIDS[monoid][1]
+
+
+def is_identity(value: Any, monoid: str, dtype: np.dtype) -> bool:
+    """Whether an initial value is known, and the monoid's identity."""
+    known = _known(value)
+    return known is not None and bool(known == np.asarray(identity_of(monoid, dtype)).astype(dtype))
+
+
+def _known(value: Array) -> np.ndarray | None:
+    atom = getattr(value, "atom", None)
+    if atom is not None:
+        return atom.value if isinstance(atom, Literal) else None
+    return value.numpy()  # type: ignore[attr-defined]
+
+
+def reduce(
+    operands: Any, init_values: Any, computation: Callable[[Any, Any], Any], dimensions: Sequence[int]
+) -> Any:
+    """Reduce an array, or a tree of arrays together, by an associative function of scalars.
+
+    `computation(accumulator, element)` returns the new accumulator (trees for trees). Sums, products,
+    extrema and bitwise functions are recognised; other computations run element by element.
+
+    >>> from rlx import lax
+    >>> lax.reduce(lax.iota("float32", 4), 0.0, lax.add, (0,)).item()
+    6.0
+    """
+    leaves, treedef = tree.flatten(operands)
+    inits, init_tree = tree.flatten(init_values)
+    if treedef != init_tree or not leaves:
+        raise ShapeError(
+            f"lax.reduce got operands of structure {treedef} and initial values of {init_tree}.",
+            "Give one initial value for each operand.",
+        )
+    arrays = [as_array(x) for x in leaves]
+    axes = canonical_axes("reduce", dimensions, arrays[0].ndim)
+    starts = [_initial(i, x) for i, x in zip(inits, arrays, strict=True)]
+    if len(arrays) == 1:
+        monoid = monoid_of(computation, arrays[0].dtype)
+        if monoid is not None:
+            return tree.unflatten(treedef, [_reduce_monoid(monoid, arrays[0], starts[0], axes)])
+    program = _scalar_program(computation, arrays, treedef)
+    return tree.unflatten(treedef, reduction.reduce(*arrays, *starts, computation=program, axes=axes))
+
+
+def _initial(value: Any, x: Array) -> Array:
+    start = as_array(value)
+    if start.shape != () or (start.dtype != x.dtype and not start.weak_type):
+        raise DtypeError(
+            f"lax.reduce got an operand {x.type!r} and an initial value {start.type!r}.",
+            "The initial value is a scalar of the operand's dtype.",
+        )
+    return scalar_of(value, x.dtype)
+
+
+def _reduce_monoid(monoid: str, x: Array, start: Array, axes: tuple[int, ...]) -> Array:
+    reduced = registry["reduce_" + _MONOIDS[monoid][0]](x, axes=axes) if axes else x
+    return reduced if is_identity(start, monoid, x.dtype) else registry[monoid](start, reduced)
+
+
+def _scalar_program(computation: Callable[..., Any], arrays: Sequence[Array], treedef: Any) -> Program:
+    types = [TensorType((), x.dtype) for x in arrays]
+    count = len(types)
+
+    def flat(*scalars: Any) -> list[Any]:
+        first, second = scalars[:count], scalars[count:]
+        out = computation(tree.unflatten(treedef, first), tree.unflatten(treedef, second))
+        found, out_tree = tree.flatten(out)
+        if out_tree != treedef:
+            raise ShapeError(
+                f"lax.reduce's computation returned a result of structure {out_tree}.",
+                f"It takes and returns trees of structure {treedef}.",
+            )
+        return [as_array(v) for v in found]
+
+    program, captured = stage(flat, [*types, *types], None, "reduce")
+    if captured:
+        raise ShapeError(
+            "lax.reduce's computation uses an array from outside.",
+            "It may use its two arguments and numbers only.",
+        )
+    return program
+
+
+# ------------------------------------------------------------- cumulative
+def _cumulated(primitive: Any, operand: Any, axis: int, reverse: bool) -> Array:
+    x = as_array(operand)
+    return primitive(x, axis=canonical_axis(primitive.name, axis, x.ndim), reverse=bool(reverse))
+
+
+def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """The running sum along an axis, from its end if `reverse`.
+
+    >>> from rlx import lax
+    >>> lax.cumsum(lax.iota("int32", 4)).tolist()
+    [0, 1, 3, 6]
+    """
+    return _cumulated(cumulative.cumsum, operand, axis, reverse)
+
+
+def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """The running product along an axis."""
+    return _cumulated(cumulative.cumprod, operand, axis, reverse)
+
+
+def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """The running maximum along an axis."""
+    return _cumulated(cumulative.cummax, operand, axis, reverse)
+
+
+def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """The running minimum along an axis."""
+    return _cumulated(cumulative.cummin, operand, axis, reverse)
+
+
+def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
+    """The running log(sum(exp(x))) along an axis."""
+    return _cumulated(cumulative.cumlogsumexp, operand, axis, reverse)
+
+
+# ------------------------------------------------------------- sorting
+def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """The array sorted along an axis; several arrays are sorted together by the first num_keys.
+
+    Sorting is stable always; NaNs come last.
+
+    >>> import numpy as np
+    >>> from rlx import lax
+    >>> lax.sort(np.array([3, 1, 2])).tolist()
+    [1, 2, 3]
+    """
+    several = isinstance(operand, (tuple, list))
+    arrays = [as_array(x) for x in (operand if several else (operand,))]
+    if not arrays or not 1 <= num_keys <= len(arrays):
+        raise ShapeError(
+            f"lax.sort got {len(arrays)} arrays and num_keys={num_keys}.",
+            "num_keys counts the leading arrays that are compared.",
+        )
+    axis = canonical_axis("sort", dimension, arrays[0].ndim)
+    outs = registry["sort"](*arrays, axis=axis, keys=num_keys)
+    return tuple(outs) if several else outs[0]
+
+
+def sort_key_val(
+    keys: Any, values: Any, dimension: int = -1, is_stable: bool = True
+) -> tuple[Array, Array]:
+    """Keys sorted along an axis, and values in the same order."""
+    return sort((keys, values), dimension, is_stable)
+
+
+def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Array, Array]:
+    """The k largest elements along an axis in descending order, and their positions.
+
+    >>> import numpy as np
+    >>> from rlx import lax
+    >>> values, positions = lax.top_k(np.array([3, 1, 2]), 2)
+    >>> values.tolist(), positions.tolist()
+    ([3, 2], [0, 2])
+    """
+    x = as_array(operand)
+    axis = canonical_axis("top_k", axis, x.ndim)
+    if not 0 <= k <= x.shape[axis]:
+        raise ShapeError(
+            f"lax.top_k got k={k} for an axis of size {x.shape[axis]}.", "k is at most the axis's size."
+        )
+    return tuple(registry["top_k"](x, k=int(k), axis=axis))

@@ -1,0 +1,390 @@
+"""Functions that move elements about: broadcast, reshape, transpose, slice, pad, join."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, wrap
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.types import TensorType
+from rlx.lax.operands import (
+    as_array,
+    as_dtype,
+    canonical_axes,
+    canonical_axis,
+    canonical_shape,
+    operands,
+    scalar_of,
+)
+from rlx.ops import conversion, shape
+from rlx.trace.primitive import registry
+
+__all__ = [
+    "bitcast_convert_type",
+    "broadcast",
+    "broadcast_in_dim",
+    "broadcast_shapes",
+    "broadcast_to_rank",
+    "broadcasted_iota",
+    "collapse",
+    "concatenate",
+    "convert_element_type",
+    "empty",
+    "expand_dims",
+    "full",
+    "full_like",
+    "index_in_dim",
+    "iota",
+    "pad",
+    "reshape",
+    "rev",
+    "slice",
+    "slice_in_dim",
+    "split",
+    "squeeze",
+    "stack",
+    "tile",
+    "transpose",
+    "unstack",
+    "zeros_like_array",
+]
+
+
+# ------------------------------------------------------------- dtypes
+def convert_element_type(operand: Any, new_dtype: Any) -> Array:
+    """The array in another dtype. Floats become integers by truncation.
+
+    >>> from rlx import lax
+    >>> lax.convert_element_type(2.75, "int32").item()
+    2
+    """
+    x, dtype = as_array(operand), as_dtype(new_dtype)
+    if x.dtype == dtype and not x.weak_type:
+        return x
+    return conversion.convert(x, dtype=dtype, weak=False)
+
+
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
+    """The same bits read as another dtype.
+
+    To a narrower dtype each element becomes a row along a new last axis; to a wider one the last axis
+    disappears, and must have as many elements as make one of the wider.
+
+    >>> from rlx import lax
+    >>> hex(lax.bitcast_convert_type(1.0, "uint32").item())
+    '0x3f800000'
+    """
+    x, dtype = as_array(operand), as_dtype(new_dtype)
+    have, want = x.dtype.itemsize, dtype.itemsize
+    if x.dtype == dtype:
+        return x
+    if have == want:
+        return conversion.bitcast(x, dtype=dtype)
+    return _to_narrower(x, dtype) if have > want else _to_wider(x, dtype)
+
+
+def _to_narrower(x: Array, dtype: np.dtype) -> Array:
+    from_word, to_word = (np.dtype(f"u{d.itemsize}") for d in (x.dtype, dtype))
+    count, width = x.dtype.itemsize // dtype.itemsize, 8 * dtype.itemsize
+    bits = x if x.dtype == from_word else conversion.bitcast(x, dtype=from_word)
+    distances = wrap(np.arange(count).astype(from_word) * from_word.type(width))
+    bits = reshape(bits, (*x.shape, 1))
+    parts = registry["shift_right_logical"](bits, distances)
+    mask = wrap(np.asarray((1 << width) - 1, from_word))
+    words = conversion.convert(registry["bitwise_and"](parts, mask), dtype=to_word, weak=False)
+    return words if dtype == to_word else conversion.bitcast(words, dtype=dtype)
+
+
+def _to_wider(x: Array, dtype: np.dtype) -> Array:
+    count, width = dtype.itemsize // x.dtype.itemsize, 8 * x.dtype.itemsize
+    if x.ndim == 0 or x.shape[-1] != count:
+        raise ShapeError(
+            f"lax.bitcast_convert_type cannot join {x.type!r} to {dtype.name}.",
+            f"The last axis must have size {count}.",
+        )
+    from_word, to_word = (np.dtype(f"u{d.itemsize}") for d in (x.dtype, dtype))
+    bits = x if x.dtype == from_word else conversion.bitcast(x, dtype=from_word)
+    wide = conversion.convert(bits, dtype=to_word, weak=False)
+    distances = wrap(np.arange(count).astype(to_word) * to_word.type(width))
+    moved = registry["shift_left"](wide, distances)
+    # the parts do not overlap, so that their sum is their union
+    joined = registry["reduce_sum"](moved, axes=(x.ndim - 1,))
+    return joined if dtype == to_word else conversion.bitcast(joined, dtype=dtype)
+
+
+# ------------------------------------------------------------- new arrays
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
+    """An array of the given shape filled with one value.
+
+    >>> from rlx import lax
+    >>> lax.full((2,), 7).tolist()
+    [7, 7]
+    """
+    value = as_array(fill_value)
+    if value.shape != ():
+        raise ShapeError(
+            f"lax.full got a fill value of shape {value.shape}.", "Pass a scalar; broadcast arrays."
+        )
+    dtype = value.dtype if dtype is None else as_dtype(dtype)
+    weak = dtype == value.dtype and value.weak_type
+    value = scalar_of(fill_value, dtype)
+    filled = broadcast_in_dim(value, canonical_shape(shape), ())
+    return conversion.convert(filled, dtype=dtype, weak=True) if weak else filled
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
+    """An array of x's shape and dtype, unless others are given, filled with one value."""
+    like = as_array(x)
+    dtype = like.dtype if dtype is None else as_dtype(dtype)
+    return full(like.shape if shape is None else shape, scalar_of(fill_value, dtype))
+
+
+def zeros_like_array(x: Any) -> Array:
+    """Zeros of x's shape and dtype."""
+    return full_like(x, 0)
+
+
+def empty(shape: Any, dtype: Any) -> Array:
+    """An array of zeros: memory without values does not exist in rlx."""
+    return full(shape, 0, dtype)
+
+
+def iota(dtype: Any, size: int) -> Array:
+    """0, 1, 2, ... as a vector.
+
+    >>> from rlx import lax
+    >>> lax.iota("float32", 3).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    return broadcasted_iota(dtype, (size,), 0)
+
+
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
+    """An array whose elements are their own positions along one axis."""
+    shape = canonical_shape(shape)
+    axis = canonical_axis("broadcasted_iota", dimension, len(shape))
+    return registry["iota"](type=TensorType(shape, as_dtype(dtype)), axis=axis)
+
+
+# ------------------------------------------------------------- broadcasting and reshaping
+def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
+    """The array repeated along new leading axes of the given sizes.
+
+    >>> from rlx import lax
+    >>> lax.broadcast(lax.iota("int32", 2), (3,)).shape
+    (3, 2)
+    """
+    x, lead = as_array(operand), canonical_shape(sizes)
+    if not lead:
+        return x
+    return broadcast_in_dim(x, (*lead, *x.shape), range(len(lead), len(lead) + x.ndim))
+
+
+def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int]) -> Array:
+    """The array brought to `shape`: its axis i becomes axis broadcast_dimensions[i] of the result."""
+    x, shape, dims = as_array(operand), canonical_shape(shape), tuple(broadcast_dimensions)
+    if x.shape == shape and dims == tuple(range(len(shape))):
+        return x
+    return registry["broadcast_in_dim"](x, shape=shape, dims=dims)
+
+
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    """The shape that arrays of the given shapes broadcast to.
+
+    >>> from rlx import lax
+    >>> lax.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise ShapeError(
+            f"Shapes {', '.join(map(str, shapes))} do not broadcast.",
+            "Axes are aligned from the last one and must be equal or 1.",
+        ) from None
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Array:
+    """The array with leading axes of size 1, so that it has `rank` axes."""
+    x = as_array(x)
+    return reshape(x, (1,) * (rank - x.ndim) + x.shape) if x.ndim < rank else x
+
+
+def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None) -> Array:
+    """The elements in row-major order in another shape; `dimensions`: an order of the axes to take first.
+
+    >>> from rlx import lax
+    >>> lax.reshape(lax.iota("int32", 4), (2, 2)).tolist()
+    [[0, 1], [2, 3]]
+    """
+    x, sizes = as_array(operand), canonical_shape(new_sizes)
+    if dimensions is not None:
+        x = transpose(x, dimensions)
+    return x if x.shape == sizes else registry["reshape"](x, shape=sizes)
+
+
+def transpose(operand: Any, permutation: Sequence[int]) -> Array:
+    """The axes in another order: axis permutation[i] becomes axis i."""
+    x, order = as_array(operand), tuple(int(p) for p in permutation)
+    return x if order == tuple(range(x.ndim)) else registry["transpose"](x, permutation=order)
+
+
+def rev(operand: Any, dimensions: Sequence[int]) -> Array:
+    """The elements in opposite order along the given axes.
+
+    >>> from rlx import lax
+    >>> lax.rev(lax.iota("int32", 3), (0,)).tolist()
+    [2, 1, 0]
+    """
+    x = as_array(operand)
+    axes = canonical_axes("rev", dimensions, x.ndim)
+    return registry["reverse"](x, axes=axes) if axes else x
+
+
+def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
+    """The array without the given axes, which have size 1."""
+    x = as_array(array)
+    return shape.squeeze(x, canonical_axes("squeeze", dimensions, x.ndim))
+
+
+def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
+    """The array with axes of size 1 at the given positions of the result."""
+    x, axes = as_array(array), tuple(dimensions)
+    return shape.expand_dims(x, canonical_axes("expand_dims", axes, x.ndim + len(axes)))
+
+
+def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
+    """Axes start_dimension to stop_dimension (exclusive) merged into one.
+
+    >>> from rlx import lax
+    >>> lax.collapse(lax.full((2, 3, 4), 0.0), 1).shape
+    (2, 12)
+    """
+    x = as_array(operand)
+    low, high, _ = builtins.slice(start_dimension, stop_dimension).indices(x.ndim)
+    if high < low:
+        raise ShapeError(
+            f"lax.collapse got axes {start_dimension} to {stop_dimension} of an array of {x.ndim}.",
+            "The first axis must come before the end.",
+        )
+    merged = int(np.prod(x.shape[low:high], dtype=np.int64))
+    return reshape(x, (*x.shape[:low], merged, *x.shape[high:]))
+
+
+def tile(operand: Any, reps: Sequence[int]) -> Array:
+    """The array repeated reps[i] times along axis i."""
+    x, counts = as_array(operand), tuple(reps)
+    if len(counts) != x.ndim:
+        raise ShapeError(
+            f"lax.tile got reps={counts} for an array of {x.ndim} dimensions.",
+            "Give one count for each axis; rlx.numpy.tile pads the counts.",
+        )
+    spread = tuple(itertools.chain(*zip(counts, x.shape, strict=True)))
+    repeated = broadcast_in_dim(x, spread, range(1, 2 * x.ndim, 2))
+    return reshape(repeated, tuple(n * d for n, d in zip(counts, x.shape, strict=True)))
+
+
+# ------------------------------------------------------------- cutting
+def slice(
+    operand: Any,
+    start_indices: Sequence[int],
+    limit_indices: Sequence[int],
+    strides: Sequence[int] | None = None,
+) -> Array:
+    """operand[start:limit:stride] along every axis, with constants that lie inside.
+
+    >>> from rlx import lax
+    >>> lax.slice(lax.iota("int32", 6), (1,), (6,), (2,)).tolist()
+    [1, 3, 5]
+    """
+    x = as_array(operand)
+    starts, limits = canonical_shape(start_indices), canonical_shape(limit_indices)
+    steps = (1,) * x.ndim if strides is None else canonical_shape(strides)
+    return registry["slice"](x, starts=starts, limits=limits, strides=steps)
+
+
+def slice_in_dim(
+    operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
+) -> Array:
+    """operand[start:limit:stride] along one axis; negative positions count from its end."""
+    x = as_array(operand)
+    axis = canonical_axis("slice_in_dim", axis, x.ndim)
+    size = x.shape[axis]
+    start = 0 if start_index is None else int(start_index)
+    limit = size if limit_index is None else int(limit_index)
+    start, limit = start + size * (start < 0), limit + size * (limit < 0)
+    return shape.slice_along(x, start, limit, axis, int(stride))
+
+
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
+    """operand[index] along one axis, for a constant index."""
+    x = as_array(operand)
+    axis = canonical_axis("index_in_dim", axis, x.ndim)
+    size, at = x.shape[axis], int(index)
+    at += size * (at < 0)
+    if not 0 <= at < size:
+        raise ShapeError(
+            f"lax.index_in_dim got index {index} for axis {axis} of size {size}.",
+            "The index must lie inside of the axis.",
+        )
+    row = shape.slice_along(x, at, at + 1, axis)
+    return row if keepdims else shape.squeeze(row, (axis,))
+
+
+def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
+    """The array cut along one axis in pieces of the given sizes."""
+    x = as_array(operand)
+    return list(shape.split(x, canonical_shape(sizes), canonical_axis("split", axis, x.ndim)))
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
+    """The array's slices along one axis, each without it."""
+    x = as_array(x)
+    axis = canonical_axis("unstack", axis, x.ndim)
+    return tuple(index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis]))
+
+
+# ------------------------------------------------------------- joining and padding
+def concatenate(operands_: Sequence[Any], dimension: int) -> Array:
+    """The arrays one after another along an axis.
+
+    >>> from rlx import lax
+    >>> lax.concatenate([lax.iota("int32", 2), lax.iota("int32", 1)], 0).tolist()
+    [0, 1, 0]
+    """
+    arrays = operands("concatenate", *map(as_array, operands_))
+    if not arrays:
+        raise ShapeError("lax.concatenate got no arrays.", "Pass at least one.")
+    axis = canonical_axis("concatenate", dimension, arrays[0].ndim)
+    return arrays[0] if len(arrays) == 1 else registry["concatenate"](*arrays, axis=axis)
+
+
+def stack(operands_: Sequence[Any], axis: int = 0) -> Array:
+    """The arrays along a new axis."""
+    arrays = [as_array(x) for x in operands_]
+    return concatenate([expand_dims(x, (axis,)) for x in arrays], axis)
+
+
+def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
+    """The array with a value around it and between its elements.
+
+    padding_config holds (low, high, interior) for each axis; negative low and high cut off.
+
+    >>> from rlx import lax
+    >>> lax.pad(lax.iota("int32", 3), 9, [(1, 0, 1)]).tolist()
+    [9, 0, 9, 1, 9, 2]
+    """
+    x = as_array(operand)
+    value = as_array(padding_value)
+    if value.dtype != x.dtype and not value.weak_type:
+        raise DtypeError(
+            f"lax.pad got {x.type!r} and a padding value of dtype {value.dtype.name}.",
+            "Convert the padding value with .astype(...) first.",
+        )
+    config = tuple((int(low), int(high), int(inner)) for low, high, inner in padding_config)
+    return registry["pad"](x, scalar_of(padding_value, x.dtype), config=config)
