@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from fractions import Fraction
 from functools import partial
 from itertools import product
 from typing import Any
@@ -194,7 +195,8 @@ def test_compiled_code_computes_the_reference(name: str, backend: str) -> None:
 
 
 EDGES = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.5, -3.5, 1e-30, 700.0, -700.0, np.inf, -np.inf, np.nan)
-ROUGH = {"igamma_grad_a", "random_gamma_grad", "betainc", "fma"}  # limits, not values, at the edges
+# limits rather than values at the edges, or (polygamma) defined at integers only
+ROUGH = {"igamma_grad_a", "random_gamma_grad", "betainc", "fma", "polygamma"}
 
 
 def edge_arrays(primitive: Elementwise, dtype: str) -> list[np.ndarray]:
@@ -227,6 +229,51 @@ def test_compiled_code_at_the_edges(name: str, backend: str, dtype: str) -> None
     (result,) = run_lowered(backend_named(backend), lambda *xs: [bind(*xs)], arrays)
     tolerance = compiled_tolerance(np.dtype(expected.dtype))
     assert_close(result, expected, tolerance, tolerance * 1e-30)
+
+
+FLOATS = ("f8", "f4", "f2", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+TARGETS = (*FLOATS, "i1", "u1", "i4", "u4", "i8", "u8", "?", "c8")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_compiled_conversions_at_the_edges(backend: str) -> None:
+    convert = registry["convert"]
+    values = np.array([*EDGES, 300.7, -300.7, 3e9, -3e9, 1e19, -1e19, 1e-3, 65519.9, 65520.0, 3.3e38])
+    integers = np.array([0, 1, -1, 127, -128, 2**31 - 1, 2**53 + 1, 2**63 - 1, -(2**63)])
+    with np.errstate(all="ignore"):
+        arrays = [values.astype(d) for d in FLOATS] + [integers, integers.astype("i4")]
+
+    def function(*args: Any) -> list[Any]:
+        return [convert(x, dtype=np.dtype(d)) for x in args for d in TARGETS]
+
+    results = iter(run_lowered(backend_named(backend), function, arrays))
+    for x in arrays:
+        for dtype in TARGETS:
+            with np.errstate(all="ignore"):
+                expected = convert.reference(x, dtype=np.dtype(dtype))
+            assert_close(next(results), expected, 0.0, 0.0, message=f"{x.dtype} to {dtype}")
+
+
+def test_every_primitive_has_samples() -> None:
+    without = [p.name for p in registry.values() if not p.region and not p.collective and p.name not in names()]
+    assert not without
+
+
+def test_fma_rounds_once() -> None:
+    generator = np.random.default_rng(0)
+    for dtype in ("f8", "f4"):
+        x, y, noise = (generator.normal(size=2000).astype(dtype) for _ in range(3))
+        z = (-x * y * (1 + noise * 1e-3)).astype(dtype)  # cancels most of the product
+        with np.errstate(all="ignore"):
+            result = registry["fma"].reference(x, y, z)
+        exact = [Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c)) for a, b, c in zip(x, y, z, strict=True)]
+        # float() of a Fraction rounds once to float64, and that to float32 only where dtype is f8
+        if dtype == "f8":
+            assert result.tolist() == [float(e) for e in exact]
+        else:
+            errors_ = [abs(Fraction(float(r)) - e) for r, e in zip(result, exact, strict=True)]
+            spacing = [Fraction(float(s)) for s in np.spacing(np.abs(result))]
+            assert all(2 * e <= s for e, s in zip(errors_, spacing, strict=True))
 
 
 # ------------------------------------------------------------- errors

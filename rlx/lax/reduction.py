@@ -13,7 +13,7 @@ from rlx.errors import DtypeError, ShapeError
 from rlx.ir.program import Literal, Program
 from rlx.ir.types import TensorType
 from rlx.lax.operands import as_array, as_dtype, canonical_axes, canonical_axis, scalar_of
-from rlx.ops import cumulative, reduction
+from rlx.ops import cumulative, reduction, sorting
 from rlx.trace.primitive import registry
 from rlx.trace.stage import stage
 
@@ -25,6 +25,8 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "initial",
+    "is_identity",
     "monoid_of",
     "reduce",
     "reduce_and",
@@ -34,6 +36,7 @@ __all__ = [
     "reduce_prod",
     "reduce_sum",
     "reduce_xor",
+    "scalar_program",
     "sort",
     "sort_key_val",
     "top_k",
@@ -177,16 +180,17 @@ def reduce(
         )
     arrays = [as_array(x) for x in leaves]
     axes = canonical_axes("reduce", dimensions, arrays[0].ndim)
-    starts = [_initial(i, x) for i, x in zip(inits, arrays, strict=True)]
+    starts = [initial(i, x) for i, x in zip(inits, arrays, strict=True)]
     if len(arrays) == 1:
         monoid = monoid_of(computation, arrays[0].dtype)
         if monoid is not None:
             return tree.unflatten(treedef, [_reduce_monoid(monoid, arrays[0], starts[0], axes)])
-    program = _scalar_program(computation, arrays, treedef)
+    program = scalar_program("reduce", computation, arrays, treedef)
     return tree.unflatten(treedef, reduction.reduce(*arrays, *starts, computation=program, axes=axes))
 
 
-def _initial(value: Any, x: Array) -> Array:
+def initial(value: Any, x: Array) -> Array:
+    """An initial value as a scalar of x's dtype."""
     start = as_array(value)
     if start.shape != () or (start.dtype != x.dtype and not start.weak_type):
         raise DtypeError(
@@ -201,7 +205,8 @@ def _reduce_monoid(monoid: str, x: Array, start: Array, axes: tuple[int, ...]) -
     return reduced if is_identity(start, monoid, x.dtype) else registry[monoid](start, reduced)
 
 
-def _scalar_program(computation: Callable[..., Any], arrays: Sequence[Array], treedef: Any) -> Program:
+def scalar_program(name: str, computation: Callable[..., Any], arrays: Sequence[Array], treedef: Any) -> Program:
+    """A computation on trees of scalars as a program of the elements of `arrays`."""
     types = [TensorType((), x.dtype) for x in arrays]
     count = len(types)
 
@@ -211,15 +216,15 @@ def _scalar_program(computation: Callable[..., Any], arrays: Sequence[Array], tr
         found, out_tree = tree.flatten(out)
         if out_tree != treedef:
             raise ShapeError(
-                f"lax.reduce's computation returned a result of structure {out_tree}.",
+                f"lax.{name}'s computation returned a result of structure {out_tree}.",
                 f"It takes and returns trees of structure {treedef}.",
             )
         return [as_array(v) for v in found]
 
-    program, captured = stage(flat, [*types, *types], None, "reduce")
+    program, captured = stage(flat, [*types, *types], None, name)
     if captured:
         raise ShapeError(
-            "lax.reduce's computation uses an array from outside.",
+            f"lax.{name}'s computation uses an array from outside.",
             "It may use its two arguments and numbers only.",
         )
     return program
@@ -280,7 +285,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
             "num_keys counts the leading arrays that are compared.",
         )
     axis = canonical_axis("sort", dimension, arrays[0].ndim)
-    outs = registry["sort"](*arrays, axis=axis, keys=num_keys)
+    outs = sorting.sort(*arrays, axis=axis, keys=num_keys)
     return tuple(outs) if several else outs[0]
 
 
@@ -306,4 +311,4 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Array, Array]:
         raise ShapeError(
             f"lax.top_k got k={k} for an axis of size {x.shape[axis]}.", "k is at most the axis's size."
         )
-    return tuple(registry["top_k"](x, k=int(k), axis=axis))
+    return tuple(sorting.top_k(x, k=int(k), axis=axis))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from rlx.ops.reduction import reduce_sum
 from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
-from rlx.trace.primitive import Linear, Primitive, Zero, primitive
+from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive
 from rlx.trace.stage import finish
 
 __all__ = ["call", "checkpoint", "custom_jvp_call", "custom_vjp_call", "optimization_barrier"]
@@ -358,3 +358,7 @@ class optimization_barrier(Primitive):
 
     def lower(self, k: Any, *values: Any) -> Any:
         return values
+
+    def samples(self) -> Iterator[Sample]:
+        """Operands of different types."""
+        yield Sample((np.linspace(0.0, 1.0, 3), np.arange(2)), {})

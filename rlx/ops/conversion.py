@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.array import wrap
 from rlx.errors import DtypeError
 from rlx.ir.types import TensorType, is_complex, is_float, is_inexact, is_integer
 from rlx.ops.families import (
@@ -17,7 +18,7 @@ from rlx.ops.families import (
     is_narrow,
     sample_array,
 )
-from rlx.trace.primitive import Linear, Sample, Zero, primitive, registry, type_of
+from rlx.trace.primitive import Linear, Sample, Zero, primitive, registry, to_numpy, type_of
 
 __all__ = [
     "bitcast",
@@ -204,6 +205,11 @@ def convert_array(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """A NumPy array in another dtype, as compiled code converts it."""
     if x.dtype == dtype:
         return x
+    with np.errstate(all="ignore"):
+        return _converted(x, dtype)
+
+
+def _converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "b":
         return np.asarray(x != np.zeros((), x.dtype))
     if is_complex(x.dtype) and not is_complex(dtype):
@@ -232,6 +238,11 @@ class convert(Elementwise):
 
     def reference(self, x: np.ndarray, *, dtype: np.dtype, weak: bool = False) -> np.ndarray:
         return convert_array(x, dtype)
+
+    def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Run eagerly; the result is as weak as it was asked to be."""
+        result = self.reference(to_numpy(args[0]), **params)
+        return wrap(result, params.get("weak", False))
 
     def scalar(self, s: Any, x: Any, *, dtype: np.dtype, weak: bool = False) -> Any:
         return s.cast(x, dtype)

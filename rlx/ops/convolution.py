@@ -181,6 +181,12 @@ class conv_general_dilated(Primitive):
         if isinstance(cotangent, Zero):
             return tuple(Zero(x.type) if isinstance(x, Linear) else None for x in (lhs, rhs))
         spec = ConvolutionSpec(**params)
+        if 0 in (*type_of(cotangent).shape, *type_of(lhs).shape, *type_of(rhs).shape):
+            dtype = type_of(cotangent).dtype
+            return tuple(
+                full_like(TensorType(x.type.shape, dtype), 0) if isinstance(x, Linear) else None
+                for x in (lhs, rhs)
+            )
         if isinstance(lhs, Linear):
             return _cotangent_of_lhs(cotangent, lhs.type, rhs, spec), None
         return None, _cotangent_of_rhs(cotangent, lhs, rhs.type, spec)
@@ -286,30 +292,33 @@ def _memory_order(numbers: ConvDimensionNumbers) -> Axes:
 
 
 # ------------------------------------------------------------- derivatives
+def _reaches(lhs: Axes, rhs: Axes, spec: ConvolutionSpec) -> list[tuple[int, int, int, int]]:
+    """For each spatial axis: the reach of dilated lhs, kernel and strided result; low padding."""
+    left, kernel = spec.lhs(lhs)[2:], spec.rhs(rhs)[2:]
+    positions = spec.out_shape(lhs, rhs)[2:]
+    return [
+        (
+            dilated(left[i], spec.lhs_dilation[i]),
+            dilated(kernel[i], spec.rhs_dilation[i]),
+            dilated(positions[i], spec.window_strides[i]),
+            spec.padding[i][0],
+        )
+        for i in range(len(left))
+    ]
+
+
 def _cotangent_of_lhs(ct: Any, lhs: TensorType, rhs: Any, spec: ConvolutionSpec) -> Any:
-    """A convolution of the cotangent with the flipped kernel; strides and dilation change places."""
-    numbers = spec.dimension_numbers
-    lhs_spec, rhs_spec, out_spec = numbers.encode_key()
-    left, kernel = spec.lhs(lhs.shape), spec.rhs(type_of(rhs).shape)
-    positions = spec.out_shape(lhs.shape, type_of(rhs).shape)[2:]
+    """The cotangent convolved with the flipped kernel; strides and dilation change places."""
+    lhs_spec, rhs_spec, out_spec = spec.dimension_numbers.encode_key()
     padding = []
-    for n, window, count, (low, _), stride, base, step in zip(
-        left[2:],
-        kernel[2:],
-        positions,
-        spec.padding,
-        spec.window_strides,
-        spec.lhs_dilation,
-        spec.rhs_dilation,
-        strict=True,
-    ):
-        reach = dilated(window, step)
-        before = reach - 1 - low
-        padding.append((before, dilated(n, base) + reach - 1 - dilated(count, stride) - before))
+    for left, kernel, out, low in _reaches(lhs.shape, type_of(rhs).shape, spec):
+        before = kernel - 1 - low
+        padding.append((before, left + kernel - 1 - out - before))
     groups = spec.groups
     if groups > 1:
         # out features lose their groups, in features gain them
         rhs = _move_groups(rhs, rhs_spec[0], rhs_spec[1], groups)
+    kernel_spec = (rhs_spec[1], rhs_spec[0], *rhs_spec[2:])
     result = conv_general_dilated(
         ct,
         reverse(rhs, axes=rhs_spec[2:]),
@@ -317,9 +326,7 @@ def _cotangent_of_lhs(ct: Any, lhs: TensorType, rhs: Any, spec: ConvolutionSpec)
         padding=tuple(padding),
         lhs_dilation=spec.window_strides,
         rhs_dilation=spec.rhs_dilation,
-        dimension_numbers=ConvDimensionNumbers(
-            out_spec, (rhs_spec[1], rhs_spec[0], *rhs_spec[2:]), lhs_spec
-        ),
+        dimension_numbers=ConvDimensionNumbers(out_spec, kernel_spec, lhs_spec),
         feature_group_count=groups,
         batch_group_count=1,
     )
@@ -329,25 +336,12 @@ def _cotangent_of_lhs(ct: Any, lhs: TensorType, rhs: Any, spec: ConvolutionSpec)
 
 
 def _cotangent_of_rhs(ct: Any, lhs: Any, rhs: TensorType, spec: ConvolutionSpec) -> Any:
-    """A convolution of lhs with the cotangent as kernel; batch and features change places."""
+    """lhs convolved with the cotangent as kernel; batch and features change places."""
+    padding = [
+        (low, kernel - 1 + out - left - low)
+        for left, kernel, out, low in _reaches(type_of(lhs).shape, rhs.shape, spec)
+    ]
     lhs_spec, rhs_spec, out_spec = spec.dimension_numbers.encode_key()
-    left, kernel = spec.lhs(type_of(lhs).shape), spec.rhs(rhs.shape)
-    positions = spec.out_shape(type_of(lhs).shape, rhs.shape)[2:]
-    padding = []
-    for n, window, count, (low, _), stride, base, step in zip(
-        left[2:],
-        kernel[2:],
-        positions,
-        spec.padding,
-        spec.window_strides,
-        spec.lhs_dilation,
-        spec.rhs_dilation,
-        strict=True,
-    ):
-        reach = dilated(window, step)
-        padding.append((low, reach - 1 + dilated(count, stride) - dilated(n, base) - low))
-    if 0 in positions or 0 in left:
-        return full_like(rhs.update(dtype=type_of(ct).dtype), 0)
     swapped = [(s[1], s[0], *s[2:]) for s in (lhs_spec, out_spec, rhs_spec)]
     return conv_general_dilated(
         lhs,

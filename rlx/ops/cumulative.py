@@ -42,9 +42,9 @@ def associative_scan(combine: Callable[[Pair, Pair], Pair], pair: Pair, axis: in
     even = part(0, 1, 1, pair)
     if length > 2:
         later = combine(before, part(2, length, 2, pair))
-        even = tuple(concatenate(a, b, axis=axis) for a, b in zip(even, later, strict=True))
-    first, second = (_interleave(a, b, axis) for a, b in zip(even, odd, strict=True))
-    return first, second
+        first, second = (concatenate(a, b, axis=axis) for a, b in zip(even, later, strict=True))
+        even = (first, second)
+    return _interleave(even[0], odd[0], axis), _interleave(even[1], odd[1], axis)
 
 
 def _interleave(even: Any, odd: Any, axis: int) -> Any:
@@ -122,7 +122,7 @@ class Cumulative(Primitive):
     def samples(self) -> Iterator[Sample]:
         """Every kind, both directions, lengths odd, even, one and zero."""
         generator = np.random.default_rng(5)
-        names = {"b": "?", "i": "i4 i1", "u": "u1", "f": "f8 f4 f2 bfloat16", "c": "c16 c8"}
+        names = {"b": "?", "i": "i4 i1", "u": "u1", "f": "f8 f4 f2 bfloat16 float8_e5m2", "c": "c16 c8"}
 
         def draw(shape: tuple[int, ...], dtype: str) -> np.ndarray:
             values = np.asarray(generator.uniform(-2, 2, shape))

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
-from rlx.errors import DtypeError, ShapeError, describe
-from rlx.ir.program import Atom, Literal
+from rlx.array import ConcreteArray
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.program import Atom
 from rlx.ir.types import TensorType, is_complex, is_float, is_integer
-from rlx.trace.builder import Builder, Tracer
+from rlx.trace.builder import Builder
+from rlx.trace.builder import _scalar as literal_array
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, registry, type_of
 
 __all__ = [
@@ -212,16 +213,23 @@ class Elementwise(Primitive):
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run eagerly: Python scalars take the dtype of the other operands."""
-        dtype = None
         for a in args:
             if type(a) is not ConcreteArray:
-                dtype = self._literal_dtype(args)
-                args = [
-                    ConcreteArray(np.asarray(a, dtype), True) if isinstance(a, _SCALARS) and dtype is not None else a
-                    for a in args
-                ]
+                args = self._with_arrays_for_scalars(args)
                 break
         return super().evaluate(args, params)
+
+    def _with_arrays_for_scalars(self, args: Sequence[Any]) -> Sequence[Any]:
+        dtype = self._literal_dtype(args)
+        if dtype is None:
+            return args
+        # beside strong arrays only, weakness makes no difference, and strong operands run faster
+        weak = not all(
+            isinstance(a, _SCALARS) or (type(a) is ConcreteArray and not a._weak) for a in args
+        )
+        return [
+            ConcreteArray(literal_array(a, dtype), weak) if isinstance(a, _SCALARS) else a for a in args
+        ]
 
     def scalar(self, s: Any, *xs: Any, **params: Any) -> Any:
         """The operation on scalars, spelled with a ScalarBuilder."""

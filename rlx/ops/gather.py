@@ -149,7 +149,7 @@ class gather(Movement):
     ) -> Any:
         windows = self._windows(operand.type, indices.type, dimension_numbers, slice_sizes)
         shape = windows.windows_shape
-        out = k.gather(operand, windows.index(indices, clip=True), shape)
+        out = k.gather(operand, windows.index(indices), shape)
         if mode != "fill" or not windows.started:
             return out
         fill = default_fill(operand.type.dtype) if fill_value is None else fill_value

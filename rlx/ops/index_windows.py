@@ -187,15 +187,15 @@ class WindowMap:
             for j, limit in enumerate(self.limits)
         ]
 
-    def index(self, indices: Any, clip: bool) -> Callable[..., list[Any]]:
-        """index(s, *positions in the windows) -> the position in the operand."""
+    def index(self, indices: Any) -> Callable[..., list[Any]]:
+        """index(s, *positions in the windows) -> the position in the operand, always in bounds."""
 
         def index(s: Any, *positions: Any) -> list[Any]:
             batch = [positions[p] for p in self.batch_places]
             starts = self.scalar_starts(s, indices, batch)
             where: dict[int, Any] = {}
             for axis, start, limit in zip(self.started, starts, self.limits, strict=True):
-                where[axis] = s.clamp(0, start, limit) if clip else start
+                where[axis] = s.clamp(0, start, limit)
             for axis, i in zip(self.operand_batching, self.indices_batching, strict=True):
                 where[axis] = batch[i]
             for axis, place in zip(self.window_axes, self.window_places, strict=True):
@@ -278,7 +278,7 @@ def scatter_windows(
         sizes[axis] = updates.shape[place]
     if any(n > d for n, d in zip(sizes, operand.shape, strict=True) if n > 1):
         raise ShapeError(
-            f"{name} got updates {updates!r} whose windows are larger than the operand {operand!r}.",
+            f"{name} got updates {updates!r} whose windows exceed the operand {operand!r}.",
             "A window must fit into the operand.",
         )
     window = _window_map(name, operand, indices, numbers.gather(), tuple(sizes))
@@ -331,6 +331,6 @@ def _check(name: str, window: WindowMap, operand: TensorType, indices: TensorTyp
     pairs = list(zip(window.operand_batching, window.indices_batching, strict=True))
     if any(operand.shape[a] != window.batch_shape[i] for a, i in pairs):
         raise ShapeError(
-            f"{name} got an operand {operand!r} and indices {indices!r} with batching axes {pairs}.",
+            f"{name} got {operand!r} and indices {indices!r} with batching axes {pairs}.",
             "Batching axes must have equal sizes in both.",
         )

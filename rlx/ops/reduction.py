@@ -100,7 +100,7 @@ class Reduction(Primitive):
     def samples(self) -> Iterator[Sample]:
         """Every kind; one, several, all and no axes; zero size."""
         generator = np.random.default_rng(7)
-        names = {"b": "?", "i": "i4 i1", "u": "u1", "f": "f8 f4 f2 bfloat16", "c": "c16 c8"}
+        names = {"b": "?", "i": "i4 i1", "u": "u1", "f": "f8 f4 f2 bfloat16 float8_e5m2", "c": "c16 c8"}
         for kind in self.kinds:
             for dtype in names[kind].split():
                 yield Sample((_draw(generator, (2, 3, 4), dtype),), {"axes": (1,)})
@@ -167,20 +167,23 @@ class reduce_prod(Reduction):
         if count == 0:
             return Zero(type_of(out))
         merged = (count, *(shape[a] for a in kept))
-        value, moving = (
-            reshape(transpose(v, permutation=(*axes, *kept)), shape=merged) for v in (x, tangent)
-        )
+        value, moving = (_merged_first(v, axes, kept, merged) for v in (x, tangent))
         while (length := type_of(value).shape[0]) > 1:
             half = length // 2
             low, high = (slice_along(value, n * half, (n + 1) * half, 0) for n in (0, 1))
             low_t, high_t = (slice_along(moving, n * half, (n + 1) * half, 0) for n in (0, 1))
-            product = multiply(low, high)
-            change = add(multiply(low_t, high), multiply(high_t, low))
+            product: Any = multiply(low, high)
+            change: Any = add(multiply(low_t, high), multiply(high_t, low))
             if length % 2:
                 product = concatenate(product, slice_along(value, length - 1, length, 0), axis=0)
                 change = concatenate(change, slice_along(moving, length - 1, length, 0), axis=0)
             value, moving = product, change
         return reshape(moving, shape=merged[1:])
+
+
+def _merged_first(x: Any, axes: Axes, kept: Axes, shape: tuple[int, ...]) -> Any:
+    """`x` with the axes in `axes` in front, merged into one."""
+    return reshape(transpose(x, permutation=(*axes, *kept)), shape=shape)
 
 
 # ------------------------------------------------------------- extrema
@@ -326,7 +329,7 @@ class ArgExtremum(Primitive):
         """Every kind, ties and NaN."""
         generator = np.random.default_rng(3)
         index_dtype = np.dtype("i4")
-        for dtype in ("?", "i4", "u1", "f8", "f4", "f2", "bfloat16"):
+        for dtype in ("?", "i4", "u1", "f8", "f4", "f2", "bfloat16", "float8_e5m2"):
             x = generator.integers(0, 3, (3, 4)).astype(dtype)
             yield Sample((x,), {"axis": 1, "index_dtype": index_dtype})
         x = np.array([[1.0, np.nan, 2.0, np.nan], [3.0, 3.0, -1.0, -1.0]])

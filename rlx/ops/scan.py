@@ -210,9 +210,9 @@ class scan(RegionPrimitive):
         return outs, out_dims
 
     def lower(self, k: Any, *values: Any, body: Program, constants: int, carries: int, length: int, reverse: bool) -> Any:
-        return k.scan(
-            body, values[:constants], values[constants : constants + carries], values[constants + carries :], length, reverse
-        )
+        n = constants + carries
+        final, ys = k.scan(body, values[:constants], values[constants:n], values[n:], length, reverse)
+        return (*final, *ys)
 
 
 def interleave(first: Sequence[int], second: Sequence[int]) -> list[int]:

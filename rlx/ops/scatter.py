@@ -119,12 +119,12 @@ class Scatter(Primitive):
         # with batch axes in front, later windows overwrite earlier ones as in the reference
         updates = k.transpose(updates, windows.leading_order)
         windows = windows.batch_leading()
-        clip = mode == "clip"
-        guard = None if clip or not windows.started else windows.guard(indices)
+        dropping = mode != "clip" and bool(windows.started)
+        guard = windows.guard(indices) if dropping else None
         reducer = (
             _BOOL_REDUCERS.get(self.reducer) if operand.type.dtype.kind == "b" else self.reducer
         )
-        return k.scatter(reducer, operand, updates, windows.index(indices, clip), guard)
+        return k.scatter(reducer, operand, updates, windows.index(indices), guard)
 
     def samples(self) -> Iterator[Sample]:
         rows = ScatterDimensionNumbers((1,), (0,), (0,))

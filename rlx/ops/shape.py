@@ -131,7 +131,7 @@ class broadcast_in_dim(Movement):
         ):
             raise ShapeError(
                 f"broadcast_in_dim cannot bring {x!r} to shape {shape} along axes {dims}.",
-                "An axis must have size 1 or that of its axis in the result, and dims must increase.",
+                "An axis has size 1 or that of its axis in the result, and dims increase.",
             )
         return TensorType(tuple(shape), x.dtype, x.weak)
 

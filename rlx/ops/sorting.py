@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, is_complex, is_float
-from rlx.ops.families import to_front
+from rlx.ops.families import full_like, to_front
 from rlx.ops.gather import gather
 from rlx.ops.index_windows import GatherDimensionNumbers
 from rlx.ops.sample_dtypes import ANY, ORDERED, typed_samples
@@ -23,13 +23,15 @@ INT32 = np.dtype(np.int32)
 
 def take_along(x: Any, indices: Any, axis: int) -> Any:
     """x[..., indices[..., i, ...], ...]: along one axis, position by position along the others."""
-    ndim = type_of(x).ndim
-    others = tuple(a for a in range(ndim) if a != axis)
+    operand, shape = type_of(x), type_of(indices).shape
+    if 0 in shape:
+        return full_like(operand.update(shape=shape), 0)
+    others = tuple(a for a in range(operand.ndim) if a != axis)
     return gather(
         x,
-        expand_dims(indices, (ndim,)),
+        expand_dims(indices, (operand.ndim,)),
         dimension_numbers=GatherDimensionNumbers((), (axis,), (axis,), others, others),
-        slice_sizes=tuple(min(1, n) if a in others else 1 for a, n in enumerate(type_of(x).shape)),
+        slice_sizes=(1,) * operand.ndim,
         mode="promise_in_bounds",
         fill_value=None,
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.types import is_complex
 from rlx.ops.arithmetic import (
     add,
     divide,
@@ -16,7 +17,6 @@ from rlx.ops.arithmetic import (
     subtract,
 )
 from rlx.ops.families import Elementwise
-from rlx.ir.types import is_complex
 from rlx.trace.primitive import primitive
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""WindowSpec: windows sliding over a padded, dilated array; the arithmetic of pooling and convolution."""
+"""WindowSpec: windows that slide over a padded and dilated array."""
 
 from __future__ import annotations
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.trace.builder import state
 
-__all__ = ["fold_constants"]
+__all__ = ["fold_constants", "folded"]
 
 
 def fold_constants(program: Program) -> Program:
@@ -19,30 +21,34 @@ def fold_constants(program: Program) -> Program:
 
     equations = []
     for e in program.equations:
-        inputs = tuple(map(read, e.inputs))
-        p = e.primitive
-        if (
-            inputs
-            and not p.region
-            and not p.opaque
-            and all(isinstance(a, Literal) for a in inputs)
-            and all(v.type.shape == () for v in e.outputs)
-            and not p.effect(**e.params)
-        ):
-            for v, value in zip(e.outputs, _evaluate(e, inputs), strict=True):
-                replaced[v] = Literal(value, v.type)
-            continue
-        equations.append(Equation(p, inputs, e.params, e.outputs, e.origin))
+        if replaced:
+            e = Equation(e.primitive, tuple(map(read, e.inputs)), e.params, e.outputs, e.origin)
+        values = folded(e)
+        if values is None:
+            equations.append(e)
+        else:
+            replaced.update(zip(e.outputs, values, strict=True))
+    if not replaced:
+        return program
     return program.replace(equations=equations, outputs=tuple(map(read, program.outputs)))
 
 
-def _evaluate(equation: Equation, inputs: tuple[Atom, ...]) -> list[np.ndarray]:
-    arrays = [a.value for a in inputs if isinstance(a, Literal)]
+def folded(equation: Equation) -> Sequence[Literal] | None:
+    """The results of an equation as literals, if it can be evaluated now."""
+    p, inputs = equation.primitive, equation.inputs
+    for a in inputs:
+        if not isinstance(a, Literal):
+            return None
+    foldable = inputs and not p.region and not p.opaque and not p.effect(**equation.params)
+    if not foldable or any(v.type.shape for v in equation.outputs):
+        return None
     builder, state.builder = state.builder, None
     try:
         with np.errstate(all="ignore"):
-            out = equation.primitive.reference(*arrays, **equation.params)
+            out = p.reference(*[a.value for a in inputs if isinstance(a, Literal)], **equation.params)
     finally:
         state.builder = builder
-    outs = out if equation.primitive.multiple else (out,)
-    return [np.asarray(o, v.type.dtype) for o, v in zip(outs, equation.outputs, strict=True)]
+    outs = out if p.multiple else (out,)
+    return [
+        Literal(np.asarray(o, v.type.dtype), v.type) for o, v in zip(outs, equation.outputs, strict=True)
+    ]

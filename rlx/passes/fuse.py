@@ -193,7 +193,8 @@ class _Fusion:
     ) -> _Group | None:
         """Merge a nest into the first group that takes it."""
         reason = "nothing shares its loops"
-        for group in self._candidates(reads, writes, soft, hard):
+        candidates = self._candidates(reads, writes, soft, hard)
+        for group in candidates:
             others = [d for d in soft | hard if d is not group]
             needed = 1 + max((d.rank for d in others), default=-1)
             if needed > group.rank and group.consumed:
@@ -207,7 +208,7 @@ class _Fusion:
             self.report.append(FusionDecision("+".join(step.label), into, ""))
             self._adopt(group, step, outcome)
             group.rank = max(group.rank, needed)
-            self._absorb_producers(group, [d for d in others if d in soft and d not in hard])
+            self._absorb(group, candidates, soft)
             return group
         self.report.append(FusionDecision("+".join(step.label), None, reason))
         return None
@@ -255,15 +256,13 @@ class _Fusion:
         else:
             group.depths.update(outcome.depths)
 
-    def _absorb_producers(self, group: _Group, others: list[_Group]) -> None:
-        """Pull in further producers that nothing else depends on."""
-        for other in others:
-            if other.consumed or other.nest is None or other.nest.frozen or group.consumed:
-                continue
-            if other in group.edges or group in other.edges:
+    def _absorb(self, group: _Group, candidates: list[_Group], producers: set[_Group]) -> None:
+        """Pull in further producers and siblings; no group may depend on either (no cycles)."""
+        for other in candidates:
+            if other is group or other.consumed or group.consumed or other.nest is None:
                 continue
             assert group.nest is not None
-            outcome = self._attempt(other, group.nest, True)
+            outcome = self._attempt(other, group.nest, other in producers)
             if isinstance(outcome, str):
                 continue
             self._adopt(other, group.nest, outcome)

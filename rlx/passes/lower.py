@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlx.array import ConcreteArray
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.passes.fuse import fuse
@@ -26,6 +27,14 @@ class KernelBuilder(RegionLowering):
         """The plan of a nested program."""
         return lower_program(program, self.options)
 
+    def inline(self, program: Program, values: Sequence[Lowered]) -> tuple[Lowered, ...]:
+        """The outputs of a nested program whose equations become part of this plan."""
+        source = self.source
+        known = dict(zip(program.inputs, values, strict=True))
+        _lower_equations(program, self, known, frozenset())
+        self.source = source
+        return tuple(_read(self, known, atom) for atom in program.outputs)
+
 
 def lower_program(program: Program, options: LoweringOptions | None = None) -> Plan:
     """Lower, fuse, schedule and place a closed MIR program."""
@@ -36,9 +45,8 @@ def lower_program(program: Program, options: LoweringOptions | None = None) -> P
         buffer = builder.allocate(variable.type.dtype, variable.type.size, "input")
         inputs.append(buffer)
         values[variable] = builder.from_buffer(buffer, variable.type)
-    for variable, array in program.constants:
-        values[variable] = builder.constant(array)
-    _lower_equations(program, builder, values)
+    wanted = frozenset(atom for atom in program.outputs if isinstance(atom, Var))
+    _lower_equations(program, builder, values, wanted)
     outputs = _write_outputs(program, builder, values)
     steps, report = fuse(builder, builder.steps, outputs)
     chunked = split_chunks(builder, steps)
@@ -71,10 +79,13 @@ def _use_counts(program: Program) -> dict[Var, int]:
 
 
 def _lower_equations(
-    program: Program, builder: KernelBuilder, values: dict[Var, Lowered]
+    program: Program, builder: KernelBuilder, values: dict[Var, Lowered], wanted: frozenset[Var]
 ) -> None:
+    """Lower equations in order; the values of `wanted` variables are stored row-major."""
+    for variable, array in program.constants:
+        known = array.numpy() if isinstance(array, ConcreteArray) else array
+        values[variable] = builder.constant(known)
     uses = _use_counts(program)
-    wanted = {atom for atom in program.outputs if isinstance(atom, Var)}
     for equation in program.equations:
         builder.source = (equation,)
         operands = [_read(builder, values, atom) for atom in equation.inputs]

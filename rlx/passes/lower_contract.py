@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from math import prod
 from typing import NamedTuple
 
@@ -11,11 +12,12 @@ import numpy as np
 from rlx.ir.kernels import Contract, Operand
 from rlx.ir.types import TensorType, is_float
 from rlx.passes.lower_indexing import IndexLowering
-from rlx.passes.lowered import BufferView, Lowered, natural_order, view_of
+from rlx.passes.lowered import Lowered, natural_order, view_of
 
 __all__ = ["ContractionLowering"]
 
 _GEMM_DTYPES = frozenset(np.dtype(n) for n in ("f4", "f8", "c8", "c16"))
+_MOST_PRODUCTS = 16
 _SINGLE = np.dtype(np.float32)
 _DimensionPair = tuple[Sequence[int], Sequence[int]]
 
@@ -76,30 +78,46 @@ class ContractionLowering(IndexLowering):
     def _product(
         self, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes, type: TensorType
     ) -> Lowered:
-        first = self._matrices(lhs, left.batch, left.free, left.contracted)
-        second = self._matrices(rhs, right.batch, right.contracted, right.free)
-        b, m, _ = first.shape
-        n = second.shape[2]
+        """Matrix products into one buffer: one kernel, or one for each index of outer batches."""
+        lhs = self._readable(lhs, left.batch, left.free, left.contracted)
+        rhs = self._readable(rhs, right.batch, right.contracted, right.free)
+        count = _looped_batches((lhs, left.batch), (rhs, right.batch))
+        if count is None:
+            lhs, rhs = (self._in_order(v, g) for v, g in ((lhs, left), (rhs, right)))
+            count = 0
         buffer = self.allocate(type.dtype, type.size)
-        out = Operand(buffer, (b, m, n), (m * n if b > 1 else 0, n, 1))
-        self.emit_kernel(Contract(first, second, out))
+        looped = type.shape[:count]
+        step = prod(type.shape[count:])
+        for number, position in enumerate(product(*(range(n) for n in looped))):
+            first = _as_matrices(lhs, left.batch, left.free, left.contracted, position)
+            second = _as_matrices(rhs, right.batch, right.contracted, right.free, position)
+            assert first is not None and second is not None
+            (b, m, _), n = first.shape, second.shape[2]
+            strides = (m * n if b > 1 else 0, n, 1)
+            out = Operand(buffer, (b, m, n), strides, number * step)
+            self.emit_kernel(Contract(first, second, out))
         return self.from_buffer(buffer, type)
 
-    def _matrices(
+    def _readable(
         self, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
-    ) -> Operand:
-        """`v` as (batch, rows, columns) matrices that a GEMM reads, copied if need be."""
+    ) -> Lowered:
+        """`v` where a GEMM can read its matrices, each batch for itself; copied if need be."""
         if view_of(v) is None:
             self.materialise(v, self._matrix_order(v, batch, rows, columns))
+        if _as_matrices(v, batch, rows, columns, (0,) * len(batch)) is None:
+            v = Lowered(v.type, v.nodes, v.sources)
+            self.materialise(v, self._matrix_order(v, batch, rows, columns))
+        return v
+
+    def _in_order(self, v: Lowered, axes: _Axes) -> Lowered:
+        """`v` with its batches in order, so that one stride walks them."""
         view = view_of(v)
         assert view is not None
-        operand = _as_matrices(v, view, batch, rows, columns)
-        if operand is None:
-            copy = Lowered(v.type, v.nodes, v.sources)
-            view = self.materialise(copy, self._matrix_order(v, batch, rows, columns))
-            operand = _as_matrices(v, view, batch, rows, columns)
-            assert operand is not None
-        return operand
+        if _merged(v.shape, view.strides, axes.batch) is not None:
+            return v
+        copy = Lowered(v.type, v.nodes, v.sources)
+        self.materialise(copy, self._matrix_order(v, axes.batch, axes.free, axes.contracted))
+        return copy
 
     @staticmethod
     def _matrix_order(
@@ -135,10 +153,41 @@ def _merged(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -
     return strides[moving[-1]] if moving else 0
 
 
+def _looped_batches(*operands: tuple[Lowered, tuple[int, ...]]) -> int | None:
+    """How many leading batch axes to loop over so that one stride walks the others.
+
+    None where that would take more kernels than copies are worth.
+    """
+    for count in range(len(operands[0][1]) + 1):
+        merged = []
+        for v, batch in operands:
+            view = view_of(v)
+            assert view is not None
+            step = _merged(v.shape, view.strides, batch[count:])
+            merged.append(step is not None and step >= 0)
+        if prod(_sizes(operands[0][0], operands[0][1][:count])) > _MOST_PRODUCTS:
+            return None
+        if all(merged):
+            return count
+    return None
+
+
 def _as_matrices(
-    v: Lowered, view: BufferView, batch: Sequence[int], rows: Sequence[int], columns: Sequence[int]
+    v: Lowered,
+    batch: Sequence[int],
+    rows: Sequence[int],
+    columns: Sequence[int],
+    position: Sequence[int],
 ) -> Operand | None:
-    """The three-dimensional operand over a view, or None where BLAS could not read it."""
+    """The (batch, rows, columns) operand at a position of the leading batch axes.
+
+    None where BLAS could not read it.
+    """
+    view = view_of(v)
+    assert view is not None
+    looped, batch = batch[: len(position)], batch[len(position) :]
+    offset = view.offset
+    offset += sum(view.strides[a] * p for a, p in zip(looped, position, strict=True))
     merged = [_merged(v.shape, view.strides, axes) for axes in (batch, rows, columns)]
     b, r, c = (prod(_sizes(v, axes)) for axes in (batch, rows, columns))
     stack, down, across = merged
@@ -154,4 +203,4 @@ def _as_matrices(
         legal = False
     if not legal:
         return None
-    return Operand(view.buffer, (b, r, c), (stack, down, across), view.offset)
+    return Operand(view.buffer, (b, r, c), (stack, down, across), offset)

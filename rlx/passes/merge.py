@@ -10,6 +10,7 @@ from rlx.ir.kernels import Buffer
 from rlx.passes.nest import (
     Nest,
     NestStore,
+    collapse,
     common_refinement,
     refine,
     rows_from_accumulation,
@@ -19,7 +20,7 @@ from rlx.passes.nodes import Node, NodeTable, postorder, rewrite
 
 __all__ = ["Merged", "merge"]
 
-_MINIMUM_ROW = 16
+_MINIMUM_OUTER = 16
 _SMALL_SPACE = 1 << 14
 
 
@@ -60,8 +61,12 @@ def merge(
     aligned = _align(table, base, nest, related)
     if isinstance(aligned, str):
         return aligned
-    second = _substitute(table, aligned.first, aligned.second, produced)
+    second = _substitute(table, base, aligned, produced)
     if second is None:
+        aligned = _align_permuted(table, base, nest) if related else None
+        if isinstance(aligned, _Aligned):
+            second = _substitute(table, base, aligned, produced)
+    if second is None or not isinstance(aligned, _Aligned):
         return "its operands are read through other index maps"
     stores = [*aligned.first, *second]
     if aligned.row != 1 and _cumulates(stores):
@@ -129,6 +134,23 @@ def _align_equal(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str:
     return _Aligned(sizes, row, first, second)
 
 
+def _align_permuted(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str | None:
+    """Run nest's loops in the order in which it reads an array that base works on too."""
+    if base.total != nest.total or nest.row or nest.preferred_row:
+        return None
+    shared = {n.attribute.buffer for n in postorder(store_roots(base.stores)) if n.op == "load"}
+    shared |= {store.buffer for store in base.stores}
+    for node in postorder(store_roots(nest.stores)):
+        if node.op != "load" or node.args or node.attribute.buffer not in shared:
+            continue
+        strides = node.attribute.strides
+        order = sorted(range(len(strides)), key=lambda axis: -abs(strides[axis]))
+        if all(strides) and order != list(range(len(strides))):
+            sizes, row, stores = collapse(table, nest.sizes, nest.stores, 0, order)
+            return _align_equal(table, base, replace(nest, sizes=sizes, row=row, stores=stores))
+    return None
+
+
 def _align_row_values(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str:
     """`nest` works on what base has one of for each row."""
     if not base.row or nest.row:
@@ -152,8 +174,8 @@ def _align_rows_after(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | st
     row = nest.row or nest.preferred_row
     if not row:
         length = nest.total // base.total
-        few = base.total < _MINIMUM_ROW and nest.total > _SMALL_SPACE
-        found = _trailing(nest.sizes, length) if length >= _MINIMUM_ROW else None
+        few = base.total < _MINIMUM_OUTER and nest.total > _SMALL_SPACE
+        found = _trailing(nest.sizes, length)
         if found is None or few or base.total == 1:
             return "its loops have other sizes"
         row = found
@@ -170,13 +192,13 @@ def _align_rows_after(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | st
 
 
 def _substitute(
-    table: NodeTable,
-    first: Sequence[NestStore],
-    second: Sequence[NestStore],
-    produced: set[Buffer],
+    table: NodeTable, base: Nest, aligned: _Aligned, produced: set[Buffer]
 ) -> list[NestStore] | None:
     """`second` with loads of what `first` stores replaced by the values, if all can be."""
-    values = {(s.buffer, s.strides, s.offset): s.value for s in first if s.plain}
+    values = {(s.buffer, s.strides, s.offset): s.value for s in aligned.first if s.plain}
+    second = aligned.second
+    if base.ordered:  # a later iteration may overwrite what an earlier one stored
+        values = {}
     blocked = False
 
     def use(leaf: Node, args: tuple[Node, ...]) -> Node:

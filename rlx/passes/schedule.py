@@ -79,29 +79,40 @@ def _chunked(builder: BuilderCore, nest: Nest, chunks: int) -> list[Step]:
         nest.stores[position] = replace(store, buffer=partials[buffer], chunk_stride=step)
         combined.append(store)
     nest.chunks, nest.frozen = chunks, True
-    return [nest, *(_combination(builder, nest, s, partials[s.buffer], chunks) for s in combined)]
+    return [nest, *_combinations(builder, nest, combined, partials, chunks)]
 
 
-def _combination(
-    builder: BuilderCore, nest: Nest, store: NestStore, partial: Buffer, chunks: int
-) -> Nest:
-    """The nest that combines the chunks of one accumulation, in their order."""
+def _combinations(
+    builder: BuilderCore,
+    nest: Nest,
+    combined: Sequence[NestStore],
+    partials: dict[Buffer, Buffer],
+    chunks: int,
+) -> list[Nest]:
+    """Nests that combine the chunks of accumulations, in their order; one for each size."""
+    stores: dict[int, list[NestStore]] = {}
+    for store in combined:
+        result = _combination(builder.table, store, partials[store.buffer], chunks)
+        stores.setdefault(store.buffer.size, []).append(result)
+    label = ("combine", *nest.label)
+    return [
+        Nest((size,) if size > 1 else (), group, origins=nest.origins, label=label)
+        for size, group in stores.items()
+    ]
+
+
+def _combination(table: NodeTable, store: NestStore, partial: Buffer, chunks: int) -> NestStore:
     assert store.accumulate is not None
-    table, buffer = builder.table, store.buffer
+    buffer = store.buffer
     factor = 2 if buffer.dtype.kind == "c" else 1
     part = store.offset % factor
     step = _real_size(buffer)
-    total: Node | None = None
-    sizes, strides = ((buffer.size,), (factor,)) if buffer.size > 1 else ((), ())
-    for chunk in range(chunks):
+    strides = (factor,) if buffer.size > 1 else ()
+    total = table.load(IndexMap(partial, strides, part))
+    for chunk in range(1, chunks):
         element = table.load(IndexMap(partial, strides, chunk * step + part))
-        if total is None:
-            total = element
-        else:
-            total = table.make(store.accumulate, (total, element), element.dtype)
-    assert total is not None
-    result = NestStore(total, buffer, strides, part)
-    return Nest(sizes, [result], origins=nest.origins, label=("combine", *nest.label))
+        total = table.make(store.accumulate, (total, element), element.dtype)
+    return NestStore(total, buffer, strides, part)
 
 
 def _real_size(buffer: Buffer) -> int:

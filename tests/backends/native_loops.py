@@ -14,8 +14,6 @@ from rlx.ir.kernels import Loops
 _SIGNATURE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)
 
 
-
-
 _addresses: dict[bytes, int] = {}
 
 

@@ -11,6 +11,7 @@ from loop_plans import BOOL, FLOAT, INT, constant, load, plan_of, unary
 from native_loops import native
 
 from rlx.backends.numba.carried import carried_code, carried_row
+from rlx.backends.numba.loop_text import loop_text
 from rlx.backends.reference.run import run_plan
 from rlx.ir.kernels import Access, Buffer, Contract, Instruction, Loops, Operand, Scan, Store, While
 
@@ -61,7 +62,9 @@ def recurrence(size, dtype=FLOAT, reverse=False, length=23):
     )  # fmt: skip
     middle.offset = 0
     body = plan_of([first, second], [weight, carry, x], [after, y], [middle], 1 << 12)
-    outer = [Buffer(dtype, size, "input") for _ in range(2)] + [Buffer(dtype, size * length, "input")]
+    outer = [Buffer(dtype, size, "input") for _ in range(2)] + [
+        Buffer(dtype, size * length, "input")
+    ]
     final, ys = Buffer(dtype, size, "output"), Buffer(dtype, size * length, "output")
     kernel = Scan(length, reverse, body, (outer[0],), (outer[1],), (outer[2],), (final,), (ys,))
     return kernel, outer, [final, ys]
@@ -136,11 +139,13 @@ def test_reduction_and_product_in_the_body():
 
 def countdown():
     """while n > 0: n -= 1; total += n."""
+
     def plan_of_condition():
         n, total = Buffer(INT, 1, "input"), Buffer(INT, 1, "input")
         flag = Buffer(BOOL, 1, "output")
         kernel = Loops(
-            (), 0, (n, flag), (load(0, dtype=INT), constant(0, INT), Instruction("gt", (0, 1), BOOL)),
+            (), 0, (n, flag),
+            (load(0, dtype=INT), constant(0, INT), Instruction("gt", (0, 1), BOOL)),
             (Store(2, Access(1, ())),),
         )  # fmt: skip
         return plan_of([kernel], [n, total], [flag])
@@ -168,3 +173,9 @@ def test_while(start):
     steps = run(kernel, (*kernel.initial, *kernel.final), arrays, (0, 10, 20, 1000))
     assert steps == start
     assert arrays[2:] == [0, start * (start - 1) // 2]
+
+
+def test_the_loop_can_be_read():
+    assert "for t in reversed(range(9))" in loop_text(recurrence(3, length=9, reverse=True)[0])
+    assert "tanh(" in loop_text(recurrence(3)[0])
+    assert "while True" in loop_text(countdown())

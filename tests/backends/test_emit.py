@@ -14,6 +14,7 @@ from native_loops import run_native
 from rlx.backends.numba.compile import compile_ir, load_object
 from rlx.backends.numba.emit import loops_code, loops_extent
 from rlx.backends.numba.loop_text import loop_text
+from rlx.backends.numba.tiling import tiled
 from rlx.backends.reference.loops import run_loops
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
 from rlx.ir.scalar import REDUCERS
@@ -54,7 +55,9 @@ class Random:
         self.random = np.random.default_rng(seed)
         rank = int(self.random.integers(1, 5))
         limit = (40, 20, 9, 4)[rank - 1]
-        self.sizes = tuple(int(n) for n in self.random.integers(0 if seed % 5 == 0 else 1, limit, rank))
+        self.sizes = tuple(
+            int(n) for n in self.random.integers(0 if seed % 5 == 0 else 1, limit, rank)
+        )
         self.outer = int(self.random.integers(0, rank + 1))
         self.dtype = DTYPES[seed % len(DTYPES)]
         self.chunks = int(self.random.integers(2, 4)) if seed % 4 == 1 else 1
@@ -119,8 +122,14 @@ class Random:
                 self.add("reduce", (self.pick(),), None, reducer)
             elif chosen < 0.35 and len(self.sizes) - self.outer == 1:
                 self.add("cumulate", (self.pick(),), None, reducer)
-            elif chosen < 0.5:
-                test = self.add("lt", (self.pick(), self.pick()), BOOL) if self.dtype != BOOL else self.pick()
+            elif chosen < 0.45 and self.dtype.kind == "f":
+                self.add("tanh", (self.pick(),))
+            elif chosen < 0.55:
+                test = (
+                    self.add("lt", (self.pick(), self.pick()), BOOL)
+                    if self.dtype != BOOL
+                    else self.pick()
+                )
                 self.add("select", (test, self.pick(), self.pick()))
             else:
                 default = ["add", "sub", "mul", "max", "min", "xor"]
@@ -132,16 +141,15 @@ class Random:
             if self.instructions[value].dtype != self.dtype:
                 continue
             rank = len(self.sizes)
-            if self.chance(0.4) and not self.may_not_accumulate():
+            if self.chance(0.4):
                 keep = [d < self.parallel or self.chance(0.5) for d in range(rank)]
-                reducer = "or" if self.dtype == BOOL else str(self.random.choice(["add", "max", "min"]))
+                reducer = (
+                    "or" if self.dtype == BOOL else str(self.random.choice(["add", "max", "min"]))
+                )
                 access = self.access(keep, True)
                 self.stores.append(Store(value, access, None, reducer, self.chance(0.7)))
             else:
                 self.stores.append(Store(value, self.access([True] * rank, True)))
-
-    def may_not_accumulate(self):
-        return self.dtype.kind == "f" and any(np.isnan(a).any() for a in self.arrays) and False
 
     def kernel(self):
         self.grow()
@@ -184,6 +192,25 @@ def test_softmax_in_place():
     stores = (Store(5, Access(0, (width, 1))), Store(3, Access(1, (width, 1))))
     kernel = Loops((rows, width), 1, (x, out), instructions, stores, parallel=1)
     check(kernel, [memory, result], cuts=[2])
+
+
+def test_dear_values_wait_where_the_result_goes():
+    """Softmax computes exp once: its numerators are parked in the output's row."""
+    rows, width = 5, 37
+    x, memory = vector(np.random.default_rng(0).normal(size=rows * width))
+    out, result = vector(np.zeros(rows * width))
+    instructions = (
+        load(0, width, 1),
+        unary("reduce", 0, FLOAT, "max"),
+        Instruction("sub", (0, 1), FLOAT),
+        unary("exp", 2),
+        unary("reduce", 3, FLOAT, "add"),
+        Instruction("div", (3, 4), FLOAT),
+    )
+    stores = (Store(5, Access(1, (width, 1))),)
+    kernel = Loops((rows, width), 1, (x, out), instructions, stores, parallel=1)
+    check(kernel, [memory, result], cuts=[2])
+    assert loop_text(kernel).count("exp(") == 1
 
 
 def test_empty_rows_give_identities():
@@ -274,7 +301,9 @@ def test_large_float_sums_are_accurate():
 def test_one_code_for_all_sizes():
     def kernel(size, offset):
         source, target = Buffer(FLOAT, size), Buffer(FLOAT, size)
-        return Loops((size,), 1, (source, target), (load(0, 1, offset=offset),), (Store(0, Access(1, (1,))),))
+        return Loops(
+            (size,), 1, (source, target), (load(0, 1, offset=offset),), (Store(0, Access(1, (1,))),)
+        )
 
     assert loops_code(kernel(10, 0)).key == loops_code(kernel(99, 4)).key
     assert loops_code(kernel(10, 0)).symbol == loops_code(kernel(99, 4)).symbol
@@ -283,7 +312,9 @@ def test_one_code_for_all_sizes():
 def test_object_code_loads_again():
     source, memory = vector(np.arange(100.0))
     target, result = vector(np.zeros(100))
-    kernel = Loops((100,), 1, (source, target), (load(0, 1), unary("sin", 0)), (Store(1, Access(1, (1,))),), 1)
+    kernel = Loops(
+        (100,), 1, (source, target), (load(0, 1), unary("sin", 0)), (Store(1, Access(1, (1,))),), 1
+    )
     code = loops_code(kernel)
     data, _ = compile_ir(code.ir, code.symbol)
     import native_loops
@@ -301,7 +332,9 @@ def spread(dtype, size, random):
         limits = np.iinfo(dtype)
         numbers = random.integers(limits.min, limits.max, size, dtype, endpoint=True)
         numbers[: size // 2] = random.integers(0, 70, size // 2).astype(dtype)
-        numbers[::7] = random.choice(np.array([0, limits.min, limits.max], dtype), numbers[::7].size)
+        numbers[::7] = random.choice(
+            np.array([0, limits.min, limits.max], dtype), numbers[::7].size
+        )
         if dtype.kind == "i":
             numbers[::5] = -1
         return numbers
@@ -315,7 +348,9 @@ def spread(dtype, size, random):
 def run_scalars(dtype, expressions, size=211):
     """One kernel that stores every expression of three loaded operands."""
     random = np.random.default_rng(size)
-    arrays = [spread(dtype, size, random) for _ in range(3)] + [random.integers(0, 2, size).astype(bool)]
+    arrays = [spread(dtype, size, random) for _ in range(3)] + [
+        random.integers(0, 2, size).astype(bool)
+    ]
     operands = [Buffer(a.dtype, size) for a in arrays]
     instructions = [load(n, 1, dtype=a.dtype) for n, a in enumerate(arrays)]
     stores = []
@@ -400,3 +435,20 @@ def test_sizes_of_extents():
     kernel = Loops((2, 3, 4), 3, (buffer,), (constant(1.0),), (Store(0, Access(0, (12, 4, 1))),), 2)
     assert loops_extent(kernel) == math.prod((2, 3))
     check(kernel, [np.zeros(24, "f4")], cuts=[1, 4])
+
+
+@pytest.mark.parametrize("sizes", [(70, 64), (64, 3, 101), (2, 100, 65)])
+def test_transposes_run_in_tiles(sizes):
+    rank, count = len(sizes), math.prod(sizes)
+    source, memory = vector(np.arange(count))
+    target, result = vector(np.zeros(count))
+    dense = tuple(math.prod(sizes[d + 1 :]) for d in range(rank))
+    turned = tuple(math.prod(sizes[:d]) for d in range(rank))
+    for read, written in ((dense, turned), (turned, dense)):
+        kernel = Loops(
+            sizes, rank, (source, target),
+            (Instruction("load", (), FLOAT, Access(0, read)), unary("neg", 0)),
+            (Store(1, Access(1, written)),), rank,
+        )  # fmt: skip
+        assert tiled(kernel).blocks
+        check(kernel, [memory, result], cuts=[1, loops_extent(kernel) - 1])

@@ -46,8 +46,9 @@ def points(dtype, size=20000):
     unit = random.uniform(-1, 1, size)
     near_one = 1 + random.normal(size=size) * 10.0 ** random.uniform(-8, 0, size)
     whole = np.arange(-200.0, 200.0) * np.pi / 4
-    with np.errstate(over="ignore"):
-        return np.concatenate([anything, usual, unit, near_one, whole, SPECIAL_VALUES]).astype(dtype)
+    parts = [anything, usual, unit, near_one, whole, SPECIAL_VALUES]
+    with np.errstate(all="ignore"):
+        return np.concatenate(parts).astype(dtype)
 
 
 def errors(got, exact):
@@ -72,8 +73,8 @@ def worst(got, exact, *arguments):
 
 
 # the largest error seen on the points, rounded up; 1 is a last place
-SINGLE_BOUNDS = dict.fromkeys(UNARY, 2.0) | {"erf_inv": 2.5}
-DOUBLE_BOUNDS = dict.fromkeys(UNARY, 2.0) | {"sinh": 2.5, "tan": 2.5, "erfc": 4.0, "erf_inv": 4.0}
+SINGLE_BOUNDS = dict.fromkeys(UNARY, 2.0) | {"erf_inv": 2.5, "tanh": 2.2}
+DOUBLE_BOUNDS = dict.fromkeys(UNARY, 2.0) | {"tan": 2.6, "tanh": 2.3, "erfc": 4.0, "erf_inv": 4.0}
 
 
 @pytest.mark.parametrize("op", sorted(UNARY))
@@ -104,11 +105,12 @@ def slowly(op, x):
             return WIDE(np.inf) * WIDE(number)
         if op in ("erf", "erf_inv") and number == 0:
             return WIDE(number)
-        if np.isinf(number) or (op.startswith("erf") and abs(number) > 30):
+        if abs(number) > {"logistic": 800, "erf_inv": 1}.get(op, 30):
             return WIDE({"erf": np.sign(number), "erfc": 1 - np.sign(number)}.get(op, number > 0))
         return WIDE(mpmath.nstr(SLOW[op](mpmath.mpf(float(number))), 25))
 
-    return np.array([one(number) for number in x])
+    with np.errstate(all="ignore"):
+        return np.array([one(number) for number in x])
 
 
 @pytest.mark.skipif(np.finfo(WIDE).eps > 1e-18, reason="needs extended precision")

@@ -187,7 +187,7 @@ class RandomGraph:
         (v, a), (w, b) = self.pick(), self.pick()
         if a.ndim != b.ndim or any(m > n for n, m in zip(a.shape, b.shape, strict=True)):
             return
-        result = a.copy()
+        result = np.array(a)
         result[tuple(slice(n - m, n) for n, m in zip(a.shape, b.shape, strict=True))] = b
 
         def update(k, x, y):

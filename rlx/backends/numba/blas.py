@@ -119,11 +119,10 @@ def _load_openblas() -> Blas:
 
 
 class _Side(NamedTuple):
-    """How BLAS reads one factor: transposed or not, its leading dimension, or row by row."""
+    """How BLAS reads one factor: transposed or not, and its leading dimension."""
 
     transpose: int
     leading: int
-    separately: bool
 
 
 def _row_major(rows: int, columns: int, strides: tuple[int, int]) -> int | None:
@@ -135,21 +134,17 @@ def _row_major(rows: int, columns: int, strides: tuple[int, int]) -> int | None:
     return strides[0] if strides[0] >= max(columns, 1) else None
 
 
-def _side(size: int, depth: int, block_stride: int, depth_stride: int) -> _Side:
-    """For a factor of `size` rows (lhs) or columns (rhs); "row" below means one of those."""
+def _side(size: int, depth: int, size_stride: int, depth_stride: int) -> _Side:
+    """For a factor with `size` rows (left) or columns (right)."""
     if size == 0 or depth == 0:
-        return _Side(0, 1, False)
-    leading = _row_major(size, depth, (block_stride, depth_stride))
+        return _Side(0, 1)
+    leading = _row_major(size, depth, (size_stride, depth_stride))
     if leading is not None:
-        return _Side(0, leading, False)
-    leading = _row_major(depth, size, (depth_stride, block_stride))
+        return _Side(0, leading)
+    leading = _row_major(depth, size, (depth_stride, size_stride))
     if leading is not None:
-        return _Side(1, leading, False)
-    if depth_stride == 1 or depth <= 1:
-        return _Side(0, max(depth, 1), True)
-    if depth_stride > 1:
-        return _Side(1, depth_stride, True)
-    raise VerificationError(f"no matrix product reads strides {(block_stride, depth_stride)}")
+        return _Side(1, leading)
+    raise VerificationError(f"no matrix product reads strides {(size_stride, depth_stride)}")
 
 
 def _place(operand: Operand, slot_of: Callable[[Buffer], int], axis: int) -> list[int]:
@@ -160,21 +155,19 @@ def _place(operand: Operand, slot_of: Callable[[Buffer], int], axis: int) -> lis
     return [slot_of(operand.buffer), operand.offset * item, batch * item, block * item]
 
 
-def _vector_form(kernel: Contract, left: _Side, right: _Side) -> tuple[int, int, int]:
+def _vector_form(kernel: Contract) -> tuple[int, int, int]:
     """Fields MATRIX, VECTOR_STEP and RESULT_STEP: how gemv computes it, zeros if it cannot."""
     _, rows, columns = kernel.out.shape
-    depth = kernel.lhs.shape[2]
     if columns == 1:
-        matrix, side, step = LEFT, left, kernel.rhs.strides[1]
+        matrix, step = LEFT, kernel.rhs.strides[1]
         result_step = kernel.out.strides[1] if rows > 1 else 1
     elif rows == 1:
-        matrix, side, step, result_step = RIGHT, right, kernel.lhs.strides[2], 1
+        matrix, step, result_step = RIGHT, kernel.lhs.strides[2], 1
     else:
         return 0, 0, 0
-    step = step if depth > 1 else 1
-    if side.separately or step < 1 or step > LARGEST:
-        return 0, 0, 0
-    return matrix, step, result_step
+    if kernel.lhs.shape[2] <= 1:
+        step = 1
+    return (matrix, step, result_step) if 1 <= step <= LARGEST else (0, 0, 0)
 
 
 def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) -> list[int]:
@@ -191,7 +184,7 @@ def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) 
         raise UnsupportedError(f"a matrix product of {numbers[:3]} is over BLAS's 32-bit sizes")
     if out_leading < columns:
         raise VerificationError(f"rows of a matrix product overlap: {kernel.out}")
-    matrix, vector_step, result_step = _vector_form(kernel, left, right)
+    matrix, vector_step, result_step = _vector_form(kernel)
     one, zero = _constants(dtype.str)
     blas = load_blas()
     flags = (NOT_TRANSPOSED, TRANSPOSED)
@@ -212,8 +205,6 @@ def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) 
         int(kernel.accumulate),
         one.ctypes.data,
         (one if kernel.accumulate else zero).ctypes.data,
-        int(left.separately),
-        int(right.separately),
         dtype.itemsize,
         *(matrix, vector_step, result_step),
     ]

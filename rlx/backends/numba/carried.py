@@ -103,9 +103,7 @@ def _signature(kernel: Scan | While) -> tuple[object, ...]:
     if isinstance(kernel, Scan):
         groups = tuple(map(len, (kernel.constants, kernel.initial, kernel.xs, kernel.ys)))
         return ("scan", kernel.reverse, groups, plans)
-    groups = tuple(
-        map(len, (kernel.condition_constants, kernel.body_constants, kernel.initial))
-    )
+    groups = tuple(map(len, (kernel.condition_constants, kernel.body_constants, kernel.initial)))
     return ("while", groups, plans)
 
 

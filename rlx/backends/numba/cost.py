@@ -17,7 +17,8 @@ _DEAR = 0.4
 _VERY_DEAR = 100.0
 _FREE = {"constant", "index"}
 _DEAR_OPERATIONS = frozenset(
-    ["div", "rem", "pow", "atan2", "nextafter", "sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "logistic"]
+    "div rem pow atan2 nextafter sqrt rsqrt cbrt exp exp2 expm1 log log1p log2 sin cos tan asin "
+    "acos atan sinh cosh tanh asinh acosh atanh erf erfc erf_inv logistic".split()
 )
 
 

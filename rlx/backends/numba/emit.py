@@ -27,11 +27,12 @@ from rlx.backends.numba.scalar_code import (
     store_scalar,
 )
 from rlx.backends.numba.stages import Staging, staging
+from rlx.backends.numba.tiling import tiled
 from rlx.ir.kernels import Buffer, Instruction, Loops, Store
 
 __all__ = ["KernelCode", "kernel_code", "loops_code", "loops_extent", "loops_row"]
 
-_VERSION = "loops 1"
+_VERSION = "1"
 ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "no-trapping-math"="true"'
 
 
@@ -60,9 +61,7 @@ def kernel_code(
 
 def special_symbols(instructions: tuple[Instruction, ...]) -> tuple[str, ...]:
     """External functions that the run time binds."""
-    return tuple(
-        sorted({f"rlx_special_{i.attribute}" for i in instructions if i.op == "special"})
-    )
+    return tuple(sorted({f"rlx_special_{i.attribute}" for i in instructions if i.op == "special"}))
 
 
 def instruction_signature(instruction: Instruction) -> tuple[object, ...]:
@@ -77,23 +76,20 @@ def loops_code(kernel: Loops) -> KernelCode:
     signature = (
         layout.signature,
         tuple(instruction_signature(i) for i in kernel.instructions),
-        tuple(
-            (s.value, s.address, s.accumulate, s.initialize, s.guard) for s in kernel.stores
-        ),
+        tuple((s.value, s.address, s.accumulate, s.initialize, s.guard) for s in kernel.stores),
     )
     external = special_symbols(kernel.instructions)
-    return kernel_code(
-        "loops", signature, external, lambda symbol: _Emitter(kernel, layout).module(symbol)
-    )
+    return kernel_code("loops", signature, external, lambda symbol: _Emitter(layout).module(symbol))
 
 
 def loops_row(kernel: Loops, slot_of: Callable[[Buffer], int]) -> list[int]:
     """The run-time arguments of a kernel: slots, sizes, then offsets and strides of accesses."""
-    return layout_of(kernel).row(kernel, slot_of)
+    return layout_of(kernel).row(slot_of)
 
 
 def loops_extent(kernel: Loops) -> int:
     """How many iterations [begin, end) of the compiled function run over."""
+    kernel = tiled(kernel).kernel
     if kernel.chunks > 1:
         return kernel.sizes[0]
     return math.prod(kernel.sizes[: kernel.parallel]) if kernel.parallel else 1
@@ -128,8 +124,8 @@ def alias_metadata(classes: int) -> tuple[str, tuple[str, ...]]:
 class _Emitter:
     """Emits one kernel."""
 
-    def __init__(self, kernel: Loops, layout: Layout) -> None:
-        self.kernel = kernel
+    def __init__(self, layout: Layout) -> None:
+        self.kernel = kernel = layout.tiling.kernel
         self.layout = layout
         self.staging: Staging = staging(kernel)
         self.code = Code(Module())
@@ -169,6 +165,9 @@ class _Emitter:
             self._argument(at) if static is None else code.constant("i64", static)
             for at, static in zip(layout.size_slots, layout.static_sizes, strict=True)
         ]
+        self.full_sizes = {
+            dimension: self._argument(slot) for dimension, slot in layout.full_size_slots.items()
+        }
         self.strides = [
             [
                 self._argument(at) if static is None else code.constant("i64", static)
@@ -186,7 +185,13 @@ class _Emitter:
             positions.append(position)
         return Place({}, tuple(positions))
 
-    def _bounds(self, dimension: int) -> tuple[Value, Value]:
+    def _bounds(self, place: Place, dimension: int) -> tuple[Value, Value]:
+        if dimension in self.full_sizes:
+            block, _ = self.layout.tiling.blocks[dimension]
+            done = place.indices[block] * self.layout.tiling.tile
+            rest = self.full_sizes[dimension] - done
+            size = self.sizes[dimension]
+            return self.zero, (rest < size).where(rest, size)
         if dimension == 0 and self.kernel.chunks > 1:
             return self.begin, self.end
         return self.zero, self.sizes[dimension]
@@ -206,7 +211,7 @@ class _Emitter:
 
     @contextmanager
     def _dimension(self, place: Place, dimension: int) -> Iterator[Place]:
-        with self.code.loop(*self._bounds(dimension)) as index:
+        with self.code.loop(*self._bounds(place, dimension)) as index:
             yield self._advance(place, dimension, index)
 
     def _enter_parallel(self, nest: ExitStack, place: Place) -> Place:
@@ -266,8 +271,7 @@ class _Emitter:
         for number, store in enumerate(self.kernel.stores):
             if store.accumulate is None or not store.initialize:
                 continue
-            form = self.layout.store_forms[number]
-            strides = self.layout.groups[form.group].strides
+            strides = self.layout.groups[self.layout.store_forms[number].group].strides
             dtype = self._stored_dtype(store)
             with ExitStack() as nest:
                 here = place
@@ -275,8 +279,7 @@ class _Emitter:
                     if strides[dimension] != 0:
                         here = nest.enter_context(self._dimension(here, dimension))
                 start = identity(self.code, store.accumulate, dtype)
-                pointer = self._pointer(store.access.operand, form.group, form.delta, here, None)
-                self._write(store, start, pointer)
+                self._write(store, start, self._store_pointer(number, here))
 
     def _stored_dtype(self, store: Store) -> np.dtype:
         return self.kernel.instructions[store.value].dtype
@@ -308,7 +311,10 @@ class _Emitter:
     ) -> None:
         code, sweep = self.code, self.staging.passes[stage]
         instructions = self.kernel.instructions
-        running = [n for n in sweep.values if instructions[n].op == "cumulate"]
+        kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
+        running = [
+            n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled
+        ]
         slots: dict[int, str] = {}
         for number in (*sweep.reduces, *running):
             dtype, reducer = instructions[number].dtype, instructions[number].attribute
@@ -320,18 +326,33 @@ class _Emitter:
             for dimension in range(self.kernel.outer, self.rank):
                 here = nest.enter_context(self._dimension(here, dimension))
             for number in sweep.values:
-                if number in slots:
+                if number in recalled:
+                    inner[number] = self._recall(recalled[number], here)
+                elif number in slots:
                     inner[number] = self._combine_into(slots[number], number, inner, True)
                 else:
                     inner[number] = self._instruction(number, inner, here)
+                if number in kept:
+                    store = self.kernel.stores[kept[number]]
+                    self._write(store, inner[number], self._store_pointer(kept[number], here))
             for number in sweep.reduces:
                 self._combine_into(slots[number], number, inner, False)
             for number in sweep.stores:
                 self._store(number, inner, here)
         for number in sweep.reduces:
-            outer[number] = code.load(
-                inner[instructions[number].args[0]].kind, slots[number]
-            )
+            outer[number] = code.load(inner[instructions[number].args[0]].kind, slots[number])
+
+    def _store_pointer(self, number: int, place: Place, extra: Value | None = None) -> str:
+        form = self.layout.store_forms[number]
+        operand = self.kernel.stores[number].access.operand
+        return self._pointer(operand, form.group, form.delta, place, extra)
+
+    def _recall(self, number: int, place: Place) -> Value:
+        """A value that an earlier sweep left where store `number` will write."""
+        operand = self.kernel.stores[number].access.operand
+        tag = self.tags[self.layout.alias[operand]]
+        dtype = self.kernel.operands[operand].dtype
+        return load_scalar(self.code, dtype, self._store_pointer(number, place), tag)
 
     def _combine_into(
         self, slot: str, number: int, values: dict[int, Value], ordered: bool
@@ -373,12 +394,12 @@ class _Emitter:
 
     def _store(self, number: int, values: dict[int, Value], place: Place) -> None:
         store = self.kernel.stores[number]
-        form, operand = self.layout.store_forms[number], store.access.operand
+        operand = store.access.operand
         with ExitStack() as nest:
             if store.guard is not None:
                 nest.enter_context(self.code.when(values[store.guard]))
             extra = values[store.address] if store.address is not None else None
-            pointer = self._pointer(operand, form.group, form.delta, place, extra)
+            pointer = self._store_pointer(number, place, extra)
             value = values[store.value]
             if store.accumulate is not None:
                 dtype = self.kernel.operands[operand].dtype

@@ -18,29 +18,21 @@ from rlx.backends.numba.signals import interrupted
 
 __all__ = ["gemm_step"]
 
-# cblas_?gemm(order, transpose a, transpose b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
-_sizes = ("i32",) * 6
-call_single = Signature(
-    "void", (*_sizes, "float", "ptr", "i32", "ptr", "i32", "float", "ptr", "i32")
-)
-call_double = Signature(
-    "void", (*_sizes, "double", "ptr", "i32", "ptr", "i32", "double", "ptr", "i32")
-)
-call_complex = Signature(
-    "void", (*_sizes, "ptr", "ptr", "i32", "ptr", "i32", "ptr", "ptr", "i32")
-)
 
-# cblas_?gemv(order, transpose, m, n, alpha, a, lda, x, x step, beta, y, y step)
-_sizes = ("i32",) * 4
-call_single_vector = Signature(
-    "void", (*_sizes, "float", "ptr", "i32", "ptr", "i32", "float", "ptr", "i32")
-)
-call_double_vector = Signature(
-    "void", (*_sizes, "double", "ptr", "i32", "ptr", "i32", "double", "ptr", "i32")
-)
-call_complex_vector = Signature(
-    "void", (*_sizes, "ptr", "ptr", "i32", "ptr", "i32", "ptr", "ptr", "i32")
-)
+def _blas_signature(integers: int, scalar: str) -> Signature:
+    """(integers..., alpha, a, lda, b or x, ldb or step, beta, c or y, ldc or step)."""
+    array = ("ptr", "i32")
+    return Signature("void", (*("i32",) * integers, scalar, *array, *array, scalar, *array))
+
+
+# cblas_?gemm(order, transpose a, transpose b, m, n, k, alpha, ...)
+call_single = _blas_signature(6, "float")
+call_double = _blas_signature(6, "double")
+call_complex = _blas_signature(6, "ptr")
+# cblas_?gemv(order, transpose, m, n, alpha, ...)
+call_single_vector = _blas_signature(4, "float")
+call_double_vector = _blas_signature(4, "double")
+call_complex_vector = _blas_signature(4, "ptr")
 
 # Fields of a row.
 FUNCTION = 2  # the cblas function: gemm, or gemv where MATRIX says so
@@ -56,12 +48,10 @@ OUT = 21
 ACCUMULATE = 27
 ALPHA = 28  # address of a complex one
 BETA = 29  # address of a complex zero or one
-SINGLE_ROWS = 30  # 1: every row (column) is a product of its own, since BLAS takes no such stride
-SINGLE_COLUMNS = 31
-ITEM_BYTES = 32
-MATRIX = 33  # for one row or column of results: the factor that is a matrix, LEFT or RIGHT; or 0
-VECTOR_STEP = 34  # elements from one to the next of the factor that is a vector
-RESULT_STEP = 35
+ITEM_BYTES = 30
+MATRIX = 31  # for one row or column of results: the factor that is a matrix, LEFT or RIGHT; or 0
+VECTOR_STEP = 32  # elements from one to the next of the factor that is a vector
+RESULT_STEP = 33
 
 SLOT = 0
 OFFSET = 1
@@ -197,10 +187,6 @@ def gemm_step(slots: Word, row: Word) -> Word:
         blocks = (limit + row[BATCH] - 1) // row[BATCH]
         bands = choose_bands(row, blocks)
         stripes = minimum(maximum(blocks // bands, 1), row[COLUMNS])
-    if row[SINGLE_ROWS]:
-        bands = row[ROWS]
-    if row[SINGLE_COLUMNS]:
-        stripes = row[COLUMNS]
     context = stack(4)
     context[0] = slots
     context[1] = row

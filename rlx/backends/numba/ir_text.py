@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 
 __all__ = ["Code", "Module", "Value", "bit_width", "is_real", "literal"]
 
@@ -183,7 +183,9 @@ class Value:
 
     def as_float(self) -> Value:
         """An integer's bits as a float."""
-        return self.convert("bitcast", {16: "half", 32: "float", 64: "double"}[bit_width(self.kind)])
+        return self.convert(
+            "bitcast", {16: "half", 32: "float", 64: "double"}[bit_width(self.kind)]
+        )
 
 
 class Module:
@@ -215,16 +217,13 @@ class Module:
             return ""
         listed = ", ".join(f"ptr @{name}" for name in sorted(self.retained))
         kind = f"[{len(self.retained)} x ptr]"
-        return (
-            f"@llvm.compiler.used = appending global {kind} [{listed}], "
-            'section "llvm.metadata"'
-        )
+        return f'@llvm.compiler.used = appending global {kind} [{listed}], section "llvm.metadata"'
 
 
 Body = Callable[..., Value]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _function_module(name: str, body: Body, kinds: tuple[str, ...]) -> tuple[str, Module]:
     module = Module()
     code = Code(module)

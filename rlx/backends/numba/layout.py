@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rlx.backends.numba.tiling import Tiling, tiled
 from rlx.ir.kernels import Access, Buffer, Loops
 
 __all__ = ["Form", "Group", "Layout", "layout_of"]
@@ -40,8 +41,13 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a kernel's row of arguments; `signature` is what its code depends on."""
+    """The layout of a kernel's row of arguments; `signature` is what its code depends on.
 
+    `tiling.kernel` is the kernel that runs. Row: slots, sizes, full sizes of tiled dimensions, then
+    for each group its offset, strides and chunk stride as far as they are not static.
+    """
+
+    tiling: Tiling
     alias: tuple[int, ...]
     static_sizes: tuple[int | None, ...]
     size_slots: tuple[int, ...]
@@ -55,10 +61,18 @@ class Layout:
         """How many different buffers there are."""
         return 1 + max(self.alias, default=-1)
 
-    def row(self, kernel: Loops, slot_of: Callable[[Buffer], int]) -> list[int]:
+    @property
+    def full_size_slots(self) -> dict[int, int]:
+        """The slot of each tiled dimension's full size."""
+        start = len(self.alias) + len(self.size_slots)
+        return {d: start + n for n, d in enumerate(self.tiling.blocks)}
+
+    def row(self, slot_of: Callable[[Buffer], int]) -> list[int]:
         """The numbers, in the order of the slots."""
+        kernel = self.tiling.kernel
         numbers = [slot_of(buffer) for buffer in kernel.operands]
         numbers += kernel.sizes
+        numbers += [size for _, size in self.tiling.blocks.values()]
         for group in self.groups:
             numbers.append(group.access.offset)
             numbers += [
@@ -82,9 +96,7 @@ def _static_sizes(kernel: Loops) -> tuple[int | None, ...]:
 
 def _static_strides(access: Access, innermost: int) -> tuple[int | None, ...]:
     return tuple(
-        stride
-        if stride == 0 or (d >= innermost and abs(stride) <= _STATIC_STRIDE)
-        else None
+        stride if stride == 0 or (d >= innermost and abs(stride) <= _STATIC_STRIDE) else None
         for d, stride in enumerate(access.strides)
     )
 
@@ -126,11 +138,13 @@ class _Grouping:
 
 def layout_of(kernel: Loops) -> Layout:
     """The layout of a kernel."""
+    tiling = tiled(kernel)
+    kernel = tiling.kernel
     numbers: dict[int, int] = {}
     alias = tuple(numbers.setdefault(id(b), len(numbers)) for b in kernel.operands)
     operands, rank = len(kernel.operands), len(kernel.sizes)
     static_sizes = _static_sizes(kernel)
-    grouping = _Grouping(kernel, static_sizes, operands + rank)
+    grouping = _Grouping(kernel, static_sizes, operands + rank + len(tiling.blocks))
     load_forms = {
         n: grouping.form(i.attribute) for n, i in enumerate(kernel.instructions) if i.op == "load"
     }
@@ -139,11 +153,13 @@ def layout_of(kernel: Loops) -> Layout:
     parallel = kernel.parallel if kernel.chunks == 1 else 0
     signature = (
         (rank, kernel.outer, parallel, kernel.chunks > 1, static_sizes, alias),
+        tuple((inner, block) for inner, (block, _) in tiling.blocks.items()),
         tuple(b.dtype.name for b in kernel.operands),
         tuple((g.operand, g.strides, g.chunk_slot is not None) for g in groups),
         tuple((f.group, f.delta) for f in (*load_forms.values(), *store_forms.values())),
     )
     return Layout(
+        tiling=tiling,
         alias=alias,
         static_sizes=static_sizes,
         size_slots=tuple(range(operands, operands + rank)),

@@ -77,9 +77,9 @@ def _sort_step(kernel: Sort, slot_of: SlotOf) -> HostStep:
 
 def sorted_rows(arrays: Sequence[np.ndarray], keys: int, index: bool) -> list[np.ndarray]:
     """Arrays of rows sorted together, stably, by the first `keys`; the permutation if `index`."""
-    if len(arrays) == 1 and not index and arrays[0].dtype.kind in "biuf":
-        return [_sorted_alone(arrays[0])]
     comparable = [_comparable(array) for array in arrays[:keys]]
+    if len(arrays) == 1 and not index and comparable[0] is arrays[0]:
+        return [_sorted_alone(arrays[0])]
     if keys == 1:
         order = np.argsort(comparable[0], axis=-1, kind="stable")
     else:
@@ -89,12 +89,15 @@ def sorted_rows(arrays: Sequence[np.ndarray], keys: int, index: bool) -> list[np
 
 
 def _sorted_alone(rows: np.ndarray) -> np.ndarray:
-    """Rows sorted fast; zeros, which are equal but for their sign, in the order they came."""
+    """Rows sorted fast; equal elements that can be told apart (zeros by their sign, NaN by its
+    bits) are put back in the order they came."""
     result = np.sort(rows, axis=-1)
-    if rows.dtype.kind == "f":
+    if rows.dtype.kind == "f" and rows.size:
         zeros = result == 0
         if zeros.any():
             result[zeros] = rows[rows == 0]
+        if np.isnan(result[..., -1]).any():
+            result[np.isnan(result)] = rows[np.isnan(rows)]
     return result
 
 

@@ -1,14 +1,15 @@
-"""A Loops kernel printed as the nest of Python-like loops that its native code runs."""
+"""A kernel printed as the nest of Python-like loops that its native code runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rlx.backends.numba.narrow import is_narrow
 from rlx.backends.numba.stages import Staging, staging
-from rlx.ir.kernels import Access, Instruction, Loops, Store
+from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Scan, Store, While
 
 __all__ = ["loop_text"]
 
@@ -20,9 +21,48 @@ _IDENTITIES = {"add": "0", "mul": "1", "or": "0", "xor": "0", "and": "-1"}
 _INDICES = "ijklmn"
 
 
-def loop_text(kernel: Loops) -> str:
-    """The kernel as readable loops, its buffers named by their roles or numbers."""
-    return "\n".join(_Writer(kernel).lines())
+def loop_text(kernel: Loops | Scan | While) -> str:
+    """The kernel as readable loops, its buffers by their names or numbers."""
+    if isinstance(kernel, Loops):
+        return "\n".join(_Writer(kernel, _names(kernel.operands)).lines())
+    return "\n".join(_carried_lines(kernel))
+
+
+def _carried_lines(kernel: Scan | While) -> list[str]:
+    """A loop whose carries are in registers: its steps in terms of the body's buffers."""
+    plans = (kernel.body,) if isinstance(kernel, Scan) else (kernel.condition, kernel.body)
+    lines = [f"def {kernel.label or 'loop'}():"]
+    if isinstance(kernel, Scan):
+        steps = f"reversed(range({kernel.length}))" if kernel.reverse else f"range({kernel.length})"
+        lines.append(f"    for t in {steps}:")
+    else:
+        lines.append("    while True:")
+    for plan in plans:
+        names = _names((*plan.inputs, *plan.outputs, *plan.buffers))
+        called = ", ".join(names[id(b)] for b in plan.inputs)
+        results = ", ".join(names[id(b)] for b in plan.outputs)
+        lines.append(f"        # {plan.name}: ({called}) -> ({results})")
+        for inner in plan.kernels:
+            if isinstance(inner, Loops):
+                body = _Writer(inner, names).lines()[1:]
+                lines += [f"    {line}" for line in body]
+            else:
+                lines.append(f"        # {type(inner).__name__.lower()}")
+        if isinstance(kernel, While) and plan is kernel.condition:
+            lines += [f"        if not {results}[0]:", "            break"]
+    return lines
+
+
+def _names(buffers: Iterable[Buffer]) -> dict[int, str]:
+    """A different name for each buffer."""
+    names: dict[int, str] = {}
+    for buffer in buffers:
+        if id(buffer) not in names:
+            name = buffer.name.replace(" ", "_") or f"buffer{len(names)}"
+            while name in names.values():
+                name += "_"
+            names[id(buffer)] = name
+    return names
 
 
 def _constant(instruction: Instruction) -> str:
@@ -33,13 +73,14 @@ def _constant(instruction: Instruction) -> str:
 @dataclass
 class _Writer:
     kernel: Loops
+    buffer_names: dict[int, str]
     text: list[str] = field(default_factory=list)
     depth: int = 0
 
     def lines(self) -> list[str]:
         """The whole text."""
         kernel, plan = self.kernel, staging(self.kernel)
-        self.names = self._buffer_names()
+        self.names = [self.buffer_names[id(buffer)] for buffer in kernel.operands]
         operands = ", ".join(
             f"{name}: {b.dtype.name}[{b.size}]"
             for name, b in zip(self.names, kernel.operands, strict=True)
@@ -54,17 +95,6 @@ class _Writer:
         if not kernel.stores:
             self.line("pass")
         return self.text
-
-    def _buffer_names(self) -> list[str]:
-        numbers: dict[int, str] = {}
-        taken: set[str] = set()
-        for number, buffer in enumerate(self.kernel.operands):
-            name = buffer.name.replace(" ", "_") or f"buffer{number}"
-            while name in taken:
-                name += "_"
-            if numbers.setdefault(id(buffer), name) == name:
-                taken.add(name)
-        return [numbers[id(buffer)] for buffer in self.kernel.operands]
 
     def line(self, text: str) -> None:
         self.text.append("    " * self.depth + text)
@@ -113,18 +143,29 @@ class _Writer:
         if not sweep.empty:
             depth = self.depth
             instructions = self.kernel.instructions
-            running = [n for n in sweep.values if instructions[n].op == "cumulate"]
+            kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
+            running = [
+                n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled
+            ]
             for number in (*sweep.reduces, *running):
                 self.line(f"v{number} = {self.start(instructions[number].attribute)}")
             for dimension in range(self.kernel.outer, len(self.kernel.sizes)):
                 self.open_loop(dimension)
             for number in (*sweep.values, *sweep.reduces):
-                self.value(number)
+                if number in recalled:
+                    self.line(f"v{number} = {self.kept_place(recalled[number])}")
+                else:
+                    self.value(number)
+                if number in kept:
+                    self.line(f"{self.kept_place(kept[number])} = v{number}  # kept for later")
             for number in sweep.stores:
                 self.store(self.kernel.stores[number])
             self.depth = depth
         for number in plan.row_stores[stage]:
             self.store(self.kernel.stores[number])
+
+    def kept_place(self, store: int) -> str:
+        return self.place(self.kernel.stores[store].access)
 
     def value(self, number: int) -> None:
         instruction = self.kernel.instructions[number]
@@ -148,8 +189,10 @@ class _Writer:
         if op == "select":
             return f"{arguments[1]} if {arguments[0]} else {arguments[2]}"
         if op in ("cast", "bitcast"):
-            return f"{instruction.dtype.name}({arguments[0]})" if op == "cast" else (
-                f"bitcast({arguments[0]}, {instruction.dtype.name})"
+            return (
+                f"{instruction.dtype.name}({arguments[0]})"
+                if op == "cast"
+                else (f"bitcast({arguments[0]}, {instruction.dtype.name})")
             )
         return f"{attribute if op == 'special' else op}({', '.join(arguments)})"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def encode(dtype: np.dtype, number: Value) -> Value:
     return number.code.function(_conversion("encode", dtype.name), number)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _conversion(direction: str, name: str) -> Callable[[Value], Value]:
     form = _FORMATS[name]
     if name == "bfloat16":
@@ -137,5 +137,9 @@ def _encode_small(form: Format, number: Value) -> Value:
     code = ((magnitude > 0x7F800000 - 1) | (code > form.infinity)).where(form.infinity, code)
     if form.unsigned_zero:
         signed = code.equal(0).where(0, code | sign)
-        return (code.equal(form.infinity) | number.is_nan()).where(form.nan, signed).convert("trunc", "i8")
+        return (
+            (code.equal(form.infinity) | number.is_nan())
+            .where(form.nan, signed)
+            .convert("trunc", "i8")
+        )
     return (number.is_nan().where(form.nan, code) | sign).convert("trunc", "i8")

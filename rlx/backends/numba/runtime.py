@@ -58,6 +58,8 @@ release_reference = external("Py_DecRef", "void", "ptr")
 
 call_step = Signature("i64", ("i64", "i64"))
 call_kernel = Signature("void", ("i64", "i64", "i64", "i64", "i64"))
+call_loop = Signature("i64", ("i64", "i64", "i64", "i64", "i64"))
+call_loop = Signature("i64", ("i64", "i64", "i64", "i64", "i64"))
 
 # Fields of rows. The words that follow the last field belong to the kernel, or are entries.
 KERNEL = 2
@@ -163,16 +165,15 @@ def chunked_step(slots: Word, row: Word) -> Word:
 
 @native
 def carried_step(slots: Word, row: Word) -> Word:
-    """A loop compiled as one function, run slice by slice; once with nothing to do if empty."""
+    """A loop compiled as one function: it runs in slices and says which turn comes next."""
     begin = 0
     while 1:
         end = minimum(begin + row[SLICE], row[TRIPS])
-        call_kernel(row[KERNEL], slots, row + 8 * CARRIED_ROW, begin, end, 0)
+        begin = call_loop(row[KERNEL], slots, row + 8 * CARRIED_ROW, begin, end, 0)
+        if begin < end or begin == row[TRIPS]:
+            return 0
         if interrupted(slots):
             return 1
-        begin = end
-        if begin == row[TRIPS]:
-            return 0
 
 
 @native

@@ -53,7 +53,9 @@ def load_scalar(code: Code, dtype: np.dtype, pointer: str, metadata: str = "") -
     return decode(dtype, stored) if is_narrow(dtype) else stored
 
 
-def store_scalar(code: Code, dtype: np.dtype, value: Value, pointer: str, metadata: str = "") -> None:
+def store_scalar(
+    code: Code, dtype: np.dtype, value: Value, pointer: str, metadata: str = ""
+) -> None:
     """Store a register value in a buffer of `dtype`."""
     if dtype.kind == "b":
         value = value.convert("zext", "i8")
@@ -155,7 +157,7 @@ _INTRINSICS = {
 
 def _real(code: Code, op: str, values: list[Value]) -> Value:
     if op in ("add", "sub", "mul"):
-        return code.binary(op, *values, flags="contract")
+        return code.binary(op, values[0], values[1], "contract")
     if op == "div":
         return values[0] / values[1]
     if op == "neg":
@@ -205,7 +207,7 @@ _REAL_FUNCTIONS: dict[str, Callable[..., Value]] = {
 
 
 def _divide(dtype: np.dtype, left: Value, right: Value) -> Value:
-    """Division by zero gives -1 (signed) or the largest number (unsigned); the least number by -1 wraps."""
+    """Division by zero gives all ones; the least number divided by -1 wraps."""
     zero = right.equal(0)
     if dtype.kind == "u":
         return zero.where(-1, left.code.binary("udiv", left, zero.where(1, right)))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+
+import numpy as np
 
 from rlx.ir.kernels import Instruction, Loops, Store
 
@@ -12,11 +15,17 @@ __all__ = ["RowPass", "Staging", "staging"]
 
 @dataclass(frozen=True, slots=True)
 class RowPass:
-    """One sweep over the row: what is computed per element, reduced, and stored."""
+    """One sweep over the row: what is computed per element, reduced, and stored.
+
+    keeps: values that are parked where a later store will write, (value, store);
+    recalls: values of `values` that are read from there instead of being computed again.
+    """
 
     values: tuple[int, ...]
     reduces: tuple[int, ...]
     stores: tuple[int, ...]
+    keeps: tuple[tuple[int, int], ...] = ()
+    recalls: tuple[tuple[int, int], ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -43,14 +52,16 @@ class _Dependence:
     element: tuple[bool, ...]
     stage: tuple[int, ...]
 
-    def sweep_values(self, roots: list[int]) -> list[int]:
+    def sweep_values(self, roots: list[int], recalled: Container[int] = ()) -> list[int]:
         """The element-level instructions that a sweep needs to have `roots`, in order."""
         needed: set[int] = set()
         pending = [n for n in roots if self.element[n]]
         while pending:
             number = pending.pop()
-            if number not in needed:
-                needed.add(number)
+            if number in needed:
+                continue
+            needed.add(number)
+            if number not in recalled:
                 pending += [a for a in self.instructions[number].args if self.element[a]]
         return sorted(needed)
 
@@ -95,14 +106,14 @@ def _store_stages(
     loads what it overwrites."""
     alias, instructions = dependence.alias, dependence.instructions
     stages = [max(dependence.stage[n] for n in _store_roots(s)) for s in stores]
-    roots = [(dependence.stage[instructions[n].args[0]], [instructions[n].args[0]]) for n in reduces]
+    roots = [
+        (dependence.stage[instructions[n].args[0]], [instructions[n].args[0]]) for n in reduces
+    ]
     changed = True
     while changed:
         changed = False
         last_load: dict[int, int] = {}
-        sweeps = roots + [
-            (stages[n], _store_roots(s)) for n, s in enumerate(stores) if elements[n]
-        ]
+        sweeps = roots + [(stages[n], _store_roots(s)) for n, s in enumerate(stores) if elements[n]]
         for stage, needed in sweeps:
             for number in dependence.sweep_values(needed):
                 if instructions[number].op == "load":
@@ -117,11 +128,103 @@ def _store_stages(
     return stages
 
 
+# recomputing less than one of these is cheaper than memory
+_DEAR = frozenset(
+    "exp exp2 expm1 log log1p log2 sin cos tan tanh sinh cosh asin acos atan atan2 asinh acosh "
+    "atanh erf erfc erf_inv logistic pow cbrt special rem cumulate".split()
+)
+
+
+def _is_dear(dependence: _Dependence, number: int) -> bool:
+    computed = dependence.sweep_values([number])
+    return any(dependence.instructions[n].op in _DEAR for n in computed)
+
+
+def _parking_places(
+    dependence: _Dependence,
+    stores: tuple[Store, ...],
+    dtypes: Sequence[np.dtype],
+) -> list[int]:
+    """Stores whose rows may hold another value until they run: plain ones to every element of a
+    buffer that nothing else touches."""
+    alias = dependence.alias
+    loaded = {alias[i.attribute.operand] for i in dependence.instructions if i.op == "load"}
+    targets = [alias[s.access.operand] for s in stores]
+    return [
+        n
+        for n, store in enumerate(stores)
+        if store.accumulate is None
+        and store.address is None
+        and store.guard is None
+        and store.access.strides[-1]
+        and targets[n] not in loaded
+        and targets.count(targets[n]) == 1
+        and dtypes[store.access.operand].name in ("float32", "float64")
+    ]
+
+
+def _park(
+    dependence: _Dependence,
+    stores: tuple[Store, ...],
+    dtypes: Sequence[np.dtype],
+    stages: list[int],
+    passes: list[RowPass],
+) -> list[RowPass]:
+    """Keep one dear value for each possible place from its first sweep to the later ones."""
+    parked: set[int] = set()
+    for place in _parking_places(dependence, stores, dtypes):
+        target = dtypes[stores[place].access.operand]
+        for first, sweep in enumerate(passes[: stages[place]]):
+            later = [n for n in range(first + 1, len(passes)) if not passes[n].empty]
+            wanted = [
+                n
+                for n in sweep.values
+                if dependence.instructions[n].dtype == target
+                and n not in parked
+                and n not in dict(sweep.recalls)
+                and any(n in passes[q].values for q in later)
+                and all(q <= stages[place] for q in later if n in passes[q].values)
+                and _is_dear(dependence, n)
+            ]
+            if wanted:
+                parked.add(wanted[-1])
+                _recall(dependence, stores, passes, first, wanted[-1], place)
+                break
+    return passes
+
+
+def _recall(
+    dependence: _Dependence,
+    stores: tuple[Store, ...],
+    passes: list[RowPass],
+    first: int,
+    value: int,
+    place: int,
+) -> None:
+    passes[first] = replace(passes[first], keeps=(*passes[first].keeps, (value, place)))
+    for number in range(first + 1, len(passes)):
+        sweep = passes[number]
+        if value not in sweep.values:
+            continue
+        recalls = (*sweep.recalls, (value, place))
+        values = dependence.sweep_values(_roots(dependence, stores, sweep), dict(recalls))
+        recalls = tuple(pair for pair in recalls if pair[0] in values)
+        passes[number] = replace(sweep, values=tuple(values), recalls=recalls)
+
+
+def _roots(dependence: _Dependence, stores: tuple[Store, ...], sweep: RowPass) -> list[int]:
+    """What a sweep must have computed."""
+    roots = [dependence.instructions[n].args[0] for n in sweep.reduces]
+    roots += [root for n in sweep.stores for root in _store_roots(stores[n])]
+    return roots + [value for value, _ in sweep.keeps]
+
+
 @lru_cache(maxsize=1024)
 def _staging(
     instructions: tuple[Instruction, ...],
     stores: tuple[Store, ...],
     alias: tuple[int, ...],
+    dtypes: tuple[np.dtype, ...],
     outer: int,
     rank: int,
 ) -> Staging:
@@ -134,9 +237,11 @@ def _staging(
     for stage in range(count):
         swept = [n for n in reduces if dependence.stage[instructions[n].args[0]] == stage]
         written = [n for n in range(len(stores)) if stages[n] == stage and elements[n]]
-        roots = [instructions[n].args[0] for n in swept]
-        roots += [root for n in written for root in _store_roots(stores[n])]
-        passes.append(RowPass(tuple(dependence.sweep_values(roots)), tuple(swept), tuple(written)))
+        sweep = RowPass((), tuple(swept), tuple(written))
+        values = dependence.sweep_values(_roots(dependence, stores, sweep))
+        passes.append(replace(sweep, values=tuple(values)))
+    if rank - outer == 1:
+        passes = _park(dependence, stores, dtypes, stages, passes)
     return Staging(
         element_level=dependence.element,
         row_values=tuple(
@@ -159,4 +264,7 @@ def staging(kernel: Loops) -> Staging:
     """The passes of a kernel; equal kernels share the analysis."""
     numbers: dict[int, int] = {}
     alias = tuple(numbers.setdefault(id(b), len(numbers)) for b in kernel.operands)
-    return _staging(kernel.instructions, kernel.stores, alias, kernel.outer, len(kernel.sizes))
+    dtypes = tuple(b.dtype for b in kernel.operands)
+    return _staging(
+        kernel.instructions, kernel.stores, alias, dtypes, kernel.outer, len(kernel.sizes)
+    )

@@ -212,15 +212,24 @@ def _read(path: Path) -> bytes | None:
     return data
 
 
+def _source_digest() -> bytes:
+    """What this compiler is, taken when it is imported so that later edits do not mix with it."""
+    digest = hashlib.blake2b(digest_size=32)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+_sources = _source_digest()
+
+
 @lru_cache(maxsize=1)
 def fingerprint() -> bytes:
     """All that compiled code depends on besides its key: this compiler, LLVM, the processor."""
     import llvmlite
     import llvmlite.binding as llvm
 
-    digest = hashlib.blake2b(digest_size=32)
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+    digest = hashlib.blake2b(_sources, digest_size=32)
     for part in (llvmlite.__version__, llvm.get_host_cpu_name(), sys.platform):
         digest.update(part.encode() + b"\0")
     features = llvm.get_host_cpu_features()

@@ -15,7 +15,7 @@ import numpy as np
 from rlx.backends.numba import runtime
 from rlx.backends.numba.blas import gemm_fields
 from rlx.backends.numba.carried import carried_code, carried_row
-from rlx.backends.numba.cost import kernel_cost, parallel_parts
+from rlx.backends.numba.cost import parallel_parts, plan_cost
 from rlx.backends.numba.emit import KernelCode, loops_code, loops_extent, loops_row
 from rlx.backends.numba.frame import FIRST_SLOT, STEP_HEAD
 from rlx.backends.numba.library import HostStep, host_function
@@ -174,8 +174,8 @@ class _Builder:
     def carried(self, kernel: Scan | While, code: KernelCode, scope: _Scope) -> list[int]:
         """A whole loop in one function, run in slices so that Ctrl-C is seen."""
         trips = kernel.length if isinstance(kernel, Scan) else UNBOUNDED
-        nanoseconds = kernel_cost(kernel) / max(trips, 1) if isinstance(kernel, Scan) else 10.0
-        size = max(1, int(SLICE_NANOSECONDS / nanoseconds))
+        turn = plan_cost(kernel.body) + 1.0
+        size = max(1, int(SLICE_NANOSECONDS / turn))
         own = carried_row(kernel, scope)
         return self.step("carried_step", [code_address(code), size, trips, *own])
 

@@ -14,32 +14,41 @@ __all__ = ["plan_texts"]
 
 
 def plan_texts(plan: Plan) -> dict[str, str]:
-    """Loop nests of every kernel in order; IR and assembly of every distinct one."""
-    kernels = list(_kernels(plan))
-    nests = [loop_text(kernel) for kernel in kernels if isinstance(kernel, Loops)]
-    codes = {code.key: code for kernel in kernels if (code := _code(kernel)) is not None}
+    """Loop nests of every kernel in order; IR and assembly of every distinct compiled one."""
+    codes = {code.key: code for code in _codes(plan)}
     return {
-        "loops": "\n\n".join(nests),
+        "loops": "\n\n".join(_nests(plan)),
         "llvm": "\n\n".join(optimized_ir(code.ir) for code in codes.values()),
         "assembly": "\n\n".join(assembly(code.ir) for code in codes.values()),
     }
 
 
-def _code(kernel: Kernel) -> KernelCode | None:
-    if isinstance(kernel, Loops):
-        return loops_code(kernel)
-    return carried_code(kernel) if isinstance(kernel, (Scan, While)) else None
+def _inner_plans(kernel: Kernel) -> tuple[Plan, ...]:
+    if isinstance(kernel, Scan):
+        return (kernel.body,)
+    if isinstance(kernel, While):
+        return (kernel.condition, kernel.body)
+    return kernel.branches if isinstance(kernel, Branch) else ()
 
 
-def _kernels(plan: Plan) -> Iterator[Kernel]:
-    """Every kernel that is compiled, those of loop bodies and branches included."""
+def _nests(plan: Plan) -> Iterator[str]:
+    """The loop nests of a plan and of the plans inside it."""
     for kernel in plan.kernels:
-        yield kernel
-        if isinstance(kernel, Scan) and carried_code(kernel) is None:
-            yield from _kernels(kernel.body)
-        elif isinstance(kernel, While) and carried_code(kernel) is None:
-            yield from _kernels(kernel.condition)
-            yield from _kernels(kernel.body)
-        elif isinstance(kernel, Branch):
-            for branch in kernel.branches:
-                yield from _kernels(branch)
+        if isinstance(kernel, Loops):
+            yield loop_text(kernel)
+        for inner in _inner_plans(kernel):
+            yield from _nests(inner)
+
+
+def _codes(plan: Plan) -> Iterator[KernelCode]:
+    """What is compiled: kernels, and whole loops where those are one function."""
+    for kernel in plan.kernels:
+        if isinstance(kernel, Loops):
+            yield loops_code(kernel)
+            continue
+        whole = carried_code(kernel) if isinstance(kernel, (Scan, While)) else None
+        if whole is not None:
+            yield whole
+            continue
+        for inner in _inner_plans(kernel):
+            yield from _codes(inner)

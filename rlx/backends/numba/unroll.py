@@ -211,7 +211,9 @@ class _Nest:
             where = self.elements if self.element_level[number] else [self.origin]
             values.append(
                 [
-                    self.scalar(instruction, (*outer, *place), self.arguments(instruction, values, n))
+                    self.scalar(
+                        instruction, (*outer, *place), self.arguments(instruction, values, n)
+                    )
                     for n, place in enumerate(where)
                 ]
             )
@@ -221,9 +223,7 @@ class _Nest:
     def at(self, number: int, values: list[Row], element: int) -> Value:
         return values[number][element if self.element_level[number] else 0]
 
-    def arguments(
-        self, instruction: Instruction, values: list[Row], element: int
-    ) -> list[Value]:
+    def arguments(self, instruction: Instruction, values: list[Row], element: int) -> list[Value]:
         return [self.at(a, values, element) for a in instruction.args]
 
     def running(self, number: int, instruction: Instruction, values: list[Row]) -> Row:
@@ -269,5 +269,3 @@ class _Nest:
                 guard = self.at(store.guard, values, element)
                 value = guard.where(value, self.memory.read(buffer, index))
             self.write(store, index, value)
-
-

@@ -1,0 +1,195 @@
+"""Verification of Programs: what every HIR and MIR program must satisfy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.errors import RlxError, VerificationError
+from rlx.ir.program import Atom, Equation, Literal, Program, Var
+from rlx.ir.show import show_lines
+from rlx.ir.types import TensorType, supported_dtypes
+
+__all__ = ["STAGES", "Stage", "verify_program"]
+
+_CONTEXT = 10  # equations shown before and after a fault
+
+
+class Stage(NamedTuple):
+    """What a stage allows: a predicate on primitives, and what to say where it fails."""
+
+    allows: Callable[[Any], bool]
+    refusal: str
+
+
+STAGES: Mapping[str, Stage] = {
+    "hir": Stage(lambda primitive: True, ""),
+    "mir": Stage(
+        lambda primitive: not getattr(primitive, "inlined", False),
+        "is a call, and calls are inlined in MIR",
+    ),
+}
+
+
+class _Refusal(Exception):
+    """A broken rule, before the program's text is put around it."""
+
+
+def verify_program(program: Program, stage: str = "mir") -> None:
+    """Raise errors.VerificationError where a program breaks a rule of its stage, "hir" or "mir".
+
+    The rules: a variable is defined once and before its uses; literals are scalars of their type;
+    an equation's outputs have the types that its primitive states (up to weakness); regions are
+    closed and verified themselves; parameters hold no values of a trace.
+    """
+    rules = STAGES[stage]
+    seen: set[int] = set()
+    pending = [program]
+    while pending:
+        current = pending.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        _verify_one(current, rules, stage)
+        pending.extend(current.regions())
+
+
+def _verify_one(program: Program, rules: Stage, stage: str) -> None:
+    number: int | None = None
+    defined: set[Var] = set()
+    try:
+        for variable in program.inputs:
+            _define(variable, defined)
+        for variable, array in program.constants:
+            _define(variable, defined)
+            _verify_constant(variable, array)
+        for number, equation in enumerate(program.equations):  # noqa: B007
+            _verify_equation(equation, defined, rules)
+        number = None
+        for position, atom in enumerate(program.outputs):
+            _verify_use(atom, defined, f"output {position}")
+    except _Refusal as refusal:
+        raise VerificationError(_message(program, stage, number, str(refusal)), line="") from None
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise _Refusal(what)
+
+
+def _define(variable: Any, defined: set[Var]) -> None:
+    _require(isinstance(variable, Var), f"{variable!r} is defined but is no variable")
+    _require(variable not in defined, f"a {variable.type!r} variable is defined twice")
+    _verify_type(variable.type)
+    defined.add(variable)
+
+
+def _verify_type(type: Any) -> None:
+    _require(isinstance(type, TensorType), f"{type!r} is not a TensorType")
+    _require(type.dtype in supported_dtypes, f"dtype {type.dtype} is not supported")
+    sizes = all(isinstance(n, (int, np.integer)) and n >= 0 for n in type.shape)
+    _require(isinstance(type.shape, tuple) and sizes, f"{type.shape!r} is not a shape")
+
+
+def _verify_constant(variable: Var, array: Any) -> None:
+    found = (tuple(array.shape), array.dtype)
+    expected = (variable.type.shape, variable.type.dtype)
+    _require(found == expected, f"a constant of shape and dtype {found} for {variable.type!r}")
+
+
+def _verify_use(atom: Atom, defined: set[Var], what: str) -> None:
+    if isinstance(atom, Literal):
+        value = atom.value
+        _require(isinstance(value, np.ndarray), f"{what}: a literal's value is {value!r}")
+        _require(value.shape == () == atom.type.shape, f"{what}: a literal of type {atom.type!r}")
+        _require(value.dtype == atom.type.dtype, f"{what}: {value.dtype} literal for {atom.type!r}")
+        return
+    _require(isinstance(atom, Var), f"{what} is {type(atom).__name__}, not a variable or literal")
+    _require(atom in defined, f"{what} ({atom.type!r}) is used before it is defined")
+
+
+def _verify_equation(equation: Equation, defined: set[Var], rules: Stage) -> None:
+    name = equation.primitive.name
+    _require(rules.allows(equation.primitive), f"{name} {rules.refusal}")
+    for position, atom in enumerate(equation.inputs):
+        _verify_use(atom, defined, f"operand {position} of {name}")
+    for key, value in equation.params.items():
+        for part in _parts(value):
+            _require(not _is_traced(part), f"parameter {key} of {name} holds {_class_of(part)}")
+    _verify_types(equation)
+    for variable in equation.outputs:
+        _define(variable, defined)
+
+
+def _verify_types(equation: Equation) -> None:
+    """The outputs are what the primitive's type rule states, up to weakness."""
+    name = equation.primitive.name
+    types = [atom.type for atom in equation.inputs]
+    try:
+        result = equation.primitive.type(*types, **equation.params)
+    except (RlxError, TypeError, ValueError) as error:
+        what = getattr(error, "what", str(error))
+        raise _Refusal(f"{name}({', '.join(map(repr, types))}) has no type: {what}") from error
+    stated = tuple(result) if equation.primitive.multiple else (result,)
+    given = tuple(v.type for v in equation.outputs)
+    same = [(t.shape, t.dtype) for t in stated] == [(t.shape, t.dtype) for t in given]
+    _require(same, f"{name} results in {_types(stated)}, its outputs are {_types(given)}")
+
+
+def _types(types: tuple[TensorType, ...]) -> str:
+    return f"({', '.join(map(repr, types))})"
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """A parameter and everything inside of its tuples, mappings and dataclasses."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        yield part
+        if isinstance(part, Mapping):
+            pending.extend(part.values())
+        elif isinstance(part, (tuple, list)):
+            pending.extend(part)
+        elif is_dataclass(part) and not isinstance(part, type):
+            pending.extend(getattr(part, field.name) for field in fields(part))
+
+
+def _is_traced(value: Any) -> bool:
+    """Whether a value belongs to a trace: a tracer has a builder, a variable belongs to programs."""
+    return isinstance(value, (Var, Literal, Equation)) or (
+        hasattr(type(value), "builder") and hasattr(type(value), "atom")
+    )
+
+
+def _class_of(value: Any) -> str:
+    return f"a {type(value).__name__}, a value of a trace"
+
+
+def _message(program: Program, stage: str, number: int | None, what: str) -> str:
+    """What is wrong, where the user wrote it, and the program around it."""
+    parts = [f"{stage.upper()} program {program.name!r}: {what}"]
+    mark = None
+    if number is not None:
+        equation = program.equations[number]
+        parts[0] += f" (equation {number} of {len(program.equations)})"
+        if equation.origin is not None:
+            parts.append(f"  written at {equation.origin}")
+        mark = number
+    parts.extend(_excerpt(program, mark))
+    return "\n".join(parts)
+
+
+def _excerpt(program: Program, mark: int | None) -> Iterator[str]:
+    lines = show_lines(program)
+    last = len(lines) - 1
+    centre = last if mark is None else mark
+    first, stop = max(0, centre - _CONTEXT), min(last, centre + _CONTEXT) + 1
+    if first:
+        yield f"    ... {first} equations"
+    for number in range(first, stop):
+        yield f"{'>>' if number == mark else '  '}  {lines[number]}"
+    if stop <= last:
+        yield f"    ... {last + 1 - stop} lines"

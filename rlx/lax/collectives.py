@@ -1,0 +1,269 @@
+"""Operations along the named axis of a vmap: psum, all_gather and their kin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx import tree
+from rlx.array import Array
+from rlx.config import config
+from rlx.errors import ShapeError, UnsupportedError
+from rlx.ir.types import is_inexact
+from rlx.lax.elementwise import add, div, mul
+from rlx.lax.indexing import dynamic_slice_in_dim
+from rlx.lax.operands import as_array, canonical_axis
+from rlx.lax.shape import convert_element_type, reshape, squeeze
+from rlx.ops import collective
+from rlx.trace import stage
+
+__all__ = [
+    "all_gather",
+    "all_to_all",
+    "axis_index",
+    "axis_size",
+    "pmax",
+    "pmean",
+    "pmin",
+    "ppermute",
+    "pshuffle",
+    "psum",
+    "psum_scatter",
+    "pswapaxes",
+]
+
+AxisName = Any
+
+
+def _names(axis_name: AxisName) -> tuple[Any, ...]:
+    return tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
+
+
+def _check_groups(name: str, axis_index_groups: Any) -> None:
+    if axis_index_groups is not None:
+        raise UnsupportedError(
+            f"lax.{name} does not support axis_index_groups.",
+            "Nest two vmaps with an axis name each, and name the inner one.",
+        )
+
+
+def axis_size(axis_name: AxisName) -> int:
+    """The size of a mapped axis, or the product of those of several.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> f = lambda x: x * rlx.lax.axis_size("i")
+    >>> rlx.vmap(f, axis_name="i")(np.ones(3, np.float32)).tolist()
+    [3.0, 3.0, 3.0]
+    """
+    return stage.axis_size(axis_name)
+
+
+def axis_index(axis_name: AxisName) -> Array:
+    """The position of this member along a mapped axis; row-major along several.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> rlx.vmap(lambda x: rlx.lax.axis_index("i"), axis_name="i")(np.ones(3)).tolist()
+    [0, 1, 2]
+    """
+    total: Any = None
+    for name in _names(axis_name):
+        size = stage.axis_size(name)
+        own = collective.axis_index(axis_name=name)
+        total = own if total is None else add(mul(total, size), own)
+    return total
+
+
+# ------------------------------------------------------------- reductions
+def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
+    """The sum of x (an array, or a tree of arrays) over a mapped axis, or several.
+
+    Python numbers are multiplied by the axis's size without being traced.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> f = lambda x: x / rlx.lax.psum(x, "i")
+    >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 3.0], np.float32)).tolist()
+    [0.25, 0.75]
+    """
+    _check_groups("psum", axis_index_groups)
+    size = stage.axis_size(axis_name)
+
+    def total(leaf: Any) -> Any:
+        if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
+            return leaf * size
+        value = as_array(leaf)
+        if value.dtype == np.dtype(bool):
+            value = convert_element_type(value, config.default_int)
+        return collective.psum(value, axis_name=_names(axis_name))
+
+    return tree.map(total, x)
+
+
+def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
+    """The mean of x over a mapped axis, or several."""
+    _check_groups("pmean", axis_index_groups)
+    size = stage.axis_size(axis_name)
+
+    def mean(leaf: Any) -> Any:
+        value = as_array(leaf)
+        if not is_inexact(value.dtype):
+            value = convert_element_type(value, config.default_float)
+        return div(collective.psum(value, axis_name=_names(axis_name)), size)
+
+    return tree.map(mean, x)
+
+
+def _extremum(primitive: Callable[..., Any], x: Any, axis_name: AxisName) -> Any:
+    stage.axis_size(axis_name)
+    names = _names(axis_name)
+    return tree.map(lambda leaf: primitive(as_array(leaf), axis_name=names), x)
+
+
+def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
+    """The maximum of x over a mapped axis, or several."""
+    _check_groups("pmax", axis_index_groups)
+    return _extremum(collective.pmax, x, axis_name)
+
+
+def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
+    """The minimum of x over a mapped axis, or several."""
+    _check_groups("pmin", axis_index_groups)
+    return _extremum(collective.pmin, x, axis_name)
+
+
+# ------------------------------------------------------------- exchanges
+def all_gather(
+    x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False
+) -> Any:
+    """Every member's x along a new axis, or with `tiled` one after another along an axis it has.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> f = lambda x: rlx.lax.all_gather(x, "i").sum() - x
+    >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 2.0], np.float32)).tolist()
+    [2.0, 1.0]
+    """
+    _check_groups("all_gather", axis_index_groups)
+    sizes = [stage.axis_size(name) for name in _names(axis_name)]
+
+    def gather(leaf: Any) -> Array:
+        value = as_array(leaf)
+        at = canonical_axis("all_gather", axis, value.ndim + (not tiled))
+        shape = value.shape
+        for name, size in reversed(list(zip(_names(axis_name), sizes, strict=True))):
+            value = collective.all_gather(value, axis_name=name, axis=at, size=size)
+        count = math.prod(sizes)
+        if tiled:
+            return reshape(value, (*shape[:at], count * shape[at], *shape[at + 1 :]))
+        return reshape(value, (*shape[:at], count, *shape[at:]))
+
+    return tree.map(gather, x)
+
+
+def psum_scatter(
+    x: Any,
+    axis_name: AxisName,
+    *,
+    scatter_dimension: int = 0,
+    axis_index_groups: Any = None,
+    tiled: bool = False,
+) -> Any:
+    """The sum of x over a mapped axis, of which each member keeps its own part of one axis."""
+    _check_groups("psum_scatter", axis_index_groups)
+    size = stage.axis_size(axis_name)
+
+    def scatter(leaf: Any) -> Array:
+        value = as_array(leaf)
+        at = canonical_axis("psum_scatter", scatter_dimension, value.ndim)
+        if value.shape[at] % size or (not tiled and value.shape[at] != size):
+            raise ShapeError(
+                f"lax.psum_scatter got an axis of size {value.shape[at]} for {size} members.",
+                "The axis has the size of the mapped axis, or with tiled=True a multiple.",
+            )
+        width = value.shape[at] // size
+        start = mul(axis_index(axis_name), width)
+        own = dynamic_slice_in_dim(psum(value, axis_name), start, width, at)
+        return own if tiled else squeeze(own, (at,))
+
+    return tree.map(scatter, x)
+
+
+def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> Any:
+    """Values sent from member to member along (source, destination) pairs; zeros elsewhere.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> f = lambda x: rlx.lax.ppermute(x, "i", [(0, 1), (1, 2)])
+    >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 2.0, 3.0], np.float32)).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    size = stage.axis_size(axis_name)
+    pairs = tuple((int(source), int(destination)) for source, destination in perm)
+    sources, destinations = [p[0] for p in pairs], [p[1] for p in pairs]
+    inside = all(0 <= n < size for n in (*sources, *destinations))
+    if not inside or len({*sources}) < len(pairs) or len({*destinations}) < len(pairs):
+        raise ShapeError(
+            f"lax.ppermute got perm={list(pairs)} for an axis of size {size}.",
+            "Each member sends at most once and receives at most once.",
+        )
+    return tree.map(
+        lambda leaf: collective.ppermute(as_array(leaf), axis_name=axis_name, permutation=pairs), x
+    )
+
+
+def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
+    """Member i receives the value of member perm[i]."""
+    return ppermute(x, axis_name, [(source, i) for i, source in enumerate(perm)])
+
+
+def all_to_all(
+    x: Any,
+    axis_name: AxisName,
+    split_axis: int,
+    concat_axis: int,
+    *,
+    axis_index_groups: Any = None,
+    tiled: bool = False,
+) -> Any:
+    """Deal out an axis of x to the members, and stack what arrives along another.
+
+    Without `tiled`, split_axis has the size of the mapped axis and disappears, and a new axis
+    concat_axis appears. With it, split_axis is divided, and parts are concatenated.
+    """
+    _check_groups("all_to_all", axis_index_groups)
+    size = stage.axis_size(axis_name)
+
+    def exchange(leaf: Any) -> Array:
+        value = as_array(leaf)
+        split = canonical_axis("all_to_all", split_axis, value.ndim)
+        concat = canonical_axis("all_to_all", concat_axis, value.ndim)
+        if value.shape[split] % size or (not tiled and value.shape[split] != size):
+            raise ShapeError(
+                f"lax.all_to_all got split_axis of size {value.shape[split]} for {size} members.",
+                "The axis has the size of the mapped axis, or with tiled=True a multiple.",
+            )
+        if not tiled:
+            return collective.all_to_all(
+                value, axis_name=axis_name, split=split, concat=concat, size=size
+            )
+        shape = list(value.shape)
+        shape[split : split + 1] = [size, shape[split] // size]
+        parts = reshape(value, shape)
+        moved = collective.all_to_all(
+            parts, axis_name=axis_name, split=split, concat=concat, size=size
+        )
+        merged = list(moved.shape)
+        merged[concat : concat + 2] = [merged[concat] * merged[concat + 1]]
+        return reshape(moved, merged)
+
+    return tree.map(exchange, x)
+
+
+def pswapaxes(x: Any, axis_name: AxisName, axis: int) -> Any:
+    """The mapped axis and an axis of x of the same size change places."""
+    return all_to_all(x, axis_name, axis, axis)

@@ -1,0 +1,430 @@
+"""Indexing with computed positions: gather, scatter, dynamic slices."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray, wrap
+from rlx.errors import DtypeError, ShapeError, UnsupportedError
+from rlx.ir.types import is_integer
+from rlx.lax.operands import as_array, canonical_axis, canonical_shape, scalar_of
+from rlx.lax.shape import expand_dims, full, index_in_dim, squeeze
+from rlx.ops import indexing
+from rlx.ops.arithmetic import add, negative
+from rlx.ops.comparison import less
+from rlx.ops.conversion import convert, select
+from rlx.ops.indexing import GatherDimensionNumbers, ScatterDimensionNumbers
+
+__all__ = [
+    "GatherDimensionNumbers",
+    "GatherScatterMode",
+    "ScatterDimensionNumbers",
+    "dynamic_index_in_dim",
+    "dynamic_slice",
+    "dynamic_slice_in_dim",
+    "dynamic_update_index_in_dim",
+    "dynamic_update_slice",
+    "dynamic_update_slice_in_dim",
+    "gather",
+    "scatter",
+    "scatter_add",
+    "scatter_apply",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_sub",
+]
+
+
+class GatherScatterMode(enum.Enum):
+    """What happens to windows that stick out of the operand.
+
+    CLIP moves them back inside; FILL_OR_DROP reads a fill value, or leaves the update out;
+    PROMISE_IN_BOUNDS says that there are none.
+    """
+
+    CLIP = "clip"
+    FILL_OR_DROP = "fill"
+    PROMISE_IN_BOUNDS = "promise_in_bounds"
+
+    @staticmethod
+    def from_any(mode: str | GatherScatterMode | None) -> GatherScatterMode:
+        """The mode of that name; FILL_OR_DROP for None."""
+        if isinstance(mode, GatherScatterMode):
+            return mode
+        if mode is None or mode == "drop":
+            return GatherScatterMode.FILL_OR_DROP
+        try:
+            return GatherScatterMode(mode)
+        except ValueError:
+            raise UnsupportedError(
+                f"There is no gather or scatter mode {mode!r}.",
+                "Use 'clip', 'fill' (or 'drop'), or 'promise_in_bounds'.",
+            ) from None
+
+
+# ------------------------------------------------------------- gather, scatter
+def gather(
+    operand: Any,
+    start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None,
+    fill_value: Any = None,
+) -> Array:
+    """Slices of the operand at computed starts, as XLA's Gather.
+
+    `operand[indices]` of rlx.numpy arrays says the same more simply.
+
+    Args:
+      operand: the array that is read.
+      start_indices: integers; the last axis holds the components of one index.
+      dimension_numbers: which axes belong together.
+      slice_sizes: the size of a slice along each axis of the operand.
+      mode: what is read outside of the operand; see GatherScatterMode.
+      fill_value: what FILL_OR_DROP reads there; by default NaN, or an extreme integer.
+    """
+    return indexing.gather(
+        as_array(operand),
+        _indices("gather", start_indices),
+        dimension_numbers=_numbers(GatherDimensionNumbers, dimension_numbers),
+        slice_sizes=canonical_shape(slice_sizes),
+        mode=GatherScatterMode.from_any(mode).value,
+        fill_value=None if fill_value is None else np.asarray(fill_value).item(),
+    )
+
+
+def _indices(name: str, indices: Any) -> Array:
+    found = as_array(indices)
+    if not is_integer(found.dtype):
+        raise DtypeError(
+            f"lax.{name} got indices of dtype {found.dtype.name}.", "Indices are integers."
+        )
+    return found
+
+
+def _numbers(kind: type, numbers: Any) -> Any:
+    """Dimension numbers with tuples in every field."""
+    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind(**{f: tuple(int(a) for a in getattr(numbers, f)) for f in fields})
+
+
+def _scattered(
+    primitive: Any,
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    mode: str | GatherScatterMode | None,
+    unique_indices: bool,
+    indices_are_sorted: bool,
+) -> Array:
+    x, values = as_array(operand), as_array(updates)
+    if values.dtype != x.dtype:
+        if not values.weak_type:
+            raise DtypeError(
+                f"lax.{primitive.name} got {x.type!r} and updates {values.type!r}.",
+                "Convert the updates with .astype(...).",
+            )
+        values = convert(values, dtype=x.dtype, weak=False)
+    return primitive(
+        x,
+        _indices(primitive.name, scatter_indices),
+        values,
+        dimension_numbers=_numbers(ScatterDimensionNumbers, dimension_numbers),
+        mode=GatherScatterMode.from_any(mode).value,
+        unique_indices=bool(unique_indices),
+        indices_are_sorted=bool(indices_are_sorted),
+    )
+
+
+def scatter(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with windows replaced by updates, as XLA's Scatter.
+
+    `operand.at[indices].set(updates)` says the same more simply. Of several updates of one element
+    the last one counts.
+    """
+    flags = (mode, unique_indices, indices_are_sorted)
+    return _scattered(
+        indexing.scatter, operand, scatter_indices, updates, dimension_numbers, *flags
+    )
+
+
+def scatter_add(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with updates added to windows."""
+    flags = (mode, unique_indices, indices_are_sorted)
+    return _scattered(
+        indexing.scatter_add, operand, scatter_indices, updates, dimension_numbers, *flags
+    )
+
+
+def scatter_sub(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with updates subtracted from windows."""
+    flags = (mode, unique_indices, indices_are_sorted)
+    updates = negative(as_array(updates))
+    return _scattered(
+        indexing.scatter_add, operand, scatter_indices, updates, dimension_numbers, *flags
+    )
+
+
+def scatter_mul(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with windows multiplied by updates."""
+    flags = (mode, unique_indices, indices_are_sorted)
+    return _scattered(
+        indexing.scatter_mul, operand, scatter_indices, updates, dimension_numbers, *flags
+    )
+
+
+def scatter_min(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with windows lowered to updates where those are smaller."""
+    flags = (mode, unique_indices, indices_are_sorted)
+    return _scattered(
+        indexing.scatter_min, operand, scatter_indices, updates, dimension_numbers, *flags
+    )
+
+
+def scatter_max(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with windows raised to updates where those are larger."""
+    flags = (mode, unique_indices, indices_are_sorted)
+    return _scattered(
+        indexing.scatter_max, operand, scatter_indices, updates, dimension_numbers, *flags
+    )
+
+
+def scatter_apply(
+    operand: Any,
+    scatter_indices: Any,
+    func: Callable[[Any], Any],
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: str | GatherScatterMode | None = None,
+) -> Array:
+    """The operand with an elementwise function applied to windows (once to each element)."""
+    x = as_array(operand)
+    touched = scatter(
+        full(x.shape, False),
+        scatter_indices,
+        full(canonical_shape(update_shape), True),
+        dimension_numbers,
+        indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices,
+        mode=mode,
+    )
+    return select(touched, func(x), x)
+
+
+# ------------------------------------------------------------- dynamic slices
+def _starts(name: str, starts: Any, shape: Sequence[int], negative: bool | Sequence[bool]) -> list[Any]:
+    """One start for each axis; negative ones count from the end, where that is allowed."""
+    if isinstance(starts, (tuple, list)):
+        found = [_indices(name, s) for s in starts]
+    else:
+        vector = _indices(name, starts)
+        if vector.ndim != 1:
+            raise ShapeError(
+                f"lax.{name} got start indices of shape {vector.shape}.",
+                "Pass a sequence of scalars, or a vector, with one start for each axis.",
+            )
+        found = [index_in_dim(vector, i, keepdims=False) for i in range(vector.shape[0])]
+    if len(found) != len(shape):
+        raise ShapeError(
+            f"lax.{name} got {len(found)} start indices for an array of {len(shape)} dimensions.",
+            "Pass one start for each axis.",
+        )
+    allowed = [negative] * len(shape) if isinstance(negative, bool) else list(negative)
+    return [
+        _from_end(s, size) if allow else s
+        for s, size, allow in zip(found, shape, allowed, strict=True)
+    ]
+
+
+def _from_end(start: Array, size: int) -> Any:
+    if start.dtype.kind == "u":
+        return start
+    if isinstance(start, ConcreteArray):
+        position = int(start.numpy())
+        return start if position >= 0 else wrap(np.asarray(position + size, np.int64))
+    if start.dtype.itemsize < 4:
+        start = convert(start, dtype=np.dtype("i4"), weak=False)
+    return select(less(start, 0), add(start, size), start)
+
+
+def dynamic_slice(
+    operand: Any,
+    start_indices: Any,
+    slice_sizes: Sequence[int],
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
+    """A slice of constant size at a computed start, moved back inside where it sticks out.
+
+    >>> from rlx import lax
+    >>> lax.dynamic_slice(lax.iota("int32", 5), (3,), (2,)).tolist()
+    [3, 4]
+    """
+    x = as_array(operand)
+    starts = _starts("dynamic_slice", start_indices, x.shape, allow_negative_indices)
+    return indexing.dynamic_slice(x, *starts, sizes=canonical_shape(slice_sizes))
+
+
+def dynamic_update_slice(
+    operand: Any,
+    update: Any,
+    start_indices: Any,
+    *,
+    allow_negative_indices: bool | Sequence[bool] = True,
+) -> Array:
+    """The operand with the slice at a computed start replaced by `update`.
+
+    >>> import numpy as np
+    >>> from rlx import lax
+    >>> lax.dynamic_update_slice(lax.iota("int32", 4), np.array([9, 9], np.int32), (1,)).tolist()
+    [0, 9, 9, 3]
+    """
+    x = as_array(operand)
+    value = as_array(update)
+    if value.dtype != x.dtype and value.weak_type:
+        value = convert(value, dtype=x.dtype, weak=False)
+    starts = _starts("dynamic_update_slice", start_indices, x.shape, allow_negative_indices)
+    return indexing.dynamic_update_slice(x, value, *starts)
+
+
+def _along(name: str, index: Any, axis: int, ndim: int) -> list[Any]:
+    """Starts that are zero on every axis but one."""
+    start = _indices(name, index)
+    return [start if i == axis else scalar_of(0, start.dtype) for i in range(ndim)]
+
+
+def dynamic_slice_in_dim(
+    operand: Any,
+    start_index: Any,
+    slice_size: int,
+    axis: int = 0,
+    *,
+    allow_negative_indices: bool = True,
+) -> Array:
+    """A slice along one axis at a computed start."""
+    x = as_array(operand)
+    axis = canonical_axis("dynamic_slice_in_dim", axis, x.ndim)
+    starts = _along("dynamic_slice_in_dim", start_index, axis, x.ndim)
+    sizes = [int(slice_size) if i == axis else d for i, d in enumerate(x.shape)]
+    allowed = [allow_negative_indices and i == axis for i in range(x.ndim)]
+    return dynamic_slice(x, starts, sizes, allow_negative_indices=allowed)
+
+
+def dynamic_index_in_dim(
+    operand: Any,
+    index: Any,
+    axis: int = 0,
+    keepdims: bool = True,
+    *,
+    allow_negative_indices: bool = True,
+) -> Array:
+    """operand[index] along one axis, for a computed index.
+
+    >>> from rlx import lax
+    >>> lax.dynamic_index_in_dim(lax.iota("int32", 4), 2, keepdims=False).item()
+    2
+    """
+    row = dynamic_slice_in_dim(
+        operand, index, 1, axis, allow_negative_indices=allow_negative_indices
+    )
+    return row if keepdims else squeeze(row, (axis,))
+
+
+def dynamic_update_slice_in_dim(
+    operand: Any,
+    update: Any,
+    start_index: Any,
+    axis: int,
+    *,
+    allow_negative_indices: bool = True,
+) -> Array:
+    """The operand with a slice along one axis replaced."""
+    x = as_array(operand)
+    axis = canonical_axis("dynamic_update_slice_in_dim", axis, x.ndim)
+    starts = _along("dynamic_update_slice_in_dim", start_index, axis, x.ndim)
+    allowed = [allow_negative_indices and i == axis for i in range(x.ndim)]
+    return dynamic_update_slice(x, update, starts, allow_negative_indices=allowed)
+
+
+def dynamic_update_index_in_dim(
+    operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: bool = True
+) -> Array:
+    """The operand with operand[index] along one axis replaced; `update` has that axis of size 1, or not.
+
+    >>> from rlx import lax
+    >>> lax.dynamic_update_index_in_dim(lax.iota("int32", 3), 9, 1, 0).tolist()
+    [0, 9, 2]
+    """
+    x, value = as_array(operand), as_array(update)
+    axis = canonical_axis("dynamic_update_index_in_dim", axis, x.ndim)
+    if value.ndim != x.ndim:
+        value = expand_dims(value, (axis,))
+    return dynamic_update_slice_in_dim(
+        x, value, index, axis, allow_negative_indices=allow_negative_indices
+    )

@@ -1,0 +1,169 @@
+"""while_loop and fori_loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx import tree
+from rlx.array import Array, ConcreteArray
+from rlx.config import config
+from rlx.errors import ControlFlowTypeError
+from rlx.ir.types import is_integer, promote_dtypes
+from rlx.lax.operands import as_array
+from rlx.lax.scanning import scan
+from rlx.lax.staging import (
+    check_callable,
+    converted,
+    runs_in_python,
+    scalar_bool,
+    stage_carry,
+    stage_flat,
+)
+from rlx.ops.arithmetic import add
+from rlx.ops.comparison import less
+from rlx.ops.conversion import convert
+from rlx.ops.while_loop import while_loop as while_op
+from rlx.trace.flat import flatten_call
+from rlx.trace.stage import known_value
+
+__all__ = ["fori_loop", "while_loop"]
+
+
+def while_loop(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+) -> Any:
+    """Repeat `value = body_fun(value)` while cond_fun(value) holds; returns the last value.
+
+    Differentiable forwards and backwards.
+
+    Args:
+      cond_fun: takes the carry, returns a scalar bool.
+      body_fun: takes the carry, returns one of the same structure, shapes and dtypes.
+      init_val: the initial carry: an array, or a tree of arrays.
+
+    Raises: ControlFlowTypeError where the body changes the carry's type, naming the leaf.
+
+    >>> from rlx import lax
+    >>> lax.while_loop(lambda x: x < 100, lambda x: 2 * x, 3).item()
+    192
+    """
+    check_callable("while_loop", cond_fun=cond_fun, body_fun=body_fun)
+    leaves, in_tree = flatten_call((init_val,), {}, "the initial carry of lax.while_loop")
+    if runs_in_python():
+        (value,), _ = tree.unflatten(in_tree, leaves)
+        while bool(as_array(cond_fun(value)).concrete().numpy()):
+            value = body_fun(value)
+        return tree.map(as_array, value)
+    flat, body, body_captured, types = stage_carry(
+        "while_loop", body_fun, in_tree, init_val, [x.type for x in leaves]
+    )
+
+    def condition_fun(carry: Any) -> Array:
+        holds = cond_fun(carry)
+        found, treedef = tree.flatten(holds)
+        if len(found) != 1 or as_array(found[0]).shape != () or treedef != tree.structure(0):
+            described = ", ".join(repr(as_array(x).type.strong()) for x in found)
+            raise ControlFlowTypeError(
+                f"lax.while_loop: cond_fun returned {described or 'nothing'}.",
+                "It returns one scalar bool: reduce an array with .all() or .any().",
+            )
+        return scalar_bool(as_array(holds))
+
+    _, condition, condition_captured = stage_flat("while_loop", condition_fun, in_tree, types)
+    outs = while_op(
+        *condition_captured,
+        *body_captured,
+        *converted(leaves, types),
+        condition=condition,
+        body=body,
+        condition_constants=len(condition_captured),
+        body_constants=len(body_captured),
+    )
+    return flat.unflatten(outs)
+
+
+def fori_loop(
+    lower: Any,
+    upper: Any,
+    body_fun: Callable[[Any, Any], Any],
+    init_val: Any,
+    *,
+    unroll: int | bool | None = None,
+) -> Any:
+    """Repeat `value = body_fun(i, value)` for i from lower to upper - 1; returns the last value.
+
+    Bounds that are known while tracing make this a scan, others a while_loop; both can be
+    differentiated forwards and backwards.
+
+    Args:
+      lower, upper: integers.
+      body_fun: takes the counter and the carry, returns a carry of the same type.
+      init_val: the initial carry.
+      unroll: accepted for JAX's sake; the compiler decides.
+
+    >>> from rlx import lax
+    >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0).item()
+    10
+    """
+    check_callable("fori_loop", body_fun=body_fun)
+    first, last = _bounds(lower, upper)
+    start, stop = known_value(first), known_value(last)
+    if start is not None and stop is not None:
+        return _counted(start, int(stop.numpy()), body_fun, init_val)
+
+    def unfinished(carry: tuple[Any, Any, Any]) -> Array:
+        counter, end, _ = carry
+        return less(counter, end)
+
+    def advance(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        counter, end, value = carry
+        return add(counter, 1), end, body_fun(counter, value)
+
+    return while_loop(unfinished, advance, (first, last, init_val))[2]
+
+
+def _bounds(lower: Any, upper: Any) -> tuple[Array, Array]:
+    """Both bounds as integer scalars of one dtype, weak if both are Python numbers."""
+    bounds = as_array(lower), as_array(upper)
+    for what, bound in zip(("lower", "upper"), bounds, strict=True):
+        if bound.shape != () or not is_integer(bound.dtype):
+            raise ControlFlowTypeError(
+                f"lax.fori_loop got {what} of type {bound.type!r}.", "Bounds are integer scalars."
+            )
+    pairs = [(b.dtype, b.weak_type) for b in bounds]
+    dtype, weak = promote_dtypes(pairs, config.default_float, config.default_int)
+    strong = {d for d, is_weak in pairs if not is_weak}
+    if len(strong) > 1:
+        raise ControlFlowTypeError(
+            f"lax.fori_loop got bounds of dtypes {bounds[0].dtype.name} and {bounds[1].dtype.name}.",
+            "Bounds have one dtype: convert one with .astype(...).",
+        )
+    first, last = (
+        b if b.dtype == dtype and b.weak_type == weak else convert(b, dtype=dtype, weak=weak)
+        for b in bounds
+    )
+    return first, last
+
+
+def _counted(
+    start: ConcreteArray, stop: int, body_fun: Callable[[Any, Any], Any], init_val: Any
+) -> Any:
+    def step(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
+        counter, value = carry
+        return (add(counter, 1), body_fun(counter, value)), None
+
+    length = max(stop - int(start.numpy()), 0)
+    if runs_in_python():
+        value = tree.map(as_array, init_val)
+        for i in range(length):
+            value = body_fun(_counter(start, i), value)
+        return tree.map(as_array, value)
+    (_, result), _ = scan(step, (start, init_val), None, length)
+    return result
+
+
+def _counter(start: ConcreteArray, i: int) -> ConcreteArray:
+    return ConcreteArray(np.asarray(start.numpy() + i, start.dtype), start.weak_type)

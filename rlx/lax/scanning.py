@@ -1,0 +1,247 @@
+"""scan, map and associative_scan: loops over the leading axis of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlx import tree
+from rlx.array import Array
+from rlx.errors import ControlFlowTypeError, ShapeError
+from rlx.lax.operands import as_array, canonical_axis
+from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
+from rlx.lax.staging import check_callable, converted, runs_in_python, stage_carry
+from rlx.ops.scan import scan as scan_op
+from rlx.trace.flat import flatten_call
+from rlx.transforms.vmap import vmap
+
+__all__ = ["associative_scan", "map", "scan"]
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+) -> tuple[Any, Any]:
+    """Loop over the leading axis of xs with a carry: `carry, y = f(carry, x)`.
+
+    Differentiable forwards and backwards, and compiled once whatever the length.
+
+    Args:
+      f: takes the carry and a slice of xs; returns the carry, of the same type, and a result.
+      init: the initial carry: an array, or a tree of arrays.
+      xs: arrays of one leading size, in a tree; None to loop `length` times without.
+      length: how many times; needed where xs is None.
+      reverse: go from the end to the start; results keep their places.
+      unroll: accepted for JAX's sake; the compiler decides.
+
+    Returns: the last carry, and the results stacked along a new leading axis.
+    Raises: ControlFlowTypeError where f changes the carry's type, naming the leaf; ShapeError for
+      leading sizes that differ.
+
+    >>> from rlx import lax
+    >>> total, partial = lax.scan(lambda c, x: (c + x, c), 0, lax.iota("int32", 4))
+    >>> total.item(), partial.tolist()
+    (6, [0, 0, 1, 3])
+    """
+    check_callable("scan", f=f)
+    carries, _ = flatten_call((init,), {}, "the initial carry of lax.scan")
+    slices, _ = flatten_call((xs,), {}, "xs of lax.scan")
+    count = _length(slices, length)
+    if runs_in_python() and count:
+        return _python_scan(f, init, xs, count, reverse)
+    in_tree = tree.structure(((init, xs), {}))
+    split: list[Any] = []
+
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        out = f(carry, x)
+        _check_pair(out)
+        split[:] = [tree.structure(out[0]), tree.structure(out[1])]
+        return tuple(out)
+
+    element_types = [x.type.update(shape=x.shape[1:]) for x in slices]
+    _, body, captured, types = stage_carry(
+        "scan",
+        step,
+        in_tree,
+        init,
+        [x.type for x in carries],
+        element_types,
+        lambda flat: split[0],
+    )
+    outs = scan_op(
+        *captured,
+        *converted(carries, types),
+        *slices,
+        body=body,
+        constants=len(captured),
+        carries=len(carries),
+        length=count,
+        reverse=bool(reverse),
+    )
+    n = len(carries)
+    return tree.unflatten(split[0], outs[:n]), tree.unflatten(split[1], outs[n:])
+
+
+def _check_pair(out: Any) -> None:
+    if not (isinstance(out, (tuple, list)) and len(out) == 2):
+        described = f"{len(out)} values" if isinstance(out, (tuple, list)) else type(out).__name__
+        raise ControlFlowTypeError(
+            f"lax.scan: f must return a pair (carry, y), got {described}.",
+            "Return (carry, y); y may be None.",
+        )
+
+
+def _length(slices: Sequence[Array], length: int | None) -> int:
+    for x in slices:
+        if x.ndim == 0:
+            raise ShapeError(
+                f"lax.scan got a scalar {x.type!r} among xs.",
+                "Arrays in xs have a leading axis to loop over; close over the others.",
+            )
+    sizes = sorted({x.shape[0] for x in slices})
+    if len(sizes) > 1:
+        raise ShapeError(
+            f"lax.scan got xs with leading axes of different sizes {sizes}.",
+            "All arrays in xs have one leading size.",
+        )
+    if length is not None:
+        count = int(length)
+        if sizes and sizes[0] != count:
+            raise ShapeError(
+                f"lax.scan got length={count}, but xs with a leading axis of size {sizes[0]}.",
+                "Leave out length where there are xs.",
+            )
+        return count
+    if not sizes:
+        raise ShapeError("lax.scan got neither xs nor length.", "Pass length=n to loop n times.")
+    return sizes[0]
+
+
+def _python_scan(
+    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, count: int, reverse: bool
+) -> tuple[Any, Any]:
+    carry, results = tree.map(as_array, init), []
+    for i in reversed(range(count)) if reverse else range(count):
+        out = f(carry, tree.map(lambda x, at=i: index_in_dim(x, at, keepdims=False), xs))
+        _check_pair(out)
+        carry, y = out
+        results.append(y)
+    if reverse:
+        results.reverse()
+    stacked = tree.map(lambda *ys: stack(ys), *results)
+    return tree.map(as_array, carry), stacked
+
+
+def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """Apply f to each slice of xs along its leading axis, one after another; stack the results.
+
+    With batch_size, f is vmapped over that many slices at a time.
+
+    >>> from rlx import lax
+    >>> lax.map(lambda x: x * x, lax.iota("int32", 4)).tolist()
+    [0, 1, 4, 9]
+    """
+    check_callable("map", f=f)
+    if batch_size is None:
+        return scan(lambda _, x: ((), f(x)), (), xs)[1]
+    slices, treedef = tree.flatten(xs)
+    arrays = [as_array(x) for x in slices]
+    count, size = _length(arrays, None), max(int(batch_size), 1)
+    whole = count // size * size
+    batched = vmap(f)
+    parts = []
+    if whole:
+        chunks = [
+            reshape(slice_in_dim(x, 0, whole), (whole // size, size, *x.shape[1:])) for x in arrays
+        ]
+        out = scan(lambda _, x: ((), batched(x)), (), tree.unflatten(treedef, chunks))[1]
+        parts.append(tree.map(lambda y: reshape(y, (whole, *y.shape[2:])), out))
+    if whole < count or not parts:
+        rest = [slice_in_dim(x, whole, count) for x in arrays]
+        parts.append(batched(tree.unflatten(treedef, rest)))
+    return tree.map(lambda *ys: concatenate(ys, 0), *parts)
+
+
+def associative_scan(
+    fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
+) -> Any:
+    """All prefixes of an axis combined by an associative function, in logarithmic depth.
+
+    Args:
+      fn: takes two trees of slices (any number of them along `axis`) and combines them elementwise;
+        fn(a, fn(b, c)) equals fn(fn(a, b), c).
+      elems: an array, or a tree of arrays of one size along `axis`.
+      reverse: combine suffixes instead; fn's first argument comes from nearer the end.
+      axis: the axis to scan over.
+
+    >>> from rlx import lax
+    >>> lax.associative_scan(lax.add, lax.iota("int32", 5)).tolist()
+    [0, 1, 3, 6, 10]
+    """
+    check_callable("associative_scan", fn=fn)
+    leaves, treedef = tree.flatten(elems)
+    arrays = [as_array(x) for x in leaves]
+    if not arrays:
+        return elems
+    at = canonical_axis("associative_scan", axis, arrays[0].ndim)
+    sizes = {x.shape[at] for x in arrays if x.ndim > at}
+    if len(sizes) != 1 or any(x.ndim <= at for x in arrays):
+        raise ShapeError(
+            f"lax.associative_scan got arrays of shapes {[x.shape for x in arrays]} for axis {axis}.",
+            "All arrays have one size along the axis.",
+        )
+
+    def combine(a: Sequence[Array], b: Sequence[Array]) -> list[Array]:
+        out, out_tree = tree.flatten(fn(tree.unflatten(treedef, a), tree.unflatten(treedef, b)))
+        if out_tree != treedef:
+            raise ControlFlowTypeError(
+                f"lax.associative_scan: fn returned a result of structure {out_tree}.",
+                f"It returns trees of the structure that it takes, {treedef}.",
+            )
+        return [as_array(x) for x in out]
+
+    if reverse:
+        arrays = [rev(x, (at,)) for x in arrays]
+    prefixes = _prefixes(combine, arrays, at)
+    return tree.unflatten(treedef, [rev(x, (at,)) for x in prefixes] if reverse else prefixes)
+
+
+def _prefixes(
+    combine: Callable[[Sequence[Array], Sequence[Array]], list[Array]],
+    elems: Sequence[Array],
+    axis: int,
+) -> list[Array]:
+    """Combine neighbours, scan those, and fill in the positions between."""
+    count = elems[0].shape[axis]
+    if count < 2:
+        return list(elems)
+
+    def part(x: Array, start: int, limit: int | None, stride: int = 1) -> Array:
+        return slice_in_dim(x, start, limit, stride, axis)
+
+    pairs = combine(
+        [part(x, 0, count - 1, 2) for x in elems], [part(x, 1, None, 2) for x in elems]
+    )
+    odd = _prefixes(combine, pairs, axis)
+    before = odd if count % 2 else [part(x, 0, x.shape[axis] - 1) for x in odd]
+    first = [part(x, 0, 1) for x in elems]
+    if before[0].shape[axis]:
+        later = combine(before, [part(x, 2, None, 2) for x in elems])
+        even = [concatenate([a, b], axis) for a, b in zip(first, later, strict=True)]
+    else:
+        even = first
+    return [_interleave(a, b, axis) for a, b in zip(even, odd, strict=True)]
+
+
+def _interleave(even: Array, odd: Array, axis: int) -> Array:
+    """Elements of both in turn; `even` may have one more."""
+    common = odd.shape[axis]
+    paired = stack([slice_in_dim(even, 0, common, axis=axis), odd], axis + 1)
+    merged = reshape(paired, (*odd.shape[:axis], 2 * common, *odd.shape[axis + 1 :]))
+    if even.shape[axis] == common:
+        return merged
+    return concatenate([merged, slice_in_dim(even, common, None, axis=axis)], axis)

@@ -1,0 +1,170 @@
+"""What control flow functions share: staging bodies, checking carries, sharing captured values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx import tree
+from rlx.array import Array
+from rlx.config import config
+from rlx.errors import ControlFlowTypeError
+from rlx.ir.program import Program, Var
+from rlx.ir.types import TensorType, promote_dtypes
+from rlx.ops.conversion import convert
+from rlx.trace.builder import Builder, Tracer, state
+from rlx.trace.flat import FlatFunction
+from rlx.trace.interpret import interpret
+from rlx.trace.primitive import type_of
+from rlx.trace.stage import finish, stage
+
+__all__ = [
+    "check_callable",
+    "converted",
+    "leaf_names",
+    "runs_in_python",
+    "share_captures",
+    "stage_carry",
+    "stage_flat",
+    "unify_weak",
+    "with_output_types",
+]
+
+
+def runs_in_python() -> bool:
+    """Whether loops run as Python loops: jit is disabled, and nothing is being traced."""
+    return config.disable_jit and state.builder is None
+
+
+def check_callable(name: str, **functions: Any) -> None:
+    """Raise ControlFlowTypeError unless every argument is a function."""
+    for what, function in functions.items():
+        if not callable(function):
+            raise ControlFlowTypeError(
+                f"lax.{name} got {what}={function!r:.60}, which cannot be called.",
+                f"Pass a function as {what}.",
+            )
+
+
+def stage_flat(
+    name: str, function: Callable[..., Any], in_tree: tree.TreeDef, types: Sequence[TensorType]
+) -> tuple[FlatFunction, Program, list[Any]]:
+    """A function of trees staged over leaves of the given types: with its program and captures."""
+    flat = FlatFunction(function, in_tree)
+    program, captured = stage(flat, types, None, f"{name}_{flat.name}")
+    return flat, program, captured
+
+
+def leaf_names(root: str, value: Any) -> list[str]:
+    """What to call each leaf of a tree in a message."""
+    return [root + tree.path_text(path) for path, _ in tree.leaves_with_path(value)]
+
+
+def converted(values: Sequence[Array], types: Sequence[TensorType]) -> list[Array]:
+    """Values with the dtypes of the given types."""
+    return [
+        x if x.dtype == t.dtype else convert(x, dtype=t.dtype, weak=t.weak)
+        for x, t in zip(values, types, strict=True)
+    ]
+
+
+def unify_weak(enters: TensorType, leaves: TensorType) -> TensorType:
+    """The type that a carry gets whose weak initial value yields to what the body returns."""
+    if enters.dtype == leaves.dtype or not enters.weak:
+        return enters
+    pairs = [(enters.dtype, True), (leaves.dtype, leaves.weak)]
+    try:
+        dtype, weak = promote_dtypes(pairs, config.default_float, config.default_int)
+    except TypeError:
+        return enters
+    return TensorType(enters.shape, dtype, weak)
+
+
+def stage_carry(
+    name: str,
+    function: Callable[..., Any],
+    in_tree: tree.TreeDef,
+    carry: Any,
+    types: Sequence[TensorType],
+    others: Sequence[TensorType] = (),
+    carry_of: Callable[[FlatFunction], tree.TreeDef] | None = None,
+) -> tuple[FlatFunction, Program, list[Any], list[TensorType]]:
+    """A loop's body staged, with carries of equal types going in and out.
+
+    `carry` is the initial carry's tree, `types` the types of its leaves, `others` those of what else
+    the body takes; `carry_of` finds the carry's structure in the result's. Returns the flat
+    function, the program, its captures, and the carry's types, where weak initial values
+    took the dtype that the body gave them. Raises ControlFlowTypeError for other differences.
+    """
+    entering = list(types)
+    for _ in range(4):  # a changed dtype may change another carry's, along the lattice
+        flat, program, captured = stage_flat(name, function, in_tree, [*entering, *others])
+        structure = flat.out_tree if carry_of is None else carry_of(flat)
+        if structure != tree.structure(carry):
+            raise ControlFlowTypeError(
+                f"lax.{name}: the body takes a carry of structure {tree.structure(carry)}, but returns"
+                f" one of structure {structure}.",
+                "The body returns a carry with the structure of the initial one: the same nesting of"
+                " tuples, lists and dicts, with the same keys.",
+            )
+        leaving = program.output_types[: len(entering)]
+        unified = [unify_weak(a, b) for a, b in zip(entering, leaving, strict=True)]
+        if unified == entering:
+            break
+        entering = unified
+    for leaf, a, b in zip(leaf_names("carry", carry), entering, leaving, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            raise ControlFlowTypeError(
+                f"lax.{name}: {leaf} enters the body as {a.strong()!r} and leaves it as {b.strong()!r}.",
+                _carry_advice(leaf, a, b),
+            )
+    return flat, program, captured, entering
+
+
+def _carry_advice(leaf: str, enters: TensorType, leaves: TensorType) -> str:
+    if enters.shape != leaves.shape:
+        return (
+            f"A carry keeps its shape: return {leaf} with shape {enters.shape}, or start with an"
+            f" initial value of shape {leaves.shape}."
+        )
+    return (
+        f"A carry keeps its dtype: return {leaf}.astype({enters.dtype.name!r}), or start with an"
+        f" initial value of dtype {leaves.dtype.name}."
+    )
+
+
+# ------------------------------------------------------------- captured values
+def share_captures(
+    staged: Sequence[tuple[Program, Sequence[Any]]],
+) -> tuple[list[Program], list[Any]]:
+    """Programs with common leading inputs: the union of what they captured; and those values."""
+    union: dict[int, Any] = {}
+    for _, captured in staged:
+        for value in captured:
+            union.setdefault(_identity(value), value)
+    programs = []
+    for program, captured in staged:
+        own = dict(zip(map(_identity, captured), program.inputs, strict=False))
+        lead = [own.get(key) or Var(type_of(value)) for key, value in union.items()]
+        programs.append(program.replace(inputs=(*lead, *program.inputs[len(captured) :])))
+    return programs, list(union.values())
+
+
+def _identity(value: Any) -> int:
+    return id(value.atom) if isinstance(value, Tracer) else id(value)
+
+
+def with_output_types(program: Program, types: Sequence[TensorType]) -> Program:
+    """The program with its outputs converted to the dtypes of the given types."""
+    if all(a.dtype == b.dtype for a, b in zip(program.output_types, types, strict=True)):
+        return program
+    with Builder(program.name) as builder:
+        outs = interpret(program, [builder.input(t) for t in program.input_types])
+        return finish(builder, converted(outs, types))
+
+
+def scalar_bool(value: Array) -> Array:
+    """A number as a bool: whether it is not zero."""
+    return value if value.dtype == np.dtype(bool) else convert(value, dtype=np.dtype(bool), weak=False)

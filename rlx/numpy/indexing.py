@@ -1,0 +1,446 @@
+"""x[index]: what an index means, and reading by it."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray
+from rlx.errors import DtypeError, NonConcreteBooleanIndexError
+from rlx.numpy.promotion import convert_to, scalar_array
+from rlx.ops import arithmetic, comparison
+from rlx.ops import shape as shapes
+from rlx.ops.arithmetic import select
+from rlx.ops.dynamic import dynamic_slice
+from rlx.ops.gather import gather
+from rlx.ops.index_windows import GatherDimensionNumbers
+from rlx.trace.builder import Tracer, state
+from rlx.trace.flat import as_array
+
+__all__ = ["Cut", "Plan", "expand_index", "getitem", "plan_index", "read_plan"]
+
+_FULL = slice(None)
+_STATIC = (int, slice, type(None), type(Ellipsis))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A static slice of an axis: elements start, start + step, ... (`count` of them)."""
+
+    start: int
+    step: int
+    count: int
+    size: int
+
+    @property
+    def full(self) -> bool:
+        """Whether it takes the whole axis in order."""
+        return self.step == 1 and self.count == self.size
+
+    @property
+    def bounds(self) -> tuple[int, int, int]:
+        """(start, limit, stride) of the same elements in increasing order."""
+        if self.count == 0:
+            return 0, 0, 1
+        last = self.start + (self.count - 1) * self.step
+        low, high = min(self.start, last), max(self.start, last)
+        return low, high + 1, abs(self.step)
+
+
+# ------------------------------------------------------------------ reading an index
+def _index_error(message: str) -> IndexError:
+    return IndexError(message)
+
+
+def _classify(item: Any) -> Any:
+    """One entry: None, Ellipsis, slice, int, bool, or an integer or bool array."""
+    if isinstance(item, (bool, np.bool_)):
+        return as_array(bool(item))
+    if item is None or item is Ellipsis or isinstance(item, (slice, int)):
+        return item
+    if isinstance(item, np.integer):
+        return int(item)
+    if isinstance(item, (list, tuple)):
+        item = np.asarray(item) if len(item) else np.zeros(0, np.int32)
+    array = as_array(item, "an index")
+    if array.dtype.kind not in "biu":
+        raise DtypeError(
+            f"An index has dtype {array.dtype.name}; indices are integers, slices or bool masks.",
+            "Convert it with .astype(int).",
+        )
+    if array.ndim == 0 and not isinstance(item, Array) and array.dtype.kind != "b":
+        return int(array.numpy())
+    return array
+
+
+def _mask_positions(mask: Any) -> list[Any]:
+    """A bool mask as index arrays, one for each of its axes."""
+    value = mask.known() if isinstance(mask, Tracer) else mask
+    if value is None:
+        raise NonConcreteBooleanIndexError(
+            f"A traced bool mask {mask.type!r} is used as an index: the result's size would depend"
+            " on its values.",
+            "Use rlx.numpy.where(mask, x, other), x.at[...] with where, or"
+            " rlx.numpy.nonzero(mask, size=...).",
+        )
+    return [ConcreteArray(np.asarray(p)) for p in np.nonzero(np.atleast_1d(value.numpy()))]
+
+
+def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True) -> list[Any]:
+    """The index as a list with one entry per axis of x (Cut, int, array), and None for new axes.
+
+    strict: ints must lie inside, and 0-d arrays are clamped. Otherwise what lies outside stays an
+    array, for the mode of a gather or scatter to deal with.
+    """
+    entries = [_classify(i) for i in (index if isinstance(index, tuple) else (index,))]
+    if sum(i is Ellipsis for i in entries) > 1:
+        raise _index_error("an index can have only a single ellipsis ('...')")
+    used = sum(_axes_of(i) for i in entries)
+    if used > len(shape):
+        raise _index_error(
+            f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed"
+        )
+    if not any(i is Ellipsis for i in entries):
+        entries.append(Ellipsis)
+    result: list[Any] = []
+    axis = 0
+    for entry in entries:
+        if entry is Ellipsis:
+            rest = len(shape) - used
+            result += [Cut(0, 1, n, n) for n in shape[axis : axis + rest]]
+            axis += rest
+        elif entry is None:
+            result.append(None)
+        elif isinstance(entry, Array) and entry.dtype.kind == "b":
+            result += _mask_entries(entry, shape, axis)
+            axis += entry.ndim
+        else:
+            result.append(_entry(entry, shape[axis], axis, strict))
+            axis += 1
+    return result
+
+
+def _axes_of(entry: Any) -> int:
+    if entry is None or entry is Ellipsis:
+        return 0
+    if isinstance(entry, Array) and entry.dtype.kind == "b":
+        return entry.ndim
+    return 1
+
+
+def _mask_entries(mask: Any, shape: tuple[int, ...], axis: int) -> list[Any]:
+    own = shape[axis : axis + mask.ndim]
+    if mask.shape != own:
+        raise _index_error(f"boolean index of shape {mask.shape} does not match indexed axes {own}")
+    positions = _mask_positions(mask)
+    if mask.ndim == 0:  # x[True] is x[None]; x[False] has a new axis of size 0
+        return [Mask0(positions[0].size)]
+    return positions
+
+
+@dataclass(frozen=True)
+class Mask0:
+    """A 0-d bool as index: a new axis of size 1 (True) or 0 (False) that goes with index arrays."""
+
+    size: int
+
+
+def _entry(entry: Any, size: int, axis: int, strict: bool) -> Any:
+    if isinstance(entry, slice):
+        start, stop, step = slice(*[_bound(b) for b in (entry.start, entry.stop, entry.step)]).indices(size)
+        return Cut(start, step, len(range(start, stop, step)), size)
+    if isinstance(entry, int):
+        if not -size <= entry < size:
+            if not strict:
+                return ConcreteArray(np.asarray(entry, np.int64))
+            raise _index_error(f"index {entry} is out of bounds for axis {axis} with size {size}")
+        return entry % size
+    if strict and size and type(entry) is ConcreteArray and entry.ndim == 0:
+        number = int(entry.numpy())
+        return min(max(number + size if number < 0 else number, 0), size - 1)
+    return entry
+
+
+def _bound(value: Any) -> int | None:
+    return None if value is None else operator.index(value)
+
+
+# ------------------------------------------------------------------ plans
+@dataclass
+class Plan:
+    """An index as windows at computed starts.
+
+    columns: index arrays for the axes in `indexed`, each of a shape that broadcasts to `batch`.
+    windows: (axis, start, size, reversed) of axes read as contiguous pieces.
+    layout: for each axis of the result, in order: ("batch", i) or ("window", axis).
+    newaxes: positions in the final result of axes of size 1.
+    """
+
+    indexed: list[int]
+    columns: list[Any]
+    batch: tuple[int, ...]
+    windows: list[tuple[int, int, int, bool]]
+    layout: list[tuple[str, int]]
+    newaxes: list[int]
+    static: bool
+
+    def result_shape(self) -> tuple[int, ...]:
+        """Shape of what is read, without the new axes."""
+        sizes = {axis: size for axis, _, size, _ in self.windows}
+        return tuple(self.batch[i] if kind == "batch" else sizes[i] for kind, i in self.layout)
+
+    def final_shape(self) -> tuple[int, ...]:
+        """Shape of x[index]."""
+        sizes = list(self.result_shape())
+        for position in self.newaxes:
+            sizes.insert(position, 1)
+        return tuple(sizes)
+
+    def flipped(self) -> tuple[int, ...]:
+        """Axes of the result that run backwards."""
+        backwards = {axis for axis, _, _, reverse in self.windows if reverse}
+        return tuple(i for i, (kind, axis) in enumerate(self.layout) if kind == "window" and axis in backwards)
+
+
+def _is_advanced(entry: Any) -> bool:
+    return isinstance(entry, (Array, int, Mask0)) and not isinstance(entry, Cut)
+
+
+def plan_index(shape: tuple[int, ...], entries: list[Any]) -> Plan:
+    """The plan of an expanded index, by NumPy's rules for where the indexed axes go."""
+    arrays = [e for e in entries if (isinstance(e, Array) and e.ndim) or isinstance(e, Mask0)]
+    advanced = [i for i, e in enumerate(entries) if _is_advanced(e)]
+    common = _common_shape([_shape_of(entries[i]) for i in advanced])
+    together = advanced == list(range(advanced[0], advanced[-1] + 1)) if advanced else True
+    first = advanced[0] if advanced and together else -1 if advanced else None
+    plan = Plan([], [], (), [], [], [], True)
+    raw: list[tuple[int, Any, int | None]] = []  # (axis, index, own batch dimension or None)
+    batch: list[int] = []
+    batch_of_common: list[int] = []
+
+    def place_common() -> None:
+        for size in common:
+            batch_of_common.append(len(batch))
+            plan.layout.append(("batch", len(batch)))
+            batch.append(size)
+
+    if first == -1:
+        place_common()
+    axis = 0
+    position_of_new: list[tuple[int, int]] = []
+    for i, entry in enumerate(entries):
+        if i == first:
+            place_common()
+        if entry is None:
+            position_of_new.append((len(plan.layout), len(position_of_new)))
+            continue
+        if isinstance(entry, Mask0):
+            continue
+        if isinstance(entry, Cut):
+            if entry.full or abs(entry.step) == 1 or entry.count <= 1:
+                plan.layout.append(("window", axis))
+                plan.windows.append((axis, entry.bounds[0], entry.count, entry.step < 0 and entry.count > 1))
+            else:
+                plan.layout.append(("batch", len(batch)))
+                steps = entry.start + entry.step * np.arange(entry.count)
+                raw.append((axis, steps.astype(np.int32 if shape[axis] < 2**31 else np.int64), len(batch)))
+                batch.append(entry.count)
+        else:
+            raw.append((axis, entry, None))
+            plan.static = plan.static and isinstance(entry, int)
+        axis += 1
+    plan.batch = tuple(batch)
+    plan.static = plan.static and not batch and not arrays
+    plan.newaxes = [position + before for position, before in position_of_new]
+    for number, entry, own in raw:
+        plan.indexed.append(number)
+        dims = [own] if own is not None else batch_of_common[len(batch_of_common) - len(_shape_of(entry)) :]
+        plan.columns.append(_column(entry, shape[number], dims, len(batch)))
+    return plan
+
+
+def _shape_of(entry: Any) -> tuple[int, ...]:
+    if isinstance(entry, int):
+        return ()
+    return (entry.size,) if isinstance(entry, Mask0) else entry.shape
+
+
+def _common_shape(sizes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*sizes)
+    except ValueError:
+        raise _index_error(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {sizes}"
+        ) from None
+
+
+def _column(entry: Any, size: int, dims: list[int], rank: int) -> Any:
+    """An index array with its negative entries wrapped, aligned to the batch axes."""
+    if isinstance(entry, int):
+        array: Any = ConcreteArray(np.full((1,) * rank, entry, np.int32 if size < 2**31 else np.int64))
+        return array
+    array = as_array(entry)
+    if array.dtype.itemsize < 4 or array.dtype == np.uint32:
+        array = convert_to(array, np.dtype("i4") if array.dtype.itemsize < 4 else np.dtype("i8"))
+    if array.dtype.kind == "i":
+        array = wrapped(array, size)
+    aligned = [1] * rank
+    for dim, n in zip(dims, array.shape, strict=True):
+        aligned[dim] = n
+    return array if array.shape == tuple(aligned) else shapes.reshape(array, shape=tuple(aligned))
+
+
+def wrapped(array: Any, size: int) -> Any:
+    """Indices with negative ones counted from the end."""
+    if type(array) is ConcreteArray and state.builder is None:
+        values = array.numpy()
+        return array if not values.size or values.min() >= 0 else ConcreteArray(np.where(values < 0, values + values.dtype.type(size), values))
+    zero, length = scalar_array(0, array.dtype, True), scalar_array(size, array.dtype, True)
+    return select(comparison.less(array, zero), arithmetic.add(array, length), array)
+
+
+def stack_columns(columns: list[Any], batch: tuple[int, ...]) -> Any:
+    """Index columns broadcast to the batch axes and joined in a new last axis."""
+    dtype = np.result_type(*[c.dtype for c in columns])
+    dtype = dtype if dtype.kind in "iu" else np.dtype("i8")
+    parts = []
+    for column in columns:
+        column = convert_to(column, dtype)
+        kept = tuple(i for i, n in enumerate(column.shape) if n == batch[i])
+        if len(kept) != len(batch):
+            column = shapes.reshape(column, shape=tuple(batch[i] for i in kept))
+            column = shapes.broadcast_in_dim(column, shape=(*batch, 1), dims=kept)
+        else:
+            column = shapes.reshape(column, shape=(*batch, 1))
+        parts.append(column)
+    return parts[0] if len(parts) == 1 else shapes.concatenate(*parts, axis=len(batch))
+
+
+# ------------------------------------------------------------------ reading
+def getitem(x: Any, index: Any) -> Any:
+    """x[index]: static indices are views, a traced scalar a dynamic slice, arrays a gather."""
+    if type(x) is ConcreteArray and state.builder is None and _is_static(index):
+        values = x.numpy()
+        if isinstance(index, tuple):
+            # the trailing ellipsis keeps 0-d results arrays
+            return ConcreteArray(values[index if Ellipsis in index else (*index, ...)], x._weak)
+        return ConcreteArray(values[index, ...] if index is not Ellipsis else values, x._weak)
+    return read(x, expand_index(x.shape, index))
+
+
+def _is_static(index: Any) -> bool:
+    kind = type(index)
+    if kind is int or index is None or index is Ellipsis:
+        return True
+    if kind is slice:
+        return all(b is None or type(b) is int for b in (index.start, index.stop, index.step))
+    return kind is tuple and all(type(i) is not tuple and _is_static(i) for i in index)
+
+
+def read(x: Any, entries: list[Any], mode: str = "clip", fill_value: Any = None, default: bool = True) -> Any:
+    """The elements that an expanded index names."""
+    arrays = any((isinstance(e, Array) and e.ndim) or isinstance(e, Mask0) for e in entries)
+    x, entries, backwards = _cut(x, entries, drop_integers=not arrays)
+    if not any(_is_advanced(e) for e in entries):
+        x = shapes.reverse(x, axes=backwards) if backwards else x
+        return _with_new_axes(x, [i for i, e in enumerate(entries) if e is None])
+    x = shapes.reverse(x, axes=backwards) if backwards else x
+    if not arrays and default:
+        return _read_scalars(x, entries)
+    plan = plan_index(x.shape, entries)
+    return read_plan(x, plan, mode, fill_value)
+
+
+def _cut(x: Any, entries: list[Any], drop_integers: bool) -> tuple[Any, list[Any], tuple[int, ...]]:
+    """Apply the static slices (and integers, if they stand alone); the rest of the index."""
+    starts, limits, strides, backwards = [], [], [], []
+    kept: list[int] = []
+    rest: list[Any] = []
+    axis = 0
+    for entry in entries:
+        if entry is None or isinstance(entry, Mask0):
+            rest.append(entry)
+            continue
+        size = x.shape[axis]
+        bounds = (0, size, 1)
+        if isinstance(entry, Cut):
+            bounds = entry.bounds
+            if entry.step < 0 and entry.count > 1:
+                backwards.append(axis)
+            rest.append(Cut(0, 1, entry.count, entry.count))
+        elif isinstance(entry, int) and drop_integers:
+            bounds = (entry, entry + 1, 1)
+        else:
+            rest.append(entry)
+        if not (isinstance(entry, int) and drop_integers):
+            kept.append(axis)
+        for values, bound in zip((starts, limits, strides), bounds, strict=True):
+            values.append(bound)
+        axis += 1
+    if tuple(starts) != (0,) * x.ndim or tuple(limits) != x.shape or any(s != 1 for s in strides):
+        x = shapes.slice(x, starts=tuple(starts), limits=tuple(limits), strides=tuple(strides))
+    if len(kept) != x.ndim:
+        x = shapes.reshape(x, shape=tuple(x.shape[i] for i in kept))
+    return x, rest, tuple(kept.index(i) for i in backwards)
+
+
+def _with_new_axes(x: Any, positions: list[int]) -> Any:
+    return shapes.expand_dims(x, positions) if positions else x
+
+
+def _read_scalars(x: Any, entries: list[Any]) -> Any:
+    """Traced scalars as the only advanced entries: one dynamic slice."""
+    axes = [e for e in entries if e is not None]
+    starts: list[Any] = []
+    sizes: list[int] = []
+    for size, entry in zip(x.shape, axes, strict=True):
+        if isinstance(entry, Cut):
+            starts.append(scalar_array(0, np.dtype("i4"), False))
+            sizes.append(size)
+            continue
+        if size == 0:
+            raise _index_error("index is out of bounds for an axis with size 0")
+        array = as_array(entry)
+        starts.append(wrapped(array, size) if array.dtype.kind == "i" and _holds(array.dtype, size) else _wide_start(array, size))
+        sizes.append(1)
+    x = dynamic_slice(x, *starts, sizes=tuple(sizes))
+    kept = [i for i, e in enumerate(axes) if isinstance(e, Cut)]
+    x = shapes.reshape(x, shape=tuple(x.shape[i] for i in kept))
+    positions = [i for i, e in enumerate([e for e in entries if e is None or isinstance(e, Cut)]) if e is None]
+    return _with_new_axes(x, positions)
+
+
+def _holds(dtype: np.dtype, size: int) -> bool:
+    return size <= np.iinfo(dtype).max
+
+
+def _wide_start(array: Any, size: int) -> Any:
+    wide = convert_to(array, np.dtype("i8")) if array.dtype != np.uint64 else array
+    return wrapped(wide, size) if wide.dtype.kind == "i" else wide
+
+
+def read_plan(
+    x: Any, plan: Plan, mode: str = "clip", fill_value: Any = None
+) -> Any:
+    """The elements that a plan names, by one gather."""
+    if not plan.indexed and not plan.batch:
+        plan_columns: Any = ConcreteArray(np.zeros((0,), np.int32))
+    elif not plan.indexed:
+        plan_columns = ConcreteArray(np.zeros((*plan.batch, 0), np.int32))
+    else:
+        plan_columns = stack_columns(plan.columns, plan.batch)
+    sizes = [1] * x.ndim
+    for axis, _, size, _ in plan.windows:
+        sizes[axis] = size
+    numbers = GatherDimensionNumbers(
+        tuple(i for i, (kind, _) in enumerate(plan.layout) if kind == "window"),
+        tuple(plan.indexed),
+        tuple(plan.indexed),
+    )
+    out = gather(
+        x, plan_columns, dimension_numbers=numbers, slice_sizes=tuple(sizes), mode=mode, fill_value=fill_value
+    )
+    return _with_new_axes(out, plan.newaxes)

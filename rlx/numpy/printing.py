@@ -1,0 +1,85 @@
+"""How arrays are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray
+from rlx.trace.builder import Tracer
+
+__all__ = ["array_repr", "array_str", "get_printoptions", "printoptions", "set_printoptions", "show"]
+
+set_printoptions = np.set_printoptions
+get_printoptions = np.get_printoptions
+
+
+@contextmanager
+def printoptions(*args: Any, **kwargs: Any) -> Iterator[Any]:
+    """Print options of NumPy inside a `with` block.
+
+    >>> import rlx.numpy as jnp
+    >>> with jnp.printoptions(precision=2):
+    ...     print(jnp.array([1 / 3]))
+    [0.33]
+    """
+    with np.printoptions(*args, **kwargs) as options:
+        yield options
+
+
+def show(array: Array) -> str:
+    """The representation of an array: its values, or what is traced and its value if known."""
+    if isinstance(array, Tracer):
+        known = None if array.builder.closed else array.known()
+        return f"Traced<{array.type!r}>" + ("" if known is None else f" with value {_values(known)}")
+    if not isinstance(array, ConcreteArray):
+        return object.__repr__(array)
+    if array.is_deleted():
+        return f"Array(donated, shape={array.shape}, dtype={array.dtype.name})"
+    weak = ", weak_type=True" if array.weak_type else ""
+    values = array.numpy()
+    if values.size == 0:
+        return f"Array([], shape={values.shape}, dtype={values.dtype.name}{weak})"
+    text = _text(values, "Array(", "")
+    return f"Array({text}, dtype={values.dtype.name}{weak})"
+
+
+def _printable(values: np.ndarray) -> np.ndarray:
+    """Narrow floats as float32: NumPy prints them like its own."""
+    narrow = values.dtype.kind not in "biufc" or values.dtype.name == "bfloat16"
+    return values.astype(np.float32) if narrow else values
+
+
+def _text(values: np.ndarray, prefix: str, suffix: str) -> str:
+    return np.array2string(_printable(values), separator=", ", prefix=prefix, suffix=suffix)
+
+
+def _values(array: ConcreteArray) -> str:
+    return _text(array.numpy(), "", "")
+
+
+def array_repr(arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None) -> str:
+    """The representation of an array.
+
+    Args: arr: array. Returns: a str.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.array_repr(jnp.ones(1))
+    'Array([1.], dtype=float32)'
+    """
+    return repr(arr)
+
+
+def array_str(a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None) -> str:
+    """The values of an array as text.
+
+    Args: a: array. Returns: a str.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.array_str(jnp.ones(2))
+    '[1. 1.]'
+    """
+    return str(a)

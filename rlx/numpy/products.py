@@ -1,0 +1,316 @@
+"""Products of arrays: matmul, dot, tensordot and their kin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array
+from rlx.errors import ShapeError
+from rlx.numpy.elementwise import multiply
+from rlx.numpy.floats import conj
+from rlx.numpy.manipulation import moveaxis, ravel, reshape
+from rlx.numpy.promotion import canonical_axes, canonical_axis, convert_to, promote, to_dtype
+from rlx.ops import shape as shapes
+from rlx.ops.contract import dot_general
+
+__all__ = [
+    "cross",
+    "dot",
+    "inner",
+    "kron",
+    "matmul",
+    "matvec",
+    "outer",
+    "tensordot",
+    "vdot",
+    "vecdot",
+    "vecmat",
+]
+
+Axes = tuple[int, ...]
+
+
+def contract(x: Any, y: Any, contracting: tuple[Axes, Axes], batch: tuple[Axes, Axes] = ((), ()), preferred: Any = None) -> Any:
+    """dot_general of promoted operands, cast to the preferred dtype."""
+    wanted = None if preferred is None else to_dtype(preferred)
+    if wanted is not None and wanted.itemsize < x.dtype.itemsize:
+        result = dot_general(x, y, dimension_numbers=(contracting, batch), preferred_dtype=None)
+        return convert_to(result, wanted)
+    return dot_general(x, y, dimension_numbers=(contracting, batch), preferred_dtype=wanted)
+
+
+def _mismatch(name: str, x: Any, y: Any) -> ShapeError:
+    return ShapeError(
+        f"{name} got operands of shapes {x.shape} and {y.shape}, which do not fit.",
+        "The contracted sizes must be equal: transpose or reshape one of the operands.",
+    )
+
+
+def matmul(
+    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: None = None
+) -> Array:
+    """The matrix product, over broadcast leading axes.
+
+    Args: a, b: arrays of one axis or more; a 1-d one is a row (a) or a column (b) vector;
+    preferred_element_type: dtype of the result and the sums.
+    Returns: an array. Raises: ShapeError if the shapes do not fit.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.matmul(jnp.ones((2, 3)), jnp.ones(3))
+    Array([3., 3.], dtype=float32)
+    """
+    x, y = promote("matmul", a, b)
+    if x.ndim == 0 or y.ndim == 0:
+        raise ShapeError("matmul got a 0-d operand.", "Use * to multiply by a scalar.")
+    row = max(y.ndim - 2, 0)
+    if x.shape[-1] != y.shape[row]:
+        raise _mismatch("matmul", x, y)
+    if y.ndim <= 2 or x.ndim == 1:
+        return contract(x, y, ((x.ndim - 1,), (row,)), preferred=preferred_element_type)
+    return _batched_matmul(x, y, preferred_element_type)
+
+
+def _batched_matmul(x: Any, y: Any, preferred: Any) -> Any:
+    """Leading axes of equal size are batch axes; one that is missing or 1 on a side is left out there."""
+    rank = max(x.ndim, y.ndim) - 2
+    left, right = _aligned(x, rank), _aligned(y, rank)
+    batch, left_free, right_free, left_gone, right_gone = [], [], [], [], []
+    for i, (n, m) in enumerate(zip(left, right, strict=True)):
+        if n == m:
+            batch.append(i)
+        elif n in (None, 1):
+            right_free.append(i)
+            left_gone += [i] if n == 1 else []
+        elif m in (None, 1):
+            left_free.append(i)
+            right_gone += [i] if m == 1 else []
+        else:
+            raise _mismatch("matmul", x, y)
+    x, left_axes = _without_axes(x, rank, left_gone)
+    y, right_axes = _without_axes(y, rank, right_gone)
+    batch_axes = tuple(left_axes[i] for i in batch), tuple(right_axes[i] for i in batch)
+    product = contract(x, y, ((x.ndim - 1,), (y.ndim - 2,)), batch_axes, preferred)
+    produced = [*batch, *left_free, rank, *right_free, rank + 1]
+    order = tuple(produced.index(i) for i in range(rank + 2))
+    if order == tuple(range(rank + 2)):
+        return product
+    return shapes.transpose(product, permutation=order)
+
+
+def _aligned(x: Any, rank: int) -> list[int | None]:
+    """Sizes of the leading axes, None where an operand has none."""
+    own = x.shape[:-2]
+    return [None] * (rank - len(own)) + list(own)
+
+
+def _without_axes(x: Any, rank: int, gone: list[int]) -> tuple[Any, dict[int, int]]:
+    """x without some leading axes, and where the others are now."""
+    lead = rank - (x.ndim - 2)
+    kept = [i for i in range(lead, rank) if i not in gone]
+    if gone:
+        x = shapes.reshape(x, shape=tuple(x.shape[i - lead] for i in kept) + x.shape[-2:])
+    return x, {axis: position for position, axis in enumerate(kept)}
+
+
+def dot(
+    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: None = None
+) -> Array:
+    """The sum of products over the last axis of a and the second to last (or only) one of b.
+
+    Args: a, b: arrays or numbers; preferred_element_type: dtype of the result.
+    Returns: an array. Raises: ShapeError if the sizes differ.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.dot(jnp.ones(3), jnp.ones(3)))
+    3.0
+    """
+    x, y = promote("dot", a, b)
+    if x.ndim == 0 or y.ndim == 0:
+        result = multiply(x, y)
+        return result if preferred_element_type is None else convert_to(result, to_dtype(preferred_element_type))
+    row = max(y.ndim - 2, 0)
+    if x.shape[-1] != y.shape[row]:
+        raise _mismatch("dot", x, y)
+    return contract(x, y, ((x.ndim - 1,), (row,)), preferred=preferred_element_type)
+
+
+def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """The sum of products over the last axes.
+
+    Args: a, b: arrays or numbers. Returns: an array. Raises: ShapeError if the sizes differ.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.inner(jnp.ones(2), jnp.array([3.0, 4.0])))
+    7.0
+    """
+    x, y = promote("inner", a, b)
+    if x.ndim == 0 or y.ndim == 0:
+        return multiply(x, y)
+    if x.shape[-1] != y.shape[-1]:
+        raise _mismatch("inner", x, y)
+    return contract(x, y, ((x.ndim - 1,), (y.ndim - 1,)), preferred=preferred_element_type)
+
+
+def outer(a: Any, b: Any, out: None = None) -> Array:
+    """All products of elements of a with elements of b.
+
+    Args: a, b: arrays, made 1-d. Returns: a 2-d array.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.outer(jnp.arange(2), jnp.arange(3))
+    Array([[0, 0, 0],
+           [0, 1, 2]], dtype=int32)
+    """
+    x, y = promote("outer", a, b)
+    return multiply(reshape(x, (x.size, 1)), reshape(y, (1, y.size)))
+
+
+def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """The sum of products of all elements, the first operand conjugated.
+
+    Args: a, b: arrays of equal size. Returns: a 0-d array. Raises: ShapeError if the sizes differ.
+
+    >>> import rlx.numpy as jnp
+    >>> complex(jnp.vdot(jnp.array([1j]), jnp.array([1j])))
+    (1+0j)
+    """
+    return dot(ravel(conj(a)), ravel(b), preferred_element_type=preferred_element_type)
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Array:
+    """Products of vectors along an axis, the first conjugated, over the broadcast others.
+
+    Args: x1, x2: arrays; axis. Returns: an array. Raises: ShapeError if the sizes differ.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.vecdot(jnp.ones((2, 3)), jnp.ones(3))
+    Array([3., 3.], dtype=float32)
+    """
+    x, y = promote("vecdot", x1, x2)
+    x, y = [moveaxis(v, canonical_axis(axis, v.ndim, "vecdot"), -1) for v in (conj(x), y)]
+    if x.shape[-1] != y.shape[-1]:
+        raise _mismatch("vecdot", x, y)
+    product = matmul(
+        reshape(x, (*x.shape[:-1], 1, x.shape[-1])),
+        reshape(y, (*y.shape, 1)),
+        preferred_element_type=preferred_element_type,
+    )
+    return shapes.reshape(product, shape=product.shape[:-2])
+
+
+def matvec(x1: Any, x2: Any, /) -> Array:
+    """Matrices times vectors, over broadcast leading axes.
+
+    Args: x1: (..., n, m); x2: (..., m). Returns: (..., n). Raises: ShapeError.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.matvec(jnp.eye(2), jnp.ones((3, 2))).shape
+    (3, 2)
+    """
+    x, y = promote("matvec", x1, x2)
+    product = matmul(x, reshape(y, (*y.shape, 1)))
+    return shapes.reshape(product, shape=product.shape[:-1])
+
+
+def vecmat(x1: Any, x2: Any, /) -> Array:
+    """Conjugated vectors times matrices, over broadcast leading axes.
+
+    Args: x1: (..., n); x2: (..., n, m). Returns: (..., m). Raises: ShapeError.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.vecmat(jnp.ones((3, 2)), jnp.eye(2)).shape
+    (3, 2)
+    """
+    x, y = promote("vecmat", x1, x2)
+    product = matmul(reshape(conj(x), (*x.shape[:-1], 1, x.shape[-1])), y)
+    return shapes.reshape(product, shape=(*product.shape[:-2], product.shape[-1]))
+
+
+def tensordot(
+    a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
+    """The sum of products over given axes.
+
+    Args: a, b: arrays; axes: a number (last ones of a with first ones of b), or a pair of axes lists.
+    Returns: an array: free axes of a, then of b. Raises: ShapeError if the axes do not fit.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), axes=1).shape
+    (2, 4)
+    """
+    x, y = promote("tensordot", a, b)
+    if isinstance(axes, (int, np.integer)):
+        if axes > min(x.ndim, y.ndim) or axes < 0:
+            raise ShapeError(f"tensordot got axes={axes} for {x.ndim} and {y.ndim} axes.", "")
+        left, right = tuple(range(x.ndim - axes, x.ndim)), tuple(range(axes))
+    else:
+        left = canonical_axes(axes[0], x.ndim, "tensordot")
+        right = canonical_axes(axes[1], y.ndim, "tensordot")
+    if [x.shape[i] for i in left] != [y.shape[i] for i in right]:
+        raise _mismatch("tensordot", x, y)
+    return contract(x, y, (left, right), preferred=preferred_element_type)
+
+
+def kron(a: Any, b: Any) -> Array:
+    """The Kronecker product.
+
+    Args: a, b: arrays. Returns: an array whose sizes are the products of theirs.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.kron(jnp.array([1, 2]), jnp.array([1, 1]))
+    Array([1, 1, 2, 2], dtype=int32)
+    """
+    x, y = promote("kron", a, b)
+    rank = max(x.ndim, y.ndim)
+    left, right = (1,) * (rank - x.ndim) + x.shape, (1,) * (rank - y.ndim) + y.shape
+    spread = reshape(x, tuple(n for size in left for n in (size, 1)))
+    other = reshape(y, tuple(n for size in right for n in (1, size)))
+    return reshape(multiply(spread, other), tuple(n * m for n, m in zip(left, right, strict=True)))
+
+
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
+    """The vector product of vectors of two or three components.
+
+    Args: a, b: arrays; axisa, axisb, axisc: axes of the components in a, b and the result;
+    axis: all three at once. Returns: an array, without component axis if all have two.
+    Raises: ShapeError for other numbers of components.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))
+    Array([0, 0, 1], dtype=int32)
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = promote("cross", a, b)
+    x, y = moveaxis(x, axisa, -1), moveaxis(y, axisb, -1)
+    sizes = x.shape[-1], y.shape[-1]
+    if not set(sizes) <= {2, 3}:
+        raise ShapeError(f"cross got vectors of {sizes} components.", "They need 2 or 3.")
+    left, right = [_components(v) for v in (x, y)]
+
+    def minor(i: int, j: int) -> Any:
+        first = _product(left[i], right[j])
+        second = _product(left[j], right[i])
+        if first is None or second is None:
+            kept = first if second is None else -second
+            return kept
+        return first - second
+
+    last = minor(0, 1)
+    if sizes == (2, 2):
+        return last
+    parts = [minor(1, 2), minor(2, 0), last]
+    stacked = shapes.concatenate(*[reshape(p, (*p.shape, 1)) for p in parts], axis=last.ndim)
+    return moveaxis(stacked, -1, axisc)
+
+
+def _components(x: Any) -> list[Any]:
+    """Components of vectors; the third is None if there are two."""
+    parts = [shapes.squeeze(p, (x.ndim - 1,)) for p in shapes.split(x, (1,) * x.shape[-1], x.ndim - 1)]
+    return parts if len(parts) == 3 else [*parts, None]
+
+
+def _product(x: Any, y: Any) -> Any:
+    return None if x is None or y is None else multiply(x, y)

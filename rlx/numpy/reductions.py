@@ -1,0 +1,439 @@
+"""Reductions: sums, products, extrema, truth, means."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray
+from rlx.config import config
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.types import is_complex, is_float, is_inexact
+from rlx.numpy.promotion import (
+    broadcast_array,
+    canonical_axes,
+    canonical_axis,
+    convert_to,
+    float_of,
+    inexact_dtype,
+    operand,
+    promote,
+    result_of,
+    scalar_array,
+    to_dtype,
+)
+from rlx.ops import arithmetic, comparison, reduction, transcendental
+from rlx.ops import shape as shapes
+from rlx.ops.arithmetic import select
+from rlx.trace.flat import as_array
+
+__all__ = [
+    "all",
+    "amax",
+    "amin",
+    "any",
+    "argmax",
+    "argmin",
+    "average",
+    "count_nonzero",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "ptp",
+    "std",
+    "sum",
+    "var",
+]
+
+_BOOL = np.dtype(bool)
+_SUMMED = {"b": "i", "i": "i", "u": "u"}
+
+
+def _array(value: Any, name: str) -> Any:
+    return value if type(value) is ConcreteArray else as_array(operand(value, name))
+
+
+def _keep(result: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
+    return reduction.keep_axes(result, shape, axes) if keepdims else result
+
+
+def summed_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype in which sums of `dtype` are returned: integers widen to the default int."""
+    kind = _SUMMED.get(dtype.kind) if not is_inexact(dtype) else None
+    if kind is None:
+        return dtype
+    default = np.dtype(f"{kind}{config.default_int.itemsize}")
+    return dtype if dtype.itemsize >= default.itemsize and dtype.kind == kind else default
+
+
+def _masked(x: Any, where: Any, value: Any) -> Any:
+    """x where the mask holds, `value` elsewhere."""
+    mask = as_array(operand(where, "where"))
+    if mask.dtype != _BOOL:
+        raise DtypeError(f"where= got dtype {mask.dtype.name}.", "Pass a bool mask.")
+    return broadcast_array(
+        select(mask, x, scalar_array(value, x.dtype, True)), np.broadcast_shapes(x.shape, mask.shape)
+    )
+
+
+def _accumulate(
+    name: str, primitive: Any, neutral: int, combine: Any, a: Any, axis: Any, dtype: Any,
+    keepdims: bool, initial: Any, where: Any, promote_integers: bool,
+) -> Any:  # fmt: skip
+    x = _array(a, name)
+    axes = canonical_axes(axis, x.ndim, name)
+    if dtype is not None:
+        x = convert_to(x, to_dtype(dtype))
+    elif promote_integers:
+        wanted = summed_dtype(x.dtype)
+        x = x if wanted == x.dtype else convert_to(x, wanted, x.weak_type)
+    if where is not None:
+        x = _masked(x, where, neutral)
+    if x.dtype == _BOOL:
+        x = convert_to(x, np.dtype("i4"))
+    result = _keep(primitive(x, axes=axes), x.shape, axes, keepdims)
+    if initial is not None:
+        start = convert_to(operand(initial, name), x.dtype, True)
+        if start.shape:
+            raise ShapeError(f"{name} got an initial value of shape {start.shape}.", "Pass a scalar.")
+        result = combine(result, start)
+    return convert_to(result, _BOOL) if dtype is not None and to_dtype(dtype) == _BOOL else result
+
+
+def sum(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+    initial: Any = None, where: Any = None, promote_integers: bool = True,
+) -> Array:  # fmt: skip
+    """Sum of the elements.
+
+    Args: a: array; axis: int or ints (None: all); dtype: of the sum (None: small integers widen to
+    the default int); keepdims: keep axes with size 1; initial: to begin with; where: bool mask.
+    Returns: an array. Raises: ShapeError for an axis that does not exist.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.sum(jnp.ones((2, 3)), axis=0)
+    Array([2., 2., 2.], dtype=float32)
+    """
+    return _accumulate(
+        "sum", reduction.reduce_sum, 0, arithmetic.add, a, axis, dtype, keepdims, initial, where, promote_integers
+    )
+
+
+def prod(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False,
+    initial: Any = None, where: Any = None, promote_integers: bool = True,
+) -> Array:  # fmt: skip
+    """Product of the elements.
+
+    Args: as `sum`. Returns: an array. Raises: ShapeError for an axis that does not exist.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.prod(jnp.arange(1, 5)).item()
+    24
+    """
+    return _accumulate(
+        "prod", reduction.reduce_prod, 1, arithmetic.multiply, a, axis, dtype, keepdims, initial, where, promote_integers
+    )
+
+
+# ------------------------------------------------------------------ extrema
+def lowest(dtype: np.dtype) -> Any:
+    """What is not above any number of `dtype`."""
+    if dtype == _BOOL:
+        return False
+    return -math.inf if is_inexact(dtype) else int(np.iinfo(dtype).min)
+
+
+def highest(dtype: np.dtype) -> Any:
+    """What is not below any number of `dtype`."""
+    if dtype == _BOOL:
+        return True
+    return math.inf if is_inexact(dtype) else int(np.iinfo(dtype).max)
+
+
+def _extremum(
+    name: str, primitive: Any, neutral: Any, combine: Any, a: Any, axis: Any, keepdims: bool, initial: Any, where: Any
+) -> Any:
+    x = _array(a, name)
+    axes = canonical_axes(axis, x.ndim, name)
+    if where is not None:
+        if initial is None:
+            raise ShapeError(f"{name} with where= needs initial=.", "Pass initial=, for masked rows.")
+        x = _masked(x, where, neutral(x.dtype))
+    if initial is None and 0 in [x.shape[i] for i in axes]:
+        raise ShapeError(
+            f"{name} got an array of shape {x.shape} without elements along {axes}.",
+            "Pass initial=, or handle the empty case with Python's if.",
+        )
+    if initial is not None:
+        start = operand(initial, name)
+        dtype, weak = result_of(x, start)
+        x, start = convert_to(x, dtype, weak and x.weak_type), convert_to(start, dtype, True)
+        return combine(_keep(primitive(x, axes=axes), x.shape, axes, keepdims), start)
+    return _keep(primitive(x, axes=axes), x.shape, axes, keepdims)
+
+
+def max(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The largest element; NaN if there is one.
+
+    Args: a: array; axis: int or ints (None: all); keepdims: keep axes with size 1;
+    initial: at least this; where: bool mask (needs initial).
+    Returns: an array. Raises: ShapeError if there are no elements and no initial.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.max(jnp.array([[1, 5], [3, 2]]), axis=1)
+    Array([5, 3], dtype=int32)
+    """
+    return _extremum("max", reduction.reduce_max, lowest, arithmetic.maximum, a, axis, keepdims, initial, where)
+
+
+def min(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The smallest element; NaN if there is one.
+
+    Args: as `max`. Returns: an array. Raises: ShapeError if there are no elements and no initial.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.min(jnp.array([3, 1, 2])).item()
+    1
+    """
+    return _extremum("min", reduction.reduce_min, highest, arithmetic.minimum, a, axis, keepdims, initial, where)
+
+
+amax, amin = max, min
+
+
+def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
+    """The largest element minus the smallest.
+
+    Args: a: array; axis: int or ints (None: all); keepdims. Returns: an array.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.ptp(jnp.array([3, 1, 7])).item()
+    6
+    """
+    x = _array(a, "ptp")
+    return arithmetic.subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
+
+
+def _position(name: str, primitive: Any, a: Any, axis: Any, keepdims: bool | None) -> Any:
+    x = _array(a, name)
+    if axis is None:
+        flat = shapes.reshape(x, shape=(x.size,))
+        result = primitive(flat, axis=0, index_dtype=config.default_int)
+        return shapes.reshape(result, shape=(1,) * x.ndim) if keepdims else result
+    number = canonical_axis(axis, x.ndim, name)
+    return _keep(primitive(x, axis=number, index_dtype=config.default_int), x.shape, (number,), bool(keepdims))
+
+
+def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+    """The index of the first largest element; NaN counts as largest.
+
+    Args: a: array; axis: int (None: index into all elements in a row); keepdims.
+    Returns: an integer array. Raises: ShapeError if there are no elements.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.argmax(jnp.array([1, 3, 2])).item()
+    1
+    """
+    return _position("argmax", reduction.argmax, a, axis, keepdims)
+
+
+def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+    """The index of the first smallest element; NaN counts as smallest.
+
+    Args: as `argmax`. Returns: an integer array. Raises: ShapeError if there are no elements.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.argmin(jnp.array([3, 1, 2])).item()
+    1
+    """
+    return _position("argmin", reduction.argmin, a, axis, keepdims)
+
+
+# ------------------------------------------------------------------ truth
+def _nonzero(x: Any) -> Any:
+    return x if x.dtype == _BOOL else comparison.not_equal(x, scalar_array(0, x.dtype, True))
+
+
+def _truth(name: str, primitive: Any, neutral: bool, a: Any, axis: Any, keepdims: bool, where: Any) -> Any:
+    x = _nonzero(_array(a, name))
+    axes = canonical_axes(axis, x.ndim, name)
+    if where is not None:
+        x = _masked(x, where, neutral)
+    return _keep(primitive(x, axes=axes), x.shape, axes, keepdims)
+
+
+def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    """Whether all elements are nonzero.
+
+    Args: a: array; axis: int or ints (None: all); keepdims; where: bool mask.
+    Returns: a bool array.
+
+    >>> import rlx.numpy as jnp
+    >>> bool(jnp.all(jnp.array([1, 0])))
+    False
+    """
+    return _truth("all", reduction.reduce_and, True, a, axis, keepdims, where)
+
+
+def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
+    """Whether some element is nonzero.
+
+    Args: as `all`. Returns: a bool array.
+
+    >>> import rlx.numpy as jnp
+    >>> bool(jnp.any(jnp.array([1, 0])))
+    True
+    """
+    return _truth("any", reduction.reduce_or, False, a, axis, keepdims, where)
+
+
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
+    """The number of elements that are not zero.
+
+    Args: a: array; axis: int or ints (None: all); keepdims. Returns: an integer array.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.count_nonzero(jnp.array([1, 0, 2])).item()
+    2
+    """
+    return sum(_nonzero(_array(a, "count_nonzero")), axis, config.default_int, keepdims=keepdims)
+
+
+# ------------------------------------------------------------------ means
+def _counts(x: Any, axes: tuple[int, ...], keepdims: bool, where: Any, dtype: np.dtype) -> Any:
+    """The number of elements behind each mean."""
+    if where is None:
+        return scalar_array(math.prod(x.shape[i] for i in axes), dtype, True)
+    mask = as_array(operand(where, "where"))
+    return sum(broadcast_array(mask, x.shape), axes, dtype, keepdims=keepdims)
+
+
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """The arithmetic mean.
+
+    Args: a: array; axis: int or ints (None: all); dtype: of the result; keepdims; where: bool mask.
+    Returns: a floating or complex array; half precision is summed in float32.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.mean(jnp.array([1, 2, 3])))
+    2.0
+    """
+    x = _array(a, "mean")
+    axes = canonical_axes(axis, x.ndim, "mean")
+    wanted = inexact_dtype(x.dtype) if dtype is None else to_dtype(dtype)
+    working = _wide(wanted)
+    weak = x.weak_type and dtype is None
+    total = sum(convert_to(x, working, weak), axes, keepdims=keepdims, where=where)
+    result = arithmetic.divide(total, _counts(x, axes, keepdims, where, working))
+    return convert_to(result, wanted, weak)
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    """The dtype to sum in: float32 for narrower ones."""
+    return np.dtype("f4") if is_float(dtype) and dtype.itemsize < 4 else inexact_dtype(dtype)
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+    """The weighted mean.
+
+    Args: a: array; axis: int or ints (None: all); weights: of a's shape, or of the axis;
+    returned: also return the sum of the weights; keepdims.
+    Returns: an array, or (array, sum of weights). Raises: ShapeError if weights do not fit.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.average(jnp.array([1.0, 3.0]), weights=jnp.array([3.0, 1.0])))
+    1.5
+    """
+    x = _array(a, "average")
+    if weights is None:
+        result = mean(x, axis, keepdims=keepdims)
+        count = math.prod(x.shape[i] for i in canonical_axes(axis, x.ndim, "average"))
+        total = broadcast_array(convert_to(count, result.dtype), result.shape)
+        return (result, total) if returned else result
+    x, w = promote("average", x, weights)
+    dtype = inexact_dtype(x.dtype)
+    x, w = convert_to(x, dtype), convert_to(w, dtype)
+    if w.shape != x.shape:
+        axes = canonical_axes(axis, x.ndim, "average")
+        if axis is None or w.shape != tuple(x.shape[i] for i in axes):
+            raise ShapeError(
+                f"average got weights of shape {w.shape} for an array of shape {x.shape}.",
+                "Give weights of the same shape, or 1-d ones for one axis.",
+            )
+        order = sorted(range(len(axes)), key=lambda i: axes[i])
+        w = shapes.transpose(w, permutation=tuple(order))
+        w = shapes.reshape(w, shape=tuple(n if i in axes else 1 for i, n in enumerate(x.shape)))
+        w = broadcast_array(w, x.shape)
+    total = sum(w, axis, keepdims=keepdims)
+    result = arithmetic.divide(sum(arithmetic.multiply(x, w), axis, keepdims=keepdims), total)
+    return (result, total) if returned else result
+
+
+def var(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, keepdims: bool = False,
+    *, where: Any = None, correction: float | None = None, mean: Any = None,
+) -> Array:  # fmt: skip
+    """The variance.
+
+    Args: a: array; axis: int or ints (None: all); dtype: of the result; ddof (or correction): the
+    divisor is the number of elements minus this; keepdims; where: bool mask; mean: if known.
+    Returns: a floating array.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.var(jnp.array([1.0, 3.0])))
+    1.0
+    """
+    x = _array(a, "var")
+    axes = canonical_axes(axis, x.ndim, "var")
+    wanted = float_of(x.dtype) if dtype is None else to_dtype(dtype)
+    working = _wide(inexact_dtype(x.dtype))
+    if dtype is not None and wanted.itemsize > float_of(working).itemsize:
+        working = np.result_type(working, wanted)
+    weak = x.weak_type and dtype is None
+    x = convert_to(x, working, weak)
+    center = _mean(x, axes, where) if mean is None else convert_to(operand(mean, "var"), working)
+    deviation = arithmetic.subtract(x, center)
+    squares = arithmetic.square(deviation)
+    if is_complex(working):
+        parts = arithmetic.real(deviation), arithmetic.imag(deviation)
+        squares = arithmetic.add(*[arithmetic.square(p) for p in parts])
+    real = squares.dtype
+    correct = ddof if correction is None else correction
+    count = arithmetic.subtract(_counts(x, axes, keepdims, where, real), scalar_array(correct, real, True))
+    total = sum(squares, axes, keepdims=keepdims, where=where)
+    zero = scalar_array(0, real, True)
+    result = arithmetic.divide(total, select(comparison.less(count, zero), zero, count))
+    return convert_to(result, wanted, weak)
+
+
+def _mean(x: Any, axes: tuple[int, ...], where: Any) -> Any:
+    return mean(x, axes, keepdims=True, where=where)
+
+
+def std(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, keepdims: bool = False,
+    *, where: Any = None, correction: float | None = None, mean: Any = None,
+) -> Array:  # fmt: skip
+    """The standard deviation: the square root of the variance.
+
+    Args: as `var`. Returns: a floating array.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.std(jnp.array([1.0, 3.0])))
+    1.0
+    """
+    return transcendental.sqrt(
+        var(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=where, correction=correction, mean=mean)
+    )
+
+

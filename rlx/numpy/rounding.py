@@ -1,0 +1,282 @@
+"""Rounding, quotients with remainders, and the integers' common divisors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DtypeError
+from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
+from rlx.numpy import elementwise as e
+from rlx.numpy.documentation import document
+from rlx.numpy.promotion import convert_to, inexact, promote, promote_inexact, scalar_array
+from rlx.ops import arithmetic, comparison
+from rlx.ops.arithmetic import select
+
+__all__ = [
+    "around",
+    "ceil",
+    "divmod",
+    "floor",
+    "floor_divide",
+    "fmod",
+    "gcd",
+    "lcm",
+    "mod",
+    "modf",
+    "remainder",
+    "right_shift",
+    "bitwise_right_shift",
+    "rint",
+    "round",
+    "trunc",
+]
+
+
+def _whole(name: str, summary: str, primitive: Any, result: str) -> Any:
+    """A rounding that leaves integers and bools as they are."""
+
+    def function(x: Any, /) -> Any:
+        (x,) = promote(name, x)
+        if is_complex(x.dtype):
+            raise DtypeError(f"{name} does not take {x.dtype.name}.", "Round its parts.")
+        return primitive(x) if is_float(x.dtype) else x
+
+    return document(function, name, summary, f"float(jnp.{name}(-1.5))", result, 1)
+
+
+floor = _whole("floor", "The largest integer not above x.", arithmetic.floor, "-2.0")
+ceil = _whole("ceil", "The smallest integer not below x.", arithmetic.ceil, "-1.0")
+trunc = _whole("trunc", "x without its fraction.", arithmetic.trunc, "-1.0")
+
+
+def _both_parts(x: Any) -> Any:
+    if is_complex(x.dtype):
+        parts = arithmetic.real(x), arithmetic.imag(x)
+        return arithmetic.complex(*[arithmetic.round(p, mode="even") for p in parts])
+    return arithmetic.round(x, mode="even")
+
+
+def rint(x: Any, /) -> Any:
+    """The nearest integer as a float; halves go to the even one.
+
+    Args: x: an array or number. Returns: a floating or complex array.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.rint(2.5))
+    2.0
+    """
+    return _both_parts(inexact(x, "rint"))
+
+
+def round(a: Any, decimals: int = 0, out: None = None) -> Any:
+    """Round to a number of decimals; halves go to the even digit.
+
+    Args: a: array; decimals: a Python int, negative to round before the point.
+    Returns: an array of the same dtype. Raises: DtypeError for bools.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.round(1.26, 1)) == float(jnp.float32(1.3))
+    True
+    """
+    (x,) = promote("round", a)
+    if x.dtype.kind == "b":
+        raise DtypeError("round does not take bool.", "Convert it with .astype(...) first.")
+    if is_integer(x.dtype):
+        if decimals >= 0:
+            return x
+        step = scalar_array(10**-decimals, x.dtype, True)
+        wide = convert_to(x, np.dtype("f8"))
+        scaled = arithmetic.divide(wide, convert_to(step, np.dtype("f8")))
+        return arithmetic.multiply(convert_to(arithmetic.round(scaled, mode="even"), x.dtype), step)
+    if decimals == 0:
+        return _both_parts(x)
+    factor = scalar_array(10.0**decimals, x.dtype, True)
+    return arithmetic.divide(_both_parts(arithmetic.multiply(x, factor)), factor)
+
+
+around = round
+
+
+# ------------------------------------------------------------------ quotients
+def _adjust(x: Any, y: Any) -> tuple[Any, Any]:
+    """The truncated remainder, and where it must be brought to the divisor's sign."""
+    left = arithmetic.remainder(x, y)
+    zero = scalar_array(0, x.dtype, True)
+    if x.dtype.kind == "u":
+        return left, None
+    differs = comparison.not_equal(comparison.less(left, zero), comparison.less(y, zero))
+    return left, comparison.bitwise_and(differs, comparison.not_equal(left, zero))
+
+
+def _real_operands(name: str, x: Any, y: Any) -> list[Any]:
+    operands = promote(name, x, y)
+    dtype = operands[0].dtype
+    if is_complex(dtype):
+        raise DtypeError(f"{name} does not take {dtype.name}.", "Complex numbers have no order.")
+    if dtype.kind == "b":
+        return [convert_to(v, np.dtype("i4")) for v in operands]
+    return operands
+
+
+def remainder(x: Any, y: Any, /) -> Any:
+    """x - y * floor(x / y), with the sign of y, as Python's %.
+
+    Args: x, y: real arrays or numbers. Returns: an array of the promoted dtype.
+    Raises: DtypeError for complex operands.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.remainder(-7, 3).item()
+    2
+    """
+    x, y = _real_operands("remainder", x, y)
+    left, wrong = _adjust(x, y)
+    return left if wrong is None else select(wrong, arithmetic.add(left, y), left)
+
+
+mod = remainder
+
+
+def fmod(x: Any, y: Any, /) -> Any:
+    """x - y * trunc(x / y), with the sign of x, as C's %.
+
+    Args: x, y: real arrays or numbers. Returns: an array of the promoted dtype.
+    Raises: DtypeError for complex operands.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.fmod(-7, 3).item()
+    -1
+    """
+    return arithmetic.remainder(*_real_operands("fmod", x, y))
+
+
+def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
+    """floor_divide and remainder at once.
+
+    Args: x, y: real arrays or numbers. Returns: (quotient, remainder).
+    Raises: DtypeError for complex operands.
+
+    >>> import rlx.numpy as jnp
+    >>> [v.item() for v in jnp.divmod(-7, 3)]
+    [-3, 2]
+    """
+    x, y = _real_operands("divmod", x, y)
+    left, wrong = _adjust(x, y)
+    if is_integer(x.dtype):
+        quotient = arithmetic.divide(x, y)
+    else:
+        quotient = arithmetic.divide(arithmetic.subtract(x, left), y)
+    if wrong is not None:
+        one = scalar_array(1, x.dtype, True)
+        quotient = select(wrong, arithmetic.subtract(quotient, one), quotient)
+        left = select(wrong, arithmetic.add(left, y), left)
+    if is_integer(x.dtype):
+        return quotient, left
+    return arithmetic.round(quotient, mode="even"), left
+
+
+def floor_divide(x: Any, y: Any, /) -> Any:
+    """floor(x / y), as Python's //.
+
+    Args: x, y: real arrays or numbers. Returns: an array of the promoted dtype.
+    Raises: DtypeError for complex operands.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.floor_divide(-7, 2).item()
+    -4
+    """
+    return divmod(x, y)[0]
+
+
+def modf(x: Any, /) -> tuple[Any, Any]:
+    """The fraction and the whole part, both with the sign of x.
+
+    Args: x: a real array or number. Returns: (fraction, whole).
+
+    >>> import rlx.numpy as jnp
+    >>> [float(v) for v in jnp.modf(-1.5)]
+    [-0.5, -1.0]
+    """
+    (x,) = promote_inexact("modf", x)
+    whole = trunc(x)
+    infinite = comparison.equal(arithmetic.absolute(x), scalar_array(np.inf, x.dtype, True))
+    fraction = arithmetic.subtract(x, select(infinite, scalar_array(0, x.dtype, True), whole))
+    return select(infinite, scalar_array(0, x.dtype, True), fraction), whole
+
+
+def right_shift(x: Any, y: Any, /) -> Any:
+    """x >> y; signed integers keep their sign.
+
+    Args: x, y: integer arrays or numbers. Returns: an array of the promoted dtype.
+    Raises: DtypeError for other dtypes.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.right_shift(-8, 1).item()
+    -4
+    """
+    x, y = promote("right_shift", x, y)
+    if not is_integer(x.dtype):
+        raise DtypeError(f"right_shift does not take {x.dtype.name}.", "Shift integers.")
+    unsigned = x.dtype.kind == "u"
+    return (comparison.shift_right_logical if unsigned else comparison.shift_right_arithmetic)(x, y)
+
+
+bitwise_right_shift = right_shift
+
+
+# ------------------------------------------------------------------ divisors
+def _integers(name: str, x: Any, y: Any) -> list[Any]:
+    operands = promote(name, x, y)
+    if is_inexact(operands[0].dtype) or operands[0].dtype.kind == "b":
+        raise DtypeError(f"{name} does not take {operands[0].dtype.name}.", "Pass integers.")
+    return [e_abs(v) for v in operands]
+
+
+def e_abs(x: Any) -> Any:
+    """|x| of integers."""
+    return x if x.dtype.kind == "u" else arithmetic.absolute(x)
+
+
+def gcd(x: Any, y: Any, /) -> Any:
+    """The greatest common divisor.
+
+    Args: x, y: integer arrays or numbers. Returns: an array of the promoted dtype.
+    Raises: DtypeError for other dtypes.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.gcd(12, 18).item()
+    6
+    """
+    x, y = _integers("gcd", x, y)
+    zero = scalar_array(0, x.dtype, True)
+    steps = 2 * 8 * x.dtype.itemsize  # Fibonacci numbers are Euclid's worst case
+    x, y = _broadcast(x, y)
+    for _ in range(steps):
+        ended = comparison.equal(y, zero)
+        rest = arithmetic.remainder(x, y)
+        x, y = select(ended, x, y), select(ended, y, rest)
+    return x
+
+
+def _broadcast(x: Any, y: Any) -> list[Any]:
+    from rlx.numpy.promotion import broadcast_operands
+
+    return broadcast_operands([x, y], "gcd")
+
+
+def lcm(x: Any, y: Any, /) -> Any:
+    """The least common multiple.
+
+    Args: x, y: integer arrays or numbers. Returns: an array of the promoted dtype.
+    Raises: DtypeError for other dtypes.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.lcm(4, 6).item()
+    12
+    """
+    x, y = _integers("lcm", x, y)
+    divisor = gcd(x, y)
+    zero, one = scalar_array(0, x.dtype, True), scalar_array(1, x.dtype, True)
+    safe = select(comparison.equal(divisor, zero), one, divisor)
+    return arithmetic.multiply(x, e.maximum(zero, arithmetic.divide(y, safe)))

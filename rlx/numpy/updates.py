@@ -1,0 +1,265 @@
+"""x.at[index]: arrays with some elements changed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array
+from rlx.errors import UnsupportedError
+from rlx.ir.types import is_complex, is_inexact
+from rlx.numpy.elementwise import divide
+from rlx.numpy.indexing import Plan, expand_index, plan_index, read, stack_columns
+from rlx.numpy.powers import power
+from rlx.numpy.promotion import broadcast_array, convert_to, fill, operand, promote, scalar_array
+from rlx.ops import arithmetic
+from rlx.ops import shape as shapes
+from rlx.ops.dynamic import dynamic_update_slice
+from rlx.ops.index_windows import ScatterDimensionNumbers
+from rlx.ops.scatter import scatter, scatter_add, scatter_max, scatter_min, scatter_mul
+
+__all__ = ["IndexReference", "IndexUpdates"]
+
+_MODES = {
+    None: None,
+    "clip": "clip",
+    "drop": "drop",
+    "fill": "fill",
+    "promise_in_bounds": "promise_in_bounds",
+    "wrap": "wrap",
+}
+
+
+def parse_mode(mode: Any) -> str | None:
+    """An out-of-bounds mode as text: a name, or an enumeration member of that name."""
+    name = getattr(mode, "name", mode)
+    name = name.lower() if isinstance(name, str) else name
+    name = {"fill_or_drop": "fill"}.get(name, name)
+    if name not in _MODES:
+        raise UnsupportedError(
+            f"There is no out-of-bounds mode {mode!r}.",
+            'Use "clip", "drop", "fill", "wrap" or "promise_in_bounds".',
+        )
+    return name
+
+
+class IndexUpdates:
+    """`x.at`: give it an index."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __getitem__(self, index: Any) -> IndexReference:
+        return IndexReference(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"IndexUpdates({self.array!r})"
+
+
+class IndexReference:
+    """`x.at[index]`: each method returns a new array with the named elements changed.
+
+    Indices outside are dropped (reading: filled) unless `mode` says "clip" or
+    "promise_in_bounds". Where an index occurs twice, `set` keeps the last value and the others
+    combine all of them.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.zeros(3).at[1].set(5.0)
+    Array([0., 5., 0.], dtype=float32)
+    """
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array: Array, index: Any) -> None:
+        self.array = array
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"IndexReference({self.array!r}, {self.index!r})"
+
+    def get(
+        self,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+        fill_value: Any = None,
+        wrap_negative_indices: bool = True,
+        out_sharding: None = None,
+    ) -> Array:
+        """The elements, with control over what indices outside read (default: NaN or `fill_value`)."""
+        parsed = parse_mode(mode)
+        entries = _entries(self.array, self.index, parsed, strict=False)
+        parsed = {None: "fill", "drop": "fill", "wrap": "clip"}.get(parsed, parsed)
+        if isinstance(fill_value, Array):
+            fill_value = fill_value.item()
+        return read(self.array, entries, parsed, fill_value, default=parsed == "clip")
+
+    def set(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+        """Replace the elements by `values`."""
+        return _update(self, scatter, None, values, indices_are_sorted, unique_indices, mode)
+
+    def add(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+        """Add `values` to the elements."""
+        return _update(self, scatter_add, arithmetic.add, values, indices_are_sorted, unique_indices, mode)
+
+    def subtract(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+        """Subtract `values` from the elements."""
+        values = convert_update(values, self.array)
+        negated = arithmetic.negative(values)
+        return _update(self, scatter_add, arithmetic.add, negated, indices_are_sorted, unique_indices, mode)
+
+    def multiply(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+        """Multiply the elements by `values`."""
+        return _update(self, scatter_mul, arithmetic.multiply, values, indices_are_sorted, unique_indices, mode)
+
+    mul = multiply
+
+    def min(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+        """The smaller ones of the elements and `values`."""
+        return _update(self, scatter_min, arithmetic.minimum, values, indices_are_sorted, unique_indices, mode)
+
+    def max(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+        """The larger ones of the elements and `values`."""
+        return _update(self, scatter_max, arithmetic.maximum, values, indices_are_sorted, unique_indices, mode)
+
+    def divide(self, values: Any, **options: Any) -> Array:
+        """Divide the elements by `values`."""
+        return divide(self.array, self._spread(values, options))
+
+    def power(self, values: Any, **options: Any) -> Array:
+        """Raise the elements to the powers `values`."""
+        return power(self.array, self._spread(values, options))
+
+    def _spread(self, values: Any, options: dict[str, Any]) -> Array:
+        """Ones, multiplied by `values` at the index."""
+        dtype = promote("at", self.array, values)[0].dtype
+        ones = fill(self.array.shape, 1, dtype)
+        return IndexReference(ones, self.index).multiply(values, **options)
+
+    def apply(self, ufunc: Callable[[Any], Any], *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True) -> Array:  # fmt: skip
+        """Replace the elements by what `ufunc` makes of them; once each, even if named twice."""
+        before = self.get(mode="clip" if mode is None else mode)
+        return self.set(ufunc(before), indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode)
+
+
+# ------------------------------------------------------------------ writing
+def _entries(x: Any, index: Any, mode: str | None, strict: bool) -> list[Any]:
+    entries = expand_index(x.shape, index, strict)
+    if mode != "wrap":
+        return entries
+    from rlx.numpy.rounding import remainder
+
+    sizes = iter(x.shape)
+    return [e if e is None else _wrapped_entry(e, next(sizes), remainder) for e in entries]
+
+
+def _wrapped_entry(entry: Any, size: int, remainder: Any) -> Any:
+    return remainder(entry, size) if isinstance(entry, Array) else entry
+
+
+def convert_update(values: Any, x: Any) -> Any:
+    """Values in the dtype of the array that they go into."""
+    values = operand(values, "an update")
+    dtype = x.dtype
+    own = values.dtype if isinstance(values, Array) else np.asarray(values).dtype
+    loses = (is_inexact(own) and not is_inexact(dtype)) or (is_complex(own) and not is_complex(dtype))
+    if loses:
+        warnings.warn(
+            f"An update of dtype {own.name} goes into an array of dtype {dtype.name}: convert it with"
+            " .astype(...) if that is meant.",
+            FutureWarning,
+            stacklevel=4,
+        )
+    return convert_to(values, dtype, x.weak_type)
+
+
+def _update(
+    reference: IndexReference, primitive: Any, combine: Any, values: Any, is_sorted: bool, unique: bool, mode: Any
+) -> Any:
+    x = reference.array
+    parsed = parse_mode(mode)
+    values = convert_update(values, x)
+    entries = _entries(x, reference.index, parsed, strict=parsed is None and _only_static(reference.index))
+    plan = plan_index(x.shape, entries)
+    values = _shaped(values, plan)
+    if plan.static:
+        return _update_window(x, plan, combine, values)
+    mode = {None: "drop", "fill": "drop", "wrap": "clip"}.get(parsed, parsed)
+    numbers = ScatterDimensionNumbers(
+        tuple(i for i, (kind, _) in enumerate(plan.layout) if kind == "window"),
+        tuple(plan.indexed),
+        (*plan.indexed, *_window_starts(plan, x.shape)),
+    )
+    return primitive(
+        x,
+        _indices(x, plan),
+        values,
+        dimension_numbers=numbers,
+        mode=mode,
+        unique_indices=unique or not plan.batch,
+        indices_are_sorted=is_sorted,
+    )
+
+
+def _only_static(index: Any) -> bool:
+    """Whether no entry is an array, so that an int outside must be a mistake."""
+    entries = index if isinstance(index, tuple) else (index,)
+    return not any(isinstance(i, (Array, np.ndarray, list)) for i in entries)
+
+
+def _shaped(values: Any, plan: Plan) -> Any:
+    """Values broadcast to what the plan reads, in the order of increasing elements."""
+    final = plan.final_shape()
+    excess = values.ndim - len(final)
+    if excess > 0 and all(n == 1 for n in values.shape[:excess]):
+        values = shapes.reshape(values, shape=values.shape[excess:])
+    values = broadcast_array(values, final, "an update through .at[...]")
+    if plan.newaxes:
+        values = shapes.reshape(values, shape=plan.result_shape())
+    backwards = plan.flipped()
+    return shapes.reverse(values, axes=backwards) if backwards else values
+
+
+def _window_starts(plan: Plan, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes whose window is not the whole axis, so that its start must be told."""
+    return tuple(axis for axis, _, size, _ in plan.windows if size != shape[axis])
+
+
+def _indices(x: Any, plan: Plan) -> Any:
+    starts = {axis: start for axis, start, _, _ in plan.windows}
+    columns = list(plan.columns)
+    for axis in _window_starts(plan, x.shape):
+        columns.append(scalar_columns(starts[axis], len(plan.batch), x.shape[axis]))
+    if not columns:
+        return fill((*plan.batch, 0), 0, np.dtype("i4"))
+    return stack_columns(columns, plan.batch)
+
+
+def scalar_columns(start: int, rank: int, size: int) -> Any:
+    """One start as an index column."""
+    dtype = np.dtype("i4") if size < 2**31 else np.dtype("i8")
+    return fill((1,) * rank, start, dtype)
+
+
+def _update_window(x: Any, plan: Plan, combine: Any, values: Any) -> Any:
+    """A static window: slice, combine, put back."""
+    starts = {axis: start for axis, start, _, _ in plan.windows}
+    sizes = {axis: size for axis, _, size, _ in plan.windows}
+    for axis, column in zip(plan.indexed, plan.columns, strict=True):
+        starts[axis], sizes[axis] = int(column.numpy()), 1
+    begin = tuple(starts[i] for i in range(x.ndim))
+    window = tuple(sizes[i] for i in range(x.ndim))
+    values = shapes.reshape(values, shape=window)
+    if combine is not None:
+        limits = tuple(b + n for b, n in zip(begin, window, strict=True))
+        before = shapes.slice(x, starts=begin, limits=limits, strides=(1,) * x.ndim)
+        values = combine(before, values)
+    if window == x.shape:
+        return values
+    return dynamic_update_slice(x, values, *[scalar_array(b, np.dtype("i4" if b < 2**31 else "i8"), False) for b in begin])

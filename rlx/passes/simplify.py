@@ -1,0 +1,28 @@
+"""Algebra: equations replaced by cheaper ones of exactly the same value, control flow cut down."""
+
+from __future__ import annotations
+
+from rlx.ir.program import Program
+from rlx.ir.rewrite import RuleSet, rewrite
+from rlx.passes.algebra import arithmetic, dtypes, folding, logic, splats
+from rlx.passes.control import control_rules
+from rlx.passes.movement import movement
+from rlx.passes.prune import prune
+from rlx.trace.primitive import registry
+
+__all__ = ["rules", "simplify"]
+
+
+def simplify(program: Program) -> Program:
+    """The program after every rule that applies, without what is dead then.
+
+    Its inputs and outputs stay; regions that no rule concerns are left as they are.
+    """
+    while True:
+        pruned = prune(rewrite(program, rules, registry))
+        if pruned is program:
+            return program
+        program = pruned
+
+
+rules: RuleSet = folding + arithmetic + logic + dtypes + splats + movement + control_rules(simplify)

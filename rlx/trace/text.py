@@ -1,0 +1,116 @@
+"""The vocabulary of printed programs, and the way from their text back to a Program."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from math import inf, nan
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rlx.array import ConcreteArray, asarray_numpy, wrap
+from rlx.errors import RlxError
+from rlx.ir.program import Program
+from rlx.ir.types import TensorType
+from rlx.trace.builder import Builder
+from rlx.trace.primitive import registry
+
+# names that a printed program may use
+__all__ = ["array", "dtype", "inf", "nan", "ndarray", "ops", "program", "scalar", "tensor", "weak"]
+
+
+class _Operations:
+    """Every primitive by its name."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return registry[name]
+        except KeyError:
+            raise AttributeError(f"there is no primitive {name!r}") from None
+
+    def __dir__(self) -> list[str]:
+        return sorted(registry)
+
+
+ops = _Operations()
+
+
+def dtype(name: str) -> np.dtype:
+    """The dtype of a name; those of ml_dtypes too."""
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+def tensor(text: str) -> TensorType:
+    """The TensorType that prints as `text`.
+
+    >>> tensor("float32[2,3]~").weak
+    True
+    """
+    found = re.fullmatch(r"(\w+)\[([\d,]*)\](~?)", text)
+    if found is None:
+        raise RlxError(f"{text!r} is not the text of a tensor type.", 'Write for instance "float32[2,3]".')
+    name, sizes, tilde = found.groups()
+    return TensorType(tuple(int(n) for n in sizes.split(",") if n), dtype(name), bool(tilde))
+
+
+def array(values: Any, name: str) -> np.ndarray:
+    """A small array."""
+    return np.array(values, dtype(name))
+
+
+def ndarray(shape: tuple[int, ...], name: str, content: str) -> np.ndarray:
+    """An array from its bytes in hexadecimal."""
+    return np.frombuffer(bytes.fromhex(content), dtype(name)).reshape(shape)
+
+
+def scalar(value: Any, name: str) -> np.ndarray:
+    """A literal of a dtype of its own."""
+    return np.asarray(value, dtype(name))
+
+
+def weak(value: Any, name: str) -> ConcreteArray:
+    """A literal that yields to the dtypes of other operands."""
+    return ConcreteArray(np.asarray(value, dtype(name)), True)
+
+
+def program(function: Any) -> Any:
+    """Decorator: the Program of a function whose annotations are its input types.
+
+    Keyword-only parameters are constants, with their values as defaults. `@program("name")` names
+    the program otherwise than the function.
+    """
+    if isinstance(function, str):
+        return lambda f: _record(f, function)
+    return _record(function, function.__name__)
+
+
+def _record(function: Callable[..., Any], name: str) -> Program:
+    parameters = inspect.signature(function).parameters.values()
+    arguments = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    constants = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    with Builder(name) as builder:
+        inputs = [builder.input(tensor(p.annotation)) for p in arguments]
+        held = {p.name: builder.input(tensor(p.annotation)) for p in constants}
+        recorded, captured = builder.close(function(*inputs, **held))
+    if captured:
+        raise RlxError(f"The printed program {name} uses values that are not its own.")
+    count = len(inputs)
+    arrays = [p.default if isinstance(p.default, ConcreteArray) else wrap(asarray_numpy(p.default)) for p in constants]
+    pairs = zip(recorded.inputs[count:], arrays, strict=True)
+    return recorded.replace(inputs=recorded.inputs[:count], constants=pairs)
+
+
+def program_from_text(text: str, bindings: Mapping[str, Any] | None = None) -> Program:
+    """The program that `rlx.ir.show.show_program` printed.
+
+    `bindings`: what its free names stand for (`show_bindings` of the program that was printed).
+    """
+    names: dict[str, Any] = dict(bindings or {})
+    exec(compile(text, "<program>", "exec", dont_inherit=True), names)
+    programs = [value for value in names.values() if isinstance(value, Program)]
+    if not programs:
+        raise RlxError("The text holds no program.", "Pass what rlx.ir.show.show_program returned.")
+    return programs[-1]

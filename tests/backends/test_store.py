@@ -1,0 +1,171 @@
+"""Native code on disk: warm starts, damage, foreign folders, full disks, two threads at once."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import warnings
+
+import pytest
+from native_plans import run_python
+
+from rlx.backends.numba import store as store_module
+from rlx.backends.numba.store import Statistics, Store, user_folder
+
+SYMBOL = "answer"
+TEXT = "define i64 @answer() {\nret i64 42\n}\n"
+
+
+def fill(store, key=b"key"):
+    return store.address(key, SYMBOL, lambda: TEXT)
+
+
+def never():
+    raise AssertionError("compiled again")
+
+
+def test_one_compilation_per_key(tmp_path):
+    store = Store(tmp_path / "new")
+    address = fill(store)
+    assert store.address(b"key", SYMBOL, never) == address
+    assert store.statistics() == Statistics(compiled=1, loaded=0, hits=1)
+
+
+def test_a_second_process_reads_the_disk(tmp_path):
+    fill(Store(tmp_path / "new"))
+    store = Store(tmp_path / "new")
+    assert store.address(b"key", SYMBOL, never)
+    assert store.statistics() == Statistics(0, 1, 0)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    (file,) = (tmp_path / "new").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "foreign", "longer"])
+def test_damaged_files_are_built_again(tmp_path, damage):
+    fill(Store(tmp_path))
+    (file,) = tmp_path.iterdir()
+    data = bytearray(file.read_bytes())
+    if damage == "flip":
+        data[-20] ^= 1
+    content = {
+        "truncate": data[:-5], "flip": data, "empty": b"", "foreign": b"x" * 500,
+        "longer": data + b"x",
+    }[damage]  # fmt: skip
+    file.write_bytes(content)
+    store = Store(tmp_path)
+    fill(store)
+    assert store.statistics() == Statistics(1, 0, 0)
+    assert Store(tmp_path).address(b"key", SYMBOL, never)
+
+
+def test_a_file_that_cannot_be_replaced_does_not_matter(tmp_path):
+    fill(Store(tmp_path))
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    file.mkdir()
+    (file / "full").touch()
+    with pytest.warns(RuntimeWarning, match="cannot be written"):
+        assert fill(Store(tmp_path))
+
+
+def test_a_folder_that_others_can_write_is_refused_once(tmp_path):
+    tmp_path.chmod(0o777)
+    store = Store(tmp_path)
+    with pytest.warns(RuntimeWarning, match="can be written by other users"):
+        fill(store)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fill(store, b"other")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs users")
+def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.warns(RuntimeWarning, match="belongs to another user"):
+        fill(Store(tmp_path))
+
+
+def test_no_folder_can_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.warns(RuntimeWarning, match="cannot be made"):
+        fill(Store(tmp_path / "file" / "folder"))
+
+
+def test_a_full_disk(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    store = Store(tmp_path)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        fill(store)
+    fill(store, b"other")
+    assert store.statistics().compiled == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_folder_stays_under_its_limit(tmp_path):
+    store = Store(tmp_path, limit=3000)
+    for number in range(12):
+        fill(store, b"%d" % number)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 3000
+    assert Store(tmp_path).address(b"11", SYMBOL, never)
+
+
+def test_two_threads_compile_once(tmp_path, monkeypatch):
+    compiled = []
+    original = store_module.compile_ir
+
+    def slowly(ir, symbol):
+        compiled.append(symbol)
+        threading.Event().wait(0.05)
+        return original(ir, symbol)
+
+    monkeypatch.setattr(store_module, "compile_ir", slowly)
+    store = Store(tmp_path)
+    addresses = []
+    threads = [threading.Thread(target=lambda: addresses.append(fill(store))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(compiled) == 1
+    assert len(set(addresses)) == 1
+
+
+def test_an_error_reaches_every_caller_and_is_not_kept(tmp_path):
+    store = Store(tmp_path)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            store.address(b"key", SYMBOL, lambda: "nonsense")
+    assert fill(store)
+
+
+def test_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
+    assert user_folder() == tmp_path / "native"
+    monkeypatch.delenv("RLX_CACHE_DIR")
+    monkeypatch.setenv("RLX_CACHE", "0")
+    assert user_folder() is None
+    monkeypatch.setenv("RLX_CACHE", "1")
+    assert user_folder().name == "native"
+
+
+def test_a_warm_process_compiles_nothing_and_does_not_import_numba(tmp_path):
+    text = """
+import sys, numpy as np
+from native_plans import add_plan, counting_plan, native
+native(add_plan(10), np.ones(10, np.float32), np.ones(10, np.float32))
+native(counting_plan(5), np.zeros(1, np.int64))
+from rlx.backends.numba import store
+print(store.statistics().compiled, "numba" in sys.modules)
+"""
+    first = run_python(text, RLX_CACHE_DIR=str(tmp_path))
+    assert first.stdout == "3 True\n", first.stderr
+    second = run_python(text, RLX_CACHE_DIR=str(tmp_path))
+    assert second.stdout == "0 False\n", second.stderr
+    without = run_python(text, RLX_CACHE="0")
+    assert without.stdout == "3 True\n", without.stderr
