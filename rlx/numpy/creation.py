@@ -105,8 +105,6 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool) -> Array:
     if value is None:
         raise InputTypeError("None is not an array.", "Pass numbers or arrays.")
     result = as_array(value)
-    if isinstance(value, np.generic):  # np.float64(1) alone keeps its dtype; it is not a Python number
-        result = wrap(asarray_numpy(value))
     if copy and type(result) is ConcreteArray and not isinstance(value, SCALARS):
         result = ConcreteArray(result.numpy().copy(), result.weak_type)
     if dtype is None:

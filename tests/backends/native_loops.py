@@ -25,10 +25,13 @@ def native(code: KernelCode) -> int:
 
 
 def run_native(
-    kernel: Loops, operands: Sequence[np.ndarray], cuts: Sequence[int] | None = None
+    kernel: Loops,
+    operands: Sequence[np.ndarray],
+    cuts: Sequence[int] | None = None,
+    address: int | None = None,
 ) -> None:
     """Run on flat arrays, one for each operand, in the pieces that `cuts` give."""
-    function = _SIGNATURE(native(loops_code(kernel)))
+    function = _SIGNATURE(address or native(loops_code(kernel)))
     slots = np.array([array.ctypes.data for array in operands], np.int64)
     numbers = {id(b): n for n, b in reversed(list(enumerate(kernel.operands)))}
     row = np.array(loops_row(kernel, lambda buffer: numbers[id(buffer)]), np.int64)

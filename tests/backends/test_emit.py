@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 
+import llvmlite.binding
 import ml_dtypes
 import numpy as np
 import pytest
@@ -317,10 +319,8 @@ def test_object_code_loads_again():
     )
     code = loops_code(kernel)
     data, _ = compile_ir(code.ir, code.symbol)
-    import native_loops
-
-    native_loops._addresses[code.key] = load_object(data, code.symbol)
-    check(kernel, [memory, result])
+    run_native(kernel, [memory, result], address=load_object(data, code.symbol))
+    np.testing.assert_allclose(result, np.sin(memory), rtol=1e-6)
 
 
 # ------------------------------------------------------------------ scalars
@@ -452,3 +452,20 @@ def test_transposes_run_in_tiles(sizes):
         )  # fmt: skip
         assert tiled(kernel).blocks
         check(kernel, [memory, result], cuts=[1, loops_extent(kernel) - 1])
+
+
+def test_special_functions_are_external():
+    """The run time binds rlx_special_<name>; kernels call it in float64."""
+    binding = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(math.lgamma)
+    llvmlite.binding.add_symbol(
+        "rlx_special_lgamma", ctypes.cast(binding, ctypes.c_void_p).value or 0
+    )
+    source, memory = vector([0.5, 3.0, 10.0])
+    target, result = vector(np.zeros(3))
+    instructions = (load(0, 1), unary("special", 0, FLOAT, "lgamma"))
+    kernel = Loops((3,), 1, (source, target), instructions, (Store(1, Access(1, (1,))),), 1)
+    code = loops_code(kernel)
+    assert code.external == ("rlx_special_lgamma",)
+    address = compile_ir(code.ir.replace(code.symbol, "special_test"), "special_test")[1]
+    run_native(kernel, [memory, result], address=address)
+    np.testing.assert_allclose(result, [math.lgamma(x) for x in memory], rtol=1e-6)

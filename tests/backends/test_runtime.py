@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+import scipy.special
 from loop_plans import FLOAT, INT, elementwise, load, plan_of
 from native_plans import (
     add_kernel,
@@ -33,6 +34,7 @@ from rlx.ir.kernels import (
     Branch,
     Buffer,
     Callback,
+    Instruction,
     Library,
     Loops,
     Operand,
@@ -40,6 +42,7 @@ from rlx.ir.kernels import (
     Sort,
     Store,
 )
+from rlx.ir.scalar import SPECIAL
 from rlx.storage import from_numpy
 
 
@@ -443,6 +446,7 @@ def test_a_daemon_thread_in_a_loop_does_not_hold_up_the_exit():
 import threading, time, numpy as np
 from native_plans import counting_plan
 from rlx.backends.numba import NumbaBackend, table
+from rlx.ir.scalar import SPECIAL
 from rlx.storage import from_numpy
 executable = NumbaBackend().compile(counting_plan(1 << 62))
 arguments = [from_numpy(np.array([0]))]
@@ -460,3 +464,50 @@ def test_texts():
     assert "define" in texts["llvm"]
     assert "ret" in texts["assembly"]
     assert texts["loops"]
+
+
+# ------------------------------------------------------------------ special functions
+SPECIAL_ARGUMENTS = {
+    "lgamma": (scipy.special.gammaln, 1),
+    "digamma": (scipy.special.digamma, 1),
+    "polygamma": (scipy.special.polygamma, 2),
+    "zeta": (scipy.special.zeta, 2),
+    "igamma": (scipy.special.gammainc, 2),
+    "igammac": (scipy.special.gammaincc, 2),
+    "bessel_i0e": (scipy.special.i0e, 1),
+    "bessel_i1e": (scipy.special.i1e, 1),
+    "betainc": (scipy.special.betainc, 3),
+    "igamma_inverse": (scipy.special.gammaincinv, 2),
+    "ndtri": (scipy.special.ndtri, 1),
+}
+
+
+def special_plan(name, arity, size, dtype, parallel=0):
+    inputs = [Buffer(dtype, size, "input") for _ in range(arity)]
+    out = Buffer(dtype, size, "output")
+    loads = [load(n, 1, dtype=dtype) for n in range(arity)]
+    call = Instruction("special", tuple(range(arity)), dtype, name)
+    kernel = Loops(
+        (size,), 1, (*inputs, out), (*loads, call), (Store(arity, Access(arity, (1,))),), parallel
+    )
+    return plan_of([kernel], inputs, [out])
+
+
+@pytest.mark.parametrize("name", sorted(SPECIAL))
+def test_special_functions(name):
+    function, arity = SPECIAL_ARGUMENTS[name]
+    first = np.array([1.5, 2.0, 3.0, 0.5, 4.0])
+    if name == "polygamma":
+        first = np.array([0.0, 1.0, 2.0, 3.0, 1.0])
+    if name == "ndtri":
+        first = np.array([0.1, 0.5, 0.9, 0.0, 1.0])
+    arguments = [first, np.array([0.5, 0.25, 0.75, 3.0, np.nan]), np.array([0.5, 0.1, 0.9, 0.0, 1.0])]
+    (result,) = native(special_plan(name, arity, 5, np.dtype("f8")), *arguments[:arity])
+    np.testing.assert_allclose(result, function(*arguments[:arity]), rtol=1e-13)
+
+
+def test_special_functions_on_several_threads():
+    size = 20_000
+    data = np.abs(normal(size)) + 0.5
+    (result,) = native(special_plan("lgamma", 1, size, FLOAT, 1), data)
+    np.testing.assert_allclose(result, scipy.special.gammaln(data.astype("f8")), rtol=1e-5, atol=1e-6)

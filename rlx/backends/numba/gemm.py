@@ -72,7 +72,7 @@ TRANSPOSED = 112
 @native
 def gemm_block(
     slots: Word, row: Word, batch: Word, top: Word, rows: Word, left: Word, columns: Word
-) -> Word:
+) -> int:
     """One BLAS call: `rows` x `columns` of the result from (top, left) on, in one batch."""
     a = slots[row[LEFT]] + row[LEFT + OFFSET]
     a = a + batch * row[LEFT + BATCH_STEP] + top * row[LEFT + BLOCK_STEP]
@@ -104,7 +104,7 @@ def gemm_block(
 
 
 @native
-def gemv_block(row: Word, a: Word, x: Word, y: Word, size: Word) -> Word:
+def gemv_block(row: Word, a: Word, x: Word, y: Word, size: Word) -> int:
     """A BLAS call for `size` elements of a result that is a vector."""
     f = row[FUNCTION]
     t = row[row[MATRIX] + TRANSPOSE]
@@ -129,7 +129,7 @@ def gemv_block(row: Word, a: Word, x: Word, y: Word, size: Word) -> Word:
 
 
 @native
-def gemm_task(context: Word, task: Word) -> Word:
+def gemm_task(context: Word, task: Word) -> int:
     """One block of one batch; context is [slots, row, blocks of rows, blocks of columns]."""
     row = context[1]
     bands = context[2]
@@ -146,7 +146,7 @@ def gemm_task(context: Word, task: Word) -> Word:
 
 
 @native
-def clear_result(slots: Word, row: Word) -> Word:
+def clear_result(slots: Word, row: Word) -> int:
     """A product over nothing."""
     if row[ACCUMULATE]:
         return 0
@@ -159,7 +159,7 @@ def clear_result(slots: Word, row: Word) -> Word:
 
 
 @native
-def choose_bands(row: Word, blocks: Word) -> Word:
+def choose_bands(row: Word, blocks: Word) -> int:
     """How many bands of rows make `blocks` blocks that read least: the squarest ones."""
     best = 1
     least = -1
@@ -173,7 +173,7 @@ def choose_bands(row: Word, blocks: Word) -> Word:
 
 
 @native
-def gemm_step(slots: Word, row: Word) -> Word:
+def gemm_step(slots: Word, row: Word) -> int:
     """A batch of products, cut in blocks when there are fewer of them than threads."""
     if row[BATCH] * row[ROWS] * row[COLUMNS] == 0:
         return 0

@@ -48,7 +48,7 @@ def _view(operand: Operand, slot_of: SlotOf) -> View:
 
     def view(frame: int) -> np.ndarray:
         memory = memory_type.from_address(read_word(frame + place).value)
-        return np.ndarray(shape, dtype, memory, offset, strides)
+        return np.ndarray(shape, dtype, memoryview(memory), offset, strides)
 
     return view
 

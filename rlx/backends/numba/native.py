@@ -27,6 +27,24 @@ class Word(int):
     def __setitem__(self, index: int, value: int) -> None:
         raise NotImplementedError
 
+    def __add__(self, other: int) -> Word:
+        raise NotImplementedError
+
+    def __sub__(self, other: int) -> Word:
+        raise NotImplementedError
+
+    def __mul__(self, other: int) -> Word:
+        raise NotImplementedError
+
+    def __and__(self, other: int) -> Word:
+        raise NotImplementedError
+
+    def __floordiv__(self, other: int) -> Word:
+        raise NotImplementedError
+
+    def __mod__(self, other: int) -> Word:
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Signature:
@@ -57,11 +75,11 @@ class External:
 
 @dataclass(frozen=True)
 class Operation:
-    """A primitive operation on words; `template` is IR with {0}, {1}... and {result}."""
+    """A primitive operation on words; `template` is IR with the arguments {0}, {1}, ..., the
+    {result}, and fresh names {a}, {b}, {c}."""
 
     template: str
     declaration: str = ""
-    scratch: int = 0  # numbered names {a}, {b}, ... that the template needs
 
     def __call__(self, *arguments: Any) -> Word:
         raise NotImplementedError
@@ -89,7 +107,7 @@ def external(name: str, result: str, *parameters: str) -> External:
 
 
 def _pointer_operation(template: str, declaration: str = "") -> Operation:
-    return Operation("{a} = inttoptr i64 {0} to ptr\n" + template, declaration, 2)
+    return Operation("{a} = inttoptr i64 {0} to ptr\n" + template, declaration)
 
 
 load_int32 = _pointer_operation("{b} = load i32, ptr {a}\n{result} = sext i32 {b} to i64")
@@ -250,7 +268,7 @@ class _FunctionCompiler:
         self.store(node.targets[0], self.value(node.value))
 
     def statement_augassign(self, node: ast.AugAssign) -> None:
-        reading = ast.parse(ast.unparse(node.target), mode="eval").body
+        reading = self.read(node.target)
         self.store(node.target, self.value(ast.BinOp(reading, node.op, node.value)))
 
     def statement_return(self, node: ast.Return) -> None:
@@ -309,6 +327,7 @@ class _FunctionCompiler:
 
     @staticmethod
     def read(target: ast.expr) -> ast.expr:
+        """An assignment's target as an expression."""
         return ast.parse(ast.unparse(target), mode="eval").body
 
     def store(self, target: ast.expr, value: str) -> None:

@@ -51,7 +51,7 @@ call_task = Signature("void", ("i64", "i64"))
 
 
 @native
-def launch(pool: Word, function: Word, context: Word, tasks: Word, limit: Word) -> Word:
+def launch(pool: Word, function: Word, context: Word, tasks: Word, limit: Word) -> int:
     """Run a region on at most `limit` threads."""
     participants = minimum(minimum(limit, pool[THREADS]), tasks)
     if participants < 2 or not compare_exchange(pool + 8 * LOCK, 0, 1):
@@ -80,7 +80,7 @@ def launch(pool: Word, function: Word, context: Word, tasks: Word, limit: Word) 
 
 
 @native
-def staff(pool: Word, participants: Word) -> Word:
+def staff(pool: Word, participants: Word) -> int:
     """Start the workers that are missing; how many threads there are then."""
     while pool[WORKERS] < participants - 1:
         if start_thread(address_of(worker), pool) != 0:
@@ -91,7 +91,7 @@ def staff(pool: Word, participants: Word) -> Word:
 
 
 @native
-def await_workers(pool: Word) -> Word:
+def await_workers(pool: Word) -> int:
     """Wait until every worker has left the closed region."""
     start = nanoseconds()
     while nanoseconds() - start < pool[SPIN]:
@@ -109,7 +109,7 @@ def await_workers(pool: Word) -> Word:
 
 
 @native
-def work(pool: Word, participant: Word) -> Word:
+def work(pool: Word, participant: Word) -> int:
     """Do one's own share of the tasks, then what is left of the others'."""
     function = pool[FUNCTION]
     context = pool[CONTEXT]
@@ -127,7 +127,7 @@ def work(pool: Word, participant: Word) -> Word:
 
 
 @native
-def serve(pool: Word) -> Word:
+def serve(pool: Word) -> int:
     """Take part in the open region, if there is one with room."""
     if atomic_add(pool + 8 * ACTIVE, 1) < CLOSED:
         participant = atomic_add(pool + 8 * TICKET, 1) + 1
@@ -140,7 +140,7 @@ def serve(pool: Word) -> Word:
 
 
 @native
-def worker(pool: Word) -> Word:
+def worker(pool: Word) -> int:
     """A worker's life: serve every region, spin a little after each, then sleep."""
     atomic_add(pool + 8 * STARTED, 1)
     served = -1

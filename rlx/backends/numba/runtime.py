@@ -100,7 +100,7 @@ STRIDE = 3
 
 
 @native
-def run_table(slots: Word, row: Word, end: Word) -> Word:
+def run_table(slots: Word, row: Word, end: Word) -> int:
     """Run the rows from `row` up to `end`."""
     while row != end:
         if call_step(row[0], slots, row) != 0:
@@ -110,13 +110,13 @@ def run_table(slots: Word, row: Word, end: Word) -> Word:
 
 
 @native
-def kernel_step(slots: Word, row: Word) -> Word:
+def kernel_step(slots: Word, row: Word) -> int:
     call_kernel(row[KERNEL], slots, row + 8 * KERNEL_ROW, 0, row[EXTENT], 0)
     return 0
 
 
 @native
-def kernel_task(context: Word, task: Word) -> Word:
+def kernel_task(context: Word, task: Word) -> int:
     """One task of a parallel kernel; context is [slots, row, elements per task]."""
     row = context[1]
     begin = task * context[2]
@@ -126,7 +126,7 @@ def kernel_task(context: Word, task: Word) -> Word:
 
 
 @native
-def parallel_step(slots: Word, row: Word) -> Word:
+def parallel_step(slots: Word, row: Word) -> int:
     """Cut the range in up to four tasks a thread; long ranges at multiples of 64."""
     pool = slots[POOL]
     extent = row[EXTENT]
@@ -145,7 +145,7 @@ def parallel_step(slots: Word, row: Word) -> Word:
 
 
 @native
-def chunk_task(context: Word, chunk: Word) -> Word:
+def chunk_task(context: Word, chunk: Word) -> int:
     row = context[1]
     begin = row[EXTENT] * chunk // row[TASK_COUNT]
     end = row[EXTENT] * (chunk + 1) // row[TASK_COUNT]
@@ -154,7 +154,7 @@ def chunk_task(context: Word, chunk: Word) -> Word:
 
 
 @native
-def chunked_step(slots: Word, row: Word) -> Word:
+def chunked_step(slots: Word, row: Word) -> int:
     """Run every chunk of a kernel; PARTS limits how many run at once."""
     context = stack(2)
     context[0] = slots
@@ -164,7 +164,7 @@ def chunked_step(slots: Word, row: Word) -> Word:
 
 
 @native
-def carried_step(slots: Word, row: Word) -> Word:
+def carried_step(slots: Word, row: Word) -> int:
     """A loop compiled as one function: it runs in slices and says which turn comes next."""
     begin = 0
     while 1:
@@ -177,7 +177,7 @@ def carried_step(slots: Word, row: Word) -> Word:
 
 
 @native
-def host_step(slots: Word, row: Word) -> Word:
+def host_step(slots: Word, row: Word) -> int:
     """Call a Python function with the address of the frame."""
     state = slots[THREAD_STATE]
     if state:
@@ -195,7 +195,7 @@ def host_step(slots: Word, row: Word) -> Word:
 
 
 @native
-def swap_carries(slots: Word, carries: Word, end: Word) -> Word:
+def swap_carries(slots: Word, carries: Word, end: Word) -> int:
     """What the body wrote is read next; it writes next to the other one of its two places."""
     carry = carries
     while carry != end:
@@ -207,7 +207,7 @@ def swap_carries(slots: Word, carries: Word, end: Word) -> Word:
 
 
 @native
-def copy_carries(slots: Word, carries: Word, end: Word, source: Word) -> Word:
+def copy_carries(slots: Word, carries: Word, end: Word, source: Word) -> int:
     """Copy each carry from the slot that field `source` names to its final place."""
     carry = carries
     while carry != end:
@@ -218,7 +218,7 @@ def copy_carries(slots: Word, carries: Word, end: Word, source: Word) -> Word:
 
 
 @native
-def scan_step(slots: Word, row: Word) -> Word:
+def scan_step(slots: Word, row: Word) -> int:
     """A counted loop. The carries alternate between two places so that the last one is `final`."""
     trips = row[LENGTH]
     carries = row + 8 * SCAN_ENTRIES
@@ -249,7 +249,7 @@ def scan_step(slots: Word, row: Word) -> Word:
 
 
 @native
-def while_step(slots: Word, row: Word) -> Word:
+def while_step(slots: Word, row: Word) -> int:
     """A loop under a condition; the last carries are copied to `final` unless they are there."""
     carries = row + 8 * WHILE_ENTRIES
     condition = carries + 8 * CARRY_WORDS * row[CARRIES]
@@ -273,7 +273,7 @@ def while_step(slots: Word, row: Word) -> Word:
 
 
 @native
-def branch_step(slots: Word, row: Word) -> Word:
+def branch_step(slots: Word, row: Word) -> int:
     """Run the branch that the int32 index names, clamped; offsets are words from the row."""
     branch = load_int32(slots[row[INDEX_SLOT]])
     branch = minimum(maximum(branch, 0), row[BRANCHES] - 1)
@@ -283,7 +283,7 @@ def branch_step(slots: Word, row: Word) -> Word:
 
 
 @native
-def bind_slots(slots: Word, first: Word, count: Word, storages: Word) -> Word:
+def bind_slots(slots: Word, first: Word, count: Word, storages: Word) -> int:
     """Fill slots with the `pointer` of each item of a Python sequence."""
     for position in range(count):
         storage = sequence_item(storages, position)
@@ -302,7 +302,7 @@ def bind_slots(slots: Word, first: Word, count: Word, storages: Word) -> Word:
 
 
 @native
-def run_released(slots: Word) -> Word:
+def run_released(slots: Word) -> int:
     """Run the whole table without the GIL."""
     pool = slots[POOL]
     now = nanoseconds()
@@ -320,7 +320,7 @@ def run_released(slots: Word) -> Word:
 
 
 @native
-def entry(module: Word, arguments: Word, count: Word) -> Word:
+def entry(module: Word, arguments: Word, count: Word) -> int:
     """The Python function call(frame, inputs, outputs) -> outputs (METH_FASTCALL)."""
     slots = integer_value(arguments[0])
     if bind_slots(slots, FIRST_SLOT, slots[INPUTS], arguments[1]):

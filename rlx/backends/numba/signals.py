@@ -24,7 +24,7 @@ LONGEST_PERIOD = 1 << 20
 
 
 @native
-def interrupted(slots: Word) -> Word:
+def interrupted(slots: Word) -> int:
     """Now and then look for Ctrl-C; 1 when a signal handler raised."""
     if not slots[INTERRUPTIBLE]:
         return 0
@@ -35,7 +35,7 @@ def interrupted(slots: Word) -> Word:
 
 
 @native
-def look_for_signals(slots: Word) -> Word:
+def look_for_signals(slots: Word) -> int:
     """Read the clock, keep its readings some milliseconds apart, check signals each 50 ms."""
     now = nanoseconds()
     since = now - slots[CLOCK]

@@ -64,7 +64,7 @@ class System:
 
 def posix_clock() -> NativeFunction:
     @native
-    def nanoseconds() -> Word:
+    def nanoseconds() -> int:
         time = stack(2)
         clock_gettime(CLOCK_MONOTONIC, time)
         return time[0] * 1000000000 + time[1]
@@ -74,7 +74,7 @@ def posix_clock() -> NativeFunction:
 
 def posix_threads() -> NativeFunction:
     @native
-    def start_thread(function: Word, argument: Word) -> Word:
+    def start_thread(function: Word, argument: Word) -> int:
         mask = stack(16)
         previous = stack(16)
         thread = stack(1)
@@ -93,12 +93,12 @@ def linux() -> System:
     """Linux: futexes."""
 
     @native
-    def sleep_while(pool: Word, address: Word, value: Word) -> Word:
+    def sleep_while(pool: Word, address: Word, value: Word) -> int:
         system_call(FUTEX_CALL, address, FUTEX_WAIT_PRIVATE, value, 0, 0, 0)
         return 0
 
     @native
-    def wake(pool: Word, address: Word, count: Word) -> Word:
+    def wake(pool: Word, address: Word, count: Word) -> int:
         system_call(FUTEX_CALL, address, FUTEX_WAKE_PRIVATE, count, 0, 0, 0)
         return 0
 
@@ -109,7 +109,7 @@ def posix() -> System:
     """Any POSIX system: one mutex and one condition for all sleepers."""
 
     @native
-    def sleep_while(pool: Word, address: Word, value: Word) -> Word:
+    def sleep_while(pool: Word, address: Word, value: Word) -> int:
         pthread_mutex_lock(pool + 8 * MUTEX)
         if (atomic_load(address) ^ value) & INFINITE == 0:
             pthread_cond_wait(pool + 8 * CONDITION, pool + 8 * MUTEX)
@@ -117,7 +117,7 @@ def posix() -> System:
         return 0
 
     @native
-    def wake(pool: Word, address: Word, count: Word) -> Word:
+    def wake(pool: Word, address: Word, count: Word) -> int:
         pthread_mutex_lock(pool + 8 * MUTEX)
         pthread_cond_broadcast(pool + 8 * CONDITION)
         pthread_mutex_unlock(pool + 8 * MUTEX)
@@ -130,25 +130,25 @@ def windows() -> System:
     """Windows: WaitOnAddress; the performance counter ticks at 10 MHz."""
 
     @native
-    def nanoseconds() -> Word:
+    def nanoseconds() -> int:
         ticks = stack(1)
         query_performance_counter(ticks)
         return ticks[0] * 100
 
     @native
-    def sleep_while(pool: Word, address: Word, value: Word) -> Word:
+    def sleep_while(pool: Word, address: Word, value: Word) -> int:
         undesired = stack(1)
         undesired[0] = value
         wait_on_address(address, undesired, 4, INFINITE)
         return 0
 
     @native
-    def wake(pool: Word, address: Word, count: Word) -> Word:
+    def wake(pool: Word, address: Word, count: Word) -> int:
         wake_by_address_all(address)
         return 0
 
     @native
-    def start_thread(function: Word, argument: Word) -> Word:
+    def start_thread(function: Word, argument: Word) -> int:
         handle = create_thread(0, 0, function, argument, 0, 0)
         if handle == 0:
             return 1

@@ -1,0 +1,198 @@
+"""From arrays to Python and NumPy: numbers, lists, buffers, and NumPy's own functions on rlx arrays."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx import errors
+from rlx.array import Array, ConcreteArray
+from rlx.ir.types import is_complex
+from rlx.numpy.promotion import convert_to
+from rlx.ops.conversion import bitcast
+from rlx.trace.builder import state
+
+__all__ = ["install_protocols", "view"]
+
+
+# ------------------------------------------------------------------ values of tracers
+def _value(x: Any, error: type[errors.ConcretizationTypeError], what: str, instead: str) -> np.ndarray:
+    """The values of an array; of a tracer where they are known, else the error."""
+    if type(x) is ConcreteArray:
+        return x.numpy()
+    known = x.known()
+    if known is None:
+        raise error(f"{what} needs the value of a traced {x.type!r}, which is not known while tracing.", instead)
+    return known.numpy()
+
+
+def _scalar(x: Any, name: str, error: type[errors.ConcretizationTypeError], instead: str) -> Any:
+    if x.size != 1:
+        raise TypeError(f"only arrays with one element can be converted by {name}; this one is {errors.describe(x)}")
+    return _value(x, error, name, instead).reshape(())[()]
+
+
+_NUMBER = (
+    "Keep it an array: rlx.numpy functions take 0-d arrays wherever they take numbers."
+    " If it is a setting, mark it static in jit (static_argnums / static_argnames)."
+)
+_TRUTH = (
+    "Use rlx.numpy.where(condition, x, y) to choose between values, rlx.lax.cond to choose between"
+    " computations, rlx.lax.while_loop for loops, or & | ~ in place of and / or / not."
+)
+_INDEX = (
+    "A traced value cannot be a Python index, a size or an argument of range(): use x[i] on an rlx array,"
+    " rlx.lax.dynamic_slice, rlx.lax.fori_loop, or mark the argument static (static_argnums)."
+)
+
+
+def to_bool(self: Any) -> bool:
+    """bool(x) of an array with one element."""
+    if self.size != 1 and self.size != 0:
+        raise ValueError(
+            "The truth value of an array with more than one element is ambiguous."
+            " Use x.any() or x.all()."
+        )
+    if self.size == 0:
+        raise ValueError("The truth value of an empty array is ambiguous. Use x.size > 0.")
+    return bool(_scalar(self, "bool()", errors.TracerBoolConversionError, _TRUTH))
+
+
+def to_int(self: Any) -> int:
+    """int(x) of an array with one element."""
+    return int(_scalar(self, "int()", errors.TracerIntegerConversionError, _NUMBER))
+
+
+def to_float(self: Any) -> float:
+    """float(x) of an array with one element."""
+    return float(_scalar(self, "float()", errors.ConcretizationTypeError, _NUMBER))
+
+
+def to_complex(self: Any) -> complex:
+    """complex(x) of an array with one element."""
+    return complex(_scalar(self, "complex()", errors.ConcretizationTypeError, _NUMBER))
+
+
+def to_index(self: Any) -> int:
+    """operator.index(x) of a 0-d integer array."""
+    if self.ndim != 0 or self.dtype.kind not in "iu":
+        raise TypeError(f"only 0-d integer arrays can be an index; this one is {errors.describe(self)}")
+    return operator.index(_scalar(self, "index()", errors.TracerIntegerConversionError, _INDEX))
+
+
+def item(self: Any, *args: Any) -> Any:
+    """The one element (or the one at the given index) as a Python number.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.array([3.0]).item()
+    3.0
+    """
+    values = _value(self, errors.ConcretizationTypeError, "item()", _NUMBER)
+    if not args and values.size != 1:
+        raise ValueError(f"item() of an array of shape {values.shape}: name one element, x.item(index).")
+    return values.item(*args)
+
+
+def to_list(self: Any) -> Any:
+    """The elements as nested lists of Python numbers."""
+    return _value(self, errors.ConcretizationTypeError, "tolist()", _NUMBER).tolist()
+
+
+def to_bytes(self: Any) -> bytes:
+    """The elements as bytes, in row-major order."""
+    return _value(self, errors.ConcretizationTypeError, "tobytes()", _NUMBER).tobytes()
+
+
+# ------------------------------------------------------------------ protocols
+def to_numpy_array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    """np.asarray(x): a read-only view where possible."""
+    values = _value(
+        self,
+        errors.TracerArrayConversionError,
+        "A NumPy function (np.asarray or another)",
+        "Use the function of the same name in rlx.numpy, or rlx.pure_callback for NumPy code.",
+    )
+    if dtype is not None and np.dtype(dtype) != values.dtype:
+        if copy is False:
+            raise ValueError("A change of dtype needs a copy, but copy=False was given.")
+        return values.astype(dtype)
+    if copy:
+        return values.copy()
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def to_dlpack(self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+    """The memory as a DLPack capsule."""
+    values = _value(self, errors.TracerArrayConversionError, "DLPack", "Convert arrays outside of jit.")
+    if copy or not values.flags.writeable:
+        values = values.copy()  # consumers may ask for writable memory
+    return values.__dlpack__(stream=stream)
+
+
+def dlpack_device(self: Any) -> tuple[int, int]:
+    """DLPack's (device type, device number)."""
+    return (1, 0)
+
+
+def view(x: Any, dtype: np.dtype) -> Any:
+    """The same bytes as another dtype; widths may differ along the last axis."""
+    if dtype == x.dtype:
+        return x
+    if type(x) is ConcreteArray and state.builder is None:
+        values = x.numpy()
+        if values.ndim == 0 and dtype.itemsize != values.itemsize:
+            raise errors.ShapeError(f"A 0-d array has no axis to view as {dtype.name}.", "Reshape it first.")
+        return ConcreteArray(np.ascontiguousarray(values).reshape(values.shape).view(dtype))
+    if dtype.itemsize != x.dtype.itemsize or is_complex(dtype) or is_complex(x.dtype):
+        raise errors.DtypeError(
+            f"A traced {x.dtype.name} cannot be viewed as {dtype.name}.", "Use a dtype of the same width."
+        )
+    if x.dtype.kind == "b":
+        x = convert_to(x, np.dtype("u1"))
+    return convert_to(bitcast(x, dtype=np.dtype("u1")), dtype) if dtype.kind == "b" else bitcast(x, dtype=dtype)
+
+
+# ------------------------------------------------------------------ NumPy's functions
+_UFUNC_NAMES = {"matmul": "matmul", "divide": "divide", "true_divide": "divide", "bitwise_count": "bitwise_count"}
+
+
+def install_protocols(target: type, namespace: dict[str, Any]) -> None:
+    """Let NumPy's functions and ufuncs on rlx arrays be those of rlx.numpy."""
+
+    def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        function = namespace.get(_UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__))
+        if method != "__call__" or function is None or kwargs:
+            return _outside(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
+        return function(*inputs)
+
+    def array_function(self: Any, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        function = namespace.get(func.__name__) if func.__module__ == "numpy" else None
+        if function is None:
+            return _outside(func, args, kwargs)
+        return function(*args, **kwargs)
+
+    target.__array_ufunc__ = array_ufunc  # type: ignore[attr-defined]
+    target.__array_function__ = array_function  # type: ignore[attr-defined]
+
+
+def _outside(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Run a NumPy function that rlx.numpy does not have on the values, returning NumPy arrays."""
+
+    out = kwargs.get("out")
+    if any(isinstance(x, Array) for x in (out if isinstance(out, tuple) else (out,))):
+        raise errors.UnsupportedError("rlx arrays are immutable: out= cannot be one.", "Leave out= away.")
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Array):
+            return np.asarray(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)(plain(v) for v in value)
+        return value
+
+    kwargs = {name: plain(value) for name, value in kwargs.items()}
+    return function(*plain(args), **kwargs)

@@ -1,0 +1,190 @@
+"""Methods of arrays, installed on rlx.Array when rlx.numpy is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx import errors
+from rlx.array import Array, ConcreteArray
+from rlx.config import config
+from rlx.numpy import conversion, manipulation, operators
+from rlx.numpy.floats import conj, imag, real
+from rlx.numpy.printing import show
+from rlx.numpy.promotion import convert_to, to_dtype
+from rlx.numpy.updates import IndexUpdates
+
+__all__ = ["install"]
+
+
+def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
+    """The array in another dtype; floats truncate and saturate to integers."""
+    return convert_to(self, config.default_float if dtype is None else to_dtype(dtype))
+
+
+def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None) -> Any:
+    """The same elements in another shape, given as ints or as one tuple."""
+    return manipulation.reshape(self, args[0] if len(args) == 1 else args, order)
+
+
+def _transpose(self: Any, *args: Any) -> Any:
+    """Axes in another order, given as ints or as one tuple; reversed if none is given."""
+    if not args or args == (None,):
+        return manipulation.transpose(self)
+    return manipulation.transpose(self, args[0] if len(args) == 1 and not isinstance(args[0], int) else args)
+
+
+def _flatten(self: Any, order: str = "C") -> Any:
+    """All elements in one axis."""
+    return manipulation.ravel(self, order)
+
+
+def _copy(self: Any) -> Any:
+    """A copy that shares no memory."""
+    if isinstance(self, ConcreteArray):
+        return ConcreteArray(self.numpy().copy(), self._weak)
+    return self
+
+
+def _deepcopy(self: Any, memo: Any) -> Any:
+    return _copy(self)
+
+
+def _reduce(self: Any) -> Any:
+    if not isinstance(self, ConcreteArray):
+        raise errors.ConcretizationTypeError(
+            f"A traced {self.type!r} cannot be pickled.", "Pickle arrays outside of transformations."
+        )
+    return _rebuild, (np.ascontiguousarray(self.numpy()).reshape(self.shape), self._weak)
+
+
+def _rebuild(values: np.ndarray, weak: bool) -> ConcreteArray:
+    return ConcreteArray(values, weak)
+
+
+def _setitem(self: Any, index: Any, value: Any) -> None:
+    raise TypeError(
+        "rlx arrays are immutable, so x[index] = value does not work."
+        " Write x = x.at[index].set(value) instead."
+    )
+
+
+def _block(self: Any) -> Any:
+    """Wait until the values are there; returns the array."""
+    return self
+
+
+def _is_ready(self: Any) -> bool:
+    return True
+
+
+def _devices(self: Any) -> set[str]:
+    """The devices that hold the values."""
+    return {"cpu"}
+
+
+def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
+    """The array on a device."""
+    if str(device) not in ("cpu", "cpu:0"):
+        raise errors.DeviceError(f"There is no device {device!r} here.", 'Use "cpu".')
+    return self
+
+
+def _view(self: Any, dtype: Any = None) -> Any:
+    """The same bytes read as another dtype."""
+    return self if dtype is None else conversion.view(self, to_dtype(dtype))
+
+
+def _format(self: Any, spec: str) -> str:
+    if self.ndim == 0 and (isinstance(self, ConcreteArray) or self.known() is not None):
+        return format(self.concrete().numpy()[()], spec)
+    if not spec:
+        return str(self)
+    if isinstance(self, ConcreteArray):
+        raise TypeError(f"unsupported format string {spec!r} for an array of shape {self.shape}")
+    raise errors.ConcretizationTypeError(
+        f"A traced {self.type!r} is formatted with {spec!r}, but its value is not known while tracing.",
+        "Use rlx.debug.print, or return the value and format it outside.",
+    )
+
+
+def _str(self: Any) -> str:
+    return str(self.numpy()) if isinstance(self, ConcreteArray) else show(self)
+
+
+def _namespace(self: Any, *, api_version: str | None = None) -> Any:
+    """The module rlx.numpy, by the array API standard."""
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+        raise ValueError(f"rlx.numpy does not implement version {api_version!r} of the array API.")
+    import rlx.numpy
+
+    return rlx.numpy
+
+
+_PLAIN: dict[str, Callable[..., Any]] = {
+    "astype": _astype,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "flatten": _flatten,
+    "copy": _copy,
+    "clone": _copy,
+    "__copy__": _copy,
+    "__deepcopy__": _deepcopy,
+    "__reduce__": _reduce,
+    "__setitem__": _setitem,
+    "__repr__": show,
+    "__str__": _str,
+    "__format__": _format,
+    "__array_namespace__": _namespace,
+    "block_until_ready": _block,
+    "copy_to_host_async": lambda self: None,
+    "is_ready": _is_ready,
+    "devices": _devices,
+    "to_device": _to_device,
+    "view": _view,
+    "item": conversion.item,
+    "tolist": conversion.to_list,
+    "tobytes": conversion.to_bytes,
+    "__bool__": conversion.to_bool,
+    "__int__": conversion.to_int,
+    "__float__": conversion.to_float,
+    "__complex__": conversion.to_complex,
+    "__index__": conversion.to_index,
+    "__array__": conversion.to_numpy_array,
+    "__dlpack__": conversion.to_dlpack,
+    "__dlpack_device__": conversion.dlpack_device,
+}
+_PROPERTIES: dict[str, Callable[[Any], Any]] = {
+    "T": manipulation.transpose,
+    "mT": manipulation.matrix_transpose,
+    "real": real,
+    "imag": imag,
+    "at": IndexUpdates,
+    "device": lambda self: "cpu",
+    "flat": manipulation.ravel,
+    "sharding": lambda self: None,
+}
+# methods that are the functions of the same name in rlx.numpy
+NAMED = (
+    "all any argmax argmin argpartition argsort choose clip compress cumprod cumsum diagonal dot max"
+    " mean min nonzero prod ptp ravel repeat round searchsorted sort squeeze std sum swapaxes take"
+    " trace var"
+).split()
+
+
+def install(namespace: dict[str, Any]) -> None:
+    """Give Array its operators and methods; `namespace` holds the functions of rlx.numpy."""
+    operators.install_operators(Array)
+    for name, method in _PLAIN.items():
+        setattr(Array, name, method)
+    for name, getter in _PROPERTIES.items():
+        setattr(Array, name, property(getter, doc=getter.__doc__))
+    for name in NAMED:
+        setattr(Array, name, namespace[name])
+    Array.conj = Array.conjugate = conj  # type: ignore[attr-defined]
+    conversion.install_protocols(Array, namespace)
+    ConcreteArray.__array_interface__ = property(  # type: ignore[attr-defined]
+        lambda self: self.numpy().__array_interface__
+    )
