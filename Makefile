@@ -22,7 +22,7 @@ demo: $(VENV)/installed
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check rlx tests examples benchmarks
-	$(BIN)/mypy
+	$(BIN)/ty check rlx
 
 test: lint
 	RLX_CHECK=1 $(BIN)/python -m pytest -n 2 --dist loadfile

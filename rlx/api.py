@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import optree
+from optree import _C as _optree
 
 from rlx import tree
 from rlx.array import Array, ConcreteArray
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 execution.compiled = run_program
-_flatten = partial(optree.tree_flatten, none_is_leaf=False, namespace=tree.NAMESPACE)
+_flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
 
 
@@ -94,6 +95,7 @@ class Jitted:
         self.cache_size = cache_size
         self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
+        self._ready: dict[Any, _Entry] = {}  # compiled entries by the key that a plain call can make fast
         self._lock = threading.RLock()
         self._misses = self._calls = 0
         _all_jitted.add(self)
@@ -107,18 +109,30 @@ class Jitted:
 
     # ------------------------------------------------------------------ calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._plain and not kwargs and state.builder is None and not config.disable_jit:
-            leaves, in_tree = _flatten(args)
-            types = []
+        if self._plain and not kwargs and state.builder is None:
+            key: list[Any] = [config.token]  # entries are never kept for a token of disable_jit
+            leaves: Any = args
+            for x in args:
+                if type(x) is not ConcreteArray:
+                    break
+                key.append(x._type or x.type)
+            else:
+                entry = self._ready.get(tuple(key))
+                if entry is not None:
+                    self._calls += 1
+                    return _unflatten(entry.out_tree, entry.compiled.run(leaves))  # type: ignore[union-attr]
+                return self._call(args, kwargs)
+            leaves, in_tree = _flatten(args, None, False, tree.NAMESPACE)
+            key = [config.token, in_tree]
             for x in leaves:
                 if type(x) is not ConcreteArray:
                     break
-                types.append(x._type or x.type)
+                key.append(x._type or x.type)
             else:
-                entry = self._entries.get((in_tree, *types, config.token))
-                if entry is not None and entry.compiled is not None:
+                entry = self._ready.get(tuple(key))
+                if entry is not None:
                     self._calls += 1
-                    return _unflatten(entry.out_tree, entry.compiled.run(leaves))
+                    return _unflatten(entry.out_tree, entry.compiled.run(leaves))  # type: ignore[union-attr]
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -136,6 +150,8 @@ class Jitted:
                 if entry.compiled is None:
                     closed = close_over(entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend_named(self.device))
+        if request.fast_key is not None:
+            self._ready[request.fast_key] = entry
         outs = entry.compiled.run(request.leaves)
         request.donate(outs)
         return _unflatten(entry.out_tree, outs)
@@ -156,6 +172,7 @@ class Jitted:
                 self._entries[request.key] = entry
                 while len(self._entries) > self.cache_size:
                     self._entries.popitem(last=False)
+                    self._ready.clear()
             return entry
 
     def _trace(self, request: _Request) -> _Entry:
@@ -173,6 +190,7 @@ class Jitted:
         """Forget every traced signature."""
         with self._lock:
             self._entries.clear()
+            self._ready.clear()
 
     # ------------------------------------------------------------------ ahead of time
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
@@ -217,13 +235,13 @@ class _Request:
         self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
         self.held, self.held_names, self.count = held, held_names, n
         types = [x.type for x in self.leaves]
-        plain = not kwargs and not held
-        # the same key as the fast path's, where that applies
-        self.key: Any = (
-            (tree.structure(args), *types, config.token)
-            if plain and not state.axes and jitted._plain
-            else (self.in_tree, *types, config.token, tuple((k, type(v), v) for k, v in static), n, state.axes)
-        )
+        values = tuple((k, type(v), v) for k, v in static)
+        self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes)
+        self.fast_key: Any = None
+        if jitted._plain and not kwargs and state.builder is None:
+            flat = all(type(a) is ConcreteArray for a in args)
+            shape = () if flat else (tree.structure(args),)
+            self.fast_key = (config.token, *shape, *types)
         self.args, self.kwargs = args, kwargs
         self._check_donated()
 

@@ -58,19 +58,27 @@ class Config(threading.local):
         self._publish()
 
     def _publish(self) -> None:
-        Config.token = (Config.default_float, Config.default_int, Config.device)
+        Config.token = _token(Config)
         self.__dict__.pop("token", None)
 
-    # what a traced program depends on; kept up to date by `refresh`
-    token: tuple[Any, ...] = (np.dtype("f4"), np.dtype("i4"), "cpu")
+    # a number for the combination of switches that a traced program depends on
+    token: int = 0
 
     def refresh(self) -> None:
         """Bring this thread's token up to date after a change."""
-        self.token = (self.default_float, self.default_int, self.device)
+        self.token = _token(self)
 
 
 _SWITCHES = tuple(name for name in Config.__annotations__ if name != "token")
-Config.token = (Config.default_float, Config.default_int, Config.device)
+_tokens: dict[Any, int] = {}
+
+
+def _token(values: Any) -> int:
+    key = (values.default_float, values.default_int, values.device, values.disable_jit, values.debug_nans)
+    return _tokens.setdefault(key, len(_tokens))
+
+
+Config.token = _token(Config)
 config = Config()
 
 

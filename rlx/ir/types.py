@@ -64,23 +64,35 @@ def is_integer(dtype: np.dtype) -> bool:
     return dtype in _integer_set
 
 
+_interned: dict[Any, TensorType] = {}
+
+
 class TensorType:
     """What a value is before it has a value: shape, dtype, and weakness.
 
     A weak type comes from a Python scalar and yields to the other operand's dtype.
     """
 
-    __slots__ = ("_hash", "dtype", "shape", "weak")
+    __slots__ = ("dtype", "shape", "weak")
 
     shape: tuple[int, ...]
     dtype: np.dtype
     weak: bool
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> None:
-        self.shape = shape
-        self.dtype = dtype if type(dtype) is np.dtype else np.dtype(dtype)
-        self.weak = weak
-        self._hash = hash((shape, self.dtype, weak))
+    def __new__(cls, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> TensorType:
+        """One object for each type, so that comparing and hashing go by identity."""
+        key = (shape, dtype, weak)
+        found = _interned.get(key)
+        if found is None:
+            if not isinstance(dtype, np.dtype):
+                return cls(tuple(shape), np.dtype(dtype), bool(weak))
+            found = object.__new__(cls)
+            found.shape, found.dtype, found.weak = tuple(map(int, shape)), dtype, weak
+            found = _interned.setdefault((found.shape, dtype, weak), found)
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (TensorType, (self.shape, self.dtype, self.weak))
 
     @property
     def ndim(self) -> int:
@@ -116,19 +128,6 @@ class TensorType:
     def strong(self) -> TensorType:
         """The same type without weakness."""
         return TensorType(self.shape, self.dtype) if self.weak else self
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, TensorType)
-            and self.shape == other.shape
-            and self.dtype == other.dtype
-            and self.weak == other.weak
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __repr__(self) -> str:
         dims = ",".join(map(str, self.shape))

@@ -10,8 +10,7 @@ import numpy as np
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, is_complex, is_float
 from rlx.ops.families import full_like, to_front
-from rlx.ops.gather import gather
-from rlx.ops.index_windows import GatherDimensionNumbers
+from rlx.ops.indexing import GatherDimensionNumbers, gather
 from rlx.ops.sample_dtypes import ANY, ORDERED, typed_samples
 from rlx.ops.shape import check_axes, expand_dims, iota
 from rlx.trace.primitive import Primitive, Sample, Zero, primitive, type_of

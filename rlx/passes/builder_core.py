@@ -153,7 +153,8 @@ class BuilderCore:
     def before_repeating(self, value: Lowered, size: int) -> None:
         """Store a value whose elements are about to be used several times, if that is cheaper."""
         if value.weight > 2 and size > value.type.size:
-            if expression_cost(value.nodes)[0] > self.options.repeat_cost:
+            cost = expression_cost(value.nodes, value.shape)
+            if cost.arithmetic > self.options.repeat_cost:
                 self.realise(value)
 
     def moved(self, value: Lowered, stride_map: StrideMap) -> tuple[Node, ...]:

@@ -13,6 +13,7 @@ from rlx.passes.lowered import BufferView, Lowered, dense_strides, view_of
 from rlx.passes.builder_core import is_dense
 from rlx.passes.memory import plan_memory
 from rlx.passes.nodes import expression_cost
+from rlx.passes.orient import orient_products
 from rlx.passes.options import FusionLimits, LoweringOptions
 from rlx.passes.regions import RegionLowering
 from rlx.passes.schedule import schedule, split_chunks
@@ -48,6 +49,7 @@ def lower_program(program: Program, options: LoweringOptions | None = None) -> P
     wanted = frozenset(atom for atom in program.outputs if isinstance(atom, Var))
     _lower_equations(program, builder, values, wanted)
     outputs = _write_outputs(program, builder, values)
+    orient_products(builder.table, builder.steps)
     steps, report = fuse(builder, builder.steps, outputs)
     chunked = split_chunks(builder, steps)
     if len(chunked) > len(steps):
@@ -122,15 +124,14 @@ def _settle(builder: KernelBuilder, value: Lowered, uses: int, wanted: bool) -> 
         builder.materialise(value, range(len(value.shape)))
         return
     options = builder.options
-    shared = uses > 1
-    if not shared and value.weight <= options.expression_operations:
-        if value.weight <= options.expression_buffers:
-            return
-    elif shared and value.weight <= 4:
+    if uses <= 1 and value.weight <= min(options.expression_operations, options.expression_buffers):
         return
-    cost, operations, buffers = expression_cost(value.nodes)
-    large = operations > options.expression_operations or buffers > options.expression_buffers
-    if large or (shared and cost > options.recompute_cost):
+    cost = expression_cost(value.nodes, value.shape)
+    large = cost.operations > options.expression_operations
+    large = large or cost.buffers > options.expression_buffers
+    each = options.load_cost * (cost.full_buffers - 1)
+    each += max(0, cost.arithmetic - options.free_cost)
+    if large or (uses - 1) * each > options.recompute_cost:
         builder.realise(value)
 
 

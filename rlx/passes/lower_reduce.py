@@ -97,9 +97,10 @@ class ReductionLowering(ViewLowering):
         count = prod(v.shape[a] for a in axes)
         if count > self.options.unroll_reduction or v.weight * count > 4096:
             return False
-        cost, operations, buffers = expression_cost(v.nodes)
-        small = count * (operations + 1) <= self.options.expression_operations
-        return small and cost <= 3 * len(v.nodes) and buffers <= self.options.expression_buffers
+        cost = expression_cost(v.nodes, v.shape)
+        small = count * (cost.operations + 1) <= self.options.expression_operations
+        cheap = cost.arithmetic <= 3 * len(v.nodes)
+        return small and cheap and cost.buffers <= self.options.expression_buffers
 
     def _unrolled(self, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
         kept = tuple(a for a in range(len(v.shape)) if a not in axes)

@@ -134,8 +134,14 @@ def _first_writes(kernels: Sequence[Kernel]) -> dict[Buffer, int]:
 
 
 def _in_place(kernel: Kernel, dying: list[Buffer], born: list[Buffer]) -> dict[Buffer, Buffer]:
-    """Which new buffers may take over the memory of buffers that die in this kernel."""
+    """Which new buffers may take over the memory of buffers that die in this kernel.
+
+    Not in kernels with several passes over a row: a backend may keep a value of an early pass in
+    the place that a later one writes.
+    """
     if not isinstance(kernel, Loops) or kernel.chunks > 1:
+        return {}
+    if any(i.op in ("reduce", "cumulate") for i in kernel.instructions):
         return {}
     result: dict[Buffer, Buffer] = {}
     free = list(dying)

@@ -13,10 +13,11 @@ from rlx.passes.nest import (
     collapse,
     common_refinement,
     refine,
+    replace_loads,
     rows_from_accumulation,
     store_roots,
 )
-from rlx.passes.nodes import Node, NodeTable, postorder, rewrite
+from rlx.passes.nodes import Node, NodeTable, postorder
 
 __all__ = ["Merged", "merge"]
 
@@ -211,15 +212,5 @@ def _substitute(
             return value
         return table.load(leaf.attribute, *args) if args else leaf
 
-    done = rewrite(table, store_roots(second), use)
-    if blocked:
-        return None
-    return [
-        replace(
-            s,
-            value=done[s.value],
-            address=None if s.address is None else done[s.address],
-            guard=None if s.guard is None else done[s.guard],
-        )
-        for s in second
-    ]
+    replaced = replace_loads(table, second, use)
+    return None if blocked else replaced

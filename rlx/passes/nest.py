@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from rlx.ir.kernels import Buffer
 from rlx.passes.lowered import StrideMap, remap
-from rlx.passes.nodes import Node, NodeTable, postorder
+from rlx.passes.nodes import Node, NodeTable, postorder, rewrite
 
 __all__ = [
     "Nest",
@@ -17,6 +17,8 @@ __all__ = [
     "collapse",
     "common_refinement",
     "refine",
+    "remap_stores",
+    "replace_loads",
     "rows_from_accumulation",
     "split_map",
     "store_roots",
@@ -109,6 +111,24 @@ def remap_stores(
             )
         )
     return result
+
+
+def replace_loads(
+    table: NodeTable,
+    stores: Sequence[NestStore],
+    use: Callable[[Node, tuple[Node, ...]], Node],
+) -> list[NestStore]:
+    """The stores with every load and affine node replaced by what `use` gives for it."""
+    done = rewrite(table, store_roots(stores), use)
+    return [
+        replace(
+            store,
+            value=done[store.value],
+            address=None if store.address is None else done[store.address],
+            guard=None if store.guard is None else done[store.guard],
+        )
+        for store in stores
+    ]
 
 
 def _maps(stores: Sequence[NestStore]) -> list[tuple[int, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from rlx.ir.kernels import Buffer
 
 __all__ = [
     "INT64",
+    "ExpressionCost",
     "IndexMap",
     "Node",
     "NodeTable",
@@ -166,15 +167,28 @@ def leaves(roots: Iterable[Node]) -> list[Node]:
     return [node for node in postorder(roots) if node.op == "load"]
 
 
-def expression_cost(roots: Iterable[Node]) -> tuple[int, int, int]:
-    """(arithmetic cost, number of operations, number of buffers) of the graph below `roots`."""
-    cost = operations = 0
+class ExpressionCost(NamedTuple):
+    """What computing one element of an expression takes."""
+
+    arithmetic: int  # in units of one vectorised operation
+    operations: int
+    buffers: int
+    full_buffers: int  # those of which each element of the result reads another element
+
+
+def expression_cost(roots: Iterable[Node], shape: Sequence[int]) -> ExpressionCost:
+    """The cost of the graph below `roots`, whose results have the given shape."""
+    arithmetic = operations = 0
     buffers: set[Buffer] = set()
+    full: set[Buffer] = set()
     for node in postorder(roots):
         if node.op == "load":
-            buffers.add(node.attribute.buffer)
-            cost += 4 * len(node.args)
+            buffer, strides, _ = node.attribute
+            buffers.add(buffer)
+            if node.args or all(s or n == 1 for s, n in zip(strides, shape, strict=True)):
+                full.add(buffer)
+            arithmetic += 4 * len(node.args)
         else:
             operations += node.op != "constant"
-            cost += _COSTS.get(node.op, 1)
-    return cost, operations, len(buffers)
+            arithmetic += _COSTS.get(node.op, 1)
+    return ExpressionCost(arithmetic, operations, len(buffers), len(full))

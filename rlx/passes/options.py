@@ -20,8 +20,10 @@ class FusionLimits:
 class LoweringOptions:
     """Costs and limits of lowering.
 
-    recompute_cost: a value with several users is stored rather than computed again where its
-    arithmetic costs more (units: one vectorised operation; exp is about 6, a store and a load 24).
+    Units are one vectorised operation of one element; exp is about 6, a load of memory 8.
+    recompute_cost: a value with several users is stored rather than computed again where that
+    costs more: load_cost for each array after the first, and the arithmetic beyond free_cost
+    (which hides behind the loads).
     repeat_cost: the same where one value meets many elements (a broadcast).
     chunk_elements: accumulation over fewer elements is not cut into chunks.
     """
@@ -29,7 +31,9 @@ class LoweringOptions:
     fusion: FusionLimits = field(default_factory=FusionLimits)
     expression_operations: int = 64
     expression_buffers: int = 8
-    recompute_cost: int = 12
+    recompute_cost: int = 16
+    load_cost: int = 8
+    free_cost: int = 6
     repeat_cost: int = 4
     unroll_reduction: int = 8
     chunk_elements: int = 1 << 16

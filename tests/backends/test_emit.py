@@ -454,11 +454,13 @@ def test_transposes_run_in_tiles(sizes):
         check(kernel, [memory, result], cuts=[1, loops_extent(kernel) - 1])
 
 
+_lgamma = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(math.lgamma)
+
+
 def test_special_functions_are_external():
     """The run time binds rlx_special_<name>; kernels call it in float64."""
-    binding = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(math.lgamma)
     llvmlite.binding.add_symbol(
-        "rlx_special_lgamma", ctypes.cast(binding, ctypes.c_void_p).value or 0
+        "rlx_special_lgamma", ctypes.cast(_lgamma, ctypes.c_void_p).value or 0
     )
     source, memory = vector([0.5, 3.0, 10.0])
     target, result = vector(np.zeros(3))

@@ -15,6 +15,7 @@ from native_plans import add_plan, run_python
 
 from rlx.backends.numba import NumbaBackend, threads
 from rlx.backends.numba.entry import load_runtime
+from rlx.backends.numba.frame import GENERATION, SKIPPED
 from rlx.storage import from_numpy
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
@@ -47,7 +48,7 @@ def test_every_task_runs_once(number, tasks):
 def test_tasks_run_at_the_same_time():
     threads.set_num_threads(3)
     meeting = threading.Barrier(3, timeout=10)
-    launch(TASK(lambda context, task: meeting.wait()), 3, 3)
+    launch(TASK(lambda context, task: meeting.wait()), 3, 64)
     assert not meeting.broken
 
 
@@ -61,6 +62,20 @@ def test_the_limit_holds():
 
     launch(TASK(task), 20, 2)
     assert len(seen) <= 2
+
+
+def test_small_regions_wake_nobody_at_first():
+    threads.set_num_threads(2)
+    nothing = TASK(lambda context, task: None)
+    launch(nothing, 2, 64)
+    time.sleep(0.01)
+    threads._pool[SKIPPED] = 0
+    regions = int(threads._pool[GENERATION])
+    for _ in range(4):
+        launch(nothing, 2, 2)
+    assert threads._pool[GENERATION] == regions
+    launch(nothing, 2, 2)
+    assert threads._pool[GENERATION] == regions + 1
 
 
 def test_a_region_inside_a_region_runs_in_order():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +23,8 @@ def compare(ours: Any, theirs: Any, tolerance: float = 2e-5) -> None:
     for a, b in zip(ours_leaves, theirs_leaves, strict=True):
         a, b = (a.concrete().numpy() if isinstance(a, rlx.Array) else np.asarray(a)), np.asarray(b)
         assert a.shape == b.shape
+        if b.dtype == jax.dtypes.float0:
+            continue
         assert a.dtype == b.dtype
         np.testing.assert_allclose(
             a.astype(np.float64), b.astype(np.float64), rtol=tolerance, atol=tolerance
@@ -90,14 +91,3 @@ def check_forward_only(build: Build, *args: Any) -> None:
             for library in (rlx, jax)
         ]
         compare(*results)
-
-
-def python_reference(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The rlx function with Python loops in place of control flow."""
-
-    @functools.wraps(function)
-    def run(*args: Any) -> Any:
-        with rlx.disable_jit():
-            return function(*args)
-
-    return run

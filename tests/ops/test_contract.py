@@ -49,8 +49,21 @@ def test_vmap_stays_one_dot(lhs, rhs, numbers, in_axes):
 
 @pytest.mark.parametrize(
     "dtype",
-    ["bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16",
-     "float32", "float64", "complex64", "complex128"],
+    [
+        "bool",
+        "int8",
+        "uint8",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    ],
 )
 def test_every_dtype(dtype):
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
@@ -73,7 +86,8 @@ def test_integers_wrap():
 
 
 @pytest.mark.parametrize(
-    ("source", "result"), [("bfloat16", "float32"), ("float16", "float32"), ("int8", "int32"), ("float32", "float64")]
+    ("source", "result"),
+    [("bfloat16", "float32"), ("float16", "float32"), ("int8", "int32"), ("float32", "float64")],
 )
 def test_preferred_dtype(source, result):
     source, result = np.dtype(getattr(ml_dtypes, source, source)), np.dtype(result)

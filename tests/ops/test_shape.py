@@ -18,7 +18,13 @@ DTYPES = sorted(supported_dtypes, key=str)
 
 @pytest.mark.parametrize(
     ("source", "shape", "dims"),
-    [((3,), (2, 3), (1,)), ((), (2, 2), ()), ((1, 4), (3, 4), (0, 1)), ((0,), (2, 0), (1,)), ((1,), (0,), (0,))],
+    [
+        ((3,), (2, 3), (1,)),
+        ((), (2, 2), ()),
+        ((1, 4), (3, 4), (0, 1)),
+        ((0,), (2, 0), (1,)),
+        ((1,), (0,), (0,)),
+    ],
 )
 def test_broadcast_in_dim(source, shape, dims):
     agree(
@@ -70,7 +76,12 @@ def _vjp(function, *args):
 
 @pytest.mark.parametrize(
     ("starts", "limits", "strides"),
-    [((0, 0), (4, 5), (1, 1)), ((1, 2), (4, 5), (2, 3)), ((4, 5), (4, 5), (1, 1)), ((0, 4), (3, 5), (3, 9))],
+    [
+        ((0, 0), (4, 5), (1, 1)),
+        ((1, 2), (4, 5), (2, 3)),
+        ((4, 5), (4, 5), (1, 1)),
+        ((0, 4), (3, 5), (3, 9)),
+    ],
 )
 def test_slice(starts, limits, strides):
     agree(
@@ -114,7 +125,9 @@ def test_every_dtype_moves(dtype):
     x = draw(3, 4).astype(dtype) if dtype.kind != "b" else draw(3, 4, dtype=bool)
     agree(
         lambda x: ops.concatenate(
-            ops.reverse(x, axes=(0,)), ops.pad(x, np.ones((), x.dtype), config=((0, 0, 0), (0, 0, 0))), axis=1
+            ops.reverse(x, axes=(0,)),
+            ops.pad(x, np.ones((), x.dtype), config=((0, 0, 0), (0, 0, 0))),
+            axis=1,
         ),
         lambda x: lax.concatenate([lax.rev(x, (0,)), x], 1),
         x,
@@ -160,4 +173,7 @@ def test_shapes_that_do_not_fit_are_refused(call):
 
 def test_dtypes_that_do_not_fit_are_refused():
     with pytest.raises(DtypeError):
-        stage(lambda x, y: [ops.concatenate(x, y, axis=0)], [TensorType((2,), np.dtype(t)) for t in ("f4", "i4")])
+        stage(
+            lambda x, y: [ops.concatenate(x, y, axis=0)],
+            [TensorType((2,), np.dtype(t)) for t in ("f4", "i4")],
+        )

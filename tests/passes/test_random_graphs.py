@@ -211,7 +211,7 @@ def test_random_graph(seed: int) -> None:
     limits = FusionLimits(instructions=grown.random.choice([400, 20]))
     choices = [
         LoweringOptions(fusion=limits, chunk_elements=grown.random.choice([64, 1 << 16])),
-        LoweringOptions(recompute_cost=0, expression_operations=3),
+        LoweringOptions(recompute_cost=0, free_cost=0, expression_operations=3),
         LoweringOptions(fuse=False),
     ]
     for options in choices:

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rlx.backends.numba.emit import (
-    ATTRIBUTES,
     KernelCode,
     instruction_signature,
     kernel_code,
     special_symbols,
 )
-from rlx.backends.numba.ir_text import Code, Module, Value
+from rlx.backends.numba.ir_text import ATTRIBUTES, Code, Module, Value
 from rlx.backends.numba.scalar_code import (
     load_scalar,
     register_kind,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlx.backends.base import Executable
-from rlx.backends.numba.cost import plan_cost
+from rlx.backends.numba.cost import THREAD_NANOSECONDS, plan_cost
 from rlx.backends.numba.entry import load_runtime
 from rlx.backends.numba.frame import (
     INPUTS,
@@ -27,7 +27,9 @@ from rlx.storage import Storage, allocate
 
 __all__ = ["NativeExecutable"]
 
-RELEASE_NANOSECONDS = 20_000.0
+# a plan that takes longer runs without the GIL; so do all plans that use several threads, since
+# code in a worker (SciPy's reports of errors) may want it
+RELEASE_NANOSECONDS = 2 * THREAD_NANOSECONDS
 KEPT_ARENA = 1 << 22  # a frame keeps an arena up to this size; larger ones come from the pool
 _POINTER = "pointer"
 
@@ -85,7 +87,7 @@ class NativeExecutable(Executable):
             frames.append(frame)
 
     def texts(self) -> dict[str, str]:
-        """Loop nests, LLVM IR and assembly of every kernel."""
+        """The plan, its kernels and loop nests, LLVM IR and assembly."""
         return plan_texts(self.plan)
 
     def _frame_template(self) -> np.ndarray:
@@ -94,7 +96,7 @@ class NativeExecutable(Executable):
         words[POOL] = pool_address()
         words[TABLE] = rows.ctypes.data
         words[TABLE_END] = rows.ctypes.data + rows.nbytes
-        words[RELEASE] = plan_cost(self.plan) > RELEASE_NANOSECONDS
+        words[RELEASE] = plan_cost(self.plan) >= RELEASE_NANOSECONDS
         words[INPUTS] = len(self.plan.inputs)
         words[OUTPUTS] = len(self.plan.outputs)
         words[POINTER_NAME] = id(_POINTER)

@@ -37,6 +37,7 @@ WORKERS = 57  # how many were started
 STARTED = 58  # how many began to run
 SPIN = 59  # nanoseconds that an idle worker spins before it sleeps
 MAIN_THREAD = 60
+SKIPPED = 61  # small regions run by their launcher alone because all workers slept
 MUTEX = 64  # the pthread variant of sleeping
 CONDITION = 80
 NEXT = 96  # for each participant its next task

@@ -192,5 +192,5 @@ def gemm_step(slots: Word, row: Word) -> int:
     context[1] = row
     context[2] = bands
     context[3] = stripes
-    launch(pool, address_of(gemm_task), context, row[BATCH] * bands * stripes, limit)
+    launch(pool, address_of(gemm_task), context, row[BATCH] * bands * stripes, row[PARTS])
     return interrupted(slots)

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
-__all__ = ["Code", "Module", "Value", "bit_width", "is_real", "literal"]
+__all__ = ["ATTRIBUTES", "Code", "Module", "Value", "bit_width", "is_real", "literal"]
+
+# of every entry function
+ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "no-trapping-math"="true"'
 
 _WIDTHS = {"float": 32, "double": 64, "half": 16}
 

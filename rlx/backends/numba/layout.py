@@ -153,7 +153,7 @@ def layout_of(kernel: Loops) -> Layout:
     parallel = kernel.parallel if kernel.chunks == 1 else 0
     signature = (
         (rank, kernel.outer, parallel, kernel.chunks > 1, static_sizes, alias),
-        tuple((inner, block) for inner, (block, _) in tiling.blocks.items()),
+        (tiling.panel, *((inner, block) for inner, (block, _) in tiling.blocks.items())),
         tuple(b.dtype.name for b in kernel.operands),
         tuple((g.operand, g.strides, g.chunk_slot is not None) for g in groups),
         tuple((f.group, f.delta) for f in (*load_forms.values(), *store_forms.values())),

@@ -17,6 +17,7 @@ from rlx.backends.numba.frame import (
     LOCK,
     NEXT,
     PARTICIPANTS,
+    SKIPPED,
     SLEEPERS,
     SPIN,
     STARTED,
@@ -34,6 +35,7 @@ from rlx.backends.numba.native import (
     atomic_load,
     atomic_store,
     compare_exchange,
+    maximum,
     minimum,
     native,
 )
@@ -47,14 +49,16 @@ sleep_while = _system.sleep_while
 wake = _system.wake
 start_thread = _system.start_thread
 
+WAKING_PARTS = 16
+
 call_task = Signature("void", ("i64", "i64"))
 
 
 @native
-def launch(pool: Word, function: Word, context: Word, tasks: Word, limit: Word) -> int:
-    """Run a region on at most `limit` threads."""
-    participants = minimum(minimum(limit, pool[THREADS]), tasks)
-    if participants < 2 or not compare_exchange(pool + 8 * LOCK, 0, 1):
+def launch(pool: Word, function: Word, context: Word, tasks: Word, parts: Word) -> int:
+    """Run a region; `parts` is how many threads its work is worth."""
+    participants = minimum(minimum(parts, pool[THREADS]), tasks)
+    if participants < 2 or is_too_small(pool, parts) or not compare_exchange(pool + 8 * LOCK, 0, 1):
         for task in range(tasks):
             call_task(function, context, task)
         return 0
@@ -77,6 +81,16 @@ def launch(pool: Word, function: Word, context: Word, tasks: Word, limit: Word) 
         await_workers(pool)
     atomic_store(pool + 8 * LOCK, 0)
     return 0
+
+
+@native
+def is_too_small(pool: Word, parts: Word) -> int:
+    """Whether a region is not worth waking workers that all sleep; every fifth such one is, for
+    where there are many, the workers will soon be awake."""
+    if parts >= WAKING_PARTS or atomic_load(pool + 8 * SLEEPERS) < maximum(pool[WORKERS], 1):
+        return 0
+    pool[SKIPPED] = (pool[SKIPPED] + 1) % 5
+    return pool[SKIPPED] != 0
 
 
 @native

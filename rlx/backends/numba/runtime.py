@@ -7,6 +7,8 @@ Tables of loop bodies and branches lie inside the rows of their Scan, While or B
 
 from __future__ import annotations
 
+import sys
+
 from rlx.backends.numba.frame import (
     CLOCK,
     COUNTDOWN,
@@ -46,7 +48,9 @@ from rlx.backends.numba.signals import interrupted, restore_thread, save_thread
 
 __all__ = ["EXPORTED", "runtime_text"]
 
-thread_identity = external("PyThread_get_thread_ident", "i64")
+thread_identity = external(
+    "PyThread_get_thread_ident", "i32" if sys.platform == "win32" else "i64"
+)
 integer_value = external("PyLong_AsLongLong", "i64", "ptr")
 make_integer = external("PyLong_FromLongLong", "ptr", "i64")
 sequence_item = external("PySequence_GetItem", "ptr", "ptr", "i64")
@@ -132,7 +136,8 @@ def parallel_step(slots: Word, row: Word) -> int:
     extent = row[EXTENT]
     limit = minimum(row[PARTS], pool[THREADS])
     if limit < 2:
-        return kernel_step(slots, row)
+        kernel_step(slots, row)
+        return interrupted(slots)
     size = maximum(extent // minimum(row[PARTS], 4 * limit), 1)
     if size > 1024:
         size = (size + 63) & -64
@@ -140,7 +145,7 @@ def parallel_step(slots: Word, row: Word) -> int:
     context[0] = slots
     context[1] = row
     context[2] = size
-    launch(pool, address_of(kernel_task), context, (extent + size - 1) // size, limit)
+    launch(pool, address_of(kernel_task), context, (extent + size - 1) // size, row[PARTS])
     return interrupted(slots)
 
 

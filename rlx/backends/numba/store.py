@@ -257,13 +257,29 @@ def user_folder() -> Path | None:
     return base / "rlx" / "native"
 
 
-@lru_cache(maxsize=1)
+_default: Store | None = None
+_default_lock = threading.Lock()
+
+
 def default_store() -> Store:
     """The store of this process."""
-    store = Store(user_folder())
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=store.after_fork)
-    return store
+    global _default
+    if _default is None:
+        with _default_lock:
+            if _default is None:
+                _default = Store(user_folder())
+    return _default
+
+
+def _after_fork() -> None:
+    global _default_lock
+    _default_lock = threading.Lock()
+    if _default is not None:
+        _default.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def statistics() -> Statistics:

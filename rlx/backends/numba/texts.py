@@ -9,14 +9,18 @@ from rlx.backends.numba.compile import assembly, optimized_ir
 from rlx.backends.numba.emit import KernelCode, loops_code
 from rlx.backends.numba.loop_text import loop_text
 from rlx.ir.kernels import Branch, Kernel, Loops, Plan, Scan, While
+from rlx.ir.show_plan import describe_plan, show_plan
 
 __all__ = ["plan_texts"]
 
 
 def plan_texts(plan: Plan) -> dict[str, str]:
-    """Loop nests of every kernel in order; IR and assembly of every distinct compiled one."""
+    """The plan as Python source, a line for each kernel, the loop nest of each, and IR and assembly
+    of every distinct function."""
     codes = {code.key: code for code in _codes(plan)}
     return {
+        "plan": show_plan(plan),
+        "kernels": describe_plan(plan),
         "loops": "\n\n".join(_nests(plan)),
         "llvm": "\n\n".join(optimized_ir(code.ir) for code in codes.values()),
         "assembly": "\n\n".join(assembly(code.ir) for code in codes.values()),

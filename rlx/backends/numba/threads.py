@@ -10,7 +10,6 @@ import ctypes
 import os
 import sys
 import threading
-from functools import lru_cache
 
 import numpy as np
 
@@ -50,9 +49,8 @@ def initial_threads() -> int:
     return min(int(chosen), MAXIMUM_THREADS)
 
 
-@lru_cache(maxsize=1)
-def _pool() -> np.ndarray:
-    """The words of the pool; they stay where they are for the life of the process."""
+def _new_pool() -> np.ndarray:
+    """The words of a pool; they stay where they are for the life of the process."""
     memory = np.zeros(POOL_WORDS + 8, np.int64)
     skip = -memory.ctypes.data % 64 // 8
     pool = memory[skip : skip + POOL_WORDS]
@@ -75,9 +73,12 @@ def _reset(pool: np.ndarray, threads: int) -> None:
         library.pthread_cond_init(ctypes.c_void_p(pool[CONDITION:].ctypes.data), None)
 
 
+_pool = _new_pool()
+
+
 def pool_address() -> int:
     """The address of the pool's words."""
-    return int(_pool().ctypes.data)
+    return int(_pool.ctypes.data)
 
 
 def set_num_threads(number: int) -> None:
@@ -90,15 +91,15 @@ def set_num_threads(number: int) -> None:
         raise TypeError(f"the number of threads must be an integer, not {number!r}")
     if not 1 <= number <= MAXIMUM_THREADS:
         raise ValueError(f"the number of threads must be 1 to {MAXIMUM_THREADS}, not {number}")
-    _pool()[THREADS] = number
+    _pool[THREADS] = number
 
 
 def get_num_threads() -> int:
     """How many threads a kernel may use."""
-    return int(_pool()[THREADS])
+    return int(_pool[THREADS])
 
 
 def worker_count() -> tuple[int, int]:
     """How many workers were started, and how many of them began to run."""
-    pool = _pool()
+    pool = _pool
     return int(pool[WORKERS]), int(pool[STARTED])

@@ -1,7 +1,8 @@
-"""Transposing maps run tile by tile, so that every cache line is used whole while it is near.
+"""Kernels that walk across memory run in tiles or panels: every cache line is used while near.
 
-A map that walks one buffer along rows and another along columns gets its two critical dimensions
-split in blocks; the blocks are outer dimensions, all of them parallel.
+A map that reads along rows and writes along columns gets its two critical dimensions split in
+blocks; the blocks are outer dimensions, all of them parallel. A row kernel whose rows lie across
+memory gets the dimension that lies along memory split, and its inner part as innermost loop.
 """
 
 from __future__ import annotations
@@ -14,23 +15,32 @@ __all__ = ["Tiling", "tiled"]
 
 _TILE = 32
 _LEAST_SIZE = 2 * _TILE
+_PANEL = 64
+_LEAST_PANEL = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """A kernel to run instead, with `blocks`: inner dimension -> (its block dimension, full size).
 
-    Inner dimensions run over at most `tile` iterations, to the end of the full size."""
+    Inner dimensions run over at most `tile` iterations, to the end of the full size. With `panel`
+    the last dimension is added to those of `source`, whose outer ones it belongs to.
+    """
 
+    source: Loops
     kernel: Loops
     blocks: dict[int, tuple[int, int]]
     tile: int = _TILE
+    panel: bool = False
 
 
 def tiled(kernel: Loops) -> Tiling:
-    """The kernel in tiles if it transposes something large, else the kernel itself."""
+    """The kernel in tiles or panels if it walks across large memory, else the kernel itself."""
     pair = _critical_pair(kernel) if _is_free_map(kernel) else None
-    return Tiling(kernel, {}) if pair is None else _split(kernel, *pair)
+    if pair is not None:
+        return _split(kernel, *pair)
+    across = _panel_dimension(kernel)
+    return Tiling(kernel, kernel, {}) if across is None else _panels(kernel, across)
 
 
 def _is_free_map(kernel: Loops) -> bool:
@@ -93,4 +103,43 @@ def _split(kernel: Loops, outside: int, inside: int) -> Tiling:
         stores=tuple(replace(s, access=strides(s.access)) for s in kernel.stores),
         parallel=count + 2,
     )
-    return Tiling(split, {count + 2: (count, pair[0]), count + 3: (count + 1, pair[1])})
+    return Tiling(split, split, {count + 2: (count, pair[0]), count + 3: (count + 1, pair[1])})
+
+
+def _panel_dimension(kernel: Loops) -> int | None:
+    """The parallel dimension along memory, where most loads cross it along the row."""
+    last = len(kernel.sizes) - 1
+    if kernel.chunks > 1 or not kernel.parallel or kernel.outer > last:
+        return None
+    loads = [i.attribute for i in kernel.instructions if i.op == "load" and not i.args]
+    crossing = [a for a in loads if abs(a.strides[last]) > 1]
+    candidates = [d for d in range(kernel.parallel) if kernel.sizes[d] >= _LEAST_PANEL]
+    for dimension in candidates:
+        dense = [a for a in crossing if abs(a.strides[dimension]) == 1]
+        if dense and 2 * len(dense) > sum(1 for a in loads if a.strides[last]):
+            return dimension
+    return None
+
+
+def _panels(kernel: Loops, dimension: int) -> Tiling:
+    def strides(access: Access) -> Access:
+        near = access.strides[dimension]
+        moved = list(access.strides)
+        moved[dimension] = _PANEL * near
+        return replace(access, strides=(*moved, near))
+
+    size, rank = kernel.sizes[dimension], len(kernel.sizes)
+    sizes = [*kernel.sizes, _PANEL]
+    sizes[dimension] = -(-size // _PANEL)
+    split = Loops(
+        sizes=tuple(sizes),
+        outer=kernel.outer,
+        operands=kernel.operands,
+        instructions=tuple(
+            i if i.op != "load" else replace(i, attribute=strides(i.attribute))
+            for i in kernel.instructions
+        ),
+        stores=tuple(replace(s, access=strides(s.access)) for s in kernel.stores),
+        parallel=kernel.parallel,
+    )
+    return Tiling(kernel, split, {rank: (dimension, size)}, _PANEL, panel=True)
