@@ -61,12 +61,13 @@ class _Entry:
     """One traced signature: its program, how to call it, what it returns."""
 
     __slots__ = ("captured", "compiled", "out_tree", "program")
+    compiled: CompiledProgram | None
 
     def __init__(self, program: Program, captured: list[Any], out_tree: Any) -> None:
         self.program = program
         self.captured = captured
         self.out_tree = out_tree
-        self.compiled: CompiledProgram | None = None
+        self.compiled = None
 
 
 _all_jitted: weakref.WeakSet[Jitted] = weakref.WeakSet()
@@ -95,7 +96,7 @@ class Jitted:
         self.cache_size = cache_size
         self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
-        self._ready: dict[Any, _Entry] = {}  # compiled entries by the key that a plain call can make fast
+        self._ready: dict[Any, tuple[CompiledProgram, Any]] = {}  # compiled entries by the key that a plain call can make fast
         self._lock = threading.RLock()
         self._misses = self._calls = 0
         _all_jitted.add(self)
@@ -117,10 +118,10 @@ class Jitted:
                     break
                 key.append(x._type or x.type)
             else:
-                entry = self._ready.get(tuple(key))
-                if entry is not None:
+                found = self._ready.get(tuple(key))
+                if found is not None:
                     self._calls += 1
-                    return _unflatten(entry.out_tree, entry.compiled.run(leaves))  # type: ignore[union-attr]
+                    return _unflatten(found[1], found[0].run(leaves))
                 return self._call(args, kwargs)
             leaves, in_tree = _flatten(args, None, False, tree.NAMESPACE)
             key = [config.token, in_tree]
@@ -129,10 +130,10 @@ class Jitted:
                     break
                 key.append(x._type or x.type)
             else:
-                entry = self._ready.get(tuple(key))
-                if entry is not None:
+                found = self._ready.get(tuple(key))
+                if found is not None:
                     self._calls += 1
-                    return _unflatten(entry.out_tree, entry.compiled.run(leaves))  # type: ignore[union-attr]
+                    return _unflatten(found[1], found[0].run(leaves))
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -151,7 +152,7 @@ class Jitted:
                     closed = close_over(entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend_named(self.device))
         if request.fast_key is not None:
-            self._ready[request.fast_key] = entry
+            self._ready[request.fast_key] = (entry.compiled, entry.out_tree)
         outs = entry.compiled.run(request.leaves)
         request.donate(outs)
         return _unflatten(entry.out_tree, outs)
@@ -495,7 +496,7 @@ def jit(
     >>> f(jnp.zeros(2))
     Array([1., 1.], dtype=float32)
     """
-    options = dict(
+    options: dict[str, Any] = dict(
         static_argnums=_numbers(static_argnums),
         static_argnames=_names(static_argnames),
         donate_argnums=_numbers(donate_argnums),

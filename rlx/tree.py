@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -91,8 +94,6 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, *initial: Any, is_lea
     >>> rlx.tree.reduce(lambda x, y: x + y, [1, (2, 3)], 0)
     6
     """
-    import functools
-
     return functools.reduce(function, leaves(tree, is_leaf), *initial)
 
 
@@ -103,8 +104,6 @@ def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
     >>> rlx.tree.all({"a": True, "b": [False]})
     False
     """
-    import builtins
-
     return builtins.all(leaves(tree, is_leaf))
 
 
@@ -176,7 +175,8 @@ def register_node(
     >>> rlx.tree.leaves(Pair(1, 2))
     [1, 2]
     """
-    optree.register_pytree_node(cls, flatten, unflatten, namespace=NAMESPACE)  # type: ignore[arg-type]
+    node_class: Any = cls
+    optree.register_pytree_node(node_class, flatten, unflatten, namespace=NAMESPACE)
     return cls
 
 
@@ -195,11 +195,10 @@ def register_dataclass(
     >>> rlx.tree.map(lambda x: 2 * x, Layer(1.0, 2.0))
     Layer(weight=2.0, bias=4.0)
     """
-    import dataclasses
-
+    described: Any = cls
     meta = list(meta_fields)
     if data_fields is None:
-        fields = [f for f in dataclasses.fields(cls) if f.init]
+        fields = [f for f in dataclasses.fields(described) if f.init]
         meta += [f.name for f in fields if f.metadata.get("static") and f.name not in meta]
         data_fields = [f.name for f in fields if f.name not in meta]
     data = list(data_fields)

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-def register_pytree_node_class(cls: type) -> type:
+def register_pytree_node_class(cls: Any) -> Any:
     """Class decorator: a node with methods tree_flatten(self) and tree_unflatten(cls, data, children).
 
     >>> import rlx
@@ -59,7 +59,7 @@ def register_pytree_node_class(cls: type) -> type:
     >>> rlx.tree.leaves(Scaled(1.0, 2))
     [1.0]
     """
-    return tree.register_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)  # type: ignore[attr-defined]
+    return tree.register_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
 
 
 class Partial(_partial):

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import DtypeError
 from rlx.ir.types import TensorType, is_complex, is_integer
-from rlx.ops.comparison import bitwise_and, equal, less
+from rlx.ops.comparison import bitwise_and, equal, greater_equal, less
 from rlx.ops.conversion import (
     bitcast,
     complex,
@@ -316,7 +316,7 @@ class integer_power(Elementwise):
 # ------------------------------------------------------------- magnitude and extrema
 @primitive
 class absolute(Elementwise):
-    """|x|, real for complex x; the derivative at 0 is 0."""
+    """|x|, real for complex x; the derivative at 0 is 1 (JAX's convention)."""
 
     kinds = "iufc"
     compute = staticmethod(np.absolute)
@@ -330,7 +330,7 @@ class absolute(Elementwise):
 
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
         if not is_complex(type_of(x).dtype):
-            return (lambda t: multiply(t, sign(x)),)
+            return (lambda t: select(greater_equal(x, 0), t, negative(t)),)
         return (lambda t: real(multiply(t, divide(conj(x), complex(_replace_zero(out), 0)))),)
 
 
@@ -345,7 +345,7 @@ class copysign(Elementwise):
         return s.copysign(x, y)
 
     def partials(self, out: Any, x: Any, y: Any) -> tuple[Any, ...]:
-        return (lambda t: multiply(t, multiply(sign(x), copysign(scalar_like(y, 1), y))), None)
+        return (lambda t: multiply(t, multiply(copysign(scalar_like(x, 1), x), copysign(scalar_like(y, 1), y))), None)
 
 
 class Extremum(Elementwise):

@@ -57,9 +57,7 @@ class BuilderCore:
 
     def from_view(self, view: BufferView, type: TensorType) -> Lowered:
         """The value that a strided view of a buffer holds."""
-        strides = tuple(
-            s if size != 1 else 0 for s, size in zip(view.strides, type.shape, strict=True)
-        )
+        strides = tuple(s if size != 1 else 0 for s, size in zip(view.strides, type.shape, strict=True))
         nodes = view_nodes(self.table, view._replace(strides=strides))
         return Lowered(type, nodes, self.source)
 
@@ -109,9 +107,7 @@ class BuilderCore:
         all_types = (types,) if single else tuple(types)
         shape = all_types[0].shape
         builder = ScalarBuilder(self, self.table, len(shape))
-        scalars = [
-            Scalar(builder, value.dtype, *self._broadcast_nodes(value, shape)) for value in values
-        ]
+        scalars = [Scalar(builder, value.dtype, *self._broadcast_nodes(value, shape)) for value in values]
         results = function(builder, *scalars)
         if not isinstance(results, tuple):
             results = (results,)
@@ -229,14 +225,17 @@ class BuilderCore:
     ) -> list[NestStore]:
         """The stores of a value's real nodes through a view; an address counts real elements."""
         factor = len(value.nodes) if view.buffer.dtype.kind == "c" else 1
-        strides = tuple(
-            factor * s if size != 1 else 0
-            for s, size in zip(view.strides, value.shape, strict=True)
-        )
+        strides = tuple(factor * s if size != 1 else 0 for s, size in zip(view.strides, value.shape, strict=True))
         return [
             NestStore(
-                node, view.buffer, strides, factor * view.offset + part, address, accumulate,
-                False, guard,
+                node,
+                view.buffer,
+                strides,
+                factor * view.offset + part,
+                address,
+                accumulate,
+                False,
+                guard,
             )
             for part, node in enumerate(value.nodes)
         ]
@@ -253,9 +252,7 @@ class BuilderCore:
         kernel.label = "+".join(equation.primitive.name for equation in self.source)
         self.steps.append(kernel)
 
-    def load_element(
-        self, builder: ScalarBuilder, source: Lowered, positions: Sequence[Any]
-    ) -> Scalar:
+    def load_element(self, builder: ScalarBuilder, source: Lowered, positions: Sequence[Any]) -> Scalar:
         """The element of `source` at computed positions: affine ones become strides."""
         if len(positions) != len(source.shape):
             raise TypeError(f"{len(positions)} positions for {len(source.shape)} axes")
@@ -266,10 +263,7 @@ class BuilderCore:
         factor = len(source.nodes)
         index_map = IndexMap(buffer, tuple(factor * s for s in strides), factor * (offset + shift))
         scaled = None if address is None else builder.mul(address, factor).node
-        nodes = [
-            self.table.load(index_map._replace(offset=index_map.offset + part), scaled)
-            for part in range(factor)
-        ]
+        nodes = [self.table.load(index_map._replace(offset=index_map.offset + part), scaled) for part in range(factor)]
         return Scalar(builder, source.dtype, *nodes)
 
     def realise_for_compute(self, value: Lowered) -> BufferView:

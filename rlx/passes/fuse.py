@@ -41,7 +41,15 @@ class _Group:
     """Nests that became one, or a single kernel of another kind."""
 
     __slots__ = (
-        "consumed", "depths", "edges", "kernel", "nest", "parent", "position", "rank", "reads",
+        "consumed",
+        "depths",
+        "edges",
+        "kernel",
+        "nest",
+        "parent",
+        "position",
+        "rank",
+        "reads",
     )
 
     def __init__(self, step: Step, position: int) -> None:
@@ -159,9 +167,7 @@ class _Fusion:
             hard.add(self.last_effect)
         return hard
 
-    def _new_group(
-        self, step: Step, reads: set[Buffer], dependencies: set[_Group], position: int
-    ) -> _Group:
+    def _new_group(self, step: Step, reads: set[Buffer], dependencies: set[_Group], position: int) -> _Group:
         group = _Group(step, position)
         group.rank = 1 + max((d.rank for d in dependencies), default=-1)
         if isinstance(step, Nest):
@@ -298,9 +304,7 @@ class _Fusion:
         return order
 
 
-def fuse(
-    builder: BuilderCore, steps: list[Step], outputs: Iterable[Buffer]
-) -> tuple[list[Step], list[FusionDecision]]:
+def fuse(builder: BuilderCore, steps: list[Step], outputs: Iterable[Buffer]) -> tuple[list[Step], list[FusionDecision]]:
     """Merge the nests among `steps`; -> the remaining steps in order, and what was decided."""
     outputs = tuple(outputs)
     fusion = _Fusion(builder)

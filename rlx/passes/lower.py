@@ -8,13 +8,13 @@ from typing import Any
 from rlx.array import ConcreteArray
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
+from rlx.passes.builder_core import is_dense
 from rlx.passes.fuse import fuse
 from rlx.passes.lowered import BufferView, Lowered, dense_strides, view_of
-from rlx.passes.builder_core import is_dense
 from rlx.passes.memory import plan_memory
 from rlx.passes.nodes import expression_cost
-from rlx.passes.orient import orient_products
 from rlx.passes.options import FusionLimits, LoweringOptions
+from rlx.passes.orient import orient_products
 from rlx.passes.regions import RegionLowering
 from rlx.passes.schedule import schedule, split_chunks
 
@@ -56,9 +56,7 @@ def lower_program(program: Program, options: LoweringOptions | None = None) -> P
         steps, more = fuse(builder, chunked, outputs)
         report.extend(more)
     kernels = schedule(builder.table, steps)
-    plan = Plan(
-        tuple(inputs), outputs, tuple(builder.buffers), kernels, name=program.name, report=report
-    )
+    plan = Plan(tuple(inputs), outputs, tuple(builder.buffers), kernels, name=program.name, report=report)
     return plan_memory(plan)
 
 
@@ -108,9 +106,7 @@ def _as_tuple(equation: Equation, results: Any) -> Sequence[Lowered]:
 def _check(equation: Equation, variable: Var, value: Lowered) -> None:
     same = value.shape == variable.type.shape and value.dtype == variable.type.dtype
     if not same:
-        raise TypeError(
-            f"lowering {equation.primitive.name} gave {value.type!r} for {variable.type!r}"
-        )
+        raise TypeError(f"lowering {equation.primitive.name} gave {value.type!r} for {variable.type!r}")
 
 
 def _settle(builder: KernelBuilder, value: Lowered, uses: int, wanted: bool) -> None:
@@ -135,9 +131,7 @@ def _settle(builder: KernelBuilder, value: Lowered, uses: int, wanted: bool) -> 
         builder.realise(value)
 
 
-def _write_outputs(
-    program: Program, builder: KernelBuilder, values: dict[Var, Lowered]
-) -> tuple[Any, ...]:
+def _write_outputs(program: Program, builder: KernelBuilder, values: dict[Var, Lowered]) -> tuple[Any, ...]:
     """Give every output a buffer of its own, the one its value was computed into if possible."""
     outputs = []
     for atom in program.outputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import NamedTuple
 
@@ -33,9 +33,7 @@ class _Axes(NamedTuple):
 class ContractionLowering(IndexLowering):
     """contract."""
 
-    def contract(
-        self, lhs: Lowered, rhs: Lowered, contracting: _DimensionPair, batch: _DimensionPair
-    ) -> Lowered:
+    def contract(self, lhs: Lowered, rhs: Lowered, contracting: _DimensionPair, batch: _DimensionPair) -> Lowered:
         """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free)."""
         left = _classify(lhs, contracting[0], batch[0])
         right = _classify(rhs, contracting[1], batch[1])
@@ -75,9 +73,7 @@ class ContractionLowering(IndexLowering):
         products = self.elementwise(lambda s, x, y: s.mul(x, y), (wide, tall), type)
         return self.reduce("add", products, range(third, len(space)))
 
-    def _product(
-        self, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes, type: TensorType
-    ) -> Lowered:
+    def _product(self, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes, type: TensorType) -> Lowered:
         """Matrix products into one buffer: one kernel, or one for each index of outer batches."""
         lhs = self._readable(lhs, left.batch, left.free, left.contracted)
         rhs = self._readable(rhs, right.batch, right.contracted, right.free)
@@ -98,9 +94,7 @@ class ContractionLowering(IndexLowering):
             self.emit_kernel(Contract(first, second, out))
         return self.from_buffer(buffer, type)
 
-    def _readable(
-        self, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
-    ) -> Lowered:
+    def _readable(self, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]) -> Lowered:
         """`v` where a GEMM can read its matrices, each batch for itself; copied if need be."""
         if view_of(v) is None:
             self.materialise(v, self._matrix_order(v, batch, rows, columns))
@@ -120,9 +114,7 @@ class ContractionLowering(IndexLowering):
         return copy
 
     @staticmethod
-    def _matrix_order(
-        v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
-    ) -> list[int]:
+    def _matrix_order(v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]) -> list[int]:
         """The layout nearest to the value's own that keeps each group together.
 
         Rows or columns may come first; the groups are ordered as their innermost axes are.
@@ -147,7 +139,7 @@ def _sizes(v: Lowered, axes: Sequence[int]) -> tuple[int, ...]:
 def _merged(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -> int | None:
     """The one stride that walks several axes, 0 for none of size over 1, None if there is none."""
     moving = [axis for axis in axes if shape[axis] != 1]
-    for outer, inner in zip(moving, moving[1:]):
+    for outer, inner in pairwise(moving):
         if strides[outer] != strides[inner] * shape[inner]:
             return None
     return strides[moving[-1]] if moving else 0

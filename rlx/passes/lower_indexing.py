@@ -17,6 +17,7 @@ from rlx.passes.scalar_builder import Scalar, ScalarBuilder
 
 __all__ = ["IndexLowering"]
 
+
 class _Inline:
     """A primitive made on the spot, for a region that lowering itself writes."""
 
@@ -29,9 +30,7 @@ class _Inline:
         return False
 
 
-def inline_program(
-    name: str, lower: Callable[..., Any], inputs: Sequence[TensorType], output: TensorType
-) -> Program:
+def inline_program(name: str, lower: Callable[..., Any], inputs: Sequence[TensorType], output: TensorType) -> Program:
     """A program of one equation with the given lowering."""
     variables = tuple(Var(type) for type in inputs)
     result = Var(output)
@@ -45,9 +44,7 @@ IndexFunction = Callable[..., Sequence[Any]]
 class IndexLowering(ReductionLowering):
     """dynamic_slice, dynamic_update_slice, gather, scatter."""
 
-    def dynamic_slice(
-        self, v: Lowered, starts: Sequence[Lowered], sizes: Sequence[int]
-    ) -> Lowered:
+    def dynamic_slice(self, v: Lowered, starts: Sequence[Lowered], sizes: Sequence[int]) -> Lowered:
         """The part of `v` of shape `sizes` at computed starts, which are in bounds."""
 
         def read(s: ScalarBuilder, *first: Scalar) -> Scalar:
@@ -76,9 +73,7 @@ class IndexLowering(ReductionLowering):
             return self.full(type, 0)
         return self.elementwise(read, operands, type)
 
-    def dynamic_update_slice(
-        self, v: Lowered, update: Lowered, starts: Sequence[Lowered]
-    ) -> Lowered:
+    def dynamic_update_slice(self, v: Lowered, update: Lowered, starts: Sequence[Lowered]) -> Lowered:
         """`v` with the part at computed starts (in bounds) replaced by `update`."""
         if update.type.size == 0:
             return v
@@ -148,9 +143,7 @@ class IndexLowering(ReductionLowering):
 
         def combine(k: IndexLowering, carry: Lowered, u: Lowered, at: Lowered, ok: Lowered) -> Any:
             old = k.dynamic_slice(carry, (at,), (1,))
-            new = k.elementwise(
-                lambda s, x, y, keep: s.select(keep, s.reducer(op, x, y), x), (old, u, ok), old.type
-            )
+            new = k.elementwise(lambda s, x, y, keep: s.select(keep, s.reducer(op, x, y), x), (old, u, ok), old.type)
             return k.dynamic_update_slice(carry, new, (at,))
 
         place, keep = self.elementwise(locate, (), (places, allowed))
@@ -172,9 +165,7 @@ class IndexLowering(ReductionLowering):
         self.write(v, view)
         return view
 
-    def _placed(
-        self, builder: ScalarBuilder, target: BufferView, positions: Sequence[Any]
-    ) -> tuple[BufferView, Any]:
+    def _placed(self, builder: ScalarBuilder, target: BufferView, positions: Sequence[Any]) -> tuple[BufferView, Any]:
         strides, offset, rest = self.address(builder, positions, target.strides)
         factor = 2 if target.buffer.dtype.kind == "c" else 1
         address = None if rest is None else builder.mul(rest, factor).node

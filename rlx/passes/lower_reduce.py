@@ -66,9 +66,7 @@ class ReductionLowering(ViewLowering):
         flat = self._reduced_last(v, axes)
         return self._halved(combine, (flat,))[0]
 
-    def _without_independent(
-        self, op: str, v: Lowered, axes: tuple[int, ...]
-    ) -> tuple[Lowered, tuple[int, ...]]:
+    def _without_independent(self, op: str, v: Lowered, axes: tuple[int, ...]) -> tuple[Lowered, tuple[int, ...]]:
         """Reduce axes along which the value is constant, without a loop; drop those of size 1."""
         varying = [False] * len(v.shape)
         for node in postorder(v.nodes):
@@ -133,10 +131,7 @@ class ReductionLowering(ViewLowering):
         kept_strides = [s // count for s in layout]
         strides = tuple(0 if a in axes else kept_strides[a] for a in range(len(v.shape)))
         view = BufferView(buffer, strides, 0)
-        stores = [
-            NestStore(s.value, buffer, s.strides, s.offset, None, op, True)
-            for s in self.part_stores(v, view)
-        ]
+        stores = [NestStore(s.value, buffer, s.strides, s.offset, None, op, True) for s in self.part_stores(v, view)]
         sizes, _, stores = collapse(self.table, v.shape, stores, 0, order)
         self.emit(self._with_row(sizes, stores), v)
         result_view = BufferView(buffer, tuple(strides[a] for a in kept), 0)
@@ -188,9 +183,7 @@ class ReductionLowering(ViewLowering):
         types = tuple(TensorType(shape, v.dtype) for v in values)
         return self.elementwise(function, (*starts, *result), types)
 
-    def _halved(
-        self, function: Callable[..., Any], values: tuple[Lowered, ...]
-    ) -> tuple[Lowered, ...]:
+    def _halved(self, function: Callable[..., Any], values: tuple[Lowered, ...]) -> tuple[Lowered, ...]:
         """Combine neighbours along the last axis until one element is left."""
         leftovers: list[tuple[Lowered, ...]] = []
         while (length := values[0].shape[-1]) > 1:
@@ -250,9 +243,7 @@ class ReductionLowering(ViewLowering):
             head = self.slice(value, zeros, limits)
             zeros[axis] = distance
             after = self.slice(value, zeros, shape)
-            tail = self.elementwise(
-                lambda s, x, y: s.reducer(op, x, y), (before, after), after.type
-            )
+            tail = self.elementwise(lambda s, x, y: s.reducer(op, x, y), (before, after), after.type)
             value = self.concatenate((head, tail), axis)
             distance *= 2
         return self.reverse(value, (axis,)) if reverse else value

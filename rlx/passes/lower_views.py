@@ -63,15 +63,12 @@ class ViewLowering(BuilderCore):
         """v[starts[i]:limits[i]:strides[i]] along every axis; strides are positive."""
         steps = tuple(strides) if strides is not None else (1,) * len(v.shape)
         shape = tuple(
-            max(0, -(-(limit - start) // step))
-            for start, limit, step in zip(starts, limits, steps, strict=True)
+            max(0, -(-(limit - start) // step)) for start, limit, step in zip(starts, limits, steps, strict=True)
         )
         if shape == v.shape:
             return v
 
-        def stride_map(
-            strides: tuple[int, ...], offset: int
-        ) -> tuple[tuple[int, ...], int]:
+        def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
             offset += sum(s * start for s, start in zip(strides, starts, strict=True))
             moved = zip(strides, steps, shape, strict=True)
             return tuple(s * step if size != 1 else 0 for s, step, size in moved), offset
@@ -98,10 +95,7 @@ class ViewLowering(BuilderCore):
         Element (p..., o...) is v[p * stride + o]; there are (n - shape) // stride + 1 positions
         along an axis of n. Windows may overlap; nothing is copied.
         """
-        positions = tuple(
-            max(0, (n - size) // step + 1)
-            for n, size, step in zip(v.shape, shape, strides, strict=True)
-        )
+        positions = tuple(max(0, (n - size) // step + 1) for n, size, step in zip(v.shape, shape, strides, strict=True))
         full_shape = (*positions, *shape)
         if prod(full_shape) == 0:
             return self.full(v.type.update(shape=full_shape), 0)

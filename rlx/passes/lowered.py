@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,9 +37,7 @@ class Lowered:
 
     __slots__ = ("nodes", "sources", "type")
 
-    def __init__(
-        self, type: TensorType, nodes: tuple[Node, ...], sources: tuple[Any, ...] = ()
-    ) -> None:
+    def __init__(self, type: TensorType, nodes: tuple[Node, ...], sources: tuple[Any, ...] = ()) -> None:
         self.type = type
         self.nodes = nodes
         self.sources = sources
@@ -109,9 +108,7 @@ class _NotAffine(Exception):
     """A leaf of the expression cannot follow the map."""
 
 
-def remap(
-    table: NodeTable, nodes: Sequence[Node], stride_map: StrideMap
-) -> tuple[Node, ...] | None:
+def remap(table: NodeTable, nodes: Sequence[Node], stride_map: StrideMap) -> tuple[Node, ...] | None:
     """Expressions read through an index map, or None where a leaf cannot follow it."""
     cache: dict[tuple[Any, ...], tuple[tuple[int, ...], int]] = {}
 
@@ -138,9 +135,7 @@ def remap(
     return tuple(done[node] for node in nodes)
 
 
-def _matching_groups(
-    old: Sequence[int], new: Sequence[int]
-) -> list[tuple[list[int], list[int]]]:
+def _matching_groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Cut two shapes of equal size into shortest runs of axes with equal products."""
     groups: list[tuple[list[int], list[int]]] = []
     sources = [axis for axis, size in enumerate(old) if size != 1]
@@ -168,12 +163,10 @@ def reshape_map(old: Sequence[int], new: Sequence[int]) -> StrideMap:
     groups = _matching_groups(old, new)
     rank = len(new)
 
-    def stride_map(
-        strides: tuple[int, ...], offset: int
-    ) -> tuple[tuple[int, ...], int] | None:
+    def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int] | None:
         result = [0] * rank
         for sources, targets in groups:
-            for outer, inner in zip(sources, sources[1:]):
+            for outer, inner in pairwise(sources):
                 if strides[outer] != strides[inner] * old[inner]:
                     return None
             step = strides[sources[-1]]

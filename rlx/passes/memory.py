@@ -108,10 +108,7 @@ def _distinct_operands(kernel: Loops) -> Loops:
     def moved(access: Access) -> Access:
         return replace(access, operand=number[access.operand])
 
-    instructions = tuple(
-        replace(i, attribute=moved(i.attribute)) if i.op == "load" else i
-        for i in kernel.instructions
-    )
+    instructions = tuple(replace(i, attribute=moved(i.attribute)) if i.op == "load" else i for i in kernel.instructions)
     stores = tuple(replace(s, access=moved(s.access)) for s in kernel.stores)
     return replace(kernel, operands=operands, instructions=instructions, stores=stores)
 

@@ -44,9 +44,7 @@ class _Aligned:
     second: list[NestStore]
 
 
-def merge(
-    table: NodeTable, base: Nest | None, nest: Nest, produced: set[Buffer], related: bool
-) -> Merged | str:
+def merge(table: NodeTable, base: Nest | None, nest: Nest, produced: set[Buffer], related: bool) -> Merged | str:
     """`nest` after `base` in one nest, or the reason why not.
 
     produced: the buffers that base writes. related: nest reads some of them. Without a base the
@@ -192,9 +190,7 @@ def _align_rows_after(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | st
     return _Aligned(sizes, row, first, second)
 
 
-def _substitute(
-    table: NodeTable, base: Nest, aligned: _Aligned, produced: set[Buffer]
-) -> list[NestStore] | None:
+def _substitute(table: NodeTable, base: Nest, aligned: _Aligned, produced: set[Buffer]) -> list[NestStore] | None:
     """`second` with loads of what `first` stores replaced by the values, if all can be."""
     values = {(s.buffer, s.strides, s.offset): s.value for s in aligned.first if s.plain}
     second = aligned.second

@@ -85,9 +85,7 @@ def store_roots(stores: Sequence[NestStore]) -> list[Node]:
     return roots
 
 
-def remap_stores(
-    table: NodeTable, stores: Sequence[NestStore], stride_map: StrideMap
-) -> list[NestStore] | None:
+def remap_stores(table: NodeTable, stores: Sequence[NestStore], stride_map: StrideMap) -> list[NestStore] | None:
     """The stores over another index space, or None where a map cannot follow."""
     roots = store_roots(stores)
     moved = remap(table, roots, stride_map)
@@ -141,9 +139,7 @@ def _maps(stores: Sequence[NestStore]) -> list[tuple[int, ...]]:
     return list(strides)
 
 
-def _runs(
-    sizes: Sequence[int], order: Sequence[int], row: int, maps: list[tuple[int, ...]]
-) -> list[list[int]]:
+def _runs(sizes: Sequence[int], order: Sequence[int], row: int, maps: list[tuple[int, ...]]) -> list[list[int]]:
     """Axes grouped into runs that every index map walks as one dimension."""
     boundary = len(order) - row
     runs: list[list[int]] = []
@@ -224,9 +220,7 @@ def common_refinement(first: Sequence[int], second: Sequence[int]) -> tuple[int,
     return tuple(reversed(result)) if i < 0 and j < 0 else None
 
 
-def split_map(
-    coarse: Sequence[int], fine: Sequence[int], extra: int = 0
-) -> StrideMap:
+def split_map(coarse: Sequence[int], fine: Sequence[int], extra: int = 0) -> StrideMap:
     """The index map from a space to a refinement of it, with `extra` more trailing dimensions."""
     groups: list[list[int]] = []
     position = len(fine)

@@ -58,6 +58,8 @@ class Node:
 
     __slots__ = ("args", "attribute", "dtype", "op", "weight")
 
+    weight: int
+
     def __init__(self, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any) -> None:
         self.op = op
         self.args = args
@@ -80,9 +82,7 @@ class NodeTable:
     def __init__(self) -> None:
         self._nodes: dict[tuple[Any, ...], Node] = {}
 
-    def make(
-        self, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any = None
-    ) -> Node:
+    def make(self, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any = None) -> Node:
         """The node of this operation on these arguments."""
         key = (op, args, dtype, attribute)
         node = self._nodes.get(key)

@@ -106,9 +106,7 @@ def _decoded(product: _Product, nest: Nest, index_map: IndexMap) -> _Decoded | N
 
 
 # ---------------------------------------------------------------- transposition
-def _transpose(
-    table: NodeTable, steps: list[Step], buffer: Buffer, product: _Product
-) -> None:
+def _transpose(table: NodeTable, steps: list[Step], buffer: Buffer, product: _Product) -> None:
     """Compute (batch, columns, rows) instead: the product of the transposed operands, swapped."""
     rows, columns = product.rows, product.columns
     for kernel in product.kernels:
@@ -148,9 +146,7 @@ def _interleaved(product: _Product, maps: Sequence[_Decoded | None]) -> int | No
             return None
         walked = [
             (part, size, stride)
-            for part, size, stride in zip(
-                decoded.parts, decoded.sizes, decoded.index_map.strides, strict=True
-            )
+            for part, size, stride in zip(decoded.parts, decoded.sizes, decoded.index_map.strides, strict=True)
             if part
         ]
         rows, columns = product.rows, product.columns
@@ -174,9 +170,7 @@ def _interleaved(product: _Product, maps: Sequence[_Decoded | None]) -> int | No
     return minor if fits and product.batch // min(minor, each) <= _MOST_PRODUCTS else None
 
 
-def _interleave(
-    table: NodeTable, steps: list[Step], buffer: Buffer, product: _Product, minor: int
-) -> None:
+def _interleave(table: NodeTable, steps: list[Step], buffer: Buffer, product: _Product, minor: int) -> None:
     """Compute (outer batch, rows, inner batch, columns) instead, by products with wide strides."""
     rows, columns = product.rows, product.columns
     replaced: dict[int, list[Step]] = {}
@@ -185,8 +179,7 @@ def _interleave(
         count = kernel.out.shape[0]
         length = min(count, minor)
         replaced[id(kernel)] = [
-            _strided(kernel, start, length, first + start, minor)
-            for start in range(0, count, length)
+            _strided(kernel, start, length, first + start, minor) for start in range(0, count, length)
         ]
         first += count
     steps[:] = [new for step in steps for new in replaced.get(id(step), [step])]

@@ -28,9 +28,7 @@ class RegionLowering(ContractionLowering):
     def _fresh(self, types: Sequence[TensorType]) -> list[Buffer]:
         return [self.allocate(type.dtype, type.size) for type in types]
 
-    def _held(
-        self, buffers: Sequence[Buffer], types: Sequence[TensorType]
-    ) -> tuple[Lowered, ...]:
+    def _held(self, buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[Lowered, ...]:
         return tuple(self.from_buffer(b, t) for b, t in zip(buffers, types, strict=True))
 
     def scan(
@@ -45,9 +43,7 @@ class RegionLowering(ContractionLowering):
         """Run `body(*constants, *carries, *slices)` `length` times; -> (last carries, ys)."""
         carries = len(initial)
         final_types = [v.type for v in initial]
-        ys_types = [
-            t.update(shape=(length, *t.shape)) for t in body.output_types[carries:]
-        ]
+        ys_types = [t.update(shape=(length, *t.shape)) for t in body.output_types[carries:]]
         final, ys = self._fresh(final_types), self._fresh(ys_types)
         kernel = Scan(
             length,
@@ -84,15 +80,11 @@ class RegionLowering(ContractionLowering):
         self.emit_kernel(kernel)
         return self._held(final, types)
 
-    def branch(
-        self, index: Lowered, branches: Sequence[Program], operands: Sequence[Lowered]
-    ) -> tuple[Lowered, ...]:
+    def branch(self, index: Lowered, branches: Sequence[Program], operands: Sequence[Lowered]) -> tuple[Lowered, ...]:
         """The outputs of the branch that the int32 scalar `index` (clamped) selects."""
         types = branches[0].output_types
         outputs = self._fresh(types)
-        chosen = self.elementwise(
-            lambda s, x: s.cast(x, np.int32), (index,), index.type.update(dtype=np.int32)
-        )
+        chosen = self.elementwise(lambda s, x: s.cast(x, np.int32), (index,), index.type.update(dtype=np.int32))
         kernel = Branch(
             self.whole(chosen),
             tuple(self.lower_region(branch) for branch in branches),
@@ -129,12 +121,9 @@ class RegionLowering(ContractionLowering):
         return self._held(outputs, out_types)
 
     @staticmethod
-    def _operands(
-        buffers: Sequence[Buffer], types: Sequence[TensorType]
-    ) -> tuple[Operand, ...]:
+    def _operands(buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[Operand, ...]:
         return tuple(
-            Operand(buffer, type.shape, dense_strides(type.shape))
-            for buffer, type in zip(buffers, types, strict=True)
+            Operand(buffer, type.shape, dense_strides(type.shape)) for buffer, type in zip(buffers, types, strict=True)
         )
 
     def sort(self, values: Sequence[Lowered], axis: int, keys: int = 1) -> tuple[Lowered, ...]:

@@ -13,13 +13,13 @@ import numpy as np
 
 from rlx.ir.scalar import SPECIAL
 from rlx.passes import complex_scalars
+from rlx.passes.narrow_bits import bits_to_narrow, narrow_nextafter, narrow_to_bits
 from rlx.passes.nodes import INT64, Node, NodeTable, constant_value, narrow_to_compute
 from rlx.passes.scalar_fold import fold
-from rlx.passes.narrow_bits import bits_to_narrow, narrow_nextafter, narrow_to_bits
 
 if TYPE_CHECKING:
-    from rlx.passes.lowered import Lowered
     from rlx.passes.lower import KernelBuilder
+    from rlx.passes.lowered import Lowered
 
 __all__ = ["Scalar", "ScalarBuilder"]
 
@@ -31,9 +31,7 @@ class Scalar:
 
     __slots__ = ("builder", "dtype", "imaginary", "node")
 
-    def __init__(
-        self, builder: ScalarBuilder, dtype: np.dtype, node: Node, imaginary: Node | None = None
-    ) -> None:
+    def __init__(self, builder: ScalarBuilder, dtype: np.dtype, node: Node, imaginary: Node | None = None) -> None:
         self.builder = builder
         self.dtype = dtype
         self.node = node
@@ -166,9 +164,7 @@ class ScalarBuilder:
                 raise TypeError(f"scalar operands differ in dtype: {dtype.name}, {x.dtype.name}")
         return scalars
 
-    def _emit(
-        self, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any = None
-    ) -> Node:
+    def _emit(self, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any = None) -> Node:
         return fold(self.table, op, args, dtype, attribute)
 
     def _unary(self, op: str, x: Operand) -> Scalar:

@@ -33,9 +33,7 @@ _FOLDED: dict[str, Callable[..., Any]] = {
 }
 
 
-def fold(
-    table: NodeTable, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any = None
-) -> Node:
+def fold(table: NodeTable, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any = None) -> Node:
     """The node of an operation, or a simpler one of exactly the same value."""
     if op == "cast":
         simpler = _fold_cast(table, args[0], dtype)
@@ -50,9 +48,7 @@ def fold(
     return simpler if simpler is not None else table.make(op, args, dtype, attribute)
 
 
-def _fold_constants(
-    table: NodeTable, op: str, args: tuple[Node, ...], dtype: np.dtype
-) -> Node | None:
+def _fold_constants(table: NodeTable, op: str, args: tuple[Node, ...], dtype: np.dtype) -> Node | None:
     function = _FOLDED.get(op)
     if function is None and not (op == "div" and dtype.kind == "f"):
         return None

@@ -24,9 +24,7 @@ _LABEL_NAMES = 4
 
 def schedule(table: NodeTable, steps: Sequence[Step]) -> tuple[Kernel, ...]:
     """The kernels of a plan, in order."""
-    return tuple(
-        _loops(table, step) if isinstance(step, Nest) else step for step in steps
-    )
+    return tuple(_loops(table, step) if isinstance(step, Nest) else step for step in steps)
 
 
 # ---------------------------------------------------------------- chunks
@@ -96,8 +94,7 @@ def _combinations(
         stores.setdefault(store.buffer.size, []).append(result)
     label = ("combine", *nest.label)
     return [
-        Nest((size,) if size > 1 else (), group, origins=nest.origins, label=label)
-        for size, group in stores.items()
+        Nest((size,) if size > 1 else (), group, origins=nest.origins, label=label) for size, group in stores.items()
     ]
 
 
@@ -157,10 +154,7 @@ def _parallel(sizes: Sequence[int], row: int, stores: Sequence[NestStore]) -> in
 
 
 def _varies(node: Node) -> bool:
-    return any(
-        n.op == "affine" or (n.op == "load" and any(n.attribute.strides))
-        for n in postorder((node,))
-    )
+    return any(n.op == "affine" or (n.op == "load" and any(n.attribute.strides)) for n in postorder((node,)))
 
 
 class _Emitter:
@@ -178,9 +172,7 @@ class _Emitter:
         """The LIR store, after the instructions that it needs."""
         for node in postorder(store_roots((store,)), self._numbers):
             self._numbers[node] = self._instruction(node)
-        access = Access(
-            self._operand(store.buffer), store.strides, store.offset, store.chunk_stride
-        )
+        access = Access(self._operand(store.buffer), store.strides, store.offset, store.chunk_stride)
         return Store(
             self._numbers[store.value],
             access,
@@ -190,9 +182,7 @@ class _Emitter:
             None if store.guard is None else self._numbers[store.guard],
         )
 
-    def _append(
-        self, op: str, args: tuple[int, ...], dtype: np.dtype, attribute: object = None
-    ) -> int:
+    def _append(self, op: str, args: tuple[int, ...], dtype: np.dtype, attribute: object = None) -> int:
         self.instructions.append(Instruction(op, args, dtype, attribute))
         return len(self.instructions) - 1
 

@@ -73,7 +73,7 @@ def _missing(name: str) -> Callable[..., Any]:
     def rule(self: Primitive, *args: Any, **params: Any) -> Any:
         raise MissingRuleError(f"primitive {self.name!r} states no rule {name!r}")
 
-    rule.missing = name  # type: ignore[attr-defined]
+    setattr(rule, "missing", name)  # noqa: B010
     return rule
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial, update_wrapper, wraps
-from typing import Any
+from typing import Any, cast
 
 from rlx import tree
 from rlx.array import Array
@@ -17,7 +17,7 @@ from rlx.ops.call import checkpoint as checkpoint_call
 from rlx.ops.call import custom_jvp_call, custom_vjp_call
 from rlx.ops.families import full_like
 from rlx.trace.builder import Builder
-from rlx.trace.flat import FlatFunction, as_array, flatten_call
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.stage import finish, known_value, stage
@@ -42,13 +42,14 @@ class _CustomRule:
     """What both decorators share: nondiff_argnums, flattening, the program of the function."""
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
-        update_wrapper(self, fun)
+        update_wrapper(cast(Any, self), fun)
         self.fun = fun
+        self.name = function_name(fun)
         self.nondiff_argnums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Methods bind as functions do."""
-        return self if instance is None else partial(self, instance)
+        return self if instance is None else partial(cast(Any, self), instance)
 
     def _divide(self, args: tuple[Any, ...]) -> tuple[list[Any], list[Any], Callable[[Sequence[Any]], list[Any]]]:
         held = {n % len(args): args[n] for n in self.nondiff_argnums}
@@ -133,13 +134,13 @@ class custom_jvp(_CustomRule):
         """Call the function; differentiation uses the rule."""
         if self.rule is None:
             raise CustomRuleError(
-                f"{self.fun.__name__} is a custom_jvp function without a rule.",
+                f"{self.name} is a custom_jvp function without a rule.",
                 "Give it one with @f.defjvp.",
             )
         args = bind_arguments(self.fun, args, kwargs)
         held, moving, join = self._divide(args)
-        leaves, treedef = flatten_call(moving, {}, f"an argument of {self.fun.__name__}")
-        flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=self.fun.__name__)
+        leaves, treedef = flatten_call(moving, {}, f"an argument of {self.name}")
+        flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=self.name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         program, captured = stage(flat, types, known, flat.name)
         rule, more = self._stage_rule(flat, held, types, known)
@@ -148,7 +149,7 @@ class custom_jvp(_CustomRule):
         return flat.unflatten(outs)
 
     def _stage_rule(self, flat: FlatFunction, held: Sequence[Any], types: Sequence[TensorType], known: Sequence[Any]) -> tuple[Program, list[Any]]:
-        name, n = self.fun.__name__, len(types)
+        name, n = self.name, len(types)
         rule = self.rule
         assert rule is not None
 
@@ -220,7 +221,7 @@ class custom_vjp(_CustomRule):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function; reverse-mode differentiation uses the rule."""
-        name = self.fun.__name__
+        name = self.name
         if self.fwd is None or self.bwd is None:
             raise CustomRuleError(
                 f"{name} is a custom_vjp function without a rule.", "Give it one with f.defvjp(fwd, bwd)."
@@ -240,7 +241,7 @@ class custom_vjp(_CustomRule):
         return flat.unflatten(outs)
 
     def _stage_backward(self, flat: FlatFunction, ahead: _ForwardRule, held: Sequence[Any], types: Sequence[TensorType], forward: Program) -> tuple[Program, list[Any]]:
-        name, bwd = self.fun.__name__, self.bwd
+        name, bwd = self.name, self.bwd
         assert bwd is not None
         n = flat.results
         out_types, residual_types = forward.output_types[:n], forward.output_types[n:]
@@ -286,7 +287,7 @@ class _ForwardRule:
         fwd = self.owner.fwd
         assert fwd is not None
         pair = fwd(*self.join(args))
-        name = self.owner.fun.__name__
+        name = self.owner.name
         if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
             raise CustomRuleError(
                 f"The fwd rule of {name} must return a pair (result, residuals), got {type(pair).__name__}.",

@@ -115,7 +115,7 @@ def _element(t: TensorType, dim: int | None) -> TensorType:
 
 
 def _mapped_size(leaves: Sequence[Array], dims: Sequence[int | None], size: int | None) -> tuple[int, list[int | None]]:
-    sizes: dict[int, Array] = {}
+    sizes: set[int] = set()
     normal: list[int | None] = []
     for x, d in zip(leaves, dims, strict=True):
         if d is None:
@@ -128,9 +128,9 @@ def _mapped_size(leaves: Sequence[Array], dims: Sequence[int | None], size: int 
                 "Use an axis that the argument has, or None to leave it unmapped.",
             )
         normal.append(d % x.ndim)
-        sizes.setdefault(x.shape[d], x)
+        sizes.add(x.shape[d])
     if size is not None:
-        sizes.setdefault(size, leaves[0] if leaves else None)  # type: ignore[arg-type]
+        sizes.add(size)
     if not sizes:
         raise VmapAxisError(
             "vmap has no mapped argument: every entry of in_axes is None.",

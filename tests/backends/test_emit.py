@@ -471,3 +471,54 @@ def test_special_functions_are_external():
     address = compile_ir(code.ir.replace(code.symbol, "special_test"), "special_test")[1]
     run_native(kernel, [memory, result], address=address)
     np.testing.assert_allclose(result, [math.lgamma(x) for x in memory], rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [8, 64, 100, 150])
+@pytest.mark.parametrize("planes", [1, 3])
+def test_rows_across_memory_run_in_panels(columns, planes):
+    """Softmax, running sums and the place of the maximum along the leading axis."""
+    rows = 11
+    count = rows * planes * columns
+    x, memory = vector(np.random.default_rng(4).normal(size=count))
+    moved = (1, planes * columns, columns)
+    instructions = (
+        Instruction("load", (), FLOAT, Access(0, moved)),
+        unary("reduce", 0, FLOAT, "max"),
+        Instruction("sub", (0, 1), FLOAT),
+        unary("exp", 2),
+        unary("reduce", 3, FLOAT, "add"),
+        Instruction("div", (3, 4), FLOAT),
+        Instruction("eq", (0, 1), BOOL),
+        Instruction("index", (), INT, 1),
+        constant(99, INT),
+        Instruction("select", (6, 7, 8), INT),
+        unary("reduce", 9, INT, "min"),
+        unary("reduce", 6, BOOL, "and"),
+        Instruction("index", (), INT, 0),
+        Instruction("add", (10, 12), INT),
+    )
+    targets = [
+        vector(np.zeros(count)),
+        vector(np.zeros(columns), INT),
+        vector(np.zeros(columns), BOOL),
+    ]
+    operands = (x, *(buffer for buffer, _ in targets))
+    stores = (
+        Store(5, Access(1, moved)),
+        Store(13, Access(2, (1, 0, 0))),
+        Store(11, Access(3, (1, 0, 0))),
+    )
+    kernel = Loops((columns, rows, planes), 1, operands, instructions, stores, 1)
+    assert tiled(kernel).panel
+    check(kernel, [memory, *(array for _, array in targets)], cuts=[1], tolerance=1e-5)
+    if planes == 1:
+        running = Loops(
+            (columns, rows), 1, operands[:2],
+            (
+                Instruction("load", (), FLOAT, Access(0, moved[:2])),
+                unary("cumulate", 0, FLOAT, "add"),
+            ),
+            (Store(1, Access(1, moved[:2])),), 1,
+        )  # fmt: skip
+        assert tiled(running).panel
+        check(running, [memory, targets[0][1]], tolerance=1e-5)

@@ -44,10 +44,7 @@ class Graph:
     def op(self, name: str, lower: Callable[..., Any], out: Any, *operands: Var) -> Any:
         """`out`: a shape (dtype of the first operand), a TensorType, or a list of those."""
         outs = out if isinstance(out, list) else [out]
-        types = [
-            t if isinstance(t, TensorType) else TensorType(tuple(t), operands[0].type.dtype)
-            for t in outs
-        ]
+        types = [t if isinstance(t, TensorType) else TensorType(tuple(t), operands[0].type.dtype) for t in outs]
         variables = tuple(Var(t) for t in types)
         self.equations.append(Equation(Step(name, lower), operands, {}, variables))
         return list(variables) if isinstance(out, list) else variables[0]

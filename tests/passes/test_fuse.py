@@ -79,7 +79,11 @@ def layer_norm_backward(count, width):
     dx = graph.map(
         "dx",
         lambda s, d, m, n, i, r: (d - m / float(width) - n * i / float(width)) * r,
-        dn, rows(graph, mean, shape), normal, rows(graph, inner, shape), rows(graph, scale, shape),
+        dn,
+        rows(graph, mean, shape),
+        normal,
+        rows(graph, inner, shape),
+        rows(graph, scale, shape),
     )
     return graph, [dx, dgamma, dbeta]
 
@@ -111,9 +115,7 @@ def test_cross_entropy_and_its_gradient_are_one_kernel():
     m = graph.reduce("max", x, [1])
     shifted = graph.map("sub", lambda s, a, b: a - b, x, rows(graph, m, shape))
     total = graph.reduce("add", graph.map("exp", lambda s, a: s.exp(a), shifted), [1])
-    log_p = graph.map(
-        "log_p", lambda s, a, t: a - s.log(t), shifted, rows(graph, total, shape)
-    )
+    log_p = graph.map("log_p", lambda s, a, t: a - s.log(t), shifted, rows(graph, total, shape))
 
     def one_hot(k, y):
         wide = k.broadcast(y, shape, (0,))
@@ -157,9 +159,7 @@ def test_bias_and_activation_follow_a_product_in_one_kernel():
 def test_attention_scores():
     graph = Graph()
     q, key = graph.input((2, 8, 3, 4)), graph.input((2, 8, 3, 4))
-    scores = graph.op(
-        "dot", lambda k, a, b: k.contract(a, b, ([3], [3]), ([0, 2], [0, 2])), (2, 3, 8, 8), q, key
-    )
+    scores = graph.op("dot", lambda k, a, b: k.contract(a, b, ([3], [3]), ([0, 2], [0, 2])), (2, 3, 8, 8), q, key)
     masked = graph.map("scale", lambda s, a: a * 0.5, scores)
     plan = graph.plan(softmax(graph, masked))
     assert [type(k) for k in plan.kernels] == [Contract, Contract, Loops]
@@ -232,3 +232,54 @@ def test_transposed_producer_joins():
     y = softmax(graph, x)
     z = graph.map("tanh", lambda s, a: s.tanh(a), graph.transpose(y, (1, 0)))
     assert len(graph.plan(z).kernels) == 1
+
+
+def test_transposed_product_is_written_transposed():
+    """A weight gradient, (x^T dy)^T: the product is computed the other way round, not copied."""
+    graph = Graph()
+    x, dy = graph.input((9, 4)), graph.input((9, 6))
+    product = graph.op("dot", lambda k, a, b: k.contract(b, a, ([0], [0]), ([], [])), (6, 4), x, dy)
+    gradient = graph.transpose(product, (1, 0))
+    updated = graph.map("step", lambda s, a: a * 0.1, gradient)
+    plan = graph.plan(gradient)
+    assert [type(k) for k in plan.kernels] == [Contract]
+    a, b = rng.normal(size=(9, 4)).astype(np.float32), rng.normal(size=(9, 6)).astype(np.float32)
+    (got,) = execute(plan, [gradient.type], [a, b])
+    np.testing.assert_allclose(got, a.T @ b, rtol=1e-5, atol=1e-5)
+    (kernel,) = loops(graph.plan(updated))
+    assert kernel.sizes == (24,)
+    np.testing.assert_allclose(graph.run([updated], a, b)[0], 0.1 * (a.T @ b), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("outer", [1, 2, 40])
+def test_heads_are_merged_by_the_product(outer):
+    graph = Graph()
+    p, v = graph.input((outer, 3, 5, 7)), graph.input((outer, 3, 7, 4))
+    heads = graph.op(
+        "dot",
+        lambda k, a, b: k.contract(a, b, ([3], [2]), ([0, 1], [0, 1])),
+        (outer, 3, 5, 4),
+        p,
+        v,
+    )
+    merged = graph.reshape(graph.transpose(heads, (0, 2, 1, 3)), (outer, 5, 12))
+    plan = graph.plan(merged)
+    wanted = [Contract] * outer if outer <= 16 else [Contract, Loops]
+    assert [type(k) for k in plan.kernels] == wanted
+    a = rng.normal(size=p.type.shape).astype(np.float32)
+    b = rng.normal(size=v.type.shape).astype(np.float32)
+    (got,) = execute(plan, [merged.type], [a, b])
+    expected = (a @ b).transpose(0, 2, 1, 3).reshape(outer, 5, 12)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_residual_stream_is_stored_once():
+    """Sums that many kernels read are stored, not added up again from ever more arrays."""
+    graph = Graph()
+    x = graph.input((16, 64))
+    for _ in range(4):
+        h = graph.op("dot", lambda k, a: k.contract(a, a, ([0], [0]), ([], [])), (64, 64), x)
+        g = graph.op("dot", lambda k, a, b: k.contract(a, b, ([1], [0]), ([], [])), (16, 64), x, h)
+        x = graph.map("add", lambda s, a, b: a + b, x, g)
+    most = max(len(k.reads) for k in loops(graph.plan(softmax(graph, x))))
+    assert most <= 2

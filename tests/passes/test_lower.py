@@ -13,8 +13,19 @@ from rlx.ir.kernels import Contract
 from rlx.ir.types import TensorType
 
 rng = np.random.default_rng(7)
-DTYPES = ["bool", "int8", "uint16", "int32", "int64", "float16", "bfloat16", "float32", "float64",
-          "complex64", "complex128"]
+DTYPES = [
+    "bool",
+    "int8",
+    "uint16",
+    "int32",
+    "int64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 
 
 def array(shape, dtype="float32"):
@@ -35,9 +46,7 @@ def check(lower, expected, *arrays, tolerance=1e-5, **options):
         np.testing.assert_array_equal(result, expected)
     else:
         wide = np.complex128 if result.dtype.kind == "c" else np.float64
-        np.testing.assert_allclose(
-            result.astype(wide), expected.astype(wide), rtol=tolerance, atol=tolerance
-        )
+        np.testing.assert_allclose(result.astype(wide), expected.astype(wide), rtol=tolerance, atol=tolerance)
     return result
 
 
@@ -48,16 +57,13 @@ def test_elementwise_broadcasts(dtype):
     expected = x * y + x
     type = TensorType(expected.shape, expected.dtype)
     tolerance = 2e-2 if expected.dtype.itemsize == 2 else 1e-5
-    check(lambda k, a, b: k.elementwise(lambda s, p, q: p * q + p, (a, b), type), expected, x, y,
-          tolerance=tolerance)
+    check(lambda k, a, b: k.elementwise(lambda s, p, q: p * q + p, (a, b), type), expected, x, y, tolerance=tolerance)
 
 
 def test_elementwise_tuple():
     x = array((4,))
     types = [TensorType((4,), x.dtype), TensorType((4,), np.dtype(bool))]
-    double, positive = run_lowering(
-        lambda k, v: k.elementwise(lambda s, p: (p * 2, s.gt(p, 0)), (v,), types), types, x
-    )
+    double, positive = run_lowering(lambda k, v: k.elementwise(lambda s, p: (p * 2, s.gt(p, 0)), (v,), types), types, x)
     np.testing.assert_array_equal(double, x * 2)
     np.testing.assert_array_equal(positive, x > 0)
 
@@ -92,8 +98,8 @@ def test_casts(source, target):
 
 
 @pytest.mark.parametrize(
-    "name", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
-             "float8_e4m3b11fnuz", "float8_e5m2fnuz"],
+    "name",
+    ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz"],
 )
 def test_narrow_bits_round_trip(name):
     dtype = np.dtype(getattr(ml_dtypes, name, getattr(np, name, None)))
@@ -101,29 +107,45 @@ def test_narrow_bits_round_trip(name):
     codes = np.arange(1 << (8 * dtype.itemsize)).astype(unsigned)
     values = codes.view(dtype)
     back = run_lowering(
-        lambda k, v: k.elementwise(
-            lambda s, p: s.bitcast(p, unsigned), (v,), TensorType(v.shape, unsigned)
-        ),
-        TensorType(codes.shape, unsigned), values,
+        lambda k, v: k.elementwise(lambda s, p: s.bitcast(p, unsigned), (v,), TensorType(v.shape, unsigned)),
+        TensorType(codes.shape, unsigned),
+        values,
     )
     number = ~np.isnan(values.astype(np.float32))
     np.testing.assert_array_equal(back[number], codes[number])
     assert np.isnan(back.view(dtype)[~number].astype(np.float32)).all()
     forth = run_lowering(
-        lambda k, v: k.elementwise(
-            lambda s, p: s.bitcast(p, dtype), (v,), TensorType(v.shape, dtype)
-        ),
-        TensorType(codes.shape, dtype), codes,
+        lambda k, v: k.elementwise(lambda s, p: s.bitcast(p, dtype), (v,), TensorType(v.shape, dtype)),
+        TensorType(codes.shape, dtype),
+        codes,
     )
     np.testing.assert_array_equal(forth.astype(np.float32), values.astype(np.float32))
 
 
 COMPLEX_FUNCTIONS = {
-    "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asin": np.arcsin, "acos": np.arccos,
-    "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "log1p": np.log1p, "expm1": np.expm1, "exp2": np.exp2, "abs": np.abs, "neg": np.negative,
-    "log2": np.log2, "sign": np.sign, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "exp2": np.exp2,
+    "abs": np.abs,
+    "neg": np.negative,
+    "log2": np.log2,
+    "sign": np.sign,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
     "logistic": lambda x: 1 / (1 + np.exp(-x)),
 }
 
@@ -133,8 +155,7 @@ def test_complex_functions(name):
     x = 3 * array((64,), "complex128")
     expected = COMPLEX_FUNCTIONS[name](x)
     type = TensorType(expected.shape, expected.dtype)
-    check(lambda k, v: k.elementwise(lambda s, p: getattr(s, name)(p), (v,), type), expected, x,
-          tolerance=1e-12)
+    check(lambda k, v: k.elementwise(lambda s, p: getattr(s, name)(p), (v,), type), expected, x, tolerance=1e-12)
 
 
 # ---------------------------------------------------------------- views
@@ -144,13 +165,10 @@ def test_views_are_free():
         (lambda k, v: k.transpose(v, (2, 0, 1)), x.transpose(2, 0, 1)),
         (lambda k, v: k.slice(v, (0, 1, 0), (2, 3, 4), (1, 1, 2)), x[:, 1:3, ::2]),
         (lambda k, v: k.reverse(v, (0, 2)), x[::-1, :, ::-1]),
-        (lambda k, v: k.broadcast(v, (2, 5, 3, 4), (0, 2, 3)),
-         np.broadcast_to(x[:, None], (2, 5, 3, 4))),
+        (lambda k, v: k.broadcast(v, (2, 5, 3, 4), (0, 2, 3)), np.broadcast_to(x[:, None], (2, 5, 3, 4))),
         (lambda k, v: k.reshape(v, (6, 2, 2)), x.reshape(6, 2, 2)),
-        (lambda k, v: k.reshape(k.transpose(v, (2, 0, 1)), (8, 3)),
-         x.transpose(2, 0, 1).reshape(8, 3)),
-        (lambda k, v: k.reshape(k.transpose(v, (1, 0, 2)), (3, 2, 2, 2)),
-         x.transpose(1, 0, 2).reshape(3, 2, 2, 2)),
+        (lambda k, v: k.reshape(k.transpose(v, (2, 0, 1)), (8, 3)), x.transpose(2, 0, 1).reshape(8, 3)),
+        (lambda k, v: k.reshape(k.transpose(v, (1, 0, 2)), (3, 2, 2, 2)), x.transpose(1, 0, 2).reshape(3, 2, 2, 2)),
     ]
     for lower, expected in steps:
         check(lower, np.asarray(expected), x)
@@ -171,8 +189,14 @@ def test_window():
 
 
 PADS = [
-    ((0, 0, 0), (1, 2, 0)), ((1, 0, 0), (0, 1, 0)), ((0, 0, 1), (2, 0, 2)), ((-1, 0, 0), (0, -2, 0)),
-    ((-1, 2, 0), (3, -1, 0)), ((-2, 1, 2), (1, -1, 1)), ((0, 0, 0), (0, 0, 0)), ((-4, 3, 0), (0, 0, 0)),
+    ((0, 0, 0), (1, 2, 0)),
+    ((1, 0, 0), (0, 1, 0)),
+    ((0, 0, 1), (2, 0, 2)),
+    ((-1, 0, 0), (0, -2, 0)),
+    ((-1, 2, 0), (3, -1, 0)),
+    ((-2, 1, 2), (1, -1, 1)),
+    ((0, 0, 0), (0, 0, 0)),
+    ((-4, 3, 0), (0, 0, 0)),
 ]
 
 
@@ -220,8 +244,11 @@ def test_reduce_add_dtypes(dtype):
     x = array((3, 50), dtype)
     op = "or" if dtype == "bool" else "add"
     for axis in (0, 1):
-        reduced = np.any(x, axis) if dtype == "bool" else x.astype(
-            "complex128" if x.dtype.kind == "c" else "float64").sum(axis).astype(x.dtype)
+        reduced = (
+            np.any(x, axis)
+            if dtype == "bool"
+            else x.astype("complex128" if x.dtype.kind == "c" else "float64").sum(axis).astype(x.dtype)
+        )
         tolerance = 1e-1 if dtype in ("bfloat16", "float16") else 1e-4
         check(lambda k, v, axis=axis: k.reduce(op, v, (axis,)), reduced, x, tolerance=tolerance)
 
@@ -229,10 +256,8 @@ def test_reduce_add_dtypes(dtype):
 def test_reduce_of_transposed_and_repeated_values():
     x = array((7, 30))
     check(lambda k, v: k.reduce("add", k.transpose(v, (1, 0)), (0,)), x.sum(1), x, tolerance=1e-4)
-    check(lambda k, v: k.reduce("add", k.broadcast(v, (20, 7, 30), (1, 2)), (0, 1)),
-          20 * x.sum(0), x, tolerance=1e-4)
-    check(lambda k, v: k.reduce("mul", k.broadcast(v, (3, 7, 30), (1, 2)), (0, 2)),
-          (x ** 3).prod(1), x, tolerance=1e-4)
+    check(lambda k, v: k.reduce("add", k.broadcast(v, (20, 7, 30), (1, 2)), (0, 1)), 20 * x.sum(0), x, tolerance=1e-4)
+    check(lambda k, v: k.reduce("mul", k.broadcast(v, (3, 7, 30), (1, 2)), (0, 2)), (x**3).prod(1), x, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
@@ -247,12 +272,12 @@ def test_reduce_nothing(axes):
 def test_large_sums_are_cut_into_chunks(shape):
     x = array(shape, "float64")
     for axes in [(0,), tuple(range(len(shape)))]:
-        check(lambda k, v, axes=axes: k.reduce("add", v, axes), np.asarray(x.sum(axes)), x,
-              tolerance=1e-9)
+        check(lambda k, v, axes=axes: k.reduce("add", v, axes), np.asarray(x.sum(axes)), x, tolerance=1e-9)
 
 
 def test_reduce_general():
     x, positions = array((3, 13)), np.broadcast_to(np.arange(13, dtype=np.int32), (3, 13))
+
     def larger(s, best, at, value, place):
         better = s.or_(s.gt(value, best), s.and_(s.eq(value, best), s.lt(place, at)))
         return s.select(better, value, best), s.select(better, place, at)
@@ -313,25 +338,34 @@ def test_scatter(op, dtype):
     for row, update in zip(rows, updates, strict=True):
         if row == 0:
             continue
-        combined = {None: update, "add": expected[row] + update, "mul": expected[row] * update,
-                    "max": np.maximum(expected[row], update)}[op]
+        combined = {
+            None: update,
+            "add": expected[row] + update,
+            "mul": expected[row] * update,
+            "max": np.maximum(expected[row], update),
+        }[op]
         expected[row] = combined
 
     def lower(k, v, u, r):
-        return k.scatter(
-            op, v, u, lambda s, i, j: [s.load(r, [i]), j], lambda s, i, j: s.ne(s.load(r, [i]), 0)
-        )
+        return k.scatter(op, v, u, lambda s, i, j: [s.load(r, [i]), j], lambda s, i, j: s.ne(s.load(r, [i]), 0))
 
     check(lower, expected, x, updates, rows)
 
 
 # ---------------------------------------------------------------- contractions and sorts
 CONTRACTIONS = [
-    ("ij,jk->ik", (4, 5), (5, 6)), ("ji,jk->ik", (5, 4), (5, 6)), ("ij,kj->ik", (4, 5), (6, 5)),
-    ("bij,bjk->bik", (3, 4, 5), (3, 5, 6)), ("bhij,bhkj->bhik", (2, 3, 4, 5), (2, 3, 6, 5)),
-    ("bihd,bjhd->bhij", (2, 4, 3, 5), (2, 6, 3, 5)), ("ij,j->i", (4, 5), (5,)),
-    ("i,ij->j", (5,), (5, 6)), ("i,i->", (7,), (7,)), ("i,j->ij", (3,), (4,)),
-    ("abij,ijc->abc", (2, 3, 4, 5), (4, 5, 6)), ("ajbi,ijc->abc", (2, 5, 3, 4), (4, 5, 6)),
+    ("ij,jk->ik", (4, 5), (5, 6)),
+    ("ji,jk->ik", (5, 4), (5, 6)),
+    ("ij,kj->ik", (4, 5), (6, 5)),
+    ("bij,bjk->bik", (3, 4, 5), (3, 5, 6)),
+    ("bhij,bhkj->bhik", (2, 3, 4, 5), (2, 3, 6, 5)),
+    ("bihd,bjhd->bhij", (2, 4, 3, 5), (2, 6, 3, 5)),
+    ("ij,j->i", (4, 5), (5,)),
+    ("i,ij->j", (5,), (5, 6)),
+    ("i,i->", (7,), (7,)),
+    ("i,j->ij", (3,), (4,)),
+    ("abij,ijc->abc", (2, 3, 4, 5), (4, 5, 6)),
+    ("ajbi,ijc->abc", (2, 5, 3, 4), (4, 5, 6)),
 ]
 
 
@@ -356,15 +390,19 @@ def test_contract(equation, left, right, dtype):
         operands = x.astype("float32"), y.astype("float32")
     expected = np.einsum(equation.split("->")[0] + "->" + result, *operands).astype(x.dtype)
     tolerance = 1e-2 if dtype == "float16" else 1e-4
-    check(lambda k, a, b: k.contract(a, b, contracting, batch), np.asarray(expected),
-          x, y, tolerance=tolerance)
+    check(lambda k, a, b: k.contract(a, b, contracting, batch), np.asarray(expected), x, y, tolerance=tolerance)
     # operands that are expressions, views with gaps, or read backwards
-    check(lambda k, a, b: k.contract(
-        k.elementwise(lambda s, p: p + p, (a,), a.type), k.reverse(b, range(len(right))),
-        contracting, batch),
-        np.asarray(np.einsum(
-            equation.split("->")[0] + "->" + result, 2 * operands[0], np.flip(operands[1])
-        ).astype(x.dtype)), x, y, tolerance=tolerance)
+    check(
+        lambda k, a, b: k.contract(
+            k.elementwise(lambda s, p: p + p, (a,), a.type), k.reverse(b, range(len(right))), contracting, batch
+        ),
+        np.asarray(
+            np.einsum(equation.split("->")[0] + "->" + result, 2 * operands[0], np.flip(operands[1])).astype(x.dtype)
+        ),
+        x,
+        y,
+        tolerance=tolerance,
+    )
 
 
 def test_transposed_operands_are_not_copied():
@@ -383,6 +421,7 @@ def test_bool_contraction():
 def test_sort(axis):
     x = array((6, 7))
     check(lambda k, v: k.sort((v,), axis)[0], np.sort(x, axis), x)
+
     def order(k, v):
         return k.sort((v, k.iota(TensorType(v.shape, np.dtype(np.int32)), axis)), axis)[1]
 
@@ -394,9 +433,7 @@ def test_iota_and_constants():
     table = np.arange(6, dtype=np.float32).reshape(2, 3)
 
     def lower(k, v):
-        return k.elementwise(
-            lambda s, a, b, c: a + b * c, (v, k.iota(v.type, 1), k.constant(table)), v.type
-        )
+        return k.elementwise(lambda s, a, b, c: a + b * c, (v, k.iota(v.type, 1), k.constant(table)), v.type)
 
     check(lower, x + np.arange(3, dtype=np.float32) * table, x)
 

@@ -79,6 +79,7 @@ def test_updates_of_a_dying_value_happen_in_place():
     x = graph.input((40,))
     y = x
     for position in range(5):
+
         def update(k, v, position=position):
             one = k.full(TensorType((1,), v.dtype), position)
             return k.scatter(None, v, one, lambda s, i: [i + position], None)
@@ -97,10 +98,9 @@ def test_a_value_that_is_still_needed_is_copied():
     h = products(graph, x, 1)
     updated = graph.op(
         "update",
-        lambda k, v: k.scatter(
-            None, v, k.full(TensorType((1, 8), v.dtype), 7), lambda s, i, j: [i, j], None
-        ),
-        (8, 8), h,
+        lambda k, v: k.scatter(None, v, k.full(TensorType((1, 8), v.dtype), 7), lambda s, i, j: [i, j], None),
+        (8, 8),
+        h,
     )
     value = rng.normal(size=(8, 8)).astype(np.float32)
     first, second = graph.run([updated, h], value)

@@ -56,16 +56,28 @@ class RandomGraph:
         return self.random.choice(recent)
 
     def grow(self) -> None:
-        kinds = [self.unary, self.binary, self.binary, self.reduced, self.reduced, self.transposed,
-                 self.reshaped, self.sliced, self.concatenated, self.cumulated, self.normalised,
-                 self.contracted, self.padded, self.updated, self.total]
+        kinds = [
+            self.unary,
+            self.binary,
+            self.binary,
+            self.reduced,
+            self.reduced,
+            self.transposed,
+            self.reshaped,
+            self.sliced,
+            self.concatenated,
+            self.cumulated,
+            self.normalised,
+            self.contracted,
+            self.padded,
+            self.updated,
+            self.total,
+        ]
         self.random.choice(kinds)()
 
     def unary(self) -> None:
         v, a = self.pick()
-        name, function = self.random.choice(
-            [("tanh", np.tanh), ("exp", np.exp), ("sin", np.sin), ("neg", np.negative)]
-        )
+        name, function = self.random.choice([("tanh", np.tanh), ("exp", np.exp), ("sin", np.sin), ("neg", np.negative)])
 
         def map(k, x):
             return k.elementwise(lambda s, p: getattr(s, name)(p), (x,), x.type)
@@ -130,7 +142,8 @@ class RandomGraph:
         flip = [n for n in range(a.ndim) if self.random.random() < 0.2]
         self.push(
             lambda k, x: k.reverse(k.slice(x, starts, limits, steps), flip),
-            np.flip(a[window], flip), v,
+            np.flip(a[window], flip),
+            v,
         )
 
     def concatenated(self) -> None:
@@ -156,9 +169,7 @@ class RandomGraph:
                 return k.broadcast(y, x.shape, range(len(x.shape) - 1))
 
             last = (len(x.shape) - 1,)
-            e = k.elementwise(
-                lambda s, p, q: s.exp(p - q), (x, spread(k.reduce("max", x, last))), x.type
-            )
+            e = k.elementwise(lambda s, p, q: s.exp(p - q), (x, spread(k.reduce("max", x, last))), x.type)
             return k.elementwise(lambda s, p, q: p / q, (e, spread(k.reduce("add", e, last))), x.type)
 
         e = np.exp(a - a.max(-1, keepdims=True))
@@ -169,9 +180,7 @@ class RandomGraph:
         pairs = [(i, j) for i, n in enumerate(a.shape) for j, m in enumerate(b.shape) if n == m]
         if pairs:
             i, j = self.random.choice(pairs)
-            self.push(
-                lambda k, x, y: k.contract(x, y, ([i], [j]), ([], [])), np.tensordot(a, b, (i, j)), v, w
-            )
+            self.push(lambda k, x, y: k.contract(x, y, ([i], [j]), ([], [])), np.tensordot(a, b, (i, j)), v, w)
 
     def padded(self) -> None:
         v, a = self.pick()
@@ -192,9 +201,7 @@ class RandomGraph:
 
         def update(k, x, y):
             starts = [n - m for n, m in zip(x.shape, y.shape, strict=True)]
-            return k.scatter(
-                None, x, y, lambda s, *p: [q + n for q, n in zip(p, starts, strict=True)], None
-            )
+            return k.scatter(None, x, y, lambda s, *p: [q + n for q, n in zip(p, starts, strict=True)], None)
 
         self.push(update, result, v, w)
 

@@ -121,8 +121,12 @@ def test_callbacks_run_in_order_and_are_kept():
 
     graph = Graph()
     x = graph.input((2, 3))
-    y = graph.op("first", lambda k, v: k.callback(note(1), (k.transpose(v, (1, 0)),), [out])[0],
-                 out := TensorType((3, 2), FLOAT), x)
+    y = graph.op(
+        "first",
+        lambda k, v: k.callback(note(1), (k.transpose(v, (1, 0)),), [out])[0],
+        out := TensorType((3, 2), FLOAT),
+        x,
+    )
     graph.op("second", lambda k, v: k.callback(note(2), (v,), [v.type])[0], (2, 3), x)
     z = graph.map("mul", lambda s, a: a * 2, y)
     plan = graph.plan(z)

@@ -65,14 +65,8 @@ def loops_code(kernel: Loops) -> KernelCode:
         tuple((s.value, s.address, s.accumulate, s.initialize, s.guard) for s in kernel.stores),
     )
     external = special_symbols(kernel.instructions)
-    return kernel_code(
-        "loops",
-        signature,
-        external,
-        lambda symbol: (PanelEmitter if layout.tiling.panel else NestEmitter)(layout).module(
-            symbol
-        ),
-    )
+    emitter = PanelEmitter if layout.tiling.panel else NestEmitter
+    return kernel_code("loops", signature, external, lambda symbol: emitter(layout).module(symbol))
 
 
 def loops_row(kernel: Loops, slot_of: Callable[[Buffer], int]) -> list[int]:

@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 
@@ -33,10 +34,21 @@ SPIN_NANOSECONDS = 30_000
 
 
 def available_processors() -> int:
-    """How many processors this process may run on."""
+    """How many processors this process may use: its affinity, less if its container has a quota."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        count = len(os.sched_getaffinity(0))
+    else:
+        count = os.cpu_count() or 1
+    return min(count, _container_quota() or count)
+
+
+def _container_quota() -> int | None:
+    """Processors' worth of time that Linux grants the control group, rounded up."""
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return None if quota == "max" else max(1, -(-int(quota) // int(period)))
+    except (OSError, ValueError):
+        return None
 
 
 def initial_threads() -> int:
@@ -50,8 +62,9 @@ def initial_threads() -> int:
 
 
 def _new_pool() -> np.ndarray:
-    """The words of a pool; they stay where they are for the life of the process."""
+    """The words of a pool. They are never freed: workers look at them while Python shuts down."""
     memory = np.zeros(POOL_WORDS + 8, np.int64)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
     skip = -memory.ctypes.data % 64 // 8
     pool = memory[skip : skip + POOL_WORDS]
     _reset(pool, initial_threads())

@@ -1,0 +1,2 @@
+from rlx.random.keys import *
+from rlx.random.uniform import *
