@@ -12,6 +12,7 @@ import rlx
 import rlx.numpy as jnp
 
 TRUTH = np.array([10.0, 28.0, 8.0 / 3.0], np.float32)
+GUESS = TRUTH * np.array([1.4, 0.7, 0.6], np.float32)
 STEP, LENGTH, SEGMENT = 0.01, 2000, 25
 
 
@@ -43,18 +44,15 @@ def loss(scale, starts, targets):
     return jnp.mean((paths - targets) ** 2)
 
 
-GUESS = TRUTH * np.array([1.4, 0.7, 0.6], np.float32)
-
-
 @rlx.jit
-def step(scale, velocity, starts, targets):
+def step(scale, velocity, rate, starts, targets):
     """One step of normalised gradient descent with momentum."""
     value, gradient = rlx.value_and_grad(loss)(scale, starts, targets)
-    velocity = 0.8 * velocity - 0.01 * gradient / (jnp.sqrt(value) + jnp.linalg.norm(gradient))
+    velocity = 0.8 * velocity - rate * gradient / (jnp.sqrt(value) + jnp.linalg.norm(gradient))
     return scale + velocity, velocity, value
 
 
-def main(steps=400):
+def main(steps=200):
     """Record, fit, compare; returns the largest relative error of a parameter."""
     recorded = rlx.jit(trajectory, static_argnums=2)(np.ones(3, np.float32), TRUTH, LENGTH)
     noise = 0.02 * rlx.random.normal(rlx.random.key(0), recorded.shape)
@@ -64,7 +62,8 @@ def main(steps=400):
     scale, velocity = jnp.ones(3), jnp.zeros(3)
     values = []
     for count in range(steps):
-        scale, velocity, value = step(scale, velocity, starts, targets)
+        rate = np.float32(0.01 * (1.0 - count / steps))
+        scale, velocity, value = step(scale, velocity, rate, starts, targets)
         values.append(float(value))
         if count % 50 == 0:
             print(f"step {count:3d}   loss {values[-1]:9.5f}   parameters {np.asarray(scale) * GUESS}")

@@ -15,6 +15,64 @@ from rlx.ir.types import is_complex, is_float, is_integer, promote_dtypes, scala
 from rlx.numpy.promotion import SCALARS, complex_dtype, convert_to, known_numpy, operand, to_dtype
 from rlx.trace.flat import as_array
 
+__all__ = [
+    "bfloat16",
+    "bool_",
+    "can_cast",
+    "cdouble",
+    "character",
+    "complex128",
+    "complex64",
+    "complexfloating",
+    "csingle",
+    "double",
+    "dtype",
+    "e",
+    "euler_gamma",
+    "finfo",
+    "flexible",
+    "float16",
+    "float32",
+    "float64",
+    "float8_e4m3fn",
+    "float8_e4m3fnuz",
+    "float8_e5m2",
+    "float8_e5m2fnuz",
+    "floating",
+    "generic",
+    "iinfo",
+    "inexact",
+    "inf",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "integer",
+    "iscomplexobj",
+    "isdtype",
+    "isrealobj",
+    "isscalar",
+    "issubdtype",
+    "iterable",
+    "nan",
+    "ndim",
+    "newaxis",
+    "number",
+    "object_",
+    "pi",
+    "promote_types",
+    "result_type",
+    "shape",
+    "signedinteger",
+    "single",
+    "size",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint8",
+    "unsignedinteger",
+]
+
 dtype = np.dtype
 generic = np.generic
 number = np.number
@@ -318,16 +376,3 @@ def iterable(y: Any) -> bool:
     if isinstance(y, Array):
         return y.ndim > 0
     return bool(np.iterable(y))
-
-
-__all__ = [
-    name
-    for name in dir()
-    if not name.startswith("_")
-    and name
-    not in (
-        "annotations math Any ml_dtypes np Array config DtypeError is_complex is_float is_integer"
-        " promote_dtypes scalar_dtype SCALARS complex_dtype convert_to known_numpy operand"
-        " to_dtype as_array ScalarType"
-    ).split()
-]

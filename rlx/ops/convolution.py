@@ -229,17 +229,19 @@ class conv_general_dilated(Primitive):
         placed = tuple(np.argsort(spec.dimension_numbers.out_spec).tolist())
         if 0 in (*shape, *lhs.type.shape, *rhs.type.shape):
             return k.transpose(k.full(TensorType(shape, dtype), 0), placed)
-        patches = _lowered_patches(k, lhs, rhs, spec)
+        free = _free_order(spec.dimension_numbers)
+        patches = _lowered_patches(k, lhs, rhs, spec, free)
         rank, groups = len(shape) - 2, spec.groups
         kernel = k.transpose(rhs, spec.dimension_numbers.rhs_spec)
         kernel = k.reshape(kernel, (groups, shape[1] // groups, *kernel.type.shape[1:]))
-        # patches: (group, batch, *positions, feature, *offsets); kernel: (group, out, feature, ...)
+        # patches: (group, *free, feature, *offsets); kernel: (group, out, feature, *offsets)
         first = 2 + rank
-        order = _memory_order(spec.dimension_numbers)
+        order = _contraction_order(spec.dimension_numbers)
         contracting = (tuple(first + i for i in order), tuple(2 + i for i in order))
         out = k.contract(patches, kernel, contracting, ((0,), (0,)))
-        # (group, batch, *positions, out) -> (batch, group, out, *positions)
-        out = k.transpose(out, (1, 0, first, *range(2, first)))
+        # (group, *free, out) -> (batch, group, out, *positions)
+        batch, *positions = (1 + free.index(i) for i in range(1 + rank))
+        out = k.transpose(out, (batch, 0, first, *positions))
         return k.transpose(k.reshape(out, shape), placed)
 
     def samples(self) -> Iterator[Sample]:
@@ -270,23 +272,39 @@ class conv_general_dilated(Primitive):
         )
 
 
-def _lowered_patches(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> Any:
-    """Axes (group, batch, *positions, feature, *offsets): every window that the kernel meets."""
-    left = k.transpose(lhs, spec.dimension_numbers.lhs_spec)
-    sizes = spec.rhs(rhs.type.shape)[2:]
+def _lowered_patches(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec, free: Axes) -> Any:
+    """Axes (group, *free, feature, *offsets): every window that the kernel meets.
+
+    Padding keeps the layout that lhs has, so that the windows are read along memory.
+    """
+    numbers, sizes = spec.dimension_numbers, spec.rhs(rhs.type.shape)[2:]
     rank, groups = len(sizes), spec.groups
+    around = spec.windows(sizes, 2)
+    if around.pads:
+        config = around.config()
+        zero = k.full(lhs.type.update(shape=()), 0)
+        lhs = k.pad(lhs, zero, tuple(config[i] for i in np.argsort(numbers.lhs_spec)))
+    left = k.transpose(lhs, numbers.lhs_spec)
     if spec.batch_group_count > 1:
         left = k.reshape(left, (groups, left.type.shape[0] // groups, *left.type.shape[1:]))
     else:
         split = (left.type.shape[0], groups, left.type.shape[1] // groups, *left.type.shape[2:])
         left = k.transpose(k.reshape(left, split), (1, 0, 2, *range(3, 3 + rank)))
-    view = lowered_windows(k, left, spec.windows(sizes, 3), 0)
+    view = lowered_windows(k, left, spec.windows(sizes, 3).unpadded(), 0)
     view = k.reshape(view, view.type.shape[: 3 + rank] + sizes)
-    return k.transpose(view, (0, 1, *range(3, 3 + rank), 2, *range(3 + rank, 3 + 2 * rank)))
+    moving = (1, *range(3, 3 + rank))
+    rest = (2, *range(3 + rank, 3 + 2 * rank))
+    return k.transpose(view, (0, *(moving[i] for i in free), *rest))
 
 
-def _memory_order(numbers: ConvDimensionNumbers) -> Axes:
-    """The contracted axes (0: feature, then the offsets) in the order the kernel lies in memory."""
+def _free_order(numbers: ConvDimensionNumbers) -> Axes:
+    """The axes that windows move along (0: batch, then the positions) as lhs lies in memory."""
+    place = (numbers.lhs_spec[0], *numbers.lhs_spec[2:])
+    return tuple(sorted(range(len(place)), key=lambda i: place[i]))
+
+
+def _contraction_order(numbers: ConvDimensionNumbers) -> Axes:
+    """The contracted axes (0: feature, then the offsets) as the kernel lies in memory."""
     place = numbers.rhs_spec[1:]
     return tuple(sorted(range(len(place)), key=lambda i: place[i]))
 

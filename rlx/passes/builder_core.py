@@ -103,8 +103,9 @@ class BuilderCore:
 
         With one TensorType one value comes back, with a sequence of them a tuple.
         """
-        single = isinstance(types, TensorType)
-        all_types = (types,) if single else tuple(types)
+        if isinstance(types, TensorType):
+            return self.elementwise(function, values, (types,))[0]
+        all_types = tuple(types)
         shape = all_types[0].shape
         builder = ScalarBuilder(self, self.table, len(shape))
         scalars = [Scalar(builder, value.dtype, *self._broadcast_nodes(value, shape)) for value in values]
@@ -113,11 +114,10 @@ class BuilderCore:
             results = (results,)
         if len(results) != len(all_types):
             raise TypeError(f"{len(results)} scalars for {len(all_types)} types")
-        lowered = tuple(
+        return tuple(
             self.finish(type, builder.lift(result, type.dtype), values)
             for type, result in zip(all_types, results, strict=True)
         )
-        return lowered[0] if single else lowered
 
     def finish(self, type: TensorType, scalar: Scalar, operands: Sequence[Lowered]) -> Lowered:
         """The tensor of a scalar expression over the axes of `type`."""

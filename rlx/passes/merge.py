@@ -61,11 +61,12 @@ def merge(table: NodeTable, base: Nest | None, nest: Nest, produced: set[Buffer]
     if isinstance(aligned, str):
         return aligned
     second = _substitute(table, base, aligned, produced)
-    if second is None:
-        aligned = _align_permuted(table, base, nest) if related else None
-        if isinstance(aligned, _Aligned):
+    if second is None and related:
+        permuted = _align_permuted(table, base, nest)
+        if isinstance(permuted, _Aligned):
+            aligned = permuted
             second = _substitute(table, base, aligned, produced)
-    if second is None or not isinstance(aligned, _Aligned):
+    if second is None:
         return "its operands are read through other index maps"
     stores = [*aligned.first, *second]
     if aligned.row != 1 and _cumulates(stores):

@@ -18,7 +18,7 @@ from rlx.passes.nodes import INT64, Node, NodeTable, constant_value, narrow_to_c
 from rlx.passes.scalar_fold import fold
 
 if TYPE_CHECKING:
-    from rlx.passes.lower import KernelBuilder
+    from rlx.passes.builder_core import BuilderCore
     from rlx.passes.lowered import Lowered
 
 __all__ = ["Scalar", "ScalarBuilder"]
@@ -117,7 +117,7 @@ class ScalarBuilder:
 
     __slots__ = ("kernels", "rank", "table")
 
-    def __init__(self, kernels: KernelBuilder | None, table: NodeTable, rank: int) -> None:
+    def __init__(self, kernels: BuilderCore | None, table: NodeTable, rank: int) -> None:
         self.kernels = kernels
         self.table = table
         self.rank = rank
@@ -458,11 +458,11 @@ class ScalarBuilder:
             return self.ne(x, self.constant_like(x, 0))
         compute = narrow_to_compute(dtype)
         if dtype.kind == "c":
-            parts = [self._cast_node(self.rounded(x).node, compute)]
+            real = self._cast_node(self.rounded(x).node, compute)
             imaginary = self.table.constant(0, compute)
             if x.imaginary is not None:
                 imaginary = self._cast_node(x.imaginary, compute)
-            return Scalar(self, dtype, *parts, imaginary)
+            return Scalar(self, dtype, real, imaginary)
         node = self.rounded(self.real(x)).node
         if compute != dtype:  # round to the narrow format, then hold in float32
             return Scalar(self, dtype, self._cast_node(self._emit("cast", (node,), dtype), compute))

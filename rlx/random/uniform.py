@@ -14,6 +14,7 @@ from rlx.config import config
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import is_float, is_integer
 from rlx.lax.operands import as_dtype, canonical_shape
+from rlx.ops.arithmetic import fma
 from rlx.random.keys import key_words, random_words, split_words
 from rlx.trace.flat import as_array
 
@@ -118,10 +119,18 @@ def uniform_between(
     words: Array, shape: tuple[int, ...], dtype: np.dtype, minval: Any = 0.0, maxval: Any = 1.0
 ) -> Array:
     """Floats over minval <= x < maxval, which broadcast to `shape`."""
+    floats = unit_floats(words, shape, dtype)
+    if _is_number(minval, 0) and _is_number(maxval, 1):
+        return floats
     low, high = (lax.convert_element_type(v, dtype) for v in (minval, maxval))
     span = lax.sub(high, low)
-    scaled = lax.add(lax.mul(unit_floats(words, shape, dtype), span), low)
-    return lax.max(low, scaled)
+    if dtype.itemsize >= 4:  # rounded once, as in JAX's compiled code
+        return lax.max(low, fma(floats, span, low))
+    return lax.max(low, lax.add(lax.mul(floats, span), low))
+
+
+def _is_number(value: Any, number: int) -> bool:
+    return isinstance(value, (int, float)) and value == number
 
 
 def unit_floats(words: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:

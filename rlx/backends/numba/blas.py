@@ -35,6 +35,9 @@ __all__ = ["gemm_fields", "load_blas"]
 
 ACCELERATE = "/System/Library/Frameworks/Accelerate.framework/Accelerate"
 LARGEST = 2**31 - 1
+SHORT_SIDE = 8
+SHORTEST_BLOCK = 64
+UNCOPIED_PRODUCT = 1_000_000
 TYPES = {"f4": ("s", SINGLE), "f8": ("d", DOUBLE), "c8": ("c", COMPLEX), "c16": ("z", COMPLEX)}
 
 _lock = threading.Lock()
@@ -207,7 +210,23 @@ def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) 
         (one if kernel.accumulate else zero).ctypes.data,
         dtype.itemsize,
         *(matrix, vector_step, result_step),
+        *_block_limits(kernel),
     ]
+
+
+def _block_limits(kernel: Contract) -> tuple[int, int]:
+    """The most rows and columns of a block.
+
+    OpenBLAS copies both factors before it multiplies, which is most of the work when one side is
+    short, except for products of up to a million multiplications: cut a long thin one into those.
+    """
+    _, rows, columns = kernel.out.shape
+    depth = max(kernel.lhs.shape[2], 1)
+    short, long = sorted((rows, columns))
+    length = UNCOPIED_PRODUCT // (max(short, 1) * depth) // SHORTEST_BLOCK * SHORTEST_BLOCK
+    if kernel.out.buffer.dtype.kind == "c" or not 1 < short <= SHORT_SIDE or length == 0:
+        length = max(long, 1)
+    return (length, max(columns, 1)) if rows > columns else (max(rows, 1), length)
 
 
 @cache

@@ -52,6 +52,8 @@ ITEM_BYTES = 30
 MATRIX = 31  # for one row or column of results: the factor that is a matrix, LEFT or RIGHT; or 0
 VECTOR_STEP = 32  # elements from one to the next of the factor that is a vector
 RESULT_STEP = 33
+BAND_ROWS = 34  # blocks have at most so many rows and columns: BLAS is faster at them then
+STRIPE_COLUMNS = 35
 
 SLOT = 0
 OFFSET = 1
@@ -187,6 +189,8 @@ def gemm_step(slots: Word, row: Word) -> int:
         blocks = (limit + row[BATCH] - 1) // row[BATCH]
         bands = choose_bands(row, blocks)
         stripes = minimum(maximum(blocks // bands, 1), row[COLUMNS])
+    bands = maximum(bands, (row[ROWS] + row[BAND_ROWS] - 1) // row[BAND_ROWS])
+    stripes = maximum(stripes, (row[COLUMNS] + row[STRIPE_COLUMNS] - 1) // row[STRIPE_COLUMNS])
     context = stack(4)
     context[0] = slots
     context[1] = row

@@ -1,0 +1,231 @@
+"""Activation functions. At kinks, derivatives are those of JAX: relu'(0) is 0."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rlx import lax
+from rlx import numpy as jnp
+from rlx.array import Array
+from rlx.errors import ShapeError
+from rlx.trace.flat import as_array
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "glu",
+    "hard_sigmoid",
+    "hard_silu",
+    "hard_swish",
+    "hard_tanh",
+    "identity",
+    "leaky_relu",
+    "log1mexp",
+    "log_sigmoid",
+    "mish",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "soft_sign",
+    "softplus",
+    "sparse_plus",
+    "sparse_sigmoid",
+    "squareplus",
+    "swish",
+    "tanh",
+]
+
+
+def _inexact(x: Any) -> Array:
+    """An array of floats; integers become floats."""
+    value = as_array(x)
+    return value if value.dtype.kind not in "biu" else jnp.asarray(value, float)
+
+
+def identity(x: Any) -> Array:
+    """x itself, as an array."""
+    return as_array(x)
+
+
+# ------------------------------------------------------------- rectifiers
+def relu(x: Any) -> Array:
+    """max(x, 0), with derivative 0 at 0.
+
+    >>> import rlx
+    >>> rlx.nn.relu(-1.5).item(), rlx.grad(rlx.nn.relu)(0.0).item()
+    (0.0, 0.0)
+    """
+    value = as_array(x)
+    # NaN is not <= 0, and so passes
+    return jnp.where(value <= 0, 0, value)
+
+
+def relu6(x: Any) -> Array:
+    """x, brought between 0 and 6; the derivative is 0 at both.
+
+    >>> import rlx
+    >>> rlx.nn.relu6(7.0).item()
+    6.0
+    """
+    value = as_array(x)
+    return jnp.where(value <= 0, 0.0, jnp.where(value >= 6, 6.0, value))
+
+
+def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
+    """x where it is not negative, elsewhere negative_slope * x."""
+    value = as_array(x)
+    return jnp.where(value >= 0, value, negative_slope * value)
+
+
+def elu(x: Any, alpha: Any = 1.0) -> Array:
+    """x where it is positive, elsewhere alpha * (exp(x) - 1)."""
+    value = as_array(x)
+    positive = value > 0
+    # where x is positive exp must not overflow: its derivative would be NaN
+    return jnp.where(positive, value, alpha * jnp.expm1(jnp.where(positive, 0.0, value)))
+
+
+def celu(x: Any, alpha: Any = 1.0) -> Array:
+    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)."""
+    return jnp.maximum(x, 0.0) + alpha * jnp.expm1(jnp.minimum(x, 0.0) / alpha)
+
+
+def selu(x: Any) -> Array:
+    """The scaled elu under which networks normalise themselves."""
+    return 1.0507009873554805 * elu(x, 1.6732632423543772)
+
+
+def sparse_plus(x: Any) -> Array:
+    """0 below -1, x above 1, and a parabola between."""
+    value = as_array(x)
+    middle = (value + 1.0) ** 2 / 4
+    return jnp.where(value <= -1.0, 0.0, jnp.where(value >= 1.0, value, middle))
+
+
+def squareplus(x: Any, b: Any = 4) -> Array:
+    """(x + sqrt(x**2 + b)) / 2: a smooth relu without exponentials."""
+    value = as_array(x)
+    return (value + jnp.sqrt(jnp.square(value) + b)) / 2
+
+
+def softplus(x: Any) -> Array:
+    """log(1 + exp(x)), for any x without overflow.
+
+    >>> import rlx
+    >>> rlx.nn.softplus(1000.0).item()
+    1000.0
+    """
+    return jnp.logaddexp(x, 0)
+
+
+# ------------------------------------------------------------- sigmoids
+def sigmoid(x: Any) -> Array:
+    """1 / (1 + exp(-x))."""
+    return lax.logistic(_inexact(x))
+
+
+def log_sigmoid(x: Any) -> Array:
+    """log(sigmoid(x)), for any x without overflow."""
+    return -softplus(-as_array(x))
+
+
+def silu(x: Any) -> Array:
+    """x * sigmoid(x), also called swish.
+
+    >>> import rlx
+    >>> rlx.nn.silu(0.0).item()
+    0.0
+    """
+    value = _inexact(x)
+    return value * lax.logistic(value)
+
+
+swish = silu
+
+
+def mish(x: Any) -> Array:
+    """x * tanh(softplus(x))."""
+    value = as_array(x)
+    return value * jnp.tanh(softplus(value))
+
+
+def tanh(x: Any) -> Array:
+    """The hyperbolic tangent."""
+    return jnp.tanh(x)
+
+
+def soft_sign(x: Any) -> Array:
+    """x / (1 + abs(x))."""
+    value = as_array(x)
+    return value / (jnp.abs(value) + 1)
+
+
+def sparse_sigmoid(x: Any) -> Array:
+    """A line from 0 at -1 to 1 at 1, constant outside."""
+    return 0.5 * jnp.clip(as_array(x) + 1.0, 0.0, 2.0)
+
+
+def hard_sigmoid(x: Any) -> Array:
+    """relu6(x + 3) / 6."""
+    return relu6(as_array(x) + 3.0) / 6.0
+
+
+def hard_silu(x: Any) -> Array:
+    """x * hard_sigmoid(x), also called hard_swish."""
+    value = as_array(x)
+    return value * hard_sigmoid(value)
+
+
+hard_swish = hard_silu
+
+
+def hard_tanh(x: Any) -> Array:
+    """x, brought between -1 and 1."""
+    value = as_array(x)
+    return jnp.where(value > 1, 1, jnp.where(value < -1, -1, value))
+
+
+# ------------------------------------------------------------- gates and others
+def gelu(x: Any, approximate: bool = True) -> Array:
+    """x times the normal distribution's probability of a smaller value.
+
+    Args:
+      approximate: through tanh; otherwise exactly, through erfc.
+
+    >>> import rlx
+    >>> round(rlx.nn.gelu(1.0, approximate=False).item(), 4)
+    0.8413
+    """
+    value = _inexact(x)
+    if approximate:
+        inner = math.sqrt(2 / math.pi) * (value + 0.044715 * value**3)
+        return value * (0.5 * (1.0 + jnp.tanh(inner)))
+    return 0.5 * value * lax.erfc(value * -math.sqrt(0.5))
+
+
+def glu(x: Any, axis: int = -1) -> Array:
+    """The first half along an axis, times the sigmoid of the second."""
+    value = as_array(x)
+    size = value.shape[axis]
+    if size % 2:
+        raise ShapeError(
+            f"nn.glu got axis {axis} of size {size} in an array of shape {value.shape}.",
+            "The axis is halved: its size must be even.",
+        )
+    at = axis % value.ndim
+    first = lax.slice_in_dim(value, 0, size // 2, axis=at)
+    return first * sigmoid(lax.slice_in_dim(value, size // 2, size, axis=at))
+
+
+def log1mexp(x: Any) -> Array:
+    """log(1 - exp(-x)) for positive x, accurate near 0 and for large x."""
+    value = _inexact(x)
+    small = value < math.log(2.0)
+    # each case is computed where it is accurate, so that derivatives stay finite
+    near = jnp.where(small, value, 1.0)
+    far = jnp.where(small, 1.0, value)
+    return jnp.where(small, jnp.log(-jnp.expm1(-near)), jnp.log1p(-jnp.exp(-far)))

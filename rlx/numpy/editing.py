@@ -1,0 +1,202 @@
+"""Repeating, inserting, deleting, resizing."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray
+from rlx.errors import ShapeError
+from rlx.numpy.joining import concatenate
+from rlx.numpy.lookups import take
+from rlx.numpy.manipulation import ravel, reshape
+from rlx.numpy.promotion import (
+    broadcast_array,
+    canonical_axis,
+    canonical_shape,
+    convert_to,
+    fill,
+    known_numpy,
+    operand,
+)
+from rlx.numpy.searching import searchsorted
+from rlx.ops import shape as shapes
+from rlx.ops.cumulative import cumsum
+from rlx.trace.builder import Tracer
+from rlx.trace.flat import as_array
+
+__all__ = ["delete", "insert", "repeat", "resize", "trim_zeros"]
+
+
+def repeat(
+    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: None = None
+) -> Array:
+    """Each element repeated.
+
+    Args: a: array; repeats: int, or ints along the axis; axis: int (None: all elements in a row);
+    total_repeat_length: size of the result along the axis, needed where repeats is traced.
+    Returns: an array. Raises: ConcretizationTypeError for traced repeats without a length.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.repeat(jnp.array([1, 2]), 2)
+    Array([1, 1, 2, 2], dtype=int32)
+    """
+    x = as_array(operand(a, "repeat"))
+    if axis is None:
+        x, axis = ravel(x), 0
+    number = canonical_axis(axis, x.ndim, "repeat")
+    counts = as_array(np.asarray(repeats) if isinstance(repeats, (list, tuple)) else repeats)
+    if counts.ndim > 1:
+        raise ShapeError(f"repeat got repeats of shape {counts.shape}.", "Pass an int or a 1-d array.")
+    hidden = isinstance(counts, Tracer) and counts.known() is None
+    if total_repeat_length is None or not hidden:
+        values = known_numpy(counts, "repeat", "Pass total_repeat_length=, the size of the result.")
+        return _repeat_known(x, values, number, total_repeat_length)
+    size = x.shape[number]
+    counts = broadcast_array(ravel(counts), (size,), "repeat")
+    ends = cumsum(counts, axis=0)
+    position = shapes.iota(type=ends.type.update(shape=(total_repeat_length,), weak=False), axis=0)
+    return take(x, searchsorted(ends, position, side="right"), axis=number, mode="clip")
+
+
+def _repeat_known(x: Any, counts: np.ndarray, axis: int, total: int | None) -> Any:
+    size = x.shape[axis]
+    if counts.size and counts.min() < 0:
+        raise ShapeError("repeat got a negative number of repeats.", "Pass numbers >= 0.")
+    if counts.size == 1 and total is None:
+        count = int(counts.reshape(()))
+        grown = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
+        dims = tuple(i for i in range(len(grown)) if i != axis + 1)
+        spread = shapes.broadcast_in_dim(x, shape=grown, dims=dims)
+        return shapes.reshape(spread, shape=(*x.shape[:axis], size * count, *x.shape[axis + 1 :]))
+    if counts.size not in (1, size):
+        raise ShapeError(f"repeat got {counts.size} repeats for an axis of size {size}.", "Give one for each.")
+    index = np.repeat(np.arange(size), np.broadcast_to(counts.reshape(-1), (size,)))
+    if total is not None:
+        last = index[-1] if index.size else 0
+        index = np.concatenate([index[:total], np.full(max(total - index.size, 0), last)])
+    return take(x, ConcreteArray(index.astype(np.int32)), axis=axis, mode="clip")
+
+
+def resize(a: Any, new_shape: Any) -> Array:
+    """An array of another size, filled with repetitions of all elements.
+
+    Args: a: array; new_shape: int or ints. Returns: an array.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.resize(jnp.array([1, 2]), 3)
+    Array([1, 2, 1], dtype=int32)
+    """
+    sizes = canonical_shape(new_shape, "resize")
+    x = ravel(a)
+    total = math.prod(sizes)
+    if x.size == 0 or total == 0:
+        return fill(sizes, 0, x.dtype)
+    copies = -(-total // x.size)
+    repeated = shapes.broadcast_in_dim(x, shape=(copies, x.size), dims=(1,))
+    return reshape(shapes.slice_along(reshape(repeated, (-1,)), 0, total, 0), sizes)
+
+
+def _static_index(obj: Any, size: int, name: str) -> np.ndarray:
+    """The axis numbers that an index object names."""
+    if isinstance(obj, slice):
+        return np.arange(size)[obj]
+    values = known_numpy(obj, name, "Indices are static here: use x.at[...] or rlx.numpy.where instead.")
+    if values.dtype.kind == "b":
+        if values.shape != (size,):
+            raise ShapeError(f"{name} got a mask of shape {values.shape} for size {size}.", "")
+        return np.flatnonzero(values)
+    return values.astype(np.int64)
+
+
+def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
+    """Slices removed.
+
+    Args: arr: array; obj: int, ints, slice or mask, known while tracing; axis: int (None: all
+    elements in a row). Returns: an array. Raises: IndexError for an index outside.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.delete(jnp.array([1, 2, 3]), 1)
+    Array([1, 3], dtype=int32)
+    """
+    x = as_array(operand(arr, "delete"))
+    if axis is None:
+        x, axis = ravel(x), 0
+    number = canonical_axis(axis, x.ndim, "delete")
+    size = x.shape[number]
+    gone = np.atleast_1d(_static_index(obj, size, "delete"))
+    if gone.size and (gone.min() < -size or gone.max() >= size):
+        raise IndexError(f"delete: an index is out of bounds for axis {number} with size {size}")
+    if gone.size == 1:
+        here = int(gone.reshape(())) % size
+        parts = shapes.slice_along(x, 0, here, number), shapes.slice_along(x, here + 1, size, number)
+        return shapes.concatenate(*parts, axis=number)
+    keep = np.setdiff1d(np.arange(size), gone % max(size, 1))
+    return take(x, ConcreteArray(keep.astype(np.int32)), axis=number, mode="clip")
+
+
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
+    """Values inserted before given places.
+
+    Args: arr: array; obj: int, ints or slice, known while tracing; values: broadcast to what is
+    inserted; axis: int (None: all elements in a row). Returns: an array of arr's dtype.
+    Raises: IndexError for an index outside.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.insert(jnp.array([1, 3]), 1, 2)
+    Array([1, 2, 3], dtype=int32)
+    """
+    x = as_array(operand(arr, "insert"))
+    if axis is None:
+        x, axis = ravel(x), 0
+    number = canonical_axis(axis, x.ndim, "insert")
+    size = x.shape[number]
+    places = _static_index(obj, size, "insert")
+    single = places.ndim == 0
+    value = as_array(np.asarray(values) if isinstance(values, (list, tuple)) else operand(values))
+    value = convert_to(value, x.dtype, x.weak_type)
+    where = places.reshape(-1)
+    if where.size and (where.min() < -size or where.max() > size):
+        raise IndexError(f"insert: an index is out of bounds for axis {number} with size {size}")
+    where = np.where(where < 0, where + size, where)
+    value = reshape(value, (1,) * max(x.ndim - value.ndim, 0) + value.shape) if value.ndim < x.ndim else value
+    if single and value.ndim > 0:
+        value = value if x.ndim == 1 else _moved(value, number, x, values)
+    count = value.shape[number] if where.size == 1 else where.size
+    where = np.repeat(where, count) if where.size == 1 else where
+    shape = tuple(count if i == number else n for i, n in enumerate(x.shape))
+    value = broadcast_array(value, shape, "insert")
+    order = np.argsort(where, kind="stable")
+    source = np.insert(np.arange(size), where[order], size + order)
+    return take(concatenate([x, value], number), ConcreteArray(source.astype(np.int32)), axis=number, mode="clip")
+
+
+def _moved(value: Any, axis: int, x: Any, values: Any) -> Any:
+    """For one place NumPy takes the first axis of the values as the one to insert along."""
+    if np.ndim(values) < x.ndim and np.ndim(values) > 0:
+        return value
+    from rlx.numpy.manipulation import moveaxis
+
+    return moveaxis(value, 0, axis)
+
+
+def trim_zeros(filt: Any, trim: str = "fb") -> Array:
+    """A 1-d array without leading and trailing zeros.
+
+    Args: filt: 1-d array, known while tracing; trim: "f" for front, "b" for back.
+    Returns: a 1-d array. Raises: ConcretizationTypeError for a traced array.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.trim_zeros(jnp.array([0, 1, 0]))
+    Array([1], dtype=int32)
+    """
+    x = as_array(np.asarray(filt) if isinstance(filt, (list, tuple)) else operand(filt))
+    (places,) = np.nonzero(known_numpy(x, "trim_zeros", "The size of the result depends on values."))
+    start = places[0] if places.size and "f" in trim.lower() else 0
+    stop = places[-1] + 1 if places.size and "b" in trim.lower() else x.size
+    if not places.size:
+        start = stop = 0
+    return shapes.slice_along(x, operator.index(start), operator.index(stop), 0)

@@ -1,0 +1,158 @@
+"""Searching sorted arrays: searchsorted, digitize, interp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array
+from rlx.config import config
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.types import is_complex, is_inexact
+from rlx.numpy.floats import isnan
+from rlx.numpy.lookups import take
+from rlx.numpy.manipulation import ravel
+from rlx.numpy.promotion import convert_to, fill, inexact, operand, promote, promote_inexact, scalar_array
+from rlx.numpy.rounding import remainder
+from rlx.ops import arithmetic, comparison
+from rlx.ops import shape as shapes
+from rlx.ops.arithmetic import select
+from rlx.trace.flat import as_array
+
+__all__ = ["digitize", "interp", "searchsorted"]
+
+
+def _precedes(x: Any, y: Any) -> Any:
+    """x < y in the order of sort: NaN last."""
+    before = comparison.less(x, y)
+    if not is_inexact(x.dtype):
+        return before
+    return comparison.bitwise_or(before, comparison.bitwise_and(isnan(y), comparison.bitwise_not(isnan(x))))
+
+
+def searchsorted(
+    a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan", axis: int = 0
+) -> Array:
+    """Where to insert values into a sorted array so that it stays sorted.
+
+    Args: a: 1-d array in ascending order; v: values; side: "left" (before equal elements) or
+    "right"; sorter: indices that sort a. Returns: an integer array of v's shape.
+    Raises: ShapeError unless a is 1-d; ValueError for another side.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.searchsorted(jnp.array([1, 2, 4]), 3).item()
+    2
+    """
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted has no side {side!r}: use 'left' or 'right'.")
+    array, values = promote("searchsorted", a, v)
+    if array.ndim != 1:
+        raise ShapeError(f"searchsorted got an array of shape {array.shape} to search.", "It must be 1-d.")
+    if is_complex(array.dtype):
+        raise DtypeError("searchsorted does not take complex numbers.", "They have no order.")
+    if sorter is not None:
+        array = take(array, sorter, mode="clip")
+    size = array.shape[0]
+    dtype = config.default_int if size <= np.iinfo(config.default_int).max else np.dtype("i8")
+    low = fill(values.shape, 0, dtype)
+    if size == 0:
+        return low
+    high = fill(values.shape, size, dtype)
+    one = scalar_array(1, dtype, True)
+    for _ in range(size.bit_length()):
+        open_ = comparison.less(low, high)
+        middle = comparison.shift_right_logical(arithmetic.add(low, high), one)
+        found = take(array, middle, mode="clip")
+        after = _precedes(found, values) if side == "left" else comparison.bitwise_not(_precedes(values, found))
+        after = comparison.bitwise_and(after, open_)
+        low, high = (
+            select(after, arithmetic.add(middle, one), low),
+            select(comparison.bitwise_or(after, comparison.bitwise_not(open_)), high, middle),
+        )
+    return low
+
+
+def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
+    """The number of the bin that each value falls into.
+
+    Args: x: array; bins: 1-d array of edges, ascending or descending; right: whether bins include
+    their right edge. Returns: an integer array of x's shape. Raises: ShapeError unless bins is 1-d.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.digitize(jnp.array([0.5, 1.5]), jnp.array([0.0, 1.0, 2.0]))
+    Array([1, 2], dtype=int32)
+    """
+    edges = as_array(operand(bins, "digitize"))
+    if edges.ndim != 1:
+        raise ShapeError(f"digitize got bins of shape {edges.shape}.", "They must be 1-d.")
+    side = "left" if right else "right"
+    size = edges.shape[0]
+    if size < 2:
+        return searchsorted(edges, x, side)
+    ascending = searchsorted(edges, x, side)
+    other = searchsorted(shapes.reverse(edges, axes=(0,)), x, "right" if right else "left")
+    descending = arithmetic.subtract(scalar_array(size, other.dtype, True), other)
+    falls = comparison.less(take(edges, size - 1, mode="clip"), take(edges, 0, mode="clip"))
+    return select(falls, descending, ascending)
+
+
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None
+) -> Array:
+    """Piecewise linear interpolation.
+
+    Args: x: where; xp: 1-d ascending abscissae; fp: values there; left, right: values outside
+    (None: the end values, or "extrapolate"); period: of x and xp, which need not be sorted then.
+    Returns: a floating array of x's shape. Raises: ShapeError unless xp and fp are 1-d of equal size.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.interp(1.5, jnp.array([1.0, 2.0]), jnp.array([10.0, 20.0])))
+    15.0
+    """
+    x, xp = promote_inexact("interp", x, xp)
+    fp = inexact(fp, "interp")
+    if xp.ndim != 1 or fp.shape != xp.shape or xp.shape[0] == 0:
+        raise ShapeError(f"interp got xp of shape {xp.shape} and fp of shape {fp.shape}.", "1-d, equal size.")
+    if period is not None:
+        if period == 0:
+            raise ValueError("interp got period=0.")
+        x, xp, fp = _periodic(x, xp, fp, abs(period))
+    size = xp.shape[0]
+    number = searchsorted(xp, x, "right")
+    upper = arithmetic.clamp(np.asarray(1, number.dtype), number, np.asarray(max(size - 1, 1), number.dtype))
+    lower = arithmetic.subtract(upper, scalar_array(1, upper.dtype, True))
+    x_low, f_low = take(xp, lower, mode="clip"), take(fp, lower, mode="clip")
+    run = arithmetic.subtract(take(xp, upper, mode="clip"), x_low)
+    rise = arithmetic.subtract(take(fp, upper, mode="clip"), f_low)
+    flat = comparison.less_equal(arithmetic.absolute(run), scalar_array(np.spacing(np.finfo(np.float32).eps), run.dtype, True))
+    step = arithmetic.divide(arithmetic.subtract(x, x_low), select(flat, scalar_array(1, run.dtype, True), run))
+    values = arithmetic.add(f_low, arithmetic.multiply(convert_to(step, rise.dtype), rise))
+    values = select(flat, f_low, values)
+    if period is not None:
+        return values
+    ends = (left, fp, 0, comparison.less(x, take(xp, 0, mode="clip"))), (
+        right, fp, size - 1, comparison.less(take(xp, size - 1, mode="clip"), x)
+    )  # fmt: skip
+    for value, known, place, outside in ends:
+        if isinstance(value, str):
+            if value != "extrapolate":
+                raise ValueError(f"interp got {value!r}: the only text allowed is 'extrapolate'.")
+            continue
+        end = take(known, place, mode="clip") if value is None else convert_to(operand(value), values.dtype)
+        values = select(outside, end, values)
+    return values
+
+
+def _periodic(x: Any, xp: Any, fp: Any, period: float) -> tuple[Any, Any, Any]:
+    from rlx.ops.sorting import sort
+
+    x, xp = remainder(x, period), remainder(xp, period)
+    xp, fp = sort(xp, fp, axis=0, keys=1)
+    size = xp.shape[0]
+    whole = scalar_array(period, xp.dtype, True)
+    before = arithmetic.subtract(shapes.slice_along(xp, size - 1, size, 0), whole)
+    after = arithmetic.add(shapes.slice_along(xp, 0, 1, 0), whole)
+    xp = shapes.concatenate(before, xp, after, axis=0)
+    fp = shapes.concatenate(shapes.slice_along(fp, size - 1, size, 0), fp, shapes.slice_along(fp, 0, 1, 0), axis=0)
+    return x, xp, ravel(fp)
