@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx.array import ConcreteArray
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.passes.builder_core import is_dense
@@ -83,7 +82,7 @@ def _lower_equations(
 ) -> None:
     """Lower equations in order; the values of `wanted` variables are stored row-major."""
     for variable, array in program.constants:
-        known = array.numpy() if isinstance(array, ConcreteArray) else array
+        known = array.numpy() if hasattr(array, "numpy") else array  # an rlx or a NumPy array
         values[variable] = builder.constant(known)
     uses = _use_counts(program)
     for equation in program.equations:

@@ -1,2 +1,111 @@
-from rlx.random.keys import *
-from rlx.random.uniform import *
+"""rlx.random: random numbers from explicit keys, equal to jax.random's."""
+
+from __future__ import annotations
+
+from rlx.random.continuous import (
+    cauchy,
+    exponential,
+    gumbel,
+    laplace,
+    logistic,
+    pareto,
+    rayleigh,
+    triangular,
+    weibull_min,
+)
+from rlx.random.discrete import (
+    binomial,
+    categorical,
+    geometric,
+    multinomial,
+    poisson,
+)
+from rlx.random.gamma import (
+    ball,
+    beta,
+    chisquare,
+    dirichlet,
+    f,
+    gamma,
+    generalized_normal,
+    loggamma,
+    t,
+)
+from rlx.random.keys import (
+    KeyArray,
+    PRNGKey,
+    clone,
+    fold_in,
+    key,
+    key_data,
+    key_impl,
+    split,
+    wrap_key_data,
+)
+from rlx.random.normal import (
+    double_sided_maxwell,
+    lognormal,
+    maxwell,
+    normal,
+    truncated_normal,
+    wald,
+)
+from rlx.random.permutation import (
+    choice,
+    permutation,
+)
+from rlx.random.uniform import (
+    bernoulli,
+    bits,
+    rademacher,
+    randint,
+    uniform,
+)
+
+__all__ = [
+    "KeyArray",
+    "PRNGKey",
+    "ball",
+    "bernoulli",
+    "beta",
+    "binomial",
+    "bits",
+    "categorical",
+    "cauchy",
+    "chisquare",
+    "choice",
+    "clone",
+    "dirichlet",
+    "double_sided_maxwell",
+    "exponential",
+    "f",
+    "fold_in",
+    "gamma",
+    "generalized_normal",
+    "geometric",
+    "gumbel",
+    "key",
+    "key_data",
+    "key_impl",
+    "laplace",
+    "loggamma",
+    "logistic",
+    "lognormal",
+    "maxwell",
+    "multinomial",
+    "normal",
+    "pareto",
+    "permutation",
+    "poisson",
+    "rademacher",
+    "randint",
+    "rayleigh",
+    "split",
+    "t",
+    "triangular",
+    "truncated_normal",
+    "uniform",
+    "wald",
+    "weibull_min",
+    "wrap_key_data",
+]

@@ -19,10 +19,10 @@ from rlx.backends.numba.native import (
     load_int32,
     maximum,
     minimum,
-    module_text,
     native,
     stack,
 )
+from rlx.backends.numba.native_compiler import module_text
 
 LIMIT = 3
 absolute = external("labs", "i64", "i64")

@@ -39,10 +39,10 @@ from rlx.backends.numba.native import (
     load_int32,
     maximum,
     minimum,
-    module_text,
     native,
     stack,
 )
+from rlx.backends.numba.native_compiler import module_text
 from rlx.backends.numba.regions import launch, nanoseconds
 from rlx.backends.numba.signals import interrupted, restore_thread, save_thread
 

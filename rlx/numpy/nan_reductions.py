@@ -1,0 +1,210 @@
+"""Reductions that leave NaN out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array
+from rlx.ir.types import is_inexact
+from rlx.numpy import reductions
+from rlx.numpy.floats import isnan
+from rlx.numpy.promotion import convert_to, float_of, operand, scalar_array
+from rlx.ops import arithmetic, comparison, transcendental
+from rlx.ops.arithmetic import select
+from rlx.trace.flat import as_array
+
+__all__ = [
+    "nanargmax",
+    "nanargmin",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanprod",
+    "nanstd",
+    "nansum",
+    "nanvar",
+]
+
+
+def _replaced(name: str, a: Any, value: Callable[[np.dtype], Any]) -> tuple[Any, Any]:
+    """The array with NaN replaced, and where they were (None for dtypes without NaN)."""
+    x = as_array(operand(a, name))
+    if not is_inexact(x.dtype):
+        return x, None
+    missing = isnan(x)
+    return select(missing, scalar_array(value(x.dtype), x.dtype, True), x), missing
+
+
+def nansum(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The sum of the elements that are not NaN.
+
+    Args: as `sum`. Returns: an array; 0 where all are NaN.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.nansum(jnp.array([1.0, jnp.nan])))
+    1.0
+    """
+    x, _ = _replaced("nansum", a, lambda d: 0)
+    return reductions.sum(x, axis, dtype, keepdims=keepdims, initial=initial, where=where)
+
+
+def nanprod(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The product of the elements that are not NaN.
+
+    Args: as `prod`. Returns: an array; 1 where all are NaN.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.nanprod(jnp.array([2.0, jnp.nan])))
+    2.0
+    """
+    x, _ = _replaced("nanprod", a, lambda d: 1)
+    return reductions.prod(x, axis, dtype, keepdims=keepdims, initial=initial, where=where)
+
+
+def _all_missing(missing: Any, axis: Any, keepdims: bool, where: Any, result: Any) -> Any:
+    """NaN in place of results for which everything was NaN."""
+    if missing is None:
+        return result
+    nothing = reductions.all(missing, axis, keepdims=keepdims, where=where)
+    return select(nothing, scalar_array(np.nan, result.dtype, True), result)
+
+
+def nanmax(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The largest element that is not NaN.
+
+    Args: as `max`. Returns: an array; NaN where all are NaN.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.nanmax(jnp.array([1.0, jnp.nan])))
+    1.0
+    """
+    x, missing = _replaced("nanmax", a, reductions.lowest)
+    result = reductions.max(x, axis, keepdims=keepdims, initial=initial, where=where)
+    return result if initial is not None else _all_missing(missing, axis, keepdims, where, result)
+
+
+def nanmin(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Array:
+    """The smallest element that is not NaN.
+
+    Args: as `min`. Returns: an array; NaN where all are NaN.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.nanmin(jnp.array([1.0, jnp.nan])))
+    1.0
+    """
+    x, missing = _replaced("nanmin", a, reductions.highest)
+    result = reductions.min(x, axis, keepdims=keepdims, initial=initial, where=where)
+    return result if initial is not None else _all_missing(missing, axis, keepdims, where, result)
+
+
+def _position(name: str, find: Any, value: Any, a: Any, axis: int | None, keepdims: bool | None) -> Any:
+    x, missing = _replaced(name, a, value)
+    found = find(x, axis, keepdims=keepdims)
+    if missing is None:
+        return found
+    nothing = reductions.all(missing, axis, keepdims=bool(keepdims))
+    return select(nothing, scalar_array(-1, found.dtype, True), found)
+
+
+def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+    """The index of the first largest element that is not NaN.
+
+    Args: as `argmax`. Returns: an integer array; -1 where all are NaN.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.nanargmax(jnp.array([jnp.nan, 1.0])).item()
+    1
+    """
+    return _position("nanargmax", reductions.argmax, reductions.lowest, a, axis, keepdims)
+
+
+def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+    """The index of the first smallest element that is not NaN.
+
+    Args: as `argmin`. Returns: an integer array; -1 where all are NaN.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.nanargmin(jnp.array([jnp.nan, 1.0])).item()
+    1
+    """
+    return _position("nanargmin", reductions.argmin, reductions.highest, a, axis, keepdims)
+
+
+def _present(missing: Any, axis: Any, keepdims: bool, where: Any, dtype: np.dtype) -> Any:
+    return reductions.sum(comparison.bitwise_not(missing), axis, dtype, keepdims=keepdims, where=where)
+
+
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
+) -> Array:
+    """The mean of the elements that are not NaN.
+
+    Args: as `mean`. Returns: a floating array; NaN where all are NaN.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.nanmean(jnp.array([1.0, jnp.nan, 3.0])))
+    2.0
+    """
+    x, missing = _replaced("nanmean", a, lambda d: 0)
+    if missing is None:
+        return reductions.mean(x, axis, dtype, keepdims=keepdims, where=where)
+    total = reductions.sum(x, axis, dtype, keepdims=keepdims, where=where)
+    return arithmetic.divide(total, _present(missing, axis, keepdims, where, total.dtype))
+
+
+def nanvar(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
+    where: Any = None, mean: Any = None, correction: float | None = None,
+) -> Array:  # fmt: skip
+    """The variance of the elements that are not NaN.
+
+    Args: as `var`. Returns: a floating array; NaN where too few remain.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.nanvar(jnp.array([1.0, jnp.nan, 3.0])))
+    1.0
+    """
+    freedom = ddof if correction is None else correction
+    x = as_array(operand(a, "nanvar"))
+    if not is_inexact(x.dtype):
+        return reductions.var(x, axis, dtype, ddof=freedom, keepdims=keepdims, where=where, mean=mean)
+    center = nanmean(x, axis, keepdims=True, where=where) if mean is None else operand(mean)
+    missing = isnan(x)
+    deviation = arithmetic.subtract(x, convert_to(center, x.dtype))
+    real = float_of(x.dtype)
+    squares = arithmetic.square(arithmetic.absolute(deviation))
+    squares = select(missing, scalar_array(0, real, True), squares)
+    total = reductions.sum(squares, axis, dtype, keepdims=keepdims, where=where)
+    count = _present(missing, axis, keepdims, where, total.dtype)
+    divisor = arithmetic.subtract(count, scalar_array(freedom, total.dtype, True))
+    enough = comparison.less(scalar_array(0, total.dtype, True), divisor)
+    nan = scalar_array(np.nan, total.dtype, True)
+    return select(enough, arithmetic.divide(total, divisor), nan)
+
+
+def nanstd(
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
+    where: Any = None, mean: Any = None, correction: float | None = None,
+) -> Array:  # fmt: skip
+    """The standard deviation of the elements that are not NaN.
+
+    Args: as `var`. Returns: a floating array.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0])))
+    1.0
+    """
+    return transcendental.sqrt(
+        nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=where, mean=mean, correction=correction)
+    )

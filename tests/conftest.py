@@ -1,0 +1,35 @@
+"""One session for all tests: 64-bit jax to compare with, fixed seeds, a cache of its own, a few quick examples."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+
+_CACHE = tempfile.TemporaryDirectory(prefix="rlx-tests-")
+os.environ["RLX_CACHE_DIR"] = _CACHE.name  # before rlx is imported, and inherited by subprocesses
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+jax.config.update("jax_enable_x64", True)
+settings.register_profile(
+    "rlx",
+    deadline=None,
+    max_examples=25,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("rlx")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> Iterator[None]:
+    """Every test starts from the same random state."""
+    random.seed(0)
+    np.random.seed(0)
+    yield

@@ -1,0 +1,89 @@
+"""Documentation that runs: Python blocks of the Markdown files, doctests of the package, the table of settings."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib
+import io
+import linecache
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import rlx
+from rlx.trace.primitive import registry
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# the example classes of rules and base classes are not calls that can be made
+EXPLANATIONS = {("architecture.md", "class Primitive:")}
+
+
+def blocks(document: Path) -> Iterator[tuple[int, str]]:
+    """(line number, source) of every Python block of a Markdown file."""
+    text = document.read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        source = found.group(1)
+        if (document.name, source.splitlines()[0]) not in EXPLANATIONS:
+            yield text.count("\n", 0, found.start(1)), source
+
+
+@pytest.fixture
+def own_primitives() -> Iterator[None]:
+    """Primitives that a document defines are gone afterwards."""
+    before = dict(registry)
+    yield
+    for name in set(registry) - set(before):
+        del registry[name]
+
+
+@pytest.mark.usefixtures("own_primitives")
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_blocks_run(document: Path) -> None:
+    """Blocks of one file share a namespace, and assert their own results."""
+    module = ModuleType(f"blocks_of_{document.stem}")
+    for line, source in blocks(document):
+        name = f"<{document.name}:{line + 1}>"
+        text = "\n" * line + source
+        # so that error messages and origins show the document's lines
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(text, name, "exec"), module.__dict__)
+
+
+def test_readme_and_contributing_hold_code() -> None:
+    """The blocks are found: a change of the fence does not switch the test off."""
+    assert len(list(blocks(ROOT / "README.md"))) >= 5
+    assert len(list(blocks(ROOT / "CONTRIBUTING.md"))) == 4
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    """Relative links name files that exist."""
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)[^)]*\)", document.read_text(encoding="utf-8")):
+        assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_settings_are_those_of_the_code() -> None:
+    """The README's table names every environment variable that rlx reads, and no other."""
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "rlx").rglob("*.py"))
+    read = set(re.findall(r"""(?:environ\.get|environ|_flag)[(\[]\s*["'](RLX_\w+)""", sources))
+    table = set(re.findall(r"^\| `(RLX_\w+)`", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    assert table == read
+
+
+MODULES = sorted(m.name for m in pkgutil.walk_packages(rlx.__path__, "rlx.") if not m.name.endswith("__main__"))
+
+
+@pytest.mark.parametrize("name", ["rlx", *MODULES])
+def test_doctests(name: str) -> None:
+    """Examples in docstrings give what they say."""
+    module = importlib.import_module(name)
+    found = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS, report=False)
+    assert found.failed == 0, f"{found.failed} of {found.attempted} examples in {name} fail (see the output)"
