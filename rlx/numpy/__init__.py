@@ -105,6 +105,10 @@ from rlx.numpy.editing import (
     resize,
     trim_zeros,
 )
+from rlx.numpy.einsums import (
+    einsum,
+    einsum_path,
+)
 from rlx.numpy.elementwise import (
     acos,
     acosh,
@@ -289,6 +293,9 @@ from rlx.numpy.nan_reductions import (
     nansum,
     nanvar,
 )
+from rlx.numpy.padding import (
+    pad,
+)
 from rlx.numpy.powers import (
     deg2rad,
     degrees,
@@ -373,6 +380,18 @@ from rlx.numpy.selection import (
     piecewise,
     select,
     where,
+)
+from rlx.numpy.sets import (
+    intersect1d,
+    isin,
+    setdiff1d,
+    setxor1d,
+    union1d,
+    unique,
+    unique_all,
+    unique_counts,
+    unique_inverse,
+    unique_values,
 )
 from rlx.numpy.sorting import (
     argpartition,
@@ -505,6 +524,8 @@ __all__ = [
     "dtype",
     "e",
     "ediff1d",
+    "einsum",
+    "einsum_path",
     "empty",
     "empty_like",
     "equal",
@@ -571,12 +592,14 @@ __all__ = [
     "int8",
     "integer",
     "interp",
+    "intersect1d",
     "invert",
     "isclose",
     "iscomplex",
     "iscomplexobj",
     "isdtype",
     "isfinite",
+    "isin",
     "isinf",
     "isnan",
     "isneginf",
@@ -650,6 +673,7 @@ __all__ = [
     "ones",
     "ones_like",
     "outer",
+    "pad",
     "partition",
     "percentile",
     "permute_dims",
@@ -689,6 +713,8 @@ __all__ = [
     "searchsorted",
     "select",
     "set_printoptions",
+    "setdiff1d",
+    "setxor1d",
     "shape",
     "sign",
     "signbit",
@@ -732,6 +758,12 @@ __all__ = [
     "uint32",
     "uint64",
     "uint8",
+    "union1d",
+    "unique",
+    "unique_all",
+    "unique_counts",
+    "unique_inverse",
+    "unique_values",
     "unravel_index",
     "unsignedinteger",
     "unstack",

@@ -1,0 +1,176 @@
+"""einsum: contraction by index letters, pair by pair in the order that opt_einsum finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import opt_einsum
+
+from rlx.array import Array
+from rlx.errors import ShapeError
+from rlx.numpy.matrices import diagonal
+from rlx.numpy.manipulation import transpose
+from rlx.numpy.products import contract
+from rlx.numpy.promotion import convert_to, promote, to_dtype
+from rlx.numpy.reductions import sum as sum_
+from rlx.ops import shape as shapes
+from rlx.trace.flat import as_array
+
+__all__ = ["einsum", "einsum_path"]
+
+Term = tuple[Any, str]
+
+
+def _parse(operands: tuple[Any, ...]) -> tuple[list[str], str, list[Any]]:
+    """Letters of every operand, letters of the result, and the operands as arrays."""
+    if isinstance(operands[0], str):
+        given = [operands[0], *[as_array(x, "an operand of einsum") for x in operands[1:]]]
+    else:
+        given = [x if isinstance(x, (list, tuple)) else as_array(x, "an operand of einsum") for x in operands]
+    try:
+        inputs, output, arrays = opt_einsum.parser.parse_einsum_input(tuple(given))
+    except ValueError as error:
+        raise ShapeError(f"einsum cannot read its subscripts: {error}.", "") from None
+    terms = inputs.split(",")
+    for letters, x in zip(terms, arrays, strict=True):
+        if len(letters) != x.ndim:
+            raise ShapeError(
+                f"einsum got the subscripts {letters!r} for an array of shape {x.shape}.",
+                "Give one letter for each axis, or an ellipsis.",
+            )
+    _check_sizes(terms, arrays)
+    return terms, output, list(arrays)
+
+
+def _check_sizes(terms: list[str], arrays: Any) -> None:
+    sizes: dict[str, int] = {}
+    for letters, x in zip(terms, arrays, strict=True):
+        for letter, size in zip(letters, x.shape, strict=True):
+            known = sizes.setdefault(letter, size)
+            if known == 1:
+                sizes[letter] = size
+            elif size not in (1, known):
+                raise ShapeError(
+                    f"einsum got the sizes {known} and {size} for the index {letter!r}.",
+                    "An index has one size in all operands.",
+                )
+
+
+def einsum(
+    subscripts: Any,
+    /,
+    *operands: Any,
+    out: None = None,
+    optimize: Any = "auto",
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: None = None,
+) -> Array:
+    """A sum of products, by Einstein's convention.
+
+    Args: subscripts: such as "ij,jk->ik" (or arrays and lists of axis numbers in turn); operands:
+    arrays; optimize: how opt_einsum orders the products ("auto", "optimal", "greedy", a path);
+    preferred_element_type: dtype of the result. Returns: an array.
+    Raises: ShapeError if subscripts and shapes do not fit.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.einsum("ij,j->i", jnp.ones((2, 3)), jnp.arange(3.0))
+    Array([3., 3.], dtype=float32)
+    """
+    terms, output, arrays = _parse((subscripts, *operands))
+    arrays = promote("einsum", *arrays)
+    path = _path(terms, output, arrays, optimize)
+    work: list[Term] = [_simplified(x, letters) for x, letters in zip(arrays, terms, strict=True)]
+    for step in path:
+        taken = [work[i] for i in step]
+        work = [t for i, t in enumerate(work) if i not in step]
+        needed = set(output).union(*[letters for _, letters in work])
+        result = taken[0]
+        for position, other in enumerate(taken[1:]):
+            later = needed.union(*[letters for _, letters in taken[position + 2 :]])
+            result = _pair(result, other, later, preferred_element_type)
+        work.append(_summed(result, needed))
+    x, letters = _summed(work[0], set(output))
+    result = transpose(x, tuple(letters.index(c) for c in output))
+    return result if preferred_element_type is None else convert_to(result, to_dtype(preferred_element_type))
+
+
+def _path(terms: list[str], output: str, arrays: list[Any], optimize: Any) -> list[tuple[int, ...]]:
+    if len(arrays) <= 2:
+        return [tuple(range(len(arrays)))]
+    if optimize is False:
+        return [(0, 1)] + [(0, len(arrays) - i) for i in range(2, len(arrays))]
+    if not isinstance(optimize, (str, bool)):
+        return [tuple(step) for step in optimize if not isinstance(step, str)]
+    method = "optimal" if optimize is True else optimize
+    equation = f"{','.join(terms)}->{output}"
+    path, _ = opt_einsum.contract_path(equation, *[x.shape for x in arrays], shapes=True, optimize=method)
+    return [tuple(step) for step in path]
+
+
+def _simplified(x: Any, letters: str) -> Term:
+    """Diagonals in place of letters that occur twice in one operand."""
+    for letter in dict.fromkeys(letters):
+        while letters.count(letter) > 1:
+            first = letters.index(letter)
+            second = letters.index(letter, first + 1)
+            x = diagonal(x, 0, first, second)
+            letters = letters[:first] + letters[first + 1 : second] + letters[second + 1 :] + letter
+    return x, letters
+
+
+def _summed(term: Term, needed: set[str]) -> Term:
+    """Without the letters that nobody needs any more."""
+    x, letters = term
+    gone = tuple(i for i, c in enumerate(letters) if c not in needed)
+    if not gone:
+        return term
+    dtype = x.dtype if x.dtype.kind != "b" else None
+    return sum_(x, axis=gone, dtype=dtype), "".join(c for c in letters if c in needed)
+
+
+def _squeezed(term: Term, other: Term) -> Term:
+    """Without axes of size 1 that broadcast against the other operand's."""
+    x, letters = term
+    sizes = dict(zip(other[1], other[0].shape, strict=True))
+    gone = tuple(i for i, c in enumerate(letters) if x.shape[i] == 1 and sizes.get(c, 1) != 1)
+    if not gone:
+        return term
+    return shapes.squeeze(x, gone), "".join(c for i, c in enumerate(letters) if i not in gone)
+
+
+def _pair(first: Term, second: Term, needed: set[str], preferred: Any) -> Term:
+    """The product of two operands, summed over shared letters that nobody needs later."""
+    first, second = _squeezed(first, second), _squeezed(second, first)
+    first = _summed(first, needed | set(second[1]))
+    second = _summed(second, needed | set(first[1]))
+    (x, left), (y, right) = first, second
+    shared = [c for c in left if c in right]
+    batch = [c for c in shared if c in needed]
+    over = [c for c in shared if c not in needed]
+    product = contract(
+        x,
+        y,
+        (tuple(left.index(c) for c in over), tuple(right.index(c) for c in over)),
+        (tuple(left.index(c) for c in batch), tuple(right.index(c) for c in batch)),
+        preferred,
+    )
+    rest = [c for c in left if c not in shared] + [c for c in right if c not in shared]
+    return product, "".join(batch + rest)
+
+
+def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> tuple[list[Any], Any]:
+    """The order in which einsum would contract.
+
+    Args: as `einsum`. Returns: (path, a description by opt_einsum).
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.einsum_path("ij,jk->ik", jnp.ones((2, 2)), jnp.ones((2, 2)))[0]
+    ['einsum_path', (0, 1)]
+    """
+    terms, output, arrays = _parse((subscripts, *operands))
+    method = "optimal" if optimize is True else optimize
+    path, info = opt_einsum.contract_path(
+        f"{','.join(terms)}->{output}", *[x.shape for x in arrays], shapes=True, optimize=method
+    )
+    return ["einsum_path", *path], info
