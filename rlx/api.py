@@ -29,6 +29,7 @@ from rlx.passes.pipeline import executables, stages
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.stage import close_over, stage
+from rlx.transforms.programs import clear_transform_cache
 
 __all__ = [
     "CacheInfo",
@@ -520,6 +521,7 @@ def clear_caches() -> None:
     for jitted in list(_all_jitted):
         jitted.clear_cache()
     executables.clear()
+    clear_transform_cache()
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -156,9 +156,7 @@ class dot_general(Primitive):
         d = layout(type_of(lhs).ndim, type_of(rhs).ndim, _hashable(dimension_numbers))
         if isinstance(lhs, Linear):
             return _cotangent_of_lhs(cotangent, lhs.type, rhs, d, swapped=False), None
-        mirrored = DotLayout(
-            d.rhs_contracting, d.lhs_contracting, d.rhs_batch, d.lhs_batch, d.rhs_free, d.lhs_free
-        )
+        mirrored = DotLayout(d.rhs_contracting, d.lhs_contracting, d.rhs_batch, d.lhs_batch, d.rhs_free, d.lhs_free)
         return None, _cotangent_of_lhs(cotangent, rhs.type, lhs, mirrored, swapped=True)
 
     def batch(
@@ -188,13 +186,7 @@ class dot_general(Primitive):
         return self.bind(lhs, rhs, **params), out_dim
 
     def lower(
-        self,
-        k: Any,
-        lhs: Any,
-        rhs: Any,
-        *,
-        dimension_numbers: DotDimensionNumbers,
-        preferred_dtype: np.dtype | None,
+        self, k: Any, lhs: Any, rhs: Any, *, dimension_numbers: DotDimensionNumbers, preferred_dtype: np.dtype | None
     ) -> Any:
         result = lhs.type.dtype if preferred_dtype is None else np.dtype(preferred_dtype)
         working = accumulation_dtype(lhs.type.dtype, preferred_dtype)
@@ -222,9 +214,7 @@ class dot_general(Primitive):
         )
 
 
-def _cotangent_of_lhs(
-    cotangent: Any, lhs: TensorType, rhs: Any, d: DotLayout, swapped: bool
-) -> Any:
+def _cotangent_of_lhs(cotangent: Any, lhs: TensorType, rhs: Any, d: DotLayout, swapped: bool) -> Any:
     """The cotangent contracted with rhs over rhs's free axes, its axes put in lhs's order.
 
     `swapped`: lhs was the second operand, so that its free axes come last in the cotangent.
@@ -246,13 +236,7 @@ def _cotangent_of_lhs(
 
 def _check_preferred(operand: np.dtype, result: np.dtype) -> None:
     kinds = [
-        "float"
-        if is_float(d)
-        else "complex"
-        if is_complex(d)
-        else "integer"
-        if is_integer(d)
-        else "bool"
+        "float" if is_float(d) else "complex" if is_complex(d) else "integer" if is_integer(d) else "bool"
         for d in (operand, result)
     ]
     fits = kinds[0] == kinds[1] or kinds[:2] == ["integer", "float"] or kinds[0] == "bool"

@@ -88,11 +88,7 @@ class ConvolutionSpec:
         name, ndim = "conv_general_dilated", lhs.ndim
         for spec in self.dimension_numbers.encode_key():
             check_axes(name, spec, ndim)
-        if (
-            ndim < 2
-            or rhs.ndim != ndim
-            or any(len(spec) != ndim for spec in self.dimension_numbers.encode_key())
-        ):
+        if ndim < 2 or rhs.ndim != ndim or any(len(spec) != ndim for spec in self.dimension_numbers.encode_key()):
             raise ShapeError(
                 f"{name} got {lhs!r}, {rhs!r} and {self.dimension_numbers}.",
                 "Both operands and every spec need two axes more than there are spatial ones.",
@@ -102,8 +98,7 @@ class ConvolutionSpec:
         feature_groups, batch_groups = self.feature_group_count, self.batch_group_count
         if min(feature_groups, batch_groups) != 1:
             raise ShapeError(
-                f"{name} got feature_group_count={feature_groups} and"
-                f" batch_group_count={batch_groups}.",
+                f"{name} got feature_group_count={feature_groups} and batch_group_count={batch_groups}.",
                 "Both must be at least 1, and only one of them greater.",
             )
         if left[1] != kernel[1] * feature_groups:
@@ -165,9 +160,7 @@ class conv_general_dilated(Primitive):
         out = np.moveaxis(product.reshape((shape[1], shape[0], *shape[2:])), 0, 1)
         return out.astype(lhs.dtype, copy=False).transpose(np.argsort(numbers.out_spec))
 
-    def jvp(
-        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
         out = self.bind(lhs, rhs, **params)
         tangent: Any = Zero(type_of(out))
@@ -184,16 +177,13 @@ class conv_general_dilated(Primitive):
         if 0 in (*type_of(cotangent).shape, *type_of(lhs).shape, *type_of(rhs).shape):
             dtype = type_of(cotangent).dtype
             return tuple(
-                full_like(TensorType(x.type.shape, dtype), 0) if isinstance(x, Linear) else None
-                for x in (lhs, rhs)
+                full_like(TensorType(x.type.shape, dtype), 0) if isinstance(x, Linear) else None for x in (lhs, rhs)
             )
         if isinstance(lhs, Linear):
             return _cotangent_of_lhs(cotangent, lhs.type, rhs, spec), None
         return None, _cotangent_of_rhs(cotangent, lhs, rhs.type, spec)
 
-    def batch(
-        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Any, int]:
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
         (lhs, rhs), (ldim, rdim) = inputs, dims
         spec = ConvolutionSpec(**params)
         numbers, feature_groups, batch_groups = (
@@ -356,8 +346,7 @@ def _cotangent_of_lhs(ct: Any, lhs: TensorType, rhs: Any, spec: ConvolutionSpec)
 def _cotangent_of_rhs(ct: Any, lhs: Any, rhs: TensorType, spec: ConvolutionSpec) -> Any:
     """lhs convolved with the cotangent as kernel; batch and features change places."""
     padding = [
-        (low, kernel - 1 + out - left - low)
-        for left, kernel, out, low in _reaches(type_of(lhs).shape, rhs.shape, spec)
+        (low, kernel - 1 + out - left - low) for left, kernel, out, low in _reaches(type_of(lhs).shape, rhs.shape, spec)
     ]
     lhs_spec, rhs_spec, out_spec = spec.dimension_numbers.encode_key()
     swapped = [(s[1], s[0], *s[2:]) for s in (lhs_spec, out_spec, rhs_spec)]

@@ -49,9 +49,7 @@ def _window(shape: Axes, sizes: Axes, starts: Sequence[np.ndarray]) -> tuple[sli
 def _lowered_starts(k: Any, shape: Axes, sizes: Axes, starts: Sequence[Any]) -> list[Any]:
     scalar = TensorType((), INT64)
     return [
-        k.elementwise(
-            lambda s, x, limit=d - n: s.clamp(0, as_int64(s, x, limit), limit), (start,), scalar
-        )
+        k.elementwise(lambda s, x, limit=d - n: s.clamp(0, as_int64(s, x, limit), limit), (start,), scalar)
         for start, d, n in zip(starts, shape, sizes, strict=True)
     ]
 
@@ -86,9 +84,7 @@ class dynamic_slice(Movement):
         zeros = full_like(TensorType(x.type.shape, type_of(ct).dtype), 0)
         return (dynamic_update_slice(zeros, ct, *starts), *(None for _ in starts))
 
-    def batch(
-        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, sizes: Axes
-    ) -> tuple[Any, int]:
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, sizes: Axes) -> tuple[Any, int]:
         x, *starts = inputs
         if all(d is None for d in dims[1:]):
             return self.bind(move_axis(x, dims[0], 0), 0, *starts, sizes=(size, *sizes)), 0
@@ -154,9 +150,7 @@ class dynamic_update_slice(Primitive):
             ct_update = dynamic_slice(cotangent, *starts, sizes=window.shape)
         return (ct_x, ct_update, *(None for _ in starts))
 
-    def batch(
-        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None]
-    ) -> tuple[Any, int]:
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None]) -> tuple[Any, int]:
         x, update, *starts = inputs
         x, update = to_front(x, dims[0], size), to_front(update, dims[1], size)
         if all(d is None for d in dims[2:]):

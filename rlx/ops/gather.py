@@ -85,9 +85,7 @@ class gather(Movement):
             rows[~valid] = default_fill(operand.dtype) if fill_value is None else fill_value
         return windows.from_rows(rows)
 
-    def jvp(
-        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = self.bind(*primals, **params)
         if isinstance(tangents[0], Zero):
             return out, Zero(type_of(out))
@@ -126,9 +124,7 @@ class gather(Movement):
         slice_sizes: Axes,
         **params: Any,
     ) -> tuple[Any, int]:
-        operand, indices = (
-            x if d is None else move_axis(x, d, 0) for x, d in zip(inputs, dims, strict=True)
-        )
+        operand, indices = (x if d is None else move_axis(x, d, 0) for x, d in zip(inputs, dims, strict=True))
         numbers = batched_numbers(dimension_numbers, dims[0] is not None, dims[1] is not None)
         if dims[0] is not None:
             whole = size if dims[1] is None else min(size, 1)
@@ -154,16 +150,10 @@ class gather(Movement):
             return out
         fill = default_fill(operand.type.dtype) if fill_value is None else fill_value
         inside = k.broadcast(lowered_validity(k, windows, indices), shape, windows.batch_places)
-        return k.elementwise(
-            lambda s, ok, x: s.select(ok, x, s.constant_like(x, fill)), (inside, out), out.type
-        )
+        return k.elementwise(lambda s, ok, x: s.select(ok, x, s.constant_like(x, fill)), (inside, out), out.type)
 
     def _windows(
-        self,
-        operand: TensorType,
-        indices: TensorType,
-        numbers: GatherDimensionNumbers,
-        slice_sizes: Axes,
+        self, operand: TensorType, indices: TensorType, numbers: GatherDimensionNumbers, slice_sizes: Axes
     ) -> WindowMap:
         return gather_windows(self.name, operand, indices, numbers, slice_sizes)
 

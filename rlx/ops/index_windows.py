@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -84,12 +85,12 @@ class WindowMap:
     window_places: Axes
     batch_places: Axes
 
-    @property
+    @cached_property
     def limits(self) -> Axes:
         """The largest start of a window, for each component of an index."""
         return tuple(self.operand_shape[a] - self.sizes[a] for a in self.started)
 
-    @property
+    @cached_property
     def windows_shape(self) -> Axes:
         """The shape of the array of windows."""
         shape = [0] * (len(self.window_places) + len(self.batch_places))
@@ -99,7 +100,7 @@ class WindowMap:
             shape[place] = size
         return tuple(shape)
 
-    @property
+    @cached_property
     def leading_order(self) -> Axes:
         """The permutation of the array of windows that brings its batch axes in front."""
         return self.batch_places + self.window_places
@@ -129,9 +130,7 @@ class WindowMap:
         """A view of the operand: a dummy axis, the axes that need coordinates, the whole ones."""
         return operand.transpose(self._pointed + self._whole)[None]
 
-    def coordinates(
-        self, starts: np.ndarray, chosen: np.ndarray | slice = _ALL
-    ) -> tuple[np.ndarray, ...]:
+    def coordinates(self, starts: np.ndarray, chosen: np.ndarray | slice = _ALL) -> tuple[np.ndarray, ...]:
         """Coordinates into the leading axes of `moved`, broadcasting over (rows, *partial axes)."""
         partial = self._partial
         start_of = {axis: starts[chosen, j] for j, axis in enumerate(self.started)}
@@ -157,24 +156,22 @@ class WindowMap:
 
     def from_rows(self, rows: np.ndarray) -> np.ndarray:
         """The inverse of `to_rows`."""
-        return rows.reshape(self.batch_shape + rows.shape[1:]).transpose(
-            np.argsort(self._row_order)
-        )
+        return rows.reshape(self.batch_shape + rows.shape[1:]).transpose(np.argsort(self._row_order))
 
-    @property
+    @cached_property
     def _whole(self) -> Axes:
         return tuple(a for a in self.window_axes if self.sizes[a] == self.operand_shape[a])
 
-    @property
+    @cached_property
     def _partial(self) -> Axes:
         return tuple(a for a in self.window_axes if self.sizes[a] != self.operand_shape[a])
 
-    @property
+    @cached_property
     def _pointed(self) -> Axes:
         whole = set(self._whole)
         return tuple(a for a in range(len(self.operand_shape)) if a not in whole)
 
-    @property
+    @cached_property
     def _row_order(self) -> Axes:
         place = dict(zip(self.window_axes, self.window_places, strict=True))
         return self.batch_places + tuple(place[a] for a in self._partial + self._whole)
@@ -183,8 +180,7 @@ class WindowMap:
     def scalar_starts(self, s: Any, indices: Any, batch: Sequence[Any]) -> list[Any]:
         """The components of an index as int64 scalars."""
         return [
-            as_int64(s, s.load(indices, (*batch, s.constant(j, INT64))), limit)
-            for j, limit in enumerate(self.limits)
+            as_int64(s, s.load(indices, (*batch, s.constant(j, INT64))), limit) for j, limit in enumerate(self.limits)
         ]
 
     def index(self, indices: Any) -> Callable[..., list[Any]]:
@@ -231,12 +227,9 @@ def fits(s: Any, starts: Sequence[Any], limits: Sequence[int]) -> Any:
 
 
 # ------------------------------------------------------------- making and checking maps
+@lru_cache(maxsize=1024)
 def gather_windows(
-    name: str,
-    operand: TensorType,
-    indices: TensorType,
-    numbers: GatherDimensionNumbers,
-    sizes: Axes,
+    name: str, operand: TensorType, indices: TensorType, numbers: GatherDimensionNumbers, sizes: Axes
 ) -> WindowMap:
     """The windows of a gather; ShapeError or DtypeError if the parts do not fit."""
     check_lengths(name, operand.ndim, slice_sizes=sizes)
@@ -253,12 +246,9 @@ def gather_windows(
     return _window_map(name, operand, indices, numbers, tuple(sizes))
 
 
+@lru_cache(maxsize=1024)
 def scatter_windows(
-    name: str,
-    operand: TensorType,
-    indices: TensorType,
-    updates: TensorType,
-    numbers: ScatterDimensionNumbers,
+    name: str, operand: TensorType, indices: TensorType, updates: TensorType, numbers: ScatterDimensionNumbers
 ) -> WindowMap:
     """The windows of a scatter; ShapeError or DtypeError if the parts do not fit."""
     if operand.dtype != updates.dtype:
@@ -291,11 +281,7 @@ def scatter_windows(
 
 
 def _window_map(
-    name: str,
-    operand: TensorType,
-    indices: TensorType,
-    numbers: GatherDimensionNumbers,
-    sizes: Axes,
+    name: str, operand: TensorType, indices: TensorType, numbers: GatherDimensionNumbers, sizes: Axes
 ) -> WindowMap:
     rank = max(indices.ndim - 1, 0) + len(numbers.offset_dims)
     dropped = numbers.collapsed_slice_dims + numbers.operand_batching_dims
@@ -316,9 +302,7 @@ def _window_map(
 
 def _check(name: str, window: WindowMap, operand: TensorType, indices: TensorType) -> None:
     if not is_integer(indices.dtype):
-        raise DtypeError(
-            f"{name} got indices of dtype {indices.dtype.name}.", "Indices must be integers."
-        )
+        raise DtypeError(f"{name} got indices of dtype {indices.dtype.name}.", "Indices must be integers.")
     components = indices.shape[-1] if indices.ndim else 0
     check_axes(name, window.started + window.operand_batching, operand.ndim)
     check_axes(name, window.indices_batching, len(window.batch_shape))

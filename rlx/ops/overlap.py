@@ -50,14 +50,10 @@ class windows(Movement):
         spec.check(self.name, x.shape)
         return TensorType(spec.positions(x.shape) + tuple(window), x.dtype, x.weak)
 
-    def reference(
-        self, x: np.ndarray, *, window: Axes, strides: Axes, dilation: Axes
-    ) -> np.ndarray:
+    def reference(self, x: np.ndarray, *, window: Axes, strides: Axes, dilation: Axes) -> np.ndarray:
         return numpy_windows(x, spec_of(window, strides, dilation), 0)
 
-    def pull_back(
-        self, ct: Any, x: Any, *, window: Axes, strides: Axes, dilation: Axes
-    ) -> tuple[Any, ...]:
+    def pull_back(self, ct: Any, x: Any, *, window: Axes, strides: Axes, dilation: Axes) -> tuple[Any, ...]:
         return (overlap_add(ct, shape=x.type.shape, strides=strides, dilation=dilation),)
 
     def batch(
@@ -115,9 +111,7 @@ class overlap_add(Movement):
             out[where] += x[(..., *offset)]
         return out
 
-    def pull_back(
-        self, ct: Any, x: Any, *, shape: Axes, strides: Axes, dilation: Axes
-    ) -> tuple[Any, ...]:
+    def pull_back(self, ct: Any, x: Any, *, shape: Axes, strides: Axes, dilation: Axes) -> tuple[Any, ...]:
         window = x.type.shape[len(shape) :]
         return (windows(ct, window=window, strides=strides, dilation=dilation),)
 
@@ -197,11 +191,7 @@ def lower_side_by_side(k: Any, x: Any, spec: WindowSpec, shape: Axes) -> Any:
 
 
 def lower_overlap(
-    k: Any,
-    values: Sequence[Any],
-    spec: WindowSpec,
-    shape: Axes,
-    contribution: Callable[..., Any],
+    k: Any, values: Sequence[Any], spec: WindowSpec, shape: Axes, contribution: Callable[..., Any]
 ) -> Any:
     """Each element of `shape` sums what the windows that cover it contribute.
 
@@ -225,10 +215,7 @@ def lower_overlap(
         found = [position(s, at[a], at[rank + a], a)[0] for a in range(rank)]
         return found + list(at[rank:]) if value.type.ndim > rank else found
 
-    covering = [
-        k.gather(v, lambda s, *at, v=v: source_index(s, v, *at), shape + spec.window)
-        for v in values
-    ]
+    covering = [k.gather(v, lambda s, *at, v=v: source_index(s, v, *at), shape + spec.window) for v in values]
 
     def contribute(s: Any, *elements: Any) -> Any:
         at = [s.index(a) for a in range(2 * rank)]

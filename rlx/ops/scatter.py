@@ -113,17 +113,13 @@ class Scatter(Primitive):
     ) -> Any:
         if operand.type.size == 0:
             return operand
-        windows = scatter_windows(
-            self.name, operand.type, indices.type, updates.type, dimension_numbers
-        )
+        windows = scatter_windows(self.name, operand.type, indices.type, updates.type, dimension_numbers)
         # with batch axes in front, later windows overwrite earlier ones as in the reference
         updates = k.transpose(updates, windows.leading_order)
         windows = windows.batch_leading()
         dropping = mode != "clip" and bool(windows.started)
         guard = windows.guard(indices) if dropping else None
-        reducer = (
-            _BOOL_REDUCERS.get(self.reducer) if operand.type.dtype.kind == "b" else self.reducer
-        )
+        reducer = _BOOL_REDUCERS.get(self.reducer) if operand.type.dtype.kind == "b" else self.reducer
         return k.scatter(reducer, operand, updates, windows.index(indices), guard)
 
     def samples(self) -> Iterator[Sample]:
@@ -132,9 +128,7 @@ class Scatter(Primitive):
         paired = ScatterDimensionNumbers((1,), (), (1,), (0,), (0,))
         x = np.sin(np.arange(20, dtype=np.float64)).reshape(4, 5)
 
-        def case(
-            indices: Any, shape: tuple[int, ...], numbers: Any, mode: str, unique: bool
-        ) -> Any:
+        def case(indices: Any, shape: tuple[int, ...], numbers: Any, mode: str, unique: bool) -> Any:
             updates = np.cos(np.arange(np.prod(shape), dtype=np.float64)).reshape(shape)
             params = {"dimension_numbers": numbers, "mode": mode}
             flags = {"unique_indices": unique, "indices_are_sorted": False}
@@ -179,9 +173,7 @@ def zero_cotangents(*inputs: Any) -> tuple[Any, ...]:
 class LinearScatter(Scatter):
     """Scatters that are linear in operand and updates together."""
 
-    def jvp(
-        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = self.bind(*primals, **params)
         if isinstance(tangents[0], Zero) and isinstance(tangents[2], Zero):
             return out, Zero(type_of(out))
@@ -196,9 +188,7 @@ class scatter_add(LinearScatter):
     ufunc = np.add
     reducer = "add"
 
-    def transpose(
-        self, cotangent: Any, operand: Any, indices: Any, updates: Any, **params: Any
-    ) -> tuple[Any, ...]:
+    def transpose(self, cotangent: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> tuple[Any, ...]:
         if isinstance(cotangent, Zero):
             return zero_cotangents(operand, indices, updates)
         ct_updates = None
@@ -211,9 +201,7 @@ class scatter_add(LinearScatter):
 class scatter(LinearScatter):
     """operand with its windows replaced by updates; of overlapping windows the last one stays."""
 
-    def transpose(
-        self, cotangent: Any, operand: Any, indices: Any, updates: Any, **params: Any
-    ) -> tuple[Any, ...]:
+    def transpose(self, cotangent: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> tuple[Any, ...]:
         if isinstance(cotangent, Zero):
             return zero_cotangents(operand, indices, updates)
         ct_operand = ct_updates = None
@@ -225,15 +213,11 @@ class scatter(LinearScatter):
             ct_updates = windows_of(cotangent, indices, update_type, params, 0)
             if not params["unique_indices"]:
                 stayed = _survivors(type_of(cotangent), indices, update_type, params)
-                ct_updates = registry["select"](
-                    stayed, ct_updates, full_like(type_of(ct_updates), 0)
-                )
+                ct_updates = registry["select"](stayed, ct_updates, full_like(type_of(ct_updates), 0))
         return ct_operand, None, ct_updates
 
 
-def _survivors(
-    operand: TensorType, indices: Any, updates: TensorType, params: dict[str, Any]
-) -> Any:
+def _survivors(operand: TensorType, indices: Any, updates: TensorType, params: dict[str, Any]) -> Any:
     """Which elements of the updates no later one overwrote: scatter their numbers and look."""
     dtype = np.dtype(np.int64 if updates.size > np.iinfo(np.int32).max else np.int32)
     numbers = reshape(iota(type=TensorType((updates.size,), dtype), axis=0), shape=updates.shape)
@@ -243,9 +227,7 @@ def _survivors(
 
 
 def _needs_unique(what: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{what} needs unique indices.", "Pass unique_indices=True if no index occurs twice."
-    )
+    return UnsupportedError(f"{what} needs unique indices.", "Pass unique_indices=True if no index occurs twice.")
 
 
 @primitive
@@ -255,9 +237,7 @@ class scatter_mul(Scatter):
     ufunc = np.multiply
     reducer = "mul"
 
-    def jvp(
-        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         operand, indices, updates = primals
         out = self.bind(*primals, **params)
         tangent: Any = Zero(type_of(out))
@@ -271,9 +251,7 @@ class scatter_mul(Scatter):
             tangent = add_values(tangent, registry["multiply"](operand, spread))
         return out, tangent
 
-    def transpose(
-        self, cotangent: Any, operand: Any, indices: Any, updates: Any, **params: Any
-    ) -> tuple[Any, ...]:
+    def transpose(self, cotangent: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> tuple[Any, ...]:
         if isinstance(cotangent, Zero):
             return zero_cotangents(operand, indices, updates)
         if isinstance(operand, Linear):
@@ -289,9 +267,7 @@ class ExtremeScatter(Scatter):
 
     takes_complex = False
 
-    def jvp(
-        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         operand, indices, updates = primals
         out = self.bind(*primals, **params)
         if isinstance(tangents[0], Zero) and isinstance(tangents[2], Zero):

@@ -126,26 +126,20 @@ class broadcast_in_dim(Movement):
     def type(self, x: TensorType, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> TensorType:
         check_axes(self.name, dims, len(shape))
         check_lengths(self.name, x.ndim, dims=dims)
-        if list(dims) != sorted(dims) or any(
-            d not in (1, shape[i]) for d, i in zip(x.shape, dims, strict=True)
-        ):
+        if list(dims) != sorted(dims) or any(d not in (1, shape[i]) for d, i in zip(x.shape, dims, strict=True)):
             raise ShapeError(
                 f"broadcast_in_dim cannot bring {x!r} to shape {shape} along axes {dims}.",
                 "An axis has size 1 or that of its axis in the result, and dims increase.",
             )
         return TensorType(tuple(shape), x.dtype, x.weak)
 
-    def reference(
-        self, x: np.ndarray, *, shape: tuple[int, ...], dims: tuple[int, ...]
-    ) -> np.ndarray:
+    def reference(self, x: np.ndarray, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> np.ndarray:
         aligned = [1] * len(shape)
         for d, i in zip(x.shape, dims, strict=True):
             aligned[i] = d
         return np.broadcast_to(x.reshape(aligned), shape)
 
-    def pull_back(
-        self, ct: Any, x: Any, *, shape: tuple[int, ...], dims: tuple[int, ...]
-    ) -> tuple[Any, ...]:
+    def pull_back(self, ct: Any, x: Any, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[Any, ...]:
         own = {i: d for d, i in zip(x.type.shape, dims, strict=True)}
         axes = tuple(i for i, n in enumerate(shape) if i not in own or (own[i] == 1 and n != 1))
         ct = registry["reduce_sum"](ct, axes=axes) if axes else ct
@@ -198,12 +192,7 @@ class reshape(Movement):
         return (reshape(ct, shape=x.type.shape),)
 
     def batch(
-        self,
-        size: int,
-        inputs: Sequence[Any],
-        dims: Sequence[int | None],
-        *,
-        shape: tuple[int, ...],
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, shape: tuple[int, ...]
     ) -> tuple[Any, int]:
         return self.bind(to_front(inputs[0], dims[0], size), shape=(size, *shape)), 0
 
@@ -236,12 +225,7 @@ class transpose(Movement):
         return (transpose(ct, permutation=tuple(np.argsort(permutation).tolist())),)
 
     def batch(
-        self,
-        size: int,
-        inputs: Sequence[Any],
-        dims: Sequence[int | None],
-        *,
-        permutation: tuple[int, ...],
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, permutation: tuple[int, ...]
     ) -> tuple[Any, int]:
         dim = dims[0]
         if dim is None:
@@ -299,12 +283,7 @@ class slice(Movement):
     """x[start:limit:stride] along every axis, with positive strides."""
 
     def type(
-        self,
-        x: TensorType,
-        *,
-        starts: tuple[int, ...],
-        limits: tuple[int, ...],
-        strides: tuple[int, ...],
+        self, x: TensorType, *, starts: tuple[int, ...], limits: tuple[int, ...], strides: tuple[int, ...]
     ) -> TensorType:
         check_lengths(self.name, x.ndim, starts=starts, limits=limits, strides=strides)
         cuts = list(zip(starts, limits, strides, x.shape, strict=True))
@@ -317,28 +296,15 @@ class slice(Movement):
         return TensorType(shape, x.dtype, x.weak)
 
     def reference(
-        self,
-        x: np.ndarray,
-        *,
-        starts: tuple[int, ...],
-        limits: tuple[int, ...],
-        strides: tuple[int, ...],
+        self, x: np.ndarray, *, starts: tuple[int, ...], limits: tuple[int, ...], strides: tuple[int, ...]
     ) -> np.ndarray:
         return x[tuple(map(builtins.slice, starts, limits, strides)) + (...,)]
 
     def pull_back(
-        self,
-        ct: Any,
-        x: Any,
-        *,
-        starts: tuple[int, ...],
-        limits: tuple[int, ...],
-        strides: tuple[int, ...],
+        self, ct: Any, x: Any, *, starts: tuple[int, ...], limits: tuple[int, ...], strides: tuple[int, ...]
     ) -> tuple[Any, ...]:
         config = []
-        for n, d, start, stride in zip(
-            type_of(ct).shape, x.type.shape, starts, strides, strict=True
-        ):
+        for n, d, start, stride in zip(type_of(ct).shape, x.type.shape, starts, strides, strict=True):
             covered = start + (n - 1) * stride + 1 if n else start
             config.append((start, d - covered, stride - 1))
         return (pad_zeros(ct, tuple(config)),)
@@ -357,13 +323,7 @@ class slice(Movement):
         return self.bind(x, starts=(0, *starts), limits=(size, *limits), strides=(1, *strides)), 0
 
     def lower(
-        self,
-        k: Any,
-        x: Any,
-        *,
-        starts: tuple[int, ...],
-        limits: tuple[int, ...],
-        strides: tuple[int, ...],
+        self, k: Any, x: Any, *, starts: tuple[int, ...], limits: tuple[int, ...], strides: tuple[int, ...]
     ) -> Any:
         return k.slice(x, starts, limits, strides)
 
@@ -443,12 +403,7 @@ class pad(Movement):
         return (ct_x, ct_value)
 
     def batch(
-        self,
-        size: int,
-        inputs: Sequence[Any],
-        dims: Sequence[int | None],
-        *,
-        config: PadConfig,
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, config: PadConfig
     ) -> tuple[Any, int]:
         x, value = inputs
         x = to_front(x, dims[0], size)
@@ -497,9 +452,7 @@ class concatenate(Movement):
                     "Convert them to one dtype with .astype(...).",
                 )
             if t.ndim != first.ndim or any(
-                a != b
-                for i, (a, b) in enumerate(zip(first.shape, t.shape, strict=True))
-                if i != axis
+                a != b for i, (a, b) in enumerate(zip(first.shape, t.shape, strict=True)) if i != axis
             ):
                 raise ShapeError(
                     f"concatenate along axis {axis} got {first!r} and {t!r}.",
@@ -517,15 +470,11 @@ class concatenate(Movement):
         start = 0
         for x in inputs:
             limit = start + type_of(x).shape[axis]
-            cotangents.append(
-                slice_along(ct, start, limit, axis) if isinstance(x, Linear) else None
-            )
+            cotangents.append(slice_along(ct, start, limit, axis) if isinstance(x, Linear) else None)
             start = limit
         return tuple(cotangents)
 
-    def batch(
-        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis: int
-    ) -> tuple[Any, int]:
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis: int) -> tuple[Any, int]:
         fronted = [to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
         return self.bind(*fronted, axis=axis + 1), 0
 
@@ -565,9 +514,7 @@ class iota(Primitive):
     def transpose(self, cotangent: Any, **params: Any) -> tuple[Any, ...]:
         return ()
 
-    def batch(
-        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any
-    ) -> tuple[Any, None]:
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, None]:
         return self.bind(**params), None
 
     def lower(self, k: Any, *, type: TensorType, axis: int) -> Any:

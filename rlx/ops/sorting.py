@@ -64,14 +64,10 @@ class sort(Primitive):
 
     def type(self, *types: TensorType, axis: int, keys: int) -> tuple[TensorType, ...]:
         if not 1 <= keys <= len(types):
-            raise ShapeError(
-                f"sort got keys={keys} for {len(types)} operands.", "Use at least one."
-            )
+            raise ShapeError(f"sort got keys={keys} for {len(types)} operands.", "Use at least one.")
         check_axes(self.name, (axis,), types[0].ndim)
         if any(t.shape != types[0].shape for t in types):
-            raise ShapeError(
-                f"sort got operands {', '.join(map(repr, types))}.", "Their shapes must be equal."
-            )
+            raise ShapeError(f"sort got operands {', '.join(map(repr, types))}.", "Their shapes must be equal.")
         return types
 
     def reference(self, *arrays: np.ndarray, axis: int, keys: int) -> tuple[np.ndarray, ...]:
@@ -95,13 +91,7 @@ class sort(Primitive):
         raise AssertionError("sort is not linear: a derivative rule is wrong")
 
     def batch(
-        self,
-        size: int,
-        inputs: Sequence[Any],
-        dims: Sequence[int | None],
-        *,
-        axis: int,
-        keys: int,
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis: int, keys: int
     ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         fronted = [to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
         return self.bind(*fronted, axis=axis + 1, keys=keys), (0,) * len(fronted)

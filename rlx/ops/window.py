@@ -55,9 +55,7 @@ class reduce_window(Primitive):
         out = _UFUNCS[op].reduce(view, axis=spec.offsets, initial=start, dtype=working)
         return np.asarray(out).astype(x.dtype, copy=False)
 
-    def jvp(
-        self, primals: Sequence[Any], tangents: Sequence[Any], *, op: str, **fields: Any
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, op: str, **fields: Any) -> tuple[Any, Any]:
         (x,), (tangent,) = primals, tangents
         out = self.bind(x, op=op, **fields)
         if isinstance(tangent, Zero):
@@ -73,9 +71,7 @@ class reduce_window(Primitive):
 
     def transpose(self, cotangent: Any, x: Any, *, op: str, **fields: Any) -> tuple[Any, ...]:
         if op != "add":
-            raise AssertionError(
-                f"reduce_window with {op} is not linear: a derivative rule is wrong"
-            )
+            raise AssertionError(f"reduce_window with {op} is not linear: a derivative rule is wrong")
         if isinstance(cotangent, Zero) or not isinstance(x, Linear):
             return (Zero(x.type) if isinstance(x, Linear) else None,)
         spec = WindowSpec(**fields)
@@ -88,13 +84,7 @@ class reduce_window(Primitive):
         return pad.transpose(ct, x, zero, config=spec.config())[:1]
 
     def batch(
-        self,
-        size: int,
-        inputs: Sequence[Any],
-        dims: Sequence[int | None],
-        *,
-        op: str,
-        **fields: Any,
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, op: str, **fields: Any
     ) -> tuple[Any, int]:
         x = to_front(inputs[0], dims[0], size)
         return self.bind(x, op=op, **WindowSpec(**fields).batched().params()), 0
@@ -113,10 +103,7 @@ class reduce_window(Primitive):
         for op in _UFUNCS:
             yield from typed_samples(
                 NUMBERS if op in ("add", "mul") else ORDERED,
-                *(
-                    ([x], {"op": op, **spec.params()})
-                    for spec in (overlapping, plain, spread, empty)
-                ),
+                *(([x], {"op": op, **spec.params()}) for spec in (overlapping, plain, spread, empty)),
             )
 
 
@@ -136,8 +123,6 @@ def reduce_window_general(
         spec.check("reduce_window", type_of(x).shape)
         if spec.pads:
             x = pad(x, init, config=spec.config())
-        views.append(
-            windows(x, window=spec.window, strides=spec.strides, dilation=spec.window_dilation)
-        )
+        views.append(windows(x, window=spec.window, strides=spec.strides, dilation=spec.window_dilation))
     reduced = registry["reduce"](*views, *inits, computation=computation, axes=spec.offsets)
     return tuple(reduced)

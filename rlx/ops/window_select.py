@@ -81,9 +81,7 @@ def _is_element(s: Any, spec: WindowSpec, axis: int, size: int, position: Any, o
     (low, high), base = spec.padding[axis], spec.base_dilation[axis]
     if (low, high, base) == (0, 0, 1):
         return s.constant(True, np.dtype(bool))
-    place = s.add(
-        s.sub(s.mul(position, spec.strides[axis]), low), s.mul(offset, spec.window_dilation[axis])
-    )
+    place = s.add(s.sub(s.mul(position, spec.strides[axis]), low), s.mul(offset, spec.window_dilation[axis]))
     inside = s.and_(s.ge(place, 0), s.le(place, (size - 1) * base))
     return s.and_(inside, s.eq(s.rem(place, base), 0)) if base > 1 else inside
 
@@ -92,9 +90,7 @@ def _is_element(s: Any, spec: WindowSpec, axis: int, size: int, position: Any, o
 class select_and_gather_add(Movement):
     """tangents at the first largest (or smallest) element of each window of operand."""
 
-    def type(
-        self, tangents: TensorType, operand: TensorType, *, select: str, **fields: Any
-    ) -> TensorType:
+    def type(self, tangents: TensorType, operand: TensorType, *, select: str, **fields: Any) -> TensorType:
         spec = WindowSpec(**fields)
         _check(self.name, operand, select, spec)
         if tangents.shape != operand.shape:
@@ -104,28 +100,18 @@ class select_and_gather_add(Movement):
             )
         return TensorType(spec.positions(operand.shape), tangents.dtype, tangents.weak)
 
-    def reference(
-        self, tangents: np.ndarray, operand: np.ndarray, *, select: str, **fields: Any
-    ) -> np.ndarray:
+    def reference(self, tangents: np.ndarray, operand: np.ndarray, *, select: str, **fields: Any) -> np.ndarray:
         spec = WindowSpec(**fields)
         first = _first_extreme(operand, select, spec)
         view = numpy_windows(tangents, spec, 0).reshape(first.shape)
         picked = np.where(first, view, np.zeros((), tangents.dtype))
         return np.add.reduce(picked, axis=-1, dtype=tangents.dtype)
 
-    def pull_back(
-        self, ct: Any, tangents: Any, operand: Any, *, select: str, **fields: Any
-    ) -> tuple[Any, None]:
+    def pull_back(self, ct: Any, tangents: Any, operand: Any, *, select: str, **fields: Any) -> tuple[Any, None]:
         return select_and_scatter_add(ct, operand, select=select, **fields), None
 
     def batch(
-        self,
-        size: int,
-        inputs: Sequence[Any],
-        dims: Sequence[int | None],
-        *,
-        select: str,
-        **fields: Any,
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, select: str, **fields: Any
     ) -> tuple[Any, int]:
         tangents, operand = (to_front(x, d, size) for x, d in zip(inputs, dims, strict=True))
         params = WindowSpec(**fields).batched().params()
@@ -153,9 +139,7 @@ class select_and_gather_add(Movement):
 class select_and_scatter_add(Movement):
     """Each source added at the first largest (or smallest) element of its window of operand."""
 
-    def type(
-        self, source: TensorType, operand: TensorType, *, select: str, **fields: Any
-    ) -> TensorType:
+    def type(self, source: TensorType, operand: TensorType, *, select: str, **fields: Any) -> TensorType:
         spec = WindowSpec(**fields)
         _check(self.name, operand, select, spec)
         if source.shape != spec.positions(operand.shape):
@@ -165,9 +149,7 @@ class select_and_scatter_add(Movement):
             )
         return TensorType(operand.shape, source.dtype, source.weak)
 
-    def reference(
-        self, source: np.ndarray, operand: np.ndarray, *, select: str, **fields: Any
-    ) -> np.ndarray:
+    def reference(self, source: np.ndarray, operand: np.ndarray, *, select: str, **fields: Any) -> np.ndarray:
         spec = WindowSpec(**fields)
         first = _first_extreme(operand, select, spec)
         spread = np.where(first, source[..., None], np.zeros((), source.dtype))
@@ -179,19 +161,11 @@ class select_and_scatter_add(Movement):
         )
         return _without_padding(out, spec)
 
-    def pull_back(
-        self, ct: Any, source: Any, operand: Any, *, select: str, **fields: Any
-    ) -> tuple[Any, None]:
+    def pull_back(self, ct: Any, source: Any, operand: Any, *, select: str, **fields: Any) -> tuple[Any, None]:
         return select_and_gather_add(ct, operand, select=select, **fields), None
 
     def batch(
-        self,
-        size: int,
-        inputs: Sequence[Any],
-        dims: Sequence[int | None],
-        *,
-        select: str,
-        **fields: Any,
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, select: str, **fields: Any
     ) -> tuple[Any, int]:
         source, operand = (to_front(x, d, size) for x, d in zip(inputs, dims, strict=True))
         params = WindowSpec(**fields).batched().params()

@@ -87,10 +87,7 @@ class WindowSpec:
 
     def config(self) -> tuple[tuple[int, int, int], ...]:
         """The padding and the dilation of the base as a configuration of `pad`."""
-        return tuple(
-            (low, high, d - 1)
-            for (low, high), d in zip(self.padding, self.base_dilation, strict=True)
-        )
+        return tuple((low, high, d - 1) for (low, high), d in zip(self.padding, self.base_dilation, strict=True))
 
     def padded_shape(self, shape: Axes) -> Axes:
         """The shape of the padded, dilated array."""

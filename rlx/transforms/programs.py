@@ -1,6 +1,10 @@
-"""The four program transforms together."""
+"""The four program transforms together, remembered by program where the rules of regions ask for them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from typing import Any
 
 from rlx.transforms import table
 from rlx.transforms.batch import batch_program, batch_walk
@@ -12,6 +16,7 @@ __all__ = [
     "backward_walk",
     "batch_program",
     "batch_walk",
+    "clear_transform_cache",
     "jvp_program",
     "jvp_walk",
     "separate_program",
@@ -19,8 +24,32 @@ __all__ = [
     "transpose_program",
 ]
 
-table.transforms.jvp = jvp_program
-table.transforms.split = split_program
-table.transforms.separate = separate_program
-table.transforms.transpose = transpose_program
-table.transforms.batch = batch_program
+_remembered: list[Any] = []
+
+
+def remember(transform: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep recent results: a jitted function differentiated again and again is transformed once."""
+    cached = lru_cache(maxsize=256)(transform)
+    _remembered.append(cached)
+
+    def fixed(value: Any) -> Any:
+        return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+
+    @wraps(transform)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return cached(*map(fixed, args), **{k: fixed(v) for k, v in kwargs.items()})
+
+    return run
+
+
+def clear_transform_cache() -> None:
+    """Forget every remembered result."""
+    for cached in _remembered:
+        cached.cache_clear()
+
+
+table.transforms.jvp = remember(jvp_program)
+table.transforms.split = remember(split_program)
+table.transforms.separate = remember(separate_program)
+table.transforms.transpose = remember(transpose_program)
+table.transforms.batch = remember(batch_program)

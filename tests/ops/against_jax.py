@@ -50,9 +50,7 @@ def equal(result: Any, expected: Any, tolerance: float = 1e-10) -> None:
     part = expected.dtype.itemsize // (2 if expected.dtype.kind == "c" else 1)
     tolerance = max(tolerance, narrow.get(part, 0)) if is_inexact(expected.dtype) else 0
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    np.testing.assert_allclose(
-        result.astype(wide), expected.astype(wide), rtol=tolerance, atol=tolerance
-    )
+    np.testing.assert_allclose(result.astype(wide), expected.astype(wide), rtol=tolerance, atol=tolerance)
 
 
 def lowered(function: Callable[..., Any], args: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -83,9 +81,7 @@ def agree(
             derivatives_agree(function, model, args)
 
 
-def derivatives_agree(
-    function: Callable[..., Any], model: Callable[..., Any], args: Sequence[np.ndarray]
-) -> None:
+def derivatives_agree(function: Callable[..., Any], model: Callable[..., Any], args: Sequence[np.ndarray]) -> None:
     """Tangents, and cotangents eagerly and compiled, of the float arguments and results."""
     moving = [n for n, a in enumerate(args) if is_inexact(a.dtype)]
 
@@ -118,17 +114,13 @@ def derivatives_agree(
             equal(got, value)
 
 
-def loop_equals_vmap(
-    function: Callable[..., Any], args: Sequence[np.ndarray], in_axes: Sequence[int | None]
-) -> None:
+def loop_equals_vmap(function: Callable[..., Any], args: Sequence[np.ndarray], in_axes: Sequence[int | None]) -> None:
     """vmap over stacked copies of the arguments equals a Python loop."""
     versions = [
         [a if d is None else np.roll(a.ravel(), n).reshape(a.shape) for n in range(3)]
         for a, d in zip(args, in_axes, strict=True)
     ]
-    stacked = [
-        v[0] if d is None else np.stack(v, d) for v, d in zip(versions, in_axes, strict=True)
-    ]
+    stacked = [v[0] if d is None else np.stack(v, d) for v, d in zip(versions, in_axes, strict=True)]
     batched = flat(vmap(function, in_axes=tuple(in_axes))(*stacked))
     looped = [flat(function(*members)) for members in zip(*versions, strict=True)]
     for number, result in enumerate(batched):

@@ -107,9 +107,7 @@ def test_vmap_stays_one_convolution(name, axes):
     loop_equals_vmap(ours, [draw(*lhs), draw(*rhs)], axes)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["int8", "uint16", "int32", "float16", "bfloat16", "float32", "complex64"]
-)
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "float16", "bfloat16", "float32", "complex64"])
 def test_convolution_takes_every_dtype(dtype):
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
     ours, theirs, lhs, rhs = convolution("plain")
@@ -202,19 +200,13 @@ def test_derivatives_that_jax_lacks(op, name):
     out, pull = vjp(ours, x)
     ct = draw(*out.shape)
     step = 1e-6
-    ends = [
-        np.nan_to_num(ours(x + s * direction).numpy(), posinf=0, neginf=0) for s in (step, -step)
-    ]
+    ends = [np.nan_to_num(ours(x + s * direction).numpy(), posinf=0, neginf=0) for s in (step, -step)]
     expected = np.sum((ends[0] - ends[1]) / (2 * step) * ct)
-    np.testing.assert_allclose(
-        np.sum(pull(ct)[0].numpy() * direction), expected, rtol=1e-6, atol=1e-6
-    )
+    np.testing.assert_allclose(np.sum(pull(ct)[0].numpy() * direction), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("op", MONOIDS)
-@pytest.mark.parametrize(
-    "dtype", ["int8", "uint32", "int64", "float16", "bfloat16", "float8_e5m2", "float32"]
-)
+@pytest.mark.parametrize("dtype", ["int8", "uint32", "int64", "float16", "bfloat16", "float8_e5m2", "float32"])
 def test_reduce_window_takes_every_dtype(op, dtype):
     dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
     spec = SPECS["overlapping"]
@@ -238,9 +230,7 @@ def test_extremes_of_floats_without_infinities():
         ours, _ = reduction(op, SPECS["side by side"])
         blocks = x[:4, :6].astype(np.float32).reshape(2, 2, 2, 3)
         equal(ours(x), function.reduce(blocks, axis=(1, 3)).astype(dtype))
-        assert np.isfinite(
-            reduction(op, SPECS["all padding"])[0](x).numpy().astype(np.float32)
-        ).all()
+        assert np.isfinite(reduction(op, SPECS["all padding"])[0](x).numpy().astype(np.float32)).all()
 
 
 @pytest.mark.parametrize("op", ["max", "min"])
@@ -319,9 +309,7 @@ def test_general_computation():
     program, _ = stage(lambda a, b, c, d: [multiply(a, c), add(multiply(b, c), d)], [scalar] * 4)
     spec = WindowSpec((3,), (2,), ((1, 1),), (1,), (1,))
     scales, shifts = draw(8), draw(8)
-    out = windows.reduce_window_general(
-        (scales, shifts), (np.ones(()), np.zeros(())), program, spec
-    )
+    out = windows.reduce_window_general((scales, shifts), (np.ones(()), np.zeros(())), program, spec)
     padded = [np.concatenate([[e], v, [e]]) for v, e in ((scales, 1.0), (shifts, 0.0))]
     for position, n in enumerate(range(0, 8, 2)):
         a, b = 1.0, 0.0

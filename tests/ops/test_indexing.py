@@ -43,9 +43,7 @@ def gather_of(name, mode, fill=None):
     numbers = ops.GatherDimensionNumbers(*fields)
     model_numbers = lax.GatherDimensionNumbers(*fields)
     return (
-        lambda x, i: ops.gather(
-            x, i, dimension_numbers=numbers, slice_sizes=sizes, mode=mode, fill_value=fill
-        ),
+        lambda x, i: ops.gather(x, i, dimension_numbers=numbers, slice_sizes=sizes, mode=mode, fill_value=fill),
         lambda x, i: lax.gather(x, i, model_numbers, sizes, mode=mode, fill_value=fill),
     )
 
@@ -145,9 +143,7 @@ def test_scatter_with_unique_indices(name):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(
-    "kind", ["scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"]
-)
+@pytest.mark.parametrize("kind", ["scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"])
 def test_scatter_takes_every_dtype(kind, dtype):
     if kind in ("scatter_min", "scatter_max") and dtype.kind == "c":
         pytest.skip("complex numbers have no order")
@@ -211,9 +207,7 @@ def test_dynamic_slice(starts, sizes):
     agree(
         lambda x, u, i, j: ops.dynamic_update_slice(x, u, i, j),
         lambda x, u, i, j: (
-            x.at[
-                tuple(slice(a, b) for a, b in zip(*clamped(starts, (4, 5), sizes), strict=True))
-            ].set(u)
+            x.at[tuple(slice(a, b) for a, b in zip(*clamped(starts, (4, 5), sizes), strict=True))].set(u)
             if hasattr(x, "at")
             else lax.dynamic_update_slice(x, u, [max(0, k) for k in starts])
         ),
@@ -234,9 +228,7 @@ def test_starts_of_any_integer_dtype(dtype):
     agree(lambda x, i: ops.dynamic_slice(x, i, sizes=(2,)), lambda x, i: x[3:], draw(5), start)
 
 
-@pytest.mark.parametrize(
-    "axes", [a for a in itertools.product((0, None), repeat=3) if any(d == 0 for d in a)]
-)
+@pytest.mark.parametrize("axes", [a for a in itertools.product((0, None), repeat=3) if any(d == 0 for d in a)])
 def test_vmap_of_dynamic_slices(axes):
     x, update, i = draw(4, 5), draw(2, 3), np.array([1, -1, 3])
     x_axis, update_axis, start_axis = axes
@@ -275,11 +267,7 @@ def test_gathers_that_do_not_fit_are_refused(fields, sizes, indices, error):
     numbers = ops.GatherDimensionNumbers(*fields)
     with pytest.raises(error):
         stage(
-            lambda x, i: [
-                ops.gather(
-                    x, i, dimension_numbers=numbers, slice_sizes=sizes, mode="clip", fill_value=None
-                )
-            ],
+            lambda x, i: [ops.gather(x, i, dimension_numbers=numbers, slice_sizes=sizes, mode="clip", fill_value=None)],
             types(((4, 5), "f4"), indices),
         )
 

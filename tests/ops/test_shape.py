@@ -93,9 +93,7 @@ def test_slice(starts, limits, strides):
 
 def test_transpose_reverse_reshape():
     agree(
-        lambda x: ops.reshape(
-            ops.reverse(ops.transpose(x, permutation=(2, 0, 1)), axes=(0, 2)), shape=(6, 4)
-        ),
+        lambda x: ops.reshape(ops.reverse(ops.transpose(x, permutation=(2, 0, 1)), axes=(0, 2)), shape=(6, 4)),
         lambda x: lax.reshape(lax.rev(lax.transpose(x, (2, 0, 1)), (0, 2)), (6, 4)),
         draw(2, 3, 4),
     )
