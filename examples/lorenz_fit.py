@@ -48,7 +48,7 @@ def loss(scale, starts, targets):
 def step(scale, velocity, rate, starts, targets):
     """One step of normalised gradient descent with momentum."""
     value, gradient = rlx.value_and_grad(loss)(scale, starts, targets)
-    velocity = 0.8 * velocity - rate * gradient / (jnp.sqrt(value) + jnp.linalg.norm(gradient))
+    velocity = 0.8 * velocity - rate * gradient / (jnp.sqrt(value) + jnp.sqrt(gradient @ gradient))
     return scale + velocity, velocity, value
 
 

@@ -26,7 +26,7 @@ from rlx.ir.types import TensorType
 from rlx.ops.call import call
 from rlx.ops.regions import execution
 from rlx.passes.pipeline import executables, stages
-from rlx.trace.builder import Tracer, state
+from rlx.trace.builder import Tracer, leaked, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.stage import close_over, stage
 from rlx.transforms.programs import clear_transform_cache
@@ -145,6 +145,9 @@ class Jitted:
             entry = self._entry(request, keep=True)
             outs = call(*entry.captured, *request.leaves, program=entry.program, name=self.name)
             return _unflatten(entry.out_tree, outs)
+        for x in request.leaves:
+            if isinstance(x, Tracer):
+                raise leaked(x)
         self._calls += 1
         entry = self._entry(request, keep=True)
         if entry.compiled is None:
@@ -304,6 +307,14 @@ def _resolve_static(fun: Callable[..., Any], argnums: Sequence[int], argnames: S
     ]
     accepts_any = any(p.kind == p.VAR_KEYWORD for p in parameters)
     names = {p.name for p in parameters}
+    takes_more = any(p.kind == p.VAR_POSITIONAL for p in parameters)
+    for number in argnums:
+        if not takes_more and not -len(positional) <= number < len(positional):
+            raise RlxError(
+                f"jit got static_argnums={number}, but {function_name(fun)} takes {len(positional)} positional"
+                f" argument{'s' if len(positional) != 1 else ''}.",
+                "static_argnums counts positional arguments from 0.",
+            )
     for name in argnames:
         if name not in names and not accepts_any:
             raise RlxError(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -64,8 +63,7 @@ def default_backend() -> str:
     return config.device
 
 
-@contextmanager
-def default_device(device: str | Device) -> Iterator[None]:
+def default_device(device: str | Device) -> AbstractContextManager[None]:
     """Compile for another device inside a `with` block. Raises DeviceError if there is none.
 
     >>> import rlx
@@ -75,8 +73,7 @@ def default_device(device: str | Device) -> Iterator[None]:
     """
     name = device.platform if isinstance(device, Device) else device
     backend_named(name)
-    with scoped(device=name):
-        yield
+    return scoped(device=name)
 
 
 def device_put(x: Any, device: Any = None, **_: Any) -> Any:

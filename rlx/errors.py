@@ -20,6 +20,7 @@ __all__ = [
     "MissingRuleError",
     "NonConcreteBooleanIndexError",
     "NonHashableStaticArgumentError",
+    "NotLinearError",
     "RlxError",
     "ScalarOutputError",
     "ShapeError",
@@ -115,6 +116,10 @@ class NonHashableStaticArgumentError(RlxError, ValueError, TypeError):
     """A static argument of jit that cannot be hashed."""
 
 
+class NotLinearError(RlxError, TypeError):
+    """linear_transpose of a function, or a derivative rule, that is not linear."""
+
+
 class DonatedArrayError(RlxError, RuntimeError):
     """An array was used after it had been donated to a jitted call."""
 
@@ -157,6 +162,15 @@ class UnsupportedError(RlxError, NotImplementedError):
 
 class VerificationError(RlxError, AssertionError):
     """A program or plan that breaks the rules of its stage: a bug in rlx or in a user's pass."""
+
+
+def not_linear(name: str) -> NotLinearError:
+    """The error for an operation that cannot be transposed."""
+    return NotLinearError(
+        f"{name} is not linear in its operands, so it cannot be transposed.",
+        "linear_transpose takes a function that is linear in its arguments, and a derivative rule is linear"
+        " in the tangents: use rlx.vjp for other functions.",
+    )
 
 
 def describe(value: Any) -> str:

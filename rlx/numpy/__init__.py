@@ -1,12 +1,27 @@
 """rlx.numpy: arrays by NumPy's names and JAX's conventions."""
 
 from __future__ import annotations
+from rlx.numpy import linalg as linalg
 
+from rlx.numpy.calculus import (
+    gradient,
+    trapezoid,
+    unwrap,
+)
 from rlx.numpy.comparing import (
     allclose,
     array_equal,
     array_equiv,
     isclose,
+)
+from rlx.numpy.counting import (
+    bincount,
+    histogram,
+    histogram2d,
+    histogram_bin_edges,
+    histogramdd,
+    packbits,
+    unpackbits,
 )
 from rlx.numpy.creation import (
     arange,
@@ -195,6 +210,11 @@ from rlx.numpy.floats import (
     signbit,
     spacing,
 )
+from rlx.numpy.functional import (
+    apply_along_axis,
+    apply_over_axes,
+    vectorize,
+)
 from rlx.numpy.grids import (
     c_,
     index_exp,
@@ -296,6 +316,16 @@ from rlx.numpy.nan_reductions import (
 from rlx.numpy.padding import (
     pad,
 )
+from rlx.numpy.polynomials import (
+    poly,
+    polyadd,
+    polyder,
+    polydiv,
+    polyint,
+    polymul,
+    polysub,
+    polyval,
+)
 from rlx.numpy.powers import (
     deg2rad,
     degrees,
@@ -393,6 +423,15 @@ from rlx.numpy.sets import (
     unique_inverse,
     unique_values,
 )
+from rlx.numpy.signals import (
+    bartlett,
+    blackman,
+    convolve,
+    correlate,
+    hamming,
+    hanning,
+    kaiser,
+)
 from rlx.numpy.sorting import (
     argpartition,
     argsort,
@@ -429,6 +468,8 @@ __all__ = [
     "angle",
     "any",
     "append",
+    "apply_along_axis",
+    "apply_over_axes",
     "arange",
     "arccos",
     "arccosh",
@@ -460,7 +501,9 @@ __all__ = [
     "atleast_2d",
     "atleast_3d",
     "average",
+    "bartlett",
     "bfloat16",
+    "bincount",
     "bitwise_and",
     "bitwise_count",
     "bitwise_invert",
@@ -469,6 +512,7 @@ __all__ = [
     "bitwise_or",
     "bitwise_right_shift",
     "bitwise_xor",
+    "blackman",
     "block",
     "bool",
     "bool_",
@@ -492,9 +536,11 @@ __all__ = [
     "concatenate",
     "conj",
     "conjugate",
+    "convolve",
     "copy",
     "copysign",
     "corrcoef",
+    "correlate",
     "cos",
     "cosh",
     "count_nonzero",
@@ -570,9 +616,16 @@ __all__ = [
     "generic",
     "geomspace",
     "get_printoptions",
+    "gradient",
     "greater",
     "greater_equal",
+    "hamming",
+    "hanning",
     "heaviside",
+    "histogram",
+    "histogram2d",
+    "histogram_bin_edges",
+    "histogramdd",
     "hsplit",
     "hstack",
     "hypot",
@@ -610,6 +663,7 @@ __all__ = [
     "issubdtype",
     "iterable",
     "ix_",
+    "kaiser",
     "kron",
     "lcm",
     "ldexp",
@@ -617,6 +671,7 @@ __all__ = [
     "less",
     "less_equal",
     "lexsort",
+    "linalg",
     "linspace",
     "log",
     "log10",
@@ -673,6 +728,7 @@ __all__ = [
     "ones",
     "ones_like",
     "outer",
+    "packbits",
     "pad",
     "partition",
     "percentile",
@@ -680,6 +736,14 @@ __all__ = [
     "pi",
     "piecewise",
     "place",
+    "poly",
+    "polyadd",
+    "polyder",
+    "polydiv",
+    "polyint",
+    "polymul",
+    "polysub",
+    "polyval",
     "positive",
     "pow",
     "power",
@@ -744,6 +808,7 @@ __all__ = [
     "tile",
     "trace",
     "transpose",
+    "trapezoid",
     "tri",
     "tril",
     "tril_indices",
@@ -764,14 +829,17 @@ __all__ = [
     "unique_counts",
     "unique_inverse",
     "unique_values",
+    "unpackbits",
     "unravel_index",
     "unsignedinteger",
     "unstack",
+    "unwrap",
     "vander",
     "var",
     "vdot",
     "vecdot",
     "vecmat",
+    "vectorize",
     "vsplit",
     "vstack",
     "where",

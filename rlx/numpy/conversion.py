@@ -13,7 +13,7 @@ from rlx.array import Array, ConcreteArray
 from rlx.ir.types import is_complex
 from rlx.numpy.promotion import convert_to
 from rlx.ops.conversion import bitcast
-from rlx.trace.builder import state
+from rlx.trace.builder import leaked, state
 
 __all__ = ["install_protocols", "view"]
 
@@ -25,6 +25,8 @@ def _value(x: Any, error: type[errors.ConcretizationTypeError], what: str, inste
         return x.numpy()
     known = x.known()
     if known is None:
+        if x.builder.closed:
+            raise leaked(x)
         raise error(f"{what} needs the value of a traced {x.type!r}, which is not known while tracing.", instead)
     return known.numpy()
 
@@ -168,13 +170,19 @@ def install_protocols(target: type, namespace: dict[str, Any]) -> None:
         function = namespace.get(_UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__))
         if method != "__call__" or function is None or kwargs:
             return _outside(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
-        return function(*inputs)
+        try:
+            return function(*inputs)
+        except errors.InputTypeError:  # NumPy takes lists where rlx.numpy does not
+            return _outside(ufunc, inputs, kwargs)
 
     def array_function(self: Any, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
         function = namespace.get(func.__name__) if func.__module__ == "numpy" else None
         if function is None:
             return _outside(func, args, kwargs)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except errors.InputTypeError:  # NumPy takes lists where rlx.numpy does not
+            return _outside(func, args, kwargs)
 
     target.__array_ufunc__ = array_ufunc  # type: ignore[attr-defined]
     target.__array_function__ = array_function  # type: ignore[attr-defined]

@@ -271,7 +271,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
 
     >>> import rlx.numpy as jnp
     >>> jnp.full((2,), 7)
-    Array([7, 7], dtype=int32)
+    Array([7, 7], dtype=int32, weak_type=True)
     """
     sizes = canonical_shape(shape, "full")
     value = _from_object(fill_value, None if dtype is None else to_dtype(dtype), False)

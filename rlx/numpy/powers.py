@@ -14,6 +14,7 @@ from rlx.numpy.elementwise import aligned
 from rlx.numpy.promotion import inexact, operand, promote, promote_inexact, scalar_array
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.arithmetic import select
+from rlx.ops.rounding import is_finite
 from rlx.ops.special import bessel_i0e
 
 __all__ = [
@@ -216,7 +217,7 @@ def _log_sum(x: Any, y: Any, scale: float) -> Any:
         return _complex_log_sum(x, y)
     zero = _constant(x, 0)
     # where both are the same infinity the difference is NaN, and the sum is that infinity
-    both = comparison.equal(x, y)
+    both = comparison.bitwise_and(comparison.equal(x, y), comparison.bitwise_not(is_finite(x)))
     smaller = comparison.less(x, y)
     larger, lower = select(smaller, y, x), select(smaller, x, y)
     difference = select(both, zero, arithmetic.subtract(lower, larger))
@@ -225,7 +226,7 @@ def _log_sum(x: Any, y: Any, scale: float) -> Any:
     rest = transcendental.log1p(transcendental.exp(difference))
     if scale != 1.0:
         rest = _divide(rest, _constant(x, scale))
-    # shared by halves, so that the derivatives of equal operands are 1/2 each
+    # shared by halves, so that the derivatives at the same infinity are 1/2 each
     middle = _add(_multiply(x, _constant(x, 0.5)), _multiply(y, _constant(x, 0.5)))
     return _add(select(both, middle, larger), rest)
 

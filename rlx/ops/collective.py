@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import ConcretizationTypeError, VmapAxisError
+from rlx.errors import ConcretizationTypeError, VmapAxisError, not_linear
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import divide, multiply
 from rlx.ops.comparison import equal
@@ -125,7 +125,7 @@ class NamedExtremum(Collective):
         return out, divide(moved, psum(here, axis_name=axis_name))
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        raise AssertionError(f"{self.name} is not linear: a derivative rule is wrong")
+        raise not_linear(self.name)
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
         """Another mapped axis stays where it is."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DtypeError
+from rlx.errors import DtypeError, not_linear
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add, maximum, minimum, multiply, select, subtract
 from rlx.ops.comparison import equal
@@ -108,7 +108,7 @@ class Cumulative(Primitive):
         raise NotImplementedError(self.name)
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        raise AssertionError(f"{self.name} is not linear: a derivative rule is wrong")
+        raise not_linear(self.name)
 
     def batch(
         self, size: int, inputs: Any, dims: Any, *, axis: int, reverse: bool = False

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import ConcreteArray
-from rlx.errors import DtypeError, ShapeError
+from rlx.errors import DtypeError, ShapeError, not_linear
 from rlx.ir.program import Atom
 from rlx.ir.types import TensorType, is_complex, is_float, is_integer
 from rlx.trace.builder import Builder
@@ -264,7 +264,7 @@ class Elementwise(Primitive):
 
     def linear_transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         """Cotangents of the operands that are Linear, before unbroadcasting; None for others."""
-        raise AssertionError(f"{self.name} is not linear: a derivative rule is wrong")
+        raise not_linear(self.name)
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
         """Elementwise work does not mind one more axis; align ranks so that it leads."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DtypeError, ShapeError, UnsupportedError
+from rlx.errors import DtypeError, ShapeError, UnsupportedError, not_linear
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_complex, is_float, is_integer
 from rlx.ops.arithmetic import add, convert, divide, multiply
@@ -87,7 +87,7 @@ class Reduction(Primitive):
         return Zero(type_of(out))
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        raise AssertionError(f"{self.name} is not linear: a derivative rule is wrong")
+        raise not_linear(self.name)
 
     def batch(self, size: int, inputs: Any, dims: Any, *, axes: Axes) -> tuple[Any, int]:
         (x,), (dim,) = inputs, dims
@@ -139,6 +139,12 @@ class reduce_sum(Reduction):
     kinds = "iufc"
     ufunc = np.add
     reducer = "add"
+
+    def reduce_array(self, x: np.ndarray, axes: Axes) -> Any:
+        """NumPy adds pairwise only along the last axis: longer float32 columns are added in float64."""
+        long_columns = x.ndim - 1 not in axes and prod(x.shape[a] for a in axes) > 512
+        wide = np.float64 if x.dtype == np.float32 and long_columns else x.dtype
+        return np.add.reduce(x, axis=axes, dtype=wide)
 
     def derivative(self, out: Any, x: Any, tangent: Any, axes: Axes) -> Any:
         return reduce_sum(tangent, axes=axes)
@@ -301,7 +307,7 @@ class ArgExtremum(Primitive):
         return out, Zero(type_of(out))
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        raise AssertionError(f"{self.name} is not linear: a derivative rule is wrong")
+        raise not_linear(self.name)
 
     def batch(
         self, size: int, inputs: Any, dims: Any, *, axis: int, index_dtype: np.dtype
@@ -415,7 +421,7 @@ class reduce(Primitive):
         return outs, tuple(Zero(type_of(o)) for o in outs)
 
     def transpose(self, cotangents: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        raise AssertionError("reduce is not linear: a derivative rule is wrong")
+        raise not_linear("reduce")
 
     def batch(
         self, size: int, inputs: Any, dims: Any, *, computation: Program, axes: Axes

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DtypeError, UnsupportedError
+from rlx.errors import DtypeError, UnsupportedError, not_linear
 from rlx.ir.types import TensorType, is_complex
 from rlx.ops.families import add_values, full_like, instantiate, to_front
 from rlx.ops.gather import batched_numbers, gather
@@ -289,7 +289,7 @@ class ExtremeScatter(Scatter):
         return out, divide(gained, registry["add"](hits, kept))
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        raise AssertionError(f"{self.name} is not linear: a derivative rule is wrong")
+        raise not_linear(self.name)
 
 
 @primitive

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DtypeError, ShapeError
+from rlx.errors import DtypeError, ShapeError, not_linear
 from rlx.ir.types import TensorType, is_complex, is_float
 from rlx.ops.families import full_like, to_front
 from rlx.ops.indexing import GatherDimensionNumbers, gather
@@ -88,7 +88,7 @@ class sort(Primitive):
         return tuple(outs), moved
 
     def transpose(self, cotangents: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        raise AssertionError("sort is not linear: a derivative rule is wrong")
+        raise not_linear("sort")
 
     def batch(
         self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis: int, keys: int
@@ -164,7 +164,7 @@ class top_k(Primitive):
         return (values, positions), (moved, Zero(type_of(positions)))
 
     def transpose(self, cotangents: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        raise AssertionError("top_k is not linear: a derivative rule is wrong")
+        raise not_linear("top_k")
 
     def batch(
         self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, k: int, axis: int

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DtypeError
+from rlx.errors import DtypeError, not_linear
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_float
 from rlx.ops.families import dtype_kind, full_like, to_front
@@ -71,7 +71,7 @@ class reduce_window(Primitive):
 
     def transpose(self, cotangent: Any, x: Any, *, op: str, **fields: Any) -> tuple[Any, ...]:
         if op != "add":
-            raise AssertionError(f"reduce_window with {op} is not linear: a derivative rule is wrong")
+            raise not_linear(f"reduce_window with {op}")
         if isinstance(cotangent, Zero) or not isinstance(x, Linear):
             return (Zero(x.type) if isinstance(x, Linear) else None,)
         spec = WindowSpec(**fields)

@@ -69,6 +69,8 @@ class Tracer(Array):
     def concrete(self) -> ConcreteArray:
         """The value where it is known; raises ConcretizationTypeError otherwise."""
         value = self.known()
+        if value is None and self.builder.closed:
+            raise leaked(self)
         if value is None:
             raise errors.ConcretizationTypeError(
                 f"The value of a traced {self.type!r} is needed here, but it is not known while tracing.",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf, nan
+from types import FunctionType
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +14,7 @@ import numpy as np
 
 from rlx.array import ConcreteArray, asarray_numpy, wrap
 from rlx.errors import RlxError
-from rlx.ir.program import Program
+from rlx.ir.program import Origin, Program
 from rlx.ir.types import TensorType
 from rlx.trace.builder import Builder
 from rlx.trace.primitive import registry
@@ -87,11 +88,12 @@ def program(function: Any) -> Any:
     return _record(function, function.__name__)
 
 
-def _record(function: Callable[..., Any], name: str) -> Program:
+def _record(function: FunctionType, name: str) -> Program:
     parameters = inspect.signature(function).parameters.values()
     arguments = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
     constants = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     with Builder(name) as builder:
+        builder.at(Origin("<program>", function.__code__.co_firstlineno, name))
         inputs = [builder.input(tensor(p.annotation)) for p in arguments]
         held = {p.name: builder.input(tensor(p.annotation)) for p in constants}
         recorded, captured = builder.close(function(*inputs, **held))

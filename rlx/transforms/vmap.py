@@ -157,4 +157,10 @@ def _place(x: Any, dim: int | None, wanted: int | None, size: int) -> Any:
         )
     if dim is None:
         x, dim = to_front(x, None, size), 0
+    if not -x.ndim <= wanted < x.ndim:
+        raise VmapAxisError(
+            f"vmap was asked to put the mapped axis at {wanted} of a result of shape {x.shape}, which has"
+            f" {x.ndim} axes with it.",
+            f"out_axes counts from {-x.ndim} to {x.ndim - 1} for this result.",
+        )
     return move_axis(x, dim, wanted % x.ndim)

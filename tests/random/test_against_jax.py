@@ -15,6 +15,18 @@ SHAPES = ((), (7,), (3, 5), (2, 0, 3))
 LOGITS = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 
 
+@pytest.fixture(autouse=True)
+def _default_dtypes():
+    """jax with the 32-bit defaults that rlx has."""
+    with jax.enable_x64(False):
+        yield
+
+
+def host(x) -> np.ndarray:
+    """A concrete rlx array as NumPy, small floats included."""
+    return x.concrete().numpy()
+
+
 def ulps(a: np.ndarray, b: np.ndarray) -> float:
     """The largest distance in units of the last place; infinities and NaNs must agree."""
     if a.dtype.kind not in "fV" and a.dtype != np.dtype("float16"):
@@ -29,7 +41,7 @@ def ulps(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def compare(name: str, *args, bound: float = 0, absolute: float = 0, seed: int = 0, **kwargs) -> None:
-    a = np.asarray(getattr(ours, name)(ours.key(seed), *args, **kwargs))
+    a = host(getattr(ours, name)(ours.key(seed), *args, **kwargs))
     b = np.asarray(getattr(theirs, name)(theirs.key(seed), *args, **kwargs))
     assert a.shape == b.shape
     assert a.dtype == b.dtype

@@ -1,0 +1,164 @@
+"""Gradients, integrals and phases of sampled functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array
+from rlx.errors import ShapeError
+from rlx.numpy.cumulative import cumsum, diff
+from rlx.numpy.floats import absolute
+from rlx.numpy.manipulation import moveaxis
+from rlx.numpy.promotion import canonical_axes, canonical_axis, convert_to, inexact, operand, promote_inexact, scalar_array
+from rlx.numpy.reductions import sum as sum_
+from rlx.numpy.rounding import remainder
+from rlx.ops import arithmetic, comparison
+from rlx.ops import shape as shapes
+from rlx.ops.arithmetic import select
+from rlx.trace.flat import as_array
+
+__all__ = ["gradient", "trapezoid", "unwrap"]
+
+
+def _along(x: Any, axis: int, start: int, stop: int) -> Any:
+    size = x.shape[axis]
+    return shapes.slice_along(x, start % size if start < 0 else start, stop + size if stop <= 0 else stop, axis)
+
+
+def _spaced(x: Any, axis: int, step: Any) -> Any:
+    """Central differences for a constant step, one-sided at the ends."""
+    step = convert_to(operand(step), x.dtype)
+    inner = arithmetic.divide(
+        arithmetic.subtract(_along(x, axis, 2, 0), _along(x, axis, 0, -2)),
+        arithmetic.multiply(step, scalar_array(2, x.dtype, True)),
+    )
+    first = arithmetic.divide(arithmetic.subtract(_along(x, axis, 1, 2), _along(x, axis, 0, 1)), step)
+    last = arithmetic.divide(arithmetic.subtract(_along(x, axis, -1, 0), _along(x, axis, -2, -1)), step)
+    return shapes.concatenate(first, inner, last, axis=axis)
+
+
+def _unevenly_spaced(x: Any, axis: int, places: Any) -> Any:
+    """Second-order differences at given places."""
+    steps = convert_to(diff(places), x.dtype)
+    steps = shapes.reshape(steps, shape=tuple(steps.size if i == axis else 1 for i in range(x.ndim)))
+    before, after = _along(steps, axis, 0, -1), _along(steps, axis, 1, 0)
+    total = arithmetic.add(before, after)
+    left = arithmetic.divide(arithmetic.negative(after), arithmetic.multiply(before, total))
+    middle = arithmetic.divide(arithmetic.subtract(after, before), arithmetic.multiply(before, after))
+    right = arithmetic.divide(before, arithmetic.multiply(after, total))
+    parts = [
+        arithmetic.multiply(left, _along(x, axis, 0, -2)),
+        arithmetic.multiply(middle, _along(x, axis, 1, -1)),
+        arithmetic.multiply(right, _along(x, axis, 2, 0)),
+    ]
+    inner = arithmetic.add(arithmetic.add(parts[0], parts[1]), parts[2])
+    rise = arithmetic.subtract(_along(x, axis, 1, 2), _along(x, axis, 0, 1))
+    first = arithmetic.divide(rise, _along(steps, axis, 0, 1))
+    fall = arithmetic.subtract(_along(x, axis, -1, 0), _along(x, axis, -2, -1))
+    last = arithmetic.divide(fall, _along(steps, axis, -1, 0))
+    return shapes.concatenate(first, inner, last, axis=axis)
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+    """Derivatives by central differences.
+
+    Args: f: array; varargs: the step, one for each axis, or the places (1-d); axis: int or ints
+    (None: all). Returns: an array, or a list with one for each axis.
+    Raises: ShapeError for axes shorter than 2 or spacings that do not fit.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.gradient(jnp.array([1.0, 2.0, 4.0]))
+    Array([1. , 1.5, 2. ], dtype=float32)
+    """
+    if edge_order not in (None, 1):
+        raise NotImplementedError("gradient: only edge_order=1 is there.")
+    x = inexact(f, "gradient")
+    axes = canonical_axes(axis, x.ndim, "gradient")
+    steps = list(varargs) if varargs else [1.0]
+    steps = steps * len(axes) if len(steps) == 1 else steps
+    if len(steps) != len(axes):
+        raise ShapeError(f"gradient got {len(steps)} spacings for {len(axes)} axes.", "Give one for each.")
+    results = []
+    for number, step in zip(axes, steps, strict=True):
+        if x.shape[number] < 2:
+            raise ShapeError(f"gradient got axis {number} of size {x.shape[number]}.", "It needs 2 or more.")
+        if np.ndim(step) == 0:
+            results.append(_spaced(x, number, step))
+            continue
+        places = as_array(np.asarray(step) if isinstance(step, (list, tuple)) else step)
+        if places.shape != (x.shape[number],):
+            raise ShapeError(f"gradient got places of shape {places.shape}.", "One for each element of the axis.")
+        results.append(_unevenly_spaced(x, number, places))
+    return results[0] if len(results) == 1 else results
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
+    """The integral of sampled values by the trapezoidal rule.
+
+    Args: y: array; x: places of the samples; dx: their distance if x is None; axis.
+    Returns: a floating array.
+
+    >>> import rlx.numpy as jnp
+    >>> float(jnp.trapezoid(jnp.array([1.0, 2.0, 3.0])))
+    4.0
+    """
+    if x is None:
+        (values,) = promote_inexact("trapezoid", y)
+        step: Any = convert_to(operand(dx), values.dtype)
+        values = moveaxis(values, axis, -1)
+    else:
+        values, places = promote_inexact("trapezoid", y, x)
+        if places.ndim == 1:
+            step = diff(places)
+        else:
+            step = moveaxis(diff(places, axis=axis), axis, -1)
+        values = moveaxis(values, axis, -1)
+    size = values.shape[-1]
+    last = values.ndim - 1
+    if size == 0:
+        return sum_(values, axis=-1)
+    pairs = arithmetic.add(
+        shapes.slice_along(values, 1, size, last), shapes.slice_along(values, 0, size - 1, last)
+    )
+    total = sum_(arithmetic.multiply(pairs, step), axis=-1)
+    return arithmetic.multiply(total, scalar_array(0.5, total.dtype, True))
+
+
+def unwrap(p: Any, discont: Any = None, axis: int = -1, period: float = 2 * math.pi) -> Array:
+    """Phases without jumps of more than half a period.
+
+    Args: p: array; discont: the least jump to mend (None: half a period); axis; period.
+    Returns: an array.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.unwrap(jnp.array([0.0, 1.0, 7.0, 8.0]), period=6)
+    Array([0., 1., 1., 2.], dtype=float32)
+    """
+    x = as_array(operand(p, "unwrap"))
+    if x.dtype.kind in "biu" and isinstance(period, float):
+        x = inexact(x)
+    number = canonical_axis(axis, x.ndim, "unwrap")
+    if x.shape[number] == 0:
+        return x
+    jumps = diff(x, axis=number)
+    whole = scalar_array(period, x.dtype, True)
+    if x.dtype.kind in "iu":
+        half = scalar_array(int(period) // 2, x.dtype, True)
+        ambiguous = period % 2 == 0
+    else:
+        half, ambiguous = scalar_array(period / 2, x.dtype, True), True
+    folded = arithmetic.subtract(remainder(arithmetic.add(jumps, half), whole), half)
+    if ambiguous:
+        edge = comparison.bitwise_and(
+            comparison.equal(folded, arithmetic.negative(half)),
+            comparison.less(scalar_array(0, x.dtype, True), jumps),
+        )
+        folded = select(edge, half, folded)
+    least = half if discont is None else convert_to(operand(discont), x.dtype)
+    small = comparison.less(absolute(jumps), least)
+    mend = select(small, scalar_array(0, x.dtype, True), arithmetic.subtract(folded, jumps))
+    rest = arithmetic.add(shapes.slice_along(x, 1, x.shape[number], number), convert_to(cumsum(mend, axis=number), x.dtype))
+    return shapes.concatenate(shapes.slice_along(x, 0, 1, number), rest, axis=number)
