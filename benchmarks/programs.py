@@ -107,8 +107,8 @@ def layer_norm_gradient(J: Any, generator: np.random.Generator) -> Case:
     def loss(x: Any, scale: Any, shift: Any, weights: Any) -> Any:
         return (_layer_norm(J.numpy, x, scale, shift) * weights).sum()
 
-    arguments = (normal(generator, 4096, 768), normal(generator, 768), normal(generator, 768), normal(generator, 4096, 768))
-    return J.grad(loss, argnums=(0, 1, 2)), arguments
+    rows = (normal(generator, 4096, 768), normal(generator, 4096, 768))
+    return J.grad(loss, argnums=(0, 1, 2)), (rows[0], normal(generator, 768), normal(generator, 768), rows[1])
 
 
 @program(numpy=lambda x: x.var(axis=0))
@@ -205,7 +205,8 @@ def transformer_gradient(J: Any, generator: np.random.Generator) -> Case:
         block: dict[str, Any] = {name: normal(generator, *shape, scale=0.03) for name, shape in shapes.items()}
         block["norm"] = (np.ones(width, np.float32), np.zeros(width, np.float32))
         blocks.append(block)
-    weights = {"words": normal(generator, words, width, scale=0.03), "places": normal(generator, length, width, scale=0.03)}
+    embeddings = {"words": (words, width), "places": (length, width)}
+    weights: dict[str, Any] = {name: normal(generator, *shape, scale=0.03) for name, shape in embeddings.items()}
     tokens = generator.integers(0, words, (8, length + 1)).astype(np.int32)
     return J.value_and_grad(loss), (weights | {"blocks": blocks}, tokens)
 
@@ -235,8 +236,8 @@ def scan_forward(J: Any, generator: np.random.Generator) -> Case:
 @program()
 def scan_gradient(J: Any, generator: np.random.Generator) -> Case:
     """The gradient through 10 000 steps of the pendulum."""
-    path = _pendulum(J, 10_000)
-    return J.grad(lambda damping, state: (path(state, damping) ** 2).mean()), (np.float32(0.1), (np.float32(1.0), np.float32(0.0)))
+    path, start = _pendulum(J, 10_000), (np.float32(1.0), np.float32(0.0))
+    return J.grad(lambda damping, state: (path(state, damping) ** 2).mean()), (np.float32(0.1), start)
 
 
 def _recurrent(J: Any) -> Function:
@@ -267,7 +268,11 @@ def recurrent_forward(J: Any, generator: np.random.Generator) -> Case:
 def recurrent_gradient(J: Any, generator: np.random.Generator) -> Case:
     """Its gradient."""
     run = _recurrent(J)
-    return J.grad(lambda weights, inputs, hidden: (run(weights, inputs, hidden) ** 2).mean()), _recurrent_arguments(generator)
+
+    def loss(weights: Any, inputs: Any, hidden: Any) -> Any:
+        return (run(weights, inputs, hidden) ** 2).mean()
+
+    return J.grad(loss), _recurrent_arguments(generator)
 
 
 # ------------------------------------------------------------------ science

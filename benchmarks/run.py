@@ -3,8 +3,9 @@
     python benchmarks/run.py [--only NAME,NAME] [--rounds N] [--output FILE]
 
 Each round runs every library once (A B C A B C ...), so that what else the machine does falls on all alike; a row shows
-the medians. `cold` is the first call: tracing, compiling and running, with an empty disk cache. `difference` is the
-relative distance between the results of rlx and JAX. The table is printed, and everything is written as JSON.
+the medians. `cold` is the first call: tracing, compiling and running, with an empty disk cache, after each library has
+compiled something trivial. `difference` is the relative distance between the results of rlx and JAX. The table is
+printed, and everything is written as JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from programs import Program, programs
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -102,7 +102,9 @@ def measure(program: Program, rlx: Any, jax: Any, rounds: int) -> dict[str, Any]
     }
 
 
-HEADER = f"{'program':24s} {'rlx':>11s} {'jax':>11s} {'numpy':>11s} {'jax/rlx':>8s} {'cold rlx':>9s} {'cold jax':>9s}  difference"
+HEADER = "{:24s} {:>11s} {:>11s} {:>11s} {:>8s} {:>9s} {:>9s}  {}".format(
+    "program", "rlx", "jax", "numpy", "jax/rlx", "cold rlx", "cold jax", "difference"
+)
 
 
 def row(found: dict[str, Any]) -> str:
@@ -133,14 +135,16 @@ def chosen(names: str | None) -> list[Program]:
     wanted = names.split(",")
     unknown = set(wanted) - {p.name for p in programs}
     if unknown:
-        raise SystemExit(f"no such program: {', '.join(sorted(unknown))}; there are: {', '.join(p.name for p in programs)}")
+        there = ", ".join(p.name for p in programs)
+        raise SystemExit(f"no such program: {', '.join(sorted(unknown))}; there are: {there}")
     return [p for p in programs if p.name in wanted]
 
 
 def machine(rlx: Any, jax: Any) -> dict[str, Any]:
     """Where and with what the numbers were measured."""
-    versions = {"rlx": rlx.__version__, "jax": jax.__version__, "numpy": np.__version__, "python": platform.python_version()}
-    return {"when": datetime.now(UTC).isoformat(), "machine": platform.machine(), "cores": os.cpu_count(), **versions}
+    versions = {module.__name__: module.__version__ for module in (rlx, jax, np)}
+    where = {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
+    return {"when": datetime.now(UTC).isoformat(), **where, **versions}
 
 
 def main() -> None:
@@ -158,6 +162,8 @@ def main() -> None:
 
         import rlx
 
+        for library in (rlx, jax):
+            library.jit(lambda x: x + 1.0)(np.ones(3, np.float32))
         print(HEADER)
         rows = []
         for program in selected:

@@ -117,7 +117,8 @@ def main(steps=STEPS):
         state, value = step(state, text[places[:, None] + np.arange(CONTEXT + 1)], np.float32(rate))
         losses.append(float(value))
         if count % 50 == 0 or count == steps - 1:
-            print(f"step {count:4d}   loss {np.mean(losses[-20:]):.3f}   {time.perf_counter() - start:5.1f} s", flush=True)
+            seconds = time.perf_counter() - start
+            print(f"step {count:4d}   loss {np.mean(losses[-20:]):.3f}   {seconds:5.1f} s", flush=True)
     letters = write(state[0], rlx.random.key(1), text[:CONTEXT])
     print("\n" + "".join(alphabet[i] for i in np.asarray(letters)) + "\n")
     final, bound = float(np.mean(losses[-20:])), 2.0 if steps >= STEPS else 3.2

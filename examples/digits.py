@@ -36,7 +36,7 @@ def load():
 def initial_parameters(key):
     """Two convolutions and a linear layer, with He's scale."""
     shapes = {"first": (3, 3, 1, 16), "second": (3, 3, 16, 32), "last": (4 * 4 * 32, 10)}
-    keys = dict(zip(shapes, rlx.random.split(key, len(shapes))))
+    keys = dict(zip(shapes, rlx.random.split(key, len(shapes)), strict=True))
     return {
         name: {
             "weight": rlx.random.normal(keys[name], shape) * np.sqrt(2.0 / np.prod(shape[:-1])),

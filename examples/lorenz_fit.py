@@ -69,7 +69,8 @@ def main(steps=200):
             print(f"step {count:3d}   loss {values[-1]:9.5f}   parameters {np.asarray(scale) * GUESS}")
     found = np.asarray(scale) * GUESS
     error = float(np.abs(found / TRUTH - 1.0).max())
-    print(f"found {found}, truth {TRUTH}: off by at most {100 * error:.2f}%; loss fell {values[0] / values[-1]:.0f} times")
+    print(f"found {found}, truth {TRUTH}: off by at most {100 * error:.2f}%")
+    print(f"the loss fell {values[0] / values[-1]:.0f} times")
     assert values[0] / values[-1] > 1000.0, values[-1]
     assert error < 0.01, found
     return error

@@ -73,7 +73,8 @@ def main(steps=300):
         parameters, after, before = step(parameters, key, train_images[rows], train_labels[rows])
         assert float(after.max()) <= BOUND * (1.0 + 1e-5), float(after.max())
         if count % 100 == 0:
-            print(f"step {count:3d}   longest gradient {float(before.max()):.2f}, after clipping {float(after.max()):.2f}")
+            longest, clipped = float(before.max()), float(after.max())
+            print(f"step {count:3d}   longest gradient {longest:.2f}, after clipping {clipped:.2f}")
     hidden = np.tanh(test_images @ np.asarray(parameters["in"]) + np.asarray(parameters["shift"]))
     guesses = (hidden @ np.asarray(parameters["out"])).argmax(axis=1)
     accuracy = float((guesses == test_labels).mean())

@@ -1,4 +1,4 @@
-"""Every example runs, checks its own result, and is one that the table below knows."""
+"""Every example runs and checks its own result; the benchmarks' programs trace."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+
+import rlx
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
 # what an example may import: the standard library, NumPy, rlx, and the extras named `examples`
-IMPORTS = {"argparse", "functools", "matplotlib", "numpy", "pathlib", "rlx", "sklearn", "sys", "sysconfig", "time", "tqdm"}
+IMPORTS = {"argparse", "functools", "pathlib", "sys", "sysconfig", "time"}
+IMPORTS |= {"matplotlib", "numpy", "rlx", "sklearn", "tqdm"}
 # arguments with which an example takes seconds; it asserts its result with these too
 ARGUMENTS: dict[str, dict[str, Any]] = {"chargpt": {"steps": 60}}
 
@@ -55,3 +59,19 @@ def test_an_example_is_short_and_documented(path: Path) -> None:
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         assert {name.split(".")[0] for name in names} <= IMPORTS, path.name
+
+
+def test_benchmark_programs_trace() -> None:
+    """Every program of the benchmarks still traces, and its plain NumPy form gives the shapes that rlx does."""
+    spec = importlib.util.spec_from_file_location("programs", FOLDER.parent / "benchmarks" / "programs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    names = [program.name for program in module.programs]
+    assert len(names) == len(set(names)) >= 20
+    for program in module.programs:
+        function, arguments = program.build(rlx, np.random.default_rng(0))
+        shapes = rlx.tree.leaves(rlx.eval_shape(function, *arguments))
+        assert shapes and all(isinstance(leaf, rlx.ShapeDtypeStruct) for leaf in shapes), program.name
+        if program.name in ("cumulative_sum", "gather_rows", "segment_sum", "matrix_product"):
+            assert program.numpy(*arguments).shape == shapes[0].shape, program.name

@@ -13,12 +13,13 @@ PACKAGE = Path(__file__).resolve().parent.parent / "rlx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
-FOUNDATION = {"errors", "config", "tree", "version", "storage"}
+FOUNDATION = {"errors", "config", "tree", "version", "storage", "routines"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "config": set(),
     "version": set(),
     "storage": set(),
+    "routines": set(),
     "tree": set(),
     "tree_util": {"tree"},
     "ir": FOUNDATION,
@@ -30,6 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "passes": FOUNDATION | {"ir", "trace", "backends"},
     "numpy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms"},
     "lax": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy"},
+    "scipy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
     "nn": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax", "random"},
     "random": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
     "optim": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},

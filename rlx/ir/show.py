@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, supported_dtypes
 
 __all__ = ["show_bindings", "show_equation", "show_lines", "show_program"]
 
@@ -72,7 +72,7 @@ class _Writer:
         body = _Function(self, program)
         lines = body.lines()
         name = self.names[id(program)] = self.fresh(program.name)
-        decorator = "@program" if name == program.name else f"@program({program.name!r})"
+        decorator = "@program" if name == program.name else f'@program("{program.name}")'
         signature = f"def {name}({body.parameters()}):"
         self.parts.append("\n".join([decorator, signature, *(f"    {line}" for line in lines)]))
         return name
@@ -103,9 +103,9 @@ class _Writer:
         if isinstance(value, Program):
             return self.program(value)
         if isinstance(value, TensorType):
-            return f"tensor({repr(value)!r})"
+            return f'tensor("{value!r}")'
         if isinstance(value, np.dtype):
-            return f"dtype({value.name!r})"
+            return f'dtype("{value.name}")'
         if isinstance(value, np.generic):
             return _scalar(np.asarray(value))
         if isinstance(value, np.ndarray):
@@ -151,15 +151,15 @@ class _Writer:
             return self.bind(array, "constant", _summary(array))
         if array.ndim == 0:
             return _scalar(array)
-        expression = f"array({array.tolist()!r}, {array.dtype.name!r})"
+        expression = f'array({array.tolist()!r}, "{array.dtype.name}")'
         return expression if _same(_evaluate_array(array), array) else _bytes_of(array)
 
 
 _RESERVED = frozenset(
     "False None True and as assert async await break class continue def del elif else except finally for from"
     " global if import in is lambda nonlocal not or pass raise return try while with yield"
-    " array dtype inf nan ndarray ops program scalar tensor weak".split()
-)
+    " array dtype inf nan ndarray ops program tensor weak".split()
+) | {d.name for d in supported_dtypes}
 
 
 class _Function:
@@ -178,7 +178,7 @@ class _Function:
     def parameters(self) -> str:
         """Inputs with their types; constants as keyword-only parameters with their values."""
         program = self.program
-        parts = [f"{self.names[v]}: {repr(v.type)!r}" for v in program.inputs]
+        parts = [f'{self.names[v]}: "{v.type!r}"' for v in program.inputs]
         if program.constants:
             parts.append("*")
         for variable, value in program.constants:
@@ -187,7 +187,7 @@ class _Function:
                 text = self.writer.bind(value, "constant", _summary(array))
             else:
                 text = self.writer.array(array)
-            parts.append(f"{self.names[variable]}: {repr(variable.type)!r} = {text}")
+            parts.append(f'{self.names[variable]}: "{variable.type!r}" = {text}')
         return ", ".join(parts)
 
     def lines(self) -> list[str]:
@@ -220,7 +220,7 @@ class _Function:
         if not isinstance(atom, Literal):
             return self.names.get(atom, "undefined")
         if atom.type.weak:
-            return f"weak({_plain(atom.value)}, {atom.type.dtype.name!r})"
+            return f'weak({_plain(atom.value)}, "{atom.type.dtype.name}")'
         return _scalar(atom.value)
 
     def operands(self, equation: Equation) -> list[str]:
@@ -281,12 +281,13 @@ def _attempt(text: str, function: Callable[[str], float]) -> float | None:
 
 def _scalar(value: np.ndarray) -> str:
     text = _plain(value)
-    return text if text.startswith("ndarray(") else f"scalar({text}, {value.dtype.name!r})"
+    name = "bool_" if value.dtype.kind == "b" else value.dtype.name
+    return text if text.startswith("ndarray(") else f"{name}({text})"
 
 
 def _bytes_of(array: np.ndarray) -> str:
     content = np.ascontiguousarray(array).tobytes().hex()
-    return f"ndarray({array.shape!r}, {array.dtype.name!r}, {content!r})"
+    return f'ndarray({array.shape!r}, "{array.dtype.name}", "{content}")'
 
 
 def _summary(array: np.ndarray) -> str:

@@ -22,10 +22,11 @@ from rlx.ir.kernels import (
 from rlx.ir.show_plan import nested_plans, show_kernel
 from rlx.ir.types import is_complex, supported_dtypes
 from rlx.ir.verify_loops import Refusal, may_share, require, verify_loops
+from rlx.routines import LIBRARY_ROUTINES
 
 __all__ = ["LIBRARY_NAMES", "may_share", "verify_plan"]
 
-LIBRARY_NAMES = ("cholesky", "lu", "qr", "eigh", "svd", "eig", "triangular_solve", "fft")
+LIBRARY_NAMES = tuple(LIBRARY_ROUTINES)
 
 
 def verify_plan(plan: Plan, placed: bool = True) -> None:

@@ -1,8 +1,8 @@
 """rlx.numpy: arrays by NumPy's names and JAX's conventions."""
 
 from __future__ import annotations
-from rlx.numpy import linalg as linalg
 
+from rlx.numpy import linalg as linalg
 from rlx.numpy.calculus import (
     gradient,
     trapezoid,
@@ -57,13 +57,15 @@ from rlx.numpy.cumulative import (
     nancumsum,
 )
 from rlx.numpy.dtypes import (
+    ComplexWarning,
     bfloat16,
     bool_,
     can_cast,
     cdouble,
     character,
-    complex128,
     complex64,
+    complex128,
+    complex_,
     complexfloating,
     csingle,
     double,
@@ -72,22 +74,24 @@ from rlx.numpy.dtypes import (
     euler_gamma,
     finfo,
     flexible,
-    float16,
-    float32,
-    float64,
     float8_e4m3fn,
     float8_e4m3fnuz,
     float8_e5m2,
     float8_e5m2fnuz,
+    float16,
+    float32,
+    float64,
+    float_,
     floating,
     generic,
     iinfo,
     inexact,
     inf,
+    int8,
     int16,
     int32,
     int64,
-    int8,
+    int_,
     integer,
     iscomplexobj,
     isdtype,
@@ -96,6 +100,7 @@ from rlx.numpy.dtypes import (
     issubdtype,
     iterable,
     nan,
+    ndarray,
     ndim,
     newaxis,
     number,
@@ -107,10 +112,11 @@ from rlx.numpy.dtypes import (
     signedinteger,
     single,
     size,
+    uint,
+    uint8,
     uint16,
     uint32,
     uint64,
-    uint8,
     unsignedinteger,
 )
 from rlx.numpy.editing import (
@@ -118,6 +124,7 @@ from rlx.numpy.editing import (
     insert,
     repeat,
     resize,
+    roll,
     trim_zeros,
 )
 from rlx.numpy.einsums import (
@@ -183,6 +190,12 @@ from rlx.numpy.elementwise import (
     tan,
     tanh,
     true_divide,
+)
+from rlx.numpy.files import (
+    fromfile,
+    load,
+    save,
+    savez,
 )
 from rlx.numpy.floats import (
     abs,
@@ -275,7 +288,6 @@ from rlx.numpy.manipulation import (
     permute_dims,
     ravel,
     reshape,
-    roll,
     rollaxis,
     rot90,
     squeeze,
@@ -302,6 +314,7 @@ from rlx.numpy.matrices import (
     triu_indices_from,
     vander,
 )
+from rlx.numpy.methods import install as _install
 from rlx.numpy.nan_reductions import (
     nanargmax,
     nanargmin,
@@ -332,8 +345,8 @@ from rlx.numpy.powers import (
     float_power,
     hypot,
     i0,
-    log10,
     log2,
+    log10,
     logaddexp,
     logaddexp2,
     pow,
@@ -450,12 +463,12 @@ from rlx.numpy.statistics import (
     percentile,
     quantile,
 )
-from rlx.numpy.methods import install as _install
 
 bool = bool_
 
 
 __all__ = [
+    "ComplexWarning",
     "abs",
     "absolute",
     "acos",
@@ -530,6 +543,7 @@ __all__ = [
     "column_stack",
     "complex128",
     "complex64",
+    "complex_",
     "complexfloating",
     "compress",
     "concat",
@@ -597,6 +611,7 @@ __all__ = [
     "float8_e4m3fnuz",
     "float8_e5m2",
     "float8_e5m2fnuz",
+    "float_",
     "float_power",
     "floating",
     "floor",
@@ -607,6 +622,7 @@ __all__ = [
     "frexp",
     "from_dlpack",
     "frombuffer",
+    "fromfile",
     "fromfunction",
     "fromiter",
     "fromstring",
@@ -643,6 +659,7 @@ __all__ = [
     "int32",
     "int64",
     "int8",
+    "int_",
     "integer",
     "interp",
     "intersect1d",
@@ -673,6 +690,7 @@ __all__ = [
     "lexsort",
     "linalg",
     "linspace",
+    "load",
     "log",
     "log10",
     "log1p",
@@ -716,6 +734,7 @@ __all__ = [
     "nanstd",
     "nansum",
     "nanvar",
+    "ndarray",
     "ndim",
     "negative",
     "newaxis",
@@ -774,6 +793,8 @@ __all__ = [
     "round",
     "row_stack",
     "s_",
+    "save",
+    "savez",
     "searchsorted",
     "select",
     "set_printoptions",
@@ -819,6 +840,7 @@ __all__ = [
     "triu_indices_from",
     "true_divide",
     "trunc",
+    "uint",
     "uint16",
     "uint32",
     "uint64",

@@ -12,7 +12,15 @@ from rlx.errors import ShapeError
 from rlx.numpy.cumulative import cumsum, diff
 from rlx.numpy.floats import absolute
 from rlx.numpy.manipulation import moveaxis
-from rlx.numpy.promotion import canonical_axes, canonical_axis, convert_to, inexact, operand, promote_inexact, scalar_array
+from rlx.numpy.promotion import (
+    canonical_axes,
+    canonical_axis,
+    convert_to,
+    inexact,
+    operand,
+    promote_inexact,
+    scalar_array,
+)
 from rlx.numpy.reductions import sum as sum_
 from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
@@ -120,9 +128,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     last = values.ndim - 1
     if size == 0:
         return sum_(values, axis=-1)
-    pairs = arithmetic.add(
-        shapes.slice_along(values, 1, size, last), shapes.slice_along(values, 0, size - 1, last)
-    )
+    pairs = arithmetic.add(shapes.slice_along(values, 1, size, last), shapes.slice_along(values, 0, size - 1, last))
     total = sum_(arithmetic.multiply(pairs, step), axis=-1)
     return arithmetic.multiply(total, scalar_array(0.5, total.dtype, True))
 
@@ -160,5 +166,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: float = 2 * math
     least = half if discont is None else convert_to(operand(discont), x.dtype)
     small = comparison.less(absolute(jumps), least)
     mend = select(small, scalar_array(0, x.dtype, True), arithmetic.subtract(folded, jumps))
-    rest = arithmetic.add(shapes.slice_along(x, 1, x.shape[number], number), convert_to(cumsum(mend, axis=number), x.dtype))
+    rest = arithmetic.add(
+        shapes.slice_along(x, 1, x.shape[number], number), convert_to(cumsum(mend, axis=number), x.dtype)
+    )
     return shapes.concatenate(shapes.slice_along(x, 0, 1, number), rest, axis=number)

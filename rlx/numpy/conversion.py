@@ -54,10 +54,7 @@ _INDEX = (
 def to_bool(self: Any) -> bool:
     """bool(x) of an array with one element."""
     if self.size != 1 and self.size != 0:
-        raise ValueError(
-            "The truth value of an array with more than one element is ambiguous."
-            " Use x.any() or x.all()."
-        )
+        raise ValueError("The truth value of an array with more than one element is ambiguous. Use x.any() or x.all().")
     if self.size == 0:
         raise ValueError("The truth value of an empty array is ambiguous. Use x.size > 0.")
     return bool(_scalar(self, "bool()", errors.TracerBoolConversionError, _TRUTH))
@@ -128,7 +125,9 @@ def to_numpy_array(self: Any, dtype: Any = None, copy: bool | None = None) -> np
     return view
 
 
-def to_dlpack(self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> Any:
+def to_dlpack(
+    self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+) -> Any:
     """The memory as a DLPack capsule."""
     values = _value(self, errors.TracerArrayConversionError, "DLPack", "Convert arrays outside of jit.")
     if copy or not values.flags.writeable:

@@ -16,7 +16,16 @@ from rlx.numpy.cumulative import diff
 from rlx.numpy.elementwise import divide
 from rlx.numpy.joining import stack
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
-from rlx.numpy.promotion import canonical_axis, convert_to, fill, inexact, known_numpy, operand, promote_inexact, scalar_array
+from rlx.numpy.promotion import (
+    canonical_axis,
+    convert_to,
+    fill,
+    inexact,
+    known_numpy,
+    operand,
+    promote_inexact,
+    scalar_array,
+)
 from rlx.numpy.reductions import max as max_
 from rlx.numpy.reductions import min as min_
 from rlx.numpy.reductions import sum as sum_
@@ -42,9 +51,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     """
     values = as_array(np.asarray(x) if isinstance(x, (list, tuple)) else operand(x))
     if values.ndim != 1 or not is_integer(values.dtype):
-        raise DtypeError(
-            f"bincount got {values.type!r}.", "Pass a 1-d integer array: use ravel() and astype(int)."
-        )
+        raise DtypeError(f"bincount got {values.type!r}.", "Pass a 1-d integer array: use ravel() and astype(int).")
     minimum = operator.index(minlength)
     if length is None:
         known = known_numpy(values, "bincount", "Pass length=, the size of the result.")
@@ -83,7 +90,9 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
         low = min_(x) if x.size else convert_to(0.0, x.dtype)
         high = max_(x) if x.size else convert_to(1.0, x.dtype)
     else:
-        low, high = [convert_to(operand(v), x.dtype) for v in (range if isinstance(range, (list, tuple)) else list(range))]
+        low, high = [
+            convert_to(operand(v), x.dtype) for v in (range if isinstance(range, (list, tuple)) else list(range))
+        ]
     empty = comparison.equal(high, low)
     half = scalar_array(0.5, x.dtype, True)
     low = select(empty, arithmetic.subtract(low, half), low)
@@ -103,7 +112,9 @@ def _bins(x: Any, edges: Any) -> Any:
     return select(outside, scalar_array(count, number.dtype, True), number)
 
 
-def histogram(a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None) -> tuple[Array, Array]:
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
+) -> tuple[Array, Array]:
     """How many values fall into each bin.
 
     Args: a: array; bins: their number, or the edges; range: (low, high); weights: to add in place of

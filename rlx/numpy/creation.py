@@ -60,9 +60,7 @@ __all__ = [
 
 
 # ------------------------------------------------------------------ from values
-def array(
-    object: Any, dtype: Any = None, copy: bool = True, order: str | None = "K", ndmin: int = 0
-) -> Array:
+def array(object: Any, dtype: Any = None, copy: bool = True, order: str | None = "K", ndmin: int = 0) -> Array:
     """An array of the given values.
 
     Args: object: number, array, or nested sequence of them (traced ones too); dtype: of the
@@ -80,9 +78,7 @@ def array(
     return result
 
 
-def asarray(
-    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None
-) -> Array:
+def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None) -> Array:
     """An array of the given values, sharing memory with NumPy arrays.
 
     Args: a: number, array, or nested sequence of them; dtype: of the result; copy: True copies.
@@ -158,9 +154,7 @@ def _cast_plain(plain: np.ndarray, dtype: np.dtype) -> Array:
     if plain.dtype.kind in "iu" and dtype.kind in "iu" and plain.size:
         info = np.iinfo(dtype)
         if int(plain.min()) < info.min or int(plain.max()) > info.max:
-            raise DtypeError(
-                f"A value of the sequence does not fit {dtype.name}.", "Pass a wider dtype."
-            )
+            raise DtypeError(f"A value of the sequence does not fit {dtype.name}.", "Pass a wider dtype.")
     return convert_to(wrap(asarray_numpy(plain)), dtype)
 
 
@@ -331,7 +325,9 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     like = as_array(a)
     sizes = like.shape if shape is None else canonical_shape(shape, "full_like")
     wanted = like.dtype if dtype is None else to_dtype(dtype)
-    if isinstance(fill_value, (bool, int, float)) and not (is_inexact(wanted) is False and isinstance(fill_value, float)):
+    if isinstance(fill_value, (bool, int, float)) and not (
+        is_inexact(wanted) is False and isinstance(fill_value, float)
+    ):
         return fill(sizes, fill_value, wanted, dtype is None and like.weak_type)
     value = convert_to(_from_object(fill_value, None, False), wanted, dtype is None and like.weak_type)
     return broadcast_array(value, sizes, "full_like")
@@ -489,9 +485,7 @@ def _between(first: Any, last: Any, num: int, divisor: int, endpoint: bool) -> A
     step = shapes.reshape(convert_to(step, dtype), shape=(index.shape[0], *(1,) * len(sizes)))
     front, back = [shapes.reshape(x, shape=(1, *sizes)) for x in (first, last)]
     one = scalar_array(1, dtype, True)
-    values = arithmetic.add(
-        arithmetic.multiply(front, arithmetic.subtract(one, step)), arithmetic.multiply(back, step)
-    )
+    values = arithmetic.add(arithmetic.multiply(front, arithmetic.subtract(one, step)), arithmetic.multiply(back, step))
     return shapes.concatenate(values, back, axis=0) if endpoint else values
 
 
@@ -526,9 +520,7 @@ def logspace(
     return values if dtype is None else convert_to(values, to_dtype(dtype))
 
 
-def geomspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0
-) -> Any:
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
     """Numbers from start to stop, each a constant multiple of the one before.
 
     Args: as linspace. Returns: an array. The ends are exact.

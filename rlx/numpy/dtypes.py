@@ -12,10 +12,16 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
-from rlx.numpy.promotion import SCALARS, complex_dtype, convert_to, known_numpy, operand, to_dtype
+from rlx.numpy.promotion import SCALARS, complex_dtype, convert_to, operand, to_dtype
 from rlx.trace.flat import as_array
 
 __all__ = [
+    "ComplexWarning",
+    "complex_",
+    "float_",
+    "int_",
+    "ndarray",
+    "uint",
     "bfloat16",
     "bool_",
     "can_cast",
@@ -128,6 +134,23 @@ class ScalarType:
         return f"<rlx dtype {self.__name__}>"
 
 
+class DefaultType(ScalarType):
+    """The dtype that rlx.config names as default for a kind of numbers."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.__name__ = name
+        self._kind = kind
+
+    @property
+    def dtype(self) -> np.dtype:  # type: ignore[override]
+        """The default now."""
+        if self._kind == "f":
+            return config.default_float
+        if self._kind == "c":
+            return complex_dtype(config.default_float)
+        return np.dtype(f"{self._kind}{config.default_int.itemsize}")
+
+
 bool_ = ScalarType("bool")
 int8 = ScalarType("int8")
 int16 = ScalarType("int16")
@@ -147,6 +170,10 @@ float8_e4m3fn = ScalarType("float8_e4m3fn")
 float8_e4m3fnuz = ScalarType("float8_e4m3fnuz")
 float8_e5m2 = ScalarType("float8_e5m2")
 float8_e5m2fnuz = ScalarType("float8_e5m2fnuz")
+int_, uint = DefaultType("int_", "i"), DefaultType("uint", "u")
+float_, complex_ = DefaultType("float_", "f"), DefaultType("complex_", "c")
+ComplexWarning = np.exceptions.ComplexWarning
+ndarray = Array
 single, double, csingle, cdouble = float32, float64, complex64, complex128
 
 

@@ -1,4 +1,4 @@
-"""Repeating, inserting, deleting, resizing."""
+"""Rolling, repeating, inserting, deleting, resizing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlx.array import Array, ConcreteArray
 from rlx.errors import ShapeError
 from rlx.numpy.joining import concatenate
 from rlx.numpy.lookups import take
-from rlx.numpy.manipulation import ravel, reshape
+from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.promotion import (
     broadcast_array,
     canonical_axis,
@@ -22,13 +22,15 @@ from rlx.numpy.promotion import (
     known_numpy,
     operand,
 )
+from rlx.numpy.rounding import remainder
 from rlx.numpy.searching import searchsorted
 from rlx.ops import shape as shapes
+from rlx.ops.arithmetic import subtract
 from rlx.ops.cumulative import cumsum
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 
-__all__ = ["delete", "insert", "repeat", "resize", "trim_zeros"]
+__all__ = ["delete", "insert", "repeat", "resize", "roll", "trim_zeros"]
 
 
 def repeat(
@@ -79,6 +81,47 @@ def _repeat_known(x: Any, counts: np.ndarray, axis: int, total: int | None) -> A
         last = index[-1] if index.size else 0
         index = np.concatenate([index[:total], np.full(max(total - index.size, 0), last)])
     return take(x, ConcreteArray(index.astype(np.int32)), axis=axis, mode="clip")
+
+
+def roll(a: Any, shift: Any, axis: Any = None) -> Array:
+    """Elements shifted along axes; those that leave come back at the other end.
+
+    Args: a: array; shift: int or ints, may be traced; axis: int or ints (None: all elements in a row).
+    Returns: an array of the same shape. Raises: ShapeError if shifts and axes do not pair up.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.roll(jnp.arange(4), 1)
+    Array([3, 0, 1, 2], dtype=int32)
+    """
+    x = as_array(operand(a, "roll"))
+    if axis is None:
+        return reshape(roll(ravel(x), shift, 0), x.shape)
+    axes = [axis] if not isinstance(axis, (tuple, list)) else list(axis)
+    amounts = list(shift) if isinstance(shift, (tuple, list)) else [shift]
+    if len(amounts) == 1:
+        amounts = amounts * len(axes)
+    elif len(axes) == 1:
+        axes = axes * len(amounts)
+    if len(axes) != len(amounts):
+        raise ShapeError(f"roll got {len(amounts)} shifts for {len(axes)} axes.", "Give one shift for each axis.")
+    for amount, number in zip(amounts, axes, strict=True):
+        x = _roll_one(x, amount, canonical_axis(number, x.ndim, "roll"))
+    return x
+
+
+def _roll_one(x: Any, amount: Any, axis: int) -> Any:
+    size = x.shape[axis]
+    if size == 0:
+        return x
+    if not isinstance(amount, Array):
+        distance = operator.index(amount) % size
+        if distance == 0:
+            return x
+        parts = shapes.slice_along(x, size - distance, size, axis), shapes.slice_along(x, 0, size - distance, axis)
+        return shapes.concatenate(*parts, axis=axis)
+    index = shapes.iota(type=x.type.update(shape=(size,), dtype=np.dtype("i4"), weak=False), axis=0)
+    moved = remainder(subtract(index, convert_to(remainder(amount, size), np.dtype("i4"))), size)
+    return take(x, moved, axis=axis, mode="clip")
 
 
 def resize(a: Any, new_shape: Any) -> Array:
@@ -178,8 +221,6 @@ def _moved(value: Any, axis: int, x: Any, values: Any) -> Any:
     """For one place NumPy takes the first axis of the values as the one to insert along."""
     if np.ndim(values) < x.ndim and np.ndim(values) > 0:
         return value
-    from rlx.numpy.manipulation import moveaxis
-
     return moveaxis(value, 0, axis)
 
 

@@ -8,8 +8,8 @@ import opt_einsum
 
 from rlx.array import Array
 from rlx.errors import ShapeError
-from rlx.numpy.matrices import diagonal
 from rlx.numpy.manipulation import transpose
+from rlx.numpy.matrices import diagonal
 from rlx.numpy.products import contract
 from rlx.numpy.promotion import convert_to, promote, to_dtype
 from rlx.numpy.reductions import sum as sum_

@@ -107,9 +107,7 @@ def aligned(x: Any, y: Any) -> tuple[Any, Any] | None:
 
 
 def _refuse(name: str, dtype: np.dtype) -> DtypeError:
-    return DtypeError(
-        f"{name} does not take {dtype.name}.", "Convert the operand with .astype(...) first."
-    )
+    return DtypeError(f"{name} does not take {dtype.name}.", "Convert the operand with .astype(...) first.")
 
 
 def unary(name: str, primitive: Any, takes: frozenset[Any] = _NUMBERS, inexact: bool = False) -> Function:
@@ -205,18 +203,14 @@ def _number_unary(
 negative = _number_unary("negative", "-x.", arithmetic.negative, "-2", "2")
 sign = _number_unary("sign", "-1, 0 or 1 as x is negative, zero or positive.", arithmetic.sign, "-1", "-3")
 square = _number_unary("square", "x * x.", arithmetic.square, "9", "3")
-bitwise_not = _number_unary(
-    "bitwise_not", "Every bit inverted.", comparison.bitwise_not, "-4", "3", _BITS
-)
+bitwise_not = _number_unary("bitwise_not", "Every bit inverted.", comparison.bitwise_not, "-4", "3", _BITS)
 bitwise_count = _number_unary(
     "bitwise_count", "The number of bits that are 1.", comparison.population_count, "3", "7", _INTEGERS
 )
 invert = bitwise_invert = bitwise_not
 
 
-def _pairwise(
-    name: str, summary: str, primitive: Any, example: str, result: str, **options: Any
-) -> Function:
+def _pairwise(name: str, summary: str, primitive: Any, example: str, result: str, **options: Any) -> Function:
     function = binary(name, primitive, **options)
     return document(function, name, summary, f"jnp.{name}({example}).item()", result, 2)
 
@@ -224,14 +218,10 @@ def _pairwise(
 _a, _c = arithmetic, comparison
 add = _pairwise("add", "x + y; bools: or.", _a.add, "1, 2", "3", for_bool=_c.bitwise_or)
 subtract = _pairwise("subtract", "x - y.", _a.subtract, "1, 2", "-1")
-multiply = _pairwise(
-    "multiply", "x * y; bools: and.", _a.multiply, "3, 2", "6", for_bool=_c.bitwise_and
-)
+multiply = _pairwise("multiply", "x * y; bools: and.", _a.multiply, "3, 2", "6", for_bool=_c.bitwise_and)
 divide = _pairwise("divide", "x / y, always floating.", _a.divide, "1, 2", "0.5", takes=_INEXACT, inexact=True)
 true_divide = divide
-maximum = _pairwise(
-    "maximum", "The larger one; NaN if either is NaN.", _a.maximum, "1, 2", "2", takes=supported_dtypes
-)
+maximum = _pairwise("maximum", "The larger one; NaN if either is NaN.", _a.maximum, "1, 2", "2", takes=supported_dtypes)
 minimum = _pairwise(
     "minimum", "The smaller one; NaN if either is NaN.", _a.minimum, "1, 2", "1", takes=supported_dtypes
 )

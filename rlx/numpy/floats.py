@@ -318,9 +318,7 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
     mantissa = arithmetic.bitcast(halved, dtype=x.dtype)
     exponent = arithmetic.subtract(convert_to(field, np.dtype("i4")), np.int32(bias - 1))
     exponent = arithmetic.subtract(exponent, select(tiny, np.int32(lift), np.int32(0)))
-    kept = comparison.bitwise_or(
-        comparison.equal(x, _constant(x, 0)), comparison.bitwise_not(arithmetic.is_finite(x))
-    )
+    kept = comparison.bitwise_or(comparison.equal(x, _constant(x, 0)), comparison.bitwise_not(arithmetic.is_finite(x)))
     return select(kept, x, mantissa), select(kept, np.int32(0), exponent)
 
 
@@ -363,9 +361,7 @@ def spacing(x: Any, /) -> Any:
 
 
 # ------------------------------------------------------------------ NaN
-def nan_to_num(
-    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
-) -> Any:
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """NaN and infinities replaced by numbers.
 
     Args: x: array; nan, posinf, neginf: what to put (None: the largest and smallest number).

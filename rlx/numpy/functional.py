@@ -145,7 +145,9 @@ def _check_outputs(result: Any, outputs: list[Core] | None, sizes: dict[str, int
                 raise ShapeError(f"vectorize: a result has size {size} for the axis {name!r}.", "")
 
 
-def _mapped(function: Callable[..., Any], arrays: list[Any], leads: list[tuple[int, ...]], shape: tuple[int, ...]) -> Any:
+def _mapped(
+    function: Callable[..., Any], arrays: list[Any], leads: list[tuple[int, ...]], shape: tuple[int, ...]
+) -> Any:
     """vmap over every loop axis along which some argument has more than one element."""
     rank = len(shape)
     squeezed, present = list(arrays), [[False] * rank for _ in arrays]

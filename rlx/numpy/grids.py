@@ -25,6 +25,7 @@ from rlx.numpy.promotion import (
     scalar_array,
     to_dtype,
 )
+from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
 from rlx.ops.arithmetic import select
 from rlx.trace.flat import as_array
@@ -172,8 +173,6 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
     >>> jnp.ravel_multi_index((jnp.array([1]), jnp.array([2])), (2, 3))
     Array([5], dtype=int32)
     """
-    from rlx.numpy.rounding import remainder
-
     sizes = canonical_shape(dims, "ravel_multi_index")
     parts = [as_array(np.asarray(i) if isinstance(i, (list, tuple)) else i) for i in multi_index]
     if len(parts) != len(sizes) or any(not is_integer(p.dtype) for p in parts):

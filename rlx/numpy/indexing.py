@@ -81,10 +81,8 @@ def _mask_positions(mask: Any) -> list[Any]:
     value = mask.known() if isinstance(mask, Tracer) else mask
     if value is None:
         raise NonConcreteBooleanIndexError(
-            f"A traced bool mask {mask.type!r} is used as an index: the result's size would depend"
-            " on its values.",
-            "Use rlx.numpy.where(mask, x, other), x.at[...] with where, or"
-            " rlx.numpy.nonzero(mask, size=...).",
+            f"A traced bool mask {mask.type!r} is used as an index: the result's size would depend on its values.",
+            "Use rlx.numpy.where(mask, x, other), x.at[...] with where, or rlx.numpy.nonzero(mask, size=...).",
         )
     return [ConcreteArray(np.asarray(p)) for p in np.nonzero(np.atleast_1d(value.numpy()))]
 
@@ -100,9 +98,7 @@ def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True) -> lis
         raise _index_error("an index can have only a single ellipsis ('...')")
     used = sum(_axes_of(i) for i in entries)
     if used > len(shape):
-        raise _index_error(
-            f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed"
-        )
+        raise _index_error(f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed")
     if not any(i is Ellipsis for i in entries):
         entries.append(Ellipsis)
     result: list[Any] = []
@@ -297,7 +293,11 @@ def wrapped(array: Any, size: int) -> Any:
     """Indices with negative ones counted from the end."""
     if type(array) is ConcreteArray and state.builder is None:
         values = array.numpy()
-        return array if not values.size or values.min() >= 0 else ConcreteArray(np.where(values < 0, values + values.dtype.type(size), values))
+        return (
+            array
+            if not values.size or values.min() >= 0
+            else ConcreteArray(np.where(values < 0, values + values.dtype.type(size), values))
+        )
     zero, length = scalar_array(0, array.dtype, True), scalar_array(size, array.dtype, True)
     return select(comparison.less(array, zero), arithmetic.add(array, length), array)
 
@@ -404,7 +404,9 @@ def _read_scalars(x: Any, entries: list[Any]) -> Any:
         if size == 0:
             raise _index_error("index is out of bounds for an axis with size 0")
         array = as_array(entry)
-        starts.append(wrapped(array, size) if array.dtype.kind == "i" and _holds(array.dtype, size) else _wide_start(array, size))
+        starts.append(
+            wrapped(array, size) if array.dtype.kind == "i" and _holds(array.dtype, size) else _wide_start(array, size)
+        )
         sizes.append(1)
     x = dynamic_slice(x, *starts, sizes=tuple(sizes))
     kept = [i for i, e in enumerate(axes) if isinstance(e, Cut)]
@@ -422,9 +424,7 @@ def _wide_start(array: Any, size: int) -> Any:
     return wrapped(wide, size) if wide.dtype.kind == "i" else wide
 
 
-def read_plan(
-    x: Any, plan: Plan, mode: str = "clip", fill_value: Any = None
-) -> Any:
+def read_plan(x: Any, plan: Plan, mode: str = "clip", fill_value: Any = None) -> Any:
     """The elements that a plan names, by one gather."""
     if not plan.indexed and not plan.batch:
         plan_columns: Any = ConcreteArray(np.zeros((0,), np.int32))
@@ -440,7 +440,5 @@ def read_plan(
         tuple(plan.indexed),
         tuple(plan.indexed),
     )
-    out = gather(
-        x, plan_columns, dimension_numbers=numbers, slice_sizes=tuple(sizes), mode=mode, fill_value=fill_value
-    )
+    out = gather(x, plan_columns, dimension_numbers=numbers, slice_sizes=tuple(sizes), mode=mode, fill_value=fill_value)
     return _with_new_axes(out, plan.newaxes)

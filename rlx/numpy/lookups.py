@@ -53,9 +53,7 @@ def _integer_indices(name: str, indices: Any) -> Any:
         indices = np.asarray(indices)
     array = as_array(indices, "indices")
     if array.dtype.kind not in "iu":
-        raise DtypeError(
-            f"{name} got indices of dtype {array.dtype.name}.", "Convert them with .astype(int)."
-        )
+        raise DtypeError(f"{name} got indices of dtype {array.dtype.name}.", "Convert them with .astype(int).")
     return array
 
 
@@ -72,9 +70,7 @@ def _within(index: Any, size: int, mode: str | None) -> tuple[Any, str]:
     if mode in ("promise_in_bounds",):
         return index, "promise_in_bounds"
     if mode == "raise":
-        raise UnsupportedError(
-            'rlx.numpy has no mode "raise".', 'Use "fill", "clip", "wrap" or "promise_in_bounds".'
-        )
+        raise UnsupportedError('rlx.numpy has no mode "raise".', 'Use "fill", "clip", "wrap" or "promise_in_bounds".')
     raise UnsupportedError(f"There is no mode {mode!r}.", 'Use "fill", "clip" or "wrap".')
 
 

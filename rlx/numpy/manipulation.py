@@ -17,7 +17,6 @@ from rlx.numpy.promotion import (
     canonical_axes,
     canonical_axis,
     canonical_shape,
-    known_numpy,
     operand,
 )
 from rlx.ops import shape as shapes
@@ -39,7 +38,6 @@ __all__ = [
     "permute_dims",
     "ravel",
     "reshape",
-    "roll",
     "rollaxis",
     "rot90",
     "squeeze",
@@ -181,9 +179,7 @@ def matrix_transpose(x: Any, /) -> Array:
     """
     array = _array(x, "matrix_transpose")
     if array.ndim < 2:
-        raise ShapeError(
-            f"matrix_transpose got an array of shape {array.shape}.", "It needs two axes or more."
-        )
+        raise ShapeError(f"matrix_transpose got an array of shape {array.shape}.", "It needs two axes or more.")
     return swapaxes(array, -1, -2)
 
 
@@ -316,9 +312,7 @@ def atleast_2d(*arys: Any) -> Any:
     >>> jnp.atleast_2d(jnp.ones(3)).shape
     (1, 3)
     """
-    return _at_least(
-        "atleast_2d", arys, lambda x: reshape(x, (1,) * (2 - x.ndim) + x.shape) if x.ndim < 2 else x
-    )
+    return _at_least("atleast_2d", arys, lambda x: reshape(x, (1,) * (2 - x.ndim) + x.shape) if x.ndim < 2 else x)
 
 
 def atleast_3d(*arys: Any) -> Any:
@@ -339,7 +333,7 @@ def atleast_3d(*arys: Any) -> Any:
     return _at_least("atleast_3d", arys, lift)
 
 
-# ------------------------------------------------------------------ flipping and rolling
+# ------------------------------------------------------------------ flipping and tiling
 def flip(m: Any, axis: Any = None) -> Array:
     """Elements in opposite order.
 
@@ -401,53 +395,6 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     return flip(swapaxes(x, first, second), second)
 
 
-def roll(a: Any, shift: Any, axis: Any = None) -> Array:
-    """Elements shifted along axes; those that leave come back at the other end.
-
-    Args: a: array; shift: int or ints, may be traced; axis: int or ints (None: all elements in a row).
-    Returns: an array of the same shape. Raises: ShapeError if shifts and axes do not pair up.
-
-    >>> import rlx.numpy as jnp
-    >>> jnp.roll(jnp.arange(4), 1)
-    Array([3, 0, 1, 2], dtype=int32)
-    """
-    x = _array(a, "roll")
-    if axis is None:
-        return reshape(roll(ravel(x), shift, 0), x.shape)
-    axes = [axis] if not isinstance(axis, (tuple, list)) else list(axis)
-    amounts = list(shift) if isinstance(shift, (tuple, list)) else [shift]
-    if len(amounts) == 1:
-        amounts = amounts * len(axes)
-    elif len(axes) == 1:
-        axes = axes * len(amounts)
-    if len(axes) != len(amounts):
-        raise ShapeError(
-            f"roll got {len(amounts)} shifts for {len(axes)} axes.", "Give one shift for each axis."
-        )
-    for amount, number in zip(amounts, axes, strict=True):
-        x = _roll_one(x, amount, canonical_axis(number, x.ndim, "roll"))
-    return x
-
-
-def _roll_one(x: Any, amount: Any, axis: int) -> Any:
-    size = x.shape[axis]
-    if size == 0:
-        return x
-    if not isinstance(amount, Array):
-        distance = operator.index(amount) % size
-        if distance == 0:
-            return x
-        parts = shapes.slice_along(x, size - distance, size, axis), shapes.slice_along(x, 0, size - distance, axis)
-        return shapes.concatenate(*parts, axis=axis)
-    from rlx.numpy.lookups import take
-    from rlx.numpy.rounding import remainder
-    from rlx.ops.arithmetic import subtract
-
-    index = shapes.iota(type=x.type.update(shape=(size,), dtype=np.dtype("i4"), weak=False), axis=0)
-    moved = remainder(subtract(index, remainder(amount, size).astype("i4")), size)
-    return take(x, moved, axis=axis, mode="clip")
-
-
 def tile(A: Any, reps: Any) -> Array:
     """An array repeated as a whole.
 
@@ -467,9 +414,3 @@ def tile(A: Any, reps: Any) -> Array:
     spread = tuple(n for pair in zip(counts, sizes, strict=True) for n in pair)
     x = shapes.broadcast_in_dim(x, shape=spread, dims=tuple(2 * i + 1 for i in kept))
     return shapes.reshape(x, shape=tuple(c * n for c, n in zip(counts, sizes, strict=True)))
-
-
-def static_sizes(values: Any, name: str) -> list[int]:
-    """A sequence of ints that must be known while tracing."""
-    array = known_numpy(values, name, "Pass Python integers.")
-    return [operator.index(v) for v in np.atleast_1d(array)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -66,8 +67,7 @@ def _rebuild(values: np.ndarray, weak: bool) -> ConcreteArray:
 
 def _setitem(self: Any, index: Any, value: Any) -> None:
     raise TypeError(
-        "rlx arrays are immutable, so x[index] = value does not work."
-        " Write x = x.at[index].set(value) instead."
+        "rlx arrays are immutable, so x[index] = value does not work. Write x = x.at[index].set(value) instead."
     )
 
 
@@ -118,9 +118,7 @@ def _namespace(self: Any, *, api_version: str | None = None) -> Any:
     """The module rlx.numpy, by the array API standard."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
         raise ValueError(f"rlx.numpy does not implement version {api_version!r} of the array API.")
-    import rlx.numpy
-
-    return rlx.numpy
+    return sys.modules["rlx.numpy"]
 
 
 _PLAIN: dict[str, Callable[..., Any]] = {

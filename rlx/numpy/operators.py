@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.numpy import elementwise, floats, powers, products, rounding
+from rlx.numpy import elementwise, floats, powers, products, reductions, rounding
 from rlx.numpy.indexing import getitem
 from rlx.ops import shape as shapes
 
@@ -88,9 +88,7 @@ def _length(self: Any) -> int:
 
 
 def _contains(self: Any, value: Any) -> bool:
-    from rlx.numpy.reductions import any as any_
-
-    return bool(any_(elementwise.equal(self, value)))
+    return bool(reductions.any(elementwise.equal(self, value)))
 
 
 def _reversed(self: Any) -> Any:

@@ -105,14 +105,14 @@ def _constant(x: Any, widths: list[tuple[int, int]], values: Any) -> Any:
         return shapes.pad(x, value, config=config) if any(a or b for a, b in widths) else x
     for axis, ((before, after), pair) in enumerate(zip(widths, _pairs(values, x.ndim, "constant_values"), strict=True)):
         for width, value, front in ((before, pair[0], True), (after, pair[1], False)):
-            config = tuple(((width, 0, 0) if front else (0, width, 0)) if i == axis else (0, 0, 0) for i in range(x.ndim))
+            config = tuple(
+                ((width, 0, 0) if front else (0, width, 0)) if i == axis else (0, 0, 0) for i in range(x.ndim)
+            )
             x = shapes.pad(x, convert_to(operand(value, "pad"), x.dtype, x.weak_type), config=config) if width else x
     return x
 
 
-def _along(
-    x: Any, axis: int, before: int, after: int, mode: str, values: dict[str, Any], reflect_type: str
-) -> Any:
+def _along(x: Any, axis: int, before: int, after: int, mode: str, values: dict[str, Any], reflect_type: str) -> Any:
     size = x.shape[axis]
     if size == 0:
         raise ShapeError(f"pad in mode {mode!r} got an axis of size 0.", 'Use mode="constant".')

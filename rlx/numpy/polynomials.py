@@ -45,7 +45,11 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """
     p = as_array(np.asarray(p) if isinstance(p, (list, tuple)) else p)
     p, x = promote("polyval", p, x)
-    value = multiply(x, scalar_array(0, x.dtype, True)) if p.ndim <= 1 else fill(np.broadcast_shapes(p.shape[1:], x.shape), 0, p.dtype)
+    value = (
+        multiply(x, scalar_array(0, x.dtype, True))
+        if p.ndim <= 1
+        else fill(np.broadcast_shapes(p.shape[1:], x.shape), 0, p.dtype)
+    )
     for i in range(p.shape[0]):
         value = add(multiply(value, x), _row(p, i))
     return value

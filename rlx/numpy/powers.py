@@ -303,5 +303,3 @@ def i0(x: Any, /) -> Any:
     if not is_float(x.dtype):
         raise DtypeError(f"i0 does not take {x.dtype.name}.", "Pass a real array.")
     return _multiply(bessel_i0e(x), transcendental.exp(arithmetic.absolute(x)))
-
-

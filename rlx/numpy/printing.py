@@ -61,7 +61,9 @@ def _values(array: ConcreteArray) -> str:
     return _text(array.numpy(), "", "")
 
 
-def array_repr(arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None) -> str:
+def array_repr(
+    arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
     """The representation of an array.
 
     Args: arr: array. Returns: a str.
@@ -73,7 +75,9 @@ def array_repr(arr: Any, max_line_width: int | None = None, precision: int | Non
     return repr(arr)
 
 
-def array_str(a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None) -> str:
+def array_str(
+    a: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
+) -> str:
     """The values of an array as text.
 
     Args: a: array. Returns: a str.

@@ -32,7 +32,9 @@ __all__ = [
 Axes = tuple[int, ...]
 
 
-def contract(x: Any, y: Any, contracting: tuple[Axes, Axes], batch: tuple[Axes, Axes] = ((), ()), preferred: Any = None) -> Any:
+def contract(
+    x: Any, y: Any, contracting: tuple[Axes, Axes], batch: tuple[Axes, Axes] = ((), ()), preferred: Any = None
+) -> Any:
     """dot_general of promoted operands, cast to the preferred dtype."""
     wanted = None if preferred is None else to_dtype(preferred)
     if wanted is not None and wanted.itemsize < x.dtype.itemsize:
@@ -228,9 +230,7 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
     return shapes.reshape(product, shape=(*product.shape[:-2], product.shape[-1]))
 
 
-def tensordot(
-    a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None
-) -> Array:
+def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum of products over given axes.
 
     Args: a, b: arrays; axes: a number (last ones of a with first ones of b), or a pair of axes lists.

@@ -11,9 +11,8 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray
 from rlx.config import config
-from rlx.errors import DtypeError, InputTypeError, ShapeError, describe
+from rlx.errors import ConcretizationTypeError, DtypeError, InputTypeError, ShapeError, describe
 from rlx.ir.types import (
-    TensorType,
     dtype_of,
     is_complex,
     is_inexact,
@@ -204,8 +203,6 @@ def known_numpy(value: Any, name: str, instead: str) -> np.ndarray:
 
 def concretization_error(what: str, instead: str) -> Exception:
     """The error for a traced value where a concrete one is needed."""
-    from rlx.errors import ConcretizationTypeError
-
     return ConcretizationTypeError(what, instead)
 
 
@@ -281,8 +278,3 @@ def fill(shape: tuple[int, ...], value: Any, dtype: np.dtype, weak: bool = False
         return ConcreteArray(np.full(shape, value, dtype), weak)
     scalar = scalar_array(value, dtype, weak)
     return broadcast_in_dim(scalar, shape=shape, dims=()) if shape else scalar
-
-
-def type_with(x: Any, dtype: np.dtype) -> TensorType:
-    """The type of `x` with another dtype."""
-    return TensorType(x.shape, dtype)

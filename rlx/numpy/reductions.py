@@ -135,7 +135,17 @@ def prod(
     24
     """
     return _accumulate(
-        "prod", reduction.reduce_prod, 1, arithmetic.multiply, a, axis, dtype, keepdims, initial, where, promote_integers
+        "prod",
+        reduction.reduce_prod,
+        1,
+        arithmetic.multiply,
+        a,
+        axis,
+        dtype,
+        keepdims,
+        initial,
+        where,
+        promote_integers,
     )
 
 
@@ -435,5 +445,3 @@ def std(
     return transcendental.sqrt(
         var(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=where, correction=correction, mean=mean)
     )
-
-

@@ -8,9 +8,8 @@ import numpy as np
 
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
-from rlx.numpy import elementwise as e
 from rlx.numpy.documentation import document
-from rlx.numpy.promotion import convert_to, inexact, promote, promote_inexact, scalar_array
+from rlx.numpy.promotion import broadcast_operands, convert_to, inexact, promote, promote_inexact, scalar_array
 from rlx.ops import arithmetic, comparison
 from rlx.ops.arithmetic import select
 
@@ -230,12 +229,7 @@ def _integers(name: str, x: Any, y: Any) -> list[Any]:
     operands = promote(name, x, y)
     if is_inexact(operands[0].dtype) or operands[0].dtype.kind == "b":
         raise DtypeError(f"{name} does not take {operands[0].dtype.name}.", "Pass integers.")
-    return [e_abs(v) for v in operands]
-
-
-def e_abs(x: Any) -> Any:
-    """|x| of integers."""
-    return x if x.dtype.kind == "u" else arithmetic.absolute(x)
+    return [v if v.dtype.kind == "u" else arithmetic.absolute(v) for v in operands]
 
 
 def gcd(x: Any, y: Any, /) -> Any:
@@ -251,18 +245,12 @@ def gcd(x: Any, y: Any, /) -> Any:
     x, y = _integers("gcd", x, y)
     zero = scalar_array(0, x.dtype, True)
     steps = 2 * 8 * x.dtype.itemsize  # Fibonacci numbers are Euclid's worst case
-    x, y = _broadcast(x, y)
+    x, y = broadcast_operands([x, y], "gcd")
     for _ in range(steps):
         ended = comparison.equal(y, zero)
         rest = arithmetic.remainder(x, y)
         x, y = select(ended, x, y), select(ended, y, rest)
     return x
-
-
-def _broadcast(x: Any, y: Any) -> list[Any]:
-    from rlx.numpy.promotion import broadcast_operands
-
-    return broadcast_operands([x, y], "gcd")
 
 
 def lcm(x: Any, y: Any, /) -> Any:
@@ -279,4 +267,4 @@ def lcm(x: Any, y: Any, /) -> Any:
     divisor = gcd(x, y)
     zero, one = scalar_array(0, x.dtype, True), scalar_array(1, x.dtype, True)
     safe = select(comparison.equal(divisor, zero), one, divisor)
-    return arithmetic.multiply(x, e.maximum(zero, arithmetic.divide(y, safe)))
+    return arithmetic.multiply(x, arithmetic.divide(y, safe))

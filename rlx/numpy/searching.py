@@ -18,6 +18,7 @@ from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
+from rlx.ops.sorting import sort
 from rlx.trace.flat import as_array
 
 __all__ = ["digitize", "interp", "searchsorted"]
@@ -97,9 +98,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     return select(falls, descending, ascending)
 
 
-def interp(
-    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None
-) -> Array:
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> Array:
     """Piecewise linear interpolation.
 
     Args: x: where; xp: 1-d ascending abscissae; fp: values there; left, right: values outside
@@ -125,7 +124,9 @@ def interp(
     x_low, f_low = take(xp, lower, mode="clip"), take(fp, lower, mode="clip")
     run = arithmetic.subtract(take(xp, upper, mode="clip"), x_low)
     rise = arithmetic.subtract(take(fp, upper, mode="clip"), f_low)
-    flat = comparison.less_equal(arithmetic.absolute(run), scalar_array(np.spacing(np.finfo(np.float32).eps), run.dtype, True))
+    flat = comparison.less_equal(
+        arithmetic.absolute(run), scalar_array(np.spacing(np.finfo(np.float32).eps), run.dtype, True)
+    )
     step = arithmetic.divide(arithmetic.subtract(x, x_low), select(flat, scalar_array(1, run.dtype, True), run))
     values = arithmetic.add(f_low, arithmetic.multiply(convert_to(step, rise.dtype), rise))
     values = select(flat, f_low, values)
@@ -145,8 +146,6 @@ def interp(
 
 
 def _periodic(x: Any, xp: Any, fp: Any, period: float) -> tuple[Any, Any, Any]:
-    from rlx.ops.sorting import sort
-
     x, xp = remainder(x, period), remainder(xp, period)
     xp, fp = sort(xp, fp, axis=0, keys=1)
     size = xp.shape[0]

@@ -11,6 +11,7 @@ from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_complex
 from rlx.numpy.elementwise import truth
+from rlx.numpy.lookups import nonzero
 from rlx.numpy.promotion import (
     broadcast_array,
     broadcast_operands,
@@ -21,6 +22,7 @@ from rlx.numpy.promotion import (
     promote,
     scalar_array,
 )
+from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
 from rlx.ops.arithmetic import select as choose_between
 from rlx.trace.flat import as_array
@@ -41,8 +43,6 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     Array([1, 0], dtype=int32, weak_type=True)
     """
     if x is None and y is None:
-        from rlx.numpy.lookups import nonzero
-
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
         raise ShapeError("where got one of x and y.", "Pass both, or neither.")
@@ -116,7 +116,9 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     if isinstance(condlist, (list, tuple)) and condlist and not np.isscalar(condlist[0]):
         conditions = [as_array(operand(c, "piecewise")) for c in condlist]
     else:
-        conditions = [as_array(np.asarray(condlist) if isinstance(condlist, (list, tuple)) else operand(condlist, "piecewise"))]
+        conditions = [
+            as_array(np.asarray(condlist) if isinstance(condlist, (list, tuple)) else operand(condlist, "piecewise"))
+        ]
     if len(funclist) not in (len(conditions), len(conditions) + 1):
         raise ShapeError(
             f"piecewise got {len(conditions)} conditions and {len(funclist)} functions.",
@@ -156,8 +158,6 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
         if values.size and (values.min() < 0 or values.max() >= count):
             raise ValueError(f"choose got an index outside of the {count} choices.")
     elif mode == "wrap":
-        from rlx.numpy.rounding import remainder
-
         index = remainder(index, count)
     elif mode != "clip":
         raise ValueError(f"choose has no mode {mode!r}: use 'raise', 'wrap' or 'clip'.")

@@ -16,7 +16,16 @@ from rlx.numpy.floats import isnan
 from rlx.numpy.joining import concatenate
 from rlx.numpy.lookups import nonzero, take
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
-from rlx.numpy.promotion import broadcast_array, canonical_axis, convert_to, fill, known_numpy, operand, promote, scalar_array
+from rlx.numpy.promotion import (
+    broadcast_array,
+    canonical_axis,
+    convert_to,
+    fill,
+    known_numpy,
+    operand,
+    promote,
+    scalar_array,
+)
 from rlx.numpy.reductions import any as any_
 from rlx.ops import arithmetic, comparison, sorting
 from rlx.ops import shape as shapes
@@ -97,7 +106,9 @@ def _unique_rows(rows: Any, size: int | None, fill_value: Any, equal_nan: bool) 
         smallest = shapes.slice_along(values, 0, 1, 0)
         spare = smallest if fill_value is None else convert_to(operand(fill_value), rows.dtype)
         values = select(reshape(there, (total, 1)), values, broadcast_array(spare, values.shape))
-        index = select(there, index, broadcast_array(shapes.slice_along(index, 0, 1, 0), index.shape)) if total else index
+        index = (
+            select(there, index, broadcast_array(shapes.slice_along(index, 0, 1, 0), index.shape)) if total else index
+        )
         counts = select(there, counts, scalar_array(0, dtype, True))
         inverse = arithmetic.minimum(inverse, scalar_array(max(total - 1, 0), dtype, True)) if total else inverse
     return _Unique(values, index, inverse, counts)

@@ -79,7 +79,9 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
     return _slide("convolve", x, flip(y), mode, preferred_element_type)
 
 
-def correlate(a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def correlate(
+    a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
+) -> Array:
     """The correlation of two sequences, the second conjugated.
 
     Args: as `convolve`. Returns: a 1-d array.

@@ -25,7 +25,13 @@ def _flat_or_axis(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
 
 
 def sort(
-    a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True, descending: bool = False
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
 ) -> Array:
     """The elements in ascending order; NaN come last.
 
@@ -42,7 +48,13 @@ def sort(
 
 
 def argsort(
-    a: Any, axis: int | None = -1, *, kind: None = None, order: None = None, stable: bool = True, descending: bool = False
+    a: Any,
+    axis: int | None = -1,
+    *,
+    kind: None = None,
+    order: None = None,
+    stable: bool = True,
+    descending: bool = False,
 ) -> Array:
     """The indices that sort an array, stably.
 

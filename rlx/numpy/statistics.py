@@ -13,9 +13,9 @@ from rlx.ir.types import is_complex
 from rlx.numpy.elementwise import divide, multiply
 from rlx.numpy.floats import conj, isnan, real
 from rlx.numpy.joining import concatenate
+from rlx.numpy.lookups import take_along_axis
 from rlx.numpy.manipulation import atleast_2d, moveaxis, reshape, transpose
 from rlx.numpy.matrices import diagonal
-from rlx.numpy.lookups import take_along_axis
 from rlx.numpy.products import matmul
 from rlx.numpy.promotion import (
     broadcast_array,
@@ -95,7 +95,12 @@ def _quantile(a: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: 
 def _at(ordered: Any, place: Any, method: str, lead: int) -> Any:
     """Elements at fractional places of the last axis."""
     low, high = arithmetic.floor(place), arithmetic.ceil(place)
-    index = [moveaxis(convert_to(v, np.dtype("i4")), 0, -1) if lead else reshape(convert_to(v, np.dtype("i4")), (*place.shape, 1)) for v in (low, high)]
+    index = [
+        moveaxis(convert_to(v, np.dtype("i4")), 0, -1)
+        if lead
+        else reshape(convert_to(v, np.dtype("i4")), (*place.shape, 1))
+        for v in (low, high)
+    ]
     lower, upper = [take_along_axis(ordered, i, axis=-1, mode="clip") for i in index]
     lower, upper = [moveaxis(v, -1, 0) if lead else shapes.squeeze(v, (v.ndim - 1,)) for v in (lower, upper)]
     weight = arithmetic.subtract(place, low)
@@ -193,7 +198,9 @@ def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = F
     return quantile(a, 0.5, axis, method="midpoint", keepdims=keepdims)
 
 
-def nanmedian(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
+def nanmedian(
+    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Array:
     """`median` of the elements that are not NaN.
 
     Args: as `median`. Returns: a floating array.

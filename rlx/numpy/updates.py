@@ -15,6 +15,7 @@ from rlx.numpy.elementwise import divide
 from rlx.numpy.indexing import Plan, expand_index, plan_index, read, stack_columns
 from rlx.numpy.powers import power
 from rlx.numpy.promotion import broadcast_array, convert_to, fill, operand, promote, scalar_array
+from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic
 from rlx.ops import shape as shapes
 from rlx.ops.dynamic import dynamic_update_slice
@@ -153,13 +154,11 @@ def _entries(x: Any, index: Any, mode: str | None, strict: bool) -> list[Any]:
     entries = expand_index(x.shape, index, strict)
     if mode != "wrap":
         return entries
-    from rlx.numpy.rounding import remainder
-
     sizes = iter(x.shape)
-    return [e if e is None else _wrapped_entry(e, next(sizes), remainder) for e in entries]
+    return [e if e is None else _wrapped_entry(e, next(sizes)) for e in entries]
 
 
-def _wrapped_entry(entry: Any, size: int, remainder: Any) -> Any:
+def _wrapped_entry(entry: Any, size: int) -> Any:
     return remainder(entry, size) if isinstance(entry, Array) else entry
 
 
@@ -262,4 +261,6 @@ def _update_window(x: Any, plan: Plan, combine: Any, values: Any) -> Any:
         values = combine(before, values)
     if window == x.shape:
         return values
-    return dynamic_update_slice(x, values, *[scalar_array(b, np.dtype("i4" if b < 2**31 else "i8"), False) for b in begin])
+    return dynamic_update_slice(
+        x, values, *[scalar_array(b, np.dtype("i4" if b < 2**31 else "i8"), False) for b in begin]
+    )

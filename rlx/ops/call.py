@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive
 from rlx.trace.stage import finish
 
-__all__ = ["call", "checkpoint", "custom_jvp_call", "custom_vjp_call", "optimization_barrier"]
+__all__ = ["Deferred", "call", "checkpoint", "custom_jvp_call", "custom_vjp_call", "optimization_barrier"]
 
 
 def has_effect(program: Program) -> bool:
@@ -89,14 +89,44 @@ class call(CallLike):
         return outs, [0 if b else None for b in out_batched]
 
 
+class Deferred:
+    """A rule's program that is made when a derivative first asks for it.
+
+    A rule that calls its own function has one inside: its program would otherwise be infinite.
+    """
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Program]) -> None:
+        self._make = make
+        self._made: Program | None = None
+
+    def program(self) -> Program:
+        """The program, made now if it is not there."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+def _made(rule: Program | Deferred) -> Program:
+    return rule.program() if isinstance(rule, Deferred) else rule
+
+
+def _batch_all(t: Any, rule: Program | Deferred, size: int, batched: Sequence[bool], axis_name: Any) -> Program | Deferred:
+    """A rule with every output batched; a deferred one stays so."""
+    if isinstance(rule, Deferred):
+        return Deferred(lambda: _batch_all(t, rule.program(), size, batched, axis_name))
+    return t.batch(rule, size, batched, True, axis_name)[0]
+
+
 @primitive
 class custom_jvp_call(CallLike):
     """A call with its own forward derivative. params: program; rule: (inputs, tangents) -> (outputs, tangents)."""
 
-    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, rule: Program) -> Any:
+    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, rule: Program | Deferred) -> Any:
         """The user's rule."""
         explicit = [instantiate(x) for x in _float_tangents(program, tangents)]
-        outs = interpret(rule, [*primals, *explicit])
+        outs = interpret(_made(rule), [*primals, *explicit])
         n = len(program.outputs)
         return outs[:n], _scatter_tangents(program, outs[n:])
 
@@ -104,14 +134,19 @@ class custom_jvp_call(CallLike):
         """A call that depends on tangents is linear as a whole."""
         return [], [equation]
 
-    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, rule: Program) -> list[Any]:
+    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, rule: Program | Deferred) -> list[Any]:
         """Transpose the program itself."""
         return call.transpose(t, cotangents, *inputs, program=program, name="custom_jvp")
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, rule: Program) -> Any:
+    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, rule: Program | Deferred) -> Any:
         """Batch the program and its rule alike."""
         batched = [d is not None for d in dims]
         moving = [b for b, ty in zip(batched, program.input_types, strict=True) if _moves(ty)]
+        if isinstance(rule, Deferred):
+            wide, _ = t.batch(program, size, batched, True, axis_name)
+            later = _batch_all(t, rule, size, [*batched, *moving], axis_name)
+            outs = custom_jvp_call(*batch_front(inputs, dims, batched, size), program=wide, rule=later)
+            return outs, [0] * len(outs)
         _, kept = t.batch(program, size, batched, False, axis_name)
         inner_outs = [k for k, ty in zip(kept, program.output_types, strict=True) if _moves(ty)]
         _, rule_kept = t.batch(rule, size, [*batched, *moving], [*kept, *inner_outs], axis_name)
@@ -136,13 +171,13 @@ class custom_vjp_call(CallLike):
     outputs) -> cotangents of the inputs that can have one.
     """
 
-    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, forward: Program, backward: Program) -> Any:
+    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, forward: Program | Deferred, backward: Program | Deferred) -> Any:
         """Run `forward`; the tangents go through an equation that only transposition can read."""
-        results = interpret(forward, primals)
+        results = interpret(_made(forward), primals)
         n = len(program.outputs)
         explicit = [instantiate(x) for x in _float_tangents(program, tangents)]
         out_types = tuple(ty.strong() for ty in program.output_types if _moves(ty))
-        moving = custom_vjp_tangent(*results[n:], *explicit, backward=backward, residuals=len(results) - n, types=out_types)
+        moving = custom_vjp_tangent(*results[n:], *explicit, backward=_made(backward), residuals=len(results) - n, types=out_types)
         return results[:n], _scatter_tangents(program, moving)
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
@@ -153,18 +188,22 @@ class custom_vjp_call(CallLike):
         """Transpose the program itself."""
         return call.transpose(t, cotangents, *inputs, program=program, name="custom_vjp")
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, forward: Program, backward: Program) -> Any:
+    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, forward: Program | Deferred, backward: Program | Deferred) -> Any:
         """Batch all three programs; cotangents of unbatched inputs are summed over the batch."""
         batched = [d is not None for d in dims]
         n = len(program.outputs)
         inner, _ = t.batch(program, size, batched, True, axis_name)
-        ahead, _ = t.batch(forward, size, batched, True, axis_name)
-        behind, _ = t.batch(backward, size, [True] * len(backward.inputs), True, axis_name)
+        ahead = _batch_all(t, forward, size, batched, axis_name)
         moving = [b for b, ty in zip(batched, program.input_types, strict=True) if _moves(ty)]
-        with Builder(backward.name) as builder:
-            cts = interpret(behind, [builder.input(x) for x in behind.input_types])
-            summed = [c if b else reduce_sum(c, axes=(0,)) for c, b in zip(cts, moving, strict=True)]
-            behind = finish(builder, summed)
+
+        def batch_backward() -> Program:
+            behind, _ = t.batch(_made(backward), size, [True] * len(_made(backward).inputs), True, axis_name)
+            with Builder(behind.name) as builder:
+                cts = interpret(behind, [builder.input(x) for x in behind.input_types])
+                summed = [c if b else reduce_sum(c, axes=(0,)) for c, b in zip(cts, moving, strict=True)]
+                return finish(builder, summed)
+
+        behind = Deferred(batch_backward) if isinstance(backward, Deferred) else batch_backward()
         outs = custom_vjp_call(
             *batch_front(inputs, dims, batched, size), program=inner, forward=ahead, backward=behind
         )

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.program import Equation, Program, Var
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.arithmetic import select
-from rlx.ops.comparison import equal, less_equal
+from rlx.ops.comparison import equal, greater_equal, less_equal
 from rlx.ops.families import full_like, to_front
 from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
 from rlx.ops.shape import broadcast_in_dim
+from rlx.ops.stop_gradient import stop_gradient
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
@@ -96,6 +97,8 @@ class cond(RegionPrimitive):
         """Batched branches; with a batched index every branch runs and a select chooses."""
         index, operands = inputs[0], inputs[1:]
         batched = [d is not None for d in dims[1:]]
+        if dims[0] is not None:
+            batched = [b or is_inexact(ty.dtype) for b, ty in zip(batched, branches[0].input_types, strict=True)]
         force = [dims[0] is not None] * len(branches[0].outputs)
         for b in branches:
             force = [f or k for f, k in zip(force, t.batch(b, size, batched, force, axis_name)[1], strict=True)]
@@ -104,26 +107,41 @@ class cond(RegionPrimitive):
         if dims[0] is None:
             outs = cond(index, *operands, branches=moved)
         else:
-            outs = _select_branch(to_front(index, dims[0], size), [interpret(b, operands) for b in moved])
+            chosen = _masks(to_front(index, dims[0], size), len(moved))
+            outs = _select_branch(chosen, [interpret(b, _guard(m, operands)) for m, b in zip(chosen, moved, strict=True)])
         return outs, [0 if f else None for f in force]
 
     def lower(self, k: Any, index: Any, *values: Any, branches: tuple[Program, ...]) -> Any:
         return k.branch(index, branches, values)
 
 
-def _select_branch(index: Any, results: list[list[Any]]) -> list[Any]:
-    """Elementwise choice between the results of all branches by a batched index."""
-    size = type_of(index).shape[0]
+def _masks(index: Any, count: int) -> list[Any]:
+    """For each branch the lanes that take it; the outer ones also take indices outside of the range."""
+    if count == 1:
+        return [less_equal(index, index)]
+    inner = [equal(index, number) for number in range(1, count - 1)]
+    return [less_equal(index, 0), *inner, greater_equal(index, count - 1)]
+
+
+def _choose(mask: Any, value: Any, other: Any) -> Any:
+    shape = type_of(value).shape
+    wide = broadcast_in_dim(mask, shape=shape, dims=(0,)) if shape != type_of(mask).shape else mask
+    return select(wide, value, other)
+
+
+def _guard(mask: Any, operands: Sequence[Any]) -> list[Any]:
+    """The operands, constant in the lanes that do not take the branch.
+
+    Their derivative there is 0, also where that of the branch is infinite or NaN.
+    """
+    return [_choose(mask, x, stop_gradient(x)) if is_inexact(type_of(x).dtype) else x for x in operands]
+
+
+def _select_branch(masks: Sequence[Any], results: list[list[Any]]) -> list[Any]:
+    """Elementwise choice between the results of all branches."""
     chosen = results[-1]
-    for number in reversed(range(len(results) - 1)):
-        # the first branch also takes indices below zero, as the clamp of an unbatched index does
-        here = less_equal(index, number) if number == 0 else equal(index, number)
-        merged = []
-        for value, other in zip(results[number], chosen, strict=True):
-            shape = type_of(value).shape
-            mask = broadcast_in_dim(here, shape=shape, dims=(0,)) if shape != (size,) else here
-            merged.append(select(mask, value, other))
-        chosen = merged
+    for mask, values in zip(reversed(masks[:-1]), reversed(results[:-1]), strict=True):
+        chosen = [_choose(mask, value, other) for value, other in zip(values, chosen, strict=True)]
     return chosen
 
 

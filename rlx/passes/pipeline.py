@@ -14,6 +14,7 @@ from rlx.ir.kernels import Plan
 from rlx.ir.program import Program, dead_code
 from rlx.ir.verify import verify_program
 from rlx.passes.cse import eliminate_common
+from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
 from rlx.passes.lower import lower_program
 from rlx.passes.simplify import simplify
@@ -79,7 +80,13 @@ def optimize(program: Program) -> Program:
 
 def lower_to_plan(program: Program) -> Plan:
     """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in memory."""
-    return lower_program(optimize(program))
+    if config.check:
+        verify_program(program, "hir")
+    found = stages(program)
+    plan = lower_program(found[-1].program)
+    if config.dump:
+        dump(found, plan, config.dump)
+    return plan
 
 
 class ExecutableCache:

@@ -13,6 +13,7 @@ from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import UnsupportedError
+from rlx.random.functions import log, log1p
 from rlx.random.keys import key_words
 from rlx.random.uniform import float_dtype, parameter, sample_shape, uniform_between
 
@@ -54,7 +55,7 @@ def exponential(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array
     True
     """
     drawn, _ = _uniform("exponential", key, shape, dtype)
-    return lax.neg(lax.log1p(lax.neg(drawn)))
+    return lax.neg(log1p(lax.neg(drawn)))
 
 
 def cauchy(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
@@ -70,13 +71,13 @@ def laplace(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     lowest = np.asarray(-1.0 + float(ml_dtypes.finfo(found).epsneg), found)
     sizes = sample_shape("laplace", shape)
     drawn = uniform_between(key_words("laplace", key), sizes, found, lowest, 1.0)
-    return lax.mul(lax.sign(drawn), lax.log1p(lax.neg(lax.abs(drawn))))
+    return lax.mul(lax.sign(drawn), log1p(lax.neg(lax.abs(drawn))))
 
 
 def logistic(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """The logistic distribution."""
     drawn, _ = _uniform("logistic", key, shape, dtype, "tiny")
-    return lax.sub(lax.log(drawn), lax.log1p(lax.neg(drawn)))
+    return lax.sub(log(drawn), log1p(lax.neg(drawn)))
 
 
 def gumbel(key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | None = None) -> Array:
@@ -93,14 +94,14 @@ def gumbel(key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | N
         raise UnsupportedError(f"random.gumbel has no mode {mode!r}.", "Use 'low' or 'high'.")
     if mode != "high":
         drawn, _ = _uniform("gumbel", key, shape, dtype, "tiny")
-        return lax.neg(lax.log(lax.neg(lax.log(drawn))))
+        return lax.neg(log(lax.neg(log(drawn))))
     found = float_dtype("gumbel", dtype)
     sizes = sample_shape("gumbel", shape)
     coarse, fine = lax.unstack(uniform_between(key_words("gumbel", key), (2, *sizes), found))
     step = 2.0 ** -int(ml_dtypes.finfo(found).nmant)
     finer = coarse + step * fine + smallest_normal(found)
     value = jnp.where(coarse >= 0.5, coarse, finer)
-    return lax.neg(lax.log(lax.neg(lax.log1p(lax.neg(value)))))
+    return lax.neg(log(lax.neg(log1p(lax.neg(value)))))
 
 
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
@@ -115,7 +116,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
     found = float_dtype("rayleigh", dtype)
     sizes = sample_shape("rayleigh", shape, scale)
     drawn, _ = _uniform("rayleigh", key, sizes, found)
-    lengths = lax.sqrt(lax.mul(lax.log(drawn), lax.full((), -2, found)))
+    lengths = lax.sqrt(lax.mul(log(drawn), lax.full((), -2, found)))
     return lax.mul(parameter(scale, found, sizes), lengths)
 
 
@@ -138,7 +139,7 @@ def weibull_min(
     """The Weibull distribution of minima."""
     found = float_dtype("weibull_min", dtype)
     drawn, _ = _uniform("weibull_min", key, sample_shape("weibull_min", shape), found)
-    base = lax.neg(lax.log1p(lax.neg(drawn)))
+    base = lax.neg(log1p(lax.neg(drawn)))
     return jnp.power(base, 1.0 / concentration) * scale
 
 

@@ -15,6 +15,7 @@ from rlx.errors import ShapeError
 from rlx.ir.types import is_float
 from rlx.lax.operands import canonical_axis, canonical_shape
 from rlx.random.continuous import gumbel
+from rlx.random.functions import log, log1p
 from rlx.random.keys import key_words, split_words
 from rlx.random.uniform import (
     float_dtype,
@@ -115,7 +116,7 @@ def _poisson_small(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.
         key, own = lax.unstack(split_words(key))
         count = jnp.where(logarithm > -mean, count + 1, count)
         drawn = uniform_between(own, shape, FLOAT32)
-        return step + 1, count, key, logarithm + lax.log(drawn)
+        return step + 1, count, key, logarithm + log(drawn)
 
     start = (np.int32(0), lax.full(shape, 0, dtype), words, lax.full(shape, 0, FLOAT32))
     return lax.while_loop(unfinished, multiply, start)[1] - 1
@@ -124,7 +125,7 @@ def _poisson_small(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.
 def _poisson_large(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """Hormann's transformed rejection."""
     limit = _limit(dtype)
-    log_mean = lax.log(mean)
+    log_mean = log(mean)
     b = 0.931 + 2.53 * lax.sqrt(mean)
     a = -0.059 + 0.02483 * b
     inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
@@ -141,7 +142,7 @@ def _poisson_large(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.
         v = uniform_between(key_v, shape, FLOAT32)
         shifted = 0.5 - lax.abs(u)
         k = lax.floor((2 * a / shifted + b) * u + mean + 0.43)
-        s = lax.log(v * inverse_alpha / (a / (shifted * shifted) + b))
+        s = log(v * inverse_alpha / (a / (shifted * shifted) + b))
         t = -mean + k * log_mean - lax.lgamma(k + 1)
         inside = (shifted >= 0.07) & (v <= v_r)
         outside = (k < 0) | ((shifted < 0.013) & (v > shifted))
@@ -162,8 +163,8 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     sizes = sample_shape("geometric", shape, chance)
     drawn = uniform_between(key_words("geometric", key), sizes, chance.dtype)
     drawn = jnp.where(drawn == 0, 1, drawn)
-    logarithm = parameter(lax.log1p(-chance), chance.dtype, sizes)
-    trials = lax.floor(lax.div(lax.log(drawn), logarithm)) + 1
+    logarithm = parameter(log1p(-chance), chance.dtype, sizes)
+    trials = lax.floor(lax.div(log(drawn), logarithm)) + 1
     return lax.convert_element_type(trials, found)
 
 
@@ -203,7 +204,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
 def _binomial_small(words: Array, count: Array, chance: Array, shape: tuple[int, ...]) -> Array:
     """Inversion: count geometric numbers until their sum passes the number of trials."""
     dtype = chance.dtype
-    logarithm = lax.log1p(-chance)
+    logarithm = log1p(-chance)
 
     def unfinished(state: tuple[Any, ...]) -> Array:
         return (state[1] <= count).any()
@@ -213,7 +214,7 @@ def _binomial_small(words: Array, count: Array, chance: Array, shape: tuple[int,
         own, key = lax.unstack(split_words(key))
         successes = jnp.where(total <= count, successes + 1, successes)
         drawn = uniform_between(own, shape, dtype)
-        return successes, total + lax.ceil(lax.log(drawn) / logarithm), key
+        return successes, total + lax.ceil(log(drawn) / logarithm), key
 
     start = (lax.full(shape, 0, dtype), lax.full(shape, 0, dtype), words)
     return lax.while_loop(unfinished, add, start)[0] - 1
@@ -257,11 +258,11 @@ def _binomial_large(words: Array, count: Array, chance: Array, shape: tuple[int,
 
     def bound(k: Array) -> Array:
         rest = count - k
-        ratio = lax.log((peak + 1) / (odds * (count - peak + 1)))
+        ratio = log((peak + 1) / (odds * (count - peak + 1)))
         return (
             (peak + 0.5) * ratio
-            + (count + 1) * lax.log((count - peak + 1) / (rest + 1))
-            + (k + 0.5) * lax.log(odds * (rest + 1) / (k + 1))
+            + (count + 1) * log((count - peak + 1) / (rest + 1))
+            + (k + 0.5) * log(odds * (rest + 1) / (k + 1))
             + _stirling_tail(peak)
             + _stirling_tail(count - peak)
             - _stirling_tail(k)
@@ -280,7 +281,7 @@ def _binomial_large(words: Array, count: Array, chance: Array, shape: tuple[int,
         inside = (shifted >= 0.07) & (v <= v_r)
         k = lax.floor((2 * a / shifted + b) * u + c)
         outside = (k < 0) | (k > count)
-        v = lax.log(v * alpha / (a / (shifted * shifted) + b))
+        v = log(v * alpha / (a / (shifted * shifted) + b))
         accept = inside | (~outside & (v <= bound(k)))
         return jnp.where(accept, k, found), accepted | accept, key
 

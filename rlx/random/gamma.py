@@ -13,6 +13,7 @@ from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.nn.normalisation import softmax
 from rlx.random.continuous import exponential, smallest_normal
+from rlx.random.functions import log
 from rlx.random.keys import key_words, split_words
 from rlx.random.normal import normal_words
 from rlx.random.uniform import (
@@ -48,9 +49,9 @@ def _accepted_cube(words: Array, d: Array, c: Array, dtype: np.dtype) -> Array:
         _, x, v, u = state
         outside = lax.ge(u, lax.sub(one, lax.mul(squeeze, lax.mul(x, x))))
         bound = lax.add(
-            lax.mul(x, half), lax.mul(d, lax.add(lax.sub(one, v), lax.log(v)))
+            lax.mul(x, half), lax.mul(d, lax.add(lax.sub(one, v), log(v)))
         )
-        return lax.bitwise_and(outside, lax.ge(lax.log(u), bound))
+        return lax.bitwise_and(outside, lax.ge(log(u), bound))
 
     def draw_positive(state: tuple[Any, ...]) -> tuple[Any, ...]:
         key, own = lax.unstack(split_words(state[0]))
@@ -87,7 +88,7 @@ def _gamma_number(words: Array, alpha: Array, log_space: bool) -> Array:
     log_drawn = lax.neg(exponential(key_boost, (), dtype))
     unboosted = lax.bitwise_or(large, lax.eq(log_drawn, zero))
     boost = lax.select(unboosted, zero, lax.mul(log_drawn, inverse))
-    return lax.add(lax.add(lax.log(d), lax.log(cube)), boost)
+    return lax.add(lax.add(log(d), log(cube)), boost)
 
 
 # ------------------------------------------------------------- arrays of them

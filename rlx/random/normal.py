@@ -15,6 +15,7 @@ from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.lax.operands import as_dtype
 from rlx.ops.conversion import float_dtype_of
+from rlx.random.functions import erf_inv
 from rlx.random.keys import key_words, split_words
 from rlx.random.uniform import (
     float_dtype,
@@ -56,7 +57,7 @@ def normal_words(words: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array
         return lax.div(lax.complex(*parts), lax.full((), math.sqrt(2), dtype))
     lowest = np.nextafter(np.array(-1, dtype), np.array(0, dtype), dtype=dtype)
     spread = uniform_between(words, shape, dtype, lowest, np.ones((), dtype))
-    return lax.mul(lax.full((), math.sqrt(2), dtype), lax.erf_inv(spread))
+    return lax.mul(lax.full((), math.sqrt(2), dtype), erf_inv(spread))
 
 
 def truncated_normal(
@@ -76,7 +77,7 @@ def truncated_normal(
     root = lax.full((), math.sqrt(2), found)
     bounds = (lax.erf(lax.div(v, root)) for v in (low, high))
     spread = uniform_between(words, sizes, found, *bounds)
-    samples = lax.mul(root, lax.erf_inv(spread))
+    samples = lax.mul(root, erf_inv(spread))
     infinity = lax.full((), math.inf, found)
     inside = (
         lax.nextafter(lax.stop_gradient(low), infinity),

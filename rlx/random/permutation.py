@@ -15,6 +15,7 @@ from rlx.errors import InputTypeError, ShapeError
 from rlx.ir.types import is_float, is_integer
 from rlx.lax.operands import canonical_axis, canonical_shape
 from rlx.random.continuous import gumbel
+from rlx.random.functions import log
 from rlx.random.keys import key_words, split_words
 from rlx.random.uniform import randint, random_bits, uniform_between
 from rlx.trace.flat import as_array
@@ -128,6 +129,6 @@ def _positions(
         total = lax.index_in_dim(cumulative, -1, keepdims=False)
         drawn = total * (1 - uniform_between(words, shape, chance.dtype))
         return lax.convert_element_type(jnp.searchsorted(cumulative, drawn), config.default_int)
-    noisy = gumbel(words, (count,), chance.dtype, mode) + lax.log(chance)
+    noisy = gumbel(words, (count,), chance.dtype, mode) + log(chance)
     positions = lax.top_k(noisy, prod(shape))[1]
     return lax.convert_element_type(positions, config.default_int)

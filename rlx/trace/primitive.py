@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
 from rlx.config import config
-from rlx.errors import MissingRuleError
+from rlx.errors import MissingRuleError, not_linear
 from rlx.ir.program import Atom
 from rlx.ir.types import TensorType, scalar_dtype
 from rlx.trace import builder as builders
@@ -36,6 +36,10 @@ class Linear:
 
     def __init__(self, type: TensorType) -> None:
         self.type = type
+
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        # a rule computes with it: two operands depend on the arguments, or the denominator does
+        raise not_linear("An operation on several of the arguments' parts")
 
 
 class Sample(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import inf, nan
 from types import FunctionType
 from typing import Any
@@ -15,12 +15,12 @@ import numpy as np
 from rlx.array import ConcreteArray, asarray_numpy, wrap
 from rlx.errors import RlxError
 from rlx.ir.program import Origin, Program
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, supported_dtypes
 from rlx.trace.builder import Builder
 from rlx.trace.primitive import registry
 
 # names that a printed program may use
-__all__ = ["array", "dtype", "inf", "nan", "ndarray", "ops", "program", "scalar", "tensor", "weak"]
+__all__ = ["array", "dtype", "inf", "nan", "ndarray", "ops", "program", "tensor", "weak"]
 
 
 class _Operations:
@@ -67,14 +67,24 @@ def ndarray(shape: tuple[int, ...], name: str, content: str) -> np.ndarray:
     return np.frombuffer(bytes.fromhex(content), dtype(name)).reshape(shape)
 
 
-def scalar(value: Any, name: str) -> np.ndarray:
-    """A literal of a dtype of its own."""
-    return np.asarray(value, dtype(name))
-
-
 def weak(value: Any, name: str) -> ConcreteArray:
     """A literal that yields to the dtypes of other operands."""
     return ConcreteArray(np.asarray(value, dtype(name)), True)
+
+
+def _literal_of(type: np.dtype) -> Callable[[Any], np.ndarray]:
+    def literal(value: Any) -> np.ndarray:
+        """A number of this dtype, which does not yield to the dtypes of other operands."""
+        return np.asarray(value, type)
+
+    return literal
+
+
+# float32(2.0), int32(1), bool_(True)...
+for _dtype in supported_dtypes:
+    _name = "bool_" if _dtype.kind == "b" else _dtype.name
+    globals()[_name] = _literal_of(_dtype)
+    __all__.append(_name)
 
 
 def program(function: Any) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from functools import partial, update_wrapper, wraps
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial, update_wrapper, wraps
 from typing import Any, cast
 
 from rlx import tree
@@ -13,14 +15,15 @@ from rlx.errors import CustomRuleError
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.arithmetic import convert
+from rlx.ops.call import Deferred
 from rlx.ops.call import checkpoint as checkpoint_call
 from rlx.ops.call import custom_jvp_call, custom_vjp_call
 from rlx.ops.families import full_like
-from rlx.trace.builder import Builder
+from rlx.trace.builder import Builder, state
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
-from rlx.trace.stage import finish, known_value, stage
+from rlx.trace.stage import close_over, finish, known_value, stage
 
 __all__ = ["checkpoint", "checkpoint_policies", "custom_jvp", "custom_vjp"]
 
@@ -46,6 +49,20 @@ class _CustomRule:
         self.fun = fun
         self.name = function_name(fun)
         self.nondiff_argnums = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        self._thread = threading.local()
+
+    def _within_rule(self) -> bool:
+        """Whether this thread is tracing a rule of this function, which may call the function."""
+        return getattr(self._thread, "tracing", False)
+
+    @contextmanager
+    def _tracing_rule(self, axes: Any) -> Iterator[None]:
+        before = self._within_rule(), state.axes
+        self._thread.tracing, state.axes = True, axes
+        try:
+            yield
+        finally:
+            self._thread.tracing, state.axes = before
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Methods bind as functions do."""
@@ -143,10 +160,25 @@ class custom_jvp(_CustomRule):
         flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=self.name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         program, captured = stage(flat, types, known, flat.name)
-        rule, more = self._stage_rule(flat, held, types, known)
-        program, rule, values = _share_captures(program, captured, rule, more)
+        if self._within_rule():
+            values: list[Any] = captured
+            rule: Program | Deferred = self._deferred_rule(flat, held, types, program, captured)
+        else:
+            with self._tracing_rule(state.axes):
+                staged, more = self._stage_rule(flat, held, types, known)
+            program, rule, values = _share_captures(program, captured, staged, more)
         outs = custom_jvp_call(*values, *leaves, program=program, rule=rule)
         return flat.unflatten(outs)
+
+    def _deferred_rule(self, flat: FlatFunction, held: Sequence[Any], types: Sequence[TensorType], program: Program, captured: Sequence[Any]) -> Deferred:
+        axes = state.axes
+
+        def make() -> Program:
+            with self._tracing_rule(axes):
+                rule, more = self._stage_rule(flat, held, types, [None] * len(types))
+            return _share_captures(program, captured, close_over(rule, more), [])[1]
+
+        return Deferred(make)
 
     def _stage_rule(self, flat: FlatFunction, held: Sequence[Any], types: Sequence[TensorType], known: Sequence[Any]) -> tuple[Program, list[Any]]:
         name, n = self.name, len(types)
@@ -232,13 +264,32 @@ class custom_vjp(_CustomRule):
         flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         program, captured = stage(flat, types, known, name)
-        ahead = _ForwardRule(self, flat, join)
-        forward, more = stage(ahead, types, known, f"{name}_fwd")
-        backward, third = self._stage_backward(flat, ahead, held, types, forward)
+        if self._within_rule():
+            rules = self._deferred_rules(flat, join, held, types, program, captured)
+            outs = custom_vjp_call(*captured, *leaves, program=program, forward=rules[0], backward=rules[1])
+            return flat.unflatten(outs)
+        with self._tracing_rule(state.axes):
+            ahead = _ForwardRule(self, flat, join)
+            forward, more = stage(ahead, types, known, f"{name}_fwd")
+            backward, third = self._stage_backward(flat, ahead, held, types, forward)
         values = [*captured, *more, *third]
         program, forward, backward = _prefix_captures(program, captured, forward, more, backward, third)
         outs = custom_vjp_call(*values, *leaves, program=program, forward=forward, backward=backward)
         return flat.unflatten(outs)
+
+    def _deferred_rules(self, flat: FlatFunction, join: Callable[[Sequence[Any]], list[Any]], held: Sequence[Any], types: Sequence[TensorType], program: Program, captured: Sequence[Any]) -> tuple[Deferred, Deferred]:
+        axes = state.axes
+
+        @cache
+        def make() -> tuple[Program, Program]:
+            with self._tracing_rule(axes):
+                ahead = _ForwardRule(self, flat, join)
+                forward, more = stage(ahead, types, None, f"{self.name}_fwd")
+                backward, third = self._stage_backward(flat, ahead, held, types, forward)
+            closed = close_over(forward, more), close_over(backward, third)
+            return _prefix_captures(program, captured, closed[0], [], closed[1], [])[1:]
+
+        return Deferred(lambda: make()[0]), Deferred(lambda: make()[1])
 
     def _stage_backward(self, flat: FlatFunction, ahead: _ForwardRule, held: Sequence[Any], types: Sequence[TensorType], forward: Program) -> tuple[Program, list[Any]]:
         name, bwd = self.name, self.bwd

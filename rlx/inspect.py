@@ -1,0 +1,351 @@
+"""What the compiler did with a function: every stage, in text that a person can read."""
+
+from __future__ import annotations
+
+import difflib
+import html
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from rlx.api import Jitted
+from rlx.backends import backend_named
+from rlx.backends.base import Executable
+from rlx.compiled import CompiledProgram
+from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort
+from rlx.ir.program import Equation, Program
+from rlx.ir.show import show_lines, show_program
+from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
+from rlx.passes.memory import plan_statistics
+from rlx.passes.pipeline import Stage, stages
+from rlx.passes.simplify import rules
+from rlx.trace.stage import close_over
+
+__all__ = ["Dispatch", "Inspection", "Kernels", "Memory", "StageView", "Statistics", "Text", "inspect"]
+
+_SECTION_LINES = 60  # longer sections are cut on the page
+
+
+class Text(str):
+    """Text whose repr is the text itself, so that a notebook shows it as it is."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class StageView:
+    """A program after one pass: its name, program, text, and how long the pass took."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.name = stage.name
+        self.program = stage.program
+        self.seconds = stage.seconds
+
+    @cached_property
+    def text(self) -> Text:
+        """The program as Python that runs."""
+        return Text(show_program(self.program))
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        count = len(self.program.equations)
+        return f"# {self.name}: {count} equations, {self.seconds * 1e3:.3f} ms\n{self.text}"
+
+
+class Dispatch(NamedTuple):
+    """What became of an equation or a named call.
+
+    `how`: inlined (a call), fused (in a kernel with others), kernel (one of its own), library (a
+    matrix product, a sort or another routine), folded (no code: a view, or part of its users).
+    """
+
+    equation: str
+    how: str
+    kernel: str
+
+    def __str__(self) -> str:
+        place = f" {self.kernel}" if self.kernel else ""
+        return f"{self.how:8}{place:12} {self.equation}"
+
+
+class Memory(NamedTuple):
+    """Bytes of a call, and the map of the temporaries in the arena."""
+
+    arguments: int
+    outputs: int
+    temporaries: int
+    constants: int
+    map: str
+
+    def __str__(self) -> str:
+        return (
+            f"arguments {self.arguments} B, outputs {self.outputs} B, temporaries {self.temporaries} B,"
+            f" constants {self.constants} B\n{self.map}"
+        ).rstrip()
+
+
+class Statistics(NamedTuple):
+    """Counts: equations after each pass, primitives, rules that fired, kernels by kind, bytes moved."""
+
+    equations: dict[str, int]
+    primitives: dict[str, int]
+    rules: dict[str, int]
+    kernels: dict[str, int]
+    bytes: int
+    seconds: dict[str, float]
+
+    def __str__(self) -> str:
+        steps = ", ".join(f"{name} {count}" for name, count in self.equations.items())
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.kernels.items()) or "none"
+        lines = [f"equations: {steps}", f"kernels: {kinds}; they read and write {self.bytes} B"]
+        if self.rules:
+            lines.append("rules:")
+            lines += [f"  {count:4} x {rule}" for rule, count in self.rules.items()]
+        return "\n".join(lines)
+
+
+class Kernels:
+    """The compiled code: `plan` and `loops` as Python-like text, `llvm` and `assembly`."""
+
+    def __init__(self, executable: Executable | None) -> None:
+        self._executable = executable
+
+    @cached_property
+    def texts(self) -> dict[str, Text]:
+        """Every form that the backend offers, by name."""
+        found = {} if self._executable is None else self._executable.texts()
+        return {name: Text(text) for name, text in found.items()}
+
+    def _form(self, name: str) -> Text:
+        return self.texts.get(name, Text(""))
+
+    @property
+    def plan(self) -> Text:
+        """The plan as Python source that rebuilds it."""
+        return self._form("plan")
+
+    @property
+    def loops(self) -> Text:
+        """The loop nests of the kernels as Python-like loops."""
+        return self._form("loops")
+
+    @property
+    def llvm(self) -> Text:
+        """Optimised LLVM IR."""
+        return self._form("llvm")
+
+    @property
+    def assembly(self) -> Text:
+        """Machine code."""
+        return self._form("assembly")
+
+    def __repr__(self) -> str:
+        return self.loops or "nothing is computed"
+
+
+class Inspection:
+    """Every stage of one compiled call; print it for a page that shows the most telling ones."""
+
+    def __init__(self, name: str, found: Sequence[Stage], executable: Executable | None, fired: Counter[str]) -> None:
+        self.name = name
+        self.hir = StageView(found[0])
+        self.mir = [StageView(s) for s in found[1:]]
+        self.executable = executable
+        self.kernels = Kernels(executable)
+        self._fired = fired
+
+    @property
+    def plan(self) -> Plan | None:
+        """The LIR plan; None where nothing is computed."""
+        return None if self.executable is None else self.executable.plan
+
+    @property
+    def lir(self) -> Text:
+        """The plan: one line a kernel, and the map of the arena."""
+        return Text("nothing is computed" if self.plan is None else describe_plan(self.plan))
+
+    @property
+    def lir_source(self) -> Text:
+        """The plan as Python source that rebuilds it."""
+        return Text("" if self.plan is None else show_plan(self.plan))
+
+    @property
+    def fusion(self) -> Text:
+        """Which kernels were fused, and for the others why they were not."""
+        decisions = () if self.plan is None else self.plan.report or ()
+        return Text("\n".join(map(str, decisions)))
+
+    @cached_property
+    def dispatch(self) -> list[Dispatch]:
+        """What became of each named call and of each equation."""
+        calls = [
+            Dispatch(_call_name(e), "inlined", "") for e in self.hir.program.equations if e.primitive.inlined
+        ]
+        if self.plan is None:
+            return calls
+        return [*calls, *_dispatch(self.mir[-1].program, self.plan, "")]
+
+    @property
+    def memory(self) -> Memory:
+        """Bytes of arguments, outputs and temporaries; where each temporary lies."""
+        program, plan = self.hir.program, self.plan
+        places = "" if plan is None else describe_plan(plan).partition("\n  arena ")[2].partition("\n")[2]
+        return Memory(
+            sum(t.nbytes for t in program.input_types),
+            sum(t.nbytes for t in program.output_types),
+            0 if plan is None else plan.arena,
+            0 if plan is None else sum(b.nbytes for b in plan.buffers if b.role == "constant"),
+            places.rstrip(),
+        )
+
+    @property
+    def statistics(self) -> Statistics:
+        """Counts of equations, rules, kernels and bytes."""
+        plan = {"kernels": {}, "bytes": 0} if self.plan is None else plan_statistics(self.plan)
+        views = [self.hir, *self.mir]
+        return Statistics(
+            {v.name: len(v.program.equations) for v in views},
+            dict(Counter(e.primitive.name for e in self.mir[-1].program.equations).most_common()),
+            dict(self._fired.most_common()),
+            plan["kernels"],
+            plan["bytes"],
+            {v.name: v.seconds for v in views},
+        )
+
+    def stage(self, name: str) -> StageView:
+        """The program after the pass `name`, "hir" included."""
+        for view in (self.hir, *self.mir):
+            if view.name == name:
+                return view
+        known = ", ".join(v.name for v in (self.hir, *self.mir))
+        raise KeyError(f"there is no stage {name!r}; there are: {known}")
+
+    def diff(self, before: str, after: str) -> Text:
+        """What changed from one stage to another, as a unified diff of their equations."""
+        one, other = self.stage(before), self.stage(after)
+        lines = difflib.unified_diff(
+            _comparable(one.program), _comparable(other.program), before, after, lineterm="", n=2
+        )
+        return Text("\n".join(lines))
+
+    # -------------------------------------------------------------- pages
+    def sections(self) -> Iterator[tuple[str, str]]:
+        """(title, text) of each section of the page."""
+        yield "statistics", str(self.statistics)
+        yield "program", str(self.mir[-1])
+        yield "plan", self.lir
+        yield "fusion", self.fusion
+        yield "dispatch", "\n".join(map(str, self.dispatch))
+        yield "memory", str(self.memory)
+        yield "loops", self.kernels.loops
+
+    def _title(self) -> str:
+        program = self.hir.program
+        ins, outs = (", ".join(map(repr, types)) for types in (program.input_types, program.output_types))
+        return f"{self.name}({ins}) -> ({outs})"
+
+    def __repr__(self) -> str:
+        parts = [self._title()]
+        for title, text in self.sections():
+            if text:
+                parts.append(f"---- {title} {'-' * (74 - len(title))}\n{_cut(text)}")
+        parts.append(
+            "More: .hir .mir .diff(before, after) .lir .lir_source .kernels.llvm .kernels.assembly .dispatch .memory"
+        )
+        return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><b><code>{html.escape(self._title())}</code></b></p>"]
+        everything = [*self.sections(), ("traced program", str(self.hir)), ("LLVM IR", self.kernels.llvm)]
+        for title, text in everything:
+            opened = " open" if title in ("statistics", "plan") else ""
+            if text:
+                parts.append(
+                    f"<details{opened}><summary>{html.escape(title)}</summary>"
+                    f"<pre>{html.escape(text)}</pre></details>"
+                )
+        return "\n".join(parts)
+
+
+def _cut(text: str) -> str:
+    lines = text.rstrip().split("\n")
+    if len(lines) <= _SECTION_LINES:
+        return "\n".join(lines)
+    return "\n".join([*lines[:_SECTION_LINES], f"... {len(lines) - _SECTION_LINES} more lines"])
+
+
+def _comparable(program: Program) -> list[str]:
+    return show_lines(program)
+
+
+# ------------------------------------------------------------------ dispatch
+def _call_name(equation: Equation) -> str:
+    name = equation.params.get("name", equation.primitive.name)
+    place = f"  {equation.origin}" if equation.origin else ""
+    return f"call of {name}{place}"
+
+
+def _dispatch(program: Program, plan: Plan, path: str) -> Iterator[Dispatch]:
+    """A row for each equation, those of regions after the equation that holds them."""
+    by_name: dict[str, list[tuple[int, Kernel]]] = {}
+    for number, kernel in enumerate(plan.kernels):
+        for name in getattr(kernel, "label", "").split("+"):
+            by_name.setdefault(name, []).append((number, kernel))
+    for equation, line in zip(program.equations, show_lines(program), strict=False):
+        held = _kernel_of(equation, by_name.get(equation.primitive.name, []))
+        if held is None:
+            yield Dispatch(line, "folded", "")
+            continue
+        number, kernel = held
+        place = f"{path}{number}"
+        yield Dispatch(line, _how(kernel), f"kernel {place}")
+        regions = [r for value in equation.params.values() for r in (value if isinstance(value, tuple) else (value,))]
+        programs = [r for r in regions if isinstance(r, Program)]
+        inner = nested_plans(kernel)
+        if len(programs) == len(inner):
+            for region, part in zip(programs, inner, strict=True):
+                yield from _dispatch(region, part, f"{place}.")
+
+
+def _kernel_of(equation: Equation, candidates: Sequence[tuple[int, Kernel]]) -> tuple[int, Kernel] | None:
+    """The kernel that computes an equation: one of its name, written at its line if several are."""
+    same_line = [c for c in candidates if equation.origin in c[1].origins]
+    found = same_line or candidates
+    return found[0] if found else None
+
+
+def _how(kernel: Kernel) -> str:
+    if isinstance(kernel, (Contract, Sort, Library)):
+        return "library"
+    return "fused" if "+" in getattr(kernel, "label", "") else "kernel"
+
+
+# ------------------------------------------------------------------ the function
+def inspect(fun: Callable[..., Any]) -> Callable[..., Inspection]:
+    """A function of the same arguments as `fun` that compiles it and returns an Inspection.
+
+    Args:
+      fun: a plain function or a jitted one. Arguments may be arrays or anything with .shape and .dtype;
+        nothing is run.
+
+    >>> import rlx
+    >>> found = rlx.inspect(lambda x: x + 1.0)(rlx.ShapeDtypeStruct((3,), "float32"))
+    >>> found.statistics.kernels
+    {'Loops': 1}
+    """
+    jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
+
+    def inspected(*args: Any, **kwargs: Any) -> Inspection:
+        traced = jitted.trace(*args, **kwargs)
+        closed = close_over(traced.program, traced._entry.captured)
+        before = Counter(rules.hits)
+        found = stages(closed)
+        fired = Counter(rules.hits)
+        fired.subtract(before)
+        executable = CompiledProgram(closed, backend_named(jitted.device)).executable
+        return Inspection(jitted.name, found, executable, +fired)
+
+    return inspected

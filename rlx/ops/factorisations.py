@@ -1,0 +1,242 @@
+"""Factorisations of matrices: cholesky, lu, qr, and products of Householder reflectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import DtypeError, ShapeError, UnsupportedError
+from rlx.ir.types import TensorType, is_complex
+from rlx.ops.arithmetic import add, divide, multiply, negative, subtract
+from rlx.ops.contract import cast
+from rlx.ops.families import broadcast_to, full_like
+from rlx.ops.library import LibraryPrimitive, as_real, samples_in
+from rlx.ops.matrices import (
+    INT32,
+    adjoint,
+    check_matrices,
+    check_square,
+    hermitian_from_lower,
+    identity_like,
+    lower_triangle,
+    product,
+    real_part,
+    take_rows,
+    turned,
+    upper_triangle,
+)
+from rlx.ops.shape import concatenate, pad_zeros, slice_along
+from rlx.ops.solves import triangular_solve
+from rlx.trace.primitive import Sample, Zero, primitive, type_of
+
+__all__ = ["cholesky", "householder_product", "lu", "pivoted_qr", "pivots_to_permutation", "qr"]
+
+
+def _positive(*shape: int) -> np.ndarray:
+    x = as_real(*shape)
+    return np.asarray(x @ x.swapaxes(-1, -2) + np.eye(shape[-1]))
+
+
+@primitive
+class cholesky(LibraryPrimitive):
+    """The lower triangular factor of Hermitian matrices, of which the lower triangle is read.
+
+    NaN for a matrix that is not positive definite. The derivative is that of what is read: the
+    tangent of an element above the diagonal counts for nothing.
+    """
+
+    multiple = False
+
+    def type(self, a: TensorType) -> TensorType:
+        check_square(self.name, a)
+        return a.strong()
+
+    def derivative(self, out: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        tangent = hermitian_from_lower(tangents[0])
+        inner = triangular_solve(out, tangent, left_side=True)
+        inner = triangular_solve(out, inner, left_side=False, transpose_a=True, conjugate_a=True)
+        t = type_of(out)
+        halves = add(identity_like(t), full_like(TensorType((), t.dtype, True), 1))
+        return product(out, divide(lower_triangle(inner), broadcast_to(halves, t.shape)))
+
+    def samples(self) -> Iterator[Sample]:
+        yield from samples_in("f4", ([_positive(3, 3)], {}), ([_positive(2, 4, 4)], {}), ([np.zeros((0, 0))], {}))
+        hermitian = _positive(3, 3) + 0.3j * (as_real(3, 3) - as_real(3, 3).T)
+        for dtype in (np.complex128, np.complex64):
+            yield Sample((hermitian.astype(dtype),), {})
+
+
+@primitive
+class lu(LibraryPrimitive):
+    """(factors, pivots, permutation): L below the diagonal with ones on it, U on and above.
+
+    pivots are the interchanges of rows, permutation what they amount to: x[permutation] == L @ U.
+    """
+
+    def type(self, a: TensorType) -> tuple[TensorType, TensorType, TensorType]:
+        check_matrices(self.name, a)
+        batch, (rows, columns) = a.shape[:-2], a.shape[-2:]
+        pivots = TensorType((*batch, min(rows, columns)), INT32)
+        return a.strong(), pivots, TensorType((*batch, rows), INT32)
+
+    def derivative(self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        factors, pivots, permutation = outs
+        lower, upper = split_factors(factors)
+        ordered = take_rows(tangents[0], permutation)
+        inner = triangular_solve(lower, ordered, left_side=True, unit_diagonal=True)
+        inner = triangular_solve(upper, inner, left_side=False, lower=False)
+        tangent = add(
+            product(lower, lower_triangle(inner, -1)),
+            product(upper_triangle(inner), upper),
+        )
+        return tangent, Zero(type_of(pivots)), Zero(type_of(permutation))
+
+    def samples(self) -> Iterator[Sample]:
+        return samples_in(
+            "f4 c8 c16",
+            ([as_real(3, 3)], {}),
+            ([as_real(2, 3, 5)], {}),
+            ([as_real(9, 2, 5, 3)], {}),
+            ([np.zeros((2, 0, 3))], {}),
+        )
+
+
+def split_factors(factors: Any) -> tuple[Any, Any]:
+    """Square L and U, with identities where the factors of a rectangle end."""
+    t = type_of(factors)
+    rows, columns = t.shape[-2:]
+    inner = min(rows, columns)
+    lead = ((0, 0, 0),) * (t.ndim - 2)
+    lower = lower_triangle(slice_along(factors, 0, inner, t.ndim - 1), -1)
+    lower = pad_zeros(lower, (*lead, (0, 0, 0), (0, rows - inner, 0)))
+    lower = add(lower, identity_like(type_of(lower)))
+    upper = upper_triangle(slice_along(factors, 0, inner, t.ndim - 2))
+    upper = pad_zeros(upper, (*lead, (0, columns - inner, 0), (0, 0, 0)))
+    ends = np.diag((np.arange(columns) >= inner).astype(t.dtype))
+    return lower, add(upper, ends) if columns > inner else upper
+
+
+@primitive
+class pivots_to_permutation(LibraryPrimitive):
+    """The permutation of `size` rows that the interchanges `pivots` make."""
+
+    multiple = False
+
+    def type(self, pivots: TensorType, *, size: int) -> TensorType:
+        if pivots.dtype != INT32:
+            raise DtypeError(f"{self.name} got {pivots!r}.", "Pivots are int32.")
+        if pivots.ndim < 1 or pivots.shape[-1] > size:
+            raise ShapeError(f"{self.name} got {pivots!r} for {size} rows.", "There are at most as many pivots.")
+        return TensorType((*pivots.shape[:-1], size), INT32)
+
+    def samples(self) -> Iterator[Sample]:
+        yield Sample((np.array([[2, 1, 2], [1, 2, 2]], np.int32),), {"size": 4})
+
+
+# ------------------------------------------------------------- qr
+def _qr_types(name: str, a: TensorType, full: bool) -> tuple[TensorType, TensorType]:
+    check_matrices(name, a)
+    batch, (rows, columns) = a.shape[:-2], a.shape[-2:]
+    inner = rows if full else min(rows, columns)
+    return TensorType((*batch, rows, inner), a.dtype), TensorType((*batch, inner, columns), a.dtype)
+
+
+def _qr_tangents(name: str, q: Any, r: Any, tangent: Any) -> tuple[Any, Any]:
+    """Tangents of q and r, for a matrix of full rank whose q has no columns to spare."""
+    t = type_of(tangent)
+    rows, columns = t.shape[-2:]
+    if type_of(q).shape[-1] > columns:
+        raise UnsupportedError(
+            f"{name} has no derivative for a tall matrix with full_matrices=True.",
+            'Use full_matrices=False (mode="reduced"): the other columns of q are arbitrary.',
+        )
+    last = t.ndim - 1
+    square, wide_tangent = slice_along(r, 0, rows, last), slice_along(tangent, 0, rows, last)
+    if columns <= rows:
+        square, wide_tangent = r, tangent
+    scaled = triangular_solve(square, wide_tangent, left_side=False, lower=False)
+    inner = product(adjoint(q), scaled)
+    strict = lower_triangle(inner, -1)
+    turn = subtract(strict, adjoint(strict))
+    if is_complex(t.dtype):
+        # the diagonal of r stays real
+        imaginary = subtract(inner, cast(real_part(inner), t.dtype))
+        turn = add(turn, multiply(identity_like(type_of(inner)), imaginary))
+    q_tangent = add(product(q, subtract(turn, inner)), scaled)
+    r_tangent = product(subtract(inner, turn), square)
+    if columns > rows:
+        rest = slice_along(tangent, rows, columns, last)
+        known = product(adjoint(q), product(q_tangent, slice_along(r, rows, columns, last)))
+        beside = add(product(adjoint(q), rest), negative(known))
+        r_tangent = concatenate(r_tangent, beside, axis=last)
+    return q_tangent, r_tangent
+
+
+@primitive
+class qr(LibraryPrimitive):
+    """(q, r) with orthonormal columns in q and an upper triangular r; full_matrices: a square q."""
+
+    def type(self, a: TensorType, *, full_matrices: bool) -> tuple[TensorType, TensorType]:
+        return _qr_types(self.name, a, full_matrices)
+
+    def derivative(
+        self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any], *, full_matrices: bool
+    ) -> Any:
+        return _qr_tangents(self.name, *outs, tangents[0])
+
+    def samples(self) -> Iterator[Sample]:
+        return samples_in(
+            "f4 c8 c16",
+            ([as_real(4, 3)], {"full_matrices": False}),
+            ([as_real(2, 3, 3)], {"full_matrices": True}),
+            ([as_real(2, 4)], {"full_matrices": False}),
+            ([np.zeros((3, 0))], {"full_matrices": False}),
+        )
+
+
+@primitive
+class pivoted_qr(LibraryPrimitive):
+    """(q, r, permutation) of matrices whose columns are ordered so that r's diagonal decreases."""
+
+    def type(self, a: TensorType, *, full_matrices: bool) -> tuple[TensorType, TensorType, TensorType]:
+        order = TensorType((*a.shape[:-2], *a.shape[-1:]), INT32)
+        return (*_qr_types(self.name, a, full_matrices), order)
+
+    def derivative(
+        self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any], *, full_matrices: bool
+    ) -> Any:
+        q, r, permutation = outs
+        ordered = turned(take_rows(turned(tangents[0]), permutation))
+        return (*_qr_tangents(self.name, q, r, ordered), Zero(type_of(permutation)))
+
+    def samples(self) -> Iterator[Sample]:
+        return samples_in(
+            "f4 c8 c16",
+            ([as_real(4, 3)], {"full_matrices": False}),
+            ([as_real(2, 3, 3)], {"full_matrices": True}),
+        )
+
+
+@primitive
+class householder_product(LibraryPrimitive):
+    """The first columns of the product of the reflectors I - tau v v^H that `a` and `taus` pack."""
+
+    multiple = False
+
+    def type(self, a: TensorType, taus: TensorType) -> TensorType:
+        check_matrices(self.name, a)
+        check_matrices(self.name, a, taus, ndim=1)
+        rows, columns = a.shape[-2:]
+        if taus.shape[:-1] != a.shape[:-2] or taus.shape[-1] > columns or columns > rows:
+            raise ShapeError(
+                f"{self.name} got {a!r} and {taus!r}.", "It needs m >= n columns >= k taus, and equal batch axes."
+            )
+        return a.strong()
+
+    def samples(self) -> Iterator[Sample]:
+        packed = as_real(4, 3) * 0.3
+        below = np.tril(packed, -1)
+        taus = 2 / (1 + (below**2).sum(0))
+        return samples_in("f4 c8 c16", ([packed, taus], {}), ([packed[None], taus[None, :2]], {}))

@@ -1,0 +1,87 @@
+"""The family of primitives that a library routine computes, batched over leading axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import UnsupportedError
+from rlx.ops.families import to_front
+from rlx.ops.sample_dtypes import typed_samples
+from rlx.routines import LIBRARY_ROUTINES
+from rlx.trace.primitive import Primitive, Zero, type_of
+
+__all__ = ["LibraryPrimitive", "as_real", "samples_in", "zero_tangents"]
+
+
+class LibraryPrimitive(Primitive):
+    """Computed by the library routine of its name, with its params as attributes.
+
+    A subclass states `type` and `derivative(outs, primals, tangents, **params)`, the tangents of all
+    results, where no tangent of an inexact operand is a Zero.
+    """
+
+    multiple = True
+
+    def attributes(self, **params: Any) -> dict[str, Any]:
+        """What the routine is told."""
+        return params
+
+    def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
+        """The routine on NumPy arrays."""
+        results = LIBRARY_ROUTINES[self.name](arrays, self.attributes(**params))
+        return results if self.multiple else results[0]
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        """`derivative`, unless all tangents are zero."""
+        out = self.bind(*primals, **params)
+        if all(isinstance(t, Zero) for t in tangents):
+            return out, zero_tangents(out) if self.multiple else Zero(type_of(out))
+        return out, self.derivative(out, primals, tangents, **params)
+
+    def derivative(self, out: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
+        """The tangents of the results."""
+        raise UnsupportedError(
+            f"{self.name} has no derivative.", "Wrap its operand in stop_gradient, or use a custom_jvp."
+        )
+
+    def transpose(self, cotangents: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
+        """Not linear."""
+        raise AssertionError(f"{self.name} is not linear: a derivative rule is wrong")
+
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, Any]:
+        """A leading batch axis for every operand."""
+        fronted = [to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
+        out = self.bind(*fronted, **params)
+        return out, ((0,) * len(out) if self.multiple else 0)
+
+    def lower(self, k: Any, *values: Any, **params: Any) -> Any:
+        """A library kernel; none where there is nothing to compute."""
+        types = self.type(*[v.type for v in values], **params)
+        outs = types if self.multiple else (types,)
+        if all(t.size == 0 for t in outs):
+            results = tuple(k.full(t, 0) for t in outs)
+        else:
+            results = k.library(self.name, values, outs, self.attributes(**params))
+        return results if self.multiple else results[0]
+
+
+def zero_tangents(outs: Sequence[Any]) -> tuple[Zero, ...]:
+    """A Zero for every result."""
+    return tuple(Zero(type_of(out)) for out in outs)
+
+
+def samples_in(dtypes: str, *cases: Any) -> Any:
+    """(args, params) pairs with float64 args, then the first in other dtypes; complex by rotation."""
+    return typed_samples(tuple(map(np.dtype, dtypes.split())), *cases)
+
+
+def as_real(*shape: int, seed: float = 1.3) -> np.ndarray:
+    """Well-conditioned matrices without structure."""
+    n = int(np.prod(shape))
+    values = np.sin(np.arange(1, n + 1, dtype=np.float64) * seed + 0.4).reshape(shape)
+    if len(shape) > 1:
+        values = values + 2 * np.eye(*shape[-2:])
+    return values

@@ -1,0 +1,59 @@
+"""Library routines on host memory: NumPy's and SciPy's, batched over leading axes.
+
+What `Library.routine` names, and what the primitives of linear algebra mean. Matrices are the last
+two axes. A matrix for which a factorisation fails gives NaN, as the rest of its batch does not.
+Attributes with their defaults:
+
+- cholesky(a) -> l: lower triangular; reads the lower triangle
+- lu(a) -> (lu, pivots, permutation): as LAPACK packs it, pivots from 0; both are int32, and
+  a[permutation] == l @ u
+- lu_solve(lu, permutation, b) -> x: op(a) x = b; transpose_a=False, conjugate_a=False
+- pivots_to_permutation(pivots) -> permutation: size
+- qr(a) -> (q, r): full_matrices=False
+- pivoted_qr(a) -> (q, r, permutation): a[:, permutation] == q @ r; full_matrices=False
+- householder_product(a, taus) -> q: the first columns of the product of reflectors
+- eigh(a) -> (w, v): lower=True, the triangle that is read; w ascending
+- svd(a) -> (u, s, vh), or (s,): full_matrices=False, compute_uv=True
+- eig(a) -> (w, [vl], [vr]): all complex; compute_left=False, compute_right=True
+- schur(a) -> (t, z): a == z @ t @ z^H
+- hessenberg(a) -> (h, taus): as LAPACK packs it
+- tridiagonal(a) -> (packed, diagonal, off_diagonal, taus): lower=True
+- triangular_solve(a, b) -> x: op(a) x = b, or x op(a) = b unless left_side=True; lower=True,
+  transpose_a=False, conjugate_a=False, unit_diagonal=False
+- tridiagonal_solve(lower, diagonal, upper, b) -> x
+- sylvester(a, b, c) -> x: a x + x b = c
+- matrix_sqrt(a) -> the principal square root
+- fft(x) -> y: kind "fft", "ifft", "rfft" or "irfft" over the last len(lengths) axes; lengths
+  are those of the transform (of the real side for rfft and irfft)
+"""
+
+from __future__ import annotations
+
+from rlx.routines.common import Routine
+from rlx.routines.factorisations import cholesky, householder_product, lu, pivoted_qr, pivots_to_permutation, qr
+from rlx.routines.fourier import fft
+from rlx.routines.solves import lu_solve, sylvester, triangular_solve, tridiagonal_solve
+from rlx.routines.spectral import eig, eigh, hessenberg, matrix_sqrt, schur, svd, tridiagonal
+
+__all__ = ["LIBRARY_ROUTINES", "Routine"]
+
+LIBRARY_ROUTINES: dict[str, Routine] = {
+    "cholesky": cholesky,
+    "lu": lu,
+    "lu_solve": lu_solve,
+    "pivots_to_permutation": pivots_to_permutation,
+    "qr": qr,
+    "pivoted_qr": pivoted_qr,
+    "householder_product": householder_product,
+    "eigh": eigh,
+    "svd": svd,
+    "eig": eig,
+    "schur": schur,
+    "hessenberg": hessenberg,
+    "tridiagonal": tridiagonal,
+    "triangular_solve": triangular_solve,
+    "tridiagonal_solve": tridiagonal_solve,
+    "sylvester": sylvester,
+    "matrix_sqrt": matrix_sqrt,
+    "fft": fft,
+}

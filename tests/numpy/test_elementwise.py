@@ -1,0 +1,152 @@
+"""Elementwise functions: every one on every dtype, with broadcasting and special values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from comparison import agree, bfloat16, draw
+
+import rlx.numpy as rnp
+from rlx import errors
+
+DTYPES = ["f4", "f8", "i4", "i8", "u1", "?", "c8", bfloat16, "f2"]
+SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.7, np.inf, -np.inf, np.nan], "f8")
+
+UNARY = """
+    sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh exp exp2 expm1 log log1p log2 log10
+    sqrt cbrt square reciprocal negative positive absolute fabs sign floor ceil trunc rint conj real imag angle
+    isnan isinf isfinite isneginf isposinf signbit isreal iscomplex deg2rad rad2deg sinc i0 logical_not bitwise_not
+    bitwise_count nan_to_num frexp modf round
+""".split()
+BINARY = """
+    add subtract multiply divide floor_divide remainder fmod divmod power float_power maximum minimum fmax fmin
+    arctan2 hypot logaddexp logaddexp2 copysign nextafter heaviside equal not_equal less less_equal greater
+    greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor left_shift right_shift
+    gcd lcm isclose
+""".split()
+
+
+def refused(name: str, *args: Any) -> bool:
+    """Whether jax refuses these operands."""
+    try:
+        getattr(jnp, name)(*args)
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
+def refuses_too(name: str, *args: Any) -> None:
+    """rlx raises an error of its own for what jax refuses."""
+    with pytest.raises((errors.RlxError, TypeError, ValueError)):
+        getattr(rnp, name)(*args)
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_on_every_dtype(name: str) -> None:
+    """Values, dtypes, shapes; refusals where jax refuses."""
+    for dtype in DTYPES:
+        for shape in ((2, 3), (), (0, 2)):
+            x = draw(shape, dtype, 0.1, 0.9) if "arc" in name or name.startswith("log") else draw(shape, dtype)
+            if refused(name, jnp.asarray(x)):
+                refuses_too(name, x)
+                continue
+            agree(name, x, traced=shape == (2, 3))
+
+
+@pytest.mark.parametrize("name", [n for n in UNARY if n not in ("bitwise_not", "bitwise_count")])
+def test_unary_on_special_values(name: str) -> None:
+    """Zeros with signs, infinities, NaN."""
+    agree(name, SPECIAL)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary_on_every_dtype(name: str) -> None:
+    """Values, dtypes, broadcasting, zero sizes."""
+    for dtype in DTYPES:
+        for first, second in (((2, 3), (3,)), ((), (2,)), ((0, 1), (1, 3))):
+            x, y = draw(first, dtype, seed=1), draw(second, dtype, 1, 4, seed=2)
+            if refused(name, jnp.asarray(x), jnp.asarray(y)):
+                refuses_too(name, x, y)
+                continue
+            agree(name, x, y, traced=first == (2, 3))
+
+
+@pytest.mark.parametrize("name", [n for n in BINARY if n.split("_")[0] not in ("bitwise", "left", "right", "gcd", "lcm")])
+def test_binary_on_special_values(name: str) -> None:
+    """All pairs of zeros with signs, infinities, NaN and numbers."""
+    agree(name, SPECIAL[:, None], SPECIAL[None, :])
+
+
+@pytest.mark.parametrize("name", ["add", "multiply", "divide", "power", "maximum", "equal", "bitwise_and", "remainder"])
+def test_promotion_of_pairs(name: str) -> None:
+    """The dtype and weakness of every pair of dtypes, and of Python scalars."""
+    for first in DTYPES:
+        for second in [*DTYPES, True, 2, 2.0, 2j]:
+            x = draw((2,), first, 1, 3)
+            y = second if isinstance(second, (bool, int, float, complex)) else draw((2,), second, 1, 3, seed=1)
+            if refused(name, jnp.asarray(x), y):
+                refuses_too(name, x, y)
+                continue
+            agree(name, x, y)
+            agree(name, y, x)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "u1", "i8", "f4", "c8"])
+@pytest.mark.parametrize("exponent", [0, 1, 2, 3, 5, -1, -2, 0.5, 2.0])
+def test_powers_by_python_numbers(dtype: str, exponent: float) -> None:
+    """Static exponents; integers refuse negative ones."""
+    x = draw((4,), dtype, 1, 5)
+    if isinstance(exponent, int) and exponent < 0 and dtype in ("i4", "u1", "i8"):
+        with pytest.raises(errors.DtypeError, match="negative power"):
+            rnp.power(x, exponent)
+        return
+    agree("power", x, exponent)
+
+
+def test_integers_to_integer_arrays() -> None:
+    """Every exponent, also negative ones, wrap-around included."""
+    for dtype in ("i1", "u1", "i4", "i8"):
+        base = np.array([0, 1, 2, 3, 7], dtype)
+        agree("power", base[:, None], np.array([0, 1, 2, 5, 63], dtype))
+    assert np.array_equal(rnp.power(rnp.array([2, -1, 1]), rnp.array([-1, -3, -2])), [0, -1, 1])
+
+
+def test_clip_where_select_piecewise_choose() -> None:
+    """Selections."""
+    x = draw((3, 4))
+    agree("clip", x, -1.0, 1.0)
+    agree("clip", draw((5,), "i4", -9, 9), -2, None)
+    agree("clip", x, draw((4,), seed=3), np.float32(2))
+    agree("where", x > 0, x, 0.0)
+    agree("where", x > 0, 1, 0)
+    agree("where", x, draw((4,), "i4"), x)
+    agree("select", [x > 1, x < -1], [x, -x], 7.0)
+    agree("piecewise", x, [x > 1, x < -1], [lambda v: v * 2, 3.0, -1.0])
+    agree("choose", np.array([[0, 1], [2, 0]]), [np.arange(2), np.arange(2) * 10, np.array(7)])
+    agree("choose", np.array([5, -1, 1]), [1, 2, 3], mode="clip")
+    agree("choose", np.array([5, -1, 1]), [1, 2, 3], mode="wrap")
+
+
+def test_ldexp_frexp_spacing_of_extremes() -> None:
+    """Denormals, huge exponents."""
+    x = np.array([0.0, 1.0, -3.5, 5e-324, 2.2e-308, 1.7e308, np.inf, np.nan])
+    for value, expected in zip(rnp.frexp(x), np.frexp(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(value)[np.isfinite(x)], expected[np.isfinite(x)])
+    for exponent in (-1100, -3, 0, 5, 1100):
+        np.testing.assert_array_equal(np.asarray(rnp.ldexp(x, exponent)), np.ldexp(x, exponent))
+    agree("spacing", np.array([1.0, -2.0, 1e10]))
+
+
+def test_shapes_that_do_not_broadcast_are_refused() -> None:
+    """The message shows both shapes."""
+    with pytest.raises(errors.ShapeError, match=r"\[2\].*\[3\]"):
+        rnp.add(rnp.ones(2), rnp.ones(3))
+
+
+def test_lists_are_refused_with_advice() -> None:
+    """As in jax; asarray is named."""
+    with pytest.raises(errors.InputTypeError, match="asarray"):
+        rnp.sin([1.0, 2.0])
