@@ -552,7 +552,7 @@ def make_program(fun: Callable[..., Any]) -> Callable[..., Program]:
 
     >>> import rlx
     >>> print(rlx.make_program(lambda x: x + 1.0)(2.0))
-    <Program _lambda: (float32[]~) -> (float32[]~), 1 equations>
+    <Program lambda: (float32[]~) -> (float32[]~), 1 equations>
     """
 
     def traced(*args: Any, **kwargs: Any) -> Program:

@@ -14,7 +14,7 @@ from rlx.backends import backend_named
 from rlx.backends.base import Executable
 from rlx.compiled import CompiledProgram
 from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort
-from rlx.ir.program import Equation, Program
+from rlx.ir.program import Equation, Program, Var
 from rlx.ir.show import show_lines, show_program
 from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
 from rlx.passes.memory import plan_statistics
@@ -24,6 +24,7 @@ from rlx.trace.stage import close_over
 
 __all__ = ["Dispatch", "Inspection", "Kernels", "Memory", "StageView", "Statistics", "Text", "inspect"]
 
+_MOVEMENTS = frozenset("broadcast_in_dim iota reshape reverse slice transpose".split())
 _SECTION_LINES = 60  # longer sections are cut on the page
 
 
@@ -59,7 +60,7 @@ class Dispatch(NamedTuple):
     """What became of an equation or a named call.
 
     `how`: inlined (a call), fused (in a kernel with others), kernel (one of its own), library (a
-    matrix product, a sort or another routine), folded (no code: a view, or part of its users).
+    matrix product, a sort or another routine), view (only the way a kernel indexes its operands).
     """
 
     equation: str
@@ -227,7 +228,7 @@ class Inspection:
         """What changed from one stage to another, as a unified diff of their equations."""
         one, other = self.stage(before), self.stage(after)
         lines = difflib.unified_diff(
-            _comparable(one.program), _comparable(other.program), before, after, lineterm="", n=2
+            show_lines(one.program), show_lines(other.program), before, after, lineterm="", n=2
         )
         return Text("\n".join(lines))
 
@@ -277,10 +278,6 @@ def _cut(text: str) -> str:
     return "\n".join([*lines[:_SECTION_LINES], f"... {len(lines) - _SECTION_LINES} more lines"])
 
 
-def _comparable(program: Program) -> list[str]:
-    return show_lines(program)
-
-
 # ------------------------------------------------------------------ dispatch
 def _call_name(equation: Equation) -> str:
     name = equation.params.get("name", equation.primitive.name)
@@ -290,37 +287,59 @@ def _call_name(equation: Equation) -> str:
 
 def _dispatch(program: Program, plan: Plan, path: str) -> Iterator[Dispatch]:
     """A row for each equation, those of regions after the equation that holds them."""
-    by_name: dict[str, list[tuple[int, Kernel]]] = {}
-    for number, kernel in enumerate(plan.kernels):
-        for name in getattr(kernel, "label", "").split("+"):
-            by_name.setdefault(name, []).append((number, kernel))
+    places = _places(program, plan)
     for equation, line in zip(program.equations, show_lines(program), strict=False):
-        held = _kernel_of(equation, by_name.get(equation.primitive.name, []))
-        if held is None:
-            yield Dispatch(line, "folded", "")
-            continue
-        number, kernel = held
-        place = f"{path}{number}"
-        yield Dispatch(line, _how(kernel), f"kernel {place}")
-        regions = [r for value in equation.params.values() for r in (value if isinstance(value, tuple) else (value,))]
-        programs = [r for r in regions if isinstance(r, Program)]
-        inner = nested_plans(kernel)
-        if len(programs) == len(inner):
-            for region, part in zip(programs, inner, strict=True):
+        number, how = places[equation]
+        place = "" if number is None else f"{path}{number}"
+        yield Dispatch(line, how, f"kernel {place}" if place else "")
+        inner = () if number is None else nested_plans(plan.kernels[number])
+        regions = list(Program((), (equation,), ()).regions())
+        if inner and len(regions) == len(inner):
+            for region, part in zip(regions, inner, strict=True):
                 yield from _dispatch(region, part, f"{place}.")
 
 
-def _kernel_of(equation: Equation, candidates: Sequence[tuple[int, Kernel]]) -> tuple[int, Kernel] | None:
-    """The kernel that computes an equation: one of its name, written at its line if several are."""
-    same_line = [c for c in candidates if equation.origin in c[1].origins]
-    found = same_line or candidates
-    return found[0] if found else None
+def _places(program: Program, plan: Plan) -> dict[Equation, tuple[int | None, str]]:
+    """The kernel of each equation, and what it is there.
+
+    A kernel is labelled with the primitives that it was made for. Equations that no kernel is
+    labelled with are computed, or only indexed, where their results are used.
+    """
+    by_name: dict[str, list[int]] = {}
+    for number, kernel in enumerate(plan.kernels):
+        for name in kernel.label.split("+"):
+            by_name.setdefault(name, []).append(number)
+    places: dict[Equation, tuple[int | None, str]] = {}
+    for equation in program.equations:
+        number = _kernel_of(equation, plan, by_name.get(equation.primitive.name, []))
+        if number is not None:
+            places[equation] = (number, _how(plan.kernels[number]))
+    users: dict[Any, int] = {}
+    for equation in reversed(program.equations):
+        if equation not in places:
+            view = equation.primitive.name in _MOVEMENTS
+            used = [users[v] for v in equation.outputs if v in users]
+            places[equation] = (used[0] if used else None, "view" if view else "fused")
+        number = places[equation][0]
+        if number is not None:
+            users.update((a, number) for a in equation.inputs if isinstance(a, Var))
+    return places
+
+
+def _kernel_of(equation: Equation, plan: Plan, candidates: list[int]) -> int | None:
+    """The kernel that computes an equation: one of its name, and of its line if there is one."""
+    same_line = [n for n in candidates if equation.origin in plan.kernels[n].origins]
+    for number in same_line or candidates:
+        if "+" not in plan.kernels[number].label:  # it computes one equation
+            candidates.remove(number)
+        return number
+    return None
 
 
 def _how(kernel: Kernel) -> str:
     if isinstance(kernel, (Contract, Sort, Library)):
         return "library"
-    return "fused" if "+" in getattr(kernel, "label", "") else "kernel"
+    return "fused" if "+" in kernel.label else "kernel"
 
 
 # ------------------------------------------------------------------ the function

@@ -29,6 +29,7 @@ BACKENDS = {
 HELD_FIXED = {"polygamma": {0}, "zeta": {0}, "betainc": {0, 1}}
 ONCE = {"igamma", "igammac"}
 NEVER = {"igamma_grad_a", "random_gamma_grad", "reduce"}
+NEVER |= {"householder_product", "schur", "hessenberg", "tridiagonal"}
 
 wide = [c for c in cases() if c.is_wide]
 smooth = [

@@ -274,6 +274,10 @@ class Scan(Kernel):
     body.outputs: the next carries, then slices of `ys`. xs and ys are contiguous with the loop
     dimension first; step t uses slice t (length-1-t if `reverse`). `initial` are the carries' first
     values, `final` receives their last ones (with length 0: a copy of `initial`).
+
+    in_place: numbers of carries that steps update where they lie. The body's output for such a
+    carry holds the carry when a step begins, so that what the body does not write stays; the body
+    reads it there, and not through its input. final[k] may then be initial[k] itself.
     """
 
     length: int
@@ -284,6 +288,7 @@ class Scan(Kernel):
     xs: tuple[Buffer, ...]
     final: tuple[Buffer, ...]
     ys: tuple[Buffer, ...]
+    in_place: tuple[int, ...] = ()
     origins: tuple[Any, ...] = ()
     label: str = ""
 
@@ -299,7 +304,7 @@ class Scan(Kernel):
 @dataclass(eq=False, slots=True)
 class While(Kernel):
     """While `condition` (inputs: its constants, carries; one bool output) holds, run `body`
-    (inputs: its constants, carries; outputs: the next carries)."""
+    (inputs: its constants, carries; outputs: the next carries). in_place: as in Scan."""
 
     condition: Plan
     body: Plan
@@ -307,6 +312,7 @@ class While(Kernel):
     body_constants: tuple[Buffer, ...]
     initial: tuple[Buffer, ...]
     final: tuple[Buffer, ...]
+    in_place: tuple[int, ...] = ()
     origins: tuple[Any, ...] = ()
     label: str = ""
 
@@ -366,7 +372,8 @@ class Callback(Kernel):
 class Plan:
     """Kernels in order, over buffers; `arena` bytes hold the temporaries.
 
-    Every output is a buffer of its own that some kernel writes (never an input or a constant).
+    Every output is a buffer of its own that some kernel writes (never an input or a constant), but
+    for carries in place (see Scan).
     A plan inside Scan, While or Branch has an arena of its own size, placed by the backend.
     Temporaries in use at the same time do not share bytes, except that a Loops may write one over
     the last use of another in place: see verify_plan.may_share.

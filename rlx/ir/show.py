@@ -54,6 +54,7 @@ class _Writer:
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.imports: dict[str, None] = {}
+        self.modules: set[str] = set()  # where the primitives are defined
         self.names: dict[int, str] = {}
         self.used: set[str] = set()
         self.bound: dict[int, tuple[Any, str]] = {}
@@ -61,7 +62,9 @@ class _Writer:
 
     def text(self) -> str:
         """The whole source."""
-        head = [_HEADER, *self.imports, *self.summaries]
+        modules = ", ".join(sorted(self.modules - {"__main__"}))
+        primitives = [f"import {modules}"] if modules else []
+        head = [_HEADER, *self.imports, *primitives, *self.summaries]
         return "\n\n\n".join(["\n".join(head), *self.parts]) + "\n"
 
     def program(self, program: Program) -> str:
@@ -199,6 +202,7 @@ class _Function:
 
     def equation(self, equation: Equation) -> str:
         """results = ops.name(operands, parameters)  # types  origin."""
+        self.writer.modules.add(type(equation.primitive).__module__)
         arguments = self.operands(equation)
         arguments += [f"{key}={self.writer.value(v)}" for key, v in equation.params.items()]
         call = f"ops.{equation.primitive.name}({', '.join(arguments)})"

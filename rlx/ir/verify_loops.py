@@ -13,6 +13,7 @@ from rlx.ir.types import is_complex, is_float, supported_dtypes
 __all__ = [
     "Refusal",
     "element_levels",
+    "is_injective",
     "may_share",
     "require",
     "store_is_of_the_row",
@@ -75,7 +76,7 @@ def _pass_of(store: Store, passes: Sequence[int]) -> int:
     return max(passes[n] for n in used if n is not None)
 
 
-def _is_injective(access: Access, sizes: Sequence[int]) -> bool:
+def is_injective(access: Access, sizes: Sequence[int]) -> bool:
     """Whether no element is reached twice (sufficient, not necessary)."""
     reach = 0
     for stride, size in sorted((abs(s), n) for s, n in zip(access.strides, sizes, strict=False)):
@@ -116,7 +117,7 @@ def _writes_last(
         sizes, last = kernel.sizes[: kernel.outer], max(passes)
     else:
         sizes, last = kernel.sizes, _last_pass(kernel, levels, passes)
-    return _is_injective(store.access, sizes) and _pass_of(store, passes) >= last
+    return is_injective(store.access, sizes) and _pass_of(store, passes) >= last
 
 
 def _last_pass(kernel: Loops, levels: Sequence[bool], passes: Sequence[int]) -> int:

@@ -34,17 +34,30 @@ def verify_plan(plan: Plan, placed: bool = True) -> None:
 
     placed: whether memory planning has run, so that temporaries must have places in the arena.
     """
+    _verify_plan(plan, placed, ())
+
+
+def _verify_plan(plan: Plan, placed: bool, held: Sequence[Buffer]) -> None:
+    """held: outputs that have a value when the plan begins, carries in place."""
     _checked(plan, None, _verify_buffers, plan)
     written: set[Buffer] = {b for b in plan.buffers if b.role in ("input", "constant")}
+    written.update(held)
     known = set(plan.buffers)
     for kernel in plan.kernels:
         _checked(plan, kernel, _verify_kernel, kernel, known, written)
         written.update(kernel.writes)
         for inner in nested_plans(kernel):
-            verify_plan(inner, placed)
+            _verify_plan(inner, placed, _held(kernel, inner))
     _checked(plan, None, _verify_outputs, plan, written)
     if placed:
         _verify_arena(plan)
+
+
+def _held(kernel: Kernel, inner: Plan) -> tuple[Buffer, ...]:
+    """The outputs of a loop's body that its carries in place are."""
+    if isinstance(kernel, (Scan, While)) and inner is kernel.body:
+        return tuple(inner.outputs[k] for k in kernel.in_place)
+    return ()
 
 
 def _checked(
@@ -235,6 +248,7 @@ def _verify_scan(kernel: Scan) -> None:
     _verify_pairs("next carries", kernel.initial, body.outputs[:carries])
     _verify_pairs("final", kernel.initial, kernel.final)
     _verify_slices("ys", body.outputs[carries:], kernel.ys, kernel.length)
+    _verify_in_place(kernel, body.inputs[constants : constants + carries])
 
 
 def _verify_while(kernel: While) -> None:
@@ -247,6 +261,20 @@ def _verify_while(kernel: While) -> None:
     _verify_pairs("final", carries, kernel.final)
     outputs = [(b.dtype.name, b.size) for b in kernel.condition.outputs]
     require(outputs == [("bool", 1)], "the condition has one bool output")
+    _verify_in_place(kernel, kernel.body.inputs[len(kernel.body_constants) :])
+
+
+def _verify_in_place(kernel: Scan | While, carried: Sequence[Buffer]) -> None:
+    """Bodies read carries in place where they write them, and no other carry shares memory."""
+    require(len(set(kernel.in_place)) == len(kernel.in_place), "a carry is in place twice")
+    read = {buffer for inner in kernel.body.kernels for buffer in inner.reads}
+    for number in kernel.in_place:
+        require(0 <= number < len(carried), f"there is no carry {number}")
+        require(carried[number] not in read, f"carry {number} is in place, but read as an input")
+    for number, (first, last) in enumerate(zip(kernel.initial, kernel.final, strict=True)):
+        same = [k for k, buffer in enumerate(kernel.reads) if buffer is last]
+        alone = first is last and number in kernel.in_place and len(same) == 1
+        require(not same or alone, f"final {number} is also read")
 
 
 def _verify_branch(kernel: Branch) -> None:

@@ -120,19 +120,19 @@ def split_factors(factors: Any) -> tuple[Any, Any]:
 
 @primitive
 class pivots_to_permutation(LibraryPrimitive):
-    """The permutation of `size` rows that the interchanges `pivots` make."""
+    """The permutation of `rows` rows that the interchanges `pivots` make."""
 
     multiple = False
 
-    def type(self, pivots: TensorType, *, size: int) -> TensorType:
+    def type(self, pivots: TensorType, *, rows: int) -> TensorType:
         if pivots.dtype != INT32:
             raise DtypeError(f"{self.name} got {pivots!r}.", "Pivots are int32.")
-        if pivots.ndim < 1 or pivots.shape[-1] > size:
-            raise ShapeError(f"{self.name} got {pivots!r} for {size} rows.", "There are at most as many pivots.")
-        return TensorType((*pivots.shape[:-1], size), INT32)
+        if pivots.ndim < 1 or pivots.shape[-1] > rows:
+            raise ShapeError(f"{self.name} got {pivots!r} for {rows} rows.", "There are at most as many pivots.")
+        return TensorType((*pivots.shape[:-1], rows), INT32)
 
     def samples(self) -> Iterator[Sample]:
-        yield Sample((np.array([[2, 1, 2], [1, 2, 2]], np.int32),), {"size": 4})
+        yield Sample((np.array([[2, 1, 2], [1, 2, 2]], np.int32),), {"rows": 4})
 
 
 # ------------------------------------------------------------- qr
@@ -153,10 +153,9 @@ def _qr_tangents(name: str, q: Any, r: Any, tangent: Any) -> tuple[Any, Any]:
             'Use full_matrices=False (mode="reduced"): the other columns of q are arbitrary.',
         )
     last = t.ndim - 1
-    square, wide_tangent = slice_along(r, 0, rows, last), slice_along(tangent, 0, rows, last)
-    if columns <= rows:
-        square, wide_tangent = r, tangent
-    scaled = triangular_solve(square, wide_tangent, left_side=False, lower=False)
+    inner_size = min(rows, columns)
+    square, leading = slice_along(r, 0, inner_size, last), slice_along(tangent, 0, inner_size, last)
+    scaled = triangular_solve(square, leading, left_side=False, lower=False)
     inner = product(adjoint(q), scaled)
     strict = lower_triangle(inner, -1)
     turn = subtract(strict, adjoint(strict))

@@ -37,6 +37,7 @@ class Solve(LibraryPrimitive):
     """
 
     multiple = False
+    shares_system = True
 
     def derivative(self, x: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         right_side = tangents[-1]
@@ -50,6 +51,19 @@ class Solve(LibraryPrimitive):
     def moved(self, x: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         """The tangent of op(a), times x."""
         raise NotImplementedError(self.name)
+
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
+        """One system for many right sides: more columns (or rows) of them."""
+        if not self.shares_system or any(d is not None for d in dims[:-1]):
+            return super().batch(size, inputs, dims, **params)
+        left = params.get("left_side", True)
+        fronted = to_front(inputs[-1], dims[-1], size)
+        # behind the matrix's batch axes, beside the axis of the right sides
+        place = type_of(fronted).ndim - (1 if left else 3)
+        shape = type_of(beside := move_axis(fronted, 0, place)).shape
+        at = place - 1 if left else place
+        merged = reshape(beside, shape=(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :]))
+        return reshape(self.bind(*inputs[:-1], merged, **params), shape=shape), place
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         """The transposed system solved for the cotangent."""
@@ -124,22 +138,6 @@ class triangular_solve(Solve):
 
     def adjoint_solve(self, cotangent: Any, a: Any, b: Any, **params: Any) -> Any:
         return self.bind(a, cotangent, **params | {"transpose_a": not params["transpose_a"]})
-
-    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> tuple[Any, int]:
-        """One matrix for many right sides: more columns (or rows) of them."""
-        if dims[0] is not None:
-            return super().batch(size, inputs, dims, **params)
-        a, b = inputs
-        fronted = to_front(b, dims[1], size)
-        ndim = type_of(fronted).ndim
-        # behind the matrix's batch axes, beside the axis of the right sides
-        place = ndim - 1 if params["left_side"] else ndim - 3
-        beside = move_axis(fronted, 0, place)
-        shape = type_of(beside).shape
-        at = place - 1 if params["left_side"] else place
-        merged = reshape(beside, shape=(*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :]))
-        out = self.bind(a, merged, **params)
-        return reshape(out, shape=shape), place
 
     def samples(self) -> Iterator[Sample]:
         def params(*names: str) -> dict[str, bool]:
@@ -258,6 +256,8 @@ def _shifted(x: Any, step: int, axis: int) -> Any:
 @primitive
 class sylvester(Solve):
     """x with a x + x b = c; NaN where a and -b have an eigenvalue in common."""
+
+    shares_system = False
 
     def type(self, a: TensorType, b: TensorType, c: TensorType) -> TensorType:
         check_matrices(self.name, a, b, c)

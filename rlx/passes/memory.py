@@ -10,7 +10,7 @@ from typing import Any
 from rlx.ir.kernels import Access, Buffer, Kernel, Loops, Plan
 from rlx.ir.verify_loops import may_share
 
-__all__ = ["plan_memory", "plan_statistics"]
+__all__ = ["plan_memory", "plan_statistics", "renamed"]
 
 ALIGNMENT = 64
 
@@ -53,7 +53,7 @@ def _without_copies(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
 
     renames = {buffer: resolve(buffer) for buffer in alias}
     kept = [k for n, k in enumerate(kernels) if n not in dropped]
-    return tuple(_renamed(kernel, renames) for kernel in kept)
+    return tuple(renamed(kernel, renames) for kernel in kept)
 
 
 def _plain_copy(kernel: Kernel) -> tuple[Buffer, Buffer] | None:
@@ -75,7 +75,8 @@ def _plain_copy(kernel: Kernel) -> tuple[Buffer, Buffer] | None:
     return (source, target) if step == source.size else None
 
 
-def _renamed(kernel: Kernel, renames: dict[Buffer, Buffer]) -> Kernel:
+def renamed(kernel: Kernel, renames: dict[Buffer, Buffer]) -> Kernel:
+    """The kernel over other buffers in place of some of its own."""
     if not any(b in renames for b in (*kernel.reads, *kernel.writes)):
         return kernel
 
@@ -92,7 +93,7 @@ def _renamed(kernel: Kernel, renames: dict[Buffer, Buffer]) -> Kernel:
     buffers = {
         name: swap(getattr(kernel, name))
         for name in fields
-        if name not in ("origins", "instructions", "stores", "sizes")
+        if name not in ("origins", "instructions", "stores", "sizes", "in_place")
     }
     result = replace(kernel, **buffers)
     return _distinct_operands(result) if isinstance(result, Loops) else result

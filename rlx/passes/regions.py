@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.ir.kernels import Branch, Buffer, Callback, Library, Operand, Plan, Scan, Sort, While
 from rlx.ir.types import TensorType
+from rlx.passes.in_place import carries_in_place
 from rlx.passes.lower_contract import ContractionLowering
 from rlx.passes.lowered import Lowered, dense_strides
 
@@ -45,15 +46,17 @@ class RegionLowering(ContractionLowering):
         final_types = [v.type for v in initial]
         ys_types = [t.update(shape=(length, *t.shape)) for t in body.output_types[carries:]]
         final, ys = self._fresh(final_types), self._fresh(ys_types)
+        plan, in_place = carries_in_place(self.lower_region(body), len(constants), carries)
         kernel = Scan(
             length,
             reverse,
-            self.lower_region(body),
+            plan,
             tuple(self.whole(v) for v in constants),
             tuple(self.whole(v) for v in initial),
             tuple(self.whole(v) for v in xs),
             tuple(final),
             tuple(ys),
+            in_place,
         )
         self.emit_kernel(kernel)
         return self._held(final, final_types), self._held(ys, ys_types)
@@ -69,13 +72,15 @@ class RegionLowering(ContractionLowering):
         """Run `body(*body_constants, *carries)` while `condition(*its constants, *carries)`."""
         types = [v.type for v in initial]
         final = self._fresh(types)
+        plan, in_place = carries_in_place(self.lower_region(body), len(body_constants), len(initial))
         kernel = While(
             self.lower_region(condition),
-            self.lower_region(body),
+            plan,
             tuple(self.whole(v) for v in condition_constants),
             tuple(self.whole(v) for v in body_constants),
             tuple(self.whole(v) for v in initial),
             tuple(final),
+            in_place,
         )
         self.emit_kernel(kernel)
         return self._held(final, types)

@@ -8,7 +8,7 @@ Attributes with their defaults:
 - lu(a) -> (lu, pivots, permutation): as LAPACK packs it, pivots from 0; both are int32, and
   a[permutation] == l @ u
 - lu_solve(lu, permutation, b) -> x: op(a) x = b; transpose_a=False, conjugate_a=False
-- pivots_to_permutation(pivots) -> permutation: size
+- pivots_to_permutation(pivots) -> permutation: rows, their number
 - qr(a) -> (q, r): full_matrices=False
 - pivoted_qr(a) -> (q, r, permutation): a[:, permutation] == q @ r; full_matrices=False
 - householder_product(a, taus) -> q: the first columns of the product of reflectors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def _eliminate_across_batch(packed: np.ndarray, pivots: np.ndarray) -> None:
 def _permutation(pivots: np.ndarray, rows: int) -> np.ndarray:
     """Where the interchanges of all matrices put their rows."""
     batch, steps = pivots.shape[:-1], pivots.shape[-1]
-    flat = pivots.reshape(-1, steps)
+    flat = pivots.reshape(prod(batch), steps)
     order = np.tile(np.arange(rows, dtype=np.int32), (len(flat), 1))
     every = np.arange(len(flat))
     for step in range(steps):
@@ -82,7 +83,7 @@ def _permutation(pivots: np.ndarray, rows: int) -> np.ndarray:
 
 def pivots_to_permutation(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
     """The permutation of rows that interchanges make."""
-    return (_permutation(inputs[0], attributes["size"]),)
+    return (_permutation(inputs[0], attributes["rows"]),)
 
 
 def qr(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:

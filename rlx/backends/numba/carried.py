@@ -1,9 +1,10 @@
-"""Small scans and while loops as one native loop with the carries in registers.
+"""Small scans and while loops as one native loop, carries in registers or updated in place.
 
 The function is `i64 symbol(i64* slots, i64* row, i64 begin, i64 end, i64 chunk)`. It runs steps
 [begin, end) and returns the number of the next step; a while loop that stops early returns less
 than `end`. With begin 0 the carries start from the initial buffers, else from the final ones;
 they are left in the final ones. So a loop can run in slices: one call with [0, 0) at least.
+Carries in place are in memory, where the first call copies them to, and steps load and store.
 """
 
 from __future__ import annotations
@@ -67,13 +68,24 @@ def _plans(kernel: Scan | While) -> tuple[Plan, ...]:
 
 
 def _is_small(kernel: Scan | While) -> bool:
+    mutable = [kernel.body.outputs[k] for k in kernel.in_place]
     if isinstance(kernel, Scan):
         body, carries = kernel.body, len(kernel.initial)
         start = len(kernel.constants)
         inputs = (*body.inputs[:start], *body.inputs[start + carries :])
-        return can_unroll(body, (*inputs, *body.outputs[carries:], *_plan_constants(body)))
+        held = [body.inputs[start + k] for k in kernel.in_place]
+        streams = body.outputs[carries:]
+        return can_unroll(body, (*inputs, *held, *_plan_constants(body)), mutable, streams)
     return all(
-        can_unroll(plan, (*plan.inputs[: len(constants)], *_plan_constants(plan)))
+        can_unroll(
+            plan,
+            (
+                *plan.inputs[: len(constants)],
+                *(plan.inputs[len(constants) + k] for k in kernel.in_place),
+                *_plan_constants(plan),
+            ),
+            mutable,
+        )
         for plan, constants in (
             (kernel.condition, kernel.condition_constants),
             (kernel.body, kernel.body_constants),
@@ -99,11 +111,12 @@ def _in_memory(kernel: Scan | While) -> list[Buffer]:
 # ------------------------------------------------------------------ content
 def _signature(kernel: Scan | While) -> tuple[object, ...]:
     plans = tuple(_plan_signature(plan) for plan in _plans(kernel))
+    sizes = tuple(kernel.final[k].nbytes for k in kernel.in_place)
     if isinstance(kernel, Scan):
         groups = tuple(map(len, (kernel.constants, kernel.initial, kernel.xs, kernel.ys)))
-        return ("scan", kernel.reverse, groups, plans)
+        return ("scan", kernel.reverse, groups, kernel.in_place, sizes, plans)
     groups = tuple(map(len, (kernel.condition_constants, kernel.body_constants, kernel.initial)))
-    return ("while", groups, plans)
+    return ("while", groups, kernel.in_place, sizes, plans)
 
 
 def _plan_signature(plan: Plan) -> tuple[object, ...]:
@@ -146,10 +159,12 @@ class _Emitter:
         self.code = Code(Module())
         self.begin, self.end = (Value(self.code, n, "i64") for n in ("%begin", "%end"))
         self.pointers: dict[int, str] = {}
+        self.moving = [k for k in range(len(kernel.final)) if k not in kernel.in_place]
 
     def module(self, symbol: str) -> str:
         """The whole module's text."""
         self._read_arguments()
+        self._copy_in_place()
         self._loop()
         head = f"define i64 @{symbol}(ptr %slots, ptr %row, i64 %begin, i64 %end, i64 %chunk)"
         function = f"{head} {ATTRIBUTES} {{\n{self.code.text()}\n}}"
@@ -163,10 +178,26 @@ class _Emitter:
             address = code.load("i64", code.element("i64", "%slots", slot))
             self.pointers[id(buffer)] = address.convert("inttoptr", "ptr").name
 
+    def _copy_in_place(self) -> None:
+        """The first call brings carries in place to where they stay."""
+        code = self.code
+        pairs = [(self.kernel.initial[k], self.kernel.final[k]) for k in self.kernel.in_place]
+        copied = [(first, last) for first, last in pairs if first is not last]
+        if not copied:
+            return
+        kinds = ("ptr", "ptr", "i64", "i1")
+        code.module.declare("llvm.memcpy.p0.p0.i64", "void", kinds)
+        with code.when(self.begin.equal(0)):
+            for first, last in copied:
+                source, target = self.pointers[id(first)], self.pointers[id(last)]
+                arguments = f"ptr {target}, ptr {source}, i64 {last.nbytes}, i1 false"
+                code.line(f"call void @llvm.memcpy.p0.p0.i64({arguments})")
+
     def _first_carries(self) -> list[Cells]:
         fresh = self.begin.equal(0)
         carries: list[Cells] = []
-        for initial, final in zip(self.kernel.initial, self.kernel.final, strict=True):
+        for number in self.moving:
+            initial, final = self.kernel.initial[number], self.kernel.final[number]
             sources = (self.pointers[id(buffer)] for buffer in (initial, final))
             first, later = (Value(self.code, pointer, "ptr") for pointer in sources)
             carries.append(self._load_all(final, fresh.where(first, later).name))
@@ -194,9 +225,13 @@ class _Emitter:
             memory.point(buffer, self.pointers[id(buffer)], _CONSTANT)
         for inside, outside in zip(plan.inputs, constants, strict=False):
             memory.point(inside, self.pointers[id(outside)], _CONSTANT)
-        start = len(constants)
-        for inside, cells in zip(plan.inputs[start:], carries, strict=False):
-            memory.hold(inside, cells)
+        inputs = plan.inputs[len(constants) :]
+        for number, cells in zip(self.moving, carries, strict=True):
+            memory.hold(inputs[number], cells)
+        for number in self.kernel.in_place:
+            place = self.pointers[id(self.kernel.final[number])]
+            for inside in (inputs[number], self.kernel.body.outputs[number]):
+                memory.point_mutable(inside, place)
         return memory
 
     def _carry_phis(self, first: list[Cells]) -> list[Cells]:
@@ -206,8 +241,8 @@ class _Emitter:
         self.counter = Value(self.code, "%counter", "i64")
         self.code.line(f"%counter = phi i64 [ %begin, %{self.before} ], [ %next, %again ]")
         phis: list[Cells] = []
-        for carry, (buffer, cells) in enumerate(zip(self.kernel.final, first, strict=True)):
-            kind = register_kind(cell_dtype(buffer))
+        for carry, cells in enumerate(first):
+            kind = register_kind(cell_dtype(self.kernel.final[self.moving[carry]]))
             names: Cells = []
             for number, value in enumerate(cells):
                 assert value is not None
@@ -224,8 +259,8 @@ class _Emitter:
         """Go on with the next step; at the end leave the carries in the final buffers."""
         code = self.code
         after = [
-            [memory.read(buffer, n) for n in range(len(cells))]
-            for buffer, cells in zip(outputs, carries, strict=False)
+            [memory.read(outputs[number], n) for n in range(len(cells))]
+            for number, cells in zip(self.moving, carries, strict=True)
         ]
         code.start_block("again")
         for carry, values in enumerate(after):
@@ -236,7 +271,8 @@ class _Emitter:
         code.line("%next = add nuw nsw i64 %counter, 1")
         code.line("br label %step")
         code.enter_block("finish")
-        for buffer, cells in zip(self.kernel.final, carries, strict=True):
+        for number, cells in zip(self.moving, carries, strict=True):
+            buffer = self.kernel.final[number]
             self._store_all(buffer, cells, self.pointers[id(buffer)])
         code.line("ret i64 %counter")
 

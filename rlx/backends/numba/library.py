@@ -81,11 +81,41 @@ def sorted_rows(arrays: Sequence[np.ndarray], keys: int, index: bool) -> list[np
     if len(arrays) == 1 and not index and comparable[0] is arrays[0]:
         return [_sorted_alone(arrays[0])]
     if keys == 1:
-        order = np.argsort(comparable[0], axis=-1, kind="stable")
+        order = _stable_order(comparable[0])
     else:
         order = np.lexsort(comparable[::-1], axis=-1)
     results = [np.take_along_axis(array, order, axis=-1) for array in arrays]
     return [*results, order] if index else results
+
+
+def _stable_order(keys: np.ndarray) -> np.ndarray:
+    """The stable sorting permutation of each row.
+
+    Keys of 32 bits are sorted together with their positions as one 64-bit integer, which NumPy sorts
+    with vector instructions; its stable argsort is a merge sort, several times slower.
+    """
+    length = keys.shape[-1]
+    if keys.dtype.itemsize != 4 or not 64 <= length < 1 << 32:
+        return np.argsort(keys, axis=-1, kind="stable")
+    packed = _ordered_bits(keys).astype(np.uint64)
+    packed <<= np.uint64(32)
+    packed |= np.arange(length, dtype=np.uint64)
+    packed.sort(axis=-1)
+    packed &= np.uint64(0xFFFFFFFF)
+    return packed.astype(np.int64)
+
+
+def _ordered_bits(keys: np.ndarray) -> np.ndarray:
+    """uint32 that order as the 32-bit keys do: NaN last, -0. equal to 0."""
+    sign = np.uint32(1 << 31)
+    if keys.dtype.kind == "u":
+        return keys
+    if keys.dtype.kind == "i":
+        return keys.view(np.uint32) ^ sign
+    bits = (keys + np.float32(0)).view(np.uint32)  # -0. + 0. is 0.
+    ordered = np.where(bits & sign, ~bits, bits | sign)
+    ordered[np.isnan(keys)] = np.uint32(0xFFFFFFFF)
+    return ordered
 
 
 def _sorted_alone(rows: np.ndarray) -> np.ndarray:

@@ -63,7 +63,6 @@ release_reference = external("Py_DecRef", "void", "ptr")
 call_step = Signature("i64", ("i64", "i64"))
 call_kernel = Signature("void", ("i64", "i64", "i64", "i64", "i64"))
 call_loop = Signature("i64", ("i64", "i64", "i64", "i64", "i64"))
-call_loop = Signature("i64", ("i64", "i64", "i64", "i64", "i64"))
 
 # Fields of rows. The words that follow the last field belong to the kernel, or are entries.
 KERNEL = 2
@@ -86,6 +85,9 @@ WHILE_ENTRIES = 5
 INDEX_SLOT = 2
 BRANCHES = 3
 BRANCH_OFFSETS = 4
+COPY_SOURCE = 2
+COPY_TARGET = 3
+COPY_BYTES = 4
 
 # A carry of a loop: slots that its body reads and writes, where it comes from, goes to, and rests.
 CARRY_WORDS = 6
@@ -197,6 +199,14 @@ def host_step(slots: Word, row: Word) -> int:
     if state:
         slots[THREAD_STATE] = save_thread()
     return result == 0
+
+
+@native
+def copy_step(slots: Word, row: Word) -> int:
+    """Copy a buffer unless it is there already."""
+    if slots[row[COPY_TARGET]] != slots[row[COPY_SOURCE]]:
+        copy_bytes(slots[row[COPY_TARGET]], slots[row[COPY_SOURCE]], row[COPY_BYTES])
+    return 0
 
 
 @native
@@ -349,6 +359,7 @@ EXPORTED: tuple[NativeFunction, ...] = (
     chunked_step,
     carried_step,
     gemm_step,
+    copy_step,
     host_step,
     scan_step,
     while_step,

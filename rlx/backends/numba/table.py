@@ -180,17 +180,36 @@ class _Builder:
         return self.step("carried_step", [code_address(code), size, trips, *own])
 
     def carries(
-        self, initial: Sequence[Buffer], final: Sequence[Buffer], scope: _Scope, inner: int
-    ) -> tuple[list[list[int]], int]:
-        """An entry for each carry, and the first byte of the arena behind their scratch."""
-        entries = []
-        for first, last in zip(initial, final, strict=True):
+        self, kernel: Scan | While, scope: _Scope, inner: int
+    ) -> tuple[list[list[int]], list[int], list[int], int]:
+        """An entry for each carry that moves, the slots that the body reads and writes for each
+        carry, and the first byte of the arena behind their scratch."""
+        entries: list[list[int]] = []
+        read: list[int] = []
+        written: list[int] = []
+        pairs = zip(kernel.initial, kernel.final, strict=True)
+        for number, (first, last) in enumerate(pairs):
+            if number in kernel.in_place:
+                read.append(scope(last))
+                written.append(scope(last))
+                continue
             scratch = self.arena_slot(inner, last.nbytes)
             inner += _aligned(last.nbytes)
+            read.append(self.slot())
+            written.append(self.slot())
             entries.append(
-                [self.slot(), self.slot(), scope(first), scope(last), scratch, last.nbytes]
+                [read[-1], written[-1], scope(first), scope(last), scratch, last.nbytes]
             )
-        return entries, inner
+        return entries, read, written, inner
+
+    def copies_in_place(self, kernel: Scan | While, scope: _Scope) -> list[int]:
+        """Rows that bring carries in place to where they stay."""
+        rows: list[int] = []
+        for number in kernel.in_place:
+            first, last = kernel.initial[number], kernel.final[number]
+            if first is not last:
+                rows += self.step("copy_step", [scope(first), scope(last), last.nbytes])
+        return rows
 
     def streams(self, kernel: Scan, scope: _Scope) -> list[list[int]]:
         """An entry for each array that a scan walks along: xs, then ys."""
@@ -204,32 +223,30 @@ class _Builder:
         return entries
 
     def scan(self, kernel: Scan, scope: _Scope, inner: int) -> list[int]:
-        carries, inner = self.carries(kernel.initial, kernel.final, scope, inner)
+        copies = self.copies_in_place(kernel, scope)
+        carries, read, written, inner = self.carries(kernel, scope, inner)
         streams = self.streams(kernel, scope)
         slices = [entry[runtime.SLICE_SLOT] for entry in streams]
-        read = [entry[runtime.READ] for entry in carries]
-        written = [entry[runtime.WRITTEN] for entry in carries]
         xs, ys = slices[: len(kernel.xs)], slices[len(kernel.xs) :]
         constants = [scope(buffer) for buffer in kernel.constants]
         body = self.inside(kernel.body, [*constants, *read, *xs], [*written, *ys], inner)
         entries = [word for entry in (*carries, *streams) for word in entry]
-        return self.step(
+        return copies + self.step(
             "scan_step", [kernel.length, len(carries), len(streams), *entries, *body]
         )
 
     def while_loop(self, kernel: While, scope: _Scope, inner: int) -> list[int]:
-        carries, inner = self.carries(kernel.initial, kernel.final, scope, inner)
+        copies = self.copies_in_place(kernel, scope)
+        carries, read, written, inner = self.carries(kernel, scope, inner)
         flag = self.arena_slot(inner, 1)
         inner += ALIGNMENT
-        read = [entry[runtime.READ] for entry in carries]
-        written = [entry[runtime.WRITTEN] for entry in carries]
         tests = [scope(buffer) for buffer in kernel.condition_constants]
         constants = [scope(buffer) for buffer in kernel.body_constants]
         condition = self.inside(kernel.condition, [*tests, *read], [flag], inner)
         body = self.inside(kernel.body, [*constants, *read], written, inner)
         entries = [word for entry in carries for word in entry]
         offset = runtime.WHILE_ENTRIES + len(entries) + len(condition)
-        return self.step(
+        return copies + self.step(
             "while_step", [flag, len(carries), offset, *entries, *condition, *body]
         )
 

@@ -18,6 +18,7 @@ from rlx.backends.numba.scalar_code import (
     register_kind,
     spell,
     storage_kind,
+    store_scalar,
 )
 from rlx.backends.numba.stages import staging
 from rlx.ir.kernels import (
@@ -53,19 +54,29 @@ def cell_count(buffer: Buffer) -> int:
     return buffer.size * (2 if buffer.dtype.kind == "c" else 1)
 
 
-def can_unroll(plan: Plan, in_memory: Sequence[Buffer]) -> bool:
-    """Whether the plan is small enough; the buffers of `in_memory` may have any size."""
-    kept = {id(buffer) for buffer in in_memory}
+def can_unroll(
+    plan: Plan,
+    in_memory: Sequence[Buffer],
+    mutable: Sequence[Buffer] = (),
+    written_once: Sequence[Buffer] = (),
+) -> bool:
+    """Whether the plan is small enough.
+
+    Buffers in memory may have any size, and be read at computed positions; the mutable ones may be
+    written there as well. Those that are `written_once` have any size, but are never read.
+    """
+    addressed = {id(buffer) for buffer in (*in_memory, *mutable)}
+    written = {id(buffer) for buffer in mutable}
+    kept = addressed | {id(buffer) for buffer in written_once}
     small = all(
         cell_count(b) <= _MOST_ELEMENTS
         for b in (*plan.inputs, *plan.outputs, *plan.buffers)
         if id(b) not in kept and b.value is None
     )
-    addressed = kept - {id(buffer) for buffer in plan.outputs}
-    return small and sum(_work(k, addressed) for k in plan.kernels) <= _MOST_WORK
+    return small and sum(_work(k, addressed, written) for k in plan.kernels) <= _MOST_WORK
 
 
-def _work(kernel: Kernel, addressed: set[int]) -> float:
+def _work(kernel: Kernel, addressed: set[int], written: set[int]) -> float:
     """Scalar operations of a kernel, infinitely many if it cannot be unrolled."""
     if isinstance(kernel, Contract):
         batch, rows, inner = kernel.lhs.shape
@@ -73,7 +84,10 @@ def _work(kernel: Kernel, addressed: set[int]) -> float:
         return batch * rows * inner * kernel.rhs.shape[2] if real else math.inf
     if not isinstance(kernel, Loops) or kernel.chunks > 1:
         return math.inf
-    dynamic = any(s.address is not None for s in kernel.stores) or any(
+    dynamic = any(
+        s.address is not None and id(kernel.operands[s.access.operand]) not in written
+        for s in kernel.stores
+    ) or any(
         i.op == "load" and i.args and id(kernel.operands[i.attribute.operand]) not in addressed
         for i in kernel.instructions
     )
@@ -89,6 +103,7 @@ class Memory:
         self.code = code
         self.cells: dict[int, Cells] = {}
         self.pointers: dict[int, tuple[str, str]] = {}
+        self.mutable: set[int] = set()
 
     def hold(self, buffer: Buffer, cells: Cells) -> None:
         """Bind a buffer to values."""
@@ -97,6 +112,11 @@ class Memory:
     def point(self, buffer: Buffer, pointer: str, metadata: str = "") -> None:
         """Bind a buffer to an address."""
         self.pointers[id(buffer)] = (pointer, metadata)
+
+    def point_mutable(self, buffer: Buffer, pointer: str) -> None:
+        """Bind a buffer to an address that is loaded from and stored to each time."""
+        self.point(buffer, pointer)
+        self.mutable.add(id(buffer))
 
     def of(self, buffer: Buffer) -> Cells:
         """The values of a buffer so far."""
@@ -107,6 +127,8 @@ class Memory:
 
     def read(self, buffer: Buffer, index: int) -> Value:
         """An element; one that nobody wrote is zero."""
+        if id(buffer) in self.mutable:
+            return self.load(buffer, self.code.constant("i64", index))
         cells = self.of(buffer)
         held = cells[index]
         if held is None:
@@ -124,9 +146,19 @@ class Memory:
         place = self.code.element(storage_kind(dtype), pointer, index)
         return load_scalar(self.code, dtype, place, metadata)
 
+    def store(self, buffer: Buffer, index: Value, value: Value) -> None:
+        """Set an element of a buffer in memory."""
+        pointer, _ = self.pointers[id(buffer)]
+        dtype = cell_dtype(buffer)
+        place = self.code.element(storage_kind(dtype), pointer, index)
+        store_scalar(self.code, dtype, value, place)
+
     def write(self, buffer: Buffer, index: int, value: Value) -> None:
         """Set an element, rounded to what the buffer can hold."""
         dtype = cell_dtype(buffer)
+        if id(buffer) in self.mutable:
+            self.store(buffer, self.code.constant("i64", index), value)
+            return
         if is_narrow(dtype):
             value = decode(dtype, encode(dtype, value))
         self.of(buffer)[index] = value
@@ -254,13 +286,16 @@ class _Nest:
         return spell(self.code, instruction, list(zip(arguments, dtypes, strict=True)))
 
     def store(self, store: Store, outer: tuple[int, ...], values: list[Row]) -> None:
-        roots = [n for n in (store.value, store.guard) if n is not None]
+        roots = [n for n in (store.value, store.address, store.guard) if n is not None]
         moving = any(store.access.strides[self.kernel.outer :])
         per_element = moving or any(self.element_level[n] for n in roots)
         buffer = self.kernel.operands[store.access.operand]
         for element, place in enumerate(self.elements if per_element else [self.origin]):
             index = self.address(store.access, (*outer, *place))
             value = self.at(store.value, values, element)
+            if id(buffer) in self.memory.mutable:
+                self.store_in_memory(store, index, value, values, element)
+                continue
             if store.accumulate is not None:
                 held = self.memory.read(buffer, index)
                 dtype = self.kernel.instructions[store.value].dtype
@@ -269,3 +304,24 @@ class _Nest:
                 guard = self.at(store.guard, values, element)
                 value = guard.where(value, self.memory.read(buffer, index))
             self.write(store, index, value)
+
+    def store_in_memory(
+        self, store: Store, index: int, value: Value, values: list[Row], element: int
+    ) -> None:
+        """Write to a buffer in memory, whose address may be a computed one."""
+        place = self.code.constant("i64", index)
+        if store.address is not None:
+            place = self.at(store.address, values, element) + place
+        if store.guard is None:
+            self.combine_in_memory(store, place, value)
+            return
+        with self.code.when(self.at(store.guard, values, element)):
+            self.combine_in_memory(store, place, value)
+
+    def combine_in_memory(self, store: Store, place: Value, value: Value) -> None:
+        buffer = self.kernel.operands[store.access.operand]
+        if store.accumulate is not None:
+            held = self.memory.load(buffer, place)
+            dtype = self.kernel.instructions[store.value].dtype
+            value = combine(store.accumulate, dtype, held, value, ordered=False)
+        self.memory.store(buffer, place, value)

@@ -124,11 +124,21 @@ def _scan(kernel: Scan, memory: Memory, run: RunPlan) -> None:
     for step in range(kernel.length):
         place = kernel.length - 1 - step if kernel.reverse else step
         slices = [_slice(a, place, kernel.length) for a in xs]
-        following = _fresh(next_buffers)
+        following = _following(next_buffers, carries, kernel.in_place)
         written = [_slice(a, place, kernel.length) for a in ys]
         run(kernel.body, [*constants, *carries, *slices], [*following, *written])
         carries = following
     _assign(kernel.final, carries, memory)
+
+
+def _following(
+    buffers: Sequence[Buffer], carries: Sequence[np.ndarray], in_place: Sequence[int]
+) -> list[np.ndarray]:
+    """Where a step writes the next carries: over the current ones where they are in place."""
+    return [
+        carry if number in in_place else fresh
+        for number, (carry, fresh) in enumerate(zip(carries, _fresh(buffers), strict=True))
+    ]
 
 
 def _slice(array: np.ndarray, place: int, length: int) -> np.ndarray:
@@ -150,7 +160,7 @@ def _while(kernel: While, memory: Memory, run: RunPlan) -> None:
         run(kernel.condition, [*condition_constants, *carries], [holds])
         if not holds[0]:
             break
-        following = _fresh(kernel.body.outputs)
+        following = _following(kernel.body.outputs, carries, kernel.in_place)
         run(kernel.body, [*body_constants, *carries], following)
         carries = following
     _assign(kernel.final, carries, memory)

@@ -1,0 +1,283 @@
+"""Eigenvalues and singular values, Schur and Hessenberg forms, square roots of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import UnsupportedError
+from rlx.ir.types import TensorType, is_complex
+from rlx.ops.arithmetic import add, divide, multiply, subtract
+from rlx.ops.comparison import equal
+from rlx.ops.contract import cast
+from rlx.ops.conversion import select
+from rlx.ops.factorisations import lu
+from rlx.ops.families import broadcast_to, full_like
+from rlx.ops.library import LibraryPrimitive, as_real, samples_in
+from rlx.ops.matrices import (
+    adjoint,
+    check_matrices,
+    check_square,
+    conjugate,
+    diagonal_of,
+    difference,
+    hermitian_from_lower,
+    identity_like,
+    product,
+    real_dtype,
+    real_part,
+)
+from rlx.ops.reduction import reduce_sum
+from rlx.ops.shape import expand_dims
+from rlx.ops.solves import linear_solve, sylvester
+from rlx.ops.stop_gradient import stop_gradient
+from rlx.trace.primitive import Sample, primitive, type_of
+
+__all__ = ["eig", "eigh", "hessenberg", "matrix_sqrt", "schur", "solve", "svd", "tridiagonal"]
+
+
+def solve(a: Any, b: Any, transpose_a: bool = False, conjugate_a: bool = False) -> Any:
+    """x with op(a) x = b for square matrices a, through one LU factorisation."""
+    factors, _, permutation = lu(stop_gradient(a))
+    return linear_solve(a, factors, permutation, b, transpose_a=transpose_a, conjugate_a=conjugate_a)
+
+
+def _spread(*shape: int) -> np.ndarray:
+    """Symmetric matrices whose eigenvalues are far apart."""
+    x = as_real(*shape)
+    return np.asarray(x + x.swapaxes(-1, -2) + np.diag(np.arange(shape[-1]) * 1.5))
+
+
+def _inverse_differences(values: Any, dtype: np.dtype) -> Any:
+    """1 / (values[j] - values[i]) for different i and j, 0 on the diagonal.
+
+    Infinite for a repeated value: the vectors have no derivative there, and NaN says so.
+    """
+    gaps = difference(values)
+    t = type_of(gaps)
+    eye = identity_like(t)
+    return cast(subtract(divide(full_like(t, 1), add(gaps, eye)), eye), dtype)
+
+
+@primitive
+class eigh(LibraryPrimitive):
+    """(w, v): ascending eigenvalues and eigenvectors of Hermitian matrices, one triangle of which is read.
+
+    The derivative is that of what is read. Repeated eigenvalues: w has one (of a choice of vectors), v
+    has none and gives NaN.
+    """
+
+    def type(self, a: TensorType, *, lower: bool) -> tuple[TensorType, TensorType]:
+        check_square(self.name, a)
+        return TensorType(a.shape[:-1], real_dtype(a.dtype)), a.strong()
+
+    def derivative(self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any], *, lower: bool) -> Any:
+        values, vectors = outs
+        triangle = tangents[0] if lower else adjoint(tangents[0])
+        inner = product(adjoint(vectors), hermitian_from_lower(triangle), vectors)
+        turn = multiply(_inverse_differences(values, type_of(inner).dtype), inner)
+        return real_part(diagonal_of(inner)), product(vectors, turn)
+
+    def samples(self) -> Iterator[Sample]:
+        yield from samples_in(
+            "f4",
+            ([_spread(3, 3)], {"lower": True}),
+            ([_spread(2, 4, 4)], {"lower": False}),
+            ([np.zeros((0, 0))], {"lower": True}),
+        )
+        # LAPACK chooses the phases of complex vectors otherwise than the derivative
+        hermitian = _spread(3, 3) + 0.2j * (as_real(3, 3) - as_real(3, 3).T)
+        yield Sample((hermitian.astype(np.complex64),), {"lower": True})
+
+
+@primitive
+class svd(LibraryPrimitive):
+    """(u, s, vh) with descending s; only (s,) without compute_uv.
+
+    Repeated singular values: s has a derivative, and those of u and vh leave out the turn of the vectors
+    among themselves, which is arbitrary.
+    """
+
+    def type(self, a: TensorType, *, full_matrices: bool, compute_uv: bool) -> tuple[TensorType, ...]:
+        check_matrices(self.name, a)
+        batch, (rows, columns) = a.shape[:-2], a.shape[-2:]
+        inner = min(rows, columns)
+        values = TensorType((*batch, inner), real_dtype(a.dtype))
+        if not compute_uv:
+            return (values,)
+        sizes = (rows, columns) if full_matrices else (inner, inner)
+        left = TensorType((*batch, rows, sizes[0]), a.dtype)
+        return left, values, TensorType((*batch, sizes[1], columns), a.dtype)
+
+    def derivative(
+        self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any], *, full_matrices: bool, compute_uv: bool
+    ) -> Any:
+        rows, columns = type_of(primals[0]).shape[-2:]
+        if full_matrices and compute_uv and rows != columns:
+            raise UnsupportedError(
+                "svd has no derivative for a rectangle with full_matrices=True.",
+                "Use full_matrices=False: the other singular vectors are arbitrary.",
+            )
+        if not compute_uv:
+            left, _, right = self.bind(primals[0], full_matrices=False, compute_uv=True)
+            return (real_part(diagonal_of(product(adjoint(left), tangents[0], adjoint(right)))),)
+        return _svd_tangents(*outs, tangents[0])
+
+    def samples(self) -> Iterator[Sample]:
+        thin = {"full_matrices": False, "compute_uv": True}
+        tall = as_real(4, 3) + np.diag([3.0, 1.5, 0, 0])[:, :3]
+        yield from samples_in(
+            "f4 c8",
+            ([tall], thin),
+            ([tall[None, :3]], thin | {"full_matrices": True}),
+            ([tall.T], thin),
+            ([np.stack([tall, tall * 1.4])], thin | {"compute_uv": False}),
+        )
+        yield Sample((tall + 0.3j * as_real(4, 3, seed=0.9),), thin | {"compute_uv": False})
+
+
+def _svd_tangents(u: Any, s: Any, vh: Any, tangent: Any) -> tuple[Any, Any, Any]:
+    """Tangents of the thin decomposition."""
+    t = type_of(tangent)
+    rows, columns = t.shape[-2:]
+    v = adjoint(vh)
+    inner = product(adjoint(u), tangent, v)
+    kind = type_of(inner)
+    row, column = expand_dims(s, (t.ndim - 2,)), expand_dims(s, (t.ndim - 1,))
+    gaps = multiply(add(row, column), subtract(row, column))
+    weights = cast(_inverse_where_nonzero(gaps), t.dtype)
+    by_column, by_row = multiply(cast(row, t.dtype), inner), multiply(cast(column, t.dtype), inner)
+    u_turn = multiply(weights, add(by_column, adjoint(by_column)))
+    v_turn = multiply(weights, add(by_row, adjoint(by_row)))
+    if is_complex(t.dtype):
+        # only the product of the phases of a pair of vectors is determined: u takes all of it
+        skew = multiply(subtract(inner, adjoint(inner)), full_like(TensorType((), t.dtype, True), 0.5))
+        scaled = multiply(skew, cast(_inverse_where_nonzero(row), t.dtype))
+        u_turn = add(u_turn, multiply(identity_like(kind), scaled))
+    du, dv = product(u, u_turn), product(v, v_turn)
+    if rows > columns:
+        du = add(du, _outside(u, product(tangent, v), row))
+    if columns > rows:
+        dv = add(dv, _outside(v, product(adjoint(tangent), u), row))
+    return du, real_part(diagonal_of(inner)), adjoint(dv)
+
+
+def _outside(vectors: Any, moved: Any, scale: Any) -> Any:
+    """What moves the vectors out of the space that they span."""
+    rest = subtract(moved, product(vectors, adjoint(vectors), moved))
+    return divide(rest, broadcast_to(cast(scale, type_of(rest).dtype), type_of(rest).shape))
+
+
+def _inverse_where_nonzero(x: Any) -> Any:
+    zero = equal(x, 0)
+    return select(zero, 0, divide(full_like(type_of(x), 1), select(zero, 1, x)))
+
+
+@primitive
+class eig(LibraryPrimitive):
+    """(w, [left], [right]): eigenvalues and eigenvectors of general matrices, all complex.
+
+    Derivatives of w and of the right vectors, kept of length 1; the left ones have none.
+    """
+
+    def type(self, a: TensorType, *, compute_left: bool, compute_right: bool) -> tuple[TensorType, ...]:
+        check_square(self.name, a)
+        dtype = np.result_type(a.dtype, np.complex64)
+        vectors = (TensorType(a.shape, dtype),) * (compute_left + compute_right)
+        return (TensorType(a.shape[:-1], dtype), *vectors)
+
+    def derivative(
+        self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any], *, compute_left: bool, compute_right: bool
+    ) -> Any:
+        if compute_left:
+            raise UnsupportedError(
+                "eig has no derivative for left eigenvectors.", "Use the right ones of the adjoint matrix."
+            )
+        values = outs[0]
+        vectors = outs[1] if compute_right else self.bind(primals[0], compute_left=False, compute_right=True)[1]
+        moved = product(cast(tangents[0], type_of(vectors).dtype), vectors)
+        inner = solve(vectors, moved)
+        value_tangents = diagonal_of(inner)
+        if not compute_right:
+            return (value_tangents,)
+        turn = multiply(_inverse_differences(values, type_of(inner).dtype), inner)
+        change = product(vectors, turn)
+        ndim = type_of(change).ndim
+        along = reduce_sum(multiply(conjugate(vectors), change), axes=(ndim - 2,))
+        along = expand_dims(along, (ndim - 2,))
+        return value_tangents, subtract(change, multiply(vectors, along))
+
+    def samples(self) -> Iterator[Sample]:
+        values = {"compute_left": False, "compute_right": False}
+        spread = as_real(3, 3) + np.diag([0, 2.0, 5.0])
+        yield from samples_in(
+            "f4 c8 c16",
+            ([spread], values),
+            ([np.stack([spread, spread.T * 0.7])], values),
+            ([np.zeros((0, 0))], values),
+        )
+        for dtype in (np.float32, np.complex64):
+            yield Sample((spread.astype(dtype),), values | {"compute_right": True})
+            yield Sample((spread.astype(dtype),), {"compute_left": True, "compute_right": True})
+
+
+# ------------------------------------------------------------- forms without a derivative
+@primitive
+class schur(LibraryPrimitive):
+    """(t, z) with a = z t z^H: t upper triangular, for a real matrix with blocks of two on the diagonal."""
+
+    def type(self, a: TensorType) -> tuple[TensorType, TensorType]:
+        check_square(self.name, a)
+        return a.strong(), a.strong()
+
+    def samples(self) -> Iterator[Sample]:
+        for dtype in ("f8", "f4", "c16", "c8"):
+            yield Sample((as_real(2, 3, 3).astype(dtype),), {})
+
+
+@primitive
+class hessenberg(LibraryPrimitive):
+    """(packed, taus): the Hessenberg form, below it the reflectors that make it."""
+
+    def type(self, a: TensorType) -> tuple[TensorType, TensorType]:
+        check_square(self.name, a)
+        return a.strong(), TensorType((*a.shape[:-2], max(a.shape[-1] - 1, 0)), a.dtype)
+
+    def samples(self) -> Iterator[Sample]:
+        for dtype in ("f8", "f4", "c16", "c8"):
+            yield Sample((as_real(2, 4, 4).astype(dtype),), {})
+
+
+@primitive
+class tridiagonal(LibraryPrimitive):
+    """(packed, diagonal, off_diagonal, taus): the tridiagonal form of Hermitian matrices."""
+
+    def type(self, a: TensorType, *, lower: bool) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+        check_square(self.name, a)
+        off = (*a.shape[:-2], max(a.shape[-1] - 1, 0))
+        real = real_dtype(a.dtype)
+        return a.strong(), TensorType(a.shape[:-1], real), TensorType(off, real), TensorType(off, a.dtype)
+
+    def samples(self) -> Iterator[Sample]:
+        for dtype in ("f8", "f4", "c16", "c8"):
+            yield Sample((_spread(2, 4, 4).astype(dtype),), {"lower": True})
+
+
+@primitive
+class matrix_sqrt(LibraryPrimitive):
+    """The principal square root of complex matrices; NaN where there is none."""
+
+    multiple = False
+
+    def type(self, a: TensorType) -> TensorType:
+        check_square(self.name, a)
+        return a.strong()
+
+    def derivative(self, root: Any, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        return sylvester(root, root, tangents[0])
+
+    def samples(self) -> Iterator[Sample]:
+        for dtype in (np.complex128, np.complex64):
+            yield Sample((as_real(3, 3).astype(dtype),), {})
