@@ -326,6 +326,13 @@ def _resolve_static(fun: Callable[..., Any], argnums: Sequence[int], argnames: S
     return tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(found))
 
 
+def _leaf_names(request: _Request) -> list[str]:
+    """Where each dynamic leaf stands in the call: 0['a'], or 'y'[1] for a keyword."""
+    named = [(i, a) for i, a in enumerate(request.args) if i not in request.held]
+    named += sorted((k, v) for k, v in request.kwargs.items() if k not in request.held_names)
+    return [f"{where!r}{tree.path_text(path)}" for where, value in named for path, _ in tree.leaves_with_path(value)]
+
+
 def _explain(jitted: Jitted, request: _Request) -> str:
     """Why this call was traced: what differs from the nearest earlier signature."""
     lines = [f"rlx: {jitted.name} is traced again ({len(jitted._entries) + 1} signatures)"]
@@ -334,13 +341,16 @@ def _explain(jitted: Jitted, request: _Request) -> str:
     new = [x.type for x in request.leaves]
     if last[0] != request.key[0]:
         lines.append(f"  structure of the arguments: {last[0]} -> {request.key[0]}")
-    names = [tree.path_text(p) for p, _ in tree.leaves_with_path((request.args, request.kwargs))]
-    for i, (a, b) in enumerate(zip(old, new, strict=False)):
+    for name, a, b in zip(_leaf_names(request), old, new, strict=False):
         if a != b:
-            where = names[i] if len(names) == len(new) else f" {i}"
-            lines.append(f"  argument{where}: {a!r} -> {b!r}")
+            lines.append(f"  argument {name}: {a!r} -> {b!r}")
+    before, after = ({k: v for k, _, v in key[-3]} for key in (last, request.key))
+    for where in (*before, *(k for k in after if k not in before)):
+        a, b = (repr(held[where]) if where in held else "absent" for held in (before, after))
+        if a != b:
+            lines.append(f"  static argument {where!r}: {a:.60} -> {b:.60}")
     if len(lines) == 1:
-        lines.append("  a static argument or a switch (default dtype, mapped axes) changed")
+        lines.append("  a switch (default dtype, device) or the mapped axes changed")
     return "\n".join(lines)
 
 

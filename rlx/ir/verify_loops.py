@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,8 +14,8 @@ from rlx.ir.types import is_complex, is_float, supported_dtypes
 __all__ = [
     "Refusal",
     "element_levels",
-    "is_injective",
     "may_share",
+    "may_update",
     "require",
     "store_is_of_the_row",
     "verify_loops",
@@ -76,7 +77,7 @@ def _pass_of(store: Store, passes: Sequence[int]) -> int:
     return max(passes[n] for n in used if n is not None)
 
 
-def is_injective(access: Access, sizes: Sequence[int]) -> bool:
+def _is_injective(access: Access, sizes: Sequence[int]) -> bool:
     """Whether no element is reached twice (sufficient, not necessary)."""
     reach = 0
     for stride, size in sorted((abs(s), n) for s, n in zip(access.strides, sizes, strict=False)):
@@ -109,6 +110,44 @@ def may_share(kernel: Loops, read: Buffer, written: Buffer) -> bool:
     return all(_writes_last(kernel, s, levels, passes) for s in stores)
 
 
+def may_update(kernel: Loops, read: Buffer, written: Buffer) -> bool:
+    """Whether `read` and `written` may be one buffer, of which the kernel writes a part.
+
+    So if they may share memory, if there is one iteration only, or if each iteration loads and
+    stores one element at a computed distance that is the same for all.
+    """
+    if may_share(kernel, read, written):
+        return True
+    if kernel.chunks > 1 or max(_passes(kernel), default=0) > 0:
+        return False
+    return math.prod(kernel.sizes) == 1 or _at_one_place(kernel, read, written)
+
+
+def _at_one_place(kernel: Loops, read: Buffer, written: Buffer) -> bool:
+    accesses = [
+        (i.attribute, i.args) for i in kernel.instructions
+        if i.op == "load" and kernel.operands[i.attribute.operand] is read
+    ]  # fmt: skip
+    accesses += [
+        (s.access, () if s.address is None else (s.address,)) for s in kernel.stores
+        if kernel.operands[s.access.operand] is written
+    ]  # fmt: skip
+    if len({(_index_map(access), address) for access, address in accesses}) != 1:
+        return False
+    access, address = accesses[0]
+    return _is_injective(access, kernel.sizes) and not any(_varies(kernel, n) for n in address)
+
+
+def _varies(kernel: Loops, number: int) -> bool:
+    """Whether an instruction may have different values in different iterations."""
+    varying: list[bool] = []
+    for instruction in kernel.instructions[: number + 1]:
+        moves = instruction.op == "load" and any(instruction.attribute.strides)
+        own = moves or instruction.op in ("index", "cumulate")
+        varying.append(own or any(varying[n] for n in instruction.args))
+    return varying[number]
+
+
 def _writes_last(
     kernel: Loops, store: Store, levels: Sequence[bool], passes: Sequence[int]
 ) -> bool:
@@ -117,7 +156,7 @@ def _writes_last(
         sizes, last = kernel.sizes[: kernel.outer], max(passes)
     else:
         sizes, last = kernel.sizes, _last_pass(kernel, levels, passes)
-    return is_injective(store.access, sizes) and _pass_of(store, passes) >= last
+    return _is_injective(store.access, sizes) and _pass_of(store, passes) >= last
 
 
 def _last_pass(kernel: Loops, levels: Sequence[bool], passes: Sequence[int]) -> int:
@@ -162,7 +201,7 @@ def _verify_in_place(kernel: Loops, operand: int) -> None:
     loads = [i for i in kernel.instructions if i.op == "load" and i.attribute.operand == operand]
     stores = [s for s in kernel.stores if s.access.operand == operand]
     buffer = kernel.operands[operand]
-    if not loads or may_share(kernel, buffer, buffer):
+    if not loads or may_update(kernel, buffer, buffer):
         return
     static = not any(i.args for i in loads) and all(
         s.address is None and s.guard is None for s in stores

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib as _importlib
+from typing import Any as _Any
+
 from rlx.numpy import linalg as linalg
 from rlx.numpy.calculus import (
     gradient,
@@ -597,6 +600,7 @@ __all__ = [
     "extract",
     "eye",
     "fabs",
+    "fft",
     "fill_diagonal",
     "finfo",
     "flatnonzero",
@@ -870,3 +874,12 @@ __all__ = [
 ]
 
 _install(globals())
+
+# imported on first use
+_SUBMODULES = ("fft", "linalg")
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _SUBMODULES:
+        return _importlib.import_module(f"rlx.numpy.{name}")
+    raise AttributeError(f"module 'rlx.numpy' has no attribute {name!r}")

@@ -11,7 +11,7 @@ from rlx.array import ConcreteArray
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact, supported_dtypes
 from rlx.numpy.documentation import document
-from rlx.numpy.promotion import promote, promote_inexact, scalar_array
+from rlx.numpy.promotion import convert_to, promote, promote_inexact, promote_numeric, scalar_array
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.trace.builder import Tracer
 
@@ -77,6 +77,7 @@ __all__ = [
 ]
 
 Function = Callable[..., Any]
+Promotion = Callable[..., list[Any]]
 _ARRAYS = frozenset((ConcreteArray, Tracer))
 _INEXACT = frozenset(d for d in supported_dtypes if is_inexact(d))
 _NUMBERS = frozenset(d for d in supported_dtypes if d.kind != "b")
@@ -110,13 +111,13 @@ def _refuse(name: str, dtype: np.dtype) -> DtypeError:
     return DtypeError(f"{name} does not take {dtype.name}.", "Convert the operand with .astype(...) first.")
 
 
-def unary(name: str, primitive: Any, takes: frozenset[Any] = _NUMBERS, inexact: bool = False) -> Function:
-    """A function of one operand, promoted to floating dtypes if `inexact`."""
+def unary(name: str, primitive: Any, takes: frozenset[Any] = _NUMBERS, promoted: Promotion = promote) -> Function:
+    """A function of one operand."""
 
     def function(x: Any, /) -> Any:
         if type(x) in _ARRAYS and x.dtype in takes:
             return primitive(x)
-        (x,) = (promote_inexact if inexact else promote)(name, x)
+        (x,) = promoted(name, x)
         if x.dtype not in takes:
             raise _refuse(name, x.dtype)
         return primitive(x)
@@ -128,7 +129,7 @@ def binary(
     name: str,
     primitive: Any,
     takes: frozenset[Any] = _NUMBERS,
-    inexact: bool = False,
+    promoted: Promotion = promote,
     for_bool: Any = None,
 ) -> Function:
     """A function of two operands; `for_bool` is the primitive where both are bools."""
@@ -137,7 +138,7 @@ def binary(
         pair = aligned(x, y)
         if pair is not None and pair[0].dtype in takes:
             return primitive(*pair)
-        x, y = (promote_inexact if inexact else promote)(name, x, y)
+        x, y = promoted(name, x, y)
         if for_bool is not None and x.dtype == _BOOL:
             return for_bool(x, y)
         if x.dtype not in takes:
@@ -165,7 +166,7 @@ def logical(name: str, primitive: Any) -> Function:
 # ------------------------------------------------------------------ tables
 def _inexact_unary(name: str, summary: str, primitive: Any, result: str, at: str = "0.0") -> Function:
     takes = _INEXACT if "c" in primitive.kinds else _FLOATS
-    function = unary(name, primitive, takes, inexact=True)
+    function = unary(name, primitive, takes, promoted=promote_inexact)
     return document(function, name, summary, f"float(jnp.{name}({at}))", result, 1)
 
 
@@ -194,18 +195,32 @@ asinh, acosh, atanh = arcsinh, arccosh, arctanh
 
 
 def _number_unary(
-    name: str, summary: str, primitive: Any, result: str, at: str, takes: frozenset[Any] = _NUMBERS
+    name: str,
+    summary: str,
+    primitive: Any,
+    result: str,
+    at: str,
+    takes: frozenset[Any] = _NUMBERS,
+    promoted: Promotion = promote,
 ) -> Function:
-    function = unary(name, primitive, takes)
+    function = unary(name, primitive, takes, promoted)
     return document(function, name, summary, f"jnp.{name}({at}).item()", result, 1)
 
 
 negative = _number_unary("negative", "-x.", arithmetic.negative, "-2", "2")
 sign = _number_unary("sign", "-1, 0 or 1 as x is negative, zero or positive.", arithmetic.sign, "-1", "-3")
-square = _number_unary("square", "x * x.", arithmetic.square, "9", "3")
+square = _number_unary("square", "x * x.", arithmetic.square, "9", "3", promoted=promote_numeric)
 bitwise_not = _number_unary("bitwise_not", "Every bit inverted.", comparison.bitwise_not, "-4", "3", _BITS)
+def _population_count(x: Any) -> Any:
+    # of the magnitude, as NumPy counts
+    if x.dtype == _BOOL:
+        return convert_to(x, np.dtype("u1"))
+    magnitude = arithmetic.absolute(x) if x.dtype.kind == "i" else x
+    return convert_to(comparison.population_count(magnitude), np.dtype("u1"))
+
+
 bitwise_count = _number_unary(
-    "bitwise_count", "The number of bits that are 1.", comparison.population_count, "3", "7", _INTEGERS
+    "bitwise_count", "The number of bits of |x| that are 1, as uint8.", _population_count, "3", "7", _BITS
 )
 invert = bitwise_invert = bitwise_not
 
@@ -219,25 +234,27 @@ _a, _c = arithmetic, comparison
 add = _pairwise("add", "x + y; bools: or.", _a.add, "1, 2", "3", for_bool=_c.bitwise_or)
 subtract = _pairwise("subtract", "x - y.", _a.subtract, "1, 2", "-1")
 multiply = _pairwise("multiply", "x * y; bools: and.", _a.multiply, "3, 2", "6", for_bool=_c.bitwise_and)
-divide = _pairwise("divide", "x / y, always floating.", _a.divide, "1, 2", "0.5", takes=_INEXACT, inexact=True)
+divide = _pairwise("divide", "x / y, always floating.", _a.divide, "1, 2", "0.5", takes=_INEXACT, promoted=promote_inexact)
 true_divide = divide
 maximum = _pairwise("maximum", "The larger one; NaN if either is NaN.", _a.maximum, "1, 2", "2", takes=supported_dtypes)
 minimum = _pairwise(
     "minimum", "The smaller one; NaN if either is NaN.", _a.minimum, "1, 2", "1", takes=supported_dtypes
 )
 arctan2 = atan2 = _pairwise(
-    "arctan2", "The angle of the point (y, x): arctan2(y, x).", _t.atan2, "0.0, 1.0", "0.0", takes=_FLOATS, inexact=True
+    "arctan2", "The angle of the point (y, x): arctan2(y, x).", _t.atan2, "0.0, 1.0", "0.0", takes=_FLOATS, promoted=promote_inexact
 )
 copysign = _pairwise(
-    "copysign", "|x| with the sign of y.", _a.copysign, "2.0, -1.0", "-2.0", takes=_FLOATS, inexact=True
+    "copysign", "|x| with the sign of y.", _a.copysign, "2.0, -1.0", "-2.0", takes=_FLOATS, promoted=promote_inexact
 )
 nextafter = _pairwise(
-    "nextafter", "The number after x towards y.", _a.nextafter, "1.0, 1.0", "1.0", takes=_FLOATS, inexact=True
+    "nextafter", "The number after x towards y.", _a.nextafter, "1.0, 1.0", "1.0", takes=_FLOATS, promoted=promote_inexact
 )
 bitwise_and = _pairwise("bitwise_and", "x & y.", _c.bitwise_and, "6, 3", "2", takes=_BITS)
 bitwise_or = _pairwise("bitwise_or", "x | y.", _c.bitwise_or, "6, 3", "7", takes=_BITS)
 bitwise_xor = _pairwise("bitwise_xor", "x ^ y.", _c.bitwise_xor, "6, 3", "5", takes=_BITS)
-left_shift = _pairwise("left_shift", "x << y.", _c.shift_left, "3, 2", "12", takes=_INTEGERS)
+left_shift = _pairwise(
+    "left_shift", "x << y.", _c.shift_left, "3, 2", "12", takes=_INTEGERS, promoted=promote_numeric
+)
 bitwise_left_shift = left_shift
 equal = _pairwise("equal", "x == y.", _c.equal, "1, 1", "True", takes=supported_dtypes)
 not_equal = _pairwise("not_equal", "x != y.", _c.not_equal, "1, 1", "False", takes=supported_dtypes)

@@ -114,6 +114,12 @@ def _str(self: Any) -> str:
     return str(self.numpy()) if isinstance(self, ConcreteArray) else show(self)
 
 
+def _array_interface(self: Any) -> Any:
+    if self.dtype.kind not in "biufc" or not self.dtype.isbuiltin:
+        raise AttributeError(f"{self.dtype.name} has no __array_interface__: NumPy takes __array__.")
+    return np.asarray(self.__array__()).__array_interface__
+
+
 def _namespace(self: Any, *, api_version: str | None = None) -> Any:
     """The module rlx.numpy, by the array API standard."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
@@ -183,6 +189,4 @@ def install(namespace: dict[str, Any]) -> None:
         setattr(Array, name, namespace[name])
     Array.conj = Array.conjugate = conj  # type: ignore[attr-defined]
     conversion.install_protocols(Array, namespace)
-    ConcreteArray.__array_interface__ = property(  # type: ignore[attr-defined]
-        lambda self: self.numpy().__array_interface__
-    )
+    ConcreteArray.__array_interface__ = property(_array_interface)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from rlx.array import Array
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
 from rlx.numpy.elementwise import aligned
-from rlx.numpy.promotion import inexact, operand, promote, promote_inexact, scalar_array
+from rlx.numpy.promotion import inexact, operand, promote_inexact, promote_numeric, scalar_array
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.arithmetic import select
 from rlx.ops.rounding import is_finite
@@ -60,12 +60,10 @@ def power(x: Any, y: Any, /) -> Any:
             return _integer_power(base, y)
     pair = aligned(x, y)
     if pair is None or not is_inexact(pair[0].dtype):
-        pair = promote("power", x, y)
+        pair = promote_numeric("power", x, y)
     x, y = pair
     if is_inexact(x.dtype):
         return arithmetic.power(x, y)
-    if x.dtype.kind == "b":
-        return comparison.bitwise_or(x, comparison.bitwise_not(y))
     return _integers_to_integers(x, y)
 
 
@@ -208,7 +206,10 @@ def logaddexp2(x: Any, y: Any, /) -> Any:
     >>> float(jnp.logaddexp2(3.0, 3.0))
     4.0
     """
-    return _log_sum(*promote_inexact("logaddexp2", x, y), math.log(2))
+    x, y = promote_inexact("logaddexp2", x, y)
+    if is_complex(x.dtype):
+        raise DtypeError(f"logaddexp2 does not take {x.dtype.name}.", "Use logaddexp, scaled by log(2).")
+    return _log_sum(x, y, math.log(2))
 
 
 def _log_sum(x: Any, y: Any, scale: float) -> Any:

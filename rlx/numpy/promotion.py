@@ -41,6 +41,7 @@ __all__ = [
     "operand",
     "promote",
     "promote_inexact",
+    "promote_numeric",
     "result_of",
     "scalar_array",
     "to_dtype",
@@ -48,6 +49,8 @@ __all__ = [
 
 SCALARS = (bool, int, float, complex)
 _WEAK_GENERIC = (np.float64, np.int64, np.complex128)
+_FLOAT32, _FLOAT64 = np.dtype("f4"), np.dtype("f8")
+_INT32 = np.dtype("i4")
 _WEAK_SCALAR_TYPES = frozenset((*SCALARS, *_WEAK_GENERIC))
 Pair = tuple[np.dtype, bool]
 
@@ -80,8 +83,10 @@ def complex_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def inexact_dtype(dtype: np.dtype) -> np.dtype:
-    """`dtype` itself if floating or complex, else the default float."""
-    return dtype if is_inexact(dtype) else config.default_float
+    """`dtype` itself if floating or complex, else the float that its integers become (JAX's table)."""
+    if is_inexact(dtype):
+        return dtype
+    return _FLOAT64 if dtype.itemsize == 8 else _FLOAT32
 
 
 def float_of(dtype: np.dtype) -> np.dtype:
@@ -181,6 +186,11 @@ def promote_inexact(name: str, *values: Any) -> list[Any]:
     dtype, weak = result_of(*operands)
     dtype = inexact_dtype(dtype)
     return [_bring(v, dtype, weak) for v in operands]
+
+
+def promote_numeric(name: str, *values: Any) -> list[Any]:
+    """As promote, with bools becoming int32."""
+    return [convert_to(v, _INT32, v.weak_type) if v.dtype.kind == "b" else v for v in promote(name, *values)]
 
 
 def inexact(value: Any, name: str = "the function") -> Array:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
 from rlx.numpy.documentation import document
-from rlx.numpy.promotion import broadcast_operands, convert_to, inexact, promote, promote_inexact, scalar_array
+from rlx.numpy.promotion import broadcast_operands, convert_to, promote, promote_inexact, promote_numeric, scalar_array
 from rlx.ops import arithmetic, comparison
 from rlx.ops.arithmetic import select
 
@@ -66,7 +67,8 @@ def rint(x: Any, /) -> Any:
     >>> float(jnp.rint(2.5))
     2.0
     """
-    return _both_parts(inexact(x, "rint"))
+    (x,) = promote("rint", x)
+    return _both_parts(x if is_inexact(x.dtype) else convert_to(x, config.default_float))
 
 
 def round(a: Any, decimals: int = 0, out: None = None) -> Any:
@@ -99,24 +101,24 @@ around = round
 
 
 # ------------------------------------------------------------------ quotients
-def _adjust(x: Any, y: Any) -> tuple[Any, Any]:
-    """The truncated remainder, and where it must be brought to the divisor's sign."""
+def _real_operands(name: str, x: Any, y: Any) -> list[Any]:
+    operands = promote_numeric(name, x, y)
+    dtype = operands[0].dtype
+    if is_complex(dtype):
+        raise DtypeError(f"{name} does not take {dtype.name}.", "Complex numbers have no order.")
+    return operands
+
+
+def _truncated(x: Any, y: Any) -> tuple[Any, Any]:
+    """The remainder with the sign of x (0 by an integer 0), and where it differs from that of y."""
     left = arithmetic.remainder(x, y)
     zero = scalar_array(0, x.dtype, True)
+    if is_integer(x.dtype):
+        left = select(comparison.equal(y, zero), zero, left)
     if x.dtype.kind == "u":
         return left, None
     differs = comparison.not_equal(comparison.less(left, zero), comparison.less(y, zero))
     return left, comparison.bitwise_and(differs, comparison.not_equal(left, zero))
-
-
-def _real_operands(name: str, x: Any, y: Any) -> list[Any]:
-    operands = promote(name, x, y)
-    dtype = operands[0].dtype
-    if is_complex(dtype):
-        raise DtypeError(f"{name} does not take {dtype.name}.", "Complex numbers have no order.")
-    if dtype.kind == "b":
-        return [convert_to(v, np.dtype("i4")) for v in operands]
-    return operands
 
 
 def remainder(x: Any, y: Any, /) -> Any:
@@ -130,7 +132,7 @@ def remainder(x: Any, y: Any, /) -> Any:
     2
     """
     x, y = _real_operands("remainder", x, y)
-    left, wrong = _adjust(x, y)
+    left, wrong = _truncated(x, y)
     return left if wrong is None else select(wrong, arithmetic.add(left, y), left)
 
 
@@ -161,7 +163,7 @@ def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
     [-3, 2]
     """
     x, y = _real_operands("divmod", x, y)
-    left, wrong = _adjust(x, y)
+    left, wrong = _truncated(x, y)
     if is_integer(x.dtype):
         quotient = arithmetic.divide(x, y)
     else:
@@ -172,7 +174,8 @@ def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
         left = select(wrong, arithmetic.add(left, y), left)
     if is_integer(x.dtype):
         return quotient, left
-    return arithmetic.round(quotient, mode="even"), left
+    by_zero = comparison.equal(y, scalar_array(0, y.dtype, True))
+    return select(by_zero, arithmetic.divide(x, y), arithmetic.round(quotient, mode="even")), left
 
 
 def floor_divide(x: Any, y: Any, /) -> Any:
@@ -214,7 +217,7 @@ def right_shift(x: Any, y: Any, /) -> Any:
     >>> jnp.right_shift(-8, 1).item()
     -4
     """
-    x, y = promote("right_shift", x, y)
+    x, y = promote_numeric("right_shift", x, y)
     if not is_integer(x.dtype):
         raise DtypeError(f"right_shift does not take {x.dtype.name}.", "Shift integers.")
     unsigned = x.dtype.kind == "u"

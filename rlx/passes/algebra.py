@@ -1,7 +1,7 @@
 """The algebra of arrays as rewrite rules, each exact for NaN, infinities and signed zeros.
 
 Not here, because they are not exact for floats: x + 0.0 (turns -0.0 into 0.0), x * 0, x - x, x / x,
-and anything that reassociates.
+a sum over no axes (which turns -0.0 into 0.0), and anything that reassociates.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def splat(m: Match, atom: Atom) -> Literal | None:
 
 
 # ------------------------------------------------------------------ numbers
-def _half_of(m: Match) -> Atom | None:
+def _times_inverse(m: Match) -> Atom | None:
     """1 / c where that is exact: c is a power of two and 1 / c neither overflows nor is subnormal."""
     divisor = m.inputs[1]
     if not isinstance(divisor, Literal):
@@ -102,7 +102,7 @@ arithmetic = RuleSet(
         Rule("multiply(negative(x), negative(y)) -> multiply(x, y)", kinds="iuf"),
         Rule("divide(x, 1) -> x", kinds="iuf"),
         Rule("divide(x, -1) -> negative(x)", kinds="f"),
-        Rule("divide(x, 2) -> multiply(x, 0.5)", _half_of, kinds="f"),
+        Rule("divide -> multiply by the inverse of a power of two", _times_inverse, kinds="f"),
         Rule("divide(negative(x), negative(y)) -> divide(x, y)", kinds="f"),
         Rule("add(x, 0) -> x", kinds="iu"),
         Rule("add(x, -0.0) -> x", kinds="f"),

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from rlx.ir.kernels import Access, Buffer, Instruction, Kernel, Loops, Plan, Scan, Store, While
-from rlx.ir.verify_loops import is_injective, may_share
-from rlx.passes.memory import renamed
+from rlx.ir.verify_loops import may_update
+from rlx.passes.memory import ALIGNMENT, renamed
 
 __all__ = ["carries_in_place"]
 
@@ -23,31 +25,100 @@ def carries_in_place(body: Plan, constants: int, carries: int) -> tuple[Plan, tu
 
     The body's inputs are `constants` constants, then carries; its outputs begin with the next ones.
     """
-    kernels: Sequence[Kernel] = body.kernels
     found = []
     for number in range(carries):
-        changed = _in_place(kernels, body.inputs[constants + number], body.outputs[number])
+        old, new = body.inputs[constants + number], body.outputs[number]
+        changed = _Update(body, old, new).plan()
         if changed is not None:
-            kernels = changed
+            body = changed
             found.append(number)
-    return replace(body, kernels=tuple(kernels)) if found else body, tuple(found)
+    return body, tuple(found)
 
 
-def _in_place(kernels: Sequence[Kernel], old: Buffer, new: Buffer) -> list[Kernel] | None:
-    """The kernels with `old` and `new` as one buffer, or None where that saves or means nothing."""
-    saved = written = False
-    result: list[Kernel] = []
-    for kernel in kernels:
-        rest = _without_copies(kernel, old, new)
-        saved = saved or rest is not kernel or _is_updating_loop(kernel, old, new)
-        if rest is None:
-            continue
-        writes, reads = new in rest.writes, old in rest.reads
-        if reads and (written or (writes and not _loads_before_storing(rest, old, new))):
+class _Update:
+    """The attempt to make two buffers of a body, a carry and the next one, the same."""
+
+    def __init__(self, body: Plan, old: Buffer, new: Buffer) -> None:
+        self.body, self.old, self.new = body, old, new
+        self.arena = body.arena
+        self.temporaries: list[Buffer] = []
+        self.kernels: list[Kernel] = []
+        self.saved = self.written = False
+
+    def plan(self) -> Plan | None:
+        """The body over one buffer, or None where that saves or means nothing."""
+        for kernel in self.body.kernels:
+            rest = _without_copies(kernel, self.old, self.new)
+            self.saved = self.saved or rest is not kernel or _is_updating_loop(kernel, self.old, self.new)
+            if rest is not None and not self.take(rest):
+                return None
+        if not self.saved:
             return None
-        written = written or writes
-        result.append(rest)
-    return [renamed(kernel, {old: new}) for kernel in result] if saved else None
+        kernels = tuple(renamed(kernel, {self.old: self.new}) for kernel in self.kernels)
+        buffers = (*self.body.buffers, *self.temporaries)
+        return replace(self.body, kernels=kernels, buffers=buffers, arena=self.arena)
+
+    def take(self, kernel: Kernel) -> bool:
+        """Go on with the next kernel; False where it would see what it must not."""
+        writes, reads = self.new in kernel.writes, self.old in kernel.reads
+        if reads and self.written:
+            return False
+        self.written = self.written or writes
+        if not (reads and writes) or _loads_before_storing(kernel, self.old, self.new):
+            self.kernels.append(kernel)
+            return True
+        parts = self.computed_first(kernel)
+        self.kernels.extend(parts)
+        return bool(parts)
+
+    def computed_first(self, kernel: Kernel) -> tuple[Loops, ...]:
+        """The kernel in two, of which the first computes and the second updates the carry."""
+        if not isinstance(kernel, Loops) or kernel.chunks > 1 or _has_passes(kernel):
+            return ()
+        if 2 * prod(kernel.sizes) > self.new.size:
+            return ()
+        strides = _dense(kernel.sizes)
+        first, second = [], []
+        temporaries = []
+        for store in kernel.stores:
+            if kernel.operands[store.access.operand] is not self.new:
+                first.append(store)
+                continue
+            held = self.temporary(kernel.instructions[store.value].dtype, prod(kernel.sizes))
+            access = Access(len(kernel.operands) + len(temporaries), strides)
+            temporaries.append((store.value, access, held))
+            first.append(Store(store.value, access))
+            second.append(store)
+        wide = replace(kernel, operands=(*kernel.operands, *(held for _, _, held in temporaries)))
+        instructions = list(wide.instructions)
+        places = {}
+        for value, access, _ in temporaries:
+            places[value] = len(instructions)
+            instructions.append(Instruction("load", (), instructions[value].dtype, access))
+        moved = tuple(replace(store, value=places[store.value]) for store in second)
+        update = _with_stores(replace(wide, instructions=tuple(instructions)), moved)
+        if self.old in update.reads:
+            return ()
+        return _with_stores(wide, tuple(first)), update
+
+    def temporary(self, dtype: np.dtype, size: int) -> Buffer:
+        """A buffer behind the others in the arena."""
+        buffer = Buffer(dtype, size, offset=self.arena)
+        self.temporaries.append(buffer)
+        self.arena += -(-max(buffer.nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        return buffer
+
+
+def _dense(sizes: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _has_passes(kernel: Loops) -> bool:
+    return any(i.op in ("reduce", "cumulate") for i in kernel.instructions)
 
 
 # ---------------------------------------------------------------- copies
@@ -126,36 +197,11 @@ def _is_updating_loop(kernel: Kernel, old: Buffer, new: Buffer) -> bool:
 
 
 def _loads_before_storing(kernel: Kernel, old: Buffer, new: Buffer) -> bool:
-    """Whether the kernel may read and write one buffer in place of the two."""
+    """Whether the kernel may read and write one buffer in place of the two.
+
+    A backend may keep a value of an early pass over a row in the place that a later pass writes,
+    so that kernels with reductions may not.
+    """
     if not isinstance(kernel, Loops):
         return _is_updating_loop(kernel, old, new)
-    if kernel.chunks > 1 or any(i.op in ("reduce", "cumulate") for i in kernel.instructions):
-        return False
-    return (
-        prod(kernel.sizes) == 1 or may_share(kernel, old, new) or _at_one_place(kernel, old, new)
-    )
-
-
-def _at_one_place(kernel: Loops, old: Buffer, new: Buffer) -> bool:
-    """Whether each iteration loads only what it stores, all at one computed distance."""
-    loads = [
-        i for i in kernel.instructions
-        if i.op == "load" and kernel.operands[i.attribute.operand] is old
-    ]  # fmt: skip
-    stores = [s for s in kernel.stores if kernel.operands[s.access.operand] is new]
-    places = {(i.attribute.strides, i.attribute.offset, i.args) for i in loads}
-    places |= {
-        (s.access.strides, s.access.offset, () if s.address is None else (s.address,)) for s in stores
-    }
-    if len(places) != 1:
-        return False
-    ((_, _, address),) = places
-    return is_injective(stores[0].access, kernel.sizes) and not any(_varies(kernel, n) for n in address)
-
-
-def _varies(kernel: Loops, number: int) -> bool:
-    """Whether an instruction has different values in different iterations."""
-    instruction = kernel.instructions[number]
-    if instruction.op == "index" or (instruction.op == "load" and any(instruction.attribute.strides)):
-        return True
-    return any(_varies(kernel, argument) for argument in instruction.args)
+    return kernel.chunks == 1 and not _has_passes(kernel) and may_update(kernel, old, new)

@@ -10,7 +10,7 @@ from typing import Any
 from rlx.ir.kernels import Access, Buffer, Kernel, Loops, Plan
 from rlx.ir.verify_loops import may_share
 
-__all__ = ["plan_memory", "plan_statistics", "renamed"]
+__all__ = ["ALIGNMENT", "plan_memory", "plan_statistics", "renamed"]
 
 ALIGNMENT = 64
 

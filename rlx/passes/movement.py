@@ -140,7 +140,7 @@ def _dynamic_slice(m: Match) -> Atom | None:
 
 
 def _reduce(m: Match) -> Atom | None:
-    """A reduction over no axes is its operand."""
+    """A reduction over no axes is its operand; not a sum, where 0.0 + -0.0 is 0.0."""
     (x,) = m.inputs
     if m.params["axes"] or m.type.dtype != x.type.dtype:
         return None
@@ -148,7 +148,7 @@ def _reduce(m: Match) -> Atom | None:
 
 
 def _reduce_one(m: Match) -> Atom | None:
-    """A reduction over axes of size 1 is a reshape; not for sums, where 0.0 + -0.0 is 0.0."""
+    """A reduction over axes of size 1 is a reshape."""
     (x,) = m.inputs
     if m.type.dtype != x.type.dtype or any(x.type.shape[a] != 1 for a in m.params["axes"]):
         return None
@@ -157,7 +157,7 @@ def _reduce_one(m: Match) -> Atom | None:
 
 
 _SELECTIONS = ("reduce_max", "reduce_min", "reduce_and", "reduce_or")
-_REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_xor", *_SELECTIONS)
+_REDUCTIONS = ("reduce_prod", "reduce_xor", *_SELECTIONS)
 
 movement = RuleSet((
     *[Rule(f"{name} -> itself in another shape, of an array filled with a number", _of_splat)

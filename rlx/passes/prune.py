@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rlx.ir.program import Equation, Program, Var, dead_code
+from rlx.ir.program import Equation, Program, Var
 
 __all__ = ["prune"]
 
@@ -54,7 +54,7 @@ def _cond(equation: Equation, wanted: Sequence[bool]) -> Equation:
 
 def _needed(program: Program, used_outputs: Sequence[bool]) -> set[Any]:
     """Variables that the marked outputs, or effects, are computed from."""
-    half = dead_code(program, used_outputs)
+    half = prune(program, used_outputs)
     needed = {a for e in half.equations for a in e.inputs}
     needed.update(half.outputs)
     return needed

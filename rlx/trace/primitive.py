@@ -39,7 +39,7 @@ class Linear:
 
     def __array__(self, *args: Any, **options: Any) -> Any:
         # a rule computes with it: two operands depend on the arguments, or the denominator does
-        raise not_linear("An operation on several of the arguments' parts")
+        raise not_linear("The function")
 
 
 class Sample(NamedTuple):

@@ -92,6 +92,13 @@ def program(function: Any) -> Any:
 
     Keyword-only parameters are constants, with their values as defaults. `@program("name")` names
     the program otherwise than the function.
+
+    >>> import rlx
+    >>> @program
+    ... def double(x: "float32[3]"):
+    ...     return ops.add(x, x)
+    >>> double
+    <Program double: (float32[3]) -> (float32[3]), 1 equations>
     """
     if isinstance(function, str):
         return lambda f: _record(f, function)
@@ -106,7 +113,8 @@ def _record(function: FunctionType, name: str) -> Program:
         builder.at(Origin("<program>", function.__code__.co_firstlineno, name))
         inputs = [builder.input(tensor(p.annotation)) for p in arguments]
         held = {p.name: builder.input(tensor(p.annotation)) for p in constants}
-        recorded, captured = builder.close(function(*inputs, **held))
+        results = function(*inputs, **held)
+        recorded, captured = builder.close(results if isinstance(results, (tuple, list)) else (results,))
     if captured:
         raise RlxError(f"The printed program {name} uses values that are not its own.")
     count = len(inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlx.backends.base import Backend, Executable
+from rlx.backends.numba.entry import start_loading
 from rlx.backends.numba.executable import NativeExecutable
 from rlx.ir.kernels import Plan
 
@@ -13,6 +14,9 @@ class NumbaBackend(Backend):
     """Native code for this machine's processors."""
 
     name = "numba"
+
+    def __init__(self) -> None:
+        start_loading()
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; kernels that are known already, here or on disk, are not compiled."""

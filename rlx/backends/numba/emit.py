@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlx.backends.numba.layout import layout_of
+from rlx.backends.numba.layout import Layout, layout_of
 from rlx.backends.numba.nests import NestEmitter
 from rlx.backends.numba.panels import PanelEmitter
 from rlx.backends.numba.tiling import tiled
@@ -56,9 +56,9 @@ def instruction_signature(instruction: Instruction) -> tuple[object, ...]:
     return (instruction.op, instruction.args, instruction.dtype.name, attribute)
 
 
-def loops_code(kernel: Loops) -> KernelCode:
+def loops_code(kernel: Loops, layout: Layout | None = None) -> KernelCode:
     """The code of a kernel; equal for kernels that differ in sizes, strides and offsets only."""
-    layout = layout_of(kernel)
+    layout = layout or layout_of(kernel)
     signature = (
         layout.signature,
         tuple(instruction_signature(i) for i in kernel.instructions),
@@ -74,9 +74,9 @@ def loops_row(kernel: Loops, slot_of: Callable[[Buffer], int]) -> list[int]:
     return layout_of(kernel).row(slot_of)
 
 
-def loops_extent(kernel: Loops) -> int:
+def loops_extent(kernel: Loops, layout: Layout | None = None) -> int:
     """How many iterations [begin, end) of the compiled function run over."""
-    kernel = tiled(kernel).kernel
+    kernel = (layout.tiling if layout else tiled(kernel)).kernel
     if kernel.chunks > 1:
         return kernel.sizes[0]
     return math.prod(kernel.sizes[: kernel.parallel]) if kernel.parallel else 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +16,7 @@ from rlx.backends.numba.native import External
 from rlx.backends.numba.store import default_store, fingerprint
 from rlx.storage import Storage
 
-__all__ = ["Call", "Runtime", "load_runtime"]
+__all__ = ["Call", "Runtime", "load_runtime", "start_loading"]
 
 Call = Callable[[int, Sequence[Storage], list[Storage]], list[Storage]]
 METH_FASTCALL = 0x0080
@@ -74,12 +76,31 @@ def _builtin(address: int) -> tuple[Call, Any]:
     return make(ctypes.addressof(definition), None, None), definition
 
 
+def _filler() -> int:
+    """The address of the function that tells the others' addresses."""
+    bind_externals()
+    return default_store().address(_key(), "rlx_runtime", runtime.runtime_text)
+
+
+def _key() -> bytes:
+    return b"runtime" + fingerprint()
+
+
+def start_loading() -> None:
+    """Compile the run-time system, if it is not on disk, while Python traces and lowers."""
+
+    def compile_it() -> None:
+        with contextlib.suppress(Exception):  # whoever needs it meets the error again
+            _filler()
+
+    if not default_store().on_disk(_key()):
+        threading.Thread(target=compile_it, name="rlx-compiler", daemon=True).start()
+
+
 @lru_cache(maxsize=1)
 def load_runtime() -> Runtime:
     """The run-time system, from disk or compiled."""
-    bind_externals()
-    key = b"runtime" + fingerprint()
-    filler = default_store().address(key, "rlx_runtime", runtime.runtime_text)
+    filler = _filler()
     words = (ctypes.c_int64 * len(runtime.EXPORTED))()
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(filler)(ctypes.addressof(words))
     names = [function.name for function in runtime.EXPORTED]

@@ -7,20 +7,23 @@ the code depends on. Anything unreadable, foreign or damaged is ignored and buil
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rlx.backends.numba.compile import compile_ir, load_object
+from rlx.backends.numba.threads import available_processors
 
-__all__ = ["Statistics", "Store", "default_store", "statistics"]
+__all__ = ["Code", "Statistics", "Store", "default_store", "statistics"]
 
 MAGIC = b"rlx-obj1"
 HEADER = struct.Struct("<8sQ32s")
@@ -33,6 +36,17 @@ class Statistics(NamedTuple):
     compiled: int
     loaded: int
     hits: int
+
+
+class Code(Protocol):
+    """What can be compiled: a module's text, made when it is needed, that defines a symbol."""
+
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def symbol(self) -> str: ...
+    @property
+    def ir(self) -> str: ...
 
 
 class _Entry:
@@ -72,6 +86,30 @@ class Store:
             self._hits += 1
         return entry.address
 
+    def prepare(self, codes: Sequence[Code]) -> None:
+        """Make the given codes ready; those that nobody has yet are compiled on several threads.
+
+        What goes wrong is raised when the address is asked for.
+        """
+        jobs = deque({c.key: c for c in codes if c.key not in self._entries}.values())
+        missing = sum(not self.on_disk(code.key) for code in jobs)
+
+        def work() -> None:
+            while jobs:
+                with contextlib.suppress(Exception):
+                    code = jobs.popleft()
+                    self.address(code.key, code.symbol, lambda code=code: code.ir)
+
+        helpers = [
+            threading.Thread(target=work, name="rlx-compiler", daemon=True)
+            for _ in range(min(missing, available_processors()) - 1)
+        ]
+        for helper in helpers:
+            helper.start()
+        work()
+        for helper in helpers:
+            helper.join()
+
     def statistics(self) -> Statistics:
         """What happened since the store was made."""
         return Statistics(self._compiled, self._loaded, self._hits)
@@ -110,16 +148,23 @@ class Store:
             address = load_object(data, symbol)
         except RuntimeError:
             return 0
-        self._loaded += 1
+        with self._lock:
+            self._loaded += 1
         return address
 
     def _compile(self, key: bytes, symbol: str, ir: str) -> int:
         data, address = compile_ir(ir, symbol)
-        self._compiled += 1
+        with self._lock:
+            self._compiled += 1
         path = self._path(key)
         if path:
             self._write(path, data)
         return address
+
+    def on_disk(self, key: bytes) -> bool:
+        """Whether there is a file of this key."""
+        path = self._path(key)
+        return path is not None and path.exists()
 
     def _path(self, key: bytes) -> Path | None:
         if not self._checked:
@@ -167,7 +212,8 @@ class Store:
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
-            self._account(len(data) + HEADER.size)
+            with self._lock:
+                self._account(len(data) + HEADER.size)
         except OSError as error:
             self._without_disk(f"cannot be written ({error.strerror})")
 

@@ -16,8 +16,9 @@ from rlx.backends.numba import runtime
 from rlx.backends.numba.blas import gemm_fields
 from rlx.backends.numba.carried import carried_code, carried_row
 from rlx.backends.numba.cost import parallel_parts, plan_cost
-from rlx.backends.numba.emit import KernelCode, loops_code, loops_extent, loops_row
+from rlx.backends.numba.emit import KernelCode, loops_code, loops_extent
 from rlx.backends.numba.frame import FIRST_SLOT, STEP_HEAD
+from rlx.backends.numba.layout import Layout, layout_of
 from rlx.backends.numba.library import HostStep, host_function
 from rlx.backends.numba.special import bind_special
 from rlx.backends.numba.store import default_store
@@ -37,7 +38,7 @@ from rlx.ir.kernels import (
 )
 from rlx.storage import Storage, allocate, from_numpy
 
-__all__ = ["Table", "build_table", "code_address"]
+__all__ = ["Table", "build_table", "inner_plans"]
 
 ALIGNMENT = 64
 UNBOUNDED = 1 << 62
@@ -58,6 +59,7 @@ class Table:
 def build_table(plan: Plan, steps: dict[str, int]) -> Table:
     """Compile what is missing and lay out the table of a plan."""
     builder = _Builder(steps)
+    builder.compile_codes(plan)
     slots = {buffer: builder.slot() for buffer in plan.inputs}
     slots |= {buffer: builder.slot() for buffer in plan.outputs}
     if len(slots) != len(plan.inputs) + len(plan.outputs):
@@ -70,12 +72,6 @@ def build_table(plan: Plan, steps: dict[str, int]) -> Table:
         builder.arena,
         (*builder.constants.values(), *builder.functions),
     )
-
-
-def code_address(code: KernelCode) -> int:
-    """The native function of a kernel, compiled at need."""
-    bind_special(code.external)
-    return default_store().address(code.key, code.symbol, lambda: code.ir)
 
 
 @dataclass
@@ -103,6 +99,33 @@ class _Builder:
     arena: int = 0
     constants: dict[Buffer, Storage] = field(default_factory=dict)
     functions: list[HostStep] = field(default_factory=list)
+    layouts: dict[Kernel, Layout] = field(default_factory=dict)
+    codes: dict[Kernel, KernelCode] = field(default_factory=dict)
+
+    def compile_codes(self, plan: Plan) -> None:
+        """Find the code of every kernel, and compile together what is missing."""
+        self.find_codes(plan)
+        for code in self.codes.values():
+            bind_special(code.external)
+        default_store().prepare(list(self.codes.values()))
+
+    def find_codes(self, plan: Plan) -> None:
+        """The codes of kernels, or of whole loops where those are one function."""
+        for kernel in plan.kernels:
+            if isinstance(kernel, Loops):
+                layout = self.layouts[kernel] = layout_of(kernel)
+                self.codes[kernel] = loops_code(kernel, layout)
+                continue
+            code = carried_code(kernel) if isinstance(kernel, (Scan, While)) else None
+            if code is not None:
+                self.codes[kernel] = code
+                continue
+            for inner in inner_plans(kernel):
+                self.find_codes(inner)
+
+    def address(self, code: KernelCode) -> int:
+        """The native function of a code."""
+        return default_store().address(code.key, code.symbol, lambda: code.ir)
 
     def slot(self, word: int = 0) -> int:
         """A new slot; most are filled in while the plan runs."""
@@ -149,7 +172,7 @@ class _Builder:
         if isinstance(kernel, Branch):
             return self.branch(kernel, scope, inner)
         if isinstance(kernel, (Scan, While)):
-            code = carried_code(kernel)
+            code = self.codes.get(kernel)
             if code is not None:
                 return self.carried(kernel, code, scope)
             if isinstance(kernel, Scan):
@@ -162,9 +185,10 @@ class _Builder:
         return [self.steps[name], STEP_HEAD + len(fields), *fields]
 
     def loops(self, kernel: Loops, scope: _Scope) -> list[int]:
-        address = code_address(loops_code(kernel))
-        fields = [address, loops_extent(kernel), parallel_parts(kernel)]
-        own = loops_row(kernel, scope)
+        layout = self.layouts[kernel]
+        address = self.address(self.codes[kernel])
+        fields = [address, loops_extent(kernel, layout), parallel_parts(kernel)]
+        own = layout.row(scope)
         if kernel.chunks > 1:
             return self.step("chunked_step", [*fields, kernel.chunks, *own])
         if kernel.parallel and fields[2] > 1:
@@ -177,7 +201,7 @@ class _Builder:
         turn = plan_cost(kernel.body) + 1.0
         size = max(1, int(SLICE_NANOSECONDS / turn))
         own = carried_row(kernel, scope)
-        return self.step("carried_step", [code_address(code), size, trips, *own])
+        return self.step("carried_step", [self.address(code), size, trips, *own])
 
     def carries(
         self, kernel: Scan | While, scope: _Scope, inner: int
@@ -267,6 +291,15 @@ class _Builder:
         slots = dict(zip(plan.inputs, inputs, strict=True))
         slots |= dict(zip(plan.outputs, outputs, strict=True))
         return self.rows(plan, _Scope(self, slots, inner))
+
+
+def inner_plans(kernel: Kernel) -> tuple[Plan, ...]:
+    """The plans inside a kernel."""
+    if isinstance(kernel, Scan):
+        return (kernel.body,)
+    if isinstance(kernel, While):
+        return (kernel.condition, kernel.body)
+    return kernel.branches if isinstance(kernel, Branch) else ()
 
 
 def _aligned(nbytes: int) -> int:

@@ -8,7 +8,8 @@ from rlx.backends.numba.carried import carried_code
 from rlx.backends.numba.compile import assembly, optimized_ir
 from rlx.backends.numba.emit import KernelCode, loops_code
 from rlx.backends.numba.loop_text import loop_text
-from rlx.ir.kernels import Branch, Kernel, Loops, Plan, Scan, While
+from rlx.backends.numba.table import inner_plans
+from rlx.ir.kernels import Loops, Plan, Scan, While
 from rlx.ir.show_plan import describe_plan, show_plan
 
 __all__ = ["plan_texts"]
@@ -27,20 +28,12 @@ def plan_texts(plan: Plan) -> dict[str, str]:
     }
 
 
-def _inner_plans(kernel: Kernel) -> tuple[Plan, ...]:
-    if isinstance(kernel, Scan):
-        return (kernel.body,)
-    if isinstance(kernel, While):
-        return (kernel.condition, kernel.body)
-    return kernel.branches if isinstance(kernel, Branch) else ()
-
-
 def _nests(plan: Plan) -> Iterator[str]:
     """The loop nests of a plan and of the plans inside it."""
     for kernel in plan.kernels:
         if isinstance(kernel, Loops):
             yield loop_text(kernel)
-        for inner in _inner_plans(kernel):
+        for inner in inner_plans(kernel):
             yield from _nests(inner)
 
 
@@ -54,5 +47,5 @@ def _codes(plan: Plan) -> Iterator[KernelCode]:
         if whole is not None:
             yield whole
             continue
-        for inner in _inner_plans(kernel):
+        for inner in inner_plans(kernel):
             yield from _codes(inner)

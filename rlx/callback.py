@@ -1,0 +1,120 @@
+"""Calls of Python functions from inside programs: pure_callback and io_callback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlx import tree
+from rlx.errors import CallbackError, UnsupportedError
+from rlx.ir.types import TensorType, dtype_of
+from rlx.ops import callback as ops
+from rlx.ops.callback import VMAP_METHODS, HostFunction
+from rlx.trace.flat import flatten_call, function_name
+
+__all__ = ["host_function", "io_callback", "pure_callback"]
+
+
+def _result_types(result_shape_dtypes: Any) -> tuple[list[TensorType], tree.TreeDef]:
+    leaves, treedef = tree.flatten(result_shape_dtypes)
+    types = []
+    for leaf in leaves:
+        shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+        if shape is None or dtype is None:
+            raise CallbackError(
+                f"A callback's result type is {leaf!r:.60}, which has no shape and dtype.",
+                "Use rlx.ShapeDtypeStruct(shape, dtype), or an array of the result's type.",
+            )
+        types.append(TensorType(tuple(int(d) for d in shape), dtype_of(dtype)))
+    return types, treedef
+
+
+def host_function(
+    callback: Callable[..., Any],
+    in_tree: tree.TreeDef,
+    types: Sequence[TensorType],
+    out_tree: tree.TreeDef | None,
+) -> HostFunction:
+    """`callback` over flat arrays; with out_tree None whatever it returns is dropped."""
+    name = function_name(callback)
+
+    def call(*arrays: Any) -> Sequence[Any]:
+        args, kwargs = tree.unflatten(in_tree, arrays)
+        result = callback(*args, **kwargs)
+        if out_tree is None:
+            return ()
+        leaves, found = tree.flatten(result)
+        if found != out_tree:
+            raise CallbackError(
+                f"The callback {name} returned a result of structure {found} instead of {out_tree}.",
+                "Return the tree of arrays that the result types describe.",
+            )
+        return leaves
+
+    return HostFunction(call, types, name)
+
+
+def pure_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    vmap_method: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """The result of a Python function of NumPy arrays, called whenever a program needs it.
+
+    The function must have no side effects: the call may be left out, or made twice.
+
+    Args:
+      callback: takes NumPy arrays (in the trees of args), returns arrays.
+      result_shape_dtypes: the result's type: a tree of rlx.ShapeDtypeStruct, or of arrays.
+      vmap_method: how a batch is computed: "sequential", one call for each element; "expand_dims",
+        one call where arguments have a leading batch axis, of size 1 if they are not mapped;
+        "broadcast_all", where all have its full size.
+
+    Raises: CallbackError where the result has another type than promised.
+
+    >>> import numpy as np, rlx
+    >>> from rlx.callback import pure_callback
+    >>> x = np.ones(3, np.float32)
+    >>> rlx.jit(lambda x: pure_callback(lambda v: np.flip(v) * 2, x, x))(x).tolist()
+    [2.0, 2.0, 2.0]
+    """
+    if vmap_method not in (None, *VMAP_METHODS):
+        raise UnsupportedError(
+            f"pure_callback has no vmap_method {vmap_method!r}.", f"Use one of {VMAP_METHODS}."
+        )
+    leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
+    types, out_tree = _result_types(result_shape_dtypes)
+    function = host_function(callback, in_tree, types, out_tree)
+    return tree.unflatten(out_tree, ops.pure_callback(*leaves, function=function, vmap_method=vmap_method))
+
+
+def io_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    ordered: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """The result of a Python function with side effects, called each time the program runs.
+
+    Args:
+      callback: takes NumPy arrays (in the trees of args), returns arrays.
+      result_shape_dtypes: the result's type: a tree of rlx.ShapeDtypeStruct or of arrays; None for no
+        result.
+      ordered: calls keep their order; such a call cannot be mapped by vmap.
+
+    Raises: CallbackError where the result has another type than promised.
+
+    >>> import rlx
+    >>> from rlx.callback import io_callback
+    >>> seen = []
+    >>> _ = rlx.jit(lambda x: io_callback(lambda v: seen.append(v.item()), None, x))(3)
+    >>> seen
+    [3]
+    """
+    leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
+    types, out_tree = _result_types(result_shape_dtypes)
+    function = host_function(callback, in_tree, types, out_tree)
+    return tree.unflatten(out_tree, ops.io_callback(*leaves, function=function, ordered=bool(ordered)))

@@ -1,0 +1,200 @@
+"""GradientTransformation: the pair of functions that optimisers are made of, and how pairs combine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from rlx import lax, tree
+from rlx import numpy as jnp
+from rlx.array import Array
+from rlx.errors import TreeMismatchError
+from rlx.trace.flat import as_array
+
+__all__ = [
+    "EmptyState",
+    "GradientTransformation",
+    "MaskedState",
+    "apply_updates",
+    "chain",
+    "global_norm",
+    "identity",
+    "masked",
+    "set_to_zero",
+]
+
+Tree = Any
+
+
+class InitFunction(Protocol):
+    """Makes a state from the parameters."""
+
+    def __call__(self, params: Tree) -> Any:
+        """The state."""
+
+
+class UpdateFunction(Protocol):
+    """Turns gradients into updates."""
+
+    def __call__(self, updates: Tree, state: Any, params: Tree = ..., /) -> tuple[Tree, Any]:
+        """The updates and the next state."""
+
+
+class GradientTransformation(NamedTuple):
+    """init(params) -> state; update(updates, state, params) -> (updates, state).
+
+    `updates` go in as gradients, or as the result of another transformation, and come out to be added
+    to the parameters with apply_updates.
+    """
+
+    init: InitFunction
+    update: UpdateFunction
+
+
+class EmptyState(NamedTuple):
+    """The state of a transformation that remembers nothing."""
+
+
+def stateless(function: Callable[[Tree, Tree], Tree]) -> GradientTransformation:
+    """A transformation without a state from function(updates, params) -> updates."""
+
+    def init(params: Tree) -> EmptyState:
+        return EmptyState()
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        return function(updates, params), state
+
+    return GradientTransformation(init, update)
+
+
+def identity() -> GradientTransformation:
+    """The transformation that changes nothing."""
+    return stateless(lambda updates, params: updates)
+
+
+def set_to_zero() -> GradientTransformation:
+    """The transformation that gives zeros: parameters stay as they are."""
+    return stateless(lambda updates, params: tree.map(jnp.zeros_like, updates))
+
+
+def needs_params(name: str, params: Tree) -> Tree:
+    """The parameters; TreeMismatchError where update was called without."""
+    if params is None:
+        raise TreeMismatchError(
+            f"optim.{name} needs the parameters, but update was called without.",
+            "Call update(gradients, state, params).",
+        )
+    return params
+
+
+def chain(*transformations: GradientTransformation) -> GradientTransformation:
+    """One transformation after another.
+
+    >>> import rlx
+    >>> from rlx import optim
+    >>> half = optim.chain(optim.clip(1.0), optim.scale(-0.5))
+    >>> updates, _ = half.update(8.0, half.init(0.0))
+    >>> updates.item()
+    -0.5
+    """
+
+    def init(params: Tree) -> tuple[Any, ...]:
+        return tuple(t.init(params) for t in transformations)
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        if len(state) != len(transformations):
+            raise TreeMismatchError(
+                f"optim.chain of {len(transformations)} transformations got a state of"
+                f" {len(state)} parts.",
+                "Pass the state that init or the last update returned.",
+            )
+        states = []
+        for transformation, own in zip(transformations, state, strict=True):
+            updates, own = transformation.update(updates, own, params)
+            states.append(own)
+        return updates, tuple(states)
+
+    return GradientTransformation(init, update)
+
+
+def apply_updates(params: Tree, updates: Tree) -> Tree:
+    """params + updates, in the parameters' dtypes; None among the updates leaves a parameter alone.
+
+    >>> import rlx
+    >>> rlx.optim.apply_updates({"w": 1.0}, {"w": 0.5})["w"].item()
+    1.5
+    """
+
+    def add(parameter: Any, change: Any) -> Any:
+        if parameter is None or change is None:
+            return parameter
+        value = as_array(parameter)
+        return lax.convert_element_type(value + change, value.dtype)
+
+    return tree.map(add, params, updates, is_leaf=lambda x: x is None)
+
+
+def global_norm(updates: Tree) -> Array:
+    """The root of the sum of the squares of all leaves' elements.
+
+    >>> import rlx
+    >>> rlx.optim.global_norm({"a": 3.0, "b": 4.0}).item()
+    5.0
+    """
+    total: Any = 0.0
+    for leaf in tree.leaves(updates):
+        value = as_array(leaf)
+        squares = jnp.square(jnp.abs(value))
+        total = total + lax.reduce_sum(squares, tuple(range(value.ndim)))
+    return jnp.sqrt(total)
+
+
+# ------------------------------------------------------------- some of the leaves
+class MaskedState(NamedTuple):
+    """The state of the transformation that is applied to some leaves."""
+
+    inner_state: Any
+
+
+class MaskedNode(NamedTuple):
+    """Stands where a leaf is left out."""
+
+
+def masked(inner: GradientTransformation, mask: Any) -> GradientTransformation:
+    """Apply a transformation to some leaves; the others' updates pass unchanged.
+
+    Args:
+      mask: a tree of bools with the parameters' structure or a prefix of it, or a function that makes
+        one from the parameters.
+
+    >>> import rlx
+    >>> from rlx import optim
+    >>> only_a = optim.masked(optim.scale(2.0), {"a": True, "b": False})
+    >>> updates, _ = only_a.update({"a": 1.0, "b": 1.0}, only_a.init({"a": 0.0, "b": 0.0}))
+    >>> float(updates["a"]), float(updates["b"])
+    (2.0, 1.0)
+    """
+
+    def split(values: Tree, reference: Tree) -> Tree:
+        chosen = mask(reference) if callable(mask) else mask
+        return tree.map(
+            lambda keep, part: part if keep else tree.map(lambda _: MaskedNode(), part), chosen, values
+        )
+
+    def init(params: Tree) -> MaskedState:
+        return MaskedState(inner.init(split(params, params)))
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        kept = split(updates, updates)
+        kept_params = None if params is None else split(params, updates)
+        changed, next_state = inner.update(kept, state.inner_state, kept_params)
+        is_left_out = lambda x: isinstance(x, MaskedNode)  # noqa: E731
+        merged = tree.map(
+            lambda new, old: old if isinstance(new, MaskedNode) else new,
+            changed,
+            updates,
+            is_leaf=is_left_out,
+        )
+        return merged, MaskedState(next_state)
+
+    return GradientTransformation(init, update)

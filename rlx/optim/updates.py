@@ -1,0 +1,340 @@
+"""Transformations of gradients: scaling, clipping, momentum, moments, weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx import lax, tree
+from rlx import numpy as jnp
+from rlx.array import Array
+from rlx.optim.transformation import (
+    EmptyState,
+    GradientTransformation,
+    Tree,
+    global_norm,
+    masked,
+    needs_params,
+    stateless,
+)
+from rlx.trace.flat import as_array
+
+__all__ = [
+    "AddDecayedWeightsState",
+    "ScaleByAdamState",
+    "ScaleByLionState",
+    "ScaleByRmsState",
+    "ScaleByRssState",
+    "ScaleByScheduleState",
+    "TraceState",
+    "add_decayed_weights",
+    "clip",
+    "clip_by_global_norm",
+    "scale",
+    "scale_by_adam",
+    "scale_by_learning_rate",
+    "scale_by_lion",
+    "scale_by_rms",
+    "scale_by_rss",
+    "scale_by_schedule",
+    "trace",
+]
+
+_LARGEST_COUNT = int(np.iinfo(np.int32).max)
+
+
+def _count() -> Array:
+    return lax.full((), 0, np.int32)
+
+
+def _incremented(count: Any) -> Array:
+    """count + 1, which stays at the largest int32 rather than wrapping."""
+    return jnp.where(count < _LARGEST_COUNT, count + 1, _LARGEST_COUNT)
+
+
+def _zeros(params: Tree, dtype: Any = None) -> Tree:
+    return tree.map(lambda p: jnp.zeros_like(as_array(p), dtype=dtype), params)
+
+
+def _cast(values: Tree, dtype: Any) -> Tree:
+    if dtype is None:
+        return values
+    return tree.map(lambda x: lax.convert_element_type(x, dtype), values)
+
+
+def _mixed(old: Any, new: Any, decay: Any) -> Any:
+    """The running mean of a moment."""
+    return (1 - decay) * new + decay * old
+
+
+def _square(x: Any) -> Array:
+    value = as_array(x)
+    return value * value if value.dtype.kind != "c" else jnp.square(jnp.abs(value))
+
+
+# ------------------------------------------------------------- scaling and clipping
+def scale(step_size: Any) -> GradientTransformation:
+    """Updates times a number.
+
+    >>> import rlx
+    >>> t = rlx.optim.scale(-0.1)
+    >>> round(float(t.update(5.0, t.init(0.0))[0]), 3)
+    -0.5
+    """
+    return stateless(lambda updates, params: tree.map(lambda g: as_array(g) * step_size, updates))
+
+
+class ScaleByScheduleState(NamedTuple):
+    """The number of steps so far."""
+
+    count: Any
+
+
+def scale_by_schedule(step_size_fn: Callable[[Any], Any]) -> GradientTransformation:
+    """Updates times a number that depends on the number of the step."""
+
+    def init(params: Tree) -> ScaleByScheduleState:
+        return ScaleByScheduleState(_count())
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        size = as_array(step_size_fn(state.count))
+
+        def scaled(g: Any) -> Array:
+            value = as_array(g)
+            return value * lax.convert_element_type(size, value.dtype)
+
+        return tree.map(scaled, updates), ScaleByScheduleState(_incremented(state.count))
+
+    return GradientTransformation(init, update)
+
+
+def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> GradientTransformation:
+    """Updates times minus the learning rate, a number or a schedule."""
+    sign = -1 if flip_sign else 1
+    if callable(learning_rate):
+        return scale_by_schedule(lambda count: sign * learning_rate(count))
+    return scale(sign * learning_rate)
+
+
+def clip(max_delta: Any) -> GradientTransformation:
+    """Updates brought between -max_delta and max_delta, element by element."""
+    return stateless(
+        lambda updates, params: tree.map(lambda g: jnp.clip(g, -max_delta, max_delta), updates)
+    )
+
+
+def clip_by_global_norm(max_norm: Any) -> GradientTransformation:
+    """Updates shrunk together until their global norm is at most max_norm.
+
+    >>> import rlx
+    >>> t = rlx.optim.clip_by_global_norm(1.0)
+    >>> updates, _ = t.update({"a": 3.0, "b": 4.0}, t.init(None))
+    >>> round(float(updates["a"]), 3), round(float(updates["b"]), 3)
+    (0.6, 0.8)
+    """
+
+    def clipped(updates: Tree, params: Tree) -> Tree:
+        norm = global_norm(updates)
+        small = norm < max_norm
+
+        def one(g: Any) -> Array:
+            value = as_array(g)
+            shrunk = value / lax.convert_element_type(norm, value.dtype) * max_norm
+            return jnp.where(small, value, shrunk)
+
+        return tree.map(one, updates)
+
+    return stateless(clipped)
+
+
+# ------------------------------------------------------------- moments
+class TraceState(NamedTuple):
+    """The running sum of updates."""
+
+    trace: Any
+
+
+def trace(
+    decay: Any, nesterov: bool = False, accumulator_dtype: Any = None
+) -> GradientTransformation:
+    """Momentum: the sum of all updates, older ones decayed.
+
+    Args:
+      nesterov: look one step ahead.
+      accumulator_dtype: the dtype of the sum.
+    """
+
+    def init(params: Tree) -> TraceState:
+        return TraceState(_zeros(params, accumulator_dtype))
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        def add(g: Any, t: Any) -> Any:
+            return as_array(g) + decay * t
+
+        moved = tree.map(add, updates, state.trace)
+        result = tree.map(add, updates, moved) if nesterov else moved
+        return result, TraceState(_cast(moved, accumulator_dtype))
+
+    return GradientTransformation(init, update)
+
+
+class ScaleByAdamState(NamedTuple):
+    """The number of steps, and running means of updates and of their squares."""
+
+    count: Any
+    mu: Any
+    nu: Any
+
+
+def _unbiased(moment: Tree, decay: Any, count: Any) -> Tree:
+    """A running mean that began at zero, corrected for it."""
+    correction = 1 - jnp.power(decay, count)
+    return tree.map(lambda m: m / lax.convert_element_type(correction, m.dtype), moment)
+
+
+def scale_by_adam(
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    eps: Any = 1e-8,
+    eps_root: Any = 0.0,
+    mu_dtype: Any = None,
+    *,
+    nesterov: bool = False,
+) -> GradientTransformation:
+    """Adam's rescaling: the mean of updates divided by the root of the mean of their squares.
+
+    Args:
+      b1, b2: how much of the running means is kept in a step.
+      eps: added to the root.
+      eps_root: added under the root, for derivatives through the update.
+      mu_dtype: the dtype of the mean of updates.
+      nesterov: look one step ahead.
+    """
+
+    def init(params: Tree) -> ScaleByAdamState:
+        return ScaleByAdamState(_count(), _zeros(params, mu_dtype), _zeros(params))
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        updates = tree.map(as_array, updates)
+        mu = tree.map(lambda g, m: _mixed(m, g, b1), updates, state.mu)
+        nu = tree.map(lambda g, n: _mixed(n, _square(g), b2), updates, state.nu)
+        count = _incremented(state.count)
+        if nesterov:
+            mean = tree.map(
+                lambda m, g: _mixed(g, m, 1 - b1),
+                _unbiased(mu, b1, _incremented(count)),
+                _unbiased(updates, b1, count),
+            )
+        else:
+            mean = _unbiased(mu, b1, count)
+        square = _unbiased(nu, b2, count)
+        result = tree.map(lambda m, v: m / (jnp.sqrt(v + eps_root) + eps), mean, square)
+        nu = tree.map(lambda n, old: lax.convert_element_type(n, old.dtype), nu, state.nu)
+        return result, ScaleByAdamState(count, _cast(mu, mu_dtype), nu)
+
+    return GradientTransformation(init, update)
+
+
+class ScaleByLionState(NamedTuple):
+    """The number of steps, and a running mean of updates."""
+
+    count: Any
+    mu: Any
+
+
+def scale_by_lion(b1: Any = 0.9, b2: Any = 0.99, mu_dtype: Any = None) -> GradientTransformation:
+    """Lion's step: the sign of an update mixed with a running mean."""
+
+    def init(params: Tree) -> ScaleByLionState:
+        return ScaleByLionState(_count(), _zeros(params, mu_dtype))
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        updates = tree.map(as_array, updates)
+        result = tree.map(lambda g, m: jnp.sign(_mixed(m, g, b1)), updates, state.mu)
+        mu = tree.map(lambda g, m: _mixed(m, g, b2), updates, state.mu)
+        return result, ScaleByLionState(_incremented(state.count), _cast(mu, mu_dtype))
+
+    return GradientTransformation(init, update)
+
+
+class ScaleByRmsState(NamedTuple):
+    """A running mean of squared updates."""
+
+    nu: Any
+
+
+def scale_by_rms(
+    decay: Any = 0.9, eps: Any = 1e-8, initial_scale: Any = 0.0, eps_in_sqrt: bool = True
+) -> GradientTransformation:
+    """Updates divided by the root of a running mean of their squares.
+
+    Args:
+      eps_in_sqrt: add eps under the root rather than to it.
+    """
+
+    def init(params: Tree) -> ScaleByRmsState:
+        return ScaleByRmsState(tree.map(lambda p: jnp.full_like(as_array(p), initial_scale), params))
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        updates = tree.map(as_array, updates)
+        nu = tree.map(lambda g, n: _mixed(n, _square(g), decay), updates, state.nu)
+
+        def scaled(g: Any, n: Any) -> Any:
+            return lax.rsqrt(n + eps) * g if eps_in_sqrt else 1 / (jnp.sqrt(n) + eps) * g
+
+        return tree.map(scaled, updates, nu), ScaleByRmsState(nu)
+
+    return GradientTransformation(init, update)
+
+
+class ScaleByRssState(NamedTuple):
+    """The sum of squared updates."""
+
+    sum_of_squares: Any
+
+
+def scale_by_rss(initial_accumulator_value: Any = 0.1, eps: Any = 1e-7) -> GradientTransformation:
+    """Updates divided by the root of the sum of all their squares (Adagrad)."""
+
+    def init(params: Tree) -> ScaleByRssState:
+        start = initial_accumulator_value
+        return ScaleByRssState(tree.map(lambda p: jnp.full_like(as_array(p), start), params))
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        updates = tree.map(as_array, updates)
+        sums = tree.map(lambda g, s: _square(g) + s, updates, state.sum_of_squares)
+        factors = tree.map(lambda s: jnp.where(s > 0, lax.rsqrt(s + eps), 0.0), sums)
+        return tree.map(lambda f, g: f * g, factors, updates), ScaleByRssState(sums)
+
+    return GradientTransformation(init, update)
+
+
+# ------------------------------------------------------------- weight decay
+class AddDecayedWeightsState(NamedTuple):
+    """The number of steps so far."""
+
+    count: Any
+
+
+def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTransformation:
+    """Updates plus weight_decay (a number or a schedule) times the parameters.
+
+    Args:
+      mask: which leaves; see masked.
+    """
+
+    def init(params: Tree) -> Any:
+        return AddDecayedWeightsState(_count()) if callable(weight_decay) else EmptyState()
+
+    def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        params = needs_params("add_decayed_weights", params)
+        decay = weight_decay
+        if callable(weight_decay):
+            decay = weight_decay(state.count)
+            state = AddDecayedWeightsState(_incremented(state.count))
+        return tree.map(lambda g, p: as_array(g) + decay * as_array(p), updates, params), state
+
+    transformation = GradientTransformation(init, update)
+    return transformation if mask is None else masked(transformation, mask)

@@ -1,0 +1,191 @@
+"""custom_jvp and custom_vjp, under every transform; against jax."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from points import reals
+from twins import Build, assert_twins
+
+import rlx
+import rlx.numpy as jnp
+from rlx import errors
+
+
+def _rules_by_argument(library: Any) -> Any:
+    f = library.custom_jvp(lambda x, y: x * y)
+    f.defjvps(lambda t, out, x, y: 10 * t * y, lambda t, out, x, y: 100 * t * x)
+    return library.grad(lambda x: library.numpy.sum(library.vmap(f, in_axes=(0, None))(x, x[0])))
+
+
+def _rule_for_one_argument(library: Any) -> Any:
+    f = library.custom_jvp(lambda x, y: x * y)
+    f.defjvps(lambda t, out, x, y: 10 * t * y, None)
+    return lambda x: library.grad(lambda a, b: library.numpy.sum(f(a, b)), argnums=(0, 1))(x, x)
+
+
+def _function_argument(library: Any) -> Any:
+    @partial(library.custom_jvp, nondiff_argnums=(0,))
+    def apply(f: Any, x: Any) -> Any:
+        return f(x)
+
+    @apply.defjvp
+    def rule(f: Any, primals: Any, tangents: Any) -> Any:
+        return f(primals[0]), 3.0 * tangents[0]
+
+    return lambda x: library.jvp(lambda y: apply(library.numpy.sin, y), (x,), (x,))
+
+
+def _rule_calls_its_function(library: Any) -> Any:
+    jnp_ = library.numpy
+    f = library.custom_jvp(lambda x: jnp_.exp(x))
+
+    @f.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        y = f(primals[0])
+        return y, 3.0 * y * tangents[0]
+
+    third = library.grad(library.grad(library.grad(f)))
+    second = library.grad(library.grad(f))
+    return lambda x: (
+        library.grad(lambda y: jnp_.sum(f(y)))(x),
+        third(jnp_.asarray(x)[0]),
+        library.vmap(second)(x),
+        library.hessian(lambda y: library.vmap(f)(y).sum())(x),
+    )
+
+
+def _closure_in_the_rule(library: Any) -> Any:
+    def loss(x: Any, w: Any) -> Any:
+        f = library.custom_jvp(lambda y: library.numpy.exp(y) * w)
+        f.defjvp(lambda primals, tangents: (f(primals[0]), 3.0 * tangents[0] * w))
+        return library.numpy.sum(f(x))
+
+    return lambda x: library.grad(loss)(x, x)
+
+
+def _vjp_over_trees(library: Any) -> Any:
+    jnp_ = library.numpy
+    f = library.custom_vjp(lambda x, y: {"o": jnp_.sin(x) * y["k"]})
+    f.defvjp(
+        lambda x, y: ({"o": jnp_.sin(x) * y["k"]}, (x, y)),
+        lambda res, ct: (ct["o"] * jnp_.cos(res[0]) * 2, None),
+    )
+    loss = library.grad(lambda x, y: jnp_.sum(library.vmap(f)(x, y)["o"]), argnums=(0, 1))
+    return lambda x: loss(x, {"k": x})
+
+
+def _vjp_with_settings(library: Any) -> Any:
+    @partial(library.custom_vjp, nondiff_argnums=(1, 2))
+    def clip(x: Any, low: float, high: float) -> Any:
+        return library.numpy.clip(x, low, high)
+
+    clip.defvjp(lambda x, low, high: (library.numpy.clip(x, low, high), None), lambda low, high, res, ct: (ct * high,))
+    return library.grad(lambda x: library.numpy.sum(clip(x, 0.2, 0.8) ** 2))
+
+
+def _vjp_with_an_integer(library: Any) -> Any:
+    f = library.custom_vjp(lambda x, i: x * i)
+    f.defvjp(lambda x, i: (x * i, i), lambda i, ct: (ct * i, None))
+    return lambda x: library.grad(lambda y: library.numpy.sum(f(y, np.arange(3, dtype="i4"))))(x)
+
+
+def _vjp_in_a_scan(library: Any) -> Any:
+    f = library.custom_vjp(library.numpy.sin)
+    f.defvjp(lambda x: (library.numpy.sin(x), x), lambda x, ct: (ct * 2 * library.numpy.cos(x),))
+    return library.grad(lambda x: library.lax.scan(lambda c, y: (f(c) * y, None), x[0], x)[0])
+
+
+def _vjp_calls_its_function(library: Any) -> Any:
+    jnp_ = library.numpy
+    f = library.custom_vjp(jnp_.exp)
+    f.defvjp(lambda x: (f(x), f(x)), lambda y, ct: (3.0 * y * ct,))
+    third = library.grad(library.grad(library.grad(f)))
+    second = library.grad(library.grad(f))
+    return lambda x: (
+        library.grad(lambda y: jnp_.sum(f(y)))(x),
+        third(jnp_.asarray(x)[0]),
+        library.vmap(second)(x),
+        library.jacrev(library.grad(lambda y: library.vmap(f)(y).sum()))(x),
+    )
+
+
+BUILDS = [
+    _rules_by_argument,
+    _rule_for_one_argument,
+    _function_argument,
+    _rule_calls_its_function,
+    _closure_in_the_rule,
+    _vjp_over_trees,
+    _vjp_with_settings,
+    _vjp_with_an_integer,
+    _vjp_in_a_scan,
+    _vjp_calls_its_function,
+]
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_equals_jax(build: Build) -> None:
+    """Eagerly and jitted."""
+    assert_twins(build, reals(3))
+
+
+def test_the_rule_replaces_the_derivative_and_not_the_value() -> None:
+    """A rule that is wrong on purpose shows."""
+    f = rlx.custom_jvp(lambda x: x * x)
+    f.defjvp(lambda primals, tangents: (primals[0] ** 2, 100.0 * tangents[0]))
+    assert (float(f(3.0)), float(rlx.grad(f)(3.0)), float(rlx.jit(rlx.grad(f))(3.0))) == (9.0, 100.0, 100.0)
+
+
+def test_keywords_and_defaults_reach_the_function() -> None:
+    """Arguments are bound as Python binds them."""
+
+    @rlx.custom_jvp
+    def f(x: Any, scale: Any = 2.0) -> Any:
+        return x * scale
+
+    f.defjvps(lambda t, out, x, scale: t * scale, None)
+    assert float(f(3.0)) == 6.0
+    assert float(f(3.0, scale=4.0)) == 12.0
+    assert float(rlx.grad(lambda x: f(x, scale=4.0))(3.0)) == 4.0
+
+
+def test_a_custom_method() -> None:
+    """The instance is an argument that is not differentiated."""
+
+    class Scale:
+        @partial(rlx.custom_vjp, nondiff_argnums=(0,))
+        def __call__(self, x: Any) -> Any:
+            return x * 2
+
+        __call__.defvjp(lambda self, x: (x * 2, None), lambda self, res, ct: (ct * 7,))
+
+    assert float(rlx.grad(Scale())(1.0)) == 7.0
+
+
+def test_forward_mode_of_a_custom_vjp_is_refused() -> None:
+    """By name, with what to write instead."""
+    f = rlx.custom_vjp(jnp.sin)
+    f.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct,))
+    with pytest.raises(errors.UnsupportedError, match="custom_jvp"):
+        rlx.jvp(f, (1.0,), (1.0,))
+
+
+@pytest.mark.parametrize(
+    ("backward", "message"),
+    [
+        (lambda res, ct: ct, "must return a tuple"),
+        (lambda res, ct: (ct, ct), "of length 2"),
+        (lambda res, ct: ({"a": ct, "b": ct},), "2 leaves"),
+        (lambda res, ct: (jnp.ones(5),), "shape"),
+    ],
+)
+def test_a_backward_rule_that_does_not_fit(backward: Any, message: str) -> None:
+    """Is refused when the function is called."""
+    f = rlx.custom_vjp(jnp.sin)
+    f.defvjp(lambda x: (jnp.sin(x), x), backward)
+    with pytest.raises(errors.CustomRuleError, match=message):
+        rlx.grad(f)(1.0)
