@@ -80,17 +80,16 @@ def loss(parameters, batch):
     return -jnp.take_along_axis(scores, batch[:, 1:, None], axis=-1).mean()
 
 
-@rlx.jit
-def step(state, batch, rate):
-    """One step of Adam."""
-    parameters, mean, square, count = state
-    value, gradient = rlx.value_and_grad(loss)(parameters, batch)
-    count = count + 1.0
-    mean = rlx.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, gradient)
-    square = rlx.tree.map(lambda s, g: 0.99 * s + 0.01 * g * g, square, gradient)
-    rate = rate * jnp.sqrt(1.0 - 0.99**count) / (1.0 - 0.9**count)
-    parameters = rlx.tree.map(lambda p, m, s: p - rate * m / (jnp.sqrt(s) + 1e-8), parameters, mean, square)
-    return (parameters, mean, square, count), value
+def training_step(optimiser):
+    """The jitted function that takes parameters, the optimiser's state and a batch to new ones."""
+
+    @rlx.jit
+    def step(parameters, state, batch):
+        value, gradient = rlx.value_and_grad(loss)(parameters, batch)
+        updates, state = optimiser.update(gradient, state, parameters)
+        return rlx.optim.apply_updates(parameters, updates), state, value
+
+    return step
 
 
 @rlx.jit
@@ -108,18 +107,20 @@ def main(steps=STEPS):
     """Train for `steps` steps and print a sample; returns the loss, in nats a character."""
     alphabet, text = corpus()
     parameters = initial_parameters(rlx.random.key(0), len(alphabet))
-    zeros = rlx.tree.map(jnp.zeros_like, parameters)
-    state, losses, generator = (parameters, zeros, zeros, 0.0), [], np.random.default_rng(0)
+    rate = rlx.optim.warmup_cosine_decay_schedule(0.0, PEAK_RATE, WARMUP, max(steps, WARMUP + 1), PEAK_RATE / 10)
+    optimiser = rlx.optim.adam(rate, b2=0.99)
+    state, step = optimiser.init(parameters), training_step(optimiser)
+    losses, generator = [], np.random.default_rng(0)
     start = time.perf_counter()
     for count in range(steps):
         places = generator.integers(0, len(text) - CONTEXT - 1, BATCH)
-        rate = PEAK_RATE * min((count + 1) / WARMUP, 1.1 - count / steps)
-        state, value = step(state, text[places[:, None] + np.arange(CONTEXT + 1)], np.float32(rate))
+        batch = text[places[:, None] + np.arange(CONTEXT + 1)]
+        parameters, state, value = step(parameters, state, batch)
         losses.append(float(value))
         if count % 50 == 0 or count == steps - 1:
             seconds = time.perf_counter() - start
             print(f"step {count:4d}   loss {np.mean(losses[-20:]):.3f}   {seconds:5.1f} s", flush=True)
-    letters = write(state[0], rlx.random.key(1), text[:CONTEXT])
+    letters = write(parameters, rlx.random.key(1), text[:CONTEXT])
     print("\n" + "".join(alphabet[i] for i in np.asarray(letters)) + "\n")
     final, bound = float(np.mean(losses[-20:])), 2.0 if steps >= STEPS else 3.2
     print(f"loss {final:.3f} nats a character")

@@ -19,21 +19,20 @@ from rlx.device import (
     device_put,
     devices,
 )
+from rlx.trace.primitive import Primitive, primitive
 from rlx.transforms.custom import checkpoint, checkpoint_policies, custom_jvp, custom_vjp
 from rlx.transforms.forward import jvp, linearize
 from rlx.transforms.functional import closure_convert, hessian, hvp, jacfwd, jacrev
 from rlx.transforms.reverse import grad, linear_transpose, value_and_grad, vjp
 from rlx.transforms.vmap import vmap
-from rlx.trace.primitive import Primitive, primitive
 from rlx.version import __version__ as __version__
-
-
 
 remat = checkpoint
 jacobian = jacrev
 
-# imported on first use
-_SUBMODULES = ("debug", "inspect", "lax", "nn", "optim", "random", "testing", "tree_util")
+# imported on first use: submodules, and names that live in one
+_SUBMODULES = ("debug", "lax", "nn", "optim", "random", "testing", "tree_util")
+_ELSEWHERE = {"inspect": "rlx.inspection", "io_callback": "rlx.callback", "pure_callback": "rlx.callback"}
 
 __all__ = [
     "Array",
@@ -77,6 +76,7 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
+    *_ELSEWHERE,
     *_SUBMODULES,
 ]
 
@@ -113,9 +113,8 @@ def get_num_threads() -> int:
 
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
-        module = importlib.import_module(f"rlx.{name}")
-        # rlx.inspect is both a module and the function in it that people call
-        value = module.inspect if name == "inspect" else module
-        globals()[name] = value
+        return importlib.import_module(f"rlx.{name}")
+    if name in _ELSEWHERE:
+        value = globals()[name] = getattr(importlib.import_module(_ELSEWHERE[name]), name)
         return value
     raise AttributeError(f"module 'rlx' has no attribute {name!r}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import operator
 import sys
 import threading
 import weakref
@@ -20,14 +22,18 @@ from rlx.array import Array, ConcreteArray
 from rlx.backends import backend_named
 from rlx.compiled import CompiledProgram, run_program
 from rlx.config import config
-from rlx.errors import DonatedArrayError, NonHashableStaticArgumentError, RlxError
+from rlx.errors import DonatedArrayError, NanError, NonHashableStaticArgumentError, RlxError, source_line
 from rlx.ir.program import Program
+from rlx.ir.show import show_program
 from rlx.ir.types import TensorType
 from rlx.ops.call import call
 from rlx.ops.regions import execution
 from rlx.passes.pipeline import executables, stages
 from rlx.trace.builder import Tracer, leaked, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
+from rlx.trace.interpret import Environment
+from rlx.trace.lower import inline_calls
+from rlx.trace.primitive import has_nan
 from rlx.trace.stage import close_over, stage
 from rlx.transforms.programs import clear_transform_cache
 
@@ -47,6 +53,7 @@ __all__ = [
 execution.compiled = run_program
 _flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
+_type_of = operator.attrgetter("_type")
 
 
 class CacheInfo(NamedTuple):
@@ -97,7 +104,8 @@ class Jitted:
         self.cache_size = cache_size
         self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
-        self._ready: dict[Any, tuple[CompiledProgram, Any]] = {}  # compiled entries by the key that a plain call can make fast
+        # compiled entries by the key that a plain call makes fast, with what puts its leaves in order
+        self._ready: dict[Any, tuple[CompiledProgram, Any, Callable[[Any], Any] | None]] = {}
         self._lock = threading.RLock()
         self._misses = self._calls = 0
         _all_jitted.add(self)
@@ -112,29 +120,31 @@ class Jitted:
     # ------------------------------------------------------------------ calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._plain and not kwargs and state.builder is None:
-            key: list[Any] = [config.token]  # entries are never kept for a token of disable_jit
-            leaves: Any = args
-            for x in args:
-                if type(x) is not ConcreteArray:
-                    break
-                key.append(x._type or x.type)
-            else:
-                found = self._ready.get(tuple(key))
-                if found is not None:
-                    self._calls += 1
-                    return _unflatten(found[1], found[0].run(leaves))
-                return self._call(args, kwargs)
-            leaves, in_tree = _flatten(args, None, False, tree.NAMESPACE)
-            key = [config.token, in_tree]
-            for x in leaves:
-                if type(x) is not ConcreteArray:
-                    break
-                key.append(x._type or x.type)
-            else:
-                found = self._ready.get(tuple(key))
-                if found is not None:
-                    self._calls += 1
-                    return _unflatten(found[1], found[0].run(leaves))
+            # entries are never kept for a token of disable_jit; an unknown type (None) finds nothing
+            key: list[Any] = [config.token]
+            leaves: list[Any] = []
+            try:
+                for x in args:
+                    if type(x) is ConcreteArray:
+                        key.append(x._type)
+                        leaves.append(x)
+                    elif type(x) is dict:
+                        key.append(tuple(x))
+                        key += map(_type_of, x.values())
+                        leaves += x.values()
+                    else:
+                        raise AttributeError
+            except AttributeError:  # something else, or deeper
+                leaves, in_tree = _flatten(args, None, False, tree.NAMESPACE)
+                try:
+                    key = [config.token, in_tree, *map(_type_of, leaves)]
+                except AttributeError:
+                    return self._call(args, kwargs)
+            found = self._ready.get(tuple(key))
+            if found is not None:
+                compiled, out_tree, order = found
+                self._calls += 1
+                return _unflatten(out_tree, compiled.run(order(leaves) if order else leaves))
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -155,9 +165,11 @@ class Jitted:
                 if entry.compiled is None:
                     closed = close_over(entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend_named(self.device))
-        if request.fast_key is not None:
-            self._ready[request.fast_key] = (entry.compiled, entry.out_tree)
+        if request.fast_key is not None and not config.debug_nans:
+            self._ready[request.fast_key] = (entry.compiled, entry.out_tree, request.order)
         outs = entry.compiled.run(request.leaves)
+        if config.debug_nans and any(map(has_nan, outs)):
+            _find_nan(entry.compiled.program, request.leaves)
         request.donate(outs)
         return _unflatten(entry.out_tree, outs)
 
@@ -213,6 +225,19 @@ class Jitted:
         return traced.out_info
 
 
+def _find_nan(program: Program, args: Sequence[Any]) -> None:
+    """Run the program again op by op; raise NanError with the user's line where a NaN is first made."""
+    program = inline_calls(program)
+    env = Environment(program, args)
+    for e in program.equations:
+        try:
+            out = e.primitive.bind(*map(env.read, e.inputs), **e.params)
+        except NanError as error:
+            line = source_line(*e.origin) if e.origin is not None else ""
+            raise NanError(error.what, error.instead, line) from None
+        env.update(zip(e.outputs, out if e.primitive.multiple else (out,), strict=True))
+
+
 class _Request:
     """The arguments of one call: dynamic leaves, static values, the cache key."""
 
@@ -243,12 +268,29 @@ class _Request:
         values = tuple((k, type(v), v) for k, v in static)
         self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes)
         self.fast_key: Any = None
+        self.order: Callable[[Any], Any] | None = None
         if jitted._plain and not kwargs and state.builder is None:
-            flat = all(type(a) is ConcreteArray for a in args)
-            shape = () if flat else (tree.structure(args),)
-            self.fast_key = (config.token, *shape, *types)
+            self._describe(args, types)
         self.args, self.kwargs = args, kwargs
         self._check_donated()
+
+    def _describe(self, args: tuple[Any, ...], types: Sequence[TensorType]) -> None:
+        """The key that Jitted.__call__ makes of such arguments, and how it has to order the leaves."""
+        token = config.token
+        if not all(type(a) is ConcreteArray or _is_flat_dict(a) for a in args):
+            self.fast_key = (token, tree.structure(args), *types)
+            return
+        parts: list[Any] = []
+        numbers = itertools.count()
+        numbered = []
+        for a in args:
+            values = [a] if type(a) is ConcreteArray else list(a.values())
+            parts += [x.type for x in values] if type(a) is ConcreteArray else [tuple(a), *(x.type for x in values)]
+            numbered.append(next(numbers) if type(a) is ConcreteArray else {k: next(numbers) for k in a})
+        order = tree.leaves(tuple(numbered))
+        self.fast_key = (token, *parts)
+        if order != sorted(order):
+            self.order = operator.itemgetter(*order)
 
     def function(self, *dynamic: Any, **keywords: Any) -> Any:
         """The user's function with its static arguments put back."""
@@ -275,6 +317,10 @@ class _Request:
         for x in tree.leaves(given):
             if type(x) is ConcreteArray and id(x) not in kept:
                 x.delete()
+
+
+def _is_flat_dict(x: Any) -> bool:
+    return type(x) is dict and all(type(v) is ConcreteArray for v in x.values())
 
 
 class _Abstract(Array):
@@ -382,8 +428,6 @@ class Lowered:
 
     def as_text(self) -> str:
         """The optimised MIR as Python that runs."""
-        from rlx.ir.show import show_program
-
         closed = close_over(self._traced.program, self._traced._entry.captured)
         return show_program(stages(closed)[-1].program)
 

@@ -58,7 +58,7 @@ class CompiledProgram:
         else:
             taken = args if self.whole else [args[i] for i in self.used]
             storages = [x._storage or x.storage() for x in taken]
-            found = [from_storage(s, t) for s, t in zip(executable.run(storages), self.types)]  # noqa: B905
+            found = list(map(from_storage, executable.run(storages), self.types))
         if self.direct:
             return found
         out: list[ConcreteArray] = []

@@ -18,6 +18,7 @@ __all__ = [
     "DtypeError",
     "InputTypeError",
     "MissingRuleError",
+    "NanError",
     "NonConcreteBooleanIndexError",
     "NonHashableStaticArgumentError",
     "NotLinearError",
@@ -53,9 +54,13 @@ def user_line() -> str:
     frame = user_frame(2)
     if frame is None:
         return ""
-    file, line = frame.f_code.co_filename, frame.f_lineno
+    return source_line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def source_line(file: str, line: int, function: str) -> str:
+    """'file:line, in function' and the text of the line, for a message."""
     text = linecache.getline(file, line).strip()
-    place = f"{os.path.basename(file)}:{line}, in {frame.f_code.co_name}"
+    place = f"{os.path.basename(file)}:{line}, in {function}"
     return f"  at {place}\n    {text}" if text else f"  at {place}"
 
 
@@ -142,6 +147,10 @@ class TreeMismatchError(RlxError, ValueError, TypeError):
 
 class CustomRuleError(RlxError, TypeError):
     """A custom derivative rule that returned something else than it should."""
+
+
+class NanError(RlxError, FloatingPointError):
+    """An operation made a NaN while the switch debug_nans was on."""
 
 
 class DeviceError(RlxError, ValueError):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
+from sys import getrefcount
 
 import numpy as np
 
-__all__ = ["Storage", "allocate", "clear_pool", "from_numpy", "pool_bytes"]
+__all__ = ["Blocks", "Storage", "allocate", "clear_pool", "from_numpy", "pool_bytes"]
 
 ALIGNMENT = 64
 _POOL_LIMIT = 1 << 31  # bytes kept for reuse
+_LOOKS = 8  # buffers that are looked at before a fresh one is made
+_KEPT_BLOCKS = 4
 
 
 class Storage:
@@ -66,12 +69,12 @@ def allocate(nbytes: int) -> Storage:
     if queue is None:
         queue = _pool.setdefault(size, deque())
     # free again when only the pool refers to the storage and only the storage to its memory
-    for _ in range(min(len(queue), 8)):
+    for _ in range(min(len(queue), _LOOKS)):
         try:
             storage = queue.popleft()
         except IndexError:
             break
-        if sys.getrefcount(storage) == 2 and sys.getrefcount(storage.memory) == 2:
+        if getrefcount(storage) == 2 and getrefcount(storage.memory) == 2:
             queue.append(storage)
             return storage
         queue.append(storage)
@@ -81,6 +84,52 @@ def allocate(nbytes: int) -> Storage:
             _bytes += size
             queue.append(storage)
     return storage
+
+
+class Blocks:
+    """Memory for several small results of a call at once: parts of a block that is reused whole."""
+
+    __slots__ = ("_blocks", "_offsets", "_references", "_size")
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._offsets: list[int] = []
+        self._size = 0
+        for nbytes in sizes:
+            self._offsets.append(self._size)
+            self._size += max(ALIGNMENT, (nbytes + ALIGNMENT - 1) & -ALIGNMENT)
+        self._blocks: deque[list[Storage]] = deque(maxlen=_KEPT_BLOCKS)
+        self._references = 0
+
+    def take(self) -> list[Storage]:
+        """A storage for each size, uninitialised; all of them are free or none is."""
+        blocks = self._blocks
+        for _ in range(len(blocks)):
+            try:
+                block = blocks.popleft()
+            except IndexError:
+                break
+            # references of our own are counted and kept before another thread can find the block
+            storages = block[:]
+            free = _references(storages) == self._references
+            blocks.append(block)
+            if free:
+                return storages
+        return self._fresh()
+
+    def _fresh(self) -> list[Storage]:
+        whole = _fresh(self._size)
+        memory, pointer, start = whole.memory, whole.pointer, whole.offset
+        block = [Storage(memory, pointer + at, start + at) for at in self._offsets]
+        del whole, memory
+        storages = block[:]
+        self._references = _references(storages)
+        self._blocks.append(block)
+        return storages
+
+
+def _references(storages: list[Storage]) -> int:
+    """How many references there are to storages of one memory, and to that memory."""
+    return sum(map(getrefcount, storages)) + getrefcount(storages[0].memory)
 
 
 def pool_bytes() -> int:

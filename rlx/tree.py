@@ -116,7 +116,7 @@ def transpose(outer: TreeDef, inner: TreeDef | None, tree: Any) -> Any:
     {'x': [1, 2]}
     """
     if inner is None:
-        inner = structure(optree.treespec_children(outer)[0])
+        inner = structure(outer.flatten_up_to(tree)[0])
     return optree.tree_transpose(outer, inner, tree)
 
 

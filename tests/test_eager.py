@@ -123,12 +123,26 @@ def test_disable_jit_is_scoped_and_restored() -> None:
         assert not rlx.config.disable_jit
 
 
+def _nan_inside(x: Any) -> Any:
+    @rlx.jit
+    def inner(y: Any) -> Any:
+        return jnp.log(y - 2)
+
+    return inner(x) * 2
+
+
 def test_debug_nans_names_the_operation() -> None:
     """Where a NaN is first made."""
     with rlx.scoped(debug_nans=True):
         np.testing.assert_array_equal(jnp.sqrt(jnp.ones(2)), [1.0, 1.0])
-        with pytest.raises(errors.RlxError, match="log"):
+        with pytest.raises(errors.NanError, match="log made a NaN"):
             jnp.log(jnp.float32(-1.0))
+        assert np.isnan(jnp.float32(np.nan) + 1)  # made elsewhere
+        with pytest.raises(FloatingPointError, match=r"log made a NaN[^@]*test_eager.py:\d+, in inner\n    return jnp.log"):
+            rlx.jit(_nan_inside)(jnp.float32(1.0))
+        with pytest.raises(errors.NanError, match="sqrt"):
+            lax.scan(lambda c, _: (jnp.sqrt(c) - 1, None), jnp.float32(1.5), None, length=5)
+    assert np.isnan(rlx.jit(_nan_inside)(jnp.float32(1.0)))
 
 
 def test_no_numpy_warning_escapes() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
-from rlx.numpy import linalg as linalg
 from rlx.numpy.calculus import (
     gradient,
     trapezoid,

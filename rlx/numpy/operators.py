@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
+from rlx.errors import ShapeError
 from rlx.numpy import elementwise, floats, powers, products, reductions, rounding
 from rlx.numpy.indexing import getitem
 from rlx.ops import shape as shapes
@@ -83,7 +84,7 @@ def unstacked(x: Any, axis: int = 0) -> list[Any]:
 
 def _length(self: Any) -> int:
     if self.ndim == 0:
-        raise TypeError("len() of an unsized object: a 0-d array has no length")
+        raise ShapeError("len() of a 0-d array: it has no axis.", "Use x.size, or give the array an axis with x[None].")
     return self.shape[0]
 
 

@@ -41,8 +41,8 @@ class RegionPrimitive(Region):
     """Runs eagerly as one compiled program, unless jit is disabled."""
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Compile and run the equation on its own, or op by op under disable_jit."""
-        if execution.compiled is None or config.disable_jit:
+        """Compile and run the equation on its own, or op by op for debugging."""
+        if execution.compiled is None or config.disable_jit or config.debug_nans:
             return super().evaluate(args, params)
         inputs = [Var(type_of(a)) for a in args]
         outputs = [Var(t) for t in self.type(*[v.type for v in inputs], **params)]

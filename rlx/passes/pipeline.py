@@ -16,7 +16,9 @@ from rlx.ir.verify import verify_program
 from rlx.passes.cse import eliminate_common
 from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
+from rlx.passes.loop_products import join_loop_products
 from rlx.passes.lower import lower_program
+from rlx.passes.pads import join_pads
 from rlx.passes.simplify import simplify
 from rlx.trace.lower import inline_calls, map_regions
 
@@ -38,6 +40,8 @@ passes: tuple[tuple[str, Pass], ...] = (
     ("fold", fold_constants),
     ("simplify", simplify),
     ("cse", eliminate_common),
+    ("pads", join_pads),
+    ("loops", join_loop_products),
     ("dce", dead_code),
 )
 

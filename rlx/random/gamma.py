@@ -11,7 +11,6 @@ from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError
-from rlx.nn.normalisation import softmax
 from rlx.random.continuous import exponential, smallest_normal
 from rlx.random.functions import log
 from rlx.random.keys import key_words, split_words
@@ -182,7 +181,9 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
         sizes = tuple(lead)
     else:
         sizes = sample_shape("dirichlet", shape, np.empty(lead, bool))
-    return softmax(loggamma(key, value, (*sizes, components), found), -1)
+    logs = loggamma(key, value, (*sizes, components), found)
+    shares = jnp.exp(logs - lax.stop_gradient(logs.max(-1, keepdims=True)))
+    return shares / shares.sum(-1, keepdims=True)
 
 
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:

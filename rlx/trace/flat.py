@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ def as_array(value: Any, what: str = "argument") -> Array:
         plain = value.item() if isinstance(value, np.generic) else value
         dtype = scalar_dtype(plain, config.default_float, config.default_int)
         return ConcreteArray(np.asarray(plain, dtype), True)
-    if isinstance(value, (np.ndarray, np.generic)):
+    if isinstance(value, (np.ndarray, np.generic, memoryview, array)):
         return wrap(asarray_numpy(value))
     for protocol in ("__rlx_array__", "__jax_array__"):
         if hasattr(value, protocol):

@@ -9,9 +9,9 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
 from rlx.config import config
-from rlx.errors import MissingRuleError, not_linear
+from rlx.errors import MissingRuleError, NanError, not_linear
 from rlx.ir.program import Atom
-from rlx.ir.types import TensorType, scalar_dtype
+from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
@@ -70,6 +70,22 @@ def to_numpy(value: Any) -> np.ndarray:
     return asarray_numpy(value)
 
 
+def has_nan(value: Any) -> bool:
+    """Whether a concrete value is NaN somewhere."""
+    array = to_numpy(value)
+    return is_inexact(array.dtype) and bool(np.isnan(array).any())
+
+
+def refuse_nans(name: str, args: Sequence[Any], results: Sequence[Any]) -> None:
+    """Raise NanError where results have a NaN that no operand has."""
+    if any(map(has_nan, results)) and not any(map(has_nan, args)):
+        given = ", ".join(repr(type_of(a)) for a in args)
+        raise NanError(
+            f"{name} made a NaN from operands ({given}) without one.",
+            "Look at the operands with rlx.debug.print, or guard them with rlx.numpy.where before the operation.",
+        )
+
+
 registry: dict[str, Primitive] = {}
 
 
@@ -119,7 +135,10 @@ class Primitive:
         builder = builders.state.builder
         if builder is not None:
             return builder.emit(self, args, params)
-        return self.evaluate(args, params)
+        result = self.evaluate(args, params)
+        if config.debug_nans:
+            refuse_nans(self.name, args, result if self.multiple else (result,))
+        return result
 
     __call__ = bind
 

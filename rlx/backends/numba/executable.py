@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from rlx.backends.numba.texts import plan_texts
 from rlx.backends.numba.threads import pool_address
 from rlx.errors import InputTypeError
 from rlx.ir.kernels import Plan
-from rlx.storage import Storage, allocate
+from rlx.storage import Blocks, Storage, allocate
 
 __all__ = ["NativeExecutable"]
 
@@ -31,6 +32,9 @@ __all__ = ["NativeExecutable"]
 # code in a worker (SciPy's reports of errors) may want it
 RELEASE_NANOSECONDS = 2 * THREAD_NANOSECONDS
 KEPT_ARENA = 1 << 22  # a frame keeps an arena up to this size; larger ones come from the pool
+# results this small share a block; one that lives on keeps no more than a block of this size
+SMALL_OUTPUT = 256
+BLOCK = 4096
 _POINTER = "pointer"
 
 
@@ -53,6 +57,14 @@ class _Frame:
             self.base = arena.pointer
 
 
+def _small_blocks(sizes: Sequence[int]) -> list[tuple[list[int], Blocks]]:
+    """Numbers of small results that share a block, and their blocks."""
+    small = [number for number, nbytes in enumerate(sizes) if nbytes <= SMALL_OUTPUT]
+    step = BLOCK // SMALL_OUTPUT
+    groups = [small[n : n + step] for n in range(0, len(small), step)]
+    return [(g, Blocks([sizes[n] for n in g])) for g in groups if len(g) > 1]
+
+
 class NativeExecutable(Executable):
     """A plan as a table of native steps. Each call in progress has a frame of its own."""
 
@@ -62,6 +74,7 @@ class NativeExecutable(Executable):
         self._table: Table = build_table(plan, runtime.addresses)
         self._call = runtime.call
         self._output_bytes = [buffer.nbytes for buffer in plan.outputs]
+        self._blocks = _small_blocks(self._output_bytes)
         self._input_count = len(plan.inputs)
         self._template = self._frame_template()
         self._frames: list[_Frame] = []
@@ -71,7 +84,7 @@ class NativeExecutable(Executable):
         """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
         if len(inputs) != self._input_count:
             raise InputTypeError(f"{len(inputs)} inputs for a plan of {self._input_count}")
-        outputs = [allocate(nbytes) for nbytes in self._output_bytes]
+        outputs = self._outputs() if self._blocks else list(map(allocate, self._output_bytes))
         frames = self._frames
         try:
             frame = frames.pop()
@@ -85,6 +98,17 @@ class NativeExecutable(Executable):
             if not self._keeps_arena:
                 frame.arena = None
             frames.append(frame)
+
+    def _outputs(self) -> list[Storage]:
+        """Memory for the results, small ones from blocks."""
+        blocks = self._blocks
+        if len(blocks) == 1 and len(blocks[0][0]) == len(self._output_bytes):
+            return blocks[0][1].take()
+        outputs: list[Any] = [None] * len(self._output_bytes)
+        for numbers, block in blocks:
+            for number, storage in zip(numbers, block.take(), strict=True):
+                outputs[number] = storage
+        return [s or allocate(n) for s, n in zip(outputs, self._output_bytes, strict=True)]
 
     def texts(self) -> dict[str, str]:
         """The plan, its kernels and loop nests, LLVM IR and assembly."""

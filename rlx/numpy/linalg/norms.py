@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import ShapeError
+from rlx.ir.types import is_complex
 from rlx.numpy.linalg.common import matrices
 from rlx.numpy.linalg.factorisations import eigvalsh, svd
 from rlx.numpy.linalg.solves import inv
@@ -17,9 +18,8 @@ from rlx.numpy.promotion import canonical_axes, convert_to, float_of, inexact, o
 from rlx.numpy.reductions import max as max_
 from rlx.numpy.reductions import min as min_
 from rlx.numpy.reductions import sum as sum_
-from rlx.ops.arithmetic import absolute, multiply, select
+from rlx.ops.arithmetic import absolute, add, imag, multiply, real, select
 from rlx.ops.comparison import greater, not_equal
-from rlx.ops.matrices import conjugate, real_part
 from rlx.ops.transcendental import sqrt
 
 __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
@@ -49,7 +49,10 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def _euclidean(x: Any, axes: Any, keepdims: bool) -> Any:
-    return sqrt(sum_(real_part(multiply(x, conjugate(x))), axis=axes, keepdims=keepdims))
+    parts = (real(x), imag(x)) if is_complex(x.dtype) else (x,)
+    squares = [multiply(part, part) for part in parts]
+    total = add(*squares) if len(squares) > 1 else squares[0]
+    return sqrt(sum_(total, axis=axes, keepdims=keepdims))
 
 
 def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
@@ -74,7 +77,7 @@ def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
 
 def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     row, column = axes
-    if ord == "fro":
+    if ord in ("f", "fro"):
         return _euclidean(x, axes, keepdims)
     if ord in (1, -1):
         sums = sum_(absolute(x), axis=row, keepdims=True)
