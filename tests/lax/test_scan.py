@@ -100,7 +100,7 @@ def test_integer_carries_beside_floats():
 
         def step(carry, x):
             i, c = carry
-            return (L.add(i, 1), L.add(c, L.mul(x, L.convert_element_type(i, "float32")))), i
+            return (L.add(i, np.int32(1)), L.add(c, L.mul(x, L.convert_element_type(i, "float32")))), i
 
         return lambda c, xs: L.scan(step, (np.int32(0), c), xs)
 

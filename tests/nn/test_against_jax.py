@@ -133,7 +133,7 @@ def test_softmax_of_large_and_infinite_values():
     x = np.array([[1e4, 1e4 - 1, -1e30], [0.0, -np.inf, 1.0]], F)
     close(nn.softmax(x), jax.nn.softmax(x))
     close(nn.log_softmax(x), jax.nn.log_softmax(x))
-    half = x.astype(np.float16)
+    half = np.clip(x, -6e4, 6e4).astype(np.float16)
     close(nn.softmax(half), jax.nn.softmax(half))
 
 
