@@ -31,7 +31,7 @@ remat = checkpoint
 jacobian = jacrev
 
 # imported on first use: submodules, and names that live in one
-_SUBMODULES = ("debug", "lax", "nn", "optim", "random", "testing", "tree_util")
+_SUBMODULES = ("debug", "lax", "nn", "optim", "random", "scipy", "testing", "tree_util")
 _ELSEWHERE = {"inspect": "rlx.inspection", "io_callback": "rlx.callback", "pure_callback": "rlx.callback"}
 
 __all__ = [

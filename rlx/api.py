@@ -104,8 +104,9 @@ class Jitted:
         self.cache_size = cache_size
         self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
-        # compiled entries by the key that a plain call makes fast, with what puts its leaves in order
-        self._ready: dict[Any, tuple[CompiledProgram, Any, Callable[[Any], Any] | None]] = {}
+        # by the key that a plain call makes fast: what runs, the results' tree (None: one array
+        # alone), and what puts the leaves in order
+        self._ready: dict[Any, tuple[Callable[[Any], Any], Any, Callable[[Any], Any] | None]] = {}
         self._lock = threading.RLock()
         self._misses = self._calls = 0
         _all_jitted.add(self)
@@ -142,9 +143,10 @@ class Jitted:
                     return self._call(args, kwargs)
             found = self._ready.get(tuple(key))
             if found is not None:
-                compiled, out_tree, order = found
+                run, out_tree, order = found
                 self._calls += 1
-                return _unflatten(out_tree, compiled.run(order(leaves) if order else leaves))
+                results = run(order(leaves) if order else leaves)
+                return results[0] if out_tree is None else _unflatten(out_tree, results)
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -166,7 +168,8 @@ class Jitted:
                     closed = close_over(entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend_named(self.device))
         if request.fast_key is not None and not config.debug_nans:
-            self._ready[request.fast_key] = (entry.compiled, entry.out_tree, request.order)
+            out_tree = None if entry.out_tree.is_leaf() else entry.out_tree
+            self._ready[request.fast_key] = (entry.compiled.caller(), out_tree, request.order)
         outs = entry.compiled.run(request.leaves)
         if config.debug_nans and any(map(has_nan, outs)):
             _find_nan(entry.compiled.program, request.leaves)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -152,14 +153,25 @@ class ConcreteArray(Array):
         return self
 
 
+def arrays_over(storages: Iterable[Storage], types: Iterable[TensorType]) -> list[ConcreteArray]:
+    """Arrays over dense storages; the NumPy views are made when somebody asks."""
+    arrays = []
+    for storage, type in zip(storages, types):  # noqa: B905  a check of the lengths costs time
+        a = _new(ConcreteArray)
+        a._numpy = None
+        a._storage = storage
+        a._type = type
+        a._weak = type.weak
+        arrays.append(a)
+    return arrays
+
+
+_new = ConcreteArray.__new__
+
+
 def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
-    """An array over dense storage; the NumPy view is made when somebody asks."""
-    a = ConcreteArray.__new__(ConcreteArray)
-    a._numpy = None
-    a._storage = storage
-    a._type = type
-    a._weak = type.weak
-    return a
+    """An array over dense storage."""
+    return arrays_over((storage,), (type,))[0]
 
 
 def wrap(array: Any, weak: bool = False) -> ConcreteArray:

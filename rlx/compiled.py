@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx.array import Array, ConcreteArray, from_storage, wrap
+from rlx.array import Array, ConcreteArray, arrays_over, wrap
 from rlx.backends import backend_named
 from rlx.backends.base import Backend, Executable
 from rlx.ir.program import Literal, Program, Var
@@ -50,6 +50,18 @@ class CompiledProgram:
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
         self.whole = len(self.used) == len(program.inputs)
 
+    def caller(self) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
+        """What does as `run` does, without what this program has no need of."""
+        executable, types = self.executable, self.types
+        if executable is None or not (self.whole and self.direct):
+            return self.run
+        run = executable.run
+
+        def call(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+            return arrays_over(run([x._storage or x.storage() for x in args]), types)
+
+        return call
+
     def run(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """The results for concrete arguments."""
         executable = self.executable
@@ -58,7 +70,7 @@ class CompiledProgram:
         else:
             taken = args if self.whole else [args[i] for i in self.used]
             storages = [x._storage or x.storage() for x in taken]
-            found = list(map(from_storage, executable.run(storages), self.types))
+            found = arrays_over(executable.run(storages), self.types)
         if self.direct:
             return found
         out: list[ConcreteArray] = []

@@ -205,7 +205,9 @@ class Inspection:
     @property
     def statistics(self) -> Statistics:
         """Counts of equations, rules, kernels and bytes."""
-        plan = {"kernels": {}, "bytes": 0} if self.plan is None else plan_statistics(self.plan)
+        plan: dict[str, Any] = {"kernels": {}, "bytes": 0}
+        if self.plan is not None:
+            plan = plan_statistics(self.plan)
         views = [self.hir, *self.mir]
         return Statistics(
             {v.name: len(v.program.equations) for v in views},
@@ -307,39 +309,43 @@ def _places(program: Program, plan: Plan) -> dict[Equation, tuple[int | None, st
     """
     by_name: dict[str, list[int]] = {}
     for number, kernel in enumerate(plan.kernels):
-        for name in kernel.label.split("+"):
+        for name in _label(kernel).split("+"):
             by_name.setdefault(name, []).append(number)
     places: dict[Equation, tuple[int | None, str]] = {}
     for equation in program.equations:
-        number = _kernel_of(equation, plan, by_name.get(equation.primitive.name, []))
-        if number is not None:
-            places[equation] = (number, _how(plan.kernels[number]))
+        found = _kernel_of(equation, plan, by_name.get(equation.primitive.name, []))
+        if found is not None:
+            places[equation] = (found, _how(plan.kernels[found]))
     users: dict[Any, int] = {}
     for equation in reversed(program.equations):
         if equation not in places:
             view = equation.primitive.name in _MOVEMENTS
             used = [users[v] for v in equation.outputs if v in users]
             places[equation] = (used[0] if used else None, "view" if view else "fused")
-        number = places[equation][0]
-        if number is not None:
-            users.update((a, number) for a in equation.inputs if isinstance(a, Var))
+        place = places[equation][0]
+        if place is not None:
+            users.update((a, place) for a in equation.inputs if isinstance(a, Var))
     return places
 
 
 def _kernel_of(equation: Equation, plan: Plan, candidates: list[int]) -> int | None:
     """The kernel that computes an equation: one of its name, and of its line if there is one."""
-    same_line = [n for n in candidates if equation.origin in plan.kernels[n].origins]
+    same_line = [n for n in candidates if equation.origin in getattr(plan.kernels[n], "origins", ())]
     for number in same_line or candidates:
-        if "+" not in plan.kernels[number].label:  # it computes one equation
+        if "+" not in _label(plan.kernels[number]):  # it computes one equation
             candidates.remove(number)
         return number
     return None
 
 
+def _label(kernel: Kernel) -> str:
+    return getattr(kernel, "label", "")
+
+
 def _how(kernel: Kernel) -> str:
     if isinstance(kernel, (Contract, Sort, Library)):
         return "library"
-    return "fused" if "+" in kernel.label else "kernel"
+    return "fused" if "+" in _label(kernel) else "kernel"
 
 
 # ------------------------------------------------------------------ the function

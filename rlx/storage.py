@@ -9,19 +9,29 @@ from sys import getrefcount
 
 import numpy as np
 
-__all__ = ["Blocks", "Storage", "allocate", "clear_pool", "from_numpy", "pool_bytes"]
+__all__ = [
+    "Blocks",
+    "Queue",
+    "Storage",
+    "allocate",
+    "clear_pool",
+    "from_numpy",
+    "pool_bytes",
+    "queue_for",
+    "take",
+]
 
 ALIGNMENT = 64
 _POOL_LIMIT = 1 << 31  # bytes kept for reuse
-_LOOKS = 8  # buffers that are looked at before a fresh one is made
+_ATTEMPTS = 8  # buffers that are looked at before a fresh one is made
 _KEPT_BLOCKS = 4
 
 
 class Storage:
     """Memory that an Array or a plan reads and writes.
 
-    `memory` is a C-contiguous NumPy array that owns its bytes (views made of it keep it alive), `pointer` the address of
-    the first byte used, `offset` bytes into it.
+    `memory` is a C-contiguous NumPy array that owns its bytes (views made of it keep it alive),
+    `pointer` the address of the first byte used, `offset` bytes into it.
     """
 
     __slots__ = ("memory", "offset", "pointer")
@@ -41,7 +51,7 @@ def from_numpy(array: np.ndarray) -> Storage:
     return Storage(array, array.__array_interface__["data"][0])
 
 
-_pool: dict[int, deque[Storage]] = {}
+_pool: dict[int, Queue] = {}
 _bytes = 0
 _lock = threading.Lock()
 
@@ -63,25 +73,50 @@ def _fresh(size: int) -> Storage:
 
 def allocate(nbytes: int) -> Storage:
     """Memory for `nbytes`, uninitialised, 64-byte aligned; reused once nothing refers to it."""
-    global _bytes
+    return take(queue_for(nbytes))
+
+
+class Queue(deque[Storage]):
+    """Pooled storages of one size."""
+
+    __slots__ = ("size",)
+    size: int
+
+
+def queue_for(nbytes: int) -> Queue:
+    """The queue from which memory for `nbytes` is taken."""
     size = _size_class(nbytes)
     queue = _pool.get(size)
     if queue is None:
-        queue = _pool.setdefault(size, deque())
-    # free again when only the pool refers to the storage and only the storage to its memory
-    for _ in range(min(len(queue), _LOOKS)):
+        queue = Queue()
+        queue.size = size
+        queue = _pool.setdefault(size, queue)
+    return queue
+
+
+def take(queue: Queue) -> Storage:
+    """A free storage of the queue, or a fresh one."""
+    # free when only the pool refers to the storage and only the storage to its memory; what is
+    # found free stays in front, so that those in use for long gather behind it
+    for _ in range(_ATTEMPTS if len(queue) > _ATTEMPTS else len(queue)):
         try:
             storage = queue.popleft()
         except IndexError:
             break
         if getrefcount(storage) == 2 and getrefcount(storage.memory) == 2:
-            queue.append(storage)
+            queue.appendleft(storage)
             return storage
         queue.append(storage)
-    storage = _fresh(size)
+    return _pooled(queue)
+
+
+def _pooled(queue: Queue) -> Storage:
+    """A fresh storage, which the queue keeps unless the pool is full."""
+    global _bytes
+    storage = _fresh(queue.size)
     with _lock:
-        if _bytes + size <= _POOL_LIMIT:
-            _bytes += size
+        if _bytes + queue.size <= _POOL_LIMIT:
+            _bytes += queue.size
             queue.append(storage)
     return storage
 
@@ -110,10 +145,10 @@ class Blocks:
                 break
             # references of our own are counted and kept before another thread can find the block
             storages = block[:]
-            free = _references(storages) == self._references
-            blocks.append(block)
-            if free:
+            if _references(storages) == self._references:
+                blocks.appendleft(block)
                 return storages
+            blocks.append(block)
         return self._fresh()
 
     def _fresh(self) -> list[Storage]:
@@ -141,5 +176,6 @@ def clear_pool() -> None:
     """Forget every pooled buffer; those in use live on with their arrays."""
     global _bytes
     with _lock:
-        _pool.clear()
+        for queue in _pool.values():
+            queue.clear()
         _bytes = 0

@@ -89,7 +89,9 @@ def test_values_survive(kind: str) -> None:
     np.testing.assert_array_equal(_native(x), before)
 
 
-@pytest.mark.parametrize("kind", ["negative strides", "broadcast", "unaligned", "big-endian", "overlapping windows", "zero rows", "0-d"])
+@pytest.mark.parametrize(
+    "kind", ["negative strides", "broadcast", "unaligned", "big-endian", "overlapping windows", "zero rows", "0-d"]
+)
 def test_compiled_work_and_derivatives(kind: str) -> None:
     """Kernels, reductions and gradients read what NumPy reads."""
     x = KINDS[kind]()
@@ -129,7 +131,9 @@ REFUSED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("use", [jnp.sin, rlx.jit(lambda x: x), rlx.grad(lambda x: x.sum()), rlx.vmap(lambda x: x), jnp.asarray])
+@pytest.mark.parametrize(
+    "use", [jnp.sin, rlx.jit(lambda x: x), rlx.grad(lambda x: x.sum()), rlx.vmap(lambda x: x), jnp.asarray]
+)
 def test_refused_by_name(kind: str, use: Any) -> None:
     """InputTypeError, whichever way in."""
     with pytest.raises(errors.InputTypeError):

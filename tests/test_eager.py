@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import time
 import timeit
 from typing import Any
 
@@ -39,7 +40,7 @@ def test_python_control_flow() -> None:
     assert total == 3
     assert ["a", "b", "c", "d"][x] == "d"
     assert (x > 2 and x < 4) and not (x == 2)
-    assert "%d" % x == "3" and f"{x}" == "3" and f"{jnp.float32(2.5):.2f}" == "2.50"
+    assert "%d" % x == "3" and f"{x}" == "3" and f"{jnp.float32(2.5):.2f}" == "2.50"  # noqa: UP031  the operator asks for a number
 
 
 def test_printing_shows_values() -> None:
@@ -64,7 +65,9 @@ def test_pdb_shows_values() -> None:
         "    return y\n"
         "print('grad', rlx.grad(f)(0.0))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], input="p y\np float(y) + 41\nc\n", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input="p y\np float(y) + 41\nc\n", capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert "with value 0." in done.stdout and "41.0" in done.stdout and "grad 2.0" in done.stdout
 
@@ -138,7 +141,9 @@ def test_debug_nans_names_the_operation() -> None:
         with pytest.raises(errors.NanError, match="log made a NaN"):
             jnp.log(jnp.float32(-1.0))
         assert np.isnan(jnp.float32(np.nan) + 1)  # made elsewhere
-        with pytest.raises(FloatingPointError, match=r"log made a NaN[^@]*test_eager.py:\d+, in inner\n    return jnp.log"):
+        with pytest.raises(
+            FloatingPointError, match=r"log made a NaN[^@]*test_eager.py:\d+, in inner\n    return jnp.log"
+        ):
             rlx.jit(_nan_inside)(jnp.float32(1.0))
         with pytest.raises(errors.NanError, match="sqrt"):
             lax.scan(lambda c, _: (jnp.sqrt(c) - 1, None), jnp.float32(1.5), None, length=5)
@@ -173,7 +178,7 @@ def test_weak_numbers_stay_weak() -> None:
 
 @pytest.mark.parametrize("statement", ["x + x", "x * 2.0", "-x", "jnp.sin(x)", "jnp.maximum(x, y)", "x[1]", "x > y"])
 def test_small_operations_take_microseconds(statement: str) -> None:
-    """The best of several runs is within a few times the promised 5 µs (a shared machine is noisy)."""
+    """The best of several runs, in processor time, is within a few times the promised 5 µs."""
     names = {"x": jnp.asarray(reals(4)), "y": jnp.asarray(reals(4)[::-1].copy()), "jnp": jnp}
-    best = min(timeit.repeat(statement, globals=names, number=500, repeat=7)) / 500
+    best = min(timeit.repeat(statement, timer=time.thread_time, globals=names, number=500, repeat=9)) / 500
     assert best < 20e-6, f"{statement}: {best * 1e6:.1f} µs"

@@ -51,8 +51,7 @@ def leak() -> Any:
 @case(
     errors.ShapeError,
     "add got operands whose shapes do not broadcast: float32[2] and float32[3].",
-    "Axes are aligned from the last one and must be equal or 1: insert axes with x[:, None] or "
-    "use reshape.",
+    "Axes are aligned from the last one and must be equal or 1: insert axes with x[:, None] or use reshape.",
 )
 def shapes_that_do_not_broadcast() -> None:
     ones(2) + ones(3)  # here
@@ -61,8 +60,7 @@ def shapes_that_do_not_broadcast() -> None:
 @case(
     errors.ShapeError,
     "add got operands whose shapes do not broadcast: float32[2] and float32[3].",
-    "Axes are aligned from the last one and must be equal or 1: insert axes with x[:, None] or "
-    "use reshape.",
+    "Axes are aligned from the last one and must be equal or 1: insert axes with x[:, None] or use reshape.",
     inside="<lambda>",
 )
 def shapes_in_a_traced_function() -> None:
@@ -99,8 +97,7 @@ def a_dtype_that_the_operation_has_not() -> None:
 @case(
     errors.DtypeError,
     "lax.add got operands of dtypes float32, int32.",
-    "rlx.lax functions do not promote: convert with .astype(...), or use rlx.numpy.add, which "
-    "promotes for you.",
+    "rlx.lax functions do not promote: convert with .astype(...), or use rlx.numpy.add, which promotes for you.",
 )
 def dtypes_that_lax_does_not_promote() -> None:
     lax.add(ones(2), jnp.ones(2, "int32"))  # here
@@ -246,8 +243,7 @@ def a_tracer_in_item() -> None:
 @case(
     errors.NonConcreteBooleanIndexError,
     "A traced bool mask bool[3] is used as an index: the result's size would depend on its values.",
-    "Use rlx.numpy.where(mask, x, other), x.at[...] with where, or rlx.numpy.nonzero(mask, "
-    "size=...).",
+    "Use rlx.numpy.where(mask, x, other), x.at[...] with where, or rlx.numpy.nonzero(mask, size=...).",
     inside="<lambda>",
 )
 def a_traced_mask() -> None:
@@ -278,8 +274,7 @@ def the_length_of_a_traced_number() -> None:
 # --------------------------------------------------------------------- tracers that outlive their function
 @case(
     errors.UnexpectedTracerError,
-    "A traced float32[]~ is used outside of the function that it was traced in (function). It was"
-    " made at LEAKED.",
+    "A traced float32[]~ is used outside of the function that it was traced in (function). It was made at LEAKED.",
     "Return the value from the function instead of storing it in a global, an attribute or a list.",
 )
 def a_leaked_tracer() -> None:
@@ -289,8 +284,7 @@ def a_leaked_tracer() -> None:
 
 @case(
     errors.UnexpectedTracerError,
-    "A traced float32[]~ is used outside of the function that it was traced in (function). It was"
-    " made at LEAKED.",
+    "A traced float32[]~ is used outside of the function that it was traced in (function). It was made at LEAKED.",
     "Return the value from the function instead of storing it in a global, an attribute or a list.",
 )
 def a_leaked_tracer_in_float() -> None:
@@ -300,8 +294,7 @@ def a_leaked_tracer_in_float() -> None:
 
 @case(
     errors.UnexpectedTracerError,
-    "A traced float32[]~ is used outside of the function that it was traced in (function). It was"
-    " made at LEAKED.",
+    "A traced float32[]~ is used outside of the function that it was traced in (function). It was made at LEAKED.",
     "Return the value from the function instead of storing it in a global, an attribute or a list.",
 )
 def a_leaked_tracer_in_numpy() -> None:
@@ -311,8 +304,7 @@ def a_leaked_tracer_in_numpy() -> None:
 
 @case(
     errors.UnexpectedTracerError,
-    "A traced float32[]~ is used outside of the function that it was traced in (function). It was"
-    " made at LEAKED.",
+    "A traced float32[]~ is used outside of the function that it was traced in (function). It was made at LEAKED.",
     "Return the value from the function instead of storing it in a global, an attribute or a list.",
 )
 def a_leaked_tracer_as_an_argument() -> None:
@@ -322,8 +314,7 @@ def a_leaked_tracer_as_an_argument() -> None:
 
 @case(
     errors.UnexpectedTracerError,
-    "A traced float32[]~ is used outside of the function that it was traced in (function). It was"
-    " made at LEAKED.",
+    "A traced float32[]~ is used outside of the function that it was traced in (function). It was made at LEAKED.",
     "Return the value from the function instead of storing it in a global, an attribute or a list.",
     inside="<lambda>",
 )
@@ -335,8 +326,7 @@ def a_leaked_tracer_in_another_trace() -> None:
 # --------------------------------------------------------------------- arguments
 @case(
     errors.InputTypeError,
-    "An argument of lambda is of type str, which is not an array, a number, or a tree of them: "
-    "'hello'.",
+    "An argument of lambda is of type str, which is not an array, a number, or a tree of them: 'hello'.",
     "Pass arrays or numbers; in jit mark other arguments with static_argnums or static_argnames, "
     "or register the class with rlx.tree.register_node.",
 )
@@ -346,8 +336,7 @@ def an_argument_that_is_no_array() -> None:
 
 @case(
     errors.InputTypeError,
-    "The result of lambda is of type str, which is not an array, a number, or a tree of them: "
-    "'hello'.",
+    "The result of lambda is of type str, which is not an array, a number, or a tree of them: 'hello'.",
     "Pass arrays or numbers; in jit mark other arguments with static_argnums or static_argnames, "
     "or register the class with rlx.tree.register_node.",
 )
@@ -397,8 +386,7 @@ def a_masked_array() -> None:
 @case(
     errors.NonHashableStaticArgumentError,
     "Static argument 1 of lambda is a list, which cannot be hashed: [1].",
-    "Static arguments are part of the cache key: pass a tuple instead of a list, or make the "
-    "argument dynamic.",
+    "Static arguments are part of the cache key: pass a tuple instead of a list, or make the argument dynamic.",
 )
 def an_unhashable_static_argument() -> None:
     rlx.jit(lambda x, n: x, static_argnums=1)(1.0, [1])  # here
@@ -407,8 +395,7 @@ def an_unhashable_static_argument() -> None:
 @case(
     errors.NonHashableStaticArgumentError,
     "Static argument 'n' of lambda is a list, which cannot be hashed: [1].",
-    "Static arguments are part of the cache key: pass a tuple instead of a list, or make the "
-    "argument dynamic.",
+    "Static arguments are part of the cache key: pass a tuple instead of a list, or make the argument dynamic.",
 )
 def an_unhashable_static_keyword() -> None:
     rlx.jit(lambda x, n: x, static_argnames="n")(1.0, n=[1])  # here
@@ -513,8 +500,7 @@ def in_axes_all_none() -> None:
 
 @case(
     errors.VmapAxisError,
-    "vmap got mapped axes of different sizes [3, 4]: arguments of shapes (3,) (axis 0), (4,) "
-    "(axis 0).",
+    "vmap got mapped axes of different sizes [3, 4]: arguments of shapes (3,) (axis 0), (4,) (axis 0).",
     "All mapped axes have one size; leave an argument unmapped with None in in_axes.",
 )
 def mapped_axes_of_different_sizes() -> None:
@@ -552,8 +538,7 @@ def an_axis_name_that_is_not_there() -> None:
 @case(
     errors.ScalarOutputError,
     "grad takes a function that returns one scalar; lambda returned float32[3].",
-    "Reduce the result, for instance with .sum() or .mean(), or use rlx.jacrev or "
-    "rlx.vmap(rlx.grad(f)).",
+    "Reduce the result, for instance with .sum() or .mean(), or use rlx.jacrev or rlx.vmap(rlx.grad(f)).",
 )
 def grad_of_a_vector() -> None:
     rlx.grad(lambda x: x * 2)(ones(3))  # here
@@ -561,8 +546,7 @@ def grad_of_a_vector() -> None:
 
 @case(
     errors.ScalarOutputError,
-    "grad takes a function that returns one scalar; lambda returned a tree PyTreeSpec((*, *)) "
-    "with 2 leaves.",
+    "grad takes a function that returns one scalar; lambda returned a tree PyTreeSpec((*, *)) with 2 leaves.",
     "Return the loss alone, (loss, auxiliary) with has_aux=True, or use rlx.jacrev.",
 )
 def grad_of_a_tree() -> None:
@@ -571,8 +555,7 @@ def grad_of_a_tree() -> None:
 
 @case(
     errors.DtypeError,
-    "grad of <lambda> with respect to an argument of dtype int32: a derivative needs a float (or "
-    "complex) argument.",
+    "grad of <lambda> with respect to an argument of dtype int32: a derivative needs a float (or complex) argument.",
     "Convert it with .astype(float), write 2.0 instead of 2, choose other argnums, or pass "
     "allow_int=True to get zeros.",
 )
@@ -583,8 +566,7 @@ def grad_of_an_integer() -> None:
 @case(
     errors.ScalarOutputError,
     "grad takes a function that returns one real number; lambda returned int32[].",
-    "For a holomorphic function pass holomorphic=True; otherwise take the real part or convert to"
-    " float.",
+    "For a holomorphic function pass holomorphic=True; otherwise take the real part or convert to float.",
 )
 def grad_of_an_integer_result() -> None:
     rlx.grad(lambda x: jnp.argmax(x))(ones(3))  # here
@@ -593,8 +575,7 @@ def grad_of_an_integer_result() -> None:
 @case(
     errors.ScalarOutputError,
     "grad takes a function that returns one real number; lambda returned complex64[]~.",
-    "For a holomorphic function pass holomorphic=True; otherwise take the real part or convert to"
-    " float.",
+    "For a holomorphic function pass holomorphic=True; otherwise take the real part or convert to float.",
 )
 def grad_of_a_complex_result() -> None:
     rlx.grad(lambda x: x * 2)(1j)  # here
@@ -620,8 +601,7 @@ def a_holomorphic_grad_of_a_real_number() -> None:
 
 @case(
     errors.InputTypeError,
-    "lambda was differentiated with has_aux=True but did not return a pair (result, auxiliary); "
-    "it returned a Tracer.",
+    "lambda was differentiated with has_aux=True but did not return a pair (result, auxiliary); it returned a Tracer.",
     "Return (result, auxiliary) from the function, or leave has_aux out.",
 )
 def no_pair_with_has_aux() -> None:
@@ -718,8 +698,7 @@ def an_unknown_device_of_jit() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.scan: carry enters the body as float32[] and leaves it as float64[].",
-    "A carry keeps its dtype: return carry.astype('float32'), or start with an initial value of "
-    "dtype float64.",
+    "A carry keeps its dtype: return carry.astype('float32'), or start with an initial value of dtype float64.",
 )
 def a_carry_that_changes_its_dtype() -> None:
     lax.scan(lambda c, x: (c + jnp.float64(1), None), jnp.float32(0), None, length=3)  # here
@@ -728,8 +707,7 @@ def a_carry_that_changes_its_dtype() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.scan: carry enters the body as float32[] and leaves it as float32[2].",
-    "A carry keeps its shape: return carry with shape (), or start with an initial value of shape"
-    " (2,).",
+    "A carry keeps its shape: return carry with shape (), or start with an initial value of shape (2,).",
 )
 def a_carry_that_changes_its_shape() -> None:
     lax.scan(lambda c, x: (jnp.stack([c, c]), None), jnp.float32(0), None, length=3)  # here
@@ -737,8 +715,7 @@ def a_carry_that_changes_its_shape() -> None:
 
 @case(
     errors.ControlFlowTypeError,
-    "lax.scan: the body takes a carry of structure PyTreeSpec(*), but returns one of structure "
-    "PyTreeSpec((*, *)).",
+    "lax.scan: the body takes a carry of structure PyTreeSpec(*), but returns one of structure PyTreeSpec((*, *)).",
     "The body returns a carry with the structure of the initial one: the same nesting of tuples, "
     "lists and dicts, with the same keys.",
 )
@@ -778,8 +755,7 @@ def branches_of_different_shapes() -> None:
 @case(
     errors.ShapeError,
     "lax.cond got a predicate of type bool[2].",
-    "The predicate is one value: reduce it with .all() or .any(), or use rlx.numpy.where to "
-    "choose elementwise.",
+    "The predicate is one value: reduce it with .all() or .any(), or use rlx.numpy.where to choose elementwise.",
 )
 def a_predicate_with_an_axis() -> None:
     lax.cond(ones(2) > 0, lambda x: x, lambda x: x, 1.0)  # here
@@ -788,8 +764,7 @@ def a_predicate_with_an_axis() -> None:
 @case(
     errors.ControlFlowTypeError,
     "lax.while_loop: carry enters the body as float32[] and leaves it as float64[].",
-    "A carry keeps its dtype: return carry.astype('float32'), or start with an initial value of "
-    "dtype float64.",
+    "A carry keeps its dtype: return carry.astype('float32'), or start with an initial value of dtype float64.",
 )
 def a_while_carry_that_changes() -> None:
     lax.while_loop(lambda c: c < 3, lambda c: c + jnp.float64(1), jnp.float32(0))  # here
@@ -833,7 +808,9 @@ def test_the_line_is_the_users_also_through_transforms() -> None:
         return x + jnp.ones(4)  # deep
 
     with pytest.raises(errors.ShapeError) as caught:
-        rlx.jit(rlx.vmap(rlx.grad(lambda x: lax.scan(lambda c, _: (inner(c), None), x, None, length=2)[0].sum())))(ones(2, 3))
+        rlx.jit(rlx.vmap(rlx.grad(lambda x: lax.scan(lambda c, _: (inner(c), None), x, None, length=2)[0].sum())))(
+            ones(2, 3)
+        )
     assert f"test_errors.py:{line_of(inner, '# deep')[0]}, in inner" in str(caught.value)
 
 

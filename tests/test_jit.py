@@ -189,7 +189,9 @@ def test_python_numbers_of_one_kind_share_a_program() -> None:
 def test_results_that_are_not_computed() -> None:
     """Inputs, constants and literals pass through; None and empty trees too."""
     held = jnp.asarray(reals(3))
-    out = rlx.jit(lambda x, y: {"x": x, "held": held, "one": 1.0, "none": None, "empty": (), "np": np.arange(2)})(1.5, 2)
+    out = rlx.jit(lambda x, y: {"x": x, "held": held, "one": 1.0, "none": None, "empty": (), "np": np.arange(2)})(
+        1.5, 2
+    )
     assert float(out["x"]) == 1.5 and float(out["one"]) == 1.0
     assert out["none"] is None and out["empty"] == ()
     np.testing.assert_array_equal(out["held"], reals(3))
@@ -209,7 +211,12 @@ def test_donated_arguments_cannot_be_used_again() -> None:
     state = {"w": jnp.zeros(3)}
     after = step(state, 1.0)
     assert state["w"].is_deleted() and state["w"].shape == (3,)
-    for use in (lambda: state["w"] + 1, lambda: step(state, 1.0), lambda: np.asarray(state["w"]), lambda: float(state["w"][0])):
+    for use in (
+        lambda: state["w"] + 1,
+        lambda: step(state, 1.0),
+        lambda: np.asarray(state["w"]),
+        lambda: float(state["w"][0]),
+    ):
         with pytest.raises(errors.DonatedArrayError):
             use()
     np.testing.assert_array_equal(step(after, 2.0)["w"], [3.0, 3.0, 3.0])
@@ -268,7 +275,7 @@ def test_jitted_functions_and_their_arrays_are_freed() -> None:
     f = rlx.jit(lambda x: x + held)
     f(1.0)
     function, array = weakref.ref(f), weakref.ref(held)
-    del f, held
+    f = held = None
     rlx.clear_caches()
     gc.collect()
     assert function() is None and array() is None
@@ -302,9 +309,7 @@ def test_explain_names_a_static_argument(capsys: pytest.CaptureFixture[str]) -> 
     with rlx.scoped(explain=True):
         g(1.0, 1)
         g(1.0, 2)
-    assert capsys.readouterr().err == (
-        "rlx: lambda is traced again (2 signatures)\n  static argument 1: 1 -> 2\n"
-    )
+    assert capsys.readouterr().err == ("rlx: lambda is traced again (2 signatures)\n  static argument 1: 1 -> 2\n")
 
 
 # ---------------------------------------------------------------------- ahead of time

@@ -75,7 +75,7 @@ class _Writer:
         body = _Function(self, program)
         lines = body.lines()
         name = self.names[id(program)] = self.fresh(program.name)
-        decorator = "@program" if name == program.name else f'@program("{program.name}")'
+        decorator = "@program" if name == program.name else f"@program({program.name!r})"
         signature = f"def {name}({body.parameters()}):"
         self.parts.append("\n".join([decorator, signature, *(f"    {line}" for line in lines)]))
         return name
@@ -223,6 +223,8 @@ class _Function:
         """A name, or a literal's expression."""
         if not isinstance(atom, Literal):
             return self.names.get(atom, "undefined")
+        if not isinstance(atom.value, np.ndarray) or atom.value.shape:
+            return repr(atom)  # the verifier refuses it
         if atom.type.weak:
             return f'weak({_plain(atom.value)}, "{atom.type.dtype.name}")'
         return _scalar(atom.value)
@@ -271,9 +273,16 @@ def _plain(value: np.ndarray) -> str:
     short = _attempt(str(value), float) if isinstance(number, float) else None
     candidates: Sequence[complex] = [number] if short is None else [short, number]
     for candidate in candidates:
-        if _same(np.asarray(candidate, value.dtype), value):
+        if _same(np.asarray(_read(candidate), value.dtype), value):
             return _number(candidate)
     return _bytes_of(value)
+
+
+def _read(number: complex) -> complex:
+    """What the text of a number is read as: the bits of a NaN are lost."""
+    if isinstance(number, complex):
+        return complex(float(repr(number.real)), float(repr(number.imag)))
+    return float(repr(number))
 
 
 def _attempt(text: str, function: Callable[[str], float]) -> float | None:

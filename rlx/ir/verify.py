@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,6 +129,8 @@ def _verify_types(equation: Equation) -> None:
     """The outputs are what the primitive's type rule states, up to weakness."""
     name = equation.primitive.name
     types = [atom.type for atom in equation.inputs]
+    arity = _arity(equation.primitive)
+    _require(arity in (None, len(types)), f"{name} takes {arity} operands, here are {len(types)}")
     try:
         result = equation.primitive.type(*types, **equation.params)
     except (RlxError, TypeError, ValueError) as error:
@@ -137,6 +140,12 @@ def _verify_types(equation: Equation) -> None:
     given = tuple(v.type for v in equation.outputs)
     same = [(t.shape, t.dtype) for t in stated] == [(t.shape, t.dtype) for t in given]
     _require(same, f"{name} results in {_types(stated)}, its outputs are {_types(given)}")
+
+
+@cache
+def _arity(primitive: Any) -> int | None:
+    """How many operands a primitive takes, where it says so."""
+    return getattr(primitive, "arity", None)
 
 
 def _types(types: tuple[TensorType, ...]) -> str:

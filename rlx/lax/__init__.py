@@ -5,6 +5,9 @@ These functions do not promote dtypes: operands have one dtype, or are Python nu
 
 from __future__ import annotations
 
+import importlib as _importlib
+from typing import Any as _Any
+
 from rlx.lax.barrier import optimization_barrier
 from rlx.lax.collectives import (
     all_gather,
@@ -115,6 +118,7 @@ from rlx.lax.elementwise import (
     tanh,
     zeta,
 )
+from rlx.lax.fourier import FftType, fft
 from rlx.lax.indexing import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -203,6 +207,7 @@ from rlx.lax.windows import (
 )
 
 __all__ = [
+    "FftType",
     "ConvDimensionNumbers",
     "DotDimensionNumbers",
     "GatherDimensionNumbers",
@@ -280,6 +285,7 @@ __all__ = [
     "exp2",
     "expand_dims",
     "expm1",
+    "fft",
     "floor",
     "fori_loop",
     "full",
@@ -297,6 +303,7 @@ __all__ = [
     "is_finite",
     "le",
     "lgamma",
+    "linalg",
     "log",
     "log1p",
     "logistic",
@@ -378,3 +385,9 @@ __all__ = [
     "zeros_like_array",
     "zeta",
 ]
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "linalg":  # imported on first use
+        return _importlib.import_module("rlx.lax.linalg")
+    raise AttributeError(f"module 'rlx.lax' has no attribute {name!r}")

@@ -88,7 +88,7 @@ def gather(
       start_indices: integers; the last axis holds the components of one index.
       dimension_numbers: which axes belong together.
       slice_sizes: the size of a slice along each axis of the operand.
-      mode: what is read outside of the operand; see GatherScatterMode.
+      mode: what is read outside of the operand, see GatherScatterMode; None clips.
       fill_value: what FILL_OR_DROP reads there; by default NaN, or an extreme integer.
     """
     return indexing.gather(
@@ -96,7 +96,7 @@ def gather(
         _indices("gather", start_indices),
         dimension_numbers=_numbers(GatherDimensionNumbers, dimension_numbers),
         slice_sizes=canonical_shape(slice_sizes),
-        mode=GatherScatterMode.from_any(mode).value,
+        mode="clip" if mode is None else GatherScatterMode.from_any(mode).value,
         fill_value=None if fill_value is None else np.asarray(fill_value).item(),
     )
 

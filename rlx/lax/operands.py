@@ -40,6 +40,8 @@ def operands(name: str, *values: Any) -> list[Any]:
     Raises DtypeError where two arrays differ, or where a number does not fit the arrays' dtype.
     """
     arrays = [v if isinstance(v, (Array, *_SCALARS)) else as_array(v) for v in values]
+    if not arrays:
+        return arrays
     first = arrays[0]
     if isinstance(first, Array):
         dtype = first.dtype

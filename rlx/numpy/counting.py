@@ -149,8 +149,8 @@ def histogramdd(
 
     >>> import rlx.numpy as jnp
     >>> jnp.histogramdd(jnp.array([[0.0, 0.0], [1.0, 1.0]]), 2)[0]
-    Array([[1., 0.],
-           [0., 1.]], dtype=float32)
+    Array([[1, 0],
+           [0, 1]], dtype=int32)
     """
     points = inexact(sample, "histogramdd")
     if points.ndim != 2:
@@ -163,7 +163,7 @@ def histogramdd(
     columns = [shapes.squeeze(c, (1,)) for c in shapes.split(points, (1,) * count, 1)]
     edges = [histogram_bin_edges(x, b, r) for x, b, r in zip(columns, each, limits, strict=True)]
     numbers = tuple(_bins(x, edge) for x, edge in zip(columns, edges, strict=True))
-    added: Any = scalar_array(1, points.dtype, False) if weights is None else as_array(operand(weights))
+    added: Any = scalar_array(1, config.default_int, False) if weights is None else as_array(operand(weights))
     counts = fill(tuple(e.shape[0] - 1 for e in edges), 0, added.dtype).at[numbers].add(added)
     if density:
         counts = divide(counts, sum_(counts))
@@ -183,7 +183,7 @@ def histogram2d(
 
     >>> import rlx.numpy as jnp
     >>> jnp.histogram2d(jnp.array([0.0, 1.0]), jnp.array([0.0, 1.0]), 2)[0].tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
+    [[1, 0], [0, 1]]
     """
     if np.ndim(bins) == 1 and len(bins) not in (1, 2):
         bins = [bins, bins]

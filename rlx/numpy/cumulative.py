@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
+from rlx.config import config
 from rlx.errors import ShapeError
 from rlx.ir.types import is_inexact
 from rlx.numpy.floats import isnan
@@ -21,7 +22,6 @@ from rlx.numpy.promotion import (
     scalar_array,
     to_dtype,
 )
-from rlx.numpy.reductions import summed_dtype
 from rlx.ops import arithmetic, comparison, cumulative
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
@@ -39,12 +39,12 @@ __all__ = [
 ]
 
 
-def _run(name: str, primitive: Any, a: Any, axis: int | None, dtype: Any, widen: bool = True) -> Any:
+def _run(name: str, primitive: Any, a: Any, axis: int | None, dtype: Any) -> Any:
     x = as_array(operand(a, name))
     if axis is None:
         x, axis = ravel(x), 0
     number = canonical_axis(axis, x.ndim, name)
-    wanted = to_dtype(dtype) if dtype is not None else summed_dtype(x.dtype) if widen else x.dtype
+    wanted = to_dtype(dtype) if dtype is not None else config.default_int if x.dtype.kind == "b" else x.dtype
     working = np.dtype("i4") if wanted.kind == "b" else wanted
     return convert_to(primitive(convert_to(x, working), axis=number, reverse=False), wanted)
 

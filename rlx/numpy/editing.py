@@ -206,8 +206,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
         raise IndexError(f"insert: an index is out of bounds for axis {number} with size {size}")
     where = np.where(where < 0, where + size, where)
     value = reshape(value, (1,) * max(x.ndim - value.ndim, 0) + value.shape) if value.ndim < x.ndim else value
-    if single and value.ndim > 0:
-        value = value if x.ndim == 1 else _moved(value, number, x, values)
+    if single:  # NumPy inserts the first axis of the values along `axis`
+        value = moveaxis(value, 0, number)
     count = value.shape[number] if where.size == 1 else where.size
     where = np.repeat(where, count) if where.size == 1 else where
     shape = tuple(count if i == number else n for i, n in enumerate(x.shape))
@@ -215,13 +215,6 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     order = np.argsort(where, kind="stable")
     source = np.insert(np.arange(size), where[order], size + order)
     return take(concatenate([x, value], number), ConcreteArray(source.astype(np.int32)), axis=number, mode="clip")
-
-
-def _moved(value: Any, axis: int, x: Any, values: Any) -> Any:
-    """For one place NumPy takes the first axis of the values as the one to insert along."""
-    if np.ndim(values) < x.ndim and np.ndim(values) > 0:
-        return value
-    return moveaxis(value, 0, axis)
 
 
 def trim_zeros(filt: Any, trim: str = "fb") -> Array:

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact
 from rlx.numpy.promotion import convert_to, fill, inexact, promote, promote_inexact, scalar_array
@@ -142,7 +143,8 @@ def angle(z: Any, deg: bool = False) -> Any:
     >>> float(jnp.angle(1j, deg=True))
     90.0
     """
-    x = inexact(z, "angle")
+    (x,) = promote("angle", z)
+    x = x if is_inexact(x.dtype) else convert_to(x, config.default_float)
     result = transcendental.atan2(imag(x), real(x))
     if deg:
         result = arithmetic.multiply(result, _constant(result, 180 / np.pi))

@@ -184,18 +184,26 @@ def _reflected(x: Any, axis: int, before: int, after: int, mode: str, reflect_ty
     offset = 1 if mode == "reflect" and size > 1 else 0
     if mode == "reflect" and size == 1:
         return shapes.concatenate(_spread(x, 0, axis, before), x, _spread(x, 0, axis, after), axis=axis)
-    for front, missing in ((True, before), (False, after)):
-        while missing > 0:
-            own = x.shape[axis]
-            count = min(missing, own - offset)
-            start = offset if front else own - offset - count
-            mirrored = flip(shapes.slice_along(x, start, start + count, axis), axis)
-            if reflect_type == "odd":
-                edge = shapes.slice_along(x, 0 if front else own - 1, 1 if front else own, axis)
-                mirrored = arithmetic.subtract(arithmetic.multiply(edge, np.asarray(2, x.dtype)), mirrored)
-            x = shapes.concatenate(*((mirrored, x) if front else (x, mirrored)), axis=axis)
-            missing -= count
-    return x
+    front = _mirror(x, axis, before, offset, reflect_type, True)
+    back = _mirror(x, axis, after, offset, reflect_type, False)
+    return shapes.concatenate(*[part for part in (front, x, back) if part.shape[axis]], axis=axis)
+
+
+def _mirror(x: Any, axis: int, width: int, offset: int, reflect_type: str, front: bool) -> Any:
+    """What stands before or behind x: mirror images that grow until there is enough."""
+    grown, missing = x, width
+    while missing > 0:
+        own = grown.shape[axis]
+        count = min(missing, own - offset)
+        start = offset if front else own - offset - count
+        image = flip(shapes.slice_along(grown, start, start + count, axis), axis)
+        if reflect_type == "odd":
+            edge = shapes.slice_along(grown, 0 if front else own - 1, 1 if front else own, axis)
+            image = arithmetic.subtract(arithmetic.multiply(edge, np.asarray(2, x.dtype)), image)
+        grown = shapes.concatenate(*((image, grown) if front else (grown, image)), axis=axis)
+        missing -= count
+    total = grown.shape[axis]
+    return shapes.slice_along(grown, 0, width, axis) if front else shapes.slice_along(grown, total - width, total, axis)
 
 
 def _by_function(x: Any, widths: list[tuple[int, int]], function: Callable[..., Any], kwargs: Any) -> Any:

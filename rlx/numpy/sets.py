@@ -110,7 +110,6 @@ def _unique_rows(rows: Any, size: int | None, fill_value: Any, equal_nan: bool) 
             select(there, index, broadcast_array(shapes.slice_along(index, 0, 1, 0), index.shape)) if total else index
         )
         counts = select(there, counts, scalar_array(0, dtype, True))
-        inverse = arithmetic.minimum(inverse, scalar_array(max(total - 1, 0), dtype, True)) if total else inverse
     return _Unique(values, index, inverse, counts)
 
 

@@ -14,7 +14,7 @@ from rlx.errors import ShapeError
 from rlx.numpy.floats import conj
 from rlx.numpy.manipulation import flip
 from rlx.numpy.powers import i0
-from rlx.numpy.promotion import convert_to, promote, to_dtype
+from rlx.numpy.promotion import convert_to, promote_inexact, to_dtype
 from rlx.ops import arithmetic
 from rlx.ops import shape as shapes
 from rlx.ops.convolution import ConvDimensionNumbers, conv_general_dilated
@@ -34,8 +34,6 @@ def _slide(name: str, x: Any, y: Any, mode: str, preferred: Any) -> Any:
         raise ValueError(f"{name} has no mode {mode!r}: use 'full', 'same' or 'valid'.")
     if preferred is not None:
         x, y = [convert_to(v, to_dtype(preferred)) for v in (x, y)]
-    if x.dtype.kind == "b":
-        x, y = [convert_to(v, np.dtype("i4")) for v in (x, y)]
     if size == 1 and length == 1:
         return arithmetic.multiply(x, y)
     result = conv_general_dilated(
@@ -53,7 +51,7 @@ def _slide(name: str, x: Any, y: Any, mode: str, preferred: Any) -> Any:
 
 
 def _vectors(name: str, x: Any, y: Any) -> list[Any]:
-    operands = promote(name, x, y)
+    operands = promote_inexact(name, x, y)
     if any(v.ndim != 1 or v.size == 0 for v in operands):
         raise ShapeError(
             f"{name} got operands of shapes {operands[0].shape} and {operands[1].shape}.",
@@ -67,11 +65,11 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
 
     Args: a, v: 1-d arrays; mode: "full", "same" (size of the longer one) or "valid" (only where both
     overlap); preferred_element_type: dtype of the result.
-    Returns: a 1-d array. Raises: ShapeError unless both are 1-d and not empty.
+    Returns: a floating 1-d array. Raises: ShapeError unless both are 1-d and not empty.
 
     >>> import rlx.numpy as jnp
     >>> jnp.convolve(jnp.array([1, 2]), jnp.array([1, 1]))
-    Array([1, 3, 2], dtype=int32)
+    Array([1., 3., 2.], dtype=float32)
     """
     x, y = _vectors("convolve", a, v)
     if x.shape[0] < y.shape[0]:
@@ -88,7 +86,7 @@ def correlate(
 
     >>> import rlx.numpy as jnp
     >>> jnp.correlate(jnp.array([1, 2, 3]), jnp.array([1, 1]))
-    Array([3, 5], dtype=int32)
+    Array([3., 5.], dtype=float32)
     """
     x, y = _vectors("correlate", a, v)
     y = conj(y)

@@ -91,7 +91,7 @@ def lexsort(keys: Sequence[Any] | Any, axis: int = -1) -> Array:
 
 
 def sort_complex(a: Any) -> Array:
-    """All elements as complex numbers in ascending order along the first axis.
+    """All elements as complex numbers in ascending order along the last axis.
 
     Args: a: array. Returns: a complex array.
 
@@ -100,7 +100,7 @@ def sort_complex(a: Any) -> Array:
     Array([1.+0.j, 2.+0.j], dtype=complex64)
     """
     x = as_array(operand(a, "sort_complex"))
-    return sort(convert_to(x, complex_dtype(inexact_dtype(x.dtype))), axis=0)
+    return sort(convert_to(x, complex_dtype(inexact_dtype(x.dtype))))
 
 
 def partition(a: Any, kth: int, axis: int = -1) -> Array:

@@ -219,20 +219,17 @@ class conv_general_dilated(Primitive):
         placed = tuple(np.argsort(spec.dimension_numbers.out_spec).tolist())
         if 0 in (*shape, *lhs.type.shape, *rhs.type.shape):
             return k.transpose(k.full(TensorType(shape, dtype), 0), placed)
-        free = _free_order(spec.dimension_numbers)
-        patches = _lowered_patches(k, lhs, rhs, spec, free)
-        rank, groups = len(shape) - 2, spec.groups
-        kernel = k.transpose(rhs, spec.dimension_numbers.rhs_spec)
-        kernel = k.reshape(kernel, (groups, shape[1] // groups, *kernel.type.shape[1:]))
-        # patches: (group, *free, feature, *offsets); kernel: (group, out, feature, *offsets)
-        first = 2 + rank
-        order = _contraction_order(spec.dimension_numbers)
-        contracting = (tuple(first + i for i in order), tuple(2 + i for i in order))
-        out = k.contract(patches, kernel, contracting, ((0,), (0,)))
-        # (group, *free, out) -> (batch, group, out, *positions)
-        batch, *positions = (1 + free.index(i) for i in range(1 + rank))
-        out = k.transpose(out, (batch, 0, first, *positions))
-        return k.transpose(k.reshape(out, shape), placed)
+        lhs, spec = _padded(k, lhs, rhs, spec)
+        blocks = _blocks(spec, lhs.type, rhs.type)
+        if blocks is None:
+            return _lowered(k, lhs, rhs, spec)
+        if blocks.summed:
+            return k.sum_of_blocks(lambda k, x, y: _lowered(k, x, y, spec), (lhs, rhs), blocks.count)
+        numbers = spec.dimension_numbers
+        order = sorted(numbers.rhs_spec[1:]) + [numbers.rhs_spec[0]]
+        moved = replace(numbers, rhs_spec=tuple(order.index(axis) for axis in numbers.rhs_spec))
+        spec, kernel = replace(spec, dimension_numbers=moved), k.transpose(rhs, order)
+        return k.in_blocks(lambda k, y, x: _lowered(k, x, y, spec), (kernel,), (lhs,), blocks.count)
 
     def samples(self) -> Iterator[Sample]:
         def case(lhs: Axes, rhs: Axes, spec: ConvolutionSpec) -> Any:
@@ -262,25 +259,84 @@ class conv_general_dilated(Primitive):
         )
 
 
-def _lowered_patches(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec, free: Axes) -> Any:
-    """Axes (group, *free, feature, *offsets): every window that the kernel meets.
+# ------------------------------------------------------------- lowering
+_BLOCK_BYTES = 1 << 21  # of patches at a time: what a product reads is still in the cache
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """How many blocks of the leading axes; `summed`: that axis is contracted."""
+
+    count: int
+    summed: bool
+
+
+def _padded(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> tuple[Any, ConvolutionSpec]:
+    """lhs with its padding and dilation, and the convolution of that.
 
     Padding keeps the layout that lhs has, so that the windows are read along memory.
     """
     numbers, sizes = spec.dimension_numbers, spec.rhs(rhs.type.shape)[2:]
-    rank, groups = len(sizes), spec.groups
     around = spec.windows(sizes, 2)
     if around.pads:
         config = around.config()
         zero = k.full(lhs.type.update(shape=()), 0)
         lhs = k.pad(lhs, zero, tuple(config[i] for i in np.argsort(numbers.lhs_spec)))
+    rank = len(sizes)
+    return lhs, replace(spec, padding=((0, 0),) * rank, lhs_dilation=(1,) * rank)
+
+
+def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType) -> _Blocks | None:
+    """Blocks whose patches stay in the cache, where the leading axes of the operands allow them."""
+    numbers = spec.dimension_numbers
+    shape, kernel = spec.out_shape(lhs.shape, rhs.shape), spec.rhs(rhs.shape)
+    bare = prod(kernel[2:]) == 1 or prod(shape[2:]) == 1
+    if bare or dtype_kind(lhs.dtype) not in "fc" or lhs.dtype.itemsize < 4 or shape[1] == spec.groups:
+        return None
+    patches = spec.lhs(lhs.shape)[0] * prod(shape[2:]) * kernel[1] * spec.feature_group_count * prod(kernel[2:])
+    nbytes = patches * lhs.dtype.itemsize
+    by_rows = numbers.lhs_spec[0] == 0 and numbers.out_spec[0] == 0 and spec.batch_group_count == 1
+    summed = numbers.lhs_spec[1] == 0 and numbers.rhs_spec[1] == 0 and spec.groups == 1
+    size = lhs.shape[0]
+    if nbytes < 2 * _BLOCK_BYTES or not (by_rows or summed):
+        return None
+    least = min(size, -(-nbytes // _BLOCK_BYTES))
+    count = next(n for n in range(least, size + 1) if size % n == 0)
+    if count < 2 or (summed and not by_rows and 2 * count * prod(shape) > patches):
+        return None
+    return _Blocks(count, not by_rows)
+
+
+def _lowered(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> Any:
+    """The convolution of a padded lhs as one product of its patches."""
+    shape = spec.out_shape(lhs.type.shape, rhs.type.shape)
+    free = _free_order(spec.dimension_numbers)
+    patches = _lowered_patches(k, lhs, rhs, spec, free)
+    rank, groups = len(shape) - 2, spec.groups
+    kernel = k.transpose(rhs, spec.dimension_numbers.rhs_spec)
+    kernel = k.reshape(kernel, (groups, shape[1] // groups, *kernel.type.shape[1:]))
+    # patches: (group, *free, feature, *offsets); kernel: (group, out, feature, *offsets)
+    first = 2 + rank
+    order = _contraction_order(spec.dimension_numbers)
+    contracting = (tuple(first + i for i in order), tuple(2 + i for i in order))
+    out = k.contract(patches, kernel, contracting, ((0,), (0,)))
+    # (group, *free, out) -> (batch, group, out, *positions)
+    batch, *positions = (1 + free.index(i) for i in range(1 + rank))
+    out = k.transpose(out, (batch, 0, first, *positions))
+    return k.transpose(k.reshape(out, shape), tuple(np.argsort(spec.dimension_numbers.out_spec).tolist()))
+
+
+def _lowered_patches(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec, free: Axes) -> Any:
+    """Axes (group, *free, feature, *offsets): every window that the kernel meets."""
+    numbers, sizes = spec.dimension_numbers, spec.rhs(rhs.type.shape)[2:]
+    rank, groups = len(sizes), spec.groups
     left = k.transpose(lhs, numbers.lhs_spec)
     if spec.batch_group_count > 1:
         left = k.reshape(left, (groups, left.type.shape[0] // groups, *left.type.shape[1:]))
     else:
         split = (left.type.shape[0], groups, left.type.shape[1] // groups, *left.type.shape[2:])
         left = k.transpose(k.reshape(left, split), (1, 0, 2, *range(3, 3 + rank)))
-    view = lowered_windows(k, left, spec.windows(sizes, 3).unpadded(), 0)
+    view = lowered_windows(k, left, spec.windows(sizes, 3), 0)
     view = k.reshape(view, view.type.shape[: 3 + rank] + sizes)
     moving = (1, *range(3, 3 + rank))
     rest = (2, *range(3 + rank, 3 + 2 * rank))

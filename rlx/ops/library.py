@@ -29,6 +29,11 @@ class LibraryPrimitive(Primitive):
         """What the routine is told."""
         return params
 
+    def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Run eagerly, on operands of checked types: routines may do something else with others."""
+        self.type(*map(type_of, args), **params)
+        return super().evaluate(args, params)
+
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
         """The routine on NumPy arrays."""
         results = LIBRARY_ROUTINES[self.name](arrays, self.attributes(**params))

@@ -7,6 +7,7 @@ those of JAX's compiler for CPUs.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add, divide, fma, multiply, square
 from rlx.ops.families import Elementwise
 from rlx.ops.transcendental import exp
-from rlx.trace.primitive import primitive
+from rlx.trace.primitive import Sample, primitive
 
 __all__ = ["portable_erf_inv", "portable_log", "portable_log1p"]
 
@@ -82,6 +83,10 @@ class Portable(Elementwise):
 
     def scalar(self, s: Any, x: Any) -> Any:
         return self.spelled(s, x)
+
+    def samples(self) -> Iterator[Sample]:
+        """Those of float32."""
+        return (s for s in super().samples() if s.args[0].dtype == FLOAT32)
 
     def spelled(self, s: Any, x: Any) -> Any:
         """The function, one rounding after another."""

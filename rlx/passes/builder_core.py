@@ -42,6 +42,7 @@ class BuilderCore:
         self.buffers: list[Buffer] = []
         self.source: tuple[Any, ...] = ()  # the equation being lowered
         self._constants: dict[int, tuple[np.ndarray, Lowered]] = {}
+        self._padded: dict[Any, Buffer] = {}  # what `pad` has made of equal operands
 
     # ------------------------------------------------------------ buffers and constants
     def allocate(self, dtype: np.dtype, size: int, role: Any = "temporary") -> Buffer:

@@ -44,6 +44,9 @@ def _used(program: Program) -> set[Atom]:
     return used
 
 
+_Regions = Sequence[tuple[Program, Sequence[Var]]]  # each with the inputs that stand for the operands
+
+
 class _Operands:
     """Which operands regions need, and the regions on those.
 
@@ -52,24 +55,25 @@ class _Operands:
     handed over once.
     """
 
-    def __init__(self, operands: Sequence[Atom], regions: Sequence[tuple[Program, Sequence[Var]]]) -> None:
+    def __init__(self, operands: Sequence[Atom], regions: _Regions) -> None:
         self.kept: list[int] = []
         self.mappings: list[dict[Var, Atom]] = [{} for _ in regions]
         used = [_used(program) for program, _ in regions]
         first: dict[Atom, int] = {}
         for k, operand in enumerate(operands):
             if isinstance(operand, Literal):
-                self._replace(regions, k, lambda inputs, operand=operand: operand)
+                self._replace(regions, k, operand)
             elif operand in first:
-                self._replace(regions, k, lambda inputs, k=first[operand]: inputs[k])
+                self._replace(regions, k, first[operand])
             elif any(inputs[k] in u for u, (_, inputs) in zip(used, regions, strict=True)):
                 first[operand] = k
                 self.kept.append(k)
         self.changed = len(self.kept) < len(operands)
 
-    def _replace(self, regions: Sequence[tuple[Program, Sequence[Var]]], k: int, by: Callable[[Sequence[Var]], Atom]) -> None:
+    def _replace(self, regions: _Regions, k: int, by: int | Literal) -> None:
+        """Let a number, or the input at another position, stand for input k."""
         for mapping, (_, inputs) in zip(self.mappings, regions, strict=True):
-            mapping[inputs[k]] = by(inputs)
+            mapping[inputs[k]] = inputs[by] if isinstance(by, int) else by
 
     def take(self, values: Sequence[Any]) -> list[Any]:
         """The kept ones of values that stand in the operands' order."""
@@ -145,7 +149,9 @@ class _Scan:
         self.constant_inputs, self.carry_inputs, self.slices = inputs[:n], inputs[n : n + c], inputs[n + c :]
         self.next, self.ys = self.body.outputs[:c], self.body.outputs[c:]
 
-    def emit(self, m: Match, body: Program, constants: Sequence[Atom], initial: Sequence[Atom], xs: Sequence[Atom]) -> Any:
+    def emit(
+        self, m: Match, body: Program, constants: Sequence[Atom], initial: Sequence[Atom], xs: Sequence[Atom]
+    ) -> Any:
         """The scan of another body over other operands."""
         counts = {"constants": len(constants), "carries": len(initial)}
         return m.emit("scan", *constants, *initial, *xs, **{**m.params, "body": body, **counts})
@@ -165,7 +171,8 @@ def _no_steps(m: Match, simplify: Simplify) -> Any:
 
 def _invariant(initial: Sequence[Atom], inputs: Sequence[Var], after: Sequence[Atom]) -> list[int]:
     """Carries that a step hands on as they are, or that begin as the number that each step makes them."""
-    return [k for k, (start, now, then) in enumerate(zip(initial, inputs, after, strict=True)) if then is now or _same(start, then)]
+    carries = enumerate(zip(initial, inputs, after, strict=True))
+    return [k for k, (start, now, then) in carries if then is now or _same(start, then)]
 
 
 def _scan_invariants(m: Match, simplify: Simplify) -> Any:
@@ -257,12 +264,20 @@ class _While:
         n, b = p["condition_constants"], p["body_constants"]
         self.condition: Program = p["condition"]
         self.body: Program = p["body"]
-        self.condition_constants, self.body_constants, self.initial = m.inputs[:n], m.inputs[n : n + b], m.inputs[n + b :]
+        self.condition_constants, self.body_constants = m.inputs[:n], m.inputs[n : n + b]
+        self.initial = m.inputs[n + b :]
         self.condition_inputs, self.tested = self.condition.inputs[:n], self.condition.inputs[n:]
         self.body_inputs, self.carried = self.body.inputs[:b], self.body.inputs[b:]
 
     @staticmethod
-    def emit(m: Match, condition: Program, body: Program, tests: Sequence[Atom], constants: Sequence[Atom], initial: Sequence[Atom]) -> Any:
+    def emit(
+        m: Match,
+        condition: Program,
+        body: Program,
+        tests: Sequence[Atom],
+        constants: Sequence[Atom],
+        initial: Sequence[Atom],
+    ) -> Any:
         """The loop of other regions over other operands."""
         return m.emit(
             "while_loop", *tests, *constants, *initial, condition=condition, body=body,
@@ -294,9 +309,8 @@ def _while_invariants(m: Match, simplify: Simplify) -> Any:
         outputs=pick(loop.body.outputs, moving),
     )
     fixed = pick(loop.initial, still)
-    results = loop.emit(
-        m, condition, body, [*loop.condition_constants, *fixed], [*loop.body_constants, *fixed], pick(loop.initial, moving)
-    )
+    tests, constants = [*loop.condition_constants, *fixed], [*loop.body_constants, *fixed]
+    results = loop.emit(m, condition, body, tests, constants, pick(loop.initial, moving))
     final = {**dict(zip(moving, results, strict=True)), **dict(zip(still, fixed, strict=True))}
     return [final[k] for k in range(len(loop.initial))]
 

@@ -25,7 +25,8 @@ def dump(stages: Sequence[Any], plan: Plan, directory: str) -> Path:
     folder = Path(directory) / f"{first.name}-{first.fingerprint.hex()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     for number, stage in enumerate(stages):
-        head = f"# {first.name} after {stage.name}: {len(stage.program.equations)} equations, {stage.seconds * 1e3:.3f} ms\n"
+        count = len(stage.program.equations)
+        head = f"# {first.name} after {stage.name}: {count} equations, {stage.seconds * 1e3:.3f} ms\n"
         _write(folder / f"{number:02}-{stage.name}.py", head + show_program(stage.program))
     _write(folder / "plan.txt", describe_plan(plan))
     _write(folder / "plan.py", show_plan(plan))

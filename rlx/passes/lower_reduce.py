@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -14,13 +15,15 @@ from rlx.ir.types import TensorType, is_float
 from rlx.passes.lower_views import ViewLowering
 from rlx.passes.lowered import BufferView, Lowered, dense_strides, natural_order
 from rlx.passes.nest import Nest, NestStore, collapse, refine
-from rlx.passes.nodes import Node, expression_cost, narrow_to_compute, postorder
+from rlx.passes.nodes import IndexMap, Node, expression_cost, narrow_to_compute, postorder
 from rlx.passes.scalar_builder import Scalar, ScalarBuilder
 
 __all__ = ["ReductionLowering", "identity"]
 
 _MINIMUM_OUTER = 16
 _SPLIT_ROWS = range(256, 8193)
+_FEW_LANES = 12  # rows of so few elements do not fill vectors
+_MOST_LANES = 256
 
 
 def identity(op: str, dtype: np.dtype) -> Any:
@@ -133,9 +136,35 @@ class ReductionLowering(ViewLowering):
         view = BufferView(buffer, strides, 0)
         stores = [NestStore(s.value, buffer, s.strides, s.offset, None, op, True) for s in self.part_stores(v, view)]
         sizes, _, stores = collapse(self.table, v.shape, stores, 0, order)
-        self.emit(self._with_row(sizes, stores), v)
+        if not self._in_lanes(op, sizes, stores, v):
+            self.emit(self._with_row(sizes, stores), v)
         result_view = BufferView(buffer, tuple(strides[a] for a in kept), 0)
         return self.from_view(result_view, type)
+
+    def _in_lanes(self, op: str, sizes: tuple[int, ...], stores: list[NestStore], v: Lowered) -> bool:
+        """Sum rows of few elements as long ones: every so many rows apart, then those.
+
+        So vectors are full, and fewer terms are added in turn.
+        """
+        if len(sizes) != 2 or stores[0].strides[0] or not stores[0].strides[1] or len(stores) > 1:
+            return False
+        rows, kept = sizes
+        (store,) = stores
+        if kept > _FEW_LANES or rows * kept < self.options.chunk_elements:
+            return False
+        lanes = next((n for n in range(_MOST_LANES // kept, 3, -1) if rows % n == 0), None)
+        if lanes is None:
+            return False
+        (store,) = refine(self.table, sizes, (store,), (rows // lanes, lanes, kept))
+        partial = self.allocate(store.buffer.dtype, lanes * kept)
+        inner = replace(store, buffer=partial, strides=(0, kept, 1), offset=0)
+        fine, _, first = collapse(self.table, (rows // lanes, lanes, kept), [inner])
+        self.emit(Nest(fine, first), v)
+        element = self.table.load(IndexMap(partial, (1, kept), 0))
+        strides = (store.strides[2], 0)
+        last = NestStore(element, store.buffer, strides, store.offset, None, op, True)
+        self.emit(Nest((kept, lanes), [last], preferred_row=1), v)
+        return True
 
     def _with_row(self, sizes: tuple[int, ...], stores: list[NestStore]) -> Nest:
         """Choose which trailing reduced dimensions make a row, so that outer work remains."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from rlx.ir.kernels import Buffer
 from rlx.ir.types import TensorType
 from rlx.passes.builder_core import BuilderCore
 from rlx.passes.lowered import BufferView, Lowered, dense_strides, remap, reshape_map
@@ -133,7 +134,16 @@ class ViewLowering(BuilderCore):
             return inner
         if inner.type.size == 0:
             return fill
-        buffer = self.allocate(v.dtype, type.size)
+        key = (v.nodes, value.nodes, v.shape, tuple(map(tuple, config)))
+        known = self._padded.get(key)
+        if known is None:
+            known = self._padded[key] = self._pad_inside(inner, fill, offsets, steps)
+        return self.from_buffer(known, type)
+
+    def _pad_inside(self, inner: Lowered, fill: Lowered, offsets: Sequence[int], steps: Sequence[int]) -> Buffer:
+        """A buffer with `fill`, and `inner` in it from `offsets` on."""
+        shape = fill.shape
+        buffer = self.allocate(inner.dtype, fill.type.size)
         strides = dense_strides(shape)
         padded = [a for a in range(len(shape)) if inner.shape[a] != shape[a]]
         strips = len(padded) == 1 and (steps[padded[0]] == 1 or inner.shape[padded[0]] == 1)
@@ -147,7 +157,7 @@ class ViewLowering(BuilderCore):
         apart = tuple(s * step for s, step in zip(strides, steps, strict=True))
         offset = sum(s * o for s, o in zip(strides, offsets, strict=True))
         self.write(inner, BufferView(buffer, apart, offset), ordered=not strips)
-        return self.from_buffer(buffer, type)
+        return buffer
 
     def _write_part(
         self,

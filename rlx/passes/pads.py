@@ -1,14 +1,15 @@
 """Sums of arrays padded with zeros, as one concatenation: what derivatives of slices make.
 
-The value is the same but for the sign of a zero: -0. + 0. is 0., and the part itself is -0.
+A part that leaves a gap stays a padded one. The value is the same but for the sign of a zero: -0. + 0. is 0., and the part itself is -0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any, NamedTuple
 
-from rlx.ir.program import Atom, Equation, Literal, Program
+from rlx.ir.program import Atom, Literal, Program
 from rlx.ir.rewrite import Match, Rule, RuleSet, rewrite
 from rlx.passes.prune import prune
 from rlx.trace.primitive import registry
@@ -25,33 +26,46 @@ def join_pads(program: Program) -> Program:
 
 
 class _Part(NamedTuple):
-    """What a pad puts at `start` along `axis`."""
+    """What a pad, the term `number` of a sum, puts at `start` along `axis`."""
 
-    start: int
+    number: int
     axis: int
+    start: int
+    length: int
     value: Atom
 
 
 def _side_by_side(m: Match) -> Any:
-    terms = list(_terms(m, m.equation))
-    parts = [part for part in map(_part, terms) if part is not None]
-    if len(parts) < max(2, len(terms)) or len({part.axis for part in parts}) > 1:
+    terms = _terms(m)
+    parts = [part for part in map(_part_of(m), terms) if part is not None]
+    result: list[Atom] = []
+    taken: set[int] = set()
+    for axis in dict.fromkeys(part.axis for part in parts):
+        rest = [part for part in parts if part.axis == axis]
+        while row := _row(rest, m.type.shape[axis]):
+            rest = [part for part in rest if part not in row]
+            taken.update(part.number for part in row)
+            result.append(m.emit("concatenate", *_pieces(m, row, axis), axis=axis))
+    if not result:
         return None
-    axis = parts[0].axis
-    parts.sort(key=lambda part: part.start)
-    stop = parts[0].start
-    for part in parts:
-        if part.start != stop:
-            return None
-        stop += part.value.type.shape[axis]
-    joined = m.emit("concatenate", *_pieces(m, parts, axis), axis=axis)
-    before, after = parts[0].start, m.type.shape[axis] - stop
-    if not before and not after:
-        return joined
-    config = [(0, 0, 0)] * m.type.ndim
-    config[axis] = (before, after, 0)
-    zero = terms[0].inputs[1]
-    return m.emit("pad", joined, zero, config=tuple(config))
+    result += [atom for number, atom in enumerate(terms) if number not in taken]
+    total = result[0]
+    for atom in result[1:]:
+        total = m.emit("add", total, atom)
+    return total
+
+
+def _row(parts: list[_Part], size: int) -> list[_Part]:
+    """Parts that lie side by side over the whole axis, if there are such."""
+    found: list[_Part] = []
+    stop = 0
+    while stop < size:
+        following = [p for p in parts if p.start == stop and p.length and stop + p.length <= size]
+        if not following:
+            return []
+        found.append(min(following, key=lambda part: part.length))
+        stop += found[-1].length
+    return found if len(found) > 1 else []
 
 
 def _pieces(m: Match, parts: list[_Part], axis: int) -> Iterator[Atom]:
@@ -64,37 +78,42 @@ def _pieces(m: Match, parts: list[_Part], axis: int) -> Iterator[Atom]:
             yield part.value
 
 
-def _terms(m: Match, equation: Equation) -> Iterator[Equation]:
-    """The terms of a sum, up to one that is no pad."""
-    pending, found = list(equation.inputs), 0
-    while pending and found <= _MOST_TERMS:
-        producer = m.producer(pending.pop())
-        if producer is not None and producer.primitive.name == "add":
-            pending.extend(producer.inputs)
-            found += 1
-            continue
-        if producer is None or producer.primitive.name != "pad":
-            yield equation
-            return
-        found += 1
-        yield producer
+def _terms(m: Match) -> list[Atom]:
+    """The terms of the sum; those that are not of its shape are repeated."""
+    pending = list(reversed(m.inputs))
+    terms: list[Atom] = []
+    while pending:
+        atom = pending.pop()
+        producer = m.producer(atom, "add")
+        whole = atom.type.shape == m.type.shape
+        if producer is not None and whole and len(terms) + len(pending) < _MOST_TERMS:
+            pending.extend(reversed(producer.inputs))
+        else:
+            terms.append(atom)
+    return terms
 
 
-def _part(equation: Equation) -> _Part | None:
-    """The part that a pad with zeros along one axis is."""
-    if equation.primitive.name != "pad":
-        return None
-    value, fill = equation.inputs
-    config = equation.params["config"]
-    if not isinstance(fill, Literal) or fill.value.item() != 0 or value.type.dtype.kind == "b":
-        return None
-    padded = [axis for axis, amounts in enumerate(config) if any(amounts)]
-    if len(padded) != 1:
-        return None
-    low, high, interior = config[padded[0]]
-    if low < 0 or high < 0 or interior:
-        return None
-    return _Part(low, padded[0], value)
+def _part_of(m: Match) -> Callable[[Atom], _Part | None]:
+    """A function from terms, in their order, to the parts that they pad with zeros along one axis."""
+    numbers = count()
+
+    def part(atom: Atom) -> _Part | None:
+        number = next(numbers)
+        equation = m.producer(atom, "pad")
+        if equation is None or atom.type.shape != m.type.shape:
+            return None
+        value, fill = equation.inputs
+        config = equation.params["config"]
+        padded = [axis for axis, amounts in enumerate(config) if any(amounts)]
+        if not isinstance(fill, Literal) or fill.value.any() or len(padded) != 1:
+            return None
+        (axis,) = padded
+        low, high, interior = config[axis]
+        if low < 0 or high < 0 or interior:
+            return None
+        return _Part(number, axis, low, value.type.shape[axis], value)
+
+    return part
 
 
 _rules = RuleSet((Rule("add -> a concatenation of the parts that its operands pad", _side_by_side),))

@@ -11,6 +11,7 @@ from rlx.ir.kernels import Branch, Buffer, Callback, Library, Operand, Plan, Sca
 from rlx.ir.types import TensorType
 from rlx.passes.in_place import carries_in_place
 from rlx.passes.lower_contract import ContractionLowering
+from rlx.passes.lower_indexing import inline_program
 from rlx.passes.lowered import Lowered, dense_strides
 
 if TYPE_CHECKING:
@@ -60,6 +61,43 @@ class RegionLowering(ContractionLowering):
         )
         self.emit_kernel(kernel)
         return self._held(final, final_types), self._held(ys, ys_types)
+
+    def in_blocks(
+        self,
+        function: Callable[..., Lowered],
+        constants: Sequence[Lowered],
+        values: Sequence[Lowered],
+        count: int,
+    ) -> Lowered:
+        """`function(k, *constants, *values)` on `count` blocks of the values' leading axis, one
+        after the other; its results joined along their leading axis."""
+        ys = self._blocks(function, constants, values, count)
+        return self.reshape(ys, (ys.shape[0] * ys.shape[1], *ys.shape[2:]))
+
+    def sum_of_blocks(self, function: Callable[..., Lowered], values: Sequence[Lowered], count: int) -> Lowered:
+        """`function(k, *values)` on `count` blocks of the values' leading axis, its results added."""
+        return self.reduce("add", self._blocks(function, (), values, count), (0,))
+
+    def _blocks(
+        self,
+        function: Callable[..., Lowered],
+        constants: Sequence[Lowered],
+        values: Sequence[Lowered],
+        count: int,
+    ) -> Lowered:
+        blocks = [self.reshape(v, (count, v.shape[0] // count, *v.shape[1:])) for v in values]
+        types = [v.type for v in constants]
+        types += [v.type.update(shape=v.shape[1:]) for v in blocks]
+        name = self.source[0].primitive.name if self.source else "blocks"
+        body = inline_program(name, function, types, self._result_type(function, types))
+        _, (ys,) = self.scan(body, constants, (), blocks, count)
+        return ys
+
+    def _result_type(self, function: Callable[..., Lowered], types: Sequence[TensorType]) -> TensorType:
+        """The type of what a function of lowered values gives."""
+        scratch = type(self)(self.options)
+        values = [scratch.from_buffer(scratch.allocate(t.dtype, t.size, "input"), t) for t in types]
+        return function(scratch, *values).type
 
     def while_loop(
         self,

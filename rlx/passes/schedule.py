@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
+from math import isqrt, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["schedule", "split_chunks"]
 
 _ROWS_PER_CHUNK = 4
+_EXACT_ROWS = 256  # so many floats added in turn are accurate enough
+_MOST_UNROLLED = 16
+_GROUP = 8  # of more chunks than those
 _LABEL_NAMES = 4
 
 
@@ -32,7 +35,8 @@ def split_chunks(builder: BuilderCore, steps: Sequence[Step]) -> list[Step]:
     """Cut nests that accumulate over their outermost dimension into chunks for parallel work.
 
     Each chunk accumulates into a part of a partial buffer, which a small nest combines. The
-    number of chunks depends on sizes only, so that results do not depend on the machine.
+    number of chunks depends on sizes only, so that results do not depend on the machine. Long
+    sums are cut in more of them than threads want: partial sums are more accurate.
     """
     result: list[Step] = []
     for step in steps:
@@ -60,8 +64,16 @@ def _chunk_count(builder: BuilderCore, nest: Nest) -> int:
             return 1
     if not kept:
         return 1
-    work = 4 * nest.total // options.chunk_elements
-    return max(1, min(options.max_chunks, nest.sizes[0] // _ROWS_PER_CHUNK, work, nest.total // kept))
+    work = min(4 * nest.total // options.chunk_elements, options.max_chunks)
+    rows = nest.sizes[0]
+    exact = min(rows // _EXACT_ROWS, isqrt(rows)) if _adds(nest) else 1
+    chunks = max(1, min(max(work, exact), rows // _ROWS_PER_CHUNK, nest.total // kept))
+    return chunks if chunks <= _MOST_UNROLLED else chunks - chunks % _GROUP
+
+
+def _adds(nest: Nest) -> bool:
+    """Whether the nest adds up floats, whose error grows with the terms that are added in turn."""
+    return any(s.accumulate == "add" and s.value.dtype.kind == "f" for s in nest.stores)
 
 
 def _chunked(builder: BuilderCore, nest: Nest, chunks: int) -> list[Step]:
@@ -88,14 +100,40 @@ def _combinations(
     chunks: int,
 ) -> list[Nest]:
     """Nests that combine the chunks of accumulations, in their order; one for each size."""
-    stores: dict[int, list[NestStore]] = {}
+    few = chunks <= _MOST_UNROLLED
+    groups: dict[int, list[NestStore]] = {}
     for store in combined:
-        result = _combination(builder.table, store, partials[store.buffer], chunks)
-        stores.setdefault(store.buffer.size, []).append(result)
+        combine = _combination if few else _reduction
+        result = combine(builder.table, store, partials[store.buffer], chunks)
+        groups.setdefault(store.buffer.size, []).append(result)
     label = ("combine", *nest.label)
-    return [
-        Nest((size,) if size > 1 else (), group, origins=nest.origins, label=label) for size, group in stores.items()
-    ]
+    nests = []
+    for size, group in groups.items():
+        sizes = (size, chunks // _GROUP) if not few else (size,) if size > 1 else ()
+        nests.append(Nest(sizes, group, preferred_row=0 if few else 1, origins=nest.origins, label=label))
+    return nests
+
+
+def _reduction(table: NodeTable, store: NestStore, partial: Buffer, chunks: int) -> NestStore:
+    """Over (elements, groups of chunks): the groups' sums as a row for each element."""
+    factor = 2 if store.buffer.dtype.kind == "c" else 1
+    part = store.offset % factor
+    step = _real_size(store.buffer)
+    strides = (factor, _GROUP * step)
+    loads = [table.load(IndexMap(partial, strides, n * step + part)) for n in range(_GROUP)]
+    total = _pairwise(table, store.accumulate, loads)
+    return NestStore(total, store.buffer, (factor, 0), part, None, store.accumulate, True)
+
+
+def _pairwise(table: NodeTable, reducer: str | None, terms: Sequence[Node]) -> Node:
+    """The terms combined as a balanced tree."""
+    assert reducer is not None
+    level = list(terms)
+    while len(level) > 1:
+        pairs = zip(level[::2], level[1::2], strict=False)
+        rest = level[len(level) & ~1 :]
+        level = [table.make(reducer, pair, pair[0].dtype) for pair in pairs] + rest
+    return level[0]
 
 
 def _combination(table: NodeTable, store: NestStore, partial: Buffer, chunks: int) -> NestStore:
@@ -105,10 +143,8 @@ def _combination(table: NodeTable, store: NestStore, partial: Buffer, chunks: in
     part = store.offset % factor
     step = _real_size(buffer)
     strides = (factor,) if buffer.size > 1 else ()
-    total = table.load(IndexMap(partial, strides, part))
-    for chunk in range(1, chunks):
-        element = table.load(IndexMap(partial, strides, chunk * step + part))
-        total = table.make(store.accumulate, (total, element), element.dtype)
+    loads = [table.load(IndexMap(partial, strides, n * step + part)) for n in range(chunks)]
+    total = _pairwise(table, store.accumulate, loads)
     return NestStore(total, buffer, strides, part)
 
 

@@ -19,9 +19,11 @@ def simplify(program: Program) -> Program:
     Its inputs and outputs stay; regions that no rule concerns are left as they are.
     """
     while True:
-        pruned = prune(rewrite(program, rules, registry))
-        if pruned is program:
-            return program
+        rewritten = rewrite(program, rules, registry)
+        pruned = prune(rewritten)
+        # only control flow that lost results can be simplified further
+        if pruned is rewritten or not any(e.primitive.region for e in pruned.equations):
+            return pruned
         program = pruned
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from rlx import lax, tree
-from rlx.array import Array, wrap
+from rlx.array import Array, ConcreteArray, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError
 from rlx.ir.types import is_integer
 from rlx.ops.random_bits import threefry2x32
+from rlx.trace.builder import state
 from rlx.trace.flat import as_array
 
 __all__ = [
@@ -153,7 +154,17 @@ def _word(words: Array, index: int) -> Array:
 
 def random_words(words: Array, shape: Sequence[int]) -> tuple[Array, Array]:
     """Two random words for each element of an array of the given shape."""
+    if state.builder is None and isinstance(words, ConcreteArray):
+        return _random_words_now(words.numpy(), tuple(shape))
     return threefry2x32(_word(words, 0), _word(words, 1), *threefry_counts(shape))
+
+
+def _random_words_now(words: np.ndarray, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """random_words of a known key, without a step for each of its parts."""
+    counts = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
+    high, low = (counts >> np.uint64(32)).astype(UINT32), counts.astype(UINT32)
+    first, second = threefry2x32.reference(words[0, ...], words[1, ...], high, low)
+    return wrap(first), wrap(second)
 
 
 def split_words(words: Array, shape: Sequence[int] = (2,)) -> Array:

@@ -15,6 +15,7 @@ from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.lax.operands import as_dtype
 from rlx.ops.conversion import float_dtype_of
+from rlx.random.compiled import compiled_when_large
 from rlx.random.functions import erf_inv
 from rlx.random.keys import key_words, split_words
 from rlx.random.uniform import (
@@ -49,6 +50,7 @@ def normal(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     return normal_words(key_words("normal", key), sample_shape("normal", shape), found)
 
 
+@compiled_when_large
 def normal_words(words: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """Normal numbers from a key's words."""
     if is_complex(dtype):

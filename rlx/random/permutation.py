@@ -29,7 +29,7 @@ def _shuffled(words: Array, x: Array, axis: int) -> Array:
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))
     for _ in range(rounds):
         words, own = lax.unstack(split_words(words))
-        x = lax.sort_key_val(random_bits(own, 32, x.shape), x, axis)[1]
+        x = lax.sort_key_val(random_bits(own, x.shape, 32), x, axis)[1]
     return x
 
 

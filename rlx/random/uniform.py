@@ -15,6 +15,7 @@ from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import is_float, is_integer
 from rlx.lax.operands import as_dtype, canonical_shape
 from rlx.ops.arithmetic import fma
+from rlx.random.compiled import compiled_when_large
 from rlx.random.keys import key_words, random_words, split_words
 from rlx.trace.flat import as_array
 
@@ -79,10 +80,11 @@ def bits(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     found = np.dtype(f"u{config.default_int.itemsize}") if dtype is None else as_dtype(dtype)
     if found.kind != "u":
         raise DtypeError(f"random.bits got dtype {found.name}.", "Pass an unsigned integer dtype.")
-    return random_bits(key_words("bits", key), 8 * found.itemsize, canonical_shape(shape))
+    return random_bits(key_words("bits", key), canonical_shape(shape), 8 * found.itemsize)
 
 
-def random_bits(words: Array, width: int, shape: tuple[int, ...]) -> Array:
+@compiled_when_large
+def random_bits(words: Array, shape: tuple[int, ...], width: int) -> Array:
     """Random bits, `width` of them in each element."""
     first, second = random_words(words, shape)
     if width == 64:
@@ -133,12 +135,13 @@ def _is_number(value: Any, number: int) -> bool:
     return isinstance(value, (int, float)) and value == number
 
 
+@compiled_when_large
 def unit_floats(words: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """Floats over 0 <= x < 1: random mantissas of numbers from 1 to 2, less 1."""
     width, mantissa = 8 * dtype.itemsize, int(ml_dtypes.finfo(dtype).nmant)
     drawn = 8 if mantissa < 8 else width
     word = _WORDS[width]
-    random = lax.convert_element_type(random_bits(words, drawn, shape), word)
+    random = lax.convert_element_type(random_bits(words, shape, drawn), word)
     fraction = lax.shift_right_logical(random, lax.full((), drawn - mantissa, word))
     one = np.ones((), dtype).view(word)
     floats = lax.bitcast_convert_type(lax.bitwise_or(fraction, one), dtype)
@@ -241,7 +244,7 @@ def _integers(
     word = _WORDS[width]
     one = lax.full((), 1, word)
     first, second = lax.unstack(split_words(words))
-    upper, lower = (random_bits(k, width, shape) for k in (first, second))
+    upper, lower = (random_bits(k, shape, width) for k in (first, second))
     span = lax.convert_element_type(_wrapped_difference(high, low, word), word)
     span = _where(lax.le(high, low), one, span)
     if above is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 import threading
@@ -11,6 +12,7 @@ import pytest
 from native_plans import run_python
 
 from rlx.backends.numba import store as store_module
+from rlx.backends.numba.compile import compile_ir
 from rlx.backends.numba.store import Statistics, Store, user_folder
 
 SYMBOL = "answer"
@@ -154,7 +156,7 @@ def test_environment(monkeypatch, tmp_path):
     assert user_folder().name == "native"
 
 
-def test_a_warm_process_compiles_nothing_and_does_not_import_numba(tmp_path):
+def test_a_warm_process_compiles_nothing_and_numba_is_never_imported(tmp_path):
     text = """
 import sys, numpy as np
 from native_plans import add_plan, counting_plan, native
@@ -168,4 +170,46 @@ print(store.statistics().compiled, "numba" in sys.modules)
     second = run_python(text, RLX_CACHE_DIR=str(tmp_path))
     assert second.stdout == "0 False\n", second.stderr
     without = run_python(text, RLX_CACHE="0")
-    assert without.stdout == "3 True\n", without.stderr
+    assert without.stdout == "3 False\n", without.stderr
+
+
+class Module:
+    """A code to compile: a function that answers a number."""
+
+    def __init__(self, number: int, text: str | None = None) -> None:
+        self.key = str(number).encode()
+        self.symbol = f"answer{number}"
+        self.ir = text or f"define i64 @{self.symbol}() {{\nret i64 {number}\n}}\n"
+
+
+def ask(store, module):
+    address = store.address(module.key, module.symbol, never)
+    return ctypes.CFUNCTYPE(ctypes.c_int64)(address)()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_codes_are_compiled_together(tmp_path, monkeypatch, threads):
+    monkeypatch.setattr(store_module, "get_num_threads", lambda: threads)
+    store = Store(tmp_path)
+    modules = [Module(n) for n in range(8)]
+    store.prepare([*modules, *modules])
+    assert store.statistics() == Statistics(8, 0, 0)
+    assert [ask(store, m) for m in modules] == list(range(8))
+    warm = Store(tmp_path)
+    warm.prepare([*modules, Module(9)])
+    assert warm.statistics() == Statistics(1, 8, 0)
+
+
+def test_an_error_of_a_prepared_code_comes_with_its_address():
+    store = Store(None)
+    good, bad = Module(1), Module(2, "define nonsense")
+    store.prepare([bad, good])
+    assert ask(store, good) == 1
+    with pytest.raises(RuntimeError, match="parsing"):
+        store.address(bad.key, bad.symbol, lambda: bad.ir)
+
+
+def test_ill_formed_code_is_refused():
+    wrong = "define i64 @f(i1 %c) {\nbr i1 %c, label %a, label %b\na:\n%x = add i64 1, 2\n"
+    with pytest.raises(RuntimeError):
+        compile_ir(wrong + "br label %b\nb:\nret i64 %x\n}\n", "f")

@@ -26,9 +26,8 @@ def compare(ours: Any, theirs: Any, tolerance: float = 2e-5) -> None:
         if b.dtype == jax.dtypes.float0:
             continue
         assert a.dtype == b.dtype
-        np.testing.assert_allclose(
-            a.astype(np.float64), b.astype(np.float64), rtol=tolerance, atol=tolerance
-        )
+        wide = np.complex128 if a.dtype.kind == "c" else np.float64
+        np.testing.assert_allclose(a.astype(wide), b.astype(wide), rtol=tolerance, atol=tolerance)
 
 
 def _scalar(library: Any, function: Callable[..., Any]) -> Callable[..., Any]:

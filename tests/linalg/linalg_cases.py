@@ -46,11 +46,13 @@ def leaves(values: Any) -> list[np.ndarray]:
 def close(result: Any, expected: Any, factor: float = 1.0, what: str = "") -> None:
     """Equal shapes and dtypes, values up to a few rounding errors of the larger ones."""
     result, expected = np.asarray(result), np.asarray(expected)
-    assert (result.shape, result.dtype) == (expected.shape, expected.dtype), what
+    assert (result.shape, result.dtype.kind) == (expected.shape, expected.dtype.kind), what
     if not is_inexact(expected.dtype):
+        # the width of integers follows rlx's default, not the 64 bits of these tests
         np.testing.assert_array_equal(result, expected, err_msg=what)
         return
     single = expected.dtype in (np.float32, np.complex64)
+    assert result.dtype == expected.dtype, what
     tolerance = factor * (2e-4 if single else 1e-9)
     finite = np.abs(expected[np.isfinite(expected)])
     scale = max(1.0, float(finite.max())) if finite.size else 1.0
@@ -118,7 +120,7 @@ def second_order_agrees(function: Any, model: Any, x: np.ndarray, factor: float 
             result = 0.0
             for out in collect(f(v)):
                 weights = np.cos(np.arange(out.size)).reshape(out.shape).astype(np.float64)
-                result = result + module.sum(module.real(out) * weights) + module.sum(module.imag(out) * weights[::-1])
+                result = result + module.sum(module.real(out) * weights) + module.sum(module.imag(out) * (weights - 0.3))
             return result
 
         return run

@@ -25,7 +25,7 @@ CALLS: list[tuple[Any, ...]] = [
     ("ravel", X, "F"),
     ("transpose", X),
     ("transpose", X, (1, 2, 0)),
-    ("permute_dims", X, (-1, 0, 1)),
+    ("permute_dims", X, (2, 0, 1)),
     ("matrix_transpose", X),
     ("swapaxes", X, 0, -1),
     ("moveaxis", X, (0, 1), (-1, 0)),
@@ -146,8 +146,8 @@ CALLS: list[tuple[Any, ...]] = [
     ("cross", draw((2, 3)), draw((2,))),
     ("cross", draw((4, 2)), draw((4, 2), seed=2)),
     ("put_along_axis", X, np.argmax(X, 1)[:, None], 9.0, 1),
-    ("put", V, np.array([0, 3]), np.array([7.0])),
-    ("place", V, V > 0, np.array([7.0, 8.0])),
+    ("put", V, np.array([0, 3]), np.array([7.0], "f4")),
+    ("place", V, V > 0, np.array([7.0, 8.0], "f4")),
     ("extract", V > 0, V),
     ("compress", np.array([True, False, True]), X, 1),
     ("apply_along_axis", np.cumsum, 1, X),
@@ -158,7 +158,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "put": {"inplace": False},
     "place": {"inplace": False},
 }
-UNTRACED = {"trim_zeros", "extract", "compress", "meshgrid", "ix_"}
+UNTRACED = {"repeat", "delete", "insert", "trim_zeros", "extract", "compress", "meshgrid", "ix_"}
 # rlx takes NumPy scalars as 0-d arrays; jax's own corner cases
 LOOSE = {"atleast_1d"}
 
@@ -202,7 +202,7 @@ CREATIONS: list[tuple[Any, ...]] = [
     ("eye", 3),
     ("eye", 3, 4, 1, "int32"),
     ("identity", 2),
-    ("tri", 3, 4, 1),
+    ("tri", 3, 4, 1, "int32"),
     ("indices", (2, 3)),
     ("tril_indices", 3, 1),
     ("triu_indices", 3, -1, 4),

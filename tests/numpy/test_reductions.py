@@ -31,6 +31,8 @@ def test_every_dtype(name: str) -> None:
         x = draw((2, 3, 4), dtype, -1, 2)
         for axis in (None, 1, -1):
             if refused(name, jnp.asarray(x), axis=axis):
+                if "arg" in name and dtype == "?":  # positions of bools are fine here, as in NumPy
+                    continue
                 with pytest.raises((errors.RlxError, TypeError, ValueError)):
                     getattr(rnp, name)(rnp.asarray(x), axis=axis)
                 continue

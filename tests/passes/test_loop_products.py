@@ -119,6 +119,18 @@ def test_parts_of_a_gradient_are_joined():
     np.testing.assert_allclose(rlx.jit(rlx.grad(loss))(x), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_parts_of_shifted_arrays_are_joined_by_axis():
+    def loss(x):
+        shifted = [jnp.roll(x, shift, axis) for shift in (1, -1) for axis in (0, 1)]
+        return (sum(shifted) * jnp.arange(30.0).reshape(5, 6) + x).sum()
+
+    x = vector(5, 6)
+    assert "pad" not in rlx.jit(rlx.grad(loss)).lower(x).as_text()
+    weights = np.arange(30, dtype=np.float32).reshape(5, 6)
+    expected = 1 + sum(np.roll(weights, -shift, axis) for shift in (1, -1) for axis in (0, 1))
+    np.testing.assert_allclose(rlx.jit(rlx.grad(loss))(x), expected, rtol=1e-5)
+
+
 def test_parts_that_overlap_or_leave_a_gap_are_added():
     def function(x, y):
         overlapping = jnp.pad(x, (0, 2)) + jnp.pad(y, (1, 1))

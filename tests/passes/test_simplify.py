@@ -353,7 +353,8 @@ def test_empty_parts_and_known_places() -> None:
         taken = ops.dynamic_slice(x, int32(7), int32(-1), sizes=(1, 2))
         ones = ops.broadcast_in_dim(float32(1.0), shape=(2,), dims=())
         padded = ops.pad(ones, float32(1.0), config=((1, 2, 1),))
-        empty = ops.slice(ops.slice(x, starts=(0, 1), limits=(2, 3), strides=(1, 1)), starts=(1, 2), limits=(1, 2), strides=(1, 1))
+        empty = ops.slice(x, starts=(0, 1), limits=(2, 3), strides=(1, 1))
+        empty = ops.slice(empty, starts=(1, 2), limits=(1, 2), strides=(1, 1))
         return joined, taken, padded, empty, ops.reduce_max(ops.reshape(x, shape=(2, 1, 3)), axes=(1,))
 
     @program

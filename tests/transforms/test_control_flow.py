@@ -113,9 +113,7 @@ def test_reverse_mode_of_a_long_while_loop(n: int) -> None:
     """More steps than the tape has slots: states are thinned out and computed again."""
     point = np.asarray(0.3)
     expected = jax.grad(lambda x: jax.lax.fori_loop(0, n, lambda i, c: jax.numpy.cos(c) * x, x))(point)
-    loop = rlx.grad(
-        lambda x: lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, jnp.cos(s[1]) * x), (0, x))[1]
-    )
+    loop = rlx.grad(lambda x: lax.while_loop(lambda s: s[0] < n, lambda s: (s[0] + 1, jnp.cos(s[1]) * x), (0, x))[1])
     assert_same(rlx.jit(loop)(point), expected)
 
 

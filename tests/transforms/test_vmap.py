@@ -25,7 +25,10 @@ CASES: dict[str, tuple[Build, tuple[Any, ...]]] = {
         ({"a": reals(3, 2), "b": reals(2)},),
     ),
     "a list": (lambda L: L.vmap(lambda x: x[0] * x[1], in_axes=([0, None],)), ([reals(3, 2), reals(2)],)),
-    "a prefix": (lambda L: L.vmap(lambda p, x: p["w"] * p["b"] + x, in_axes=(None, 0)), ({"w": 2.0, "b": 3.0}, reals(3))),
+    "a prefix": (
+        lambda L: L.vmap(lambda p, x: p["w"] * p["b"] + x, in_axes=(None, 0)),
+        ({"w": 2.0, "b": 3.0}, reals(3)),
+    ),
     "a keyword": (lambda L: lambda x: L.vmap(lambda y, *, s: y * s)(x, s=x), (reals(3),)),
     "no argument": (lambda L: L.vmap(lambda: L.numpy.ones(2, "float64"), axis_size=3), ()),
     "no mapped argument": (lambda L: L.vmap(lambda x: x, in_axes=None, axis_size=3), (reals(2),)),

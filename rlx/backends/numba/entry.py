@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -86,6 +87,9 @@ def _key() -> bytes:
     return b"runtime" + fingerprint()
 
 
+_loading: list[threading.Thread] = []
+
+
 def start_loading() -> None:
     """Compile the run-time system, if it is not on disk, while Python traces and lowers."""
 
@@ -94,7 +98,19 @@ def start_loading() -> None:
             _filler()
 
     if not default_store().on_disk(_key()):
-        threading.Thread(target=compile_it, name="rlx-compiler", daemon=True).start()
+        thread = threading.Thread(target=compile_it, name="rlx-compiler", daemon=True)
+        _loading.append(thread)
+        thread.start()
+
+
+def _finish_loading() -> None:
+    """Before a fork: no thread is left in the middle of LLVM, whose locks the child would keep."""
+    while _loading:
+        _loading.pop().join()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_finish_loading)
 
 
 @lru_cache(maxsize=1)

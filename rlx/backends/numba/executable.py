@@ -24,7 +24,7 @@ from rlx.backends.numba.texts import plan_texts
 from rlx.backends.numba.threads import pool_address
 from rlx.errors import InputTypeError
 from rlx.ir.kernels import Plan
-from rlx.storage import Blocks, Storage, allocate
+from rlx.storage import Blocks, Storage, allocate, queue_for, take
 
 __all__ = ["NativeExecutable"]
 
@@ -73,8 +73,9 @@ class NativeExecutable(Executable):
         runtime = load_runtime()
         self._table: Table = build_table(plan, runtime.addresses)
         self._call = runtime.call
-        self._output_bytes = [buffer.nbytes for buffer in plan.outputs]
-        self._blocks = _small_blocks(self._output_bytes)
+        sizes = [buffer.nbytes for buffer in plan.outputs]
+        self._queues = [queue_for(nbytes) for nbytes in sizes]
+        self._blocks = _small_blocks(sizes)
         self._input_count = len(plan.inputs)
         self._template = self._frame_template()
         self._frames: list[_Frame] = []
@@ -84,7 +85,7 @@ class NativeExecutable(Executable):
         """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
         if len(inputs) != self._input_count:
             raise InputTypeError(f"{len(inputs)} inputs for a plan of {self._input_count}")
-        outputs = self._outputs() if self._blocks else list(map(allocate, self._output_bytes))
+        outputs = self._outputs() if self._blocks else list(map(take, self._queues))
         frames = self._frames
         try:
             frame = frames.pop()
@@ -102,13 +103,13 @@ class NativeExecutable(Executable):
     def _outputs(self) -> list[Storage]:
         """Memory for the results, small ones from blocks."""
         blocks = self._blocks
-        if len(blocks) == 1 and len(blocks[0][0]) == len(self._output_bytes):
+        if len(blocks) == 1 and len(blocks[0][0]) == len(self._queues):
             return blocks[0][1].take()
-        outputs: list[Any] = [None] * len(self._output_bytes)
+        outputs: list[Any] = [None] * len(self._queues)
         for numbers, block in blocks:
             for number, storage in zip(numbers, block.take(), strict=True):
                 outputs[number] = storage
-        return [s or allocate(n) for s, n in zip(outputs, self._output_bytes, strict=True)]
+        return [s or take(queue) for s, queue in zip(outputs, self._queues, strict=True)]
 
     def texts(self) -> dict[str, str]:
         """The plan, its kernels and loop nests, LLVM IR and assembly."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rlx.backends.numba.compile import compile_ir, load_object
-from rlx.backends.numba.threads import available_processors
+from rlx.backends.numba.threads import get_num_threads
 
 __all__ = ["Code", "Statistics", "Store", "default_store", "statistics"]
 
@@ -102,7 +102,7 @@ class Store:
 
         helpers = [
             threading.Thread(target=work, name="rlx-compiler", daemon=True)
-            for _ in range(min(missing, available_processors()) - 1)
+            for _ in range(min(missing, get_num_threads()) - 1)
         ]
         for helper in helpers:
             helper.start()

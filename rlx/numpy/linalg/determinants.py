@@ -98,17 +98,17 @@ def _det_tangent(primals: Any, tangents: Any) -> Any:
 def _adjugate_product(factors: Any, permutation: Any, leading: Any, last: Any, x: Any, size: int) -> Any:
     """det(a) a^-1 x without a division by a's last pivot; 0 where another pivot is 0."""
     batch = x.shape[:-2]
-    usable = bitwise_and(not_equal(leading, 0), is_finite(leading))
-    usable = reshape(usable, (*batch, 1, 1))
+    usable = bitwise_and(not_equal(leading, 0), is_finite(absolute(leading)))
+    usable = reshape(usable, shape=(*batch, 1, 1))
     safe = select(usable, factors, identity_like(type_of(factors)))
     solved = triangular_solve(safe, take_rows(x, permutation), left_side=True, unit_diagonal=True)
     above = slice_along(solved, 0, size - 1, x.ndim - 2)
     bottom = slice_along(solved, size - 1, size, x.ndim - 2)
     block = slice_along(slice_along(safe, 0, size - 1, x.ndim - 2), 0, size - 1, x.ndim - 1)
     edge = slice_along(slice_along(safe, 0, size - 1, x.ndim - 2), size - 1, size, x.ndim - 1)
-    scaled = subtract(multiply(above, reshape(last, (*batch, 1, 1))), product(edge, bottom))
+    scaled = subtract(multiply(above, reshape(last, shape=(*batch, 1, 1))), product(edge, bottom))
     inner = triangular_solve(block, scaled, left_side=True, lower=False)
-    whole = multiply(concatenate(inner, bottom, axis=x.ndim - 2), reshape(leading, (*batch, 1, 1)))
+    whole = multiply(concatenate(inner, bottom, axis=x.ndim - 2), reshape(leading, shape=(*batch, 1, 1)))
     return select(usable, whole, 0)
 
 

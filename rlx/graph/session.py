@@ -1,0 +1,156 @@
+"""Sessions: compile a graph for a device, set its parameters, run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray, asarray_numpy, from_storage
+from rlx.backends import backend_named
+from rlx.compiled import CompiledProgram
+from rlx.config import config
+from rlx.device import Device
+from rlx.errors import RlxError
+from rlx.graph.graph import Graph, fit
+from rlx.graph.module import GraphModule
+from rlx.ir.kernels import Plan
+from rlx.ir.types import TensorType
+from rlx.passes.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
+from rlx.passes.lower import lower_program
+from rlx.passes.pipeline import optimize
+
+__all__ = ["CompiledGraph", "Session"]
+
+
+class CompiledGraph:
+    """A graph compiled for a device. `run` computes the outputs; parameters are set once."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: str,
+        supported_ops: Iterable[str] | None = None,
+        kernel_dispatch: KernelDispatchConfig | None = None,
+    ) -> None:
+        self.graph = graph
+        self.device = device
+        self.dispatch_report: KernelDispatchReport | None = None
+        self._types = {name: node.atom.type for name, node in graph.signature.items()}
+        self._held: dict[str, Array] = {}
+        self._params = frozenset(graph.params)
+        program = graph.program
+        backend = backend_named(device)
+        if supported_ops is None and kernel_dispatch is None:
+            compiled = CompiledProgram(program, backend)
+            self._run = compiled.run
+            self.plan: Plan | None = None if compiled.executable is None else compiled.executable.plan
+            return
+        legal, self.dispatch_report = legalize_or_rewrite(
+            optimize(program), supported_ops, kernel_dispatch, device
+        )
+        executable = backend.compile(lower_program(legal))
+        self.plan = executable.plan
+        self._run = lambda values: list(
+            map(from_storage, executable.run([v.storage() for v in values]), legal.output_types)
+        )
+
+    # ------------------------------------------------------------------ parameters
+    def set_param(self, name: str, value: Any) -> None:
+        """Set a parameter; `value` may be a flat list of its elements."""
+        if name not in self._params:
+            raise RlxError(
+                f"Graph {self.graph.name!r} has no parameter {name!r}.",
+                f"Its parameters are: {', '.join(sorted(self._params)) or 'none'}.",
+            )
+        self._held[name] = self._fitted(name, value)
+
+    def set_params(self, values: Mapping[str, Any]) -> None:
+        """Set several parameters."""
+        for name, value in values.items():
+            self.set_param(name, value)
+
+    def param(self, name: str) -> Array:
+        """The value of a parameter that has been set."""
+        return self._held[name]
+
+    def _fitted(self, name: str, value: Any) -> ConcreteArray:
+        type = self._types[name]
+        if isinstance(value, (list, tuple)):
+            value = _from_numbers(value, type, name)
+        shape = getattr(value, "shape", type.shape)
+        if shape != type.shape and len(shape) == 1 and shape[0] == type.size:
+            value = np.asarray(value).reshape(type.shape)
+        found = fit(value, type, name)
+        assert isinstance(found, ConcreteArray), "a compiled graph runs on arrays"
+        return found
+
+    # ------------------------------------------------------------------ running
+    def run(self, inputs: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **named: Any) -> list[Array]:
+        """The outputs for inputs by name: a mapping, pairs (name, value), or keywords."""
+        given = {**dict(inputs), **named}
+        missing = [n for n in self._types if n not in given and n not in self._held]
+        if missing:
+            how = "set_param" if missing[0] in self._params else "run"
+            raise RlxError(f"Graph {self.graph.name!r} has no value for: {', '.join(missing)}.",
+                           f"Give {missing[0]!r} with {how}.")  # fmt: skip
+        unknown = sorted(given.keys() - self._types.keys())
+        if unknown:
+            raise RlxError(f"Graph {self.graph.name!r} has no input {unknown[0]!r}.",
+                           f"Its inputs are: {', '.join(self.graph.inputs) or 'none'}.")  # fmt: skip
+        fitted = {name: self._fitted(name, value) for name, value in given.items()}
+        return self._run([fitted[n] if n in fitted else self._held[n] for n in self._types])
+
+    __call__ = run
+
+    def __repr__(self) -> str:
+        return f"<compiled graph {self.graph.name} on {self.device}>"
+
+
+def _from_numbers(value: Sequence[Any], type: TensorType, name: str) -> np.ndarray:
+    """Python numbers as an array of a type; RlxError where they are not all of its kind."""
+    found = asarray_numpy(np.asarray(value))
+    converted = found.astype(type.dtype)
+    exact = found.dtype.kind in "biu" or type.dtype.kind not in "biu"
+    if not exact or (type.dtype.kind in "biu" and not np.array_equal(found, converted)):
+        raise RlxError(f"{name!r} is of dtype {type.dtype.name}, and got numbers of {found.dtype.name}.")
+    return converted
+
+
+class Session:
+    """Compiles graphs for one device.
+
+    >>> import rlx
+    >>> g = rlx.Graph("hello")
+    >>> x = g.input("x", rlx.Shape([1, 4], rlx.DType.F32))
+    >>> w = g.param("w", rlx.Shape([4, 2], rlx.DType.F32))
+    >>> g.set_outputs([g.matmul(x, w, rlx.Shape([1, 2], rlx.DType.F32))])
+    >>> compiled = rlx.Session("cpu").compile(g)
+    >>> compiled.set_param("w", [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0])
+    >>> compiled.run({"x": [1.0, 2.0, 3.0, 4.0]})
+    [Array([[4., 6.]], dtype=float32)]
+    """
+
+    def __init__(self, device: str | Device | None = None) -> None:
+        self.device = device.platform if isinstance(device, Device) else device or config.device
+        backend_named(self.device)
+
+    def compile(
+        self,
+        graph: Graph | GraphModule,
+        *,
+        supported_ops: Iterable[str] | None = None,
+        kernel_dispatch: KernelDispatchConfig | None = None,
+    ) -> CompiledGraph:
+        """A compiled graph.
+
+        supported_ops: the kinds of operations that may reach the backend; others are rewritten, and
+          LegalizeError says which could not be. All kinds if left out.
+        kernel_dispatch: which kinds are rewritten though they are supported.
+        """
+        found = graph.graph() if isinstance(graph, GraphModule) else graph
+        return CompiledGraph(found, self.device, supported_ops, kernel_dispatch)
+
+    def __repr__(self) -> str:
+        return f"Session({self.device!r})"

@@ -1,0 +1,165 @@
+"""What a graph is made of: element types, shapes, node numbers, operations and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from rlx.errors import RlxError
+from rlx.ir.program import Origin
+from rlx.ir.types import TensorType, dtype_of
+from rlx.trace.primitive import registry
+
+__all__ = ["DType", "NodeId", "NodeOrigin", "Op", "OpKind", "Shape"]
+
+
+class DType(Enum):
+    """Element types by their short names.
+
+    >>> DType.F32.dtype
+    dtype('float32')
+    """
+
+    BOOL = np.dtype(bool)
+    U8 = np.dtype(np.uint8)
+    U16 = np.dtype(np.uint16)
+    U32 = np.dtype(np.uint32)
+    U64 = np.dtype(np.uint64)
+    I8 = np.dtype(np.int8)
+    I16 = np.dtype(np.int16)
+    I32 = np.dtype(np.int32)
+    I64 = np.dtype(np.int64)
+    F16 = np.dtype(np.float16)
+    BF16 = np.dtype(ml_dtypes.bfloat16)
+    F32 = np.dtype(np.float32)
+    F64 = np.dtype(np.float64)
+    C64 = np.dtype(np.complex64)
+    C128 = np.dtype(np.complex128)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The NumPy dtype."""
+        found: np.dtype = self.value
+        return found
+
+    @classmethod
+    def of(cls, dtype: Any) -> DType:
+        """The member for a NumPy dtype or its name."""
+        return dtype if isinstance(dtype, cls) else cls(dtype_of(dtype))
+
+
+class Shape:
+    """Sizes of the axes and the element type: what a node's value will be.
+
+    >>> Shape([2, 3], DType.F32)
+    Shape([2, 3], F32)
+    """
+
+    __slots__ = ("dims", "type")
+
+    def __init__(self, dims: Sequence[int], dtype: Any = DType.F32) -> None:
+        self.dims = tuple(map(int, dims))
+        if any(size < 0 for size in self.dims):
+            raise RlxError(f"Shape got the sizes {list(self.dims)}.", "Sizes are zero or more.")
+        self.type = TensorType(self.dims, DType.of(dtype).dtype)
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return DType.of(self.type.dtype)
+
+    @classmethod
+    def of(cls, value: Any) -> Shape:
+        """The shape of anything with .shape and .dtype, or of a pair (sizes, dtype)."""
+        if isinstance(value, Shape):
+            return value
+        if isinstance(value, TensorType):
+            return cls(value.shape, value.dtype)
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            return cls(value.shape, value.dtype)
+        return cls(*value) if len(value) == 2 and isinstance(value[0], (tuple, list)) else cls(value)
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.dims)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.type.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.type.nbytes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shape) and self.type is other.type
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+    def __repr__(self) -> str:
+        return f"Shape({list(self.dims)}, {self.dtype.name})"
+
+
+class NodeId(int):
+    """The number of a node in its graph; never used again for another one."""
+
+    def __repr__(self) -> str:
+        return f"%{int(self)}"
+
+
+class NodeOrigin(NamedTuple):
+    """Where a node comes from: the line that made it (None for inputs), and its label."""
+
+    place: Origin | None
+    label: str
+
+    def __str__(self) -> str:
+        return f"{self.label} at {self.place}" if self.place else self.label
+
+
+_LEAVES = ("input", "param", "constant")
+
+
+class OpKind(str):
+    """The kind of an operation: a primitive's name, or "input", "param", "constant".
+
+    >>> OpKind("dot_general")
+    OpKind('dot_general')
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, name: str) -> OpKind:
+        """Raises RlxError where there is no such primitive."""
+        if name not in _LEAVES and name not in registry:
+            raise RlxError(
+                f"There is no kind of operation {name!r}.",
+                "OpKind.all() lists them; they are the names of the primitives.",
+            )
+        return super().__new__(cls, name)
+
+    @classmethod
+    def all(cls) -> list[OpKind]:
+        """Every kind, leaves first."""
+        return [cls(name) for name in (*_LEAVES, *sorted(registry))]
+
+    def __repr__(self) -> str:
+        return f"OpKind({str(self)!r})"
+
+
+class Op(NamedTuple):
+    """An operation: its kind, and its parameters."""
+
+    kind: OpKind
+    params: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return str(self.kind)

@@ -1,0 +1,258 @@
+"""Legalisation: a program in the kinds of operations that a backend claims, and a report of what was done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from rlx.errors import RlxError
+from rlx.ir.program import Equation, Origin, Program
+from rlx.passes.common_forms import COMMON_FORMS
+from rlx.passes.control_lowering import CONTROL_KINDS, LowerControlFlow
+from rlx.passes.rebuild import bound, rebuilt, walk
+from rlx.trace.lower import inline_calls, map_regions
+from rlx.trace.primitive import type_of
+from rlx.trace.stage import stage
+
+__all__ = [
+    "DispatchPath",
+    "KernelDispatchConfig",
+    "KernelDispatchPolicy",
+    "KernelDispatchReport",
+    "KindDispatchSummary",
+    "LegalizeError",
+    "UnsupportedKind",
+    "analyze_dispatch",
+    "format_legalize_error",
+    "legalize_for_backend",
+    "legalize_or_rewrite",
+    "rewrite_for_backend",
+]
+
+
+class KernelDispatchPolicy(Enum):
+    """When an operation goes to the backend as it is, and when in its common form."""
+
+    PREFER_NATIVE = "prefer native"  # the common form only where the backend lacks the kind
+    FORCE_COMMON = "force common"  # the common form wherever there is one
+    FORCE_NATIVE = "force native"  # never a common form; what the backend lacks is an error
+
+
+@dataclass(frozen=True)
+class KernelDispatchConfig:
+    """A policy, exceptions by kind (native ones win), and the bound of unrolled while_loops."""
+
+    policy: KernelDispatchPolicy = KernelDispatchPolicy.PREFER_NATIVE
+    force_common_kinds: frozenset[str] = frozenset()
+    force_native_kinds: frozenset[str] = frozenset()
+    max_iterations: int | None = None
+
+
+class DispatchPath(Enum):
+    """What became of operations of a kind."""
+
+    NATIVE = "native"
+    COMMON = "common"
+    REWRITTEN = "rewritten"
+    UNSUPPORTED = "unsupported"
+
+
+class KindDispatchSummary(NamedTuple):
+    """How many operations of a kind took a path."""
+
+    kind: str
+    count: int
+    path: DispatchPath
+
+
+class UnsupportedKind(NamedTuple):
+    """A kind that the backend does not claim, how often it is there, and where first."""
+
+    kind: str
+    count: int
+    origin: Origin | None
+
+
+@dataclass
+class KernelDispatchReport:
+    """What legalisation did. Native counts are those of the program that runs."""
+
+    backend: str
+    policy: KernelDispatchPolicy
+    claimed: int | None
+    summaries: list[KindDispatchSummary] = field(default_factory=list)
+
+    def kinds(self, path: DispatchPath) -> dict[str, int]:
+        """Counts by kind of one path."""
+        return {s.kind: s.count for s in self.summaries if s.path is path}
+
+    @property
+    def compile_ready(self) -> bool:
+        """Whether nothing unsupported is left."""
+        return not self.kinds(DispatchPath.UNSUPPORTED)
+
+    def __str__(self) -> str:
+        claims = "every kind" if self.claimed is None else f"{self.claimed} kinds"
+        lines = [f"{self.backend}: {self.policy.value}, claims {claims}"]
+        lines += [f"  {s.path.value:12}{s.count:5} x {s.kind}" for s in self.summaries]
+        return "\n".join(lines)
+
+
+class LegalizeError(RlxError, NotImplementedError):
+    """A program has operations that a backend does not claim and that have no common form in its claims."""
+
+    def __init__(self, backend: str, unsupported: Sequence[UnsupportedKind]) -> None:
+        self.unsupported = list(unsupported)
+        super().__init__(
+            format_legalize_error(backend, unsupported),
+            "Claim the kinds, give them a form with rlx.opt.common_form, or run the program elsewhere.",
+            line="",
+        )
+
+
+def format_legalize_error(backend: str, unsupported: Sequence[UnsupportedKind]) -> str:
+    """The kinds that a backend lacks, each with how often and where it is used."""
+    lines = [f"The backend {backend} does not support {len(unsupported)} kinds of operations:"]
+    for kind, count, origin in unsupported:
+        place = f", first at {origin}" if origin else ""
+        why = "its common form needs other kinds that are missing" if kind in COMMON_FORMS else "no common form"
+        lines.append(f"  {kind}: {count} time{'s' * (count != 1)}{place} ({why})")
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------ asking
+def legalize_for_backend(program: Program, supported: Iterable[str]) -> list[UnsupportedKind]:
+    """The kinds that a program has, in regions too, and `supported` does not; nothing is changed."""
+    claims = frozenset(supported)
+    counts: Counter[str] = Counter()
+    first: dict[str, Origin | None] = {}
+    for equation in _equations(inline_calls(program)):
+        kind = equation.primitive.name
+        if kind not in claims:
+            counts[kind] += 1
+            first.setdefault(kind, equation.origin)
+    return [UnsupportedKind(kind, count, first[kind]) for kind, count in counts.items()]
+
+
+def _equations(program: Program) -> list[Equation]:
+    found = list(program.equations)
+    for region in program.regions():
+        found += _equations(region)
+    return found
+
+
+# ------------------------------------------------------------------ rewriting
+class _Rewriting:
+    """One walk over a program: what stays, what is replaced, and the counts of both."""
+
+    def __init__(self, supported: frozenset[str] | None, config: KernelDispatchConfig) -> None:
+        self.supported = supported
+        self.config = config
+        self.control = LowerControlFlow(config.max_iterations)
+        self.paths: Counter[tuple[str, DispatchPath]] = Counter()
+        self.origins: dict[str, Origin | None] = {}
+        self._within: list[str] = []  # the kinds whose forms are being written down
+
+    def run(self, program: Program) -> Program:
+        """The program rewritten."""
+        return rebuilt(program, self.replace)
+
+    def path_of(self, kind: str) -> DispatchPath:
+        """What is to become of an operation."""
+        claimed = self.supported is None or kind in self.supported
+        kept = DispatchPath.NATIVE if claimed else DispatchPath.UNSUPPORTED
+        config, policy = self.config, self.config.policy
+        native = kind in config.force_native_kinds
+        common = kind in config.force_common_kinds
+        has_form = (kind in COMMON_FORMS or kind in CONTROL_KINDS) and kind not in self._within
+        if native or not has_form or (policy is KernelDispatchPolicy.FORCE_NATIVE and not common):
+            return kept
+        if common or policy is KernelDispatchPolicy.FORCE_COMMON:
+            return DispatchPath.COMMON
+        return kept if claimed else DispatchPath.REWRITTEN
+
+    def replace(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """The equation itself, counted, or its form, rewritten in turn."""
+        kind = equation.primitive.name
+        path = self.path_of(kind)
+        self.paths[kind, path] += 1
+        self.origins.setdefault(kind, equation.origin)
+        if path in (DispatchPath.NATIVE, DispatchPath.UNSUPPORTED):
+            return bound(map_regions(equation, self.run), operands)
+        form, captured = self._form(equation, operands)
+        self._within.append(kind)
+        try:
+            return walk(form, [*captured, *operands], self.replace)
+        finally:
+            self._within.pop()
+
+    def _form(self, equation: Equation, operands: Sequence[Any]) -> tuple[Program, list[Any]]:
+        """The program that stands for an equation, one level down."""
+
+        def write(*values: Any) -> Sequence[Any]:
+            if equation.primitive.name in CONTROL_KINDS:
+                return self.control.replace(equation, values)
+            results = COMMON_FORMS[equation.primitive.name](*values, **equation.params)
+            return results if equation.primitive.multiple else (results,)
+
+        return stage(write, [type_of(x) for x in operands], None, equation.primitive.name)
+
+    def report(self, backend: str) -> KernelDispatchReport:
+        """What was done so far."""
+        order = list(DispatchPath)
+        rows = [KindDispatchSummary(kind, count, path) for (kind, path), count in self.paths.items()]
+        rows.sort(key=lambda s: (order.index(s.path), s.kind))
+        claimed = None if self.supported is None else len(self.supported)
+        return KernelDispatchReport(backend, self.config.policy, claimed, rows)
+
+
+def rewrite_for_backend(
+    program: Program,
+    supported: Iterable[str] | None,
+    config: KernelDispatchConfig | None = None,
+    backend: str = "backend",
+) -> tuple[Program, KernelDispatchReport]:
+    """The program with common forms put in as the config says; what cannot be replaced stays.
+
+    `supported`: the kinds that the backend claims; None for all.
+    """
+    claims = None if supported is None else frozenset(supported)
+    rewriting = _Rewriting(claims, config or KernelDispatchConfig())
+    rewritten = rewriting.run(inline_calls(program))
+    return rewritten, rewriting.report(backend)
+
+
+def legalize_or_rewrite(
+    program: Program,
+    supported: Iterable[str] | None,
+    config: KernelDispatchConfig | None = None,
+    backend: str = "backend",
+) -> tuple[Program, KernelDispatchReport]:
+    """As rewrite_for_backend; raises LegalizeError where something unsupported is left."""
+    rewritten, report = rewrite_for_backend(program, supported, config, backend)
+    missing = report.kinds(DispatchPath.UNSUPPORTED)
+    if missing:
+        places = {k.kind: k.origin for k in legalize_for_backend(rewritten, set(_kinds(rewritten)) - set(missing))}
+        raise LegalizeError(backend, [UnsupportedKind(k, n, places.get(k)) for k, n in missing.items()])
+    return rewritten, report
+
+
+def _kinds(program: Program) -> Iterable[str]:
+    return (equation.primitive.name for equation in _equations(program))
+
+
+def analyze_dispatch(
+    program: Program,
+    supported: Iterable[str] | None,
+    config: KernelDispatchConfig | None = None,
+    backend: str = "backend",
+) -> KernelDispatchReport:
+    """What would become of each operation of a program as it is; forms are not looked into."""
+    claims = None if supported is None else frozenset(supported)
+    rewriting = _Rewriting(claims, config or KernelDispatchConfig())
+    for equation in _equations(inline_calls(program)):
+        rewriting.paths[equation.primitive.name, rewriting.path_of(equation.primitive.name)] += 1
+    return rewriting.report(backend)

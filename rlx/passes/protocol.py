@@ -1,0 +1,210 @@
+"""Passes: the protocol, the standard ones as objects, and the runner that checks and watches them."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from rlx.errors import RlxError, VerificationError
+from rlx.ir.program import Program, dead_code
+from rlx.ir.show import show_lines, show_program
+from rlx.ir.verify import verify_program
+from rlx.passes.cse import eliminate_common
+from rlx.passes.pipeline import everywhere
+from rlx.passes.simplify import simplify
+from rlx.passes.specialize import fold_arrays, specialize
+from rlx.trace.lower import inline_calls
+
+__all__ = [
+    "AlgebraicSimplify",
+    "CommonSubexpressions",
+    "ConstantFolding",
+    "DeadCodeElimination",
+    "Inline",
+    "Pass",
+    "PassStep",
+    "SpecializeParams",
+    "run_passes",
+]
+
+
+@runtime_checkable
+class Pass(Protocol):
+    """A program in, a program of the same inputs and outputs out.
+
+    A pass that changes the inputs says so with an attribute `changes_signature = True`.
+    """
+
+    name: str
+
+    def run(self, program: Program) -> Program:
+        """The new program; the old one is not changed."""
+        ...
+
+
+class PassStep(NamedTuple):
+    """One pass that ran: the program before and after it, and the seconds it took."""
+
+    name: str
+    before: Program
+    after: Program
+    seconds: float
+
+    @property
+    def changed(self) -> bool:
+        """Whether the program is another one."""
+        return self.before.fingerprint != self.after.fingerprint
+
+    @property
+    def diff(self) -> str:
+        """What changed, as a unified diff of the equations."""
+        lines = difflib.unified_diff(
+            show_lines(self.before), show_lines(self.after), f"before {self.name}", f"after {self.name}",
+            lineterm="", n=2,
+        )  # fmt: skip
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        counts = f"{len(self.before.equations)} -> {len(self.after.equations)} equations"
+        return f"{self.name}: {counts}, {self.seconds * 1e3:.3f} ms"
+
+
+def run_passes(
+    program: Program,
+    passes: Iterable[Pass | Callable[[Program], Program]],
+    *,
+    verify: bool = True,
+    verbose: bool = False,
+    dump: str | Path | None = None,
+    watch: Callable[[PassStep], Any] | None = None,
+) -> Program:
+    """Run passes in order.
+
+    Args:
+      passes: objects with `name` and `run`, or functions from program to program.
+      verify: check the program between every two passes, and that its signature stays.
+      verbose: print a line and the diff for each pass.
+      dump: a folder that receives the program after each pass.
+      watch: is called with each PassStep, `history.append` for instance.
+
+    Raises: VerificationError naming the pass after which the program is wrong.
+    """
+    if verify:
+        verify_program(program, "hir")
+    for number, given in enumerate(passes):
+        name, function = _named(given)
+        start = time.perf_counter()
+        after = function(program)
+        step = PassStep(name, program, after, time.perf_counter() - start)
+        if verify:
+            _check(step, getattr(given, "changes_signature", False))
+        if verbose:
+            print(step, step.diff, sep="\n")
+        if dump is not None:
+            _write(Path(dump), number, step)
+        if watch is not None:
+            watch(step)
+        program = after
+    return program
+
+
+def _named(given: Any) -> tuple[str, Callable[[Program], Program]]:
+    if isinstance(given, Pass):
+        return given.name, given.run
+    if callable(given):
+        return getattr(given, "__name__", type(given).__name__), given
+    raise RlxError(
+        f"run_passes got a {type(given).__name__}, which is not a pass.",
+        "A pass has `name` and `run(program)`, or is a function from program to program.",
+    )
+
+
+def _check(step: PassStep, changes_signature: bool) -> None:
+    if not isinstance(step.after, Program):
+        raise VerificationError(f"The pass {step.name} returned a {type(step.after).__name__}.", line="")
+    try:
+        verify_program(step.after, "hir")
+    except VerificationError as error:
+        raise VerificationError(f"After the pass {step.name}: {error.what}", line="") from None
+    if changes_signature:
+        return
+    for what in ("input_types", "output_types"):
+        before, after = ([(t.shape, t.dtype) for t in getattr(p, what)] for p in (step.before, step.after))
+        if before != after:
+            raise VerificationError(f"The pass {step.name} changed the {what} from {before} to {after}.", line="")
+
+
+def _write(folder: Path, number: int, step: PassStep) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{number:02}-{step.name}.py").write_text(f"# {step}\n{show_program(step.after)}", encoding="utf-8")
+
+
+# ------------------------------------------------------------------ the standard passes
+class ConstantFolding:
+    """Evaluates what depends on literals and constants only; results over `limit` bytes stay as they are."""
+
+    name = "constant_folding"
+
+    def __init__(self, limit: int = 1 << 20) -> None:
+        self.limit = limit
+
+    def run(self, program: Program) -> Program:
+        """The folded program."""
+        return everywhere(lambda p: fold_arrays(p, self.limit))(program)
+
+
+class AlgebraicSimplify:
+    """Replaces equations by cheaper ones of exactly the same value; NaN, inf and -0.0 included."""
+
+    name = "algebraic_simplify"
+
+    def run(self, program: Program) -> Program:
+        """The simplified program."""
+        return everywhere(simplify)(program)
+
+
+class CommonSubexpressions:
+    """Computes equal equations once."""
+
+    name = "cse"
+
+    def run(self, program: Program) -> Program:
+        """The program without duplicates."""
+        return everywhere(eliminate_common)(program)
+
+
+class DeadCodeElimination:
+    """Drops what no output and no effect needs."""
+
+    name = "dce"
+
+    def run(self, program: Program) -> Program:
+        """The program without dead equations."""
+        return everywhere(dead_code)(program)
+
+
+class Inline:
+    """Puts the equations of calls in their place."""
+
+    name = "inline"
+
+    def run(self, program: Program) -> Program:
+        """The program without calls."""
+        return inline_calls(program)
+
+
+class SpecializeParams:
+    """Turns inputs into constants, by position."""
+
+    name = "specialize_params"
+    changes_signature = True
+
+    def __init__(self, values: Mapping[int, Any] | Sequence[tuple[int, Any]]) -> None:
+        self.values = dict(values)
+
+    def run(self, program: Program) -> Program:
+        """The program with fewer inputs."""
+        return specialize(program, self.values)

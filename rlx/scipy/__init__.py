@@ -1,0 +1,17 @@
+"""rlx.scipy: functions of SciPy on rlx arrays, differentiable and compiled."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# imported on first use
+_SUBMODULES = ("linalg",)
+
+__all__ = ["linalg"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"rlx.scipy.{name}")
+    raise AttributeError(f"module 'rlx.scipy' has no attribute {name!r}")

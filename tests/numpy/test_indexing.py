@@ -1,0 +1,199 @@
+"""Indexing and x.at[...]: every kind of index, read and written, compared with jax, eagerly and traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from comparison import agree_on, draw
+
+import rlx
+import rlx.numpy as rnp
+from rlx import errors
+from rlx.trace.stage import stage
+
+X = draw((4, 5, 6))
+MASK = X > 0
+ROWS, COLUMNS = np.array([0, 3, -1]), np.array([[1], [-2]])
+
+STATIC: list[Any] = [
+    0,
+    -1,
+    (1, 2, 3),
+    slice(None),
+    slice(1, 3),
+    slice(None, None, 2),
+    slice(None, None, -1),
+    slice(3, 0, -2),
+    slice(5, 2),
+    (slice(1, None), slice(None, -1), slice(None, None, -3)),
+    ...,
+    (..., 0),
+    (0, ..., slice(1, 3)),
+    None,
+    (slice(None), None, 1),
+    (None, ..., None),
+    (slice(1, 2), -1, slice(None, None, -1)),
+    np.int64(2),
+    (),
+]
+ADVANCED: list[Any] = [
+    ROWS,
+    COLUMNS,
+    (ROWS, np.array([0, 1, 2])),
+    (ROWS, slice(1, 4)),
+    (slice(None), ROWS),
+    (slice(None), ROWS, np.array([5, 0, 1])),
+    (ROWS, slice(None), np.array([0, 1, 2])),
+    (ROWS, COLUMNS),
+    (0, slice(None), ROWS),
+    (slice(None, None, -1), ROWS, slice(None, None, 2)),
+    (ROWS, None, np.array([0, 1, 2])),
+    (None, ROWS, 1),
+    (..., ROWS),
+    (np.zeros((0,), np.int32),),
+    (np.array([1, 2], np.uint8), slice(0, 2)),
+    (np.array(2), ROWS),
+]
+MASKS: list[Any] = [
+    MASK,
+    MASK[:, 0, 0],
+    (slice(None), MASK[0, :, 0]),
+    (MASK[..., 0], 1),
+    (MASK[:, 0, 0], ..., None),
+    True,
+    False,
+    (True, 0),
+]
+
+
+def name(index: Any) -> str:
+    """A short name for an index."""
+    return str(index).replace("\n", "")[:40]
+
+
+@pytest.mark.parametrize("index", STATIC + ADVANCED + MASKS, ids=name)
+def test_reading(index: Any) -> None:
+    """x[index] is NumPy's."""
+    found = rnp.asarray(X)[index]
+    np.testing.assert_array_equal(np.asarray(found), X[index])
+    program, captured = stage(lambda x: [x[index]], [rnp.asarray(X).type])
+    assert program.outputs[0].type.shape == X[index].shape
+    agree_on(lambda x: x[index], lambda x: x[index], X, exact=True)
+
+
+@pytest.mark.parametrize("index", STATIC + ADVANCED, ids=name)
+@pytest.mark.parametrize("method", ["set", "add", "multiply", "min", "max", "subtract", "divide", "power"])
+def test_writing(index: Any, method: str) -> None:
+    """x.at[index].method(values): broadcast values, scalars, repeated indices."""
+    shape = X[index].shape
+    values = draw(shape, "f4", 1, 2, seed=9)
+    if method == "power":
+        agree_on(lambda x: (abs(x).at[index].power(2.0)), lambda x: (abs(x).at[index].power(2.0)), X)
+        return
+    for value in (values, values[..., :1] if shape else values, np.float32(0.5)):
+        agree_on(
+            lambda x, v: getattr(x.at[index], method)(v), lambda x, v: getattr(x.at[index], method)(v), X, value
+        )
+
+
+@pytest.mark.parametrize("index", MASKS, ids=name)
+def test_writing_through_masks(index: Any) -> None:
+    """Known masks name elements."""
+    expected = X.copy()
+    expected[index] = 7.0
+    np.testing.assert_array_equal(np.asarray(rnp.asarray(X).at[index].set(7.0)), expected)
+
+
+OUTSIDE = np.array([7, -9, 2, -1, 2])
+
+
+@pytest.mark.parametrize("mode", [None, "clip", "fill", "drop", "promise_in_bounds"])
+def test_modes(mode: str | None) -> None:
+    """Indices outside are filled, clipped or dropped."""
+    x = draw((4, 3))
+    values = draw((5, 3), seed=2)
+    if mode != "promise_in_bounds":
+        agree_on(lambda x: x.at[OUTSIDE].get(mode=mode), lambda x: x.at[OUTSIDE].get(mode=mode), x)
+        for method in ("add", "min"):
+            agree_on(
+                lambda x, v: getattr(x.at[OUTSIDE, :2], method)(v[:, :2], mode=mode),
+                lambda x, v: getattr(x.at[OUTSIDE, :2], method)(v[:, :2], mode=mode),
+                x,
+                values,
+            )
+    agree_on(
+        lambda x: x.at[OUTSIDE].get(mode="fill", fill_value=3.0), lambda x: x.at[OUTSIDE].get(mode="fill", fill_value=3.0), x
+    )
+    agree_on(lambda x: x[OUTSIDE], lambda x: x[OUTSIDE], x)
+    agree_on(lambda x: x.at[2].get(mode=mode), lambda x: x.at[2].get(mode=mode), x)
+
+
+@pytest.mark.parametrize("number", [0, 2, -1, 9, -9])
+def test_traced_scalars(number: int) -> None:
+    """A traced index reads clamped and writes nothing outside."""
+    i = np.int32(number)
+    for read in (
+        lambda x, i: x[i],
+        lambda x, i: x[:, i, ::-1],
+        lambda x, i: x[i, None, 1:3],
+        lambda x, i: x[i, i],
+        lambda x, i: x[0, i, ROWS],
+        lambda x, i: x.at[i, 1].set(5.0),
+        lambda x, i: x.at[1:3, i].add(2.0),
+        lambda x, i: x.at[i].get(mode="fill", fill_value=0.0),
+    ):
+        agree_on(read, read, X, i)
+
+
+def test_shape_depends_on_a_traced_mask() -> None:
+    """The error names where()."""
+    with pytest.raises(errors.NonConcreteBooleanIndexError, match="where"):
+        stage(lambda x: [x[x > 0]], [rnp.asarray(X).type])
+
+
+def test_static_indices_outside_raise() -> None:
+    """An int outside is a mistake, unless a mode says what to do."""
+    x = rnp.arange(3)
+    with pytest.raises(IndexError, match="index 3 is out of bounds for axis 0 with size 3"):
+        x[3]
+    with pytest.raises(IndexError, match="-4"):
+        stage(lambda x: [x[-4]], [x.type])
+    with pytest.raises(IndexError, match="too many indices"):
+        x[0, 0]
+    with pytest.raises(IndexError, match="5"):
+        x.at[5].set(1)
+    assert x.at[5].set(1, mode="drop").tolist() == [0, 1, 2]
+    with pytest.raises(errors.DtypeError, match="float32"):
+        x[rnp.ones(2)]
+
+
+def test_traced_slice_bounds_are_explained() -> None:
+    """dynamic_slice is named."""
+    with pytest.raises(errors.TracerIntegerConversionError, match="dynamic_slice"):
+        stage(lambda x, i: [x[i:]], [rnp.arange(5).type, rnp.int32(1).type])
+
+
+def test_apply_and_lists() -> None:
+    """apply replaces what it reads; lists work as index arrays."""
+    x = rnp.arange(4.0)
+    assert x.at[1:3].apply(lambda v: v * 10).tolist() == [0, 10, 20, 3]
+    assert x[[3, 0]].tolist() == [3, 0]
+
+
+def test_gradients_flow_through_reads_and_writes() -> None:
+    """grad of a composition of reads and writes."""
+
+    def function(x: Any) -> Any:
+        return (x[rnp.array([0, 0, 2])] * x.at[1].set(5.0)[:3]).sum()
+
+    found = rlx.grad(function)(rnp.array([1.0, 2.0, 3.0]))
+    # x0*x0 + x0*5 + x2*x2
+    np.testing.assert_allclose(np.asarray(found), [2 * 1 + 5, 0, 6])
+
+
+def test_updates_of_another_kind_warn() -> None:
+    """A float into an integer array is probably a mistake."""
+    with pytest.warns(FutureWarning, match="float32"):
+        rnp.arange(3).at[0].set(1.5)

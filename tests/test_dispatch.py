@@ -1,0 +1,80 @@
+"""Calls of a jitted function find their entry whatever way the arguments are laid out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rlx
+import rlx.numpy as rnp
+
+A = rnp.asarray
+
+
+def twice(function, *args):
+    """The result of the first call, checked against the second, which takes the fast way."""
+    first, second = function(*args), function(*args)
+    leaves = zip(rlx.tree.leaves(first), rlx.tree.leaves(second), strict=True)
+    assert all(np.array_equal(x, y) for x, y in leaves)
+    assert rlx.tree.structure(first) == rlx.tree.structure(second)
+    return second
+
+
+def test_the_order_of_keys_does_not_matter():
+    f = rlx.jit(lambda d, x: (d["b"] - d["a"]) * x)
+    assert float(twice(f, {"b": A(5.0), "a": A(2.0)}, A(2.0))) == 6
+    assert float(twice(f, {"a": A(2.0), "b": A(5.0)}, A(2.0))) == 6
+    assert f.cache_info().misses == 1
+
+
+def test_other_keys_are_another_signature():
+    f = rlx.jit(lambda d: rlx.tree.map(lambda v: v * 2, d))
+    assert set(twice(f, {"a": A(1.0)})) == {"a"}
+    assert set(twice(f, {"b": A(1.0)})) == {"b"}
+    assert twice(f, {"a": A(1.0), "b": A(3)})["b"].dtype == np.int32
+    assert twice(f, {}) == {}
+    assert f.cache_info().misses == 4
+
+
+def test_keys_are_not_mistaken_for_arguments():
+    f = rlx.jit(lambda *args: len(rlx.tree.leaves(args[0])) + rnp.float32(0))
+    x = A(1.0)
+    assert float(twice(f, {"a": x, "b": x})) == 2
+    assert float(twice(f, {"a": x}, x)) == 1
+    assert float(twice(f, x, {"a": x})) == 1
+    assert float(twice(f, {}, x, x)) == 0
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"a": {"b": 1.0}, "c": [2.0]},
+        {"a": None, "c": 1.0},
+        [(1.0, 2.0), (3.0, 4.0)],
+        {"z": 1.0, "y": (2.0, {"x": 3.0, "w": 4.0})},
+        {2: 1.0, 1: 5.0},
+        (),
+    ],
+    ids=repr,
+)
+def test_any_tree(tree):
+    f = rlx.jit(lambda t: rlx.tree.map(lambda v: v * 2, t))
+    expected = rlx.tree.map(lambda v: v * 2, tree)
+    assert rlx.tree.map(float, twice(f, rlx.tree.map(A, tree))) == expected
+    assert rlx.tree.map(float, twice(f, tree)) == expected
+
+
+def test_arrays_and_numbers_alternate():
+    f = rlx.jit(lambda d, x: d["a"] + x)
+    for a, x in [(A(1.0), A(2.0)), (1.0, A(2.0)), (np.float32(1), 2.0), (A(1.0), 2.0)] * 2:
+        assert float(f({"a": a}, x)) == 3
+
+
+def test_a_donated_array_in_a_dict():
+    give = rlx.jit(lambda x: x + 1, donate_argnums=0)
+    f = rlx.jit(lambda d: d["a"] + 1)
+    x = A(np.ones(3, np.float32))
+    f({"a": x})
+    give(x)
+    with pytest.raises(rlx.errors.DonatedArrayError):
+        f({"a": x})

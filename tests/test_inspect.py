@@ -1,0 +1,118 @@
+"""rlx.inspect: every stage can be read, and the page says what happened."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rlx
+import rlx.numpy as jnp
+from rlx.config import scoped
+from rlx.ir.show import show_bindings
+from rlx.ir.verify import verify_program
+from rlx.passes.pipeline import lower_to_plan, passes
+from rlx.trace.text import program_from_text
+
+X = np.ones((8, 8), np.float32)
+
+
+def loss(w: Any, x: Any) -> Any:
+    h = jnp.tanh(x @ w)
+    return jnp.sum(h * h * 1.0 - (-h))
+
+
+def test_stages_are_programs_and_text() -> None:
+    found = rlx.inspect(rlx.grad(loss))(X, X)
+    assert [v.name for v in found.mir] == ["inline", *[name for name, _ in passes]]
+    for view in (found.hir, *found.mir):
+        verify_program(view.program, "hir" if view is found.hir else "mir")
+        assert program_from_text(view.text, show_bindings(view.program)) == view.program
+    assert "test_inspect.py" in found.hir.text
+    assert found.stage("cse").name == "cse"
+
+
+def test_diff() -> None:
+    found = rlx.inspect(loss)(X, X)
+    lines = found.diff("inline", "simplify").splitlines()
+    assert lines[:2] == ["--- inline", "+++ simplify"]
+    assert any(line.startswith("-") and "ops.negative" in line for line in lines)
+    assert found.diff("cse", "cse") == ""
+
+
+def test_plan_kernels_and_memory() -> None:
+    found = rlx.inspect(rlx.jit(loss))(X, X)
+    assert found.plan is not None
+    assert found.plan.name in found.lir and "arena" in found.lir and "Plan(" in found.lir_source
+    assert "for i" in found.kernels.loops
+    assert "define" in found.kernels.llvm and found.kernels.assembly and found.kernels.plan
+    memory = found.memory
+    assert (memory.arguments, memory.outputs) == (512, 4)
+    assert memory.temporaries == found.plan.arena
+    assert found.statistics.kernels["Contract"] == 1
+    assert found.statistics.equations["dce"] <= found.statistics.equations["hir"]
+    assert found.statistics.rules["multiply(x, 1) -> x"] >= 1
+    assert found.fusion
+
+
+def test_dispatch_has_a_row_for_each_equation() -> None:
+    inner = rlx.jit(lambda x: jnp.sin(x) * 2)
+    found = rlx.inspect(lambda w, x: inner(loss(w, x.T)))(X, X)
+    rows = found.dispatch
+    assert any(r.how == "inlined" for r in rows)
+    assert [r.how for r in rows if "dot_general" in r.equation] == ["library"]
+    assert sum(r.how != "inlined" for r in rows) == len(found.mir[-1].program.equations)
+    kernels = {r.kernel for r in rows if r.kernel}
+    assert found.plan is not None and len(kernels) == len(found.plan.kernels)
+
+
+def test_dispatch_goes_into_regions() -> None:
+    def run(c: Any, xs: Any) -> Any:
+        return rlx.lax.scan(lambda c, x: (jnp.tanh(c @ x), jnp.sum(c)), c, xs)
+
+    rows = rlx.inspect(run)(X, np.ones((3, 8, 8), np.float32)).dispatch
+    assert any("ops.tanh" in r.equation and r.kernel.count(".") == 1 for r in rows)
+
+
+def test_pages() -> None:
+    found = rlx.inspect(loss)(X, X)
+    page = repr(found)
+    for title in ("statistics", "program", "plan", "dispatch", "memory", "loops"):
+        assert f"---- {title} " in page
+    markup = found._repr_html_()
+    assert markup.count("<details") == markup.count("</details>") >= 7
+    assert "&lt;lambda&gt;" in rlx.inspect(lambda x: x + 1)(X)._repr_html_() or "&lt;" in markup
+    assert "<string>" not in markup
+
+
+def test_long_sections_are_cut() -> None:
+    def long(x: Any) -> Any:
+        for _ in range(100):
+            x = jnp.sin(x)
+        return x
+
+    assert "more lines" in repr(rlx.inspect(long)(X))
+
+
+def test_nothing_to_compute() -> None:
+    found = rlx.inspect(lambda x: x)(X)
+    assert found.plan is None and found.lir == "nothing is computed"
+    assert found.statistics.kernels == {} and found.memory.temporaries == 0
+    assert repr(found) and found._repr_html_()
+
+
+def test_shapes_are_enough() -> None:
+    found = rlx.inspect(loss)(rlx.ShapeDtypeStruct((4, 2), "float32"), rlx.ShapeDtypeStruct((3, 4), "float32"))
+    assert found.memory.arguments == (8 + 12) * 4
+
+
+def test_dump(tmp_path: Path) -> None:
+    traced = rlx.make_program(loss)(X, X)
+    with scoped(dump=str(tmp_path)):
+        lower_to_plan(traced)
+    (folder,) = tmp_path.iterdir()
+    assert folder.name.startswith("loss-")
+    names = sorted(p.name for p in folder.iterdir())
+    steps = ["hir", "inline", *[name for name, _ in passes]]
+    programs = [f"{number:02}-{name}.py" for number, name in enumerate(steps)]
+    assert names == [*programs, "fusion.txt", "plan.py", "plan.txt"]
+    assert program_from_text((folder / "00-hir.py").read_text()) == traced
