@@ -377,7 +377,7 @@ def _resolve_static(fun: Callable[..., Any], argnums: Sequence[int], argnames: S
 
 def _leaf_names(request: _Request) -> list[str]:
     """Where each dynamic leaf stands in the call: 0['a'], or 'y'[1] for a keyword."""
-    named = [(i, a) for i, a in enumerate(request.args) if i not in request.held]
+    named: list[tuple[Any, Any]] = [(i, a) for i, a in enumerate(request.args) if i not in request.held]
     named += sorted((k, v) for k, v in request.kwargs.items() if k not in request.held_names)
     return [f"{where!r}{tree.path_text(path)}" for where, value in named for path, _ in tree.leaves_with_path(value)]
 

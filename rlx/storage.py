@@ -16,6 +16,7 @@ __all__ = [
     "allocate",
     "clear_pool",
     "from_numpy",
+    "padded",
     "pool_bytes",
     "queue_for",
     "take",
@@ -56,10 +57,15 @@ _bytes = 0
 _lock = threading.Lock()
 
 
+def padded(nbytes: int) -> int:
+    """Bytes up to where the next aligned memory can start."""
+    return max(ALIGNMENT, (nbytes + ALIGNMENT - 1) & -ALIGNMENT)
+
+
 def _size_class(nbytes: int) -> int:
     """Round up so that near sizes share buffers: 64-byte steps, then eighths of a power of two."""
     if nbytes <= 512:
-        return max(64, (nbytes + 63) & ~63)
+        return padded(nbytes)
     step = 1 << max(6, nbytes.bit_length() - 4)
     return (nbytes + step - 1) & -step
 
@@ -131,7 +137,7 @@ class Blocks:
         self._size = 0
         for nbytes in sizes:
             self._offsets.append(self._size)
-            self._size += max(ALIGNMENT, (nbytes + ALIGNMENT - 1) & -ALIGNMENT)
+            self._size += padded(nbytes)
         self._blocks: deque[list[Storage]] = deque(maxlen=_KEPT_BLOCKS)
         self._references = 0
 

@@ -39,6 +39,7 @@ LAYERS: dict[str, set[str]] = {
     "optim": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
 }
 EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}
+EVERYTHING |= {"autodiff", "compile", "fusion", "graph", "opt"}
 
 
 def unit_of(path: Path) -> str:

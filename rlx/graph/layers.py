@@ -41,7 +41,8 @@ def attention(
         raise RlxError(f"attention got mask_kind={mask_kind!r} and window={window}.")
     q, k, v = (_heads(x, num_heads) for x in (query, key, value))
     factor = q.shape[-1] ** -0.5 if scale is None else scale
-    scores = jnp.einsum("bthf,bshf->bhts", q, k) * factor
+    wide = np.dtype(np.float32) if q.dtype.itemsize < 4 else q.dtype
+    scores = jnp.einsum("bthf,bshf->bhts", q, k, preferred_element_type=wide) * factor
     if softcap is not None:
         scores = softcap * jnp.tanh(scores / softcap)
     if mask_kind == "bias":

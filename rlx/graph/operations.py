@@ -17,6 +17,8 @@ from rlx.graph.layers import (
     rope,
 )
 from rlx.graph.types import DType, Shape
+from rlx.numpy.fft import fft as fourier
+from rlx.numpy.fft import ifft as fourier_inverse
 
 __all__ = ["ACTIVATIONS", "BINARY", "COMPARISONS", "REDUCTIONS", "Operations"]
 
@@ -280,7 +282,7 @@ class Operations:
 
     def fft(self, x: Any, inverse: bool = False, norm: str | None = None) -> Any:
         """Fourier transform along the last axis, of complex values."""
-        return self.apply(lambda value: (jnp.fft.ifft if inverse else jnp.fft.fft)(value, norm=norm), x)
+        return self.apply(lambda value: (fourier_inverse if inverse else fourier)(value, norm=norm), x)
 
     # ------------------------------------------------------------------ control flow
     def cond(self, predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:

@@ -71,7 +71,7 @@ def _verify_one(program: Program, rules: Stage, stage: str) -> None:
             _verify_equation(equation, defined, rules)
         number = None
         for position, atom in enumerate(program.outputs):
-            _verify_use(atom, defined, f"output {position}")
+            _verify_use(atom, defined, "output", position)
     except _Refusal as refusal:
         raise VerificationError(_message(program, stage, number, str(refusal)), line="") from None
 
@@ -82,17 +82,21 @@ def _require(condition: bool, what: str) -> None:
 
 
 def _define(variable: Any, defined: set[Var]) -> None:
-    _require(isinstance(variable, Var), f"{variable!r} is defined but is no variable")
-    _require(variable not in defined, f"a {variable.type!r} variable is defined twice")
+    if not isinstance(variable, Var):
+        raise _Refusal(f"{variable!r} is defined but is no variable")
+    if variable in defined:
+        raise _Refusal(f"a {variable.type!r} variable is defined twice")
     _verify_type(variable.type)
     defined.add(variable)
 
 
 def _verify_type(type: Any) -> None:
-    _require(isinstance(type, TensorType), f"{type!r} is not a TensorType")
-    _require(type.dtype in supported_dtypes, f"dtype {type.dtype} is not supported")
-    sizes = all(isinstance(n, (int, np.integer)) and n >= 0 for n in type.shape)
-    _require(isinstance(type.shape, tuple) and sizes, f"{type.shape!r} is not a shape")
+    if not isinstance(type, TensorType):
+        raise _Refusal(f"{type!r} is not a TensorType")
+    if type.dtype not in supported_dtypes:
+        raise _Refusal(f"dtype {type.dtype} is not supported")
+    if not isinstance(type.shape, tuple) or not all(isinstance(n, (int, np.integer)) and n >= 0 for n in type.shape):
+        raise _Refusal(f"{type.shape!r} is not a shape")
 
 
 def _verify_constant(variable: Var, array: Any) -> None:
@@ -101,25 +105,30 @@ def _verify_constant(variable: Var, array: Any) -> None:
     _require(found == expected, f"a constant of shape and dtype {found} for {variable.type!r}")
 
 
-def _verify_use(atom: Atom, defined: set[Var], what: str) -> None:
-    if isinstance(atom, Literal):
-        value = atom.value
-        _require(isinstance(value, np.ndarray), f"{what}: a literal's value is {value!r}")
-        _require(value.shape == () == atom.type.shape, f"{what}: a literal of type {atom.type!r}")
-        _require(value.dtype == atom.type.dtype, f"{what}: {value.dtype} literal for {atom.type!r}")
+def _verify_use(atom: Atom, defined: set[Var], what: str, position: int, name: str = "") -> None:
+    if isinstance(atom, Var):
+        if atom not in defined:
+            raise _Refusal(f"{what} {position}{name} ({atom.type!r}) is used before it is defined")
         return
-    _require(isinstance(atom, Var), f"{what} is {type(atom).__name__}, not a variable or literal")
-    _require(atom in defined, f"{what} ({atom.type!r}) is used before it is defined")
+    where = f"{what} {position}{name}"
+    if not isinstance(atom, Literal):
+        raise _Refusal(f"{where} is a {type(atom).__name__}, not a variable or literal")
+    value = atom.value
+    _require(isinstance(value, np.ndarray), f"{where}: a literal's value is {value!r}")
+    _require(value.shape == () == atom.type.shape, f"{where}: a literal of type {atom.type!r}")
+    _require(value.dtype == atom.type.dtype, f"{where}: {value.dtype} literal for {atom.type!r}")
 
 
 def _verify_equation(equation: Equation, defined: set[Var], rules: Stage) -> None:
     name = equation.primitive.name
-    _require(rules.allows(equation.primitive), f"{name} {rules.refusal}")
+    if not rules.allows(equation.primitive):
+        raise _Refusal(f"{name} {rules.refusal}")
     for position, atom in enumerate(equation.inputs):
-        _verify_use(atom, defined, f"operand {position} of {name}")
+        _verify_use(atom, defined, "operand", position, f" of {name}")
     for key, value in equation.params.items():
         for part in _parts(value):
-            _require(not _is_traced(part), f"parameter {key} of {name} holds {_class_of(part)}")
+            if _is_traced(part):
+                raise _Refusal(f"parameter {key} of {name} holds {_class_of(part)}")
     _verify_types(equation)
     for variable in equation.outputs:
         _define(variable, defined)
@@ -138,8 +147,12 @@ def _verify_types(equation: Equation) -> None:
         raise _Refusal(f"{name}({', '.join(map(repr, types))}) has no type: {what}") from error
     stated = tuple(result) if equation.primitive.multiple else (result,)
     given = tuple(v.type for v in equation.outputs)
-    same = [(t.shape, t.dtype) for t in stated] == [(t.shape, t.dtype) for t in given]
-    _require(same, f"{name} results in {_types(stated)}, its outputs are {_types(given)}")
+    if len(stated) != len(given) or not all(map(_same_type, stated, given)):
+        raise _Refusal(f"{name} results in {_types(stated)}, its outputs are {_types(given)}")
+
+
+def _same_type(one: TensorType, other: TensorType) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 @cache

@@ -128,8 +128,8 @@ def householder_product(a: Any, taus: Any) -> Array:
 
     >>> import rlx.numpy as jnp
     >>> from rlx import lax
-    >>> lax.linalg.householder_product(jnp.zeros((2, 1)), jnp.zeros(1)).tolist()
-    [[1.0], [0.0]]
+    >>> lax.linalg.householder_product(jnp.zeros((2, 1)), jnp.zeros(1)).shape
+    (2, 1)
     """
     return factorisations.householder_product(*operands("linalg.householder_product", a, taus))
 

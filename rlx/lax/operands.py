@@ -11,7 +11,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import TensorType, dtype_of, promote_dtypes, scalar_dtype
+from rlx.ir.types import dtype_of, is_complex, is_float, promote_dtypes, scalar_dtype
 from rlx.ops.conversion import convert
 from rlx.trace.flat import as_array
 
@@ -47,6 +47,11 @@ def operands(name: str, *values: Any) -> list[Any]:
         dtype = first.dtype
         if all(isinstance(a, Array) and a.dtype == dtype for a in arrays):
             return arrays
+    known = {a.dtype for a in arrays if isinstance(a, Array)}
+    if len(known) == 1:
+        (dtype,) = known
+        if all(isinstance(a, Array) or _fits(a, dtype) for a in arrays):
+            return arrays  # elementwise primitives give numbers the dtype of the arrays
     pairs = [_dtype_and_weakness(a) for a in arrays]
     strong = {d for d, weak in pairs if not weak}
     try:
@@ -60,6 +65,13 @@ def operands(name: str, *values: Any) -> list[Any]:
             " which promotes for you.",
         )
     return [_of_dtype(a, dtype) for a in arrays]
+
+
+def _fits(number: Any, dtype: np.dtype) -> bool:
+    """Whether arrays of `dtype` keep it beside a Python number."""
+    if isinstance(number, int):
+        return dtype.kind != "b" or isinstance(number, bool)
+    return is_complex(dtype) or (isinstance(number, float) and is_float(dtype))
 
 
 def _dtype_and_weakness(value: Any) -> tuple[np.dtype, bool]:
@@ -106,13 +118,3 @@ def scalar_of(value: Any, dtype: np.dtype) -> Array:
         return wrap(np.asarray(value, dtype))
     array = as_array(value)
     return array if array.dtype == dtype else convert(array, dtype=dtype, weak=False)
-
-
-def strong(array: Array) -> Array:
-    """The array without weakness."""
-    return convert(array, dtype=array.dtype, weak=False) if array.weak_type else array
-
-
-def describe_type(t: TensorType) -> str:
-    """A type without its weakness, for messages."""
-    return repr(t.strong())

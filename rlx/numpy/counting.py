@@ -103,7 +103,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 def _bins(x: Any, edges: Any) -> Any:
     """The number of each value's bin; outside: the number of bins. The last bin has its right edge."""
     count = edges.shape[0] - 1
-    number = arithmetic.subtract(searchsorted(edges, x, "right"), scalar_array(1, config.default_int, True))
+    number = arithmetic.subtract(searchsorted(edges, x, "right"), scalar_array(1, np.dtype("i4"), True))
     end = shapes.reshape(shapes.slice_along(edges, count, count + 1, 0), shape=())
     on_end = comparison.equal(x, end)
     number = select(on_end, scalar_array(count - 1, number.dtype, True), number)

@@ -211,6 +211,8 @@ negative = _number_unary("negative", "-x.", arithmetic.negative, "-2", "2")
 sign = _number_unary("sign", "-1, 0 or 1 as x is negative, zero or positive.", arithmetic.sign, "-1", "-3")
 square = _number_unary("square", "x * x.", arithmetic.square, "9", "3", promoted=promote_numeric)
 bitwise_not = _number_unary("bitwise_not", "Every bit inverted.", comparison.bitwise_not, "-4", "3", _BITS)
+
+
 def _population_count(x: Any) -> Any:
     # of the magnitude, as NumPy counts
     if x.dtype == _BOOL:
@@ -234,27 +236,39 @@ _a, _c = arithmetic, comparison
 add = _pairwise("add", "x + y; bools: or.", _a.add, "1, 2", "3", for_bool=_c.bitwise_or)
 subtract = _pairwise("subtract", "x - y.", _a.subtract, "1, 2", "-1")
 multiply = _pairwise("multiply", "x * y; bools: and.", _a.multiply, "3, 2", "6", for_bool=_c.bitwise_and)
-divide = _pairwise("divide", "x / y, always floating.", _a.divide, "1, 2", "0.5", takes=_INEXACT, promoted=promote_inexact)
+divide = _pairwise(
+    "divide", "x / y, always floating.", _a.divide, "1, 2", "0.5", takes=_INEXACT, promoted=promote_inexact
+)
 true_divide = divide
 maximum = _pairwise("maximum", "The larger one; NaN if either is NaN.", _a.maximum, "1, 2", "2", takes=supported_dtypes)
 minimum = _pairwise(
     "minimum", "The smaller one; NaN if either is NaN.", _a.minimum, "1, 2", "1", takes=supported_dtypes
 )
 arctan2 = atan2 = _pairwise(
-    "arctan2", "The angle of the point (y, x): arctan2(y, x).", _t.atan2, "0.0, 1.0", "0.0", takes=_FLOATS, promoted=promote_inexact
+    "arctan2",
+    "The angle of the point (y, x): arctan2(y, x).",
+    _t.atan2,
+    "0.0, 1.0",
+    "0.0",
+    takes=_FLOATS,
+    promoted=promote_inexact,
 )
 copysign = _pairwise(
     "copysign", "|x| with the sign of y.", _a.copysign, "2.0, -1.0", "-2.0", takes=_FLOATS, promoted=promote_inexact
 )
 nextafter = _pairwise(
-    "nextafter", "The number after x towards y.", _a.nextafter, "1.0, 1.0", "1.0", takes=_FLOATS, promoted=promote_inexact
+    "nextafter",
+    "The number after x towards y.",
+    _a.nextafter,
+    "1.0, 1.0",
+    "1.0",
+    takes=_FLOATS,
+    promoted=promote_inexact,
 )
 bitwise_and = _pairwise("bitwise_and", "x & y.", _c.bitwise_and, "6, 3", "2", takes=_BITS)
 bitwise_or = _pairwise("bitwise_or", "x | y.", _c.bitwise_or, "6, 3", "7", takes=_BITS)
 bitwise_xor = _pairwise("bitwise_xor", "x ^ y.", _c.bitwise_xor, "6, 3", "5", takes=_BITS)
-left_shift = _pairwise(
-    "left_shift", "x << y.", _c.shift_left, "3, 2", "12", takes=_INTEGERS, promoted=promote_numeric
-)
+left_shift = _pairwise("left_shift", "x << y.", _c.shift_left, "3, 2", "12", takes=_INTEGERS, promoted=promote_numeric)
 bitwise_left_shift = left_shift
 equal = _pairwise("equal", "x == y.", _c.equal, "1, 1", "True", takes=supported_dtypes)
 not_equal = _pairwise("not_equal", "x != y.", _c.not_equal, "1, 1", "False", takes=supported_dtypes)

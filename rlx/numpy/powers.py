@@ -11,7 +11,7 @@ from rlx.array import Array
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
 from rlx.numpy.elementwise import aligned
-from rlx.numpy.promotion import inexact, operand, promote_inexact, promote_numeric, scalar_array
+from rlx.numpy.promotion import convert_to, inexact, operand, promote_inexact, promote_numeric, scalar_array
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.arithmetic import select
 from rlx.ops.rounding import is_finite
@@ -56,7 +56,9 @@ def power(x: Any, y: Any, /) -> Any:
     """
     if type(y) is int:
         base = operand(x, "power")
-        if isinstance(base, Array) and base.dtype.kind != "b":
+        if isinstance(base, Array):
+            if base.dtype.kind == "b":
+                base = convert_to(base, np.dtype("i4"), base.weak_type)
             return _integer_power(base, y)
     pair = aligned(x, y)
     if pair is None or not is_inexact(pair[0].dtype):

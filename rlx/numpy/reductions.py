@@ -234,6 +234,8 @@ def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> A
 
 def _position(name: str, primitive: Any, a: Any, axis: Any, keepdims: bool | None) -> Any:
     x = _array(a, name)
+    if is_complex(x.dtype):
+        raise DtypeError(f"{name} does not take {x.dtype.name}.", "Complex numbers have no order.")
     if axis is None:
         flat = shapes.reshape(x, shape=(x.size,))
         result = primitive(flat, axis=0, index_dtype=config.default_int)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy.floats import isnan
@@ -55,7 +54,7 @@ def searchsorted(
     if sorter is not None:
         array = take(array, sorter, mode="clip")
     size = array.shape[0]
-    dtype = config.default_int if size <= np.iinfo(config.default_int).max else np.dtype("i8")
+    dtype = np.dtype("i4" if size < 2**31 else "i8")
     low = fill(values.shape, 0, dtype)
     if size == 0:
         return low
@@ -92,7 +91,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     if size < 2:
         return searchsorted(edges, x, side)
     ascending = searchsorted(edges, x, side)
-    other = searchsorted(shapes.reverse(edges, axes=(0,)), x, "right" if right else "left")
+    other = searchsorted(shapes.reverse(edges, axes=(0,)), x, side)
     descending = arithmetic.subtract(scalar_array(size, other.dtype, True), other)
     falls = comparison.less(take(edges, size - 1, mode="clip"), take(edges, 0, mode="clip"))
     return select(falls, descending, ascending)

@@ -94,10 +94,10 @@ def _unique_rows(rows: Any, size: int | None, fill_value: Any, equal_nan: bool) 
         total = int(known_numpy(first, "unique", _SIZE).sum())
     else:
         total = size
-    (starts,) = nonzero(first, size=total, fill_value=count)
+    (edges,) = nonzero(first, size=total + 1, fill_value=count)
+    starts, ends = shapes.slice_along(edges, 0, total, 0), shapes.slice_along(edges, 1, total + 1, 0)
     found = reduce_sum(convert_to(first, dtype), axes=(0,))
     index = take(order, starts, mode="clip")
-    ends = concatenate([shapes.slice_along(starts, 1, total, 0), fill((1,), count, dtype)]) if total else starts
     counts = arithmetic.subtract(ends, starts)
     values = take(rows, index, axis=0, mode="clip")
     if size is not None:

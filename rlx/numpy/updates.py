@@ -65,9 +65,11 @@ class IndexUpdates:
 class IndexReference:
     """`x.at[index]`: each method returns a new array with the named elements changed.
 
-    Indices outside are dropped (reading: filled) unless `mode` says "clip" or
-    "promise_in_bounds". Where an index occurs twice, `set` keeps the last value and the others
-    combine all of them.
+    Options of all methods that write: mode (see below), unique_indices and indices_are_sorted (what
+    is known about the indices), by keyword.
+
+    Indices outside are dropped (reading: clipped) unless `mode` says otherwise. Where an index
+    occurs twice, `set` keeps the last value and the others combine all of them.
 
     >>> import rlx.numpy as jnp
     >>> jnp.zeros(3).at[1].set(5.0)
@@ -93,41 +95,46 @@ class IndexReference:
         wrap_negative_indices: bool = True,
         out_sharding: None = None,
     ) -> Array:
-        """The elements, with control over what indices outside read (default: NaN or `fill_value`)."""
+        """The elements, with control over what indices outside read.
+
+        mode: "clip" (the nearest element), "fill" (fill_value, or NaN), "wrap", "promise_in_bounds".
+        """
+        _needs_wrapping(wrap_negative_indices)
         parsed = parse_mode(mode)
         entries = _entries(self.array, self.index, parsed, strict=False)
-        parsed = {None: "fill", "drop": "fill", "wrap": "clip"}.get(parsed, parsed)
+        if parsed is None:
+            parsed = "clip" if fill_value is None else "fill"
+        parsed = {"drop": "fill", "wrap": "clip"}.get(parsed, parsed)
         if isinstance(fill_value, Array):
             fill_value = fill_value.item()
         return read(self.array, entries, parsed, fill_value, default=parsed == "clip")
 
-    def set(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+    def set(self, values: Any, **options: Any) -> Array:
         """Replace the elements by `values`."""
-        return _update(self, scatter, None, values, indices_are_sorted, unique_indices, mode)
+        return _update(self, scatter, None, values, **options)
 
-    def add(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+    def add(self, values: Any, **options: Any) -> Array:
         """Add `values` to the elements."""
-        return _update(self, scatter_add, arithmetic.add, values, indices_are_sorted, unique_indices, mode)
+        return _update(self, scatter_add, arithmetic.add, values, **options)
 
-    def subtract(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+    def subtract(self, values: Any, **options: Any) -> Array:
         """Subtract `values` from the elements."""
-        values = convert_update(values, self.array)
-        negated = arithmetic.negative(values)
-        return _update(self, scatter_add, arithmetic.add, negated, indices_are_sorted, unique_indices, mode)
+        negated = arithmetic.negative(convert_update(values, self.array))
+        return _update(self, scatter_add, arithmetic.add, negated, **options)
 
-    def multiply(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+    def multiply(self, values: Any, **options: Any) -> Array:
         """Multiply the elements by `values`."""
-        return _update(self, scatter_mul, arithmetic.multiply, values, indices_are_sorted, unique_indices, mode)
+        return _update(self, scatter_mul, arithmetic.multiply, values, **options)
 
     mul = multiply
 
-    def min(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+    def min(self, values: Any, **options: Any) -> Array:
         """The smaller ones of the elements and `values`."""
-        return _update(self, scatter_min, arithmetic.minimum, values, indices_are_sorted, unique_indices, mode)
+        return _update(self, scatter_min, arithmetic.minimum, values, **options)
 
-    def max(self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True, out_sharding: None = None) -> Array:  # fmt: skip
+    def max(self, values: Any, **options: Any) -> Array:
         """The larger ones of the elements and `values`."""
-        return _update(self, scatter_max, arithmetic.maximum, values, indices_are_sorted, unique_indices, mode)
+        return _update(self, scatter_max, arithmetic.maximum, values, **options)
 
     def divide(self, values: Any, **options: Any) -> Array:
         """Divide the elements by `values`."""
@@ -143,10 +150,10 @@ class IndexReference:
         ones = fill(self.array.shape, 1, dtype)
         return IndexReference(ones, self.index).multiply(values, **options)
 
-    def apply(self, ufunc: Callable[[Any], Any], *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None, wrap_negative_indices: bool = True) -> Array:  # fmt: skip
+    def apply(self, ufunc: Callable[[Any], Any], **options: Any) -> Array:
         """Replace the elements by what `ufunc` makes of them; once each, even if named twice."""
-        before = self.get(mode="clip" if mode is None else mode)
-        return self.set(ufunc(before), indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode)
+        before = self.get(mode=options.get("mode"))
+        return self.set(ufunc(before), **options)
 
 
 # ------------------------------------------------------------------ writing
@@ -156,6 +163,14 @@ def _entries(x: Any, index: Any, mode: str | None, strict: bool) -> list[Any]:
         return entries
     sizes = iter(x.shape)
     return [e if e is None else _wrapped_entry(e, next(sizes)) for e in entries]
+
+
+def _needs_wrapping(wrap_negative_indices: bool) -> None:
+    if not wrap_negative_indices:
+        raise UnsupportedError(
+            "x.at[...] counts negative indices from the end; wrap_negative_indices=False is not there.",
+            "Replace them by indices outside, for instance rlx.numpy.where(i < 0, x.shape[0], i).",
+        )
 
 
 def _wrapped_entry(entry: Any, size: int) -> Any:
@@ -179,8 +194,19 @@ def convert_update(values: Any, x: Any) -> Any:
 
 
 def _update(
-    reference: IndexReference, primitive: Any, combine: Any, values: Any, is_sorted: bool, unique: bool, mode: Any
+    reference: IndexReference,
+    primitive: Any,
+    combine: Any,
+    values: Any,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+    wrap_negative_indices: bool = True,
+    out_sharding: None = None,
 ) -> Any:
+    """`values` scattered by a primitive, or combined with a static window."""
+    _needs_wrapping(wrap_negative_indices)
     x = reference.array
     parsed = parse_mode(mode)
     values = convert_update(values, x)
@@ -201,8 +227,8 @@ def _update(
         values,
         dimension_numbers=numbers,
         mode=mode,
-        unique_indices=unique or not plan.batch,
-        indices_are_sorted=is_sorted,
+        unique_indices=unique_indices or not plan.batch,
+        indices_are_sorted=indices_are_sorted,
     )
 
 

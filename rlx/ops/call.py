@@ -114,9 +114,11 @@ def _made(rule: Program | Deferred) -> Program:
 
 def _batch_all(t: Any, rule: Program | Deferred, size: int, batched: Sequence[bool], axis_name: Any) -> Program | Deferred:
     """A rule with every output batched; a deferred one stays so."""
-    if isinstance(rule, Deferred):
-        return Deferred(lambda: _batch_all(t, rule.program(), size, batched, axis_name))
-    return t.batch(rule, size, batched, True, axis_name)[0]
+
+    def make() -> Program:
+        return t.batch(_made(rule), size, batched, True, axis_name)[0]
+
+    return Deferred(make) if isinstance(rule, Deferred) else make()
 
 
 @primitive

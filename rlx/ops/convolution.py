@@ -219,6 +219,9 @@ class conv_general_dilated(Primitive):
         placed = tuple(np.argsort(spec.dimension_numbers.out_spec).tolist())
         if 0 in (*shape, *lhs.type.shape, *rhs.type.shape):
             return k.transpose(k.full(TensorType(shape, dtype), 0), placed)
+        for axis, factor in enumerate(spec.lhs_dilation):
+            if factor > 1 and spec.window_strides[axis] == spec.rhs_dilation[axis] == 1:
+                return self._lower_phases(k, lhs, rhs, spec, axis)
         lhs, spec = _padded(k, lhs, rhs, spec)
         blocks = _blocks(spec, lhs.type, rhs.type)
         if blocks is None:
@@ -230,6 +233,30 @@ class conv_general_dilated(Primitive):
         moved = replace(numbers, rhs_spec=tuple(order.index(axis) for axis in numbers.rhs_spec))
         spec, kernel = replace(spec, dimension_numbers=moved), k.transpose(rhs, order)
         return k.in_blocks(lambda k, y, x: _lowered(k, x, y, spec), (kernel,), (lhs,), blocks.count)
+
+    def _lower_phases(self, k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec, axis: int) -> Any:
+        """A convolution of a dilated lhs without the zeros.
+
+        Every `factor`-th position meets the same part of the kernel, each `factor`-th element of
+        it: one convolution for each of those, their results side by side.
+        """
+        factor, (low, _) = spec.lhs_dilation[axis], spec.padding[axis]
+        numbers, place = spec.dimension_numbers, 2 + axis
+        shape = spec.out_shape(lhs.type.shape, rhs.type.shape)
+        left, size = lhs.type.shape[numbers.lhs_spec[place]], rhs.type.shape[numbers.rhs_spec[place]]
+        count = -(-shape[place] // factor)
+        pieces = []
+        for phase in range(factor):
+            first = (low - phase) % factor
+            taps = -(-max(size - first, 0) // factor)
+            before = (low - phase - first) // factor
+            padding, dilation = list(spec.padding), list(spec.lhs_dilation)
+            padding[axis], dilation[axis] = (before, count - 1 + taps - left - before), 1
+            part = replace(spec, padding=tuple(padding), lhs_dilation=tuple(dilation))
+            piece = _every(k, rhs, numbers.rhs_spec[place], first, factor)
+            pieces.append(self.lower(k, lhs, piece, **part.params()))
+        out = numbers.out_spec[place]
+        return _interleaved(k, pieces, out, shape[place])
 
     def samples(self) -> Iterator[Sample]:
         def case(lhs: Axes, rhs: Axes, spec: ConvolutionSpec) -> Any:
@@ -261,6 +288,22 @@ class conv_general_dilated(Primitive):
 
 # ------------------------------------------------------------- lowering
 _BLOCK_BYTES = 1 << 21  # of patches at a time: what a product reads is still in the cache
+
+
+def _every(k: Any, x: Any, axis: int, first: int, step: int) -> Any:
+    """Each `step`-th element along an axis, from `first` on."""
+    shape = x.type.shape
+    starts, strides = [0] * len(shape), [1] * len(shape)
+    starts[axis], strides[axis] = min(first, shape[axis]), step
+    return k.slice(x, starts, shape, strides)
+
+
+def _interleaved(k: Any, pieces: Sequence[Any], axis: int, size: int) -> Any:
+    """The pieces' elements along an axis in turn, up to `size` of them."""
+    before, (count, *after) = pieces[0].type.shape[:axis], pieces[0].type.shape[axis:]
+    apart = [k.reshape(piece, (*before, count, 1, *after)) for piece in pieces]
+    joined = k.reshape(k.concatenate(apart, axis + 1), (*before, count * len(pieces), *after))
+    return k.slice(joined, (0,) * len(joined.type.shape), (*before, size, *after))
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ def polynomial_schedule(
         return constant_schedule(init_value)
 
     def schedule(count: Any) -> Any:
-        passed = jnp.clip(as_array(count) - transition_begin, 0, transition_steps)
+        step: Any = as_array(count)
+        passed = jnp.clip(step - transition_begin, 0, transition_steps)
         remaining = 1 - passed / transition_steps
         return (init_value - end_value) * remaining**power + end_value
 
@@ -83,7 +84,8 @@ def exponential_decay(
         return constant_schedule(init_value)
 
     def schedule(count: Any) -> Any:
-        passed = as_array(count) - transition_begin
+        step: Any = as_array(count)
+        passed = step - transition_begin
         periods = passed / transition_steps
         if staircase:
             periods = jnp.floor(periods)
@@ -135,7 +137,7 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
         )
 
     def schedule(count: Any) -> Any:
-        step = as_array(count)
+        step: Any = as_array(count)
         value = schedules[0](step)
         for boundary, later in zip(boundaries, schedules[1:], strict=True):
             value = jnp.where(step < boundary, value, later(step - boundary))
@@ -190,7 +192,7 @@ def piecewise_constant_schedule(
     scales = sorted((boundaries_and_scales or {}).items())
 
     def schedule(count: Any) -> Any:
-        step = as_array(count)
+        step: Any = as_array(count)
         value: Any = init_value
         for boundary, scale in scales:
             value = jnp.where(step < boundary, value, value * scale)

@@ -55,12 +55,16 @@ class LowerControlFlow:
         inner = map_regions(equation, self.run)
         if equation.primitive.name not in self.kinds:
             return bound(inner, operands)
+        return self.expand(inner, operands)
+
+    def expand(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """What stands for one equation of control flow; its regions are taken as they are."""
         if equation.primitive.effect(**equation.params):
             raise UnsupportedError(
                 f"{equation.primitive.name} at {equation.origin} has a region with an effect.",
                 "Without regions every branch runs: take the effect out of the control flow.",
             )
-        return _LOWERINGS[equation.primitive.name](self, inner, operands)
+        return _LOWERINGS[equation.primitive.name](self, equation, operands)
 
 
 def lower_control_flow(program: Program, max_iterations: int | None = None) -> Program:

@@ -10,72 +10,111 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Kernel, Loops, Plan, Scan, Store, While
 from rlx.ir.verify_loops import may_update
-from rlx.passes.memory import ALIGNMENT, renamed
+from rlx.passes.rename import renamed
 
-__all__ = ["carries_in_place"]
+__all__ = ["Joined", "carries_in_place", "join_buffers"]
+
+
+class Joined(NamedTuple):
+    """Kernels in which two buffers became one, and the buffers that this took."""
+
+    kernels: tuple[Kernel, ...]
+    temporaries: tuple[Buffer, ...]
 
 
 def carries_in_place(body: Plan, constants: int, carries: int) -> tuple[Plan, tuple[int, ...]]:
     """The body with copies of carries left out, and which carries it now updates in place.
 
     The body's inputs are `constants` constants, then carries; its outputs begin with the next ones.
+    Its memory has to be planned again.
     """
     found = []
     for number in range(carries):
-        old, new = body.inputs[constants + number], body.outputs[number]
-        changed = _Update(body, old, new).plan()
-        if changed is not None:
-            body = changed
+        joined = join_buffers(body.kernels, body.inputs[constants + number], body.outputs[number])
+        if joined is not None:
+            buffers = (*body.buffers, *joined.temporaries)
+            body = replace(body, kernels=joined.kernels, buffers=buffers)
             found.append(number)
     return body, tuple(found)
 
 
-class _Update:
-    """The attempt to make two buffers of a body, a carry and the next one, the same."""
+def join_buffers(kernels: Sequence[Kernel], old: Buffer, new: Buffer) -> Joined | None:
+    """The kernels with `new`, a copy of `old` at first, in the place of both.
 
-    def __init__(self, body: Plan, old: Buffer, new: Buffer) -> None:
-        self.body, self.old, self.new = body, old, new
-        self.arena = body.arena
+    None where that saves no copy, or `old` is needed after `new` has changed.
+    """
+    joining = _Joining(old, new)
+    for kernel in kernels:
+        rest = _without_copies(kernel, old, new)
+        joining.saved = joining.saved or rest is not kernel or _is_updating_loop(kernel, old, new)
+        if rest is not None and not joining.take(rest):
+            return None
+    if not joining.saved:
+        return None
+    result = tuple(renamed(kernel, {old: new}) for kernel in joining.kernels)
+    return Joined(result, tuple(joining.temporaries))
+
+
+class _Joining:
+    """The attempt to make two buffers the same, kernel by kernel."""
+
+    def __init__(self, old: Buffer, new: Buffer) -> None:
+        self.old, self.new = old, new
         self.temporaries: list[Buffer] = []
         self.kernels: list[Kernel] = []
-        self.saved = self.written = False
-
-    def plan(self) -> Plan | None:
-        """The body over one buffer, or None where that saves or means nothing."""
-        for kernel in self.body.kernels:
-            rest = _without_copies(kernel, self.old, self.new)
-            self.saved = self.saved or rest is not kernel or _is_updating_loop(kernel, self.old, self.new)
-            if rest is not None and not self.take(rest):
-                return None
-        if not self.saved:
-            return None
-        kernels = tuple(renamed(kernel, {self.old: self.new}) for kernel in self.kernels)
-        buffers = (*self.body.buffers, *self.temporaries)
-        return replace(self.body, kernels=kernels, buffers=buffers, arena=self.arena)
+        self.saved = False
+        self.first_write: int | None = None  # of `new`: a position in kernels
 
     def take(self, kernel: Kernel) -> bool:
         """Go on with the next kernel; False where it would see what it must not."""
         writes, reads = self.new in kernel.writes, self.old in kernel.reads
-        if reads and self.written:
+        if self.old in kernel.writes and (self.saved or self.first_write is not None):
             return False
-        self.written = self.written or writes
-        if not (reads and writes) or _loads_before_storing(kernel, self.old, self.new):
-            self.kernels.append(kernel)
-            return True
-        parts = self.computed_first(kernel)
+        if reads and self.first_write is not None:
+            parts: tuple[Kernel, ...] = self.loaded_early(kernel, self.first_write)
+        elif reads and writes and not _loads_before_storing(kernel, self.old, self.new):
+            parts = self.computed_first(kernel)
+        else:
+            parts = (kernel,)
+        if writes and self.first_write is None:
+            self.first_write = len(self.kernels) + len(parts) - 1
         self.kernels.extend(parts)
         return bool(parts)
 
+    def loaded_early(self, kernel: Kernel, position: int) -> tuple[Loops, ...]:
+        """The kernel with what it loads of `old` loaded before `new` changed, at `position`."""
+        if not isinstance(kernel, Loops) or not self.is_small(kernel):
+            return ()
+        instructions = list(kernel.instructions)
+        operands, stores = list(kernel.operands), []
+        for number, instruction in enumerate(kernel.instructions):
+            if instruction.op == "load" and kernel.operands[instruction.attribute.operand] is self.old:
+                access = Access(len(operands), _dense(kernel.sizes))
+                operands.append(self.temporary(instruction.dtype, prod(kernel.sizes)))
+                stores.append(Store(number, access))
+                instructions[number] = Instruction("load", (), instruction.dtype, access)
+        wide = replace(kernel, operands=tuple(operands))
+        early = _with_stores(wide, tuple(stores))
+        changed = {buffer for later in self.kernels[position:] for buffer in later.writes}
+        if changed.intersection(early.reads):
+            return ()
+        self.kernels.insert(position, replace(early, parallel=0))
+        self.first_write = position + 1
+        return (_with_stores(replace(wide, instructions=tuple(instructions)), kernel.stores),)
+
+    def is_small(self, kernel: Loops) -> bool:
+        """Whether values of all iterations are cheaper to keep than a copy."""
+        return kernel.chunks == 1 and not _has_passes(kernel) and 2 * prod(kernel.sizes) <= self.new.size
+
     def computed_first(self, kernel: Kernel) -> tuple[Loops, ...]:
         """The kernel in two, of which the first computes and the second updates the carry."""
-        if not isinstance(kernel, Loops) or kernel.chunks > 1 or _has_passes(kernel):
-            return ()
-        if 2 * prod(kernel.sizes) > self.new.size:
+        if not isinstance(kernel, Loops) or not self.is_small(kernel):
             return ()
         strides = _dense(kernel.sizes)
         first, second = [], []
@@ -102,11 +141,9 @@ class _Update:
         return _with_stores(wide, tuple(first)), update
 
     def temporary(self, dtype: np.dtype, size: int) -> Buffer:
-        """A buffer behind the others in the arena."""
-        buffer = Buffer(dtype, size, offset=self.arena)
-        self.temporaries.append(buffer)
-        self.arena += -(-max(buffer.nbytes, 1) // ALIGNMENT) * ALIGNMENT
-        return buffer
+        """A new buffer."""
+        self.temporaries.append(Buffer(dtype, size))
+        return self.temporaries[-1]
 
 
 def _dense(sizes: Sequence[int]) -> tuple[int, ...]:

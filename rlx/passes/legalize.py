@@ -34,7 +34,10 @@ __all__ = [
 
 
 class KernelDispatchPolicy(Enum):
-    """When an operation goes to the backend as it is, and when in its common form."""
+    """When an operation goes to the backend as it is, and when in its common form.
+
+    Control flow is lowered only where the backend lacks it, or where it is named.
+    """
 
     PREFER_NATIVE = "prefer native"  # the common form only where the backend lacks the kind
     FORCE_COMMON = "force common"  # the common form wherever there is one
@@ -167,10 +170,11 @@ class _Rewriting:
         config, policy = self.config, self.config.policy
         native = kind in config.force_native_kinds
         common = kind in config.force_common_kinds
-        has_form = (kind in COMMON_FORMS or kind in CONTROL_KINDS) and kind not in self._within
+        control = kind in CONTROL_KINDS
+        has_form = control or (kind in COMMON_FORMS and kind not in self._within)
         if native or not has_form or (policy is KernelDispatchPolicy.FORCE_NATIVE and not common):
             return kept
-        if common or policy is KernelDispatchPolicy.FORCE_COMMON:
+        if common or (policy is KernelDispatchPolicy.FORCE_COMMON and not control):
             return DispatchPath.COMMON
         return kept if claimed else DispatchPath.REWRITTEN
 
@@ -194,7 +198,7 @@ class _Rewriting:
 
         def write(*values: Any) -> Sequence[Any]:
             if equation.primitive.name in CONTROL_KINDS:
-                return self.control.replace(equation, values)
+                return self.control.expand(equation, values)
             results = COMMON_FORMS[equation.primitive.name](*values, **equation.params)
             return results if equation.primitive.multiple else (results,)
 

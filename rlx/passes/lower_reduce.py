@@ -152,7 +152,8 @@ class ReductionLowering(ViewLowering):
         (store,) = stores
         if kept > _FEW_LANES or rows * kept < self.options.chunk_elements:
             return False
-        lanes = next((n for n in range(_MOST_LANES // kept, 3, -1) if rows % n == 0), None)
+        most = min(_MOST_LANES // kept, rows // 4)
+        lanes = next((n for n in range(most, 3, -1) if rows % n == 0), None)
         if lanes is None:
             return False
         (store,) = refine(self.table, sizes, (store,), (rows // lanes, lanes, kept))

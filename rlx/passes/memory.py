@@ -7,19 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlx.ir.kernels import Access, Buffer, Kernel, Loops, Plan
+from rlx.ir.kernels import Buffer, Kernel, Loops, Plan
 from rlx.ir.verify_loops import may_share
+from rlx.passes.in_place import join_buffers
+from rlx.passes.rename import renamed
 
-__all__ = ["ALIGNMENT", "plan_memory", "plan_statistics", "renamed"]
+__all__ = ["plan_memory", "plan_statistics"]
 
 ALIGNMENT = 64
 
 
 def plan_memory(plan: Plan) -> Plan:
     """The plan without needless copies, its temporaries placed in an arena."""
-    kernels = _without_copies(plan.kernels)
+    kernels, temporaries = _updated_in_place(_without_copies(plan.kernels))
     used = {b for k in kernels for b in (*k.reads, *k.writes)} | {*plan.inputs, *plan.outputs}
-    buffers = tuple(b for b in plan.buffers if b in used)
+    buffers = tuple(b for b in (*plan.buffers, *temporaries) if b in used)
     arena = _assign_offsets(kernels)
     return replace(plan, kernels=kernels, buffers=buffers, arena=arena)
 
@@ -75,43 +77,22 @@ def _plain_copy(kernel: Kernel) -> tuple[Buffer, Buffer] | None:
     return (source, target) if step == source.size else None
 
 
-def renamed(kernel: Kernel, renames: dict[Buffer, Buffer]) -> Kernel:
-    """The kernel over other buffers in place of some of its own."""
-    if not any(b in renames for b in (*kernel.reads, *kernel.writes)):
-        return kernel
+def _updated_in_place(kernels: tuple[Kernel, ...]) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
+    """Drop copies that are written in part, where the original is not needed after that.
 
-    def swap(value: Any) -> Any:
-        if isinstance(value, Buffer):
-            return renames.get(value, value)
-        if isinstance(value, tuple):
-            return tuple(swap(v) for v in value)
-        if hasattr(value, "buffer"):
-            return replace(value, buffer=swap(value.buffer))
-        return value
-
-    fields = kernel.__dataclass_fields__
-    buffers = {
-        name: swap(getattr(kernel, name))
-        for name in fields
-        if name not in ("origins", "instructions", "stores", "sizes", "in_place")
-    }
-    result = replace(kernel, **buffers)
-    return _distinct_operands(result) if isinstance(result, Loops) else result
-
-
-def _distinct_operands(kernel: Loops) -> Loops:
-    """One operand for each buffer, after two of them became the same."""
-    if len(set(kernel.operands)) == len(kernel.operands):
-        return kernel
-    operands = tuple(dict.fromkeys(kernel.operands))
-    number = {old: operands.index(buffer) for old, buffer in enumerate(kernel.operands)}
-
-    def moved(access: Access) -> Access:
-        return replace(access, operand=number[access.operand])
-
-    instructions = tuple(replace(i, attribute=moved(i.attribute)) if i.op == "load" else i for i in kernel.instructions)
-    stores = tuple(replace(s, access=moved(s.access)) for s in kernel.stores)
-    return replace(kernel, operands=operands, instructions=instructions, stores=stores)
+    Also returns buffers that this takes.
+    """
+    temporaries: tuple[Buffer, ...] = ()
+    for kernel in kernels:
+        pair = _plain_copy(kernel)
+        if pair is None or pair[0].role != "temporary" or pair[0].dtype != pair[1].dtype:
+            continue
+        if pair[0].size == pair[1].size:
+            joined = join_buffers(kernels, *pair)
+            if joined is not None:
+                kernels = joined.kernels
+                temporaries += joined.temporaries
+    return kernels, temporaries
 
 
 # ---------------------------------------------------------------- liveness

@@ -1,6 +1,7 @@
-"""Sums of arrays padded with zeros, as one concatenation: what derivatives of slices make.
+"""Sums of arrays padded with zeros, as concatenations: what derivatives of slices make.
 
-A part that leaves a gap stays a padded one. The value is the same but for the sign of a zero: -0. + 0. is 0., and the part itself is -0.
+A part that leaves a gap stays a padded one. The value is the same but for the sign of a zero:
+-0. + 0. is 0., and the part itself is -0.
 """
 
 from __future__ import annotations
@@ -9,20 +10,12 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, NamedTuple
 
-from rlx.ir.program import Atom, Literal, Program
-from rlx.ir.rewrite import Match, Rule, RuleSet, rewrite
-from rlx.passes.prune import prune
-from rlx.trace.primitive import registry
+from rlx.ir.program import Atom, Literal
+from rlx.ir.rewrite import Match, Rule, RuleSet
 
-__all__ = ["join_pads"]
+__all__ = ["pad_rules"]
 
 _MOST_TERMS = 64
-
-
-def join_pads(program: Program) -> Program:
-    """The program with sums of padded parts, side by side, as concatenations."""
-    pads = sum(e.primitive.name == "pad" for e in program.equations)
-    return prune(rewrite(program, _rules, registry)) if pads > 1 else program
 
 
 class _Part(NamedTuple):
@@ -116,4 +109,4 @@ def _part_of(m: Match) -> Callable[[Atom], _Part | None]:
     return part
 
 
-_rules = RuleSet((Rule("add -> a concatenation of the parts that its operands pad", _side_by_side),))
+pad_rules = RuleSet((Rule("add -> a concatenation of the parts that its operands pad", _side_by_side),))

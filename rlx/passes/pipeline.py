@@ -18,8 +18,8 @@ from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
 from rlx.passes.loop_products import join_loop_products
 from rlx.passes.lower import lower_program
-from rlx.passes.pads import join_pads
 from rlx.passes.simplify import simplify
+from rlx.passes.sums import join_sums
 from rlx.trace.lower import inline_calls, map_regions
 
 __all__ = ["Stage", "lower_to_plan", "optimize", "passes", "stages"]
@@ -40,7 +40,7 @@ passes: tuple[tuple[str, Pass], ...] = (
     ("fold", fold_constants),
     ("simplify", simplify),
     ("cse", eliminate_common),
-    ("pads", join_pads),
+    ("sums", join_sums),
     ("loops", join_loop_products),
     ("dce", dead_code),
 )

@@ -13,6 +13,7 @@ from rlx.passes.in_place import carries_in_place
 from rlx.passes.lower_contract import ContractionLowering
 from rlx.passes.lower_indexing import inline_program
 from rlx.passes.lowered import Lowered, dense_strides
+from rlx.passes.memory import plan_memory
 
 if TYPE_CHECKING:
     from rlx.ir.program import Program
@@ -33,6 +34,11 @@ class RegionLowering(ContractionLowering):
     def _held(self, buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[Lowered, ...]:
         return tuple(self.from_buffer(b, t) for b, t in zip(buffers, types, strict=True))
 
+    def _body(self, program: Program, constants: int, carries: int) -> tuple[Plan, tuple[int, ...]]:
+        """The plan of a loop's body, and which carries it updates in place."""
+        plan, in_place = carries_in_place(self.lower_region(program), constants, carries)
+        return (plan_memory(plan) if in_place else plan), in_place
+
     def scan(
         self,
         body: Program,
@@ -47,7 +53,7 @@ class RegionLowering(ContractionLowering):
         final_types = [v.type for v in initial]
         ys_types = [t.update(shape=(length, *t.shape)) for t in body.output_types[carries:]]
         final, ys = self._fresh(final_types), self._fresh(ys_types)
-        plan, in_place = carries_in_place(self.lower_region(body), len(constants), carries)
+        plan, in_place = self._body(body, len(constants), carries)
         kernel = Scan(
             length,
             reverse,
@@ -110,7 +116,7 @@ class RegionLowering(ContractionLowering):
         """Run `body(*body_constants, *carries)` while `condition(*its constants, *carries)`."""
         types = [v.type for v in initial]
         final = self._fresh(types)
-        plan, in_place = carries_in_place(self.lower_region(body), len(body_constants), len(initial))
+        plan, in_place = self._body(body, len(body_constants), len(initial))
         kernel = While(
             self.lower_region(condition),
             plan,

@@ -50,7 +50,8 @@ def tensor(text: str) -> TensorType:
     >>> tensor("float32[2,3]~").weak
     True
     """
-    found = re.fullmatch(r"(\w+)\[([\d,]*)\](~?)", text)
+    # a string annotation is quoted once more where annotations are not evaluated
+    found = re.fullmatch(r"(\w+)\[([\d,]*)\](~?)", text.strip("'\""))
     if found is None:
         raise RlxError(f"{text!r} is not the text of a tensor type.", 'Write for instance "float32[2,3]".')
     name, sizes, tilde = found.groups()

@@ -200,3 +200,42 @@ def test_the_operand_is_left_as_it_was():
     x = jnp.zeros(50)
     rlx.jit(lambda x: lax.fori_loop(0, 5, lambda i, x: x.at[i].set(1.0), x))(x)
     assert float(x.sum()) == 0.0
+
+
+def test_gradient_of_look_ups_adds_to_the_rows_that_were_read():
+    def loss(p, x):
+        c, _ = lax.scan(lambda c, i: (jnp.tanh(c * p[i]), None), x, jnp.arange(20) % 7)
+        return c.sum()
+
+    p, x = vector(50, 8), vector(8)
+    gradient = rlx.grad(loss)
+    plan = compiled(gradient, p, x)
+    (result,) = agree(plan, p, x, rtol=1e-5)
+    np.testing.assert_allclose(result, np.asarray(gradient(p, x)).ravel(), rtol=1e-4, atol=1e-6)
+    backward = list(loops(plan))[1]
+    assert len(backward.in_place) == 1
+    assert all(b.size < p.size for b in backward.body.buffers if b.role == "temporary")
+
+
+def test_gradient_of_updates_in_place_is_in_place():
+    def loss(x):
+        return (lax.fori_loop(0, 10, lambda i, x: x.at[i].set(x[i - 1] * 0.5 + 1.0), x) ** 2).sum()
+
+    x = vector(1000)
+    gradient = rlx.grad(loss)
+    plan = compiled(gradient, x)
+    (result,) = agree(plan, x, rtol=1e-5)
+    np.testing.assert_allclose(result, gradient(x), rtol=1e-4)
+    assert [len(loop.in_place) for loop in loops(plan)] == [1, 1]
+
+
+@pytest.mark.parametrize("position", [0, 3, 30])
+def test_sums_of_parts_written_into_zeros(position):
+    def function(x, y, i):
+        spread = lax.dynamic_update_slice(jnp.zeros(20), y, (i,))
+        return jnp.sin(x) + spread, spread + jnp.zeros(20).at[jnp.stack([i, i])].add(y[:2])
+
+    x, y = vector(20), vector(4)
+    i = np.int32(position)
+    for mine, eager in zip(rlx.jit(function)(x, y, i), function(x, y, i), strict=True):
+        np.testing.assert_allclose(mine, eager, rtol=1e-5, atol=1e-6)

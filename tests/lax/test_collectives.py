@@ -26,8 +26,9 @@ def mapped(function, *args, gradient=True):
         found = [out, lib.jit(lib.vmap(one, axis_name="i"))(*args)]
         if gradient:
             found.append(lib.vmap(lib.grad(total), axis_name="i")(*args))
-            outer = lambda *xs: lib.lax.reduce_sum(lib.lax.sin(lib.vmap(one, axis_name="i")(*xs)), tuple(range(out.ndim)))  # noqa: E731
-            found.append(lib.grad(outer)(*args))
+            every = tuple(range(out.ndim))
+            outside = lib.vmap(one, axis_name="i")
+            found.append(lib.grad(lambda *xs: lib.lax.reduce_sum(lib.lax.sin(outside(*xs)), every))(*args))
         return found
 
     compare(build(rlx), build(jax))

@@ -38,7 +38,10 @@ def test_batched_predicate():
 def test_batched_operand_unbatched_predicate():
     def build(lib):
         L = lib.lax
-        choose = lambda p, x: L.cond(p, lambda v: (v, L.sin(v)), lambda v: (L.cos(v), v), x)
+
+        def choose(p, x):
+            return L.cond(p, lambda v: (v, L.sin(v)), lambda v: (L.cos(v), v), x)
+
         return lib.vmap(choose, in_axes=(None, 0))
 
     x = np.linspace(-1, 1, 3, dtype=F)
@@ -118,7 +121,8 @@ def test_weak_results_are_joined():
 
 # ------------------------------------------------------------- errors
 def test_result_types_are_named():
-    with pytest.raises(errors.ControlFlowTypeError, match=r"result\[1\].*int32\[\] from false_fun.*float32\[\] from true_fun"):
+    message = r"result\[1\].*int32\[\] from false_fun.*float32\[\] from true_fun"
+    with pytest.raises(errors.ControlFlowTypeError, match=message):
         rlx.jit(lambda p: lax.cond(p, lambda: (F(1), F(2)), lambda: (F(1), np.int32(2))))(True)
 
 

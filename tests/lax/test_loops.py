@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -49,11 +51,11 @@ def _doubling(x):
 
 @pytest.mark.parametrize("x", [0.1, 0.5, 1.0, 6.0])
 def test_reverse_mode_equals_the_python_loop(x):
-    expected = jax.grad(lambda x, n=_count(F(x)): _unrolled(x, n))(F(x))
+    expected = jax.grad(partial(_unrolled, count=_count(F(x))))(F(x))
     compare(rlx.grad(_doubling)(F(x)), expected)
     compare(rlx.jit(rlx.grad(_doubling))(F(x)), expected)
     compare(rlx.jvp(_doubling, (F(x),), (F(1),))[1], expected)
-    second = jax.grad(jax.grad(lambda x, n=_count(F(0.1)): _unrolled(x, n)))(F(0.1))
+    second = jax.grad(jax.grad(partial(_unrolled, count=_count(F(0.1)))))(F(0.1))
     compare(rlx.grad(rlx.grad(_doubling))(F(0.1)), second, 1e-4)
 
 
@@ -72,7 +74,7 @@ def _unrolled(x, count):
 
 def test_reverse_mode_under_vmap():
     xs = np.array([0.1, 0.5, 1.0, 6.0], F)
-    expected = [jax.grad(lambda x, n=_count(x): _unrolled(x, n))(x) for x in xs]
+    expected = [jax.grad(partial(_unrolled, count=_count(x)))(x) for x in xs]
     compare(rlx.vmap(rlx.grad(_doubling))(xs), np.stack(expected))
     compare(rlx.grad(lambda v: lax.reduce_sum(rlx.vmap(_doubling)(v), (0,)))(xs), np.stack(expected))
 
@@ -93,7 +95,9 @@ def test_while_with_captured_values():
 
 
 def test_never_entered():
-    function = lambda x: lax.while_loop(lambda v: lax.lt(v, F(0)), lambda v: lax.sin(v), x)
+    def function(x):
+        return lax.while_loop(lambda v: lax.lt(v, F(0)), lambda v: lax.sin(v), x)
+
     compare(function(F(2)), F(2))
     compare(rlx.grad(function)(F(2)), F(1))
 
@@ -101,8 +105,11 @@ def test_never_entered():
 def test_fori_constant_bounds():
     def build(lib):
         L = lib.lax
-        cast = lambda i: L.convert_element_type(i, "float32")
-        return lambda x: L.fori_loop(2, 6, lambda i, v: L.add(L.sin(v), cast(i)), x)
+
+        def body(i, v):
+            return L.add(L.sin(v), L.convert_element_type(i, "float32"))
+
+        return lambda x: L.fori_loop(2, 6, body, x)
 
     check(build, np.array([0.2, 0.4], F))
 
@@ -140,7 +147,10 @@ def test_python_loops_under_disable_jit():
 
 
 def test_weak_initial_carry():
-    out = lax.while_loop(lambda v: lax.lt(v[0], 3), lambda v: (lax.add(v[0], 1), lax.mul(v[1], np.float16(2))), (0, 1.0))
+    def body(v):
+        return lax.add(v[0], 1), lax.mul(v[1], np.float16(2))
+
+    out = lax.while_loop(lambda v: lax.lt(v[0], 3), body, (0, 1.0))
     assert out[1].dtype == np.float16
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 one call of a table stands in one line
 """Every rlx.lax function that is not control flow, called as jax.lax is and compared with it."""
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ F = np.float32
 X = np.linspace(-0.9, 0.8, 12, dtype=F).reshape(3, 4)
 P = np.linspace(0.2, 3.1, 12, dtype=F).reshape(3, 4)
 C = (X + 1j * P).astype(np.complex64)
-I = np.arange(-6, 6, dtype=np.int32).reshape(3, 4)
+N = np.arange(-6, 6, dtype=np.int32).reshape(3, 4)
 J = np.array([3, -2, 5, 1], np.int32) * np.ones((3, 1), np.int32)
-B = I % 2 == 0
+B = N % 2 == 0
 
 UNARY = {
     "abs acos asin asinh atan atanh cbrt ceil cos cosh erf erf_inv erfc exp exp2 expm1 floor is_finite log1p"
@@ -24,13 +25,13 @@ UNARY = {
     "acosh": (P + 1,),
     "digamma lgamma log rsqrt sqrt": (P,),
     "conj real imag": (C,),
-    "abs neg square sign bitwise_not clz population_count": (I,),
+    "abs neg square sign bitwise_not clz population_count": (N,),
 }
 BINARY = {
     "add sub mul div atan2 max min rem eq ne lt le gt ge nextafter complex": (X, P),
-    "add sub mul div max min rem bitwise_and bitwise_or bitwise_xor eq lt": (I, J),
-    "shift_left shift_right_arithmetic shift_right_logical": (I, J & 7),
-    "bitwise_and bitwise_or bitwise_xor": (B, I > 0),
+    "add sub mul div max min rem bitwise_and bitwise_or bitwise_xor eq lt": (N, J),
+    "shift_left shift_right_arithmetic shift_right_logical": (N, J & 7),
+    "bitwise_and bitwise_or bitwise_xor": (B, N > 0),
     "igamma igammac igamma_grad_a random_gamma_grad pow": (P, P[::-1]),
     "zeta": (P + 1, P),
 }
@@ -71,14 +72,14 @@ LAYOUT = ("NHWC", "HWIO", "NHWC")
 CALLS = {
     "betainc": lambda L: L.betainc(P, P[::-1], (X + 1) / 2),
     "clamp": lambda L: L.clamp(F(-0.5), X, F(0.5)),
-    "integer_pow": lambda L: (L.integer_pow(X, 3), L.integer_pow(X, -2), L.integer_pow(I, 2)),
+    "integer_pow": lambda L: (L.integer_pow(X, 3), L.integer_pow(X, -2), L.integer_pow(N, 2)),
     "reciprocal": lambda L: L.reciprocal(X),
     "round": lambda L: (L.round(10 * X), L.round(X * 10, L.RoundingMethod.TO_NEAREST_EVEN), L.round(F(2.5)), L.round(F(-0.5))),
     "polygamma": lambda L: L.polygamma(np.ones_like(P), P),
     "select": lambda L: L.select(B, X, P),
-    "select_n": lambda L: (L.select_n(B, X, P), L.select_n(np.abs(I) % 3, X, P, -X), L.select_n(True, X, P)),
+    "select_n": lambda L: (L.select_n(B, X, P), L.select_n(np.abs(N) % 3, X, P, -X), L.select_n(True, X, P)),
     "reduce_precision": lambda L: [L.reduce_precision(x, e, m) for x in (X, P * 1e20, P * 1e-20, np.array([np.inf, np.nan, -0.0, 3e38], F)) for e, m in ((8, 7), (5, 10), (5, 2), (8, 23), (3, 4))],
-    "convert_element_type": lambda L: (L.convert_element_type(X, "int32"), L.convert_element_type(I, "float16"), L.convert_element_type(X * 3, bool)),
+    "convert_element_type": lambda L: (L.convert_element_type(X, "int32"), L.convert_element_type(N, "float16"), L.convert_element_type(X * 3, bool)),
     "bitcast_convert_type": lambda L: (L.bitcast_convert_type(X, "uint32"), L.bitcast_convert_type(X, "uint8"), L.bitcast_convert_type(np.arange(8, dtype=np.uint16).reshape(4, 2) * 999, "int32"), L.bitcast_convert_type(X, "float16")),
     "broadcast": lambda L: L.broadcast(X, (2, 1)),
     "broadcast_in_dim": lambda L: L.broadcast_in_dim(X, (3, 2, 4), (0, 2)),
@@ -101,7 +102,7 @@ CALLS = {
     "full": lambda L: (L.full((2, 3), 7), L.full((), 1.5, "float16"), L.full_like(X, 2), L.full_like(X, 2, "int8", (3,))),
     "gather": lambda L: [L.gather(X, AT, _row(L), (1, 4), mode=m) for m in ("clip", "fill", "promise_in_bounds", None)],
     "gather fill": lambda L: L.gather(X, AT, _row(L), (1, 4), mode="fill", fill_value=-7),
-    "gather integers": lambda L: L.gather(I, AT, _row(L), (1, 4)),
+    "gather integers": lambda L: L.gather(N, AT, _row(L), (1, 4)),
     "scatter": lambda L: L.scatter(X, AT[:2], UPDATES[:2], _put(L)),
     "scatter_add": lambda L: [L.scatter_add(X, AT, UPDATES, _put(L), mode=m) for m in ("clip", "drop", None)],
     "scatter_sub": lambda L: L.scatter_sub(X, AT, UPDATES, _put(L)),
@@ -126,18 +127,18 @@ CALLS = {
     "conv_transpose kernel": lambda L: L.conv_transpose(NHWC, HWIO.swapaxes(2, 3), (2, 1), "SAME", transpose_kernel=True),
     "conv_transpose consistent": lambda L: L.conv_transpose(NHWC, HWIO, (2, 1), ((1, 1), (0, 1)), rhs_dilation=(1, 2), use_consistent_padding=True),
     "reduce_sum": lambda L: (L.reduce_sum(IMAGE, (1, 3)), L.reduce_sum(X, ()), L.reduce_prod(P, (0,))),
-    "reduce_max": lambda L: (L.reduce_max(X, (0,)), L.reduce_min(I, (0, 1))),
-    "reduce_and": lambda L: (L.reduce_and(B, (0,)), L.reduce_or(B, (1,)), L.reduce_xor(I, (0,))),
-    "argmax": lambda L: (L.argmax(X, 1, np.int32), L.argmin(I, 0, np.int32)),
-    "reduce monoids": lambda L: [L.reduce(x, i, f, (1,)) for x, i, f in ((X, F(0), L.add), (X, F(2), L.add), (P, F(1), L.mul), (X, F(-np.inf), L.max), (X, F(0.3), L.min), (I, np.int32(-1), L.bitwise_and), (B, False, L.bitwise_or))],
-    "reduce general": lambda L: L.reduce((X, I), (F(0), np.int32(0)), lambda a, b: (L.add(a[0], b[0]), L.max(a[1], b[1])), (0,)),
+    "reduce_max": lambda L: (L.reduce_max(X, (0,)), L.reduce_min(N, (0, 1))),
+    "reduce_and": lambda L: (L.reduce_and(B, (0,)), L.reduce_or(B, (1,)), L.reduce_xor(N, (0,))),
+    "argmax": lambda L: (L.argmax(X, 1, np.int32), L.argmin(N, 0, np.int32)),
+    "reduce monoids": lambda L: [L.reduce(x, i, f, (1,)) for x, i, f in ((X, F(0), L.add), (X, F(2), L.add), (P, F(1), L.mul), (X, F(-np.inf), L.max), (X, F(0.3), L.min), (N, np.int32(-1), L.bitwise_and), (B, False, L.bitwise_or))],
+    "reduce general": lambda L: L.reduce((X, N), (F(0), np.int32(0)), lambda a, b: (L.add(a[0], b[0]), L.max(a[1], b[1])), (0,)),
     "reduce_window": lambda L: [L.reduce_window(X, i, f, (2, 2), (1, 2), p) for i, f in ((F(-np.inf), L.max), (F(np.inf), L.min), (F(0), L.add), (F(0.1), L.max)) for p in ("SAME", "VALID", "SAME_LOWER", [(1, 0), (2, 1)])],
     "reduce_window dilated": lambda L: L.reduce_window(X, F(0), L.add, (2, 2), (1, 1), "VALID", (2, 1), (1, 2)),
     "cumulative": lambda L: [f(P, axis=1, reverse=r) for f in (L.cumsum, L.cumprod, L.cummax, L.cummin, L.cumlogsumexp) for r in (False, True)],
-    "sort": lambda L: (L.sort((X * J).astype(F)), L.sort(-P, 0), L.sort((J, X), num_keys=1), L.sort((J % 2, I, X), num_keys=2)),
+    "sort": lambda L: (L.sort((X * J).astype(F)), L.sort(-P, 0), L.sort((J, X), num_keys=1), L.sort((J % 2, N, X), num_keys=2)),
     "sort_key_val": lambda L: L.sort_key_val(J, X, 1),
-    "top_k": lambda L: (L.top_k((X * J).astype(F), 2), L.top_k(I, 3, axis=0)),
-    "optimization_barrier": lambda L: L.optimization_barrier((X, I)),
+    "top_k": lambda L: (L.top_k((X * J).astype(F), 2), L.top_k(N, 3, axis=0)),
+    "optimization_barrier": lambda L: L.optimization_barrier((X, N)),
 }  # fmt: skip
 
 
@@ -185,8 +186,8 @@ def test_numbers_take_the_arrays_dtype():
 @pytest.mark.parametrize(
     ("call", "error", "match"),
     [
-        (lambda: lax.add(X, I), errors.DtypeError, "do not promote"),
-        (lambda: lax.add(I, 1.5), errors.DtypeError, "do not promote"),
+        (lambda: lax.add(X, N), errors.DtypeError, "do not promote"),
+        (lambda: lax.add(N, 1.5), errors.DtypeError, "do not promote"),
         (lambda: lax.add(X, np.ones(3, F)), errors.ShapeError, "broadcast"),
         (lambda: lax.select(B, X, X[0]), errors.ShapeError, "select_n"),
         (lambda: lax.select_n(B, X, X, X), errors.DtypeError, "bool"),

@@ -17,7 +17,7 @@ from rlx.config import scoped
 from rlx.trace.interpret import interpret
 from rlx.trace.stage import close_over, stage
 
-__all__ = ["agree", "agree_on", "draw", "same", "wide"]
+__all__ = ["agree", "agree_in_type", "agree_on", "draw", "same", "wide"]
 
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-5, "complex64": 2e-5}
 
@@ -114,6 +114,19 @@ def agree(name: str, *args: Any, **options: Any) -> None:
         ours, theirs = getattr(ours, part), getattr(theirs, part)
     described = ", ".join(f"{a.dtype}{a.shape}" if _is_array(a) else repr(a)[:40] for a in args)
     agree_on(ours, theirs, *args, context=f"{name}({described})", **options)
+
+
+def agree_in_type(name: str, *args: Any, **kwargs: Any) -> None:
+    """Compare shapes, dtypes and weakness only: jax need not compile anything."""
+    expected = jax.eval_shape(
+        lambda *xs: getattr(jnp, name)(*xs, **kwargs), *[jnp.asarray(a) if _is_array(a) else a for a in args]
+    )
+    with wide():
+        found = getattr(rnp, name)(*[rnp.asarray(a) if _is_array(a) else a for a in args], **kwargs)
+    for mine, other in zip(_leaves(found), jax.tree.leaves(expected), strict=True):
+        described = f"{name}({', '.join(str(getattr(a, 'dtype', a)) for a in args)})"
+        assert (mine.shape, mine.dtype) == (other.shape, other.dtype), f"{described}: {mine.dtype}, expected {other}"
+        assert mine.weak_type == other.weak_type, f"{described}: weak {mine.weak_type}"
 
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)

@@ -14,7 +14,7 @@ from rlx import errors
 X = draw((2, 3, 4))
 M = draw((4, 4), seed=3)
 V = draw((5,), seed=5)
-I = draw((2, 3, 4), "i4")
+WHOLE = draw((2, 3, 4), "i4")
 EMPTY = draw((0, 3))
 
 CALLS: list[tuple[Any, ...]] = [
@@ -56,7 +56,7 @@ CALLS: list[tuple[Any, ...]] = [
     ("repeat", X, 3),
     ("repeat", X, 2, 1),
     ("repeat", V, np.array([0, 1, 2, 0, 3]), 0),
-    ("concatenate", [X, I], 1),
+    ("concatenate", [X, WHOLE], 1),
     ("concatenate", [X, EMPTY.reshape(2, 0, 4)], 1),
     ("concatenate", [X, V], None),
     ("stack", [V, V], -1),
@@ -118,11 +118,11 @@ CALLS: list[tuple[Any, ...]] = [
     ("argsort", X, 1),
     ("argsort", np.array([1, 0, 1, 0, 2])),
     ("lexsort", (np.array([1, 0, 1, 0]), np.array([1, 1, 0, 0]))),
-    ("sort_complex", I),
+    ("sort_complex", WHOLE),
     ("unravel_index", np.array(7), (2, 4)),
     ("ravel_multi_index", (np.array([0, 1]), np.array([2, 5])), (2, 4), "clip"),
     ("ravel_multi_index", (np.array([0, 1]), np.array([2, 5])), (2, 4), "wrap"),
-    ("isin", I, np.array([1, 2])),
+    ("isin", WHOLE, np.array([1, 2])),
     ("convolve", V, draw((3,))),
     ("convolve", draw((3,)), V, "same"),
     ("convolve", draw((2,), "i4"), np.array([1, 2, 3]), "valid"),
@@ -180,7 +180,7 @@ CREATIONS: list[tuple[Any, ...]] = [
     ("full", (2,), 7),
     ("full", (2,), 1.5, "int32"),
     ("full_like", X, 2),
-    ("zeros_like", I),
+    ("zeros_like", WHOLE),
     ("ones_like", X, "bool"),
     ("empty_like", X, None, (0, 2)),
     ("arange", 5),

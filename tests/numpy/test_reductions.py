@@ -12,7 +12,9 @@ from rlx import errors
 
 DTYPES = ["f4", "f8", "i4", "u1", "i8", "?", "c8", "f2", bfloat16]
 NAMES = "sum prod max min mean var std any all argmax argmin ptp count_nonzero cumsum cumprod median".split()
-NAN_NAMES = "nansum nanprod nanmax nanmin nanmean nanvar nanstd nanargmax nanargmin nancumsum nancumprod nanmedian".split()
+NAN_NAMES = (
+    "nansum nanprod nanmax nanmin nanmean nanvar nanstd nanargmax nanargmin nancumsum nancumprod nanmedian".split()
+)
 
 
 def refused(name: str, *args: object, **kwargs: object) -> bool:

@@ -67,6 +67,19 @@ def test_blocks(name, dtype):
         np.testing.assert_allclose(mine, eager, rtol=2e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("factor", [2, 3, 5])
+@pytest.mark.parametrize("padding", [((0, 0), (0, 0)), ((3, 1), (2, 4)), ((-1, 0), (1, -2))])
+def test_no_products_with_zeros_between_elements(factor, padding):
+    def convolve(x, w):
+        return lax.conv_general_dilated(
+            x, w, (1, 1), padding, (factor, 2), dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    x, w = (rng.normal(size=s).astype("f4") for s in ((2, 5, 6, 3), (4, 3, 3, 2)))
+    expected = convolve(x, w)
+    np.testing.assert_allclose(rlx.jit(convolve)(x, w), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_weights_sum_over_blocks():
     def loss(w, x):
         y = lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))

@@ -91,6 +91,7 @@ def test_traced_seeds_and_data():
 def test_bits(shape, dtype):
     for seed in SEEDS:
         compare("bits", shape, dtype, seed=seed)
+    compare("bits", (3, 3000), dtype)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
@@ -99,7 +100,8 @@ def test_uniform(dtype):
     for seed in SEEDS:
         for shape in SHAPES:
             compare("uniform", shape, dtype, seed=seed)
-        compare("uniform", (100,), dtype, minval=-2.5, maxval=3.0, seed=seed)
+        for count in (100, 10000):
+            compare("uniform", (count,), dtype, minval=-2.5, maxval=3.0, seed=seed)
 
 
 def test_sixty_four_bits():
@@ -182,44 +184,45 @@ def test_normal(dtype):
             b = np.asarray(theirs.normal(theirs.key(seed), (50,), dtype)).view(np.float32)
             assert ulps(a, b) <= 4
         else:
-            compare("normal", (200,), dtype, seed=seed, bound=2)
+            compare("normal", (200,), dtype, seed=seed, bound=0 if dtype == np.float32 else 1)
+            compare("normal", (8192,), dtype, seed=seed, bound=0 if dtype == np.float32 else 1)
 
 
 TRANSCENDENTAL = [
     ("truncated_normal", (-2.0, 1.5, (200,)), 8),
-    ("exponential", ((200,),), 2),
-    ("gumbel", ((200,),), 2),
-    ("laplace", ((200,),), 2),
-    ("logistic", ((200,),), 2),
-    ("cauchy", ((200,),), 4),
-    ("lognormal", (np.float32(0.5), (200,)), 2),
+    ("exponential", ((200,),), 0),
+    ("gumbel", ((200,),), 0),
+    ("laplace", ((200,),), 0),
+    ("logistic", ((200,),), 0),
+    ("cauchy", ((200,),), 2),
+    ("lognormal", (np.float32(0.5), (200,)), 4),
     ("pareto", (np.float32(2.0), (200,)), 4),
-    ("rayleigh", (np.float32(2.0), (200,)), 2),
-    ("triangular", (np.float32(0), np.float32(1), np.float32(3), (200,)), 2),
-    ("weibull_min", (np.float32(2), np.float32(3), (200,)), 4),
-    ("wald", (np.float32(2), (200,)), 64),
+    ("rayleigh", (np.float32(2.0), (200,)), 0),
+    ("triangular", (np.float32(0), np.float32(1), np.float32(3), (200,)), 0),
+    ("weibull_min", (np.float32(2), np.float32(3), (200,)), 2),
+    ("wald", (np.float32(2), (200,)), 0),
     ("maxwell", ((200,),), 2),
     ("double_sided_maxwell", (np.float32(1), np.float32(2), (200,)), 8),
-    ("gamma", (np.array([0.3, 1.0, 5.0], np.float32), (20, 3)), 16),
-    ("loggamma", (np.array([0.3, 1.0, 5.0], np.float32), (20, 3)), 16),
+    ("gamma", (np.array([0.3, 1.0, 5.0], np.float32), (20, 3)), 4),
+    ("loggamma", (np.array([0.3, 1.0, 5.0], np.float32), (20, 3)), 0),
     ("beta", (np.float32(0.7), np.float32(2), (20,)), 32),
-    ("dirichlet", (np.array([0.5, 1.0, 2.0], np.float32), (10,)), 32),
-    ("chisquare", (np.float32(3), (20,)), 32),
-    ("f", (np.float32(3), np.float32(4), (20,)), 32),
-    ("t", (np.float32(3), (20,)), 16),
-    ("generalized_normal", (1.5, (20,)), 16),
-    ("ball", (3, 2, (10,)), 16),
+    ("dirichlet", (np.array([0.5, 1.0, 2.0], np.float32), (10,)), 8),
+    ("chisquare", (np.float32(3), (20,)), 4),
+    ("f", (np.float32(3), np.float32(4), (20,)), 8),
+    ("t", (np.float32(3), (20,)), 0),
+    ("generalized_normal", (1.5, (20,)), 8),
+    ("ball", (3, 2, (10,)), 4),
 ]
 
 
 @pytest.mark.parametrize(("name", "args", "bound"), TRANSCENDENTAL, ids=[t[0] for t in TRANSCENDENTAL])
 def test_transcendental(name, args, bound):
     for seed in SEEDS[:2]:
-        compare(name, *args, seed=seed, bound=bound, absolute=1e-6)
+        compare(name, *args, seed=seed, bound=bound, absolute=1e-6 if bound else 0)
 
 
 def test_gumbel_high():
-    compare("gumbel", (200,), "float32", "high", bound=4, absolute=1e-6)
+    compare("gumbel", (200,), "float32", "high")
 
 
 def test_gamma_gradient():
@@ -259,7 +262,10 @@ def test_under_jit_vmap_and_scan():
 
 def test_uniform_gradient_with_respect_to_bounds():
     def build(lib):
-        return lib.grad(lambda low, high: lib.random.uniform(lib.random.key(0), (5,), np.float32, low, high).sum(), (0, 1))
+        def total(low, high):
+            return lib.random.uniform(lib.random.key(0), (5,), np.float32, low, high).sum()
+
+        return lib.grad(total, (0, 1))
 
     for a, b in zip(build(rlx)(-1.0, 2.0), build(jax)(-1.0, 2.0), strict=True):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-6)

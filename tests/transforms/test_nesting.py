@@ -27,7 +27,7 @@ def test_pair(names: tuple[str, ...]) -> None:
         assert_same(nest(rlx, names)(POINT), value, what="op by op")
 
 
-OTHER_PAIRS = [(a, b) for a in MORE for b in ALL] + [(a, b) for a in WRAPPERS for b in MORE]
+OTHER_PAIRS = ([(a, b) for a in MORE for b in ALL] + [(a, b) for a in WRAPPERS for b in MORE])[::2]
 
 
 @pytest.mark.parametrize("names", OTHER_PAIRS, ids="-".join)

@@ -24,7 +24,7 @@ from rlx.backends.numba.texts import plan_texts
 from rlx.backends.numba.threads import pool_address
 from rlx.errors import InputTypeError
 from rlx.ir.kernels import Plan
-from rlx.storage import Blocks, Storage, allocate, queue_for, take
+from rlx.storage import Blocks, Storage, allocate, padded, queue_for, take
 
 __all__ = ["NativeExecutable"]
 
@@ -59,9 +59,16 @@ class _Frame:
 
 def _small_blocks(sizes: Sequence[int]) -> list[tuple[list[int], Blocks]]:
     """Numbers of small results that share a block, and their blocks."""
-    small = [number for number, nbytes in enumerate(sizes) if nbytes <= SMALL_OUTPUT]
-    step = BLOCK // SMALL_OUTPUT
-    groups = [small[n : n + step] for n in range(0, len(small), step)]
+    groups: list[list[int]] = [[]]
+    used = 0
+    for number, nbytes in enumerate(sizes):
+        if nbytes > SMALL_OUTPUT:
+            continue
+        used += padded(nbytes)
+        if used > BLOCK:
+            groups.append([])
+            used = padded(nbytes)
+        groups[-1].append(number)
     return [(g, Blocks([sizes[n] for n in g])) for g in groups if len(g) > 1]
 
 

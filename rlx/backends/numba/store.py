@@ -16,7 +16,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -98,7 +98,7 @@ class Store:
             while jobs:
                 with contextlib.suppress(Exception):
                     code = jobs.popleft()
-                    self.address(code.key, code.symbol, lambda code=code: code.ir)
+                    self.address(code.key, code.symbol, partial(getattr, code, "ir"))
 
         helpers = [
             threading.Thread(target=work, name="rlx-compiler", daemon=True)

@@ -169,8 +169,8 @@ def solve(
 
     >>> import rlx
     >>> import rlx.numpy as jnp
-    >>> rlx.scipy.linalg.solve(2 * jnp.eye(1), jnp.ones(1), assume_a="pos")
-    Array([0.5], dtype=float32)
+    >>> rlx.scipy.linalg.solve(4 * jnp.eye(1), jnp.ones(1), assume_a="pos")
+    Array([0.25], dtype=float32)
     """
     if assume_a not in ("gen", "sym", "her", "pos"):
         raise UnsupportedError(f"solve has no assume_a={assume_a!r}.", 'Use "gen", "sym", "her" or "pos".')
