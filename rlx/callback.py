@@ -87,7 +87,9 @@ def pure_callback(
     leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
     types, out_tree = _result_types(result_shape_dtypes)
     function = host_function(callback, in_tree, types, out_tree)
-    return tree.unflatten(out_tree, ops.pure_callback(*leaves, function=function, vmap_method=vmap_method))
+    return tree.unflatten(
+        out_tree, ops.pure_callback(*leaves, function=function, vmap_method=vmap_method)
+    )
 
 
 def io_callback(
@@ -117,4 +119,6 @@ def io_callback(
     leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
     types, out_tree = _result_types(result_shape_dtypes)
     function = host_function(callback, in_tree, types, out_tree)
-    return tree.unflatten(out_tree, ops.io_callback(*leaves, function=function, ordered=bool(ordered)))
+    return tree.unflatten(
+        out_tree, ops.io_callback(*leaves, function=function, ordered=bool(ordered))
+    )

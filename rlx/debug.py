@@ -14,7 +14,9 @@ from rlx.trace.flat import flatten_call
 __all__ = ["callback", "print"]
 
 
-def callback(function: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+def callback(
+    function: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any
+) -> None:
     """Call a Python function on values, each time the program runs; its result is dropped.
 
     Works eagerly, under jit, under grad (with the values themselves), and under vmap (one call for

@@ -138,7 +138,12 @@ def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
 # ------------------------------------------------------------- exchanges
 def all_gather(
-    x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Any = None,
+    axis: int = 0,
+    tiled: bool = False,
 ) -> Any:
     """Every member's x along a new axis, or with `tiled` one after another along an axis it has.
 

@@ -105,7 +105,11 @@ def switch(
     if state.builder is None and isinstance(number, ConcreteArray):
         return _call_branch(functions[min(max(int(number.numpy()), 0), last)], arguments)
     if number.dtype != np.dtype("i4"):
-        wide = convert(number, dtype=np.dtype("i8"), weak=False) if number.dtype.itemsize < 8 else number
+        wide = (
+            convert(number, dtype=np.dtype("i8"), weak=False)
+            if number.dtype.itemsize < 8
+            else number
+        )
         number = convert(clamp(0, wide, last), dtype=np.dtype("i4"), weak=False)
     return _choose("switch", number, functions, names, arguments)
 

@@ -62,7 +62,9 @@ def conv_dimension_numbers(
     lhs, rhs, out = layouts
     spatial = [c for c in rhs if c not in "OI"]
     return ConvDimensionNumbers(
-        _positions(lhs, "NC", spatial), _positions(rhs, "OI", spatial), _positions(out, "NC", spatial)
+        _positions(lhs, "NC", spatial),
+        _positions(rhs, "OI", spatial),
+        _positions(out, "NC", spatial),
     )
 
 
@@ -77,7 +79,10 @@ def _positions(layout: str, lead: str, spatial: Sequence[str]) -> tuple[int, ...
 
 
 def padtype_to_pads(
-    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str
+    in_shape: Sequence[int],
+    window_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str,
 ) -> list[tuple[int, int]]:
     """The (low, high) padding of each axis that "VALID", "SAME" or "SAME_LOWER" stands for.
 
@@ -243,7 +248,8 @@ def conv_transpose(
     layouts = _TRANSPOSE_LAYOUTS.get(x.ndim) if dimension_numbers is None else dimension_numbers
     if layouts is None:
         raise UnsupportedError(
-            f"lax.conv_transpose has no default layout for {x.ndim} axes.", "Pass dimension_numbers."
+            f"lax.conv_transpose has no default layout for {x.ndim} axes.",
+            "Pass dimension_numbers.",
         )
     numbers = conv_dimension_numbers(x.shape, kernel.shape, layouts)
     window = [kernel.shape[i] for i in numbers.rhs_spec[2:]]

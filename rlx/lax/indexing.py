@@ -278,7 +278,9 @@ def scatter_apply(
 
 
 # ------------------------------------------------------------- dynamic slices
-def _starts(name: str, starts: Any, shape: Sequence[int], negative: bool | Sequence[bool]) -> list[Any]:
+def _starts(
+    name: str, starts: Any, shape: Sequence[int], negative: bool | Sequence[bool]
+) -> list[Any]:
     """One start for each axis; negative ones count from the end, where that is allowed."""
     if isinstance(starts, (tuple, list)):
         found = [_indices(name, s) for s in starts]

@@ -381,5 +381,3 @@ def symmetric_product(
     if symmetrize_output:
         out = add(lower_triangle(out), turned(lower_triangle(out, -1)))
     return out
-
-

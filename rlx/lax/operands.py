@@ -15,7 +15,14 @@ from rlx.ir.types import dtype_of, is_complex, is_float, promote_dtypes, scalar_
 from rlx.ops.conversion import convert
 from rlx.trace.flat import as_array
 
-__all__ = ["as_array", "as_dtype", "canonical_axes", "canonical_axis", "canonical_shape", "operands"]
+__all__ = [
+    "as_array",
+    "as_dtype",
+    "canonical_axes",
+    "canonical_axis",
+    "canonical_shape",
+    "operands",
+]
 
 _SCALARS = (bool, int, float, complex)
 
@@ -78,7 +85,9 @@ def _dtype_and_weakness(value: Any) -> tuple[np.dtype, bool]:
     if isinstance(value, Array):
         return value.dtype, value.weak_type
     plain = value.item() if isinstance(value, np.generic) else value
-    return scalar_dtype(plain, config.default_float, config.default_int), not isinstance(plain, bool)
+    return scalar_dtype(plain, config.default_float, config.default_int), not isinstance(
+        plain, bool
+    )
 
 
 def _of_dtype(value: Any, dtype: np.dtype) -> Any:

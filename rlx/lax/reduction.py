@@ -160,7 +160,10 @@ def _known(value: Array) -> np.ndarray | None:
 
 
 def reduce(
-    operands: Any, init_values: Any, computation: Callable[[Any, Any], Any], dimensions: Sequence[int]
+    operands: Any,
+    init_values: Any,
+    computation: Callable[[Any, Any], Any],
+    dimensions: Sequence[int],
 ) -> Any:
     """Reduce an array, or a tree of arrays together, by an associative function of scalars.
 
@@ -186,7 +189,9 @@ def reduce(
         if monoid is not None:
             return tree.unflatten(treedef, [_reduce_monoid(monoid, arrays[0], starts[0], axes)])
     program = scalar_program("reduce", computation, arrays, treedef)
-    return tree.unflatten(treedef, reduction.reduce(*arrays, *starts, computation=program, axes=axes))
+    return tree.unflatten(
+        treedef, reduction.reduce(*arrays, *starts, computation=program, axes=axes)
+    )
 
 
 def initial(value: Any, x: Array) -> Array:
@@ -205,7 +210,9 @@ def _reduce_monoid(monoid: str, x: Array, start: Array, axes: tuple[int, ...]) -
     return reduced if is_identity(start, monoid, x.dtype) else registry[monoid](start, reduced)
 
 
-def scalar_program(name: str, computation: Callable[..., Any], arrays: Sequence[Array], treedef: Any) -> Program:
+def scalar_program(
+    name: str, computation: Callable[..., Any], arrays: Sequence[Array], treedef: Any
+) -> Program:
     """A computation on trees of scalars as a program of the elements of `arrays`."""
     types = [TensorType((), x.dtype) for x in arrays]
     count = len(types)
@@ -309,6 +316,7 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Array, Array]:
     axis = canonical_axis("top_k", axis, x.ndim)
     if not 0 <= k <= x.shape[axis]:
         raise ShapeError(
-            f"lax.top_k got k={k} for an axis of size {x.shape[axis]}.", "k is at most the axis's size."
+            f"lax.top_k got k={k} for an axis of size {x.shape[axis]}.",
+            "k is at most the axis's size.",
         )
     return tuple(sorting.top_k(x, k=int(k), axis=axis))

@@ -223,9 +223,7 @@ def _prefixes(
     def part(x: Array, start: int, limit: int | None, stride: int = 1) -> Array:
         return slice_in_dim(x, start, limit, stride, axis)
 
-    pairs = combine(
-        [part(x, 0, count - 1, 2) for x in elems], [part(x, 1, None, 2) for x in elems]
-    )
+    pairs = combine([part(x, 0, count - 1, 2) for x in elems], [part(x, 1, None, 2) for x in elems])
     odd = _prefixes(combine, pairs, axis)
     before = odd if count % 2 else [part(x, 0, x.shape[axis] - 1) for x in odd]
     first = [part(x, 0, 1) for x in elems]

@@ -167,4 +167,6 @@ def with_output_types(program: Program, types: Sequence[TensorType]) -> Program:
 
 def scalar_bool(value: Array) -> Array:
     """A number as a bool: whether it is not zero."""
-    return value if value.dtype == np.dtype(bool) else convert(value, dtype=np.dtype(bool), weak=False)
+    return (
+        value if value.dtype == np.dtype(bool) else convert(value, dtype=np.dtype(bool), weak=False)
+    )

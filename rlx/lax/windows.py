@@ -64,9 +64,7 @@ def reduce_window(
         if monoid in _WINDOW_MONOIDS and arrays[0].dtype.kind != "b":
             return tree.unflatten(treedef, [_by_monoid(monoid, arrays[0], starts[0], spec)])
     program = scalar_program("reduce_window", computation, arrays, treedef)
-    return tree.unflatten(
-        treedef, window.reduce_window_general(arrays, starts, program, spec)
-    )
+    return tree.unflatten(treedef, window.reduce_window_general(arrays, starts, program, spec))
 
 
 def _spec(

@@ -69,7 +69,15 @@ def dot_product_attention(
     if bias is not None:
         scores = scores + _grouped(bias, heads, groups)
     allowed = _allowed(
-        t, s, mask, heads, groups, is_causal, query_seq_lengths, key_value_seq_lengths, local_window_size
+        t,
+        s,
+        mask,
+        heads,
+        groups,
+        is_causal,
+        query_seq_lengths,
+        key_value_seq_lengths,
+        local_window_size,
     )
     if allowed is not None:
         lowest = -0.7 * float(np.finfo(np.float32).max)

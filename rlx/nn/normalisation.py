@@ -262,8 +262,12 @@ def batch_norm(
     others = tuple(i for i in range(value.ndim) if i != feature)
 
     def along(vector: Any) -> Any:
-        return None if vector is None else lax.broadcast_in_dim(
-            vector, [d if i == feature else 1 for i, d in enumerate(value.shape)], (feature,)
+        return (
+            None
+            if vector is None
+            else lax.broadcast_in_dim(
+                vector, [d if i == feature else 1 for i, d in enumerate(value.shape)], (feature,)
+            )
         )
 
     if mean is None:

@@ -150,6 +150,8 @@ def binary(
 
 def truth(x: Any, name: str = "logical_not") -> Any:
     """Whether elements are nonzero."""
+    if type(x) in _ARRAYS and x.dtype is _BOOL:
+        return x
     (x,) = promote(name, x)
     return x if x.dtype == _BOOL else comparison.not_equal(x, scalar_array(0, x.dtype, True))
 

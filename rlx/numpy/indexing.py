@@ -328,7 +328,22 @@ def getitem(x: Any, index: Any) -> Any:
             # the trailing ellipsis keeps 0-d results arrays
             return ConcreteArray(values[index if Ellipsis in index else (*index, ...)], x._weak)
         return ConcreteArray(values[index, ...] if index is not Ellipsis else values, x._weak)
+    if type(index) is ConcreteArray and type(x) is ConcreteArray and state.builder is None:
+        numbers = index.numpy()
+        if numbers.dtype.kind in "iu" and numbers.ndim and x.shape and x.shape[0]:
+            return ConcreteArray(_take_rows(x.numpy(), numbers), x._weak)
     return read(x, expand_index(x.shape, index))
+
+
+def _take_rows(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """values[numbers] of concrete arrays, as the gather reads: from the end if negative, then clamped."""
+    size = values.shape[0]
+    if numbers.dtype.kind == "i" and numbers.size and numbers.min() < 0:
+        wide = numbers.astype(np.int64, copy=False)
+        numbers = np.where(wide < 0, wide + size, wide)
+    if numbers.dtype == np.uint64:
+        numbers = np.minimum(numbers, np.uint64(size - 1)).astype(np.int64)
+    return values.take(numbers, 0, mode="clip")
 
 
 def _is_static(index: Any) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_complex
-from rlx.numpy.elementwise import truth
+from rlx.numpy.elementwise import aligned, truth
 from rlx.numpy.lookups import nonzero
 from rlx.numpy.promotion import (
     broadcast_array,
@@ -46,7 +46,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
         raise ShapeError("where got one of x and y.", "Pass both, or neither.")
-    x, y = promote("where", x, y)
+    x, y = aligned(x, y) or promote("where", x, y)
     return choose_between(truth(condition, "where"), x, y)
 
 

@@ -105,7 +105,9 @@ class HostCall(Primitive):
         self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], params: dict[str, Any]
     ) -> tuple[Any, Any]:
         """One call for each element of the batch."""
-        front = [x if d is None else to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
+        front = [
+            x if d is None else to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)
+        ]
         mapped = params["function"].mapped(size, [d is not None for d in dims])
         outs = self.bind(*front, **{**params, "function": mapped})
         return outs, (0,) * len(outs)
@@ -134,7 +136,9 @@ class pure_callback(HostCall):
             return self.map_rows(size, inputs, dims, params)
         expand = vmap_method == "expand_dims"
         front = [
-            reshape(x, shape=(1, *type_of(x).shape)) if d is None and expand else to_front(x, d, size)
+            reshape(x, shape=(1, *type_of(x).shape))
+            if d is None and expand
+            else to_front(x, d, size)
             for x, d in zip(inputs, dims, strict=True)
         ]
         outs = self.bind(*front, function=function.batched(size), vmap_method=vmap_method)

@@ -52,7 +52,9 @@ class Collective(Primitive):
 class LinearCollective(Collective):
     """Linear: tangents go the same way. States `pull_back(cotangent, type, **params)`."""
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    def jvp(
+        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
+    ) -> tuple[Any, Any]:
         """The same operation on the tangent."""
         out = self.bind(*primals, **params)
         if isinstance(tangents[0], Zero):
@@ -88,12 +90,20 @@ class psum(LinearCollective):
         """Each member's cotangents are summed."""
         return psum(cotangent, axis_name=axis_name)
 
-    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
+    def batch(
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any
+    ) -> Batched:
         """Another mapped axis stays where it is."""
         return self.bind(*inputs, **params), dims[0]
 
     def batch_named(
-        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+        self,
+        size: int,
+        name: Any,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Names,
     ) -> Batched:
         """A sum over the mapped axis; of what is not mapped, the value times the axis's size."""
         (x,), (dim,) = inputs, dims
@@ -114,7 +124,9 @@ class NamedExtremum(Collective):
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
         return x
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Names) -> tuple[Any, Any]:
+    def jvp(
+        self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Names
+    ) -> tuple[Any, Any]:
         """The mean tangent of those that attain the extremum."""
         (x,), (tangent,) = primals, tangents
         out = self.bind(x, axis_name=axis_name)
@@ -127,12 +139,20 @@ class NamedExtremum(Collective):
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         raise not_linear(self.name)
 
-    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
+    def batch(
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any
+    ) -> Batched:
         """Another mapped axis stays where it is."""
         return self.bind(*inputs, **params), dims[0]
 
     def batch_named(
-        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+        self,
+        size: int,
+        name: Any,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Names,
     ) -> Batched:
         """A reduction over the mapped axis."""
         (x,), (dim,) = inputs, dims
@@ -167,7 +187,9 @@ class axis_index(Primitive):
     def type(self, *, axis_name: Any) -> TensorType:
         return TensorType((), np.dtype("i4"))
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Any) -> tuple[Any, Any]:
+    def jvp(
+        self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Any
+    ) -> tuple[Any, Any]:
         """A constant."""
         out = axis_index(axis_name=axis_name)
         return out, Zero(type_of(out))
@@ -176,12 +198,20 @@ class axis_index(Primitive):
         """There are no operands."""
         return ()
 
-    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any) -> Batched:
+    def batch(
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any
+    ) -> Batched:
         """The same for every member of another axis."""
         return axis_index(axis_name=axis_name), None
 
     def batch_named(
-        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any
+        self,
+        size: int,
+        name: Any,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Any,
     ) -> Batched:
         """0, 1, 2, ... along the mapped axis."""
         return iota(type=TensorType((size,), np.dtype("i4")), axis=0), 0
@@ -194,7 +224,9 @@ class all_gather(LinearCollective):
     def type(self, x: TensorType, *, axis_name: Any, axis: int, size: int) -> TensorType:
         return x.update(shape=(*x.shape[:axis], size, *x.shape[axis:]), weak=False)
 
-    def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Any, axis: int, size: int) -> Any:
+    def pull_back(
+        self, cotangent: Any, type: TensorType, *, axis_name: Any, axis: int, size: int
+    ) -> Any:
         """The sum over members of what they want from this one."""
         total = psum(cotangent, axis_name=(axis_name,))
         shape = type_of(cotangent).shape
@@ -204,14 +236,29 @@ class all_gather(LinearCollective):
         return reshape(row, shape=type.shape)
 
     def batch(
-        self, size_: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any, axis: int, size: int
+        self,
+        size_: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Any,
+        axis: int,
+        size: int,
     ) -> Batched:
         """Another mapped axis goes to the front."""
         x = to_front(inputs[0], dims[0], size_)
         return all_gather(x, axis_name=axis_name, axis=axis + 1, size=size), 0
 
     def batch_named(
-        self, size_: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any, axis: int, size: int
+        self,
+        size_: int,
+        name: Any,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Any,
+        axis: int,
+        size: int,
     ) -> Batched:
         """The mapped axis, as an axis that all members see."""
         (x,), (dim,) = inputs, dims
@@ -229,22 +276,37 @@ class ppermute(LinearCollective):
     params: axis_name; permutation: pairs.
     """
 
-    def type(self, x: TensorType, *, axis_name: Any, permutation: tuple[tuple[int, int], ...]) -> TensorType:
+    def type(
+        self, x: TensorType, *, axis_name: Any, permutation: tuple[tuple[int, int], ...]
+    ) -> TensorType:
         return x
 
     def pull_back(
-        self, cotangent: Any, type: TensorType, *, axis_name: Any, permutation: tuple[tuple[int, int], ...]
+        self,
+        cotangent: Any,
+        type: TensorType,
+        *,
+        axis_name: Any,
+        permutation: tuple[tuple[int, int], ...],
     ) -> Any:
         """The other way."""
         back = tuple((destination, source) for source, destination in permutation)
         return ppermute(cotangent, axis_name=axis_name, permutation=back)
 
-    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
+    def batch(
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any
+    ) -> Batched:
         """Another mapped axis stays where it is."""
         return self.bind(*inputs, **params), dims[0]
 
     def batch_named(
-        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any,
+        self,
+        size: int,
+        name: Any,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Any,
         permutation: tuple[tuple[int, int], ...],
     ) -> Batched:
         """A gather along the mapped axis."""
@@ -256,7 +318,9 @@ class ppermute(LinearCollective):
         rest = tuple(range(1, len(shape)))
         numbers = GatherDimensionNumbers(rest, (0,), (0,))
         sizes = (1, *shape[1:])
-        return gather(x, sources, dimension_numbers=numbers, slice_sizes=sizes, mode="fill", fill_value=0), 0
+        return gather(
+            x, sources, dimension_numbers=numbers, slice_sizes=sizes, mode="fill", fill_value=0
+        ), 0
 
 
 @primitive
@@ -266,23 +330,51 @@ class all_to_all(LinearCollective):
     params: axis_name; split: an axis of the axis's size; concat; size.
     """
 
-    def type(self, x: TensorType, *, axis_name: Any, split: int, concat: int, size: int) -> TensorType:
+    def type(
+        self, x: TensorType, *, axis_name: Any, split: int, concat: int, size: int
+    ) -> TensorType:
         kept = [d for i, d in enumerate(x.shape) if i != split]
         return x.update(shape=(*kept[:concat], size, *kept[concat:]), weak=False)
 
-    def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Any, split: int, concat: int, size: int) -> Any:
+    def pull_back(
+        self,
+        cotangent: Any,
+        type: TensorType,
+        *,
+        axis_name: Any,
+        split: int,
+        concat: int,
+        size: int,
+    ) -> Any:
         """The other way."""
         return all_to_all(cotangent, axis_name=axis_name, split=concat, concat=split, size=size)
 
     def batch(
-        self, size_: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any, split: int, concat: int, size: int
+        self,
+        size_: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Any,
+        split: int,
+        concat: int,
+        size: int,
     ) -> Batched:
         """Another mapped axis goes to the front."""
         x = to_front(inputs[0], dims[0], size_)
         return all_to_all(x, axis_name=axis_name, split=split + 1, concat=concat + 1, size=size), 0
 
     def batch_named(
-        self, size_: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any, split: int, concat: int, size: int
+        self,
+        size_: int,
+        name: Any,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Any,
+        split: int,
+        concat: int,
+        size: int,
     ) -> Batched:
         """The mapped axis and the split one change places."""
         x = to_front(inputs[0], dims[0], size)

@@ -180,9 +180,7 @@ class qr(LibraryPrimitive):
     def type(self, a: TensorType, *, full_matrices: bool) -> tuple[TensorType, TensorType]:
         return _qr_types(self.name, a, full_matrices)
 
-    def derivative(
-        self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any], *, full_matrices: bool
-    ) -> Any:
+    def derivative(self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any], *, full_matrices: bool) -> Any:
         return _qr_tangents(self.name, *outs, tangents[0])
 
     def samples(self) -> Iterator[Sample]:
@@ -203,9 +201,7 @@ class pivoted_qr(LibraryPrimitive):
         order = TensorType((*a.shape[:-2], *a.shape[-1:]), INT32)
         return (*_qr_types(self.name, a, full_matrices), order)
 
-    def derivative(
-        self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any], *, full_matrices: bool
-    ) -> Any:
+    def derivative(self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any], *, full_matrices: bool) -> Any:
         q, r, permutation = outs
         ordered = turned(take_rows(turned(tangents[0]), permutation))
         return (*_qr_tangents(self.name, q, r, ordered), Zero(type_of(permutation)))

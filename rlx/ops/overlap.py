@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -196,8 +197,11 @@ def lower_overlap(
     """Each element of `shape` sums what the windows that cover it contribute.
 
     values have axes (*positions) or (*positions, *offsets);
-    contribution(s, number of the offset in its window, *values) -> scalar, of values[-1]'s dtype.
+    contribution(s, number of the offset in its window, *values) -> scalar, of values[-1]'s dtype;
+    it is zero where the last value is.
     """
+    if prod(spec.window) <= _MOST_TERMS and prod(_phases(spec)) <= _MOST_PHASES:
+        return _lower_shifted(k, values, spec, shape, contribution)
     rank = len(shape)
     positions = values[0].type.shape[:rank]
 
@@ -227,3 +231,101 @@ def lower_overlap(
 
     out = values[-1].type.update(shape=shape + spec.window)
     return k.reduce("add", k.elementwise(contribute, covering, out), spec.offsets)
+
+
+# ------------------------------------------------------------- overlap of small windows
+_MOST_TERMS = 49
+_MOST_PHASES = 16
+
+
+def _phases(spec: WindowSpec) -> Axes:
+    """How many kinds of elements there are along each axis: those that meet other offsets."""
+    return tuple(1 if n == 1 and step == 1 else step for n, step in zip(spec.window, spec.strides, strict=True))
+
+
+def _lower_shifted(
+    k: Any, values: Sequence[Any], spec: WindowSpec, shape: Axes, contribution: Callable[..., Any]
+) -> Any:
+    """`lower_overlap` without computed positions: each kind of element sums shifted values.
+
+    An element `step * place + phase` is at offset o of window `place - shift` where
+    `o * dilation == step * shift + phase`.
+    """
+    rank = len(shape)
+    counts = tuple(-(-n // step) for n, step in zip(shape, spec.strides, strict=True))
+    reach = tuple((n - 1) * d // step for n, d, step in _steps(spec))
+    padded = []
+    for value in values:
+        positions = value.type.shape[:rank]
+        around = [(low, n - m, 0) for low, n, m in zip(reach, counts, positions, strict=True)]
+        around += [(0, 0, 0)] * (value.type.ndim - rank)
+        zero = k.full(value.type.update(shape=()), 0)
+        padded.append(k.pad(value, zero, tuple(around)))
+    pieces = {
+        phase: _phase(k, padded, spec, counts, reach, phase, contribution)
+        for phase in np.ndindex(*_phases(spec))
+    }
+    return _joined(k, pieces, spec, shape)
+
+
+def _steps(spec: WindowSpec) -> Iterator[tuple[int, int, int]]:
+    return zip(spec.window, spec.window_dilation, spec.strides, strict=True)
+
+
+def _phase(
+    k: Any,
+    values: Sequence[Any],
+    spec: WindowSpec,
+    counts: Axes,
+    reach: Axes,
+    phase: Axes,
+    contribution: Callable[..., Any],
+) -> Any:
+    """The elements of one phase, from values padded by `reach` in front."""
+    rank = len(counts)
+    numbers: list[int] = []
+    shifted: list[Any] = []
+    for number, offset in enumerate(np.ndindex(*spec.window)):
+        places = [divmod(o * d, step) for o, (_, d, step) in zip(offset, _steps(spec), strict=True)]
+        if tuple(rest for _, rest in places) != tuple(phase):
+            continue
+        numbers.append(number)
+        starts = [low - shift for low, (shift, _) in zip(reach, places, strict=True)]
+        limits = [start + n for start, n in zip(starts, counts, strict=True)]
+        for value in values:
+            inside = list(offset) if value.type.ndim > rank else []
+            part = k.slice(value, starts + inside, limits + [o + 1 for o in inside])
+            shifted.append(k.reshape(part, counts))
+    type = values[-1].type.update(shape=counts)
+    if not numbers:
+        return k.full(type, 0)
+
+    def total(s: Any, *elements: Any) -> Any:
+        result = None
+        for place, number in enumerate(numbers):
+            own = elements[place * len(values) : (place + 1) * len(values)]
+            term = contribution(s, s.constant(number, np.dtype(np.int64)), *own)
+            result = term if result is None else s.add(result, term)
+        return result
+
+    return k.elementwise(total, shifted, type)
+
+
+def _joined(k: Any, pieces: dict[Axes, Any], spec: WindowSpec, shape: Axes) -> Any:
+    """The phases' elements in turn along each axis."""
+    for axis in reversed(range(len(shape))):
+        groups: dict[Axes, list[Any]] = {}
+        for phase in sorted(pieces):
+            groups.setdefault(phase[:axis], []).append(pieces[phase])
+        pieces = {phase: _interleaved(k, parts, axis, shape[axis]) for phase, parts in groups.items()}
+    return pieces[()]
+
+
+def _interleaved(k: Any, parts: Sequence[Any], axis: int, size: int) -> Any:
+    """The parts' elements along an axis in turn, up to `size` of them."""
+    before, (count, *after) = parts[0].type.shape[:axis], parts[0].type.shape[axis:]
+    joined = parts[0]
+    if len(parts) > 1:
+        apart = [k.reshape(part, (*before, count, 1, *after)) for part in parts]
+        joined = k.reshape(k.concatenate(apart, axis + 1), (*before, count * len(parts), *after))
+    return k.slice(joined, (0,) * len(joined.type.shape), (*before, size, *after))

@@ -178,7 +178,9 @@ def masked(inner: GradientTransformation, mask: Any) -> GradientTransformation:
     def split(values: Tree, reference: Tree) -> Tree:
         chosen = mask(reference) if callable(mask) else mask
         return tree.map(
-            lambda keep, part: part if keep else tree.map(lambda _: MaskedNode(), part), chosen, values
+            lambda keep, part: part if keep else tree.map(lambda _: MaskedNode(), part),
+            chosen,
+            values,
         )
 
     def init(params: Tree) -> MaskedState:

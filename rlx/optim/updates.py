@@ -275,7 +275,9 @@ def scale_by_rms(
     """
 
     def init(params: Tree) -> ScaleByRmsState:
-        return ScaleByRmsState(tree.map(lambda p: jnp.full_like(as_array(p), initial_scale), params))
+        return ScaleByRmsState(
+            tree.map(lambda p: jnp.full_like(as_array(p), initial_scale), params)
+        )
 
     def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
         updates = tree.map(as_array, updates)

@@ -7,9 +7,11 @@ level of programs what belongs together, and give backends that fuse by regions 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rlx.ir.program import Equation, Program, Var
-from rlx.trace.lower import inline_calls, map_regions
+from rlx.passes.rebuild import bound, rebuilt, walk
+from rlx.trace.lower import map_regions
 from rlx.trace.primitive import registry
 
 __all__ = ["REGION", "MarkElementwiseRegions", "UnfuseElementwiseRegions", "is_region"]
@@ -63,32 +65,16 @@ class UnfuseElementwiseRegions:
 
     def run(self, program: Program) -> Program:
         """The program without regions; other calls stay."""
-        equations: list[Equation] = []
-        for equation in program.equations:
-            inner = map_regions(equation, self.run)
-            if not is_region(inner):
-                equations.append(inner)
-                continue
-            alone = Program(_variables(inner.inputs), [inner], inner.outputs)
-            flat = inline_calls(alone)
-            equations += _named_as(flat, inner.outputs)
-        return program.replace(equations=equations)
+        return rebuilt(program, self._replace)
+
+    def _replace(self, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        if is_region(equation):
+            return walk(equation.params["program"], operands, bound)
+        return bound(map_regions(equation, self.run), operands)
 
 
 def _variables(atoms: Iterable[object]) -> list[Var]:
     return list(dict.fromkeys(a for a in atoms if isinstance(a, Var)))
-
-
-def _named_as(flat: Program, outputs: Sequence[Var]) -> list[Equation]:
-    """The equations of an inlined region with its results under the region's own variables."""
-    own = {inner: outer for inner, outer in zip(flat.outputs, outputs, strict=True) if isinstance(inner, Var)}
-
-    def renamed(equation: Equation) -> Equation:
-        inputs = tuple(own.get(a, a) if isinstance(a, Var) else a for a in equation.inputs)
-        outs = tuple(own.get(v, v) for v in equation.outputs)
-        return Equation(equation.primitive, inputs, equation.params, outs, equation.origin)
-
-    return [renamed(e) for e in flat.equations]
 
 
 def _components(equations: Sequence[Equation]) -> list[list[Equation]]:

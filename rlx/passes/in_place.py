@@ -117,8 +117,9 @@ class _Joining:
         if not isinstance(kernel, Loops) or not self.is_small(kernel):
             return ()
         strides = _dense(kernel.sizes)
-        first, second = [], []
-        temporaries = []
+        first: list[Store] = []
+        second: list[Store] = []
+        temporaries: list[tuple[int, Access, Buffer]] = []
         for store in kernel.stores:
             if kernel.operands[store.access.operand] is not self.new:
                 first.append(store)
@@ -204,7 +205,7 @@ def _with_stores(kernel: Loops, stores: tuple[Store, ...]) -> Loops:
         attribute = moved(old.attribute) if old.op == "load" else old.attribute
         return replace(old, args=args, attribute=attribute)
 
-    def number(old: int | None) -> int | None:
+    def placed(old: int | None) -> int | None:
         return None if old is None else place[old]
 
     return replace(
@@ -216,8 +217,8 @@ def _with_stores(kernel: Loops, stores: tuple[Store, ...]) -> Loops:
                 s,
                 value=place[s.value],
                 access=moved(s.access),
-                address=number(s.address),
-                guard=number(s.guard),
+                address=placed(s.address),
+                guard=placed(s.guard),
             )
             for s in stores
         ),

@@ -72,11 +72,12 @@ class KindDispatchSummary(NamedTuple):
 
 
 class UnsupportedKind(NamedTuple):
-    """A kind that the backend does not claim, how often it is there, and where first."""
+    """A kind that the backend does not claim, how often it is there, where first, and what its form lacks."""
 
     kind: str
     count: int
     origin: Origin | None
+    needs: tuple[str, ...] = ()
 
 
 @dataclass
@@ -119,9 +120,9 @@ class LegalizeError(RlxError, NotImplementedError):
 def format_legalize_error(backend: str, unsupported: Sequence[UnsupportedKind]) -> str:
     """The kinds that a backend lacks, each with how often and where it is used."""
     lines = [f"The backend {backend} does not support {len(unsupported)} kinds of operations:"]
-    for kind, count, origin in unsupported:
+    for kind, count, origin, needs in unsupported:
         place = f", first at {origin}" if origin else ""
-        why = "its common form needs other kinds that are missing" if kind in COMMON_FORMS else "no common form"
+        why = f"its common form needs {', '.join(needs)}" if needs else "no common form is used"
         lines.append(f"  {kind}: {count} time{'s' * (count != 1)}{place} ({why})")
     return "\n".join(lines)
 
@@ -157,6 +158,7 @@ class _Rewriting:
         self.control = LowerControlFlow(config.max_iterations)
         self.paths: Counter[tuple[str, DispatchPath]] = Counter()
         self.origins: dict[str, Origin | None] = {}
+        self.needs: dict[str, tuple[str, ...]] = {}  # what the forms of unsupported kinds lack
         self._within: list[str] = []  # the kinds whose forms are being written down
 
     def run(self, program: Program) -> Program:
@@ -182,16 +184,31 @@ class _Rewriting:
         """The equation itself, counted, or its form, rewritten in turn."""
         kind = equation.primitive.name
         path = self.path_of(kind)
-        self.paths[kind, path] += 1
         self.origins.setdefault(kind, equation.origin)
+        if path in (DispatchPath.COMMON, DispatchPath.REWRITTEN):
+            form, captured = self._form(equation, operands)
+            missing = self._missing(kind, form)
+            if missing:
+                claimed = self.supported is None or kind in self.supported
+                path = DispatchPath.NATIVE if claimed else DispatchPath.UNSUPPORTED
+                self.needs[kind] = missing
+        self.paths[kind, path] += 1
         if path in (DispatchPath.NATIVE, DispatchPath.UNSUPPORTED):
             return bound(map_regions(equation, self.run), operands)
-        form, captured = self._form(equation, operands)
         self._within.append(kind)
         try:
             return walk(form, [*captured, *operands], self.replace)
         finally:
             self._within.pop()
+
+    def _missing(self, kind: str, form: Program) -> tuple[str, ...]:
+        """The kinds that a form would need and that the backend lacks; those in regions are the user's own."""
+        if kind in CONTROL_KINDS or self.supported is None:
+            return ()
+        trial = _Rewriting(self.supported, self.config)
+        trial._within = [*self._within, kind]
+        trial.run(form)
+        return tuple(sorted(k for k, path in trial.paths if path is DispatchPath.UNSUPPORTED))
 
     def _form(self, equation: Equation, operands: Sequence[Any]) -> tuple[Program, list[Any]]:
         """The program that stands for an equation, one level down."""
@@ -223,10 +240,16 @@ def rewrite_for_backend(
 
     `supported`: the kinds that the backend claims; None for all.
     """
+    rewriting, rewritten = _rewrite(program, supported, config)
+    return rewritten, rewriting.report(backend)
+
+
+def _rewrite(
+    program: Program, supported: Iterable[str] | None, config: KernelDispatchConfig | None
+) -> tuple[_Rewriting, Program]:
     claims = None if supported is None else frozenset(supported)
     rewriting = _Rewriting(claims, config or KernelDispatchConfig())
-    rewritten = rewriting.run(inline_calls(program))
-    return rewritten, rewriting.report(backend)
+    return rewriting, rewriting.run(inline_calls(program))
 
 
 def legalize_or_rewrite(
@@ -236,16 +259,13 @@ def legalize_or_rewrite(
     backend: str = "backend",
 ) -> tuple[Program, KernelDispatchReport]:
     """As rewrite_for_backend; raises LegalizeError where something unsupported is left."""
-    rewritten, report = rewrite_for_backend(program, supported, config, backend)
+    rewriting, rewritten = _rewrite(program, supported, config)
+    report = rewriting.report(backend)
     missing = report.kinds(DispatchPath.UNSUPPORTED)
     if missing:
-        places = {k.kind: k.origin for k in legalize_for_backend(rewritten, set(_kinds(rewritten)) - set(missing))}
-        raise LegalizeError(backend, [UnsupportedKind(k, n, places.get(k)) for k, n in missing.items()])
+        rows = [UnsupportedKind(k, n, rewriting.origins[k], rewriting.needs.get(k, ())) for k, n in missing.items()]
+        raise LegalizeError(backend, rows)
     return rewritten, report
-
-
-def _kinds(program: Program) -> Iterable[str]:
-    return (equation.primitive.name for equation in _equations(program))
 
 
 def analyze_dispatch(

@@ -87,8 +87,8 @@ def _sums_after(m: Match) -> Any:
     results = m.emit("scan", *m.inputs, **{**m.params, "body": body})
     final = list(results)
     values = stacks.values(results)
-    for k, terms in found.items():
-        totals = [_total(m, term, values) for term in terms]
+    for k, joined in found.items():
+        totals = [_total(m, term, values) for term in joined]
         if rest[k]:
             totals.insert(0, final[k])
         elif not _is_zero(m, loop.initial[k]):

@@ -80,7 +80,9 @@ def logistic(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     return lax.sub(log(drawn), log1p(lax.neg(drawn)))
 
 
-def gumbel(key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | None = None) -> Array:
+def gumbel(
+    key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | None = None
+) -> Array:
     """The Gumbel distribution.
 
     Args:
@@ -141,5 +143,3 @@ def weibull_min(
     drawn, _ = _uniform("weibull_min", key, sample_shape("weibull_min", shape), found)
     base = lax.neg(log1p(lax.neg(drawn)))
     return jnp.power(base, 1.0 / concentration) * scale
-
-

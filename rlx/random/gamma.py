@@ -47,9 +47,7 @@ def _accepted_cube(words: Array, d: Array, c: Array, dtype: np.dtype) -> Array:
     def rejected(state: tuple[Any, ...]) -> Array:
         _, x, v, u = state
         outside = lax.ge(u, lax.sub(one, lax.mul(squeeze, lax.mul(x, x))))
-        bound = lax.add(
-            lax.mul(x, half), lax.mul(d, lax.add(lax.sub(one, v), log(v)))
-        )
+        bound = lax.add(lax.mul(x, half), lax.mul(d, lax.add(lax.sub(one, v), log(v))))
         return lax.bitwise_and(outside, lax.ge(log(u), bound))
 
     def draw_positive(state: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -217,9 +215,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     return lax.mul(normal_words(key_normal, sizes, found), spread)
 
 
-def generalized_normal(
-    key: Any, p: Any, shape: Sequence[int] = (), dtype: Any = None
-) -> Array:
+def generalized_normal(key: Any, p: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """The distribution with density proportional to exp(-abs(x)**p)."""
     found = float_dtype("generalized_normal", dtype)
     sizes = sample_shape("generalized_normal", shape)
@@ -229,9 +225,7 @@ def generalized_normal(
     return signs * sizes_drawn ** (1 / p)
 
 
-def ball(
-    key: Any, d: int, p: float = 2, shape: Sequence[int] = (), dtype: Any = None
-) -> Array:
+def ball(key: Any, d: int, p: float = 2, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """Points spread evenly in the unit ball of d dimensions under the p-norm."""
     found = float_dtype("ball", dtype)
     sizes = sample_shape("ball", shape)
@@ -240,5 +234,3 @@ def ball(
     extra = exponential(key_radius, sizes, found)
     norm = (lax.reduce_sum(jnp.abs(points) ** p, (len(sizes),)) + extra) ** (1 / p)
     return points / lax.expand_dims(norm, (len(sizes),))
-
-

@@ -77,9 +77,7 @@ class KeyArray:
         return KeyArray(found)
 
     def __iter__(self) -> Iterator[KeyArray]:
-        return (
-            KeyArray(lax.index_in_dim(self.words, i, keepdims=False)) for i in range(len(self))
-        )
+        return (KeyArray(lax.index_in_dim(self.words, i, keepdims=False)) for i in range(len(self)))
 
     def reshape(self, *shape: Any) -> KeyArray:
         """The keys in another shape."""

@@ -190,9 +190,7 @@ def rademacher(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
 
 
 # ------------------------------------------------------------- integers
-def randint(
-    key: Any, shape: Sequence[int], minval: Any, maxval: Any, dtype: Any = None
-) -> Array:
+def randint(key: Any, shape: Sequence[int], minval: Any, maxval: Any, dtype: Any = None) -> Array:
     """Integers spread evenly over minval <= x < maxval.
 
     >>> import rlx
@@ -266,5 +264,3 @@ def _where(condition: Array, on_true: Array, on_false: Array) -> Array:
     shape = lax.broadcast_shapes(condition.shape, on_true.shape, on_false.shape)
     cases = (parameter(x, x.dtype, shape) for x in (on_true, on_false))
     return lax.select(parameter(condition, condition.dtype, shape), *cases)
-
-

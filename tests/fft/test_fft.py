@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
-import sys
 from typing import Any
 
 import jax
@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "linalg"))
-from linalg_cases import agree, batch_is_a_loop, close, matrix, second_order_agrees  # noqa: E402
+from linalg_cases import agree, batch_is_a_loop, close, matrix, second_order_agrees
 
-import rlx  # noqa: E402
-import rlx.numpy as jnp  # noqa: E402
-from rlx import errors, lax  # noqa: E402
+import rlx
+import rlx.numpy as jnp
+from rlx import errors, lax
 
 ours, theirs = jnp.fft, jax.numpy.fft
 
@@ -40,7 +40,12 @@ def test_along_one_axis(name: str, norm: str | None) -> None:
 @pytest.mark.parametrize("name", ["fftn", "ifftn", "rfftn", "irfftn", "fft2", "ifft2", "rfft2", "irfft2"])
 def test_over_axes(name: str) -> None:
     x = matrix(3, 4, 5, dtype="f8" if name[0] == "r" else "c16")
-    choices: list[dict[str, Any]] = [{}, {"s": (2, 6)}, {"axes": (0, 1)}, {"s": (5, 3), "axes": (2, 0), "norm": "ortho"}]
+    choices: list[dict[str, Any]] = [
+        {},
+        {"s": (2, 6)},
+        {"axes": (0, 1)},
+        {"s": (5, 3), "axes": (2, 0), "norm": "ortho"},
+    ]
     for options in choices:
         if "s" in options and "axes" not in options and name[-1] == "n":
             options["axes"] = (-2, -1)
@@ -57,7 +62,9 @@ def test_dtypes() -> None:
 
 
 def test_derivatives_and_batches() -> None:
-    second_order_agrees(lambda x: jnp.abs(ours.rfft(x)) ** 2, lambda x: jax.numpy.abs(theirs.rfft(x)) ** 2, matrix(3, 4))
+    second_order_agrees(
+        lambda x: jnp.abs(ours.rfft(x)) ** 2, lambda x: jax.numpy.abs(theirs.rfft(x)) ** 2, matrix(3, 4)
+    )
     for axes in ((0,), (1,), (2,)):
         batch_is_a_loop(partial(ours.rfft, axis=0), [matrix(4, 3)], axes)
         batch_is_a_loop(rlx.grad(lambda x: jnp.sum(jnp.abs(ours.fft2(x)) ** 2)), [matrix(4, 3)], axes)
@@ -95,5 +102,9 @@ def test_lax() -> None:
         ("IRFFT", x.astype("c16"), (4, 8)),
     ):
         ours_type, their_type = lax.FftType[kind], getattr(jax.lax.FftType, kind)
-        agree(partial(lax.fft, fft_type=ours_type, fft_lengths=lengths), partial(jax.lax.fft, fft_type=their_type, fft_lengths=lengths), value)
+        agree(
+            partial(lax.fft, fft_type=ours_type, fft_lengths=lengths),
+            partial(jax.lax.fft, fft_type=their_type, fft_lengths=lengths),
+            value,
+        )
         close(lax.fft(value, kind, lengths), jax.lax.fft(value, kind, lengths))

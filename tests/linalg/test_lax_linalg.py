@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import product
-from typing import Any
 
 import jax
 import numpy as np
@@ -71,7 +70,10 @@ def test_permutations() -> None:
     pivots = np.array([[2, 1, 3], [3, 3, 3]], np.int32)
     for size in (4, 6):
         close(ours.lu_pivots_to_permutation(pivots, size), theirs.lu_pivots_to_permutation(pivots, size))
-        close(rlx.jit(lambda p, n=size: ours.lu_pivots_to_permutation(p, n))(pivots), theirs.lu_pivots_to_permutation(pivots, size))
+        close(
+            rlx.jit(lambda p, n=size: ours.lu_pivots_to_permutation(p, n))(pivots),
+            theirs.lu_pivots_to_permutation(pivots, size),
+        )
 
 
 def test_reflectors() -> None:
@@ -92,7 +94,10 @@ def test_tridiagonal_solve() -> None:
     diagonal, b = matrix(2, 5, seed=2) + 6, matrix(2, 5, 3)
     agree(ours.tridiagonal_solve, theirs.tridiagonal_solve, below, diagonal, above, b, derivatives=False)
     agree(
-        lambda d, y: ours.tridiagonal_solve(below, d, above, y), lambda d, y: theirs.tridiagonal_solve(below, d, above, y), diagonal, b
+        lambda d, y: ours.tridiagonal_solve(below, d, above, y),
+        lambda d, y: theirs.tridiagonal_solve(below, d, above, y),
+        diagonal,
+        b,
     )
 
 
@@ -111,7 +116,13 @@ def test_spectra() -> None:
 def test_updates() -> None:
     r = np.linalg.cholesky(positive(3, 3)).T
     agree(ours.cholesky_update, theirs.cholesky_update, r, matrix(3), derivatives=False)
-    agree(partial(ours.symmetric_product, alpha=2.0, beta=3.0), partial(theirs.symmetric_product, alpha=2.0, beta=3.0), matrix(3, 2), positive(3, 3), derivatives=False)
+    agree(
+        partial(ours.symmetric_product, alpha=2.0, beta=3.0),
+        partial(theirs.symmetric_product, alpha=2.0, beta=3.0),
+        matrix(3, 2),
+        positive(3, 3),
+        derivatives=False,
+    )
 
 
 def test_mistakes() -> None:

@@ -30,7 +30,9 @@ def phase_free(module: Any, name: str, **options: Any) -> Any:
             order = module.argsort(module.real(w) + 1e-3 * module.imag(w))
             return w[..., order], module.abs(v[..., order]) ** 2
         u, s, vh = linalg.svd(x, full_matrices=options.get("full_matrices", False))
-        middle = module.exp(-0.1 * s)[..., None, :] + 0j if module.iscomplexobj(x) else module.exp(-0.1 * s)[..., None, :]
+        middle = (
+            module.exp(-0.1 * s)[..., None, :] + 0j if module.iscomplexobj(x) else module.exp(-0.1 * s)[..., None, :]
+        )
         return s, (u * middle) @ vh
 
     return function
@@ -49,13 +51,13 @@ def test_functions_of_one_matrix(name: str, dtype: str) -> None:
         agree(partial(run, jnp), partial(run, jax.numpy), x)
         return
     x = matrix(4, 4, dtype=dtype)
-    agree(getattr(ours, name), getattr(theirs, name), x)
+    agree(getattr(ours, name), getattr(theirs, name), x, compiled=dtype == "f8")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cholesky(dtype: str) -> None:
     x = positive(2, 3, 3, dtype=dtype)
-    agree(ours.cholesky, theirs.cholesky, x)
+    agree(ours.cholesky, theirs.cholesky, x, compiled=dtype == "c16")
     agree(partial(ours.cholesky, upper=True), partial(theirs.cholesky, upper=True), x)
 
 
@@ -92,10 +94,12 @@ def test_eigenvectors() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shapes", [((3, 3), (3,)), ((3, 3), (3, 2)), ((2, 3, 3), (2, 3, 2)), ((3, 3), (4, 3, 2)), ((2, 3, 3), (3,))])
+@pytest.mark.parametrize(
+    "shapes", [((3, 3), (3,)), ((3, 3), (3, 2)), ((2, 3, 3), (2, 3, 2)), ((3, 3), (4, 3, 2)), ((2, 3, 3), (3,))]
+)
 def test_solve(dtype: str, shapes: Any) -> None:
     a, b = matrix(*shapes[0], dtype=dtype), matrix(*shapes[1], dtype=dtype, seed=4)
-    agree(ours.solve, theirs.solve, a, b)
+    agree(ours.solve, theirs.solve, a, b, compiled=a.shape == b.shape and dtype == "f8")
 
 
 @pytest.mark.parametrize("name", ["inv", "det", "cholesky", "pinv", "qr", "slogdet"])
@@ -148,7 +152,12 @@ def test_condition_numbers(p: Any) -> None:
 def test_ranks_and_powers() -> None:
     stacked = np.stack([np.ones((3, 3)), np.eye(3), np.zeros((3, 3))])
     agree(ours.matrix_rank, theirs.matrix_rank, stacked, derivatives=False)
-    agree(partial(ours.matrix_rank, hermitian=True), partial(theirs.matrix_rank, hermitian=True), stacked, derivatives=False)
+    agree(
+        partial(ours.matrix_rank, hermitian=True),
+        partial(theirs.matrix_rank, hermitian=True),
+        stacked,
+        derivatives=False,
+    )
     x = matrix(3, 3)
     for n in (-3, -1, 0, 1, 2, 5):
         agree(partial(ours.matrix_power, n=n), partial(theirs.matrix_power, n=n), x)
@@ -204,7 +213,9 @@ def test_vmap_of_solve(axes: Any) -> None:
     batch_is_a_loop(gradient, [matrix(3, 3), matrix(3, 2)], axes)
 
 
-@pytest.mark.parametrize("name", ["cholesky", "inv", "det", "slogdet", "pinv", "eigvalsh", "svdvals", "qr", "norm", "cond"])
+@pytest.mark.parametrize(
+    "name", ["cholesky", "inv", "det", "slogdet", "pinv", "eigvalsh", "svdvals", "qr", "norm", "cond"]
+)
 def test_vmap_of_one_matrix(name: str) -> None:
     for axis in (0, 2):
         batch_is_a_loop(getattr(ours, name), [positive(4, 4)], (axis,))

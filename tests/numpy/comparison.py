@@ -118,9 +118,13 @@ def agree(name: str, *args: Any, **options: Any) -> None:
 
 def agree_in_type(name: str, *args: Any, **kwargs: Any) -> None:
     """Compare shapes, dtypes and weakness only: jax need not compile anything."""
-    expected = jax.eval_shape(
-        lambda *xs: getattr(jnp, name)(*xs, **kwargs), *[jnp.asarray(a) if _is_array(a) else a for a in args]
-    )
+    given = [jnp.asarray(a) for a in args if _is_array(a)]
+
+    def theirs(*arrays: Any) -> Any:
+        rest = iter(arrays)
+        return getattr(jnp, name)(*[next(rest) if _is_array(a) else a for a in args], **kwargs)
+
+    expected = jax.eval_shape(theirs, *given)
     with wide():
         found = getattr(rnp, name)(*[rnp.asarray(a) if _is_array(a) else a for a in args], **kwargs)
     for mine, other in zip(_leaves(found), jax.tree.leaves(expected), strict=True):

@@ -12,11 +12,11 @@ from rlx.errors import UnsupportedError
 from rlx.lax import linalg as lax_linalg
 from rlx.numpy.linalg import svd as numpy_svd
 from rlx.numpy.linalg.common import aligned, hermitian, matrices, read_triangle, square
+from rlx.numpy.promotion import promote_inexact
 from rlx.ops import factorisations, spectral
 from rlx.ops.factorisations import split_factors
-from rlx.ops.matrices import adjoint, identity_like, product, take_rows
+from rlx.ops.matrices import adjoint, product, real_dtype, take_rows
 from rlx.ops.solves import triangular_solve
-from rlx.trace.primitive import type_of
 
 __all__ = [
     "cho_factor",
@@ -49,9 +49,7 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
     return factor if lower else adjoint(factor)
 
 
-def cho_factor(
-    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
-) -> tuple[Array, bool]:
+def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
     """A factorisation for `cho_solve`.
 
     Args: as `cholesky`. Returns: (factor, lower).
@@ -93,7 +91,7 @@ def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite:
     back = jnp.argsort(permutation, axis=-1)
     if permute_l:
         return take_rows(lower, back), upper
-    eye = identity_like(type_of(jnp.zeros((x.shape[-2],) * 2, x.dtype)))
+    eye = jnp.eye(x.shape[-2], dtype=real_dtype(x.dtype))
     return take_rows(jnp.broadcast_to(eye, (*x.shape[:-1], x.shape[-2])), back), lower, upper
 
 
@@ -252,8 +250,8 @@ def eigh_tridiagonal(
     """
     if select not in ("a", "i"):
         raise UnsupportedError(f"eigh_tridiagonal has no select={select!r}.", 'Use "a" or "i".')
-    below = jnp.asarray(e)
-    matrix = jnp.diag(jnp.asarray(d).astype(jnp.result_type(d, below))) + jnp.diag(below, -1)
+    diagonal, below = promote_inexact("eigh_tridiagonal", d, e)
+    matrix = jnp.diag(diagonal) + jnp.diag(below, -1)
     values, vectors = spectral.eigh(matrices(matrix, "eigh_tridiagonal"), lower=True)
     if select == "i":
         first, last = select_range if select_range is not None else (0, values.shape[0] - 1)

@@ -105,9 +105,7 @@ def solve_triangular(
     return _shaped(x, vector)
 
 
-def cho_solve(
-    c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
-) -> Array:
+def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
     """The solution of a x = b from `cho_factor(a)`.
 
     Args: c_and_lower: a Cholesky factor; b: (n,) or (..., n, k). Returns: an array like b.

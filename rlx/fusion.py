@@ -1,0 +1,215 @@
+"""rlx.fusion: what was fused, what was not and why, and what would change that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from rlx.api import Jitted, make_program
+from rlx.errors import RlxError
+from rlx.graph.graph import Graph
+from rlx.graph.module import GraphModule, GraphStage
+from rlx.ir.kernels import Plan
+from rlx.ir.program import Program
+from rlx.ir.show_plan import nested_plans
+from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
+from rlx.passes.lower import lower_program
+from rlx.passes.options import FusionLimits, LoweringOptions
+from rlx.passes.pipeline import optimize
+from rlx.passes.protocol import (
+    AlgebraicSimplify,
+    CommonSubexpressions,
+    ConstantFolding,
+    DeadCodeElimination,
+    Inline,
+    Pass,
+)
+
+__all__ = [
+    "Fused",
+    "FusionLimits",
+    "FusionOptions",
+    "FusionReport",
+    "FusionTarget",
+    "MarkElementwiseRegions",
+    "MissReason",
+    "MissedFusion",
+    "UnfuseElementwiseRegions",
+    "assert_fusion_clean",
+    "fusion_limits_for_target",
+    "fusion_passes",
+    "fusion_report",
+    "inspect_fusion",
+]
+
+
+class FusionTarget(Enum):
+    """What kernels are made for. One fusion pass serves them all; limits may differ."""
+
+    CPU = "cpu"
+    REFERENCE = "reference"
+
+
+class MissReason(Enum):
+    """Why a loop nest got a kernel of its own. `hint` says what would let it fuse."""
+
+    NOTHING_SHARED = "nothing shares its loops"
+    RUNS_BEFORE_OPERANDS = "it would have to run before its operands"
+    INDEX_MAPS = "its operands are read through other index maps"
+    RUNNING_ROWS = "running reductions need a row of one dimension"
+    NO_ITERATIONS = "it has no iterations"
+    LOOP_SIZES = "its loops have other sizes"
+    ROW_LENGTHS = "its rows have another length"
+    TOO_MANY_INSTRUCTIONS = "the kernel would be too large"
+    REDUCTIONS_TOO_DEEP = "too many reductions depend on each other"
+    TOO_MANY_OPERANDS = "the kernel would have too many operands"
+
+    @property
+    def hint(self) -> str:
+        """What to change in the program or the options."""
+        return _HINTS[self]
+
+
+_HINTS = {
+    MissReason.NOTHING_SHARED: "No other nest reads or makes its arrays: there is nothing to fuse it with.",
+    MissReason.RUNS_BEFORE_OPERANDS: "A kernel of another kind, a matrix product for instance, lies between the two:"
+    " fusing them would be a cycle.",
+    MissReason.INDEX_MAPS: "The operand is needed at other positions than it is computed at: compute both in one"
+    " orientation, or let the operand have one user so that it is computed where it is read.",
+    MissReason.RUNNING_ROWS: "Bring the axis of the running reduction to the end, and reduce over that axis alone.",
+    MissReason.NO_ITERATIONS: "An array is empty: nothing runs.",
+    MissReason.LOOP_SIZES: "The two work on different numbers of elements; a nest takes in what has its sizes, or"
+    " one value for each of its rows.",
+    MissReason.ROW_LENGTHS: "The two reduce over rows of different lengths: reduce over the same axes.",
+    MissReason.TOO_MANY_INSTRUCTIONS: "Raise FusionLimits.instructions.",
+    MissReason.REDUCTIONS_TOO_DEEP: "Raise FusionLimits.reduce_depth.",
+    MissReason.TOO_MANY_OPERANDS: "Raise FusionLimits.operands.",
+}
+
+
+class Fused(NamedTuple):
+    """A nest that became part of another."""
+
+    kernel: str
+    into: str
+
+
+class MissedFusion(NamedTuple):
+    """A nest that got a kernel of its own, and why."""
+
+    kernel: str
+    reason: MissReason
+
+    @property
+    def hint(self) -> str:
+        """What would let it fuse."""
+        return self.reason.hint
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.reason.value}. {self.hint}"
+
+
+@dataclass(frozen=True)
+class FusionOptions:
+    """Whether nests are fused at all, and how large kernels may grow."""
+
+    skip_fusion: bool = False
+    limits: FusionLimits = field(default_factory=FusionLimits)
+
+    def lowering(self) -> LoweringOptions:
+        """The options of passes.lower that these stand for."""
+        return LoweringOptions(fusion=self.limits, fuse=not self.skip_fusion)
+
+
+class FusionReport(NamedTuple):
+    """What became of every loop nest of a plan, nested plans included."""
+
+    fused: list[Fused]
+    missed: list[MissedFusion]
+    kernels: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> FusionReport:
+        """The report of a plan."""
+        fused: list[Fused] = []
+        missed: list[MissedFusion] = []
+        count = 0
+        pending = [plan]
+        while pending:
+            current = pending.pop()
+            count += len(current.kernels)
+            pending += [inner for kernel in current.kernels for inner in nested_plans(kernel)]
+            for decision in current.report or ():
+                if decision.into is not None:
+                    fused.append(Fused(decision.kernel, decision.into))
+                else:
+                    missed.append(MissedFusion(decision.kernel, MissReason(decision.reason)))
+        return cls(fused, missed, count)
+
+    @property
+    def opportunities(self) -> list[MissedFusion]:
+        """The misses where two nests had something in common."""
+        idle = (MissReason.NOTHING_SHARED, MissReason.NO_ITERATIONS)
+        return [miss for miss in self.missed if miss.reason not in idle]
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.fused) + len(self.missed)} loop nests, {self.kernels} kernels"]
+        lines += [f"  {f.kernel}: fused into {f.into}" for f in self.fused]
+        lines += [f"  {miss}" for miss in self.missed]
+        return "\n".join(lines)
+
+
+def _plan(subject: Any, args: Sequence[Any], options: FusionOptions) -> Plan:
+    if isinstance(subject, Plan):
+        return subject
+    if isinstance(subject, GraphModule) and subject.stage is GraphStage.LIR:
+        return subject.lir
+    if isinstance(subject, (Graph, GraphModule)):
+        program = (subject if isinstance(subject, Graph) else subject.graph()).program
+    elif isinstance(subject, Program):
+        program = subject
+    else:
+        program = make_program(subject)(*args)
+    return lower_program(optimize(program), options.lowering())
+
+
+def fusion_report(
+    subject: Plan | Program | Graph | GraphModule | Jitted | Callable[..., Any],
+    *args: Any,
+    options: FusionOptions | None = None,
+) -> FusionReport:
+    """The report of a plan, or of what a program, graph, or function (of `args`) is lowered to.
+
+    >>> import rlx, rlx.numpy as jnp
+    >>> report = rlx.fusion.fusion_report(lambda x: jnp.exp(x - x.max()), jnp.zeros(8))
+    >>> report.kernels, report.opportunities
+    (1, [])
+    """
+    return FusionReport.of(_plan(subject, args, options or FusionOptions()))
+
+
+def inspect_fusion(subject: Any, *args: Any, options: FusionOptions | None = None) -> str:
+    """The fusion report as text."""
+    return str(fusion_report(subject, *args, options=options))
+
+
+def assert_fusion_clean(subject: Any, *args: Any, options: FusionOptions | None = None) -> None:
+    """Raise RlxError where nests that have something in common were not fused, with reasons and hints."""
+    report = subject if isinstance(subject, FusionReport) else fusion_report(subject, *args, options=options)
+    if report.opportunities:
+        listed = "\n".join(f"  {miss}" for miss in report.opportunities)
+        raise RlxError(f"{len(report.opportunities)} loop nests were not fused:\n{listed}", line="")
+
+
+def fusion_limits_for_target(target: FusionTarget | str = FusionTarget.CPU) -> FusionLimits:
+    """How large kernels of a target may grow."""
+    FusionTarget(target)
+    return FusionLimits()
+
+
+def fusion_passes(target: FusionTarget | str = FusionTarget.CPU) -> list[Pass]:
+    """The passes over programs that come before kernels are made and fused, in order."""
+    FusionTarget(target)
+    return [Inline(), ConstantFolding(), AlgebraicSimplify(), CommonSubexpressions(), DeadCodeElimination()]

@@ -1,0 +1,211 @@
+"""Elementwise functions with parameters, of three operands or more, and selections."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rlx import tree
+from rlx.array import Array
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
+from rlx.lax.elementwise import abs, add, bitwise_and, ne, shift_right_logical
+from rlx.lax.operands import as_array, operands
+from rlx.ops import arithmetic, comparison, conversion, rounding, special
+from rlx.ops.stop_gradient import stop_gradient as stop_gradient_op
+
+__all__ = [
+    "RoundingMethod",
+    "betainc",
+    "clamp",
+    "integer_pow",
+    "pow",
+    "reciprocal",
+    "reduce_precision",
+    "round",
+    "select",
+    "select_n",
+    "stop_gradient",
+]
+
+
+def betainc(a: Any, b: Any, x: Any) -> Array:
+    """The regularised incomplete beta function of a, b and x."""
+    return special.betainc(*operands("betainc", a, b, x))
+
+
+def clamp(min: Any, x: Any, max: Any) -> Array:
+    """x, brought between min and max.
+
+    >>> from rlx import lax
+    >>> lax.clamp(0.0, 3.0, 1.0).item()
+    1.0
+    """
+    return arithmetic.clamp(*operands("clamp", min, x, max))
+
+
+def integer_pow(x: Any, y: int) -> Array:
+    """x to a power that is a Python integer.
+
+    >>> from rlx import lax
+    >>> lax.integer_pow(3.0, 2).item()
+    9.0
+    """
+    return arithmetic.integer_power(as_array(x), exponent=int(y))
+
+
+def pow(x: Any, y: Any) -> Array:
+    """x to the power y; x is floating or complex, y of the same dtype or an integer.
+
+    >>> from rlx import lax
+    >>> lax.pow(2.0, 3.0).item()
+    8.0
+    """
+    if isinstance(y, int) and not isinstance(y, bool):
+        return integer_pow(x, y)
+    exponent = as_array(y)
+    base = as_array(x)
+    if is_integer(exponent.dtype) and is_inexact(base.dtype):
+        exponent = conversion.convert(exponent, dtype=base.dtype, weak=False)
+    return arithmetic.power(*operands("pow", base, exponent))
+
+
+def reciprocal(x: Any) -> Array:
+    """1 / x.
+
+    >>> from rlx import lax
+    >>> lax.reciprocal(4.0).item()
+    0.25
+    """
+    return integer_pow(x, -1)
+
+
+class RoundingMethod(enum.IntEnum):
+    """Where round sends halves."""
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Array:
+    """The nearest integer.
+
+    >>> from rlx import lax
+    >>> lax.round(2.5).item(), lax.round(2.5, lax.RoundingMethod.TO_NEAREST_EVEN).item()
+    (3.0, 2.0)
+    """
+    away = RoundingMethod(rounding_method) is RoundingMethod.AWAY_FROM_ZERO
+    return rounding.round(as_array(x), mode="away" if away else "even")
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Array:
+    """on_true where the bool pred holds, elsewhere on_false.
+
+    >>> import numpy as np
+    >>> from rlx import lax
+    >>> np.asarray(lax.select(np.array([True, False]), np.array([1, 2]), np.array([3, 4])))
+    array([1, 4])
+    """
+    return select_n(pred, on_false, on_true)
+
+
+def select_n(which: Any, *cases: Any) -> Array:
+    """cases[which], elementwise: `which` is a bool (of two cases) or an int32 array.
+
+    >>> import numpy as np
+    >>> from rlx import lax
+    >>> which = np.array([2, 0, 1], np.int32)
+    >>> np.asarray(lax.select_n(which, *np.arange(9).reshape(3, 3)))
+    array([6, 1, 5])
+    """
+    if not cases:
+        raise ShapeError("lax.select_n got no cases.", "Pass at least one array to select from.")
+    which = as_array(which)
+    chosen = operands("select_n", *cases)
+    shape = as_array(chosen[0]).shape
+    if any(as_array(c).shape != shape for c in chosen) or which.shape not in ((), shape):
+        shapes = ", ".join(str(as_array(c).shape) for c in chosen)
+        raise ShapeError(
+            f"lax.select_n got `which` of shape {which.shape} and cases of shapes {shapes}.",
+            "Cases have one shape, and `which` has that shape or is a scalar; rlx.numpy.where broadcasts.",
+        )
+    if len(chosen) == 1:
+        return as_array(chosen[0])
+    if which.dtype == np.dtype(bool):
+        if len(chosen) > 2:
+            raise DtypeError(
+                f"lax.select_n got a bool `which` for {len(chosen)} cases.", "Use an int32 `which`."
+            )
+        return conversion.select(which, chosen[1], chosen[0])
+    if which.dtype != np.dtype("i4"):
+        raise DtypeError(
+            f"lax.select_n got `which` of dtype {which.dtype.name}.", "Use a bool or int32 array."
+        )
+    result = chosen[-1]
+    for number in reversed(range(len(chosen) - 1)):
+        result = conversion.select(comparison.less_equal(which, number), chosen[number], result)
+    return result
+
+
+def stop_gradient(x: Any) -> Any:
+    """x (an array or a tree of arrays), which derivatives take for a constant.
+
+    >>> import rlx
+    >>> rlx.grad(lambda x: x * rlx.lax.stop_gradient(x))(3.0).item()
+    3.0
+    """
+
+    def stop(leaf: Any) -> Any:
+        value = as_array(leaf)
+        return stop_gradient_op(value) if is_inexact(value.dtype) else leaf
+
+    return tree.map(stop, x)
+
+
+def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
+    """The floats rounded to a format with fewer bits, in their own dtype.
+
+    >>> from rlx import lax
+    >>> lax.reduce_precision(1.2345678, 8, 7).item()
+    1.234375
+    """
+    x = as_array(operand)
+    if not is_float(x.dtype) or is_complex(x.dtype):
+        raise DtypeError(
+            f"lax.reduce_precision got {x.dtype.name}.", "It takes floating arrays: convert first."
+        )
+    if exponent_bits < 1 or mantissa_bits < 0:
+        raise ShapeError(
+            f"lax.reduce_precision got exponent_bits={exponent_bits}, mantissa_bits={mantissa_bits}.",
+            "A format has at least one exponent bit and no negative number of mantissa bits.",
+        )
+    return _round_to_format(x, exponent_bits, mantissa_bits)
+
+
+def _round_to_format(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
+    info = ml_dtypes.finfo(x.dtype)
+    word = np.dtype(f"u{x.dtype.itemsize}")
+    bits = conversion.bitcast(x, dtype=word)
+    rounded = bits
+    spare = int(info.nmant) - mantissa_bits
+    if spare > 0:
+        half = (1 << (spare - 1)) - 1
+        last = bitwise_and(shift_right_logical(bits, _word(spare, word)), _word(1, word))
+        mask = _word((1 << 8 * word.itemsize) - (1 << spare), word)
+        rounded = bitwise_and(add(bits, add(last, _word(half, word))), mask)
+    result = conversion.bitcast(rounded, dtype=x.dtype)
+    bias = (1 << (exponent_bits - 1)) - 1
+    if bias < info.maxexp - 1:
+        largest = (2.0 - 2.0**-mantissa_bits) * 2.0**bias
+        too_large = comparison.greater(abs(result), largest)
+        result = conversion.select(too_large, arithmetic.copysign(float("inf"), x), result)
+        too_small = comparison.less(abs(result), 2.0 ** (1 - bias))
+        result = conversion.select(too_small, arithmetic.copysign(0.0, x), result)
+    return conversion.select(ne(x, x), x, result)
+
+
+def _word(value: int, dtype: np.dtype) -> Array:
+    return as_array(np.asarray(value, dtype))

@@ -1,0 +1,343 @@
+"""rlx.opt: passes over programs and graphs, legalisation, and everything of rlx.fusion, autodiff and compile.
+
+Every function takes a Program, a Graph, or a GraphModule at HIR or MIR, and returns the same kind.
+docs/seed_names.md says what is called what.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from rlx.autodiff import (
+    AutodiffError,
+    ForceEnergyLossWeights,
+    GradWithLossOptions,
+    HigherOrderOptions,
+    build_force_energy_loss,
+    custom_fn,
+    directional_nth_grad,
+    grad,
+    grad_subgraph,
+    grad_with_loss,
+    grad_with_loss_opts,
+    hvp,
+    jvp,
+    nth_order_grad,
+    nth_order_grad_with_options,
+    prepare_graph_for_ad,
+    vmap,
+)
+from rlx.config import config
+from rlx.errors import RlxError
+from rlx.fusion import (
+    FusionLimits,
+    FusionOptions,
+    FusionReport,
+    FusionTarget,
+    MarkElementwiseRegions,
+    MissedFusion,
+    MissReason,
+    UnfuseElementwiseRegions,
+    assert_fusion_clean,
+    fusion_passes,
+    fusion_report,
+)
+from rlx.graph.graph import Graph, Node
+from rlx.graph.module import GraphModule, GraphStage
+from rlx.ir.program import Program
+from rlx.passes import protocol
+from rlx.passes.common_forms import LegalizeBroadcast, LowerDotGeneral, common_form
+from rlx.passes.control_lowering import LowerControlFlow
+from rlx.passes.legalize import (
+    DispatchPath,
+    KernelDispatchConfig,
+    KernelDispatchPolicy,
+    KernelDispatchReport,
+    KindDispatchSummary,
+    LegalizeError,
+    UnsupportedKind,
+    format_legalize_error,
+)
+from rlx.passes import legalize as legalization
+from rlx.passes.protocol import (
+    AlgebraicSimplify,
+    CommonSubexpressions,
+    ConstantFolding,
+    DeadCodeElimination,
+    Inline,
+    Pass,
+    PassStep,
+    SpecializeParams,
+)
+from rlx.passes.specialize import specialize
+from rlx.trace.primitive import registry
+
+__all__ = [
+    "AlgebraicSimplify",
+    "AutodiffError",
+    "CommonSubexpressions",
+    "ConstantFolding",
+    "DeadCodeElimination",
+    "DispatchPath",
+    "ForceEnergyLossWeights",
+    "FusionLimits",
+    "FusionOptions",
+    "FusionReport",
+    "FusionTarget",
+    "GradWithLossOptions",
+    "HigherOrderOptions",
+    "Inline",
+    "KernelDispatchConfig",
+    "KernelDispatchPolicy",
+    "KernelDispatchReport",
+    "KindDispatchSummary",
+    "LegalizeBroadcast",
+    "LegalizeError",
+    "LowerControlFlow",
+    "LowerDotGeneral",
+    "MarkElementwiseRegions",
+    "MissReason",
+    "MissedFusion",
+    "Pass",
+    "PassStep",
+    "SpecializeParams",
+    "UnfuseElementwiseRegions",
+    "UnsupportedKind",
+    "analyze_dispatch",
+    "assert_fusion_clean",
+    "build_force_energy_loss",
+    "common_form",
+    "constant_folding",
+    "cse",
+    "custom_fn",
+    "dce",
+    "directional_nth_grad",
+    "format_dispatch_report",
+    "format_legalize_error",
+    "fuse_elementwise",
+    "fusion_passes",
+    "fusion_report",
+    "grad",
+    "grad_subgraph",
+    "grad_with_loss",
+    "grad_with_loss_opts",
+    "hvp",
+    "inline",
+    "inline_if",
+    "inline_into",
+    "is_pure_view",
+    "jvp",
+    "legalize_for_backend",
+    "legalize_or_rewrite_for_backend",
+    "maybe_log_dispatch_report",
+    "nth_order_grad",
+    "nth_order_grad_with_options",
+    "prepare_graph_for_ad",
+    "prepare_graph_for_backend_with_report",
+    "promote_params_to_inputs",
+    "rewrite_for_backend",
+    "run_passes",
+    "simplify",
+    "specialize_params",
+    "supported_for_target",
+    "supports_op",
+    "unroll_while",
+    "vmap",
+]
+
+Subject = TypeVar("Subject", Program, Graph, GraphModule)
+
+
+def program_of(subject: Program | Graph | GraphModule) -> Program:
+    """The program of a subject."""
+    if isinstance(subject, Program):
+        return subject
+    return (subject.graph() if isinstance(subject, GraphModule) else subject).program
+
+
+def _with_program(subject: Subject, program: Program) -> Subject:
+    """The subject with another program of the same inputs."""
+    if isinstance(subject, Program):
+        return program
+    if isinstance(subject, Graph):
+        return subject.with_program(program)
+    graph = subject.graph().with_program(program)
+    return cast(Any, GraphModule(cast(GraphStage, subject.stage), graph))
+
+
+# ------------------------------------------------------------------ passes
+def run_passes(
+    subject: Subject,
+    passes: Iterable[Pass | Callable[[Program], Program]],
+    *,
+    verify: bool = True,
+    verbose: bool = False,
+    dump: str | Path | None = None,
+    watch: Callable[[PassStep], Any] | None = None,
+) -> Subject:
+    """Run passes in order, your own among them; see rlx.passes.protocol.run_passes.
+
+    >>> import rlx
+    >>> g = rlx.Graph.trace(lambda x: (x * 1.0 + x * 1.0), 2.0)
+    >>> history = []
+    >>> slim = rlx.opt.run_passes(g, rlx.fusion.fusion_passes(), watch=history.append)
+    >>> len(g.program.equations), len(slim.program.equations)
+    (3, 1)
+    >>> [step.name for step in history if step.changed]
+    ['algebraic_simplify']
+    """
+    program = protocol.run_passes(
+        program_of(subject), passes, verify=verify, verbose=verbose, dump=dump, watch=watch
+    )
+    return _with_program(subject, program)
+
+
+def _one(subject: Subject, single: Pass) -> Subject:
+    return run_passes(subject, [single])
+
+
+def constant_folding(subject: Subject) -> Subject:
+    """What depends on constants only, evaluated."""
+    return _one(subject, ConstantFolding())
+
+
+def simplify(subject: Subject) -> Subject:
+    """Algebraic simplification, exact for NaN, infinities and signed zeros."""
+    return _one(subject, AlgebraicSimplify())
+
+
+def cse(subject: Subject) -> Subject:
+    """Equal equations computed once."""
+    return _one(subject, CommonSubexpressions())
+
+
+def dce(subject: Subject) -> Subject:
+    """Without dead equations."""
+    return _one(subject, DeadCodeElimination())
+
+
+def inline(subject: Subject) -> Subject:
+    """With calls replaced by what they call."""
+    return _one(subject, Inline())
+
+
+def inline_if(subject: Subject) -> Subject:
+    """With every `cond` replaced by all its branches and selects."""
+    return _one(subject, LowerControlFlow(kinds=("cond",)))
+
+
+def unroll_while(subject: Subject, max_iterations: int) -> Subject:
+    """With every `while_loop` unrolled that often; see LowerControlFlow. All carries come back."""
+    return _one(subject, LowerControlFlow(max_iterations, kinds=("while_loop",)))
+
+
+def fuse_elementwise(subject: Subject, max_steps: int = 32) -> Subject:
+    """With connected elementwise operations marked as regions."""
+    return _one(subject, MarkElementwiseRegions(max_steps))
+
+
+def inline_into(source: Graph, target: Graph, *operands: Node, **named: Node) -> tuple[Node, ...]:
+    """The operations of `source` recorded into `target`, on nodes of it; -> its outputs there."""
+    results = target.apply(source, *operands, **named)
+    return results if isinstance(results, tuple) else (results,)
+
+
+# ------------------------------------------------------------------ parameters
+def promote_params_to_inputs(graph: Graph, names: Sequence[str] | None = None) -> Graph:
+    """The graph with parameters (all, or those named) turned into inputs."""
+    chosen = set(graph.params if names is None else names)
+    unknown = chosen - set(graph.params)
+    if unknown:
+        raise RlxError(f"Graph {graph.name!r} has no parameter {sorted(unknown)[0]!r}.")
+    roles = ["param" if n in graph.params and n not in chosen else "input" for n in graph.signature]
+    return Graph.from_program(graph.program, list(graph.signature), roles, graph.name)
+
+
+def specialize_params(graph: Graph, values: Mapping[str, Any]) -> Graph:
+    """The graph with parameters (or inputs) replaced by constants, by name; others are unchanged."""
+    names = list(graph.signature)
+    unknown = sorted(set(values) - set(names))
+    if unknown:
+        raise RlxError(f"Graph {graph.name!r} has no parameter {unknown[0]!r}.")
+    program = specialize(graph.program, {names.index(n): np.asarray(v) for n, v in values.items()})
+    kept = [n for n in names if n not in values]
+    roles = ["param" if n in graph.params else "input" for n in kept]
+    return Graph.from_program(program, kept, roles, graph.name)
+
+
+# ------------------------------------------------------------------ backends
+_VIEWS = frozenset("reshape transpose slice reverse broadcast_in_dim".split())
+
+
+def is_pure_view(node: Node) -> bool:
+    """Whether a node is only another way to index what it reads, without memory of its own."""
+    return str(node.op.kind) in _VIEWS
+
+
+def supported_for_target(target: FusionTarget | str = FusionTarget.CPU) -> frozenset[str]:
+    """The kinds of operations that a target runs: here every primitive, whatever the target."""
+    FusionTarget(target)
+    return frozenset(registry)
+
+
+def supports_op(supported: Iterable[str], kind: str) -> bool:
+    """Whether a claim holds a kind; an empty claim holds all."""
+    claims = frozenset(supported)
+    return not claims or kind in claims
+
+
+def legalize_for_backend(
+    subject: Program | Graph | GraphModule, supported: Iterable[str]
+) -> list[UnsupportedKind]:
+    """The kinds that are there and not supported; nothing is changed."""
+    return legalization.legalize_for_backend(program_of(subject), supported)
+
+
+def rewrite_for_backend(
+    subject: Subject, supported: Iterable[str] | None, config: KernelDispatchConfig | None = None
+) -> Subject:
+    """With common forms in the place of what is not supported; what has none stays."""
+    return _with_program(subject, legalization.rewrite_for_backend(program_of(subject), supported, config)[0])
+
+
+def legalize_or_rewrite_for_backend(
+    subject: Subject, supported: Iterable[str] | None, config: KernelDispatchConfig | None = None
+) -> Subject:
+    """As rewrite_for_backend; raises LegalizeError where something unsupported is left."""
+    return _with_program(subject, legalization.legalize_or_rewrite(program_of(subject), supported, config)[0])
+
+
+def prepare_graph_for_backend_with_report(
+    subject: Subject,
+    supported: Iterable[str] | None,
+    config: KernelDispatchConfig | None = None,
+    backend: str = "backend",
+) -> tuple[Subject, KernelDispatchReport]:
+    """The rewritten subject, and what was done to each kind."""
+    program, report = legalization.rewrite_for_backend(program_of(subject), supported, config, backend)
+    return _with_program(subject, program), report
+
+
+def analyze_dispatch(
+    subject: Program | Graph | GraphModule,
+    supported: Iterable[str] | None,
+    config: KernelDispatchConfig | None = None,
+) -> KernelDispatchReport:
+    """What would become of each operation; nothing is rewritten."""
+    return legalization.analyze_dispatch(program_of(subject), supported, config)
+
+
+def format_dispatch_report(report: KernelDispatchReport) -> str:
+    """The report as text."""
+    return str(report)
+
+
+def maybe_log_dispatch_report(report: KernelDispatchReport) -> None:
+    """Print the report on standard error if RLX_EXPLAIN is set."""
+    if config.explain:
+        print(report, file=sys.stderr)
