@@ -31,7 +31,21 @@ remat = checkpoint
 jacobian = jacrev
 
 # imported on first use: submodules, and names that live in one
-_SUBMODULES = ("autodiff", "compile", "debug", "fusion", "graph", "lax", "nn", "opt", "optim", "random", "scipy", "testing", "tree_util")
+_SUBMODULES = (
+    "autodiff",
+    "compile",
+    "debug",
+    "fusion",
+    "graph",
+    "lax",
+    "nn",
+    "opt",
+    "optim",
+    "random",
+    "scipy",
+    "testing",
+    "tree_util",
+)
 _ELSEWHERE = {"inspect": "rlx.inspection", "io_callback": "rlx.callback", "pure_callback": "rlx.callback"}
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"
 _ELSEWHERE.update(dict.fromkeys(_GRAPHS.split(), "rlx.graph"))

@@ -41,9 +41,7 @@ class CompiledProgram:
                 self.results.append((computed.setdefault(a, len(computed)), None))
         used = {a for e in program.equations for a in e.inputs if isinstance(a, Var)}
         self.used = [i for i, v in enumerate(program.inputs) if v in used]
-        core = program.replace(
-            inputs=[program.inputs[i] for i in self.used], outputs=list(computed)
-        )
+        core = program.replace(inputs=[program.inputs[i] for i in self.used], outputs=list(computed))
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
         self.executable: Executable | None = executables.get(core, backend) if needed else None
         self.types = [v.type for v in computed]

@@ -50,6 +50,7 @@ from rlx.fusion import (
 from rlx.graph.graph import Graph, Node
 from rlx.graph.module import GraphModule, GraphStage
 from rlx.ir.program import Program
+from rlx.passes import legalize as legalization
 from rlx.passes import protocol
 from rlx.passes.common_forms import LegalizeBroadcast, LowerDotGeneral, common_form
 from rlx.passes.control_lowering import LowerControlFlow
@@ -63,7 +64,6 @@ from rlx.passes.legalize import (
     UnsupportedKind,
     format_legalize_error,
 )
-from rlx.passes import legalize as legalization
 from rlx.passes.protocol import (
     AlgebraicSimplify,
     CommonSubexpressions,

@@ -127,9 +127,7 @@ def flatten_with_path(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[tuple[Any
     >>> rlx.tree.flatten_with_path({"a": [5]})[0]
     [(('a', 0), 5)]
     """
-    paths, values, treedef = optree.tree_flatten_with_path(
-        tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE
-    )
+    paths, values, treedef = optree.tree_flatten_with_path(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
     return list(zip(paths, values, strict=True)), treedef  # type: ignore[return-value]
 
 
@@ -150,9 +148,7 @@ def map_with_path(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: 
     >>> rlx.tree.map_with_path(lambda path, x: (path, x), {"a": 1})
     {'a': (('a',), 1)}
     """
-    return optree.tree_map_with_path(
-        function, tree, *rest, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE
-    )
+    return optree.tree_map_with_path(function, tree, *rest, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
 
 
 def path_text(path: Iterable[Any]) -> str:
@@ -180,9 +176,7 @@ def register_node(
     return cls
 
 
-def register_dataclass(
-    cls: type, data_fields: Iterable[str] | None = None, meta_fields: Iterable[str] = ()
-) -> type:
+def register_dataclass(cls: type, data_fields: Iterable[str] | None = None, meta_fields: Iterable[str] = ()) -> type:
     """Make a dataclass a node; usable as a decorator. Fields in `meta_fields`, and those declared
     with `metadata={"static": True}`, belong to the structure.
 

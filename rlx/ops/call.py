@@ -81,7 +81,17 @@ class call(CallLike):
         outs = iter(call(*drop(inputs, linear), *keep(cotangents, used), program=backward, name=name))
         return [next(outs) if m else None for m in linear]
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, name: str) -> Any:
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        program: Program,
+        name: str,
+    ) -> Any:
         """The call of the batched program."""
         batched = [d is not None for d in dims]
         moved, out_batched = t.batch(program, size, batched, False, axis_name)
@@ -112,7 +122,9 @@ def _made(rule: Program | Deferred) -> Program:
     return rule.program() if isinstance(rule, Deferred) else rule
 
 
-def _batch_all(t: Any, rule: Program | Deferred, size: int, batched: Sequence[bool], axis_name: Any) -> Program | Deferred:
+def _batch_all(
+    t: Any, rule: Program | Deferred, size: int, batched: Sequence[bool], axis_name: Any
+) -> Program | Deferred:
     """A rule with every output batched; a deferred one stays so."""
 
     def make() -> Program:
@@ -125,7 +137,9 @@ def _batch_all(t: Any, rule: Program | Deferred, size: int, batched: Sequence[bo
 class custom_jvp_call(CallLike):
     """A call with its own forward derivative. params: program; rule: (inputs, tangents) -> (outputs, tangents)."""
 
-    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, rule: Program | Deferred) -> Any:
+    def jvp(
+        self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, rule: Program | Deferred
+    ) -> Any:
         """The user's rule."""
         explicit = [instantiate(x) for x in _float_tangents(program, tangents)]
         outs = interpret(_made(rule), [*primals, *explicit])
@@ -136,11 +150,23 @@ class custom_jvp_call(CallLike):
         """A call that depends on tangents is linear as a whole."""
         return [], [equation]
 
-    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, rule: Program | Deferred) -> list[Any]:
+    def transpose(
+        self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, rule: Program | Deferred
+    ) -> list[Any]:
         """Transpose the program itself."""
         return call.transpose(t, cotangents, *inputs, program=program, name="custom_jvp")
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, rule: Program | Deferred) -> Any:
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        program: Program,
+        rule: Program | Deferred,
+    ) -> Any:
         """Batch the program and its rule alike."""
         batched = [d is not None for d in dims]
         moving = [b for b, ty in zip(batched, program.input_types, strict=True) if _moves(ty)]
@@ -173,13 +199,24 @@ class custom_vjp_call(CallLike):
     outputs) -> cotangents of the inputs that can have one.
     """
 
-    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, forward: Program | Deferred, backward: Program | Deferred) -> Any:
+    def jvp(
+        self,
+        t: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        program: Program,
+        forward: Program | Deferred,
+        backward: Program | Deferred,
+    ) -> Any:
         """Run `forward`; the tangents go through an equation that only transposition can read."""
         results = interpret(_made(forward), primals)
         n = len(program.outputs)
         explicit = [instantiate(x) for x in _float_tangents(program, tangents)]
         out_types = tuple(ty.strong() for ty in program.output_types if _moves(ty))
-        moving = custom_vjp_tangent(*results[n:], *explicit, backward=_made(backward), residuals=len(results) - n, types=out_types)
+        moving = custom_vjp_tangent(
+            *results[n:], *explicit, backward=_made(backward), residuals=len(results) - n, types=out_types
+        )
         return results[:n], _scatter_tangents(program, moving)
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
@@ -190,7 +227,18 @@ class custom_vjp_call(CallLike):
         """Transpose the program itself."""
         return call.transpose(t, cotangents, *inputs, program=program, name="custom_vjp")
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, forward: Program | Deferred, backward: Program | Deferred) -> Any:
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        program: Program,
+        forward: Program | Deferred,
+        backward: Program | Deferred,
+    ) -> Any:
         """Batch all three programs; cotangents of unbatched inputs are summed over the batch."""
         batched = [d is not None for d in dims]
         n = len(program.outputs)
@@ -206,9 +254,7 @@ class custom_vjp_call(CallLike):
                 return finish(builder, summed)
 
         behind = Deferred(batch_backward) if isinstance(backward, Deferred) else batch_backward()
-        outs = custom_vjp_call(
-            *batch_front(inputs, dims, batched, size), program=inner, forward=ahead, backward=behind
-        )
+        outs = custom_vjp_call(*batch_front(inputs, dims, batched, size), program=inner, forward=ahead, backward=behind)
         return outs, [0] * n
 
 
@@ -255,12 +301,25 @@ class custom_vjp_tangent(RegionPrimitive):
         """Linear as a whole."""
         return [], [equation]
 
-    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, backward: Program, residuals: int, types: Any) -> list[Any]:
+    def transpose(
+        self, t: Any, cotangents: Sequence[Any], *inputs: Any, backward: Program, residuals: int, types: Any
+    ) -> list[Any]:
         """The user's backward rule."""
         cts = interpret(backward, [*inputs[:residuals], *map(instantiate, cotangents)])
         return [None] * residuals + list(cts)
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, backward: Program, residuals: int, types: Any) -> Any:
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        backward: Program,
+        residuals: int,
+        types: Any,
+    ) -> Any:
         """Every operand batched in front."""
         behind, _ = t.batch(backward, size, [True] * len(backward.inputs), True, axis_name)
         values = [to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
@@ -328,7 +387,17 @@ class checkpoint(CallLike):
         outs = iter(call(*guarded, program=backward, name="checkpoint"))
         return [next(outs) if m else None for m in linear]
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, policy: Any) -> Any:
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        program: Program,
+        policy: Any,
+    ) -> Any:
         """The batched program, checkpointed."""
         batched = [d is not None for d in dims]
         moved, out_batched = t.batch(program, size, batched, False, axis_name)

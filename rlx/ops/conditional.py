@@ -49,9 +49,7 @@ class cond(RegionPrimitive):
         moved = tuple(t.jvp(b, nonzero, force)[0] for b in branches)
         outs = cond(*primals, *tangent_inputs(tangents[1:], nonzero), branches=moved)
         primal_outs, moving = outs[: len(force)], iter(outs[len(force) :])
-        return primal_outs, [
-            next(moving) if k else Zero(type_of(o)) for o, k in zip(primal_outs, force, strict=True)
-        ]
+        return primal_outs, [next(moving) if k else Zero(type_of(o)) for o, k in zip(primal_outs, force, strict=True)]
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
         """A known cond that also returns every branch's residuals (zeros for the branches not taken)."""
@@ -85,7 +83,9 @@ class cond(RegionPrimitive):
         )
         return [first], [second] if second.outputs else []
 
-    def transpose(self, t: Any, cotangents: Sequence[Any], index: Any, *inputs: Any, branches: tuple[Program, ...]) -> list[Any]:
+    def transpose(
+        self, t: Any, cotangents: Sequence[Any], index: Any, *inputs: Any, branches: tuple[Program, ...]
+    ) -> list[Any]:
         """The branches transposed."""
         linear = [isinstance(x, Linear) for x in inputs]
         used = [not is_zero(c) for c in cotangents]
@@ -93,7 +93,16 @@ class cond(RegionPrimitive):
         outs = iter(cond(index, *drop(inputs, linear), *keep(cotangents, used), branches=backward))
         return [None, *[next(outs) if m else None for m in linear]]
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, branches: tuple[Program, ...]) -> Any:
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        branches: tuple[Program, ...],
+    ) -> Any:
         """Batched branches; with a batched index every branch runs and a select chooses."""
         index, operands = inputs[0], inputs[1:]
         batched = [d is not None for d in dims[1:]]
@@ -108,7 +117,9 @@ class cond(RegionPrimitive):
             outs = cond(index, *operands, branches=moved)
         else:
             chosen = _masks(to_front(index, dims[0], size), len(moved))
-            outs = _select_branch(chosen, [interpret(b, _guard(m, operands)) for m, b in zip(chosen, moved, strict=True)])
+            outs = _select_branch(
+                chosen, [interpret(b, _guard(m, operands)) for m, b in zip(chosen, moved, strict=True)]
+            )
         return outs, [0 if f else None for f in force]
 
     def lower(self, k: Any, index: Any, *values: Any, branches: tuple[Program, ...]) -> Any:

@@ -14,8 +14,8 @@ from rlx.ops.families import full_like, instantiate, to_front
 from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
 from rlx.ops.shape import transpose
 from rlx.trace.builder import Builder
-from rlx.trace.primitive import Linear, Zero, primitive, type_of
 from rlx.trace.interpret import interpret
+from rlx.trace.primitive import Linear, Zero, primitive, type_of
 from rlx.trace.stage import finish
 
 __all__ = ["scan"]
@@ -41,7 +41,9 @@ class scan(RegionPrimitive):
         """Whether the body has effects."""
         return any(e.primitive.effect(**e.params) for e in params["body"].equations)
 
-    def reference(self, *args: np.ndarray, body: Program, constants: int, carries: int, length: int, reverse: bool) -> Any:
+    def reference(
+        self, *args: np.ndarray, body: Program, constants: int, carries: int, length: int, reverse: bool
+    ) -> Any:
         fixed, carry, xs = args[:constants], list(args[constants : constants + carries]), args[constants + carries :]
         ys = [np.empty((length, *t.shape), t.dtype) for t in body.output_types[carries:]]
         for t in reversed(range(length)) if reverse else range(length):
@@ -51,7 +53,18 @@ class scan(RegionPrimitive):
                 y[t] = value
         return (*carry, *ys)
 
-    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, body: Program, constants: int, carries: int, length: int, reverse: bool) -> Any:
+    def jvp(
+        self,
+        t: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        body: Program,
+        constants: int,
+        carries: int,
+        length: int,
+        reverse: bool,
+    ) -> Any:
         """One scan over (carries, their tangents)."""
         nonzero = [not is_zero(x) for x in tangents]
         carry = slice(constants, constants + carries)
@@ -65,9 +78,7 @@ class scan(RegionPrimitive):
         n = len(nonzero)
         groups = interleave([constants, carries, n - constants - carries], [sum(nz_c), sum(nz_k), sum(nz_x)])
         order = interleave([carries, len(kept) - carries], [sum(kept[:carries]), sum(kept[carries:])])
-        joint = moved.replace(
-            inputs=[moved.inputs[i] for i in groups], outputs=[moved.outputs[i] for i in order]
-        )
+        joint = moved.replace(inputs=[moved.inputs[i] for i in groups], outputs=[moved.outputs[i] for i in order])
         operands = [*primals, *tangent_inputs(tangents, nonzero)]
         outs = scan(
             *[operands[i] for i in groups],
@@ -80,13 +91,9 @@ class scan(RegionPrimitive):
         plain = dict(zip(order, outs, strict=True))
         moving = iter([plain[len(kept) + i] for i in range(sum(kept))])
         primal_outs = [plain[i] for i in range(len(kept))]
-        return primal_outs, [
-            next(moving) if k else Zero(type_of(o)) for o, k in zip(primal_outs, kept, strict=True)
-        ]
+        return primal_outs, [next(moving) if k else Zero(type_of(o)) for o, k in zip(primal_outs, kept, strict=True)]
 
-    def split(
-        self, t: Any, equation: Equation, unknown: Sequence[bool]
-    ) -> tuple[list[Equation], list[Equation]]:
+    def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
         """A known scan that stacks residuals, and a scan over the unknown part that reads them.
 
         Residuals that do not change over the loop are computed once, before it.
@@ -152,7 +159,17 @@ class scan(RegionPrimitive):
         )
         return [*hoisted, known], [linear] if linear.outputs else []
 
-    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, body: Program, constants: int, carries: int, length: int, reverse: bool) -> list[Any]:
+    def transpose(
+        self,
+        t: Any,
+        cotangents: Sequence[Any],
+        *inputs: Any,
+        body: Program,
+        constants: int,
+        carries: int,
+        length: int,
+        reverse: bool,
+    ) -> list[Any]:
         """A scan in the other direction; cotangents of constants are summed in the carry."""
         linear = [isinstance(x, Linear) for x in inputs]
         lin_c = linear[:constants]
@@ -179,8 +196,16 @@ class scan(RegionPrimitive):
             joint = finish(builder, [*totals, *rest])
         zeros = [full_like(x.type.strong(), 0) for x in keep(inputs[:constants], lin_c)]
         outs = scan(
-            *fixed, *zeros, *ct_carry, *ct_ys, *sliced,
-            body=joint, constants=n_fixed, carries=n_sums + carries, length=length, reverse=not reverse,
+            *fixed,
+            *zeros,
+            *ct_carry,
+            *ct_ys,
+            *sliced,
+            body=joint,
+            constants=n_fixed,
+            carries=n_sums + carries,
+            length=length,
+            reverse=not reverse,
         )
         found = iter(outs)
         by_constant = [next(found) if m else None for m in lin_c]
@@ -188,7 +213,20 @@ class scan(RegionPrimitive):
         by_slice = [next(found) if m else None for m in lin_x]
         return [*by_constant, *by_carry, *by_slice]
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, body: Program, constants: int, carries: int, length: int, reverse: bool) -> Any:
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        body: Program,
+        constants: int,
+        carries: int,
+        length: int,
+        reverse: bool,
+    ) -> Any:
         """One scan whose body is batched."""
         batched = [d is not None for d in dims]
         carry = slice(constants, constants + carries)
@@ -209,7 +247,9 @@ class scan(RegionPrimitive):
         out_dims += [1 if b else None for b in out_batched[carries:]]
         return outs, out_dims
 
-    def lower(self, k: Any, *values: Any, body: Program, constants: int, carries: int, length: int, reverse: bool) -> Any:
+    def lower(
+        self, k: Any, *values: Any, body: Program, constants: int, carries: int, length: int, reverse: bool
+    ) -> Any:
         n = constants + carries
         final, ys = k.scan(body, values[:constants], values[constants:n], values[n:], length, reverse)
         return (*final, *ys)

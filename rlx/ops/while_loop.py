@@ -16,7 +16,8 @@ from rlx.ops.families import full_like, instantiate
 from rlx.ops.indexing import dynamic_slice, dynamic_update_slice
 from rlx.ops.reduction import reduce_or
 from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
-from rlx.ops.shape import broadcast_in_dim, reshape, slice as slice_
+from rlx.ops.shape import broadcast_in_dim, reshape
+from rlx.ops.shape import slice as slice_
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
@@ -36,7 +37,9 @@ class while_loop(RegionPrimitive):
     condition_constants, body_constants: how many.
     """
 
-    def type(self, *types: TensorType, condition: Program, body: Program, condition_constants: int, body_constants: int) -> Any:
+    def type(
+        self, *types: TensorType, condition: Program, body: Program, condition_constants: int, body_constants: int
+    ) -> Any:
         return tuple(t.strong() for t in body.output_types)
 
     def effect(self, **params: Any) -> bool:
@@ -44,14 +47,26 @@ class while_loop(RegionPrimitive):
         programs = (params["body"], params["condition"])
         return any(e.primitive.effect(**e.params) for p in programs for e in p.equations)
 
-    def reference(self, *args: np.ndarray, condition: Program, body: Program, condition_constants: int, body_constants: int) -> Any:
+    def reference(
+        self, *args: np.ndarray, condition: Program, body: Program, condition_constants: int, body_constants: int
+    ) -> Any:
         first, n = args[:condition_constants], condition_constants + body_constants
         second, carry = args[condition_constants:n], list(args[n:])
         while run_region(condition, [*first, *carry])[0]:
             carry = run_region(body, [*second, *carry])
         return tuple(carry)
 
-    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, condition: Program, body: Program, condition_constants: int, body_constants: int) -> Any:
+    def jvp(
+        self,
+        t: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        condition: Program,
+        body: Program,
+        condition_constants: int,
+        body_constants: int,
+    ) -> Any:
         """Carries and their tangents in one loop; the condition looks at the carries only."""
         lead = condition_constants + body_constants
         constants_nz = [not is_zero(x) for x in tangents[condition_constants:lead]]
@@ -122,15 +137,25 @@ class while_loop(RegionPrimitive):
     def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, **params: Any) -> list[Any]:
         raise AssertionError("split turns the linear half of a while_loop into while_tangent")
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, condition: Program, body: Program, condition_constants: int, body_constants: int) -> Any:
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        condition: Program,
+        body: Program,
+        condition_constants: int,
+        body_constants: int,
+    ) -> Any:
         """With a batched condition the loop goes on while any lane does; finished lanes keep their carry."""
         lead = condition_constants + body_constants
         batched = [d is not None for d in dims]
         while True:
             inner, out_batched = t.batch(body, size, batched[condition_constants:], batched[lead:], axis_name)
-            test, (ragged,) = t.batch(
-                condition, size, [*batched[:condition_constants], *out_batched], False, axis_name
-            )
+            test, (ragged,) = t.batch(condition, size, [*batched[:condition_constants], *out_batched], False, axis_name)
             grown = [True] * len(out_batched) if ragged else list(out_batched)
             if grown == batched[lead:]:
                 break
@@ -151,7 +176,9 @@ class while_loop(RegionPrimitive):
         )
         return outs, [0 if b else None for b in batched[lead:]]
 
-    def lower(self, k: Any, *values: Any, condition: Program, body: Program, condition_constants: int, body_constants: int) -> Any:
+    def lower(
+        self, k: Any, *values: Any, condition: Program, body: Program, condition_constants: int, body_constants: int
+    ) -> Any:
         n = condition_constants + body_constants
         return k.while_loop(condition, body, values[:condition_constants], values[condition_constants:n], values[n:])
 
@@ -259,9 +286,7 @@ def _record(condition: Program, body: Program, n_condition: int, n_body: int, ty
             return [steps, stride, *carry, *buffers]
 
         buffers = [full_like(t.update(shape=(slots, *t.shape), weak=False), 0) for t in types[lead:]]
-        steps, stride, *rest = loop_while(
-            lambda s, w, *r: test(r[:n]), segment, [_int(0), _int(1), *initial, *buffers]
-        )
+        steps, stride, *rest = loop_while(lambda s, w, *r: test(r[:n]), segment, [_int(0), _int(1), *initial, *buffers])
         return finish(builder, [*rest[:n], steps, stride, *rest[n:]])
 
 
@@ -305,7 +330,16 @@ class while_tangent(RegionPrimitive):
         """Linear as a whole: unknown operands are only ever the tangents."""
         return [], [equation]
 
-    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, body: Program, unknown: tuple[bool, ...], body_constants: int, tape: int) -> list[Any]:
+    def transpose(
+        self,
+        t: Any,
+        cotangents: Sequence[Any],
+        *inputs: Any,
+        body: Program,
+        unknown: tuple[bool, ...],
+        body_constants: int,
+        tape: int,
+    ) -> list[Any]:
         """Walk the recorded steps backwards, segment by segment."""
         steps, stride, buffers = inputs[0], inputs[1], inputs[2:tape]
         n_known = unknown.count(False)
@@ -357,7 +391,9 @@ class while_tangent(RegionPrimitive):
         wanted = [isinstance(x, Linear) for x in hidden]
         return [None] * (tape + n_known) + [r if w else None for r, w in zip(results, wanted, strict=True)]
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, **params: Any) -> Any:
+    def batch(
+        self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, **params: Any
+    ) -> Any:
         """Batch the replay."""
         program, _ = stage(
             lambda *xs: self.replay(*xs, **params),
@@ -385,4 +421,3 @@ def _known_carries(body: Program, unknown: Sequence[bool], body_constants: int) 
     mask = unknown[body_constants:]
     half = dead_code(body.replace(outputs=drop(body.outputs, mask)))
     return half.replace(inputs=drop(half.inputs, unknown))
-

@@ -49,6 +49,4 @@ def folded(equation: Equation) -> Sequence[Literal] | None:
     finally:
         state.builder = builder
     outs = out if p.multiple else (out,)
-    return [
-        Literal(np.asarray(o, v.type.dtype), v.type) for o, v in zip(outs, equation.outputs, strict=True)
-    ]
+    return [Literal(np.asarray(o, v.type.dtype), v.type) for o, v in zip(outs, equation.outputs, strict=True)]

@@ -214,10 +214,7 @@ class Builder:
         return self.known[atom]
 
     def _run(self, equation: Equation) -> None:
-        args = [
-            wrap(a.value, a.type.weak) if isinstance(a, Literal) else self.known[a]
-            for a in equation.inputs
-        ]
+        args = [wrap(a.value, a.type.weak) if isinstance(a, Literal) else self.known[a] for a in equation.inputs]
         builder, state.builder = state.builder, None
         try:
             out = equation.primitive.evaluate(args, dict(equation.params))

@@ -94,7 +94,9 @@ class FlatFunction:
         return tree.unflatten(self.auxiliary_tree, values[self.results :])
 
 
-def flatten_call(args: Sequence[Any], kwargs: dict[str, Any], what: str = "an argument") -> tuple[list[Array], tree.TreeDef]:
+def flatten_call(
+    args: Sequence[Any], kwargs: dict[str, Any], what: str = "an argument"
+) -> tuple[list[Array], tree.TreeDef]:
     """Leaves of (args, kwargs) as arrays, and their structure."""
     leaves, treedef = tree.flatten((tuple(args), kwargs))
     return [as_array(x, what) for x in leaves], treedef

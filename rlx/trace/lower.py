@@ -62,9 +62,7 @@ def inline_calls(program: Program) -> Program:
         equations.append(new)
     if not changed:
         return program
-    return program.replace(
-        equations=equations, outputs=tuple(map(read, program.outputs)), constants=constants
-    )
+    return program.replace(equations=equations, outputs=tuple(map(read, program.outputs)), constants=constants)
 
 
 def _copy(body: Program, inputs: tuple[Atom, ...]) -> tuple[list[Atom], list[Equation], list[tuple[Var, Any]]]:

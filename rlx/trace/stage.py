@@ -57,8 +57,6 @@ def finish(builder: Builder, outputs: Sequence[Any]) -> Program:
     return close_over(program, captured)
 
 
-
-
 @contextmanager
 def named_axis(name: Any, size: int) -> Iterator[None]:
     """Bring a mapped axis into scope while a function is traced."""

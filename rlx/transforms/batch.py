@@ -82,7 +82,5 @@ def batch_program(
         outs, dims = batch_walk(program, size, inputs, [0 if b else None for b in batched], axis_name)
         forced = [force] * len(outs) if isinstance(force, bool) else list(force)
         out_batched = tuple(f or d is not None for f, d in zip(forced, dims, strict=True))
-        values = [
-            to_front(x, d, size) if b else x for x, d, b in zip(outs, dims, out_batched, strict=True)
-        ]
+        values = [to_front(x, d, size) if b else x for x, d, b in zip(outs, dims, out_batched, strict=True)]
         return finish(builder, values), out_batched

@@ -15,9 +15,8 @@ from rlx.errors import CustomRuleError
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.arithmetic import convert
-from rlx.ops.call import Deferred
+from rlx.ops.call import Deferred, custom_jvp_call, custom_vjp_call
 from rlx.ops.call import checkpoint as checkpoint_call
-from rlx.ops.call import custom_jvp_call, custom_vjp_call
 from rlx.ops.families import full_like
 from rlx.trace.builder import Builder, state
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
@@ -170,7 +169,14 @@ class custom_jvp(_CustomRule):
         outs = custom_jvp_call(*values, *leaves, program=program, rule=rule)
         return flat.unflatten(outs)
 
-    def _deferred_rule(self, flat: FlatFunction, held: Sequence[Any], types: Sequence[TensorType], program: Program, captured: Sequence[Any]) -> Deferred:
+    def _deferred_rule(
+        self,
+        flat: FlatFunction,
+        held: Sequence[Any],
+        types: Sequence[TensorType],
+        program: Program,
+        captured: Sequence[Any],
+    ) -> Deferred:
         axes = state.axes
 
         def make() -> Program:
@@ -180,7 +186,9 @@ class custom_jvp(_CustomRule):
 
         return Deferred(make)
 
-    def _stage_rule(self, flat: FlatFunction, held: Sequence[Any], types: Sequence[TensorType], known: Sequence[Any]) -> tuple[Program, list[Any]]:
+    def _stage_rule(
+        self, flat: FlatFunction, held: Sequence[Any], types: Sequence[TensorType], known: Sequence[Any]
+    ) -> tuple[Program, list[Any]]:
         name, n = self.name, len(types)
         rule = self.rule
         assert rule is not None
@@ -209,7 +217,9 @@ class custom_jvp(_CustomRule):
         return stage(run, [*types, *_moving(types)], [*known, *[None] * len(_moving(types))], f"{name}_jvp")
 
 
-def _share_captures(program: Program, captured: Sequence[Any], rule: Program, more: Sequence[Any]) -> tuple[Program, Program, list[Any]]:
+def _share_captures(
+    program: Program, captured: Sequence[Any], rule: Program, more: Sequence[Any]
+) -> tuple[Program, Program, list[Any]]:
     """Give both programs the same leading inputs: what either of them closed over.
 
     The rule also gets (ignored) tangents for the captured floats: their derivative through the rule
@@ -222,9 +232,7 @@ def _share_captures(program: Program, captured: Sequence[Any], rule: Program, mo
     tangents = [Var(t) for t in _moving([type_of(v) for v in values])]
     n = len(program.inputs) - a
     program = program.replace(inputs=(*program.inputs[:a], *before, *program.inputs[a:]))
-    rule = rule.replace(
-        inputs=(*after, *rule.inputs[:b], *rule.inputs[b : b + n], *tangents, *rule.inputs[b + n :])
-    )
+    rule = rule.replace(inputs=(*after, *rule.inputs[:b], *rule.inputs[b : b + n], *tangents, *rule.inputs[b + n :]))
     return program, rule, values
 
 
@@ -247,7 +255,13 @@ class custom_vjp(_CustomRule):
     fwd: Callable[..., Any] | None = None
     bwd: Callable[..., Any] | None = None
 
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False, optimize_remat: bool = False) -> None:
+    def defvjp(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
         """Set the two halves of the rule."""
         self.fwd, self.bwd = fwd, bwd
 
@@ -277,7 +291,15 @@ class custom_vjp(_CustomRule):
         outs = custom_vjp_call(*values, *leaves, program=program, forward=forward, backward=backward)
         return flat.unflatten(outs)
 
-    def _deferred_rules(self, flat: FlatFunction, join: Callable[[Sequence[Any]], list[Any]], held: Sequence[Any], types: Sequence[TensorType], program: Program, captured: Sequence[Any]) -> tuple[Deferred, Deferred]:
+    def _deferred_rules(
+        self,
+        flat: FlatFunction,
+        join: Callable[[Sequence[Any]], list[Any]],
+        held: Sequence[Any],
+        types: Sequence[TensorType],
+        program: Program,
+        captured: Sequence[Any],
+    ) -> tuple[Deferred, Deferred]:
         axes = state.axes
 
         @cache
@@ -291,7 +313,14 @@ class custom_vjp(_CustomRule):
 
         return Deferred(lambda: make()[0]), Deferred(lambda: make()[1])
 
-    def _stage_backward(self, flat: FlatFunction, ahead: _ForwardRule, held: Sequence[Any], types: Sequence[TensorType], forward: Program) -> tuple[Program, list[Any]]:
+    def _stage_backward(
+        self,
+        flat: FlatFunction,
+        ahead: _ForwardRule,
+        held: Sequence[Any],
+        types: Sequence[TensorType],
+        forward: Program,
+    ) -> tuple[Program, list[Any]]:
         name, bwd = self.name, self.bwd
         assert bwd is not None
         n = flat.results
@@ -356,7 +385,12 @@ class _ForwardRule:
 
 
 def _prefix_captures(
-    program: Program, captured: Sequence[Any], forward: Program, more: Sequence[Any], backward: Program, third: Sequence[Any]
+    program: Program,
+    captured: Sequence[Any],
+    forward: Program,
+    more: Sequence[Any],
+    backward: Program,
+    third: Sequence[Any],
 ) -> tuple[Program, Program, Program]:
     """Give the programs common leading inputs; the backward rule's captures travel as residuals."""
     a, b = len(captured), len(more)

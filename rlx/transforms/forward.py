@@ -128,13 +128,13 @@ class LinearizedCall:
         types = [x.type for x in self.leaves]
         program, captured = stage(flat, types, [known_value(x) for x in self.leaves], flat.name)
         self.name = flat.name
-        self.active = [
-            is_inexact(t.dtype) and (active is None or active[i]) for i, t in enumerate(types)
-        ]
+        self.active = [is_inexact(t.dtype) and (active is None or active[i]) for i, t in enumerate(types)]
         nonzero = [False] * len(captured) + self.active
         moved, self.kept = jvp_program(program, nonzero)
         n_in, n_out = len(program.inputs), len(program.outputs)
-        halves = split_program(moved, [i >= n_in for i in range(len(moved.inputs))], [i >= n_out for i in range(len(moved.outputs))])
+        halves = split_program(
+            moved, [i >= n_in for i in range(len(moved.inputs))], [i >= n_out for i in range(len(moved.outputs))]
+        )
         values = [*captured, *self.leaves]
         outs = interpret(halves.known, values)
         self.residuals = [*outs[n_out:], *[values[i] for i in halves.forwarded]]
@@ -150,10 +150,7 @@ class LinearizedCall:
         moving = [instantiate(t) for t, a in zip(tangents, self.active, strict=True) if a]
         outs = iter(interpret(self.linear, [*self.residuals, *moving]))
         found = [next(outs) if k else None for k in self.kept][: self.results]
-        return [
-            instantiate(Zero(v.type.strong())) if t is None else t
-            for v, t in zip(self.values, found, strict=True)
-        ]
+        return [instantiate(Zero(v.type.strong())) if t is None else t for v, t in zip(self.values, found, strict=True)]
 
     def result_types(self) -> list[TensorType]:
         """Types of the results."""

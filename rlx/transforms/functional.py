@@ -68,7 +68,9 @@ def _select_arguments(args: Sequence[Any], argnums: int | Sequence[int]) -> Any:
     return args[argnums] if isinstance(argnums, int) else tuple(args[i] for i in argnums)
 
 
-def _restrict(fun: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int], kwargs: dict[str, Any]) -> Callable[[Any], Any]:
+def _restrict(
+    fun: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int], kwargs: dict[str, Any]
+) -> Callable[[Any], Any]:
     """The function of the chosen arguments alone."""
 
     def chosen(part: Any) -> Any:
@@ -201,5 +203,3 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
         return flat.unflatten(interpret(program, [*values, *found]))
 
     return converted, captured
-
-

@@ -55,8 +55,7 @@ def jvp_program(
     with Builder(program.name) as builder:
         primals = [builder.input(t) for t in program.input_types]
         tangents = [
-            builder.input(t.strong()) if nz else Zero(t)
-            for t, nz in zip(program.input_types, nonzero, strict=True)
+            builder.input(t.strong()) if nz else Zero(t) for t, nz in zip(program.input_types, nonzero, strict=True)
         ]
         outs, out_tangents = jvp_walk(program, primals, tangents)
         forced = [force] * len(outs) if isinstance(force, bool) else list(force)

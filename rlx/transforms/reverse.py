@@ -58,7 +58,9 @@ def _check_cotangents(what: str, types: Sequence[TensorType], leaves: Sequence[A
     return checked
 
 
-def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()) -> tuple[Any, ...]:
+def vjp(
+    fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = ()
+) -> tuple[Any, ...]:
     """`fun` at `primals`, and the function that maps cotangents of its result to those of `primals`.
 
     Args:
@@ -110,7 +112,9 @@ def _argument_mask(fun_name: str, args: Sequence[Any], argnums: Any) -> tuple[li
     return wanted, mask
 
 
-def _check_inputs(fun_name: str, leaves: Sequence[Array], mask: Sequence[bool], holomorphic: bool, allow_int: bool) -> None:
+def _check_inputs(
+    fun_name: str, leaves: Sequence[Array], mask: Sequence[bool], holomorphic: bool, allow_int: bool
+) -> None:
     for x, m in zip(leaves, mask, strict=False):
         if not m:
             continue
@@ -245,7 +249,9 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
     """
     leaves, treedef = tree.flatten((primals, {}))
     types = [
-        TensorType(tuple(x.shape), np.dtype(x.dtype)) if hasattr(x, "shape") and hasattr(x, "dtype") else as_array(x).type
+        TensorType(tuple(x.shape), np.dtype(x.dtype))
+        if hasattr(x, "shape") and hasattr(x, "dtype")
+        else as_array(x).type
         for x in leaves
     ]
     for t in types:

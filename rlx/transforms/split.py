@@ -42,9 +42,7 @@ def separate_program(program: Program, unknown: Sequence[bool]) -> Program:
     return program.replace(equations=[*known, *linear])
 
 
-def _divide(
-    program: Program, unknown: Sequence[bool]
-) -> tuple[set[Var], list[Equation], list[Equation]]:
+def _divide(program: Program, unknown: Sequence[bool]) -> tuple[set[Var], list[Equation], list[Equation]]:
     """The variables that depend on unknown inputs, and the equations of the two halves."""
     hidden = {v for v, u in zip(program.inputs, unknown, strict=True) if u}
     known: list[Equation] = []
@@ -71,9 +69,7 @@ def _assemble(
     linear: list[Equation],
 ) -> Split:
     forced = [force] * len(program.outputs) if isinstance(force, bool) else list(force)
-    unknown_out = tuple(
-        f or (isinstance(a, Var) and a in hidden) for a, f in zip(program.outputs, forced, strict=True)
-    )
+    unknown_out = tuple(f or (isinstance(a, Var) and a in hidden) for a, f in zip(program.outputs, forced, strict=True))
     constants = dict(program.constants)
     known_inputs = [v for v, u in zip(program.inputs, unknown, strict=True) if not u]
     unknown_inputs = [v for v, u in zip(program.inputs, unknown, strict=True) if u]

@@ -64,9 +64,7 @@ def _accumulate(found: dict[Var, Any], linear: set[Var], atom: Any, cotangent: A
     found[atom] = add_values(found[atom], cotangent) if atom in found else cotangent
 
 
-def transpose_program(
-    program: Program, linear: Sequence[bool], nonzero: Sequence[bool] | None = None
-) -> Program:
+def transpose_program(program: Program, linear: Sequence[bool], nonzero: Sequence[bool] | None = None) -> Program:
     """(nonlinear inputs, cotangents of the marked outputs) -> cotangents of the linear inputs."""
     marked = [True] * len(program.outputs) if nonzero is None else list(nonzero)
     with Builder(program.name) as builder:
@@ -75,8 +73,7 @@ def transpose_program(
             for t, is_linear in zip(program.input_types, linear, strict=True)
         ]
         cotangents = [
-            builder.input(t.strong()) if nz else Zero(t)
-            for t, nz in zip(program.output_types, marked, strict=True)
+            builder.input(t.strong()) if nz else Zero(t) for t, nz in zip(program.output_types, marked, strict=True)
         ]
         results = backward_walk(program, inputs, cotangents)
         return finish(builder, [instantiate(r) for r in results if r is not None])

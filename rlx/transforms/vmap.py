@@ -99,9 +99,7 @@ def vmap(
         known = [known_value(x) if d is None else None for x, d in zip(leaves, dims, strict=True)]
         with named_axis(axis_name, size):
             program, captured = stage(flat, types, known, flat.name)
-        outs, out_dims = batch_walk(
-            program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name
-        )
+        outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)
         result = flat.unflatten(outs)
         wanted = broadcast_prefix(out_axes, result, "out_axes")
         placed = [_place(x, d, w, size) for x, d, w in zip(outs, out_dims, wanted, strict=True)]
@@ -123,8 +121,7 @@ def _mapped_size(leaves: Sequence[Array], dims: Sequence[int | None], size: int 
             continue
         if not -x.ndim <= d < x.ndim:
             raise VmapAxisError(
-                f"vmap was asked to map axis {d} of an argument of shape {x.shape}, which has"
-                f" {x.ndim} axes.",
+                f"vmap was asked to map axis {d} of an argument of shape {x.shape}, which has {x.ndim} axes.",
                 "Use an axis that the argument has, or None to leave it unmapped.",
             )
         normal.append(d % x.ndim)
@@ -137,9 +134,7 @@ def _mapped_size(leaves: Sequence[Array], dims: Sequence[int | None], size: int 
             "Give at least one argument an axis, or pass axis_size.",
         )
     if len(sizes) > 1:
-        shapes = ", ".join(
-            f"{x.shape} (axis {d})" for x, d in zip(leaves, dims, strict=True) if d is not None
-        )
+        shapes = ", ".join(f"{x.shape} (axis {d})" for x, d in zip(leaves, dims, strict=True) if d is not None)
         raise VmapAxisError(
             f"vmap got mapped axes of different sizes {sorted(sizes)}: arguments of shapes {shapes}.",
             "All mapped axes have one size; leave an argument unmapped with None in in_axes.",
