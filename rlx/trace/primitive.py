@@ -151,7 +151,8 @@ class Primitive:
             except Exception:  # NumPy refused: the type rule says why, in rlx's own words
                 self.type(*map(type_of, args), **params)
                 raise
-        if all(type(a) is ConcreteArray and not a._weak for a in args) and args:
+        # strong operands give a strong result, unless a parameter asks for weakness (convert)
+        if args and not params.get("weak") and all(type(a) is ConcreteArray and not a._weak for a in args):
             return tuple(map(wrap, out)) if self.multiple else wrap(out)
         types = self.type(*map(type_of, args), **params)
         if self.multiple:
