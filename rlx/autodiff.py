@@ -114,12 +114,16 @@ def _positions(graph: Graph, wrt: Iterable[Wrt] | Wrt | None) -> list[int]:
             )
         type = graph.signature[name].atom.type
         if not is_inexact(type.dtype):
-            raise AutodiffError(f"{name!r} of graph {graph.name!r} is of dtype {type.dtype.name}: it has no derivative.")
+            raise AutodiffError(
+                f"{name!r} of graph {graph.name!r} is of dtype {type.dtype.name}: it has no derivative."
+            )
         found.append(names.index(name))
     return found
 
 
-def _traced(graph: Graph, function: Callable[..., Any], suffix: str, extra: Sequence[tuple[str, TensorType]] = ()) -> Graph:
+def _traced(
+    graph: Graph, function: Callable[..., Any], suffix: str, extra: Sequence[tuple[str, TensorType]] = ()
+) -> Graph:
     """The graph of a function of the graph's signature, and of extra inputs."""
     types = [node.atom.type for node in graph.signature.values()]
     places = [ShapeDtypeStruct(t.shape, t.dtype) for t in (*types, *(t for _, t in extra))]
@@ -129,7 +133,9 @@ def _traced(graph: Graph, function: Callable[..., Any], suffix: str, extra: Sequ
     return Graph.from_program(program, names, roles, f"{graph.name}_{suffix}")
 
 
-def _restricted(program: Program, values: Sequence[Any], positions: Sequence[int]) -> Callable[..., list[Any]]:
+def _restricted(
+    program: Program, values: Sequence[Any], positions: Sequence[int]
+) -> Callable[..., list[Any]]:
     """The program's outputs as a function of some of its inputs."""
 
     def function(*chosen: Any) -> list[Any]:
@@ -193,7 +199,9 @@ def grad_with_loss(
             return first, others
 
         picked = [values[p] for p in positions]
-        (value, others), gradients = reverse.value_and_grad(loss, tuple(range(len(picked))), has_aux=True)(*picked)
+        (value, others), gradients = reverse.value_and_grad(loss, tuple(range(len(picked))), has_aux=True)(
+            *picked
+        )
         return (value, *gradients, *others)
 
     return _like(subject, _traced(graph, both, "grad"))
@@ -204,7 +212,9 @@ def grad_with_loss_opts(subject: Any, wrt: Any, options: GradWithLossOptions) ->
     return grad_with_loss(subject, wrt, options)
 
 
-def _function_with_loss(function: Callable[..., Any], wrt: Any, options: GradWithLossOptions) -> Callable[..., Any]:
+def _function_with_loss(
+    function: Callable[..., Any], wrt: Any, options: GradWithLossOptions
+) -> Callable[..., Any]:
     both = reverse.value_and_grad(function, wrt)
     numbers = [wrt] if isinstance(wrt, int) else list(wrt)
 
@@ -251,7 +261,7 @@ def jvp(subject: Any, *args: Any, **options: Any) -> Any:
     names = list(graph.signature)
 
     def pushed(*values: Any) -> Any:
-        function = _restricted(program, values, positions)
+        function = _restricted(program, values[: len(names)], positions)
         primals = [values[p] for p in positions]
         results, tangents = forward.jvp(function, primals, values[len(names) :])
         return (*results, *tangents)
@@ -303,7 +313,9 @@ def _batched(graph: Graph, names: Sequence[str], batch: int) -> Graph:
 
 
 # ------------------------------------------------------------------ higher orders
-def nth_order_grad(subject: Any, wrt: Any = None, order: int = 2, options: HigherOrderOptions | None = None) -> Any:
+def nth_order_grad(
+    subject: Any, wrt: Any = None, order: int = 2, options: HigherOrderOptions | None = None
+) -> Any:
     """The derivative of any order of a scalar function of a scalar; other inputs are held.
 
     For a graph: a graph with that one output, free of duplicates. For a function: a function; `wrt`
@@ -319,7 +331,11 @@ def nth_order_grad(subject: Any, wrt: Any = None, order: int = 2, options: Highe
         return _nth_of_function(subject, wrt or 0, order)
     graph = _graph(subject)
     positions, program = _positions(graph, wrt), graph.program
-    if len(positions) != 1 or program.inputs[positions[0]].type.shape != () or program.output_types[0].shape != ():
+    if (
+        len(positions) != 1
+        or program.inputs[positions[0]].type.shape != ()
+        or program.output_types[0].shape != ()
+    ):
         raise AutodiffError(
             "nth_order_grad differentiates a scalar output with respect to one scalar.",
             "Use directional_nth_grad for arrays.",
@@ -415,7 +431,9 @@ def build_force_energy_loss(
         return w.force * jnp.mean(jnp.square(-slope - force_ref)) + w.energy * jnp.square(value - energy_ref)
 
     if not isinstance(subject, (Graph, GraphModule)):
-        return lambda at, force_ref, energy_ref, *rest: loss(lambda x: subject(x, *rest), at, force_ref, energy_ref)
+        return lambda at, force_ref, energy_ref, *rest: loss(
+            lambda x: subject(x, *rest), at, force_ref, energy_ref
+        )
     graph = _graph(subject)
     (place,), program = _positions(graph, positions), graph.program
     count = len(graph.signature)
@@ -490,7 +508,9 @@ def custom_fn(
     return function
 
 
-def _with_both(function: Callable[..., Any], vjp: Callable[..., Sequence[Any]], jvp: Callable[..., Any]) -> Callable[..., Any]:
+def _with_both(
+    function: Callable[..., Any], vjp: Callable[..., Sequence[Any]], jvp: Callable[..., Any]
+) -> Callable[..., Any]:
     ruled = custom_jvp(function)
 
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:

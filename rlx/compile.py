@@ -82,10 +82,14 @@ class CompilePipeline:
         program = graph if isinstance(graph, Program) else graph.program
         ready = isinstance(subject, GraphModule) and subject.stage is GraphStage.MIR
         found = stages(program, () if ready else passes)
-        steps = [PassStep(b.name, a.program, b.program, b.seconds) for a, b in zip(found, found[1:], strict=False)]
+        steps = [
+            PassStep(b.name, a.program, b.program, b.seconds) for a, b in zip(found, found[1:], strict=False)
+        ]
         mir, dispatch = found[-1].program, None
         if self.supported_ops is not None or self.kernel_dispatch is not None:
-            mir, dispatch = legalize_or_rewrite(mir, self.supported_ops, self.kernel_dispatch, self.target.value)
+            mir, dispatch = legalize_or_rewrite(
+                mir, self.supported_ops, self.kernel_dispatch, self.target.value
+            )
         plan = lower_program(mir, self.options.lowering())
         if config.dump:
             dump(found, plan, config.dump)
@@ -147,7 +151,9 @@ def inspect_graph(subject: Graph | GraphModule | Program) -> str:
 
 def _statistics(stage: str, program: Program) -> str:
     counts = Counter(e.primitive.name for e in program.equations)
-    listed = ", ".join(f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    listed = ", ".join(
+        f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    )
     head = f"{stage} {program.name}: {len(program.equations)} equations, {len(program.outputs)} outputs"
     return f"{head} ({listed or 'nothing is computed'})"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -83,7 +83,7 @@ config = Config()
 
 
 @contextmanager
-def scoped(**values: Any) -> Iterator[None]:
+def scoped(**values: Any) -> Generator[None]:
     """Set switches of this thread inside a `with` block."""
     own = config.__dict__
     before = {name: own[name] for name in values if name in own}

@@ -183,7 +183,7 @@ def fusion_report(
     """The report of a plan, or of what a program, graph, or function (of `args`) is lowered to.
 
     >>> import rlx, rlx.numpy as jnp
-    >>> report = rlx.fusion.fusion_report(lambda x: jnp.exp(x - x.max()), jnp.zeros(8))
+    >>> report = rlx.fusion.fusion_report(lambda x: jnp.exp(x - x.max(1, keepdims=True)), jnp.zeros((8, 8)))
     >>> report.kernels, report.opportunities
     (1, [])
     """

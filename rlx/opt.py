@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -48,7 +48,7 @@ from rlx.fusion import (
     fusion_report,
 )
 from rlx.graph.graph import Graph, Node
-from rlx.graph.module import GraphModule, GraphStage
+from rlx.graph.module import GraphModule
 from rlx.ir.program import Program
 from rlx.passes import legalize as legalization
 from rlx.passes import protocol
@@ -160,14 +160,14 @@ def program_of(subject: Program | Graph | GraphModule) -> Program:
     return (subject.graph() if isinstance(subject, GraphModule) else subject).program
 
 
-def _with_program(subject: Subject, program: Program) -> Subject:
+def _with_program(subject: Program | Graph | GraphModule, program: Program) -> Any:
     """The subject with another program of the same inputs."""
     if isinstance(subject, Program):
         return program
     if isinstance(subject, Graph):
         return subject.with_program(program)
     graph = subject.graph().with_program(program)
-    return cast(Any, GraphModule(cast(GraphStage, subject.stage), graph))
+    return GraphModule(subject.stage, graph)
 
 
 # ------------------------------------------------------------------ passes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -159,7 +159,9 @@ class Graph(Operations):
 
     def _leaf(self, role: str, name: str, shape: Any, dtype: Any) -> Node:
         if name in self.signature:
-            raise RlxError(f"Graph {self.name!r} has an input or parameter {name!r} already.", "Choose another name.")
+            raise RlxError(
+                f"Graph {self.name!r} has an input or parameter {name!r} already.", "Choose another name."
+            )
         full = Shape(shape, dtype) if dtype is not None else Shape.of(shape)
         atom = self._builder.input(full.type).atom
         self._roles[atom] = (role, name)
@@ -177,7 +179,7 @@ class Graph(Operations):
         return tree.map(self._adopt, results)
 
     @contextmanager
-    def _recording(self) -> Iterator[None]:
+    def _recording(self) -> Generator[None]:
         before, state.builder = state.builder, self._builder
         try:
             yield
@@ -306,7 +308,9 @@ class Graph(Operations):
 
     # ------------------------------------------------------------------ from elsewhere
     @classmethod
-    def trace(cls, function: Callable[..., Any], *args: Any, params: Sequence[str] = (), **kwargs: Any) -> Graph:
+    def trace(
+        cls, function: Callable[..., Any], *args: Any, params: Sequence[str] = (), **kwargs: Any
+    ) -> Graph:
         """The graph of a function for arguments of these shapes and dtypes.
 
         Inputs are named as the function's arguments (trees: with the path to the leaf); those whose

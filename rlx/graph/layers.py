@@ -36,7 +36,9 @@ def attention(
     scaled scores smoothly: c * tanh(scores / c).
     """
     if (mask is None) == (mask_kind in ("custom", "bias")):
-        raise RlxError(f"attention got mask_kind={mask_kind!r} {'without' if mask is None else 'with'} a mask.")
+        raise RlxError(
+            f"attention got mask_kind={mask_kind!r} {'without' if mask is None else 'with'} a mask."
+        )
     if (window is None) == (mask_kind == "sliding_window"):
         raise RlxError(f"attention got mask_kind={mask_kind!r} and window={window}.")
     q, k, v = (_heads(x, num_heads) for x in (query, key, value))

@@ -59,7 +59,9 @@ class GraphModule:
         return cls.from_graph(graph)
 
     @classmethod
-    def trace(cls, function: Callable[..., Any], *args: Any, params: Sequence[str] = (), **kwargs: Any) -> GraphModule:
+    def trace(
+        cls, function: Callable[..., Any], *args: Any, params: Sequence[str] = (), **kwargs: Any
+    ) -> GraphModule:
         """A module at HIR of a function; see Graph.trace."""
         return cls.from_graph(Graph.trace(function, *args, params=params, **kwargs))
 

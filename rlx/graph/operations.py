@@ -208,12 +208,15 @@ class Operations:
 
     def cumsum(self, x: Any, axis: int = 0, exclusive: bool = False) -> Any:
         """Running sums; exclusive ones leave the own element out."""
+
         def run(value: Any) -> Any:
             sums = jnp.cumsum(value, axis=axis)
             if not exclusive:
                 return sums
             zero = jnp.zeros_like(lax.slice_in_dim(sums, 0, min(1, sums.shape[axis]), axis=axis))
-            return jnp.concatenate([zero, lax.slice_in_dim(sums, 0, max(0, sums.shape[axis] - 1), axis=axis)], axis)
+            return jnp.concatenate(
+                [zero, lax.slice_in_dim(sums, 0, max(0, sums.shape[axis] - 1), axis=axis)], axis
+            )
 
         return self.apply(run, x)
 
@@ -223,7 +226,9 @@ class Operations:
         return values, positions
 
     # ------------------------------------------------------------------ layers
-    def layer_norm(self, x: Any, gamma: Any = None, beta: Any = None, axis: int = -1, eps: float = 1e-5) -> Any:
+    def layer_norm(
+        self, x: Any, gamma: Any = None, beta: Any = None, axis: int = -1, eps: float = 1e-5
+    ) -> Any:
         """Mean 0 and variance 1 along an axis, scaled and shifted."""
         return self.apply(lambda *v: nn.layer_norm(*v, axis=axis, epsilon=eps), x, gamma, beta)
 
@@ -249,7 +254,9 @@ class Operations:
     ) -> Any:
         """Attention over (batch, sequence, heads * features); mask_kind: one of MASK_KINDS."""
         _choose("mask kind", dict.fromkeys(MASK_KINDS), mask_kind)
-        options = dict(num_heads=num_heads, mask_kind=mask_kind, window=window, scale=score_scale, softcap=softcap)
+        options: dict[str, Any] = dict(
+            num_heads=num_heads, mask_kind=mask_kind, window=window, scale=score_scale, softcap=softcap
+        )
         return self.apply(lambda *values: attention(*values, **options), query, key, value, mask)
 
     def rope(self, x: Any, cosines: Any, sines: Any) -> Any:
@@ -266,7 +273,7 @@ class Operations:
         groups: int = 1,
     ) -> Any:
         """Convolution of (batch, channel, height, width)."""
-        options = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
+        options: dict[str, Any] = dict(stride=stride, padding=padding, dilation=dilation, groups=groups)
         return self.apply(lambda *values: convolution(*values, **options), x, kernel)
 
     def pool(
@@ -277,7 +284,7 @@ class Operations:
         stride: Sequence[int] | None = None,
         padding: Sequence[int] = (0, 0),
     ) -> Any:
-        """"max", "mean" or "sum" over windows of the last two axes; padding never counts."""
+        """ "max", "mean" or "sum" over windows of the last two axes; padding never counts."""
         return self.apply(lambda value: pool(kind, value, window, stride or window, padding), x)
 
     def fft(self, x: Any, inverse: bool = False, norm: str | None = None) -> Any:
@@ -285,12 +292,17 @@ class Operations:
         return self.apply(lambda value: (fourier_inverse if inverse else fourier)(value, norm=norm), x)
 
     # ------------------------------------------------------------------ control flow
-    def cond(self, predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
+    def cond(
+        self, predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any
+    ) -> Any:
         """then(*operands) or otherwise(*operands); both may be functions or graphs."""
         return self.apply(lambda p, *values: lax.cond(p, then, otherwise, *values), predicate, *operands)
 
-    def while_loop(self, condition: Callable[..., Any], body: Callable[..., Any], *carries: Any) -> tuple[Any, ...]:
+    def while_loop(
+        self, condition: Callable[..., Any], body: Callable[..., Any], *carries: Any
+    ) -> tuple[Any, ...]:
         """Every carry after `body(*carries)` was repeated while `condition(*carries)` held."""
+
         def step(values: tuple[Any, ...]) -> tuple[Any, ...]:
             found = body(*values)
             return tuple(found) if isinstance(found, (tuple, list)) else (found,)

@@ -112,8 +112,8 @@ def _indices(name: str, indices: Any) -> Array:
 
 def _numbers(kind: type, numbers: Any) -> Any:
     """Dimension numbers with tuples in every field."""
-    fields = kind.__dataclass_fields__  # type: ignore[attr-defined]
-    return kind(**{f: tuple(int(a) for a in getattr(numbers, f)) for f in fields})
+    names = (field.name for field in dataclasses.fields(kind))
+    return kind(**{name: tuple(int(a) for a in getattr(numbers, name)) for name in names})
 
 
 def _scattered(

@@ -54,7 +54,7 @@ def while_loop(
     leaves, in_tree = flatten_call((init_val,), {}, "the initial carry of lax.while_loop")
     if runs_in_python():
         (value,), _ = tree.unflatten(in_tree, leaves)
-        while bool(as_array(cond_fun(value)).concrete().numpy()):
+        while bool(as_array(cond_fun(value))):
             value = body_fun(value)
         return tree.map(as_array, value)
     flat, body, body_captured, types = stage_carry(

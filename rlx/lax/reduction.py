@@ -152,11 +152,11 @@ def is_identity(value: Any, monoid: str, dtype: np.dtype) -> bool:
     return known is not None and bool(known == np.asarray(identity_of(monoid, dtype)).astype(dtype))
 
 
-def _known(value: Array) -> np.ndarray | None:
+def _known(value: Any) -> np.ndarray | None:
     atom = getattr(value, "atom", None)
     if atom is not None:
         return atom.value if isinstance(atom, Literal) else None
-    return value.numpy()  # type: ignore[attr-defined]
+    return value.numpy()
 
 
 def reduce(

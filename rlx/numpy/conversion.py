@@ -162,7 +162,7 @@ def view(x: Any, dtype: np.dtype) -> Any:
 _UFUNC_NAMES = {"matmul": "matmul", "divide": "divide", "true_divide": "divide", "bitwise_count": "bitwise_count"}
 
 
-def install_protocols(target: type, namespace: dict[str, Any]) -> None:
+def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
     """Let NumPy's functions and ufuncs on rlx arrays be those of rlx.numpy."""
 
     def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -174,7 +174,7 @@ def install_protocols(target: type, namespace: dict[str, Any]) -> None:
         except errors.InputTypeError:  # NumPy takes lists where rlx.numpy does not
             return _outside(ufunc, inputs, kwargs)
 
-    def array_function(self: Any, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+    def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         function = namespace.get(func.__name__) if func.__module__ == "numpy" else None
         if function is None:
             return _outside(func, args, kwargs)
@@ -183,8 +183,8 @@ def install_protocols(target: type, namespace: dict[str, Any]) -> None:
         except errors.InputTypeError:  # NumPy takes lists where rlx.numpy does not
             return _outside(func, args, kwargs)
 
-    target.__array_ufunc__ = array_ufunc  # type: ignore[attr-defined]
-    target.__array_function__ = array_function  # type: ignore[attr-defined]
+    target.__array_ufunc__ = array_ufunc
+    target.__array_function__ = array_function
 
 
 def _outside(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ _ARGUMENTS = {1: "x: an array or number", 2: "x, y: arrays or numbers that broad
 
 
 def document(
-    function: Callable[..., Any], name: str, summary: str, example: str, result: str, arity: int
+    function: Any, name: str, summary: str, example: str, result: str, arity: int
 ) -> Callable[..., Any]:
     """Give a function its name and a docstring with an example that runs as a doctest."""
     function.__name__ = function.__qualname__ = name

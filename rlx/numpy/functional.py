@@ -41,9 +41,10 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     x = _array(arr)
     number = canonical_axis(axis, x.ndim, "apply_along_axis")
 
-    def function(row: Any) -> Any:
+    def on_row(row: Any) -> Any:
         return func1d(row, *args, **kwargs)
 
+    function: Callable[..., Any] = on_row
     for _ in range(number):
         function = vmap(function, in_axes=0, out_axes=0)
     # the axes behind `number`: peel them off from the last, keeping results in front of them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ get_printoptions = np.get_printoptions
 
 
 @contextmanager
-def printoptions(*args: Any, **kwargs: Any) -> Iterator[Any]:
+def printoptions(*args: Any, **kwargs: Any) -> Generator[Any]:
     """Print options of NumPy inside a `with` block.
 
     >>> import rlx.numpy as jnp

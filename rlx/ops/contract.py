@@ -150,7 +150,7 @@ class dot_general(Primitive):
         *,
         dimension_numbers: DotDimensionNumbers,
         preferred_dtype: np.dtype | None,
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, ...]:
         if isinstance(cotangent, Zero):
             return tuple(Zero(x.type) if isinstance(x, Linear) else None for x in (lhs, rhs))
         d = layout(type_of(lhs).ndim, type_of(rhs).ndim, _hashable(dimension_numbers))

@@ -170,7 +170,7 @@ class conv_general_dilated(Primitive):
             tangent = add_values(tangent, self.bind(lhs, rhs_dot, **params))
         return out, tangent
 
-    def transpose(self, cotangent: Any, lhs: Any, rhs: Any, **params: Any) -> tuple[Any, Any]:
+    def transpose(self, cotangent: Any, lhs: Any, rhs: Any, **params: Any) -> tuple[Any, ...]:
         if isinstance(cotangent, Zero):
             return tuple(Zero(x.type) if isinstance(x, Linear) else None for x in (lhs, rhs))
         spec = ConvolutionSpec(**params)

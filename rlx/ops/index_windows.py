@@ -121,7 +121,7 @@ class WindowMap:
         rows = int(np.prod(self.batch_shape, dtype=INT64))
         given = indices.reshape(rows, len(limits))
         if given.dtype == np.uint64:
-            given = np.minimum(given, np.uint64(np.iinfo(INT64).max))
+            given = np.minimum(given, np.uint64(np.iinfo(np.int64).max))
         given = given.astype(INT64, copy=False)
         starts = np.minimum(np.maximum(given, 0), limits)
         return starts, (starts == given).all(axis=1)
@@ -139,7 +139,7 @@ class WindowMap:
             pairs = zip(self.operand_batching, self.indices_batching, strict=True)
             start_of.update({axis: places[i, chosen] for axis, i in pairs})
         column_shape = (len(starts[chosen]),) + (1,) * len(partial)
-        coordinates = [np.zeros(column_shape, INT64)]
+        coordinates: list[Any] = [np.zeros(column_shape, INT64)]
         for axis in self._pointed:
             column = start_of[axis].reshape(column_shape) if axis in start_of else np.intp(0)
             if axis in partial:

@@ -88,5 +88,6 @@ def as_real(*shape: int, seed: float = 1.3) -> np.ndarray:
     n = int(np.prod(shape))
     values = np.sin(np.arange(1, n + 1, dtype=np.float64) * seed + 0.4).reshape(shape)
     if len(shape) > 1:
-        values = values + 2 * np.eye(*shape[-2:])
+        rows, columns = shape[-2:]
+        values = values + 2 * np.eye(rows, columns)
     return values

@@ -25,26 +25,63 @@ class linear_call(CallLike):
     backward, (residuals, cotangents of the results) -> cotangents of the tangents; residuals: how many.
     """
 
-    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, backward: Program, residuals: int) -> Any:
+    def jvp(
+        self,
+        t: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        program: Program,
+        backward: Program,
+        residuals: int,
+    ) -> Any:
         """As of a plain call."""
         return call.jvp(t, primals, tangents, program=program, name="linear_call")
 
-    def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
-        """Linear as a whole where the residuals are known; a plain call otherwise."""
-        count = equation.params["residuals"]
-        if all(unknown[count:]) and not any(unknown[:count]):
+    def split(
+        self, t: Any, equation: Equation, unknown: Sequence[bool]
+    ) -> tuple[list[Equation], list[Equation]]:
+        """Linear as a whole where the residuals are known; a plain call otherwise.
+
+        Tangents that are known are zeros: those of arguments that are not differentiated.
+        """
+        if not any(unknown[: equation.params["residuals"]]):
             return [], [equation]
         params = {"program": equation.params["program"], "name": "linear_call"}
-        return call.split(t, Equation(call, equation.inputs, params, equation.outputs, equation.origin), unknown)
+        return call.split(
+            t, Equation(call, equation.inputs, params, equation.outputs, equation.origin), unknown
+        )
 
-    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, backward: Program, residuals: int) -> list[Any]:
+    def transpose(
+        self,
+        t: Any,
+        cotangents: Sequence[Any],
+        *inputs: Any,
+        program: Program,
+        backward: Program,
+        residuals: int,
+    ) -> list[Any]:
         """The given transpose."""
-        if any(isinstance(x, Linear) for x in inputs[:residuals]) or not all(isinstance(x, Linear) for x in inputs[residuals:]):
+        if any(isinstance(x, Linear) for x in inputs[:residuals]):
             return call.transpose(t, cotangents, *inputs, program=program, name="linear_call")
         found = interpret(backward, [*inputs[:residuals], *map(instantiate, cotangents)])
-        return [None] * residuals + list(found)
+        moving = inputs[residuals:]
+        return [None] * residuals + [
+            c if isinstance(x, Linear) else None for c, x in zip(found, moving, strict=True)
+        ]
 
-    def batch(self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, *, program: Program, backward: Program, residuals: int) -> Any:
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        program: Program,
+        backward: Program,
+        residuals: int,
+    ) -> Any:
         """Both programs batched, every operand in front."""
         ahead, _ = t.batch(program, size, [True] * len(inputs), True, axis_name)
         behind, _ = t.batch(backward, size, [True] * len(backward.inputs), True, axis_name)

@@ -78,7 +78,7 @@ class sort(Primitive):
         self, primals: Sequence[Any], tangents: Sequence[Any], *, axis: int, keys: int
     ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         shape = type_of(primals[0]).shape
-        dtype = INT32 if shape[axis] <= np.iinfo(INT32).max else np.dtype(np.int64)
+        dtype = INT32 if shape[axis] <= np.iinfo(np.int32).max else np.dtype(np.int64)
         numbers = iota(type=TensorType(shape, dtype), axis=axis)
         *outs, order = self.bind(*primals, numbers, axis=axis, keys=keys)
         moved = tuple(

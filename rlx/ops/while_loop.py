@@ -361,7 +361,7 @@ class while_tangent(RegionPrimitive):
             results = interpret(backward, [*constants, *at, *running[n_sums:]])
             return [*map(add, running[:n_sums], results[:n_sums]), *results[n_sums:]]
 
-        def block(position: Any, *running: Any) -> Sequence[Any]:
+        def block(position: Any, *sums_and_cotangents: Any) -> Sequence[Any]:
             segment = divide(subtract(position, _int(1)), stride)
             origin = multiply(segment, stride)
             start = select(greater(subtract(position, _int(slots)), origin), subtract(position, _int(slots)), origin)
@@ -383,7 +383,7 @@ class while_tangent(RegionPrimitive):
             _, *running = loop_while(
                 lambda i, *r: greater(i, start),
                 lambda i, *r: [subtract(i, _int(1)), *step_back(subtract(i, _int(1)), start, states, r)],
-                [position, *running],
+                [position, *sums_and_cotangents],
             )
             return [start, *running]
 

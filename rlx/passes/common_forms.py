@@ -154,7 +154,9 @@ def _dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, preferred_dtype:
     at_lhs = [*range(batches + middle), *ends]
     at_rhs = [*range(batches), *range(batches + middle, batches + middle + columns), *ends]
     times, total = ("bitwise_and", "reduce_or") if dtype.kind == "b" else ("multiply", "reduce_sum")
-    product = _op(times, _spread(lhs, order_lhs, shape, at_lhs, dtype), _spread(rhs, order_rhs, shape, at_rhs, dtype))
+    product = _op(
+        times, _spread(lhs, order_lhs, shape, at_lhs, dtype), _spread(rhs, order_rhs, shape, at_rhs, dtype)
+    )
     return _op(total, product, axes=tuple(ends)) if ends else product
 
 

@@ -127,7 +127,11 @@ def _lower_scan(lowering: LowerControlFlow, equation: Equation, operands: Sequen
             "Give LowerControlFlow a larger max_length.",
         )
     lead = p["constants"] + count
-    constants, carries, xs = operands[: p["constants"]], list(operands[p["constants"] : lead]), operands[lead:]
+    constants, carries, xs = (
+        operands[: p["constants"]],
+        list(operands[p["constants"] : lead]),
+        operands[lead:],
+    )
     rows: list[list[Any]] = []
     for step in reversed(range(length)) if p["reverse"] else range(length):
         outs = _inlined(p["body"], [*constants, *carries, *[_row(x, step) for x in xs]])

@@ -263,7 +263,10 @@ def legalize_or_rewrite(
     report = rewriting.report(backend)
     missing = report.kinds(DispatchPath.UNSUPPORTED)
     if missing:
-        rows = [UnsupportedKind(k, n, rewriting.origins[k], rewriting.needs.get(k, ())) for k, n in missing.items()]
+        rows = [
+            UnsupportedKind(k, n, rewriting.origins[k], rewriting.needs.get(k, ()))
+            for k, n in missing.items()
+        ]
         raise LegalizeError(backend, rows)
     return rewritten, report
 

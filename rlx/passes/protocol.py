@@ -134,12 +134,16 @@ def _check(step: PassStep, changes_signature: bool) -> None:
     for what in ("input_types", "output_types"):
         before, after = ([(t.shape, t.dtype) for t in getattr(p, what)] for p in (step.before, step.after))
         if before != after:
-            raise VerificationError(f"The pass {step.name} changed the {what} from {before} to {after}.", line="")
+            raise VerificationError(
+                f"The pass {step.name} changed the {what} from {before} to {after}.", line=""
+            )
 
 
 def _write(folder: Path, number: int, step: PassStep) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{number:02}-{step.name}.py").write_text(f"# {step}\n{show_program(step.after)}", encoding="utf-8")
+    (folder / f"{number:02}-{step.name}.py").write_text(
+        f"# {step}\n{show_program(step.after)}", encoding="utf-8"
+    )
 
 
 # ------------------------------------------------------------------ the standard passes

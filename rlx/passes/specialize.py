@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import wrap
 from rlx.errors import RlxError
 from rlx.ir.program import Equation, Literal, Program, Var
 from rlx.passes.rebuild import rebuilt
 from rlx.trace.builder import state
+from rlx.trace.flat import as_array
 
 __all__ = ["fold_arrays", "specialize"]
 
@@ -27,7 +27,7 @@ def specialize(program: Program, values: Mapping[int, Any]) -> Program:
                 f"Input {position} of {program.name} is a {variable.type!r}; it cannot become a constant of"
                 f" shape {array.shape} and dtype {array.dtype}."
             )
-        constants.append((variable, wrap(array)))
+        constants.append((variable, as_array(array)))
     kept = [v for number, v in enumerate(program.inputs) if number not in values]
     return program.replace(inputs=kept, constants=constants)
 
@@ -50,15 +50,14 @@ def fold_arrays(program: Program, limit: int) -> Program:
         return program
 
     def replace(equation: Equation, operands: Any) -> Any:
-        results = folded.get(equation)
-        if results is None:
-            return None
-        return [wrap(r, v.type.weak) for r, v in zip(results, equation.outputs, strict=True)]
+        return folded.get(equation)
 
     return _without_unused_constants(rebuilt(program, replace))
 
 
-def _evaluated(equation: Equation, known: Mapping[Var, np.ndarray], limit: int) -> tuple[np.ndarray, ...] | None:
+def _evaluated(
+    equation: Equation, known: Mapping[Var, np.ndarray], limit: int
+) -> tuple[np.ndarray, ...] | None:
     primitive, inputs = equation.primitive, equation.inputs
     if not inputs or primitive.region or primitive.opaque or primitive.effect(**equation.params):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache, wraps
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,14 @@ _KEY = TensorType((2,), np.dtype(np.uint32))
 
 
 @lru_cache(maxsize=256)
-def _program(function: Callable[..., Array], arguments: tuple[Any, ...]) -> Program:
+def _program(function: FunctionType, arguments: tuple[Any, ...]) -> Program:
     program, captured = stage(
         lambda words: [function(words, *arguments)], [_KEY], None, function.__name__
     )
     return close_over(program, captured)
 
 
-def compiled_when_large(function: Callable[..., Array]) -> Callable[..., Array]:
+def compiled_when_large(function: FunctionType) -> Callable[..., Array]:
     """function(words, shape, *static), run eagerly as one kernel where the shape is large."""
 
     @wraps(function)

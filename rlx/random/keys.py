@@ -246,7 +246,7 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Any:
     >>> first.shape
     ()
     """
-    shape = tuple(num) if isinstance(num, (tuple, list)) else (operator.index(num),)
+    shape = (operator.index(num),) if isinstance(num, SupportsIndex) else tuple(num)
     return _like(key, split_words(key_words("split", key), shape))
 
 

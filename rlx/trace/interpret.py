@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,7 +28,7 @@ class Environment(dict[Var, Any]):
 
 
 @contextmanager
-def origins_of() -> Iterator[Callable[[Equation], None]]:
+def origins_of() -> Generator[Callable[[Equation], None]]:
     """A function that makes new equations inherit an equation's origin."""
     builder = state.builder
     if builder is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,7 +58,7 @@ def finish(builder: Builder, outputs: Sequence[Any]) -> Program:
 
 
 @contextmanager
-def named_axis(name: Any, size: int) -> Iterator[None]:
+def named_axis(name: Any, size: int) -> Generator[None]:
     """Bring a mapped axis into scope while a function is traced."""
     before = state.axes
     state.axes = (*before, (name, size)) if name is not None else before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial, update_wrapper, wraps
 from typing import Any, cast
@@ -55,7 +55,7 @@ class _CustomRule:
         return getattr(self._thread, "tracing", False)
 
     @contextmanager
-    def _tracing_rule(self, axes: Any) -> Iterator[None]:
+    def _tracing_rule(self, axes: Any) -> Generator[None]:
         before = self._within_rule(), state.axes
         self._thread.tracing, state.axes = True, axes
         try:

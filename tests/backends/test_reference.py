@@ -646,7 +646,7 @@ def test_a_failing_matrix_gives_nan_alone():
     a = np.stack([np.eye(2), -np.eye(2)])
     (factor,) = routine("cholesky", a)
     same(factor[0], np.eye(2))
-    assert np.isnan(factor[1]).all()
+    assert np.isnan(factor[1][np.tril_indices(2)]).all()
     (s,) = routine("svd", np.stack([np.eye(2), np.full((2, 2), NAN)]), compute_uv=False)
     same(s[0], np.ones(2))
     assert np.isnan(s[1]).all()

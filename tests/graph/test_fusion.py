@@ -72,7 +72,11 @@ CASES: dict[MissReason, Case] = {
     MissReason.LOOP_SIZES: (part_of_operand, (random(64),), None),
     MissReason.ROW_LENGTHS: (other_rows, (random(4, 5, 6),), None),
     MissReason.RUNNING_ROWS: (running_over_two_axes, (random(4, 5, 6),), None),
-    MissReason.TOO_MANY_INSTRUCTIONS: (lambda x: (jnp.tanh(x), jnp.sin(x)), (random(64),), limits(instructions=2)),
+    MissReason.TOO_MANY_INSTRUCTIONS: (
+        lambda x: (jnp.tanh(x), jnp.sin(x)),
+        (random(64),),
+        limits(instructions=2),
+    ),
     MissReason.REDUCTIONS_TOO_DEEP: (normalised, (random(64, 64),), limits(reduce_depth=1)),
     MissReason.TOO_MANY_OPERANDS: (lambda a, b, c: (a + b, a + c), (random(9),) * 3, limits(operands=3)),
 }
@@ -83,7 +87,11 @@ CURES: dict[MissReason, Case] = {
     MissReason.RUNNING_ROWS: (lambda x: (jnp.sum(x, 1), jnp.cumsum(x, 1)), (random(5, 24),), None),
     **{
         reason: (*CASES[reason][:2], None)
-        for reason in (MissReason.TOO_MANY_INSTRUCTIONS, MissReason.REDUCTIONS_TOO_DEEP, MissReason.TOO_MANY_OPERANDS)
+        for reason in (
+            MissReason.TOO_MANY_INSTRUCTIONS,
+            MissReason.REDUCTIONS_TOO_DEEP,
+            MissReason.TOO_MANY_OPERANDS,
+        )
     },
 }
 

@@ -136,7 +136,9 @@ def test_functions_become_graphs_and_come_back() -> None:
     assert list(graph.params) == ["weights['first']", "weights['second']"] and list(graph.inputs) == ["x"]
     compiled = Session().compile(graph)
     compiled.set_params({f"weights['{k}']": v for k, v in weights.items()})
-    for found, expected in zip(compiled.run(x=x), model({k: jnp.asarray(v) for k, v in weights.items()}, x), strict=True):
+    for found, expected in zip(
+        compiled.run(x=x), model({k: jnp.asarray(v) for k, v in weights.items()}, x), strict=True
+    ):
         assert_close(found, expected)
     grown = Graph.trace(lambda x: x * 2, x)
     grown.set_outputs(grown.relu(grown.outputs[0]))

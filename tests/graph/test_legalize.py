@@ -82,7 +82,9 @@ def test_the_report_equals_what_runs(device: str) -> None:
     for flag in (True, False):
         w, x = random(3, 3), random(2, 3, seed=1)
         compiled.set_param("w", w)
-        assert_close(compiled.run(x=x, flag=np.bool_(flag))[0], expected_of_model(w, x, flag), rtol=1e-5, atol=1e-6)
+        assert_close(
+            compiled.run(x=x, flag=np.bool_(flag))[0], expected_of_model(w, x, flag), rtol=1e-5, atol=1e-6
+        )
     program, again = opt.prepare_graph_for_backend_with_report(opt.inline(graph.program), SMALL)
     assert again.kinds(opt.DispatchPath.NATIVE) == counts(program)
     assert not set(counts(program)) - set(SMALL)
@@ -93,7 +95,9 @@ def test_the_report_equals_what_runs(device: str) -> None:
 def test_policies() -> None:
     program = rlx.make_program(lambda x: jnp.square(x) - lax.rsqrt(x))(random(3))
     force = opt.KernelDispatchPolicy
-    common, report = opt.prepare_graph_for_backend_with_report(program, None, opt.KernelDispatchConfig(force.FORCE_COMMON))
+    common, report = opt.prepare_graph_for_backend_with_report(
+        program, None, opt.KernelDispatchConfig(force.FORCE_COMMON)
+    )
     assert set(report.kinds(opt.DispatchPath.COMMON)) >= {"square", "rsqrt", "subtract"}
     assert set(counts(common)) <= {"multiply", "add", "divide", "sqrt", "broadcast_in_dim", "negative"}
     config = opt.KernelDispatchConfig(force.FORCE_COMMON, force_native_kinds=frozenset({"rsqrt"}))
@@ -101,10 +105,14 @@ def test_policies() -> None:
     config = opt.KernelDispatchConfig(force_common_kinds=frozenset({"square"}))
     found = opt.rewrite_for_backend(program, ALL, config)
     assert "square" not in counts(found) and "rsqrt" in counts(found)
-    both = opt.KernelDispatchConfig(force_common_kinds=frozenset({"square"}), force_native_kinds=frozenset({"square"}))
+    both = opt.KernelDispatchConfig(
+        force_common_kinds=frozenset({"square"}), force_native_kinds=frozenset({"square"})
+    )
     assert "square" in counts(opt.rewrite_for_backend(program, ALL, both))  # native wins
     with pytest.raises(opt.LegalizeError):
-        opt.legalize_or_rewrite_for_backend(program, ALL - {"square"}, opt.KernelDispatchConfig(force.FORCE_NATIVE))
+        opt.legalize_or_rewrite_for_backend(
+            program, ALL - {"square"}, opt.KernelDispatchConfig(force.FORCE_NATIVE)
+        )
     native = opt.analyze_dispatch(program, ALL)
     assert native.kinds(opt.DispatchPath.NATIVE) == counts(program)
     x = np.abs(random(3)) + 1
@@ -120,16 +128,24 @@ def test_what_cannot_be_rewritten_is_said_with_its_line() -> None:
     assert "erf: 1 time, first at" in text and "test_legalize.py" in text and "no common form" in text
     assert [k.kind for k in caught.value.unsupported] == ["erf"]
     missing = opt.legalize_for_backend(program, {"tanh"})
-    assert [(k.kind, k.count) for k in missing] == [("erf", 1)] and "erf" in opt.format_legalize_error("toy", missing)
-    with pytest.raises(opt.LegalizeError, match="tanh: 1 time.*its common form needs absolute, add, copysign"):
+    assert [(k.kind, k.count) for k in missing] == [("erf", 1)] and "erf" in opt.format_legalize_error(
+        "toy", missing
+    )
+    with pytest.raises(
+        opt.LegalizeError, match="tanh: 1 time.*its common form needs absolute, add, copysign"
+    ):
         opt.legalize_or_rewrite_for_backend(program, {"tan", "erf"})  # its form needs more
     _, report = opt.prepare_graph_for_backend_with_report(program, {"tanh"})
     assert not report.compile_ready and "unsupported" in opt.format_dispatch_report(report)
 
 
 def test_loops_are_bounded_by_the_config() -> None:
-    program = opt.inline(rlx.make_program(lambda n: lax.while_loop(lambda v: v > 1, lambda v: v / 2, n))(np.float32(8)))
-    flat = opt.legalize_or_rewrite_for_backend(program, ALL - {"while_loop"}, opt.KernelDispatchConfig(max_iterations=5))
+    program = opt.inline(
+        rlx.make_program(lambda n: lax.while_loop(lambda v: v > 1, lambda v: v / 2, n))(np.float32(8))
+    )
+    flat = opt.legalize_or_rewrite_for_backend(
+        program, ALL - {"while_loop"}, opt.KernelDispatchConfig(max_iterations=5)
+    )
     assert "while_loop" not in counts(flat)
     assert float(interpret(flat, [np.float32(8)])[0]) == 1.0
     with pytest.raises(rlx.errors.UnsupportedError, match="max_iterations"):
@@ -159,4 +175,6 @@ def test_small_questions() -> None:
     graph = Graph("views")
     x = graph.input("x", rlx.Shape([2, 3]))
     assert opt.is_pure_view(graph.transpose(x, (1, 0))) and not opt.is_pure_view(x + 1.0)
-    assert opt.supports_op((), "add") and opt.supports_op({"add"}, "add") and not opt.supports_op({"add"}, "sin")
+    assert (
+        opt.supports_op((), "add") and opt.supports_op({"add"}, "add") and not opt.supports_op({"add"}, "sin")
+    )

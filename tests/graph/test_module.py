@@ -34,7 +34,15 @@ def test_each_stage_holds_its_own_form() -> None:
 def test_the_wrong_stage_raises() -> None:
     hir = module()
     mir, lir = hir.into_mir(), hir.into_lir()
-    for ask in (lambda: hir.mir, lambda: hir.lir, lambda: mir.hir, lambda: lir.mir, lir.lower, lir.into_mir, lir.graph):
+    for ask in (
+        lambda: hir.mir,
+        lambda: hir.lir,
+        lambda: mir.hir,
+        lambda: lir.mir,
+        lir.lower,
+        lir.into_mir,
+        lir.graph,
+    ):
         with pytest.raises(WrongStageError, match="This module is at"):
             ask()
 

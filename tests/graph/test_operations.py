@@ -52,7 +52,15 @@ def test_activations(kind: str) -> None:
 
 
 def test_binary_operations_broadcast() -> None:
-    functions = dict(add=np.add, div=np.divide, max=np.maximum, min=np.minimum, mul=np.multiply, pow=np.power, sub=np.subtract)
+    functions = dict(
+        add=np.add,
+        div=np.divide,
+        max=np.maximum,
+        min=np.minimum,
+        mul=np.multiply,
+        pow=np.power,
+        sub=np.subtract,
+    )
     assert set(functions) == set(BINARY)
     for name, function in functions.items():
         for y in (X[0], X[:, :1], X[:1, :1], np.float32(1.5)):
@@ -60,7 +68,9 @@ def test_binary_operations_broadcast() -> None:
 
 
 def test_comparisons_and_where() -> None:
-    functions = dict(eq=np.equal, ge=np.greater_equal, gt=np.greater, le=np.less_equal, lt=np.less, ne=np.not_equal)
+    functions = dict(
+        eq=np.equal, ge=np.greater_equal, gt=np.greater, le=np.less_equal, lt=np.less, ne=np.not_equal
+    )
     assert set(functions) == set(COMPARISONS)
     y = X[::-1].copy()
     for name, function in functions.items():
@@ -111,9 +121,13 @@ def test_linear_layers() -> None:
     found = run_one(lambda g, x, w, b: g.linear(x, w, b, "relu"), x=SIGNED, w=w, b=b)
     assert_close(found, np.maximum(SIGNED @ w + b, 0))
     gate = SIGNED @ w
-    assert_close(run_one(lambda g, x, w, v: g.swiglu(x, w, v), x=SIGNED, w=w, v=v), gate * sigmoid(gate) * (SIGNED @ v))
+    assert_close(
+        run_one(lambda g, x, w, v: g.swiglu(x, w, v), x=SIGNED, w=w, v=v), gate * sigmoid(gate) * (SIGNED @ v)
+    )
     a, r = random(2, 3, 3), random(2, 3, 2, seed=1)
-    assert_close(run_one(lambda g, a, r: g.solve(a, r), a=a, r=r), np.linalg.solve(a, r), rtol=1e-3, atol=1e-3)
+    assert_close(
+        run_one(lambda g, a, r: g.solve(a, r), a=a, r=r), np.linalg.solve(a, r), rtol=1e-3, atol=1e-3
+    )
     numbers = (((2,), (0,)), ((0,), (2,)))
     y = random(3, 5, 2, seed=3)
     found = run_one(lambda g, x, y: g.dot_general(x, y, numbers), x=a, y=y)
@@ -131,12 +145,16 @@ def test_normalisations() -> None:
     found = run_one(lambda g, x, a, b: g.group_norm(x, a, b, 2), x=image, a=gamma, b=beta)
     groups = image.reshape(2, 2, -1)
     normal = (groups - groups.mean(2, keepdims=True)) / np.sqrt(groups.var(2, keepdims=True) + 1e-5)
-    assert_close(found, normal.reshape(image.shape) * gamma[:, None, None] + beta[:, None, None], rtol=1e-4, atol=1e-5)
+    assert_close(
+        found, normal.reshape(image.shape) * gamma[:, None, None] + beta[:, None, None], rtol=1e-4, atol=1e-5
+    )
     found = run_one(lambda g, x: g.softmax(x, 0), x=X)
     assert_close(found, special.softmax(X, axis=0))
 
 
-def attention_by_hand(q: Any, k: Any, v: Any, heads: int, allowed: Any = None, bias: Any = 0, scale: Any = None, cap: Any = None) -> Any:
+def attention_by_hand(
+    q: Any, k: Any, v: Any, heads: int, allowed: Any = None, bias: Any = 0, scale: Any = None, cap: Any = None
+) -> Any:
     split = [x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3).astype(np.float64) for x in (q, k, v)]
     scores = split[0] @ split[1].swapaxes(-1, -2) * (split[0].shape[-1] ** -0.5 if scale is None else scale)
     scores = scores if cap is None else cap * np.tanh(scores / cap)
@@ -161,10 +179,16 @@ def test_attention_masks_scale_and_cap() -> None:
     close = dict(rtol=1e-4, atol=1e-5)
     assert_close(run(), attention_by_hand(q, k, v, 2), **close)
     assert_close(run(mask_kind="causal"), attention_by_hand(q, k, v, 2, causal), **close)
-    assert_close(run(mask_kind="sliding_window", window=2), attention_by_hand(q, k, v, 2, causal & near), **close)
-    assert_close(run(keys, mask_kind="custom"), attention_by_hand(q, k, v, 2, keys[:, None, None] > 0), **close)
+    assert_close(
+        run(mask_kind="sliding_window", window=2), attention_by_hand(q, k, v, 2, causal & near), **close
+    )
+    assert_close(
+        run(keys, mask_kind="custom"), attention_by_hand(q, k, v, 2, keys[:, None, None] > 0), **close
+    )
     assert_close(run(bias, mask_kind="bias"), attention_by_hand(q, k, v, 2, bias=bias), **close)
-    assert_close(run(score_scale=0.1, softcap=0.5), attention_by_hand(q, k, v, 2, scale=0.1, cap=0.5), **close)
+    assert_close(
+        run(score_scale=0.1, softcap=0.5), attention_by_hand(q, k, v, 2, scale=0.1, cap=0.5), **close
+    )
     with pytest.raises(RlxError, match="without a mask"):
         run(mask_kind="custom")
     with pytest.raises(RlxError, match="window=None"):
@@ -176,7 +200,12 @@ def test_rotary_embedding() -> None:
     found = run_one(lambda g, x, c, s: g.rope(x, c, s), x=x, c=np.cos(angle), s=np.sin(angle))
     first, second = x[:, :2] + 1j * x[:, 2:4], np.exp(1j * angle)
     turned = first * second
-    assert_close(found, np.concatenate([turned.real, turned.imag, x[:, 4:]], 1).astype(np.float32), rtol=1e-5, atol=1e-6)
+    assert_close(
+        found,
+        np.concatenate([turned.real, turned.imag, x[:, 4:]], 1).astype(np.float32),
+        rtol=1e-5,
+        atol=1e-6,
+    )
 
 
 def test_convolution_and_pooling() -> None:
@@ -188,13 +217,17 @@ def test_convolution_and_pooling() -> None:
     pads = ((0, 0), (0, 0), (1, 1), (1, 1))
     for kind, fill, reduce in (("max", -np.inf, np.max), ("sum", 0, np.sum), ("mean", np.nan, np.nanmean)):
         filled = np.pad(x, pads, constant_values=fill)
-        expected = reduce(np.lib.stride_tricks.sliding_window_view(filled, (3, 3), (2, 3))[:, :, ::2, ::2], axis=(-2, -1))
+        expected = reduce(
+            np.lib.stride_tricks.sliding_window_view(filled, (3, 3), (2, 3))[:, :, ::2, ::2], axis=(-2, -1)
+        )
         found = run_one(lambda g, x, kind=kind: g.pool(kind, x, (3, 3), (2, 2), (1, 1)), x=x)
         assert_close(found, expected.astype(np.float32), rtol=1e-5, atol=1e-6)
 
 
 def test_fourier_transforms() -> None:
     z = (random(3, 6) + 1j * random(3, 6, seed=1)).astype(np.complex64)
-    assert_close(run_one(lambda g, x: g.fft(x), x=z), np.fft.fft(z).astype(np.complex64), rtol=1e-4, atol=1e-5)
+    assert_close(
+        run_one(lambda g, x: g.fft(x), x=z), np.fft.fft(z).astype(np.complex64), rtol=1e-4, atol=1e-5
+    )
     found = run_one(lambda g, x: g.fft(g.fft(x, norm="ortho"), inverse=True, norm="ortho"), x=z)
     assert_close(found, z, rtol=1e-4, atol=1e-5)

@@ -35,7 +35,9 @@ def same_bits(one: Program, other: Program, *args: Any) -> None:
     for a, b in zip(*results, strict=True):
         assert np.asarray(a).dtype == np.asarray(b).dtype
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
-        np.testing.assert_array_equal(np.signbit(np.asarray(a, np.float64)), np.signbit(np.asarray(b, np.float64)))
+        np.testing.assert_array_equal(
+            np.signbit(np.asarray(a, np.float64)), np.signbit(np.asarray(b, np.float64))
+        )
 
 
 # ------------------------------------------------------------------ the runner
@@ -59,7 +61,11 @@ def test_own_passes_run_and_are_watched(tmp_path: Path, capsys: pytest.CaptureFi
     steps = [SwapOperands(), opt.DeadCodeElimination(), lambda p: p]
     found = opt.run_passes(program, steps, watch=history.append, dump=tmp_path, verbose=True)
     assert float(interpret(found, [1.0, 2.0])[0]) == float(np.float32(np.sin(np.float32(1)) + 2))
-    assert [s.name for s in history] == ["swap", "dce", "<lambda>"] and [s.changed for s in history] == [True, False, False]
+    assert [s.name for s in history] == ["swap", "dce", "<lambda>"] and [s.changed for s in history] == [
+        True,
+        False,
+        False,
+    ]
     assert "-" in history[0].diff and not history[1].diff and all(s.seconds >= 0 for s in history)
     assert sorted(p.name for p in tmp_path.iterdir())[:2] == ["00-swap.py", "01-dce.py"]
     assert "swap: 2 -> 2 equations" in capsys.readouterr().out
@@ -74,7 +80,10 @@ def test_a_wrong_pass_is_named() -> None:
     def drops_outputs(p: Program) -> Program:
         return p.replace(outputs=())
 
-    for wrong, text in ((forgets, "After the pass forgets"), (drops_outputs, "drops_outputs changed the output_types")):
+    for wrong, text in (
+        (forgets, "After the pass forgets"),
+        (drops_outputs, "drops_outputs changed the output_types"),
+    ):
         with pytest.raises(VerificationError, match=text):
             opt.run_passes(program, [wrong])
     assert opt.run_passes(program, [drops_outputs], verify=False).outputs == ()
@@ -99,7 +108,7 @@ SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.5], np.float32)
 
 def test_standard_passes_shrink_and_keep_every_bit() -> None:
     def wasteful(x: Any) -> Any:
-        doubled = -(-(x * 1.0))
+        doubled = jnp.negative(jnp.negative(x * 1.0))
         again = jnp.sin(x) + jnp.sin(x)
         jnp.cos(x)
         return doubled + again, jnp.where(x > 0, x, x)
@@ -131,7 +140,9 @@ def test_constants_are_folded_with_their_dtypes() -> None:
 
 
 def test_parameters_are_specialized_and_promoted() -> None:
-    graph = Graph.trace(lambda w, b, x: jnp.tanh(w) * x + b, random(3), random(3, seed=1), random(3), params=["w", "b"])
+    graph = Graph.trace(
+        lambda w, b, x: jnp.tanh(w) * x + b, random(3), random(3, seed=1), random(3), params=["w", "b"]
+    )
     fixed = opt.specialize_params(graph, {"w": random(3)})
     assert list(fixed.signature) == ["b", "x"] and list(fixed.params) == ["b"]
     values = random(3, seed=1), random(3, seed=2)
@@ -159,7 +170,9 @@ def test_graphs_are_inlined_into_graphs() -> None:
 
 
 # ------------------------------------------------------------------ broadcasts and products
-@pytest.mark.parametrize("shapes", [((2, 3), (3,)), ((2, 1), (1, 3)), ((), (2, 3)), ((2, 1, 1), (4, 3)), ((0, 3), (1, 3))])
+@pytest.mark.parametrize(
+    "shapes", [((2, 3), (3,)), ((2, 1), (1, 3)), ((), (2, 3)), ((2, 1, 1), (4, 3)), ((0, 3), (1, 3))]
+)
 def test_broadcasts_become_explicit(shapes: tuple[tuple[int, ...], ...]) -> None:
     x, y = random(*shapes[0]), random(*shapes[1], seed=1)
     program = program_of(lambda a, b: (a + b, jnp.where(a > b, a, 0.5), jnp.minimum(a, b)), x, y)
@@ -234,7 +247,9 @@ def test_loops_unroll_with_every_carry() -> None:
 @pytest.mark.parametrize("length", [0, 1, 3])
 def test_scans_unroll(length: int, reverse: bool) -> None:
     def running(x: Any) -> Any:
-        return lax.scan(lambda c, v: (c + v, lax.cond(c > 0, jnp.sin, jnp.cos, c)), np.float32(0), x, reverse=reverse)
+        return lax.scan(
+            lambda c, v: (c + v, lax.cond(c > 0, jnp.sin, jnp.cos, c)), np.float32(0), x, reverse=reverse
+        )
 
     x = random(length)
     program = opt.inline(program_of(running, x))
@@ -298,8 +313,12 @@ def test_regions_of_random_programs(seed: int) -> None:
         for _ in range(20):
             one, other = (values[int(rng.integers(len(values)))] for _ in range(2))
             values.append(
-                [lambda a, b: a + b, lambda a, b: jnp.sin(a), lambda a, b: a - jnp.sum(b), lambda a, b: a[::-1] * b]
-                [int(rng.integers(4))](one, other)
+                [
+                    lambda a, b: a + b,
+                    lambda a, b: jnp.sin(a),
+                    lambda a, b: a - jnp.sum(b),
+                    lambda a, b: a[::-1] * b,
+                ][int(rng.integers(4))](one, other)
             )
         return values[-1], values[int(rng.integers(20))]
 

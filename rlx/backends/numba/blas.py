@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
@@ -52,7 +52,7 @@ class Blas(NamedTuple):
 
 
 @contextmanager
-def _environment(**values: str) -> Iterator[None]:
+def _environment(**values: str) -> Generator[None]:
     """Set environment variables for the time of a library's loading."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)

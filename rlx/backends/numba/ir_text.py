@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
@@ -297,7 +297,7 @@ class Code:
         flag = f" {flags}" if flags else ""
         return self.emit(kind, f"call{flag} {kind} @{name}({passed}){attributes}")
 
-    def function(self, body: Body, *arguments: Value) -> Value:
+    def function(self, body: FunctionType, *arguments: Value) -> Value:
         """Call a Python-written function of values, emitted once per module and inlined by LLVM."""
         kinds = tuple(v.kind for v in arguments)
         name = f"{body.__name__}_{'_'.join(kinds)}"
@@ -337,7 +337,7 @@ class Code:
         self.block = label
 
     @contextmanager
-    def loop(self, lower: Value, upper: Value) -> Iterator[Value]:
+    def loop(self, lower: Value, upper: Value) -> Generator[Value]:
         """Count from `lower` (included) to `upper` (excluded)."""
         number = self.fresh("")
         before, head, latch = self.block, f"head{number}", f"latch{number}"
@@ -356,7 +356,7 @@ class Code:
         self.enter_block(f"done{number}")
 
     @contextmanager
-    def when(self, condition: Value) -> Iterator[None]:
+    def when(self, condition: Value) -> Generator[None]:
         """Run what is emitted inside only where `condition` holds."""
         number = self.fresh("")
         self.line(f"br i1 {condition.name}, label %then{number}, label %join{number}")

@@ -114,7 +114,7 @@ class NativeFunction:
         raise NotImplementedError
 
 
-def native(function: Callable[..., Any]) -> NativeFunction:
+def native(function: FunctionType) -> NativeFunction:
     """Mark a function as native code."""
     return NativeFunction(function.__name__, function)
 

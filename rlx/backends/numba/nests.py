@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -142,7 +142,7 @@ class NestEmitter:
         return Place({**place.indices, dimension: index}, tuple(positions))
 
     @contextmanager
-    def _dimension(self, place: Place, dimension: int) -> Iterator[Place]:
+    def _dimension(self, place: Place, dimension: int) -> Generator[Place]:
         with self.code.loop(*self._bounds(place, dimension)) as index:
             yield self._advance(place, dimension, index)
 
@@ -157,7 +157,7 @@ class NestEmitter:
         return nest.enter_context(self._lines(place, count))
 
     @contextmanager
-    def _lines(self, place: Place, count: int) -> Iterator[Place]:
+    def _lines(self, place: Place, count: int) -> Generator[Place]:
         code = self.code
         done = code.stack_slot("i64")
         counters = [code.stack_slot("i64") for _ in range(count)]

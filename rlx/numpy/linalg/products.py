@@ -104,13 +104,13 @@ def matrix_power(a: Any, n: int) -> Array:
         return broadcast_array(constructions.eye(x.shape[-1], dtype=x.dtype), x.shape)
     base = inv(x) if exponent < 0 else x
     exponent = abs(exponent)
-    result = None
+    result: Any = None
     while exponent:
         if exponent & 1:
             result = base if result is None else matmul(result, base)
         exponent >>= 1
         base = matmul(base, base) if exponent else base
-    return result  # type: ignore[return-value]
+    return result
 
 
 def multi_dot(arrays: Sequence[Any], *, precision: Any = None) -> Array:

@@ -107,7 +107,8 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
     >>> rlx.scipy.linalg.expm_frechet(jnp.zeros((1, 1)), jnp.eye(1))[1].tolist()
     [[1.0]]
     """
-    value, derivative = jvp(expm, *((x,) for x in aligned("expm_frechet", square(A, "expm_frechet"), E)))
+    at, direction = aligned("expm_frechet", square(A, "expm_frechet"), E)
+    value, derivative = jvp(expm, (at,), (direction,))
     return (value, derivative) if compute_expm else derivative
 
 
