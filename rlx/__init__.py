@@ -92,9 +92,8 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
-    *_ELSEWHERE,
-    *_SUBMODULES,
 ]
+__all__ += [*_ELSEWHERE, *_SUBMODULES]
 
 
 def disable_jit(disable: bool = True) -> Any:

@@ -343,7 +343,9 @@ def _leaf(x: Any, jitted: Jitted, abstract: bool) -> Any:
     return as_array(x, f"An argument of {jitted.name}")
 
 
-def _resolve_static(fun: Callable[..., Any], argnums: Sequence[int], argnames: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def _resolve_static(
+    fun: Callable[..., Any], argnums: Sequence[int], argnames: Sequence[str]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Positions and names of static arguments, each inferred from the other where possible."""
     if not argnums and not argnames:
         return (), ()
@@ -351,9 +353,7 @@ def _resolve_static(fun: Callable[..., Any], argnums: Sequence[int], argnames: S
         parameters = list(inspect.signature(fun).parameters.values())
     except (TypeError, ValueError):
         return tuple(argnums), tuple(argnames)
-    positional = [
-        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     accepts_any = any(p.kind == p.VAR_KEYWORD for p in parameters)
     names = {p.name for p in parameters}
     takes_more = any(p.kind == p.VAR_POSITIONAL for p in parameters)
@@ -415,7 +415,9 @@ class Traced:
     @property
     def out_info(self) -> Any:
         """Shapes and dtypes of the results."""
-        return _unflatten(self._entry.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in self.program.output_types])
+        return _unflatten(
+            self._entry.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in self.program.output_types]
+        )
 
     def lower(self) -> Lowered:
         """The program after the compiler's passes."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, asarray_numpy, from_storage
+from rlx.array import ConcreteArray, asarray_numpy, from_storage
 from rlx.backends import backend_named
 from rlx.compiled import CompiledProgram
 from rlx.config import config
@@ -38,7 +38,7 @@ class CompiledGraph:
         self.device = device
         self.dispatch_report: KernelDispatchReport | None = None
         self._types = {name: node.atom.type for name, node in graph.signature.items()}
-        self._held: dict[str, Array] = {}
+        self._held: dict[str, ConcreteArray] = {}
         self._params = frozenset(graph.params)
         program = graph.program
         backend = backend_named(device)
@@ -71,7 +71,7 @@ class CompiledGraph:
         for name, value in values.items():
             self.set_param(name, value)
 
-    def param(self, name: str) -> Array:
+    def param(self, name: str) -> ConcreteArray:
         """The value of a parameter that has been set."""
         return self._held[name]
 
@@ -87,7 +87,7 @@ class CompiledGraph:
         return found
 
     # ------------------------------------------------------------------ running
-    def run(self, inputs: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **named: Any) -> list[Array]:
+    def run(self, inputs: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **named: Any) -> list[ConcreteArray]:
         """The outputs for inputs by name: a mapping, pairs (name, value), or keywords."""
         given = {**dict(inputs), **named}
         missing = [n for n in self._types if n not in given and n not in self._held]

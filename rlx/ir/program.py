@@ -10,7 +10,18 @@ import numpy as np
 
 from rlx.ir.types import TensorType
 
-__all__ = ["Atom", "Equation", "Literal", "Origin", "Program", "Var", "dead_code", "encode_params", "fingerprint", "substitute"]
+__all__ = [
+    "Atom",
+    "Equation",
+    "Literal",
+    "Origin",
+    "Program",
+    "Var",
+    "dead_code",
+    "encode_params",
+    "fingerprint",
+    "substitute",
+]
 
 
 class Origin(NamedTuple):
@@ -244,7 +255,6 @@ def substitute(program: Program, mapping: Mapping[Var, Atom]) -> Program:
         return mapping.get(a, a) if isinstance(a, Var) else a
 
     equations = [
-        Equation(e.primitive, tuple(map(new, e.inputs)), e.params, e.outputs, e.origin)
-        for e in program.equations
+        Equation(e.primitive, tuple(map(new, e.inputs)), e.params, e.outputs, e.origin) for e in program.equations
     ]
     return program.replace(equations=equations, outputs=tuple(map(new, program.outputs)))

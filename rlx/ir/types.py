@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -73,11 +73,12 @@ class TensorType:
     A weak type comes from a Python scalar and yields to the other operand's dtype.
     """
 
-    __slots__ = ("dtype", "shape", "weak")
+    __slots__ = ("_text", "dtype", "shape", "weak")
 
     shape: tuple[int, ...]
     dtype: np.dtype
     weak: bool
+    _text: str | None
 
     def __new__(cls, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> TensorType:
         """One object for each type, so that comparing and hashing go by identity."""
@@ -88,6 +89,7 @@ class TensorType:
                 return cls(tuple(shape), np.dtype(dtype), bool(weak))
             found = object.__new__(cls)
             found.shape, found.dtype, found.weak = tuple(map(int, shape)), dtype, weak
+            found._text = None
             found = _interned.setdefault((found.shape, dtype, weak), found)
         return found
 
@@ -130,8 +132,11 @@ class TensorType:
         return TensorType(self.shape, self.dtype) if self.weak else self
 
     def __repr__(self) -> str:
-        dims = ",".join(map(str, self.shape))
-        return f"{self.dtype.name}[{dims}]{'~' if self.weak else ''}"
+        text = self._text
+        if text is None:  # kept, because NumPy takes long over the name of a dtype
+            dims = ",".join(map(str, self.shape))
+            text = self._text = f"{self.dtype.name}[{dims}]{'~' if self.weak else ''}"
+        return text
 
 
 # ------------------------------------------------------------------ promotion
@@ -164,12 +169,10 @@ def _node(name: Any) -> Any:
     return name if isinstance(name, str) and name.endswith("*") else np.dtype(name)
 
 
-_LATTICE = {
-    (_node("?") if k == "b" else _node(k)): tuple(_node(v) for v in vs) for k, vs in _EDGES.items()
-}
+_LATTICE = {(_node("?") if k == "b" else _node(k)): tuple(_node(v) for v in vs) for k, vs in _EDGES.items()}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _upper(node: Any) -> frozenset[Any]:
     """Every lattice node that `node` can be promoted to, itself included."""
     out = {node}
@@ -190,13 +193,13 @@ def _join(nodes: frozenset[Any]) -> Any:
     least = [n for n in common if common <= _upper(n)]
     if not least:
         names = ", ".join(sorted(str(n) for n in nodes))
-        raise TypeError(
-            f"no implicit promotion between {names}: convert one operand with .astype(...)"
-        )
+        raise TypeError(f"no implicit promotion between {names}: convert one operand with .astype(...)")
     return least[0]
 
 
-def promote_dtypes(types: Iterable[tuple[np.dtype, bool]], default_float: np.dtype, default_int: np.dtype) -> tuple[np.dtype, bool]:
+def promote_dtypes(
+    types: Iterable[tuple[np.dtype, bool]], default_float: np.dtype, default_int: np.dtype
+) -> tuple[np.dtype, bool]:
     """The dtype and weakness that operands of the given (dtype, weak) promote to."""
     pairs = list(types)
     first = pairs[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -110,7 +111,7 @@ def _indices(name: str, indices: Any) -> Array:
     return found
 
 
-def _numbers(kind: type, numbers: Any) -> Any:
+def _numbers(kind: Any, numbers: Any) -> Any:
     """Dimension numbers with tuples in every field."""
     names = (field.name for field in dataclasses.fields(kind))
     return kind(**{name: tuple(int(a) for a in getattr(numbers, name)) for name in names})

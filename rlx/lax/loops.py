@@ -54,7 +54,7 @@ def while_loop(
     leaves, in_tree = flatten_call((init_val,), {}, "the initial carry of lax.while_loop")
     if runs_in_python():
         (value,), _ = tree.unflatten(in_tree, leaves)
-        while bool(as_array(cond_fun(value))):
+        while _is_true(cond_fun(value)):
             value = body_fun(value)
         return tree.map(as_array, value)
     flat, body, body_captured, types = stage_carry(
@@ -163,6 +163,11 @@ def _counted(
         return tree.map(as_array, value)
     (_, result), _ = scan(step, (start, init_val), None, length)
     return result
+
+
+def _is_true(value: Any) -> bool:
+    concrete: Any = as_array(value)
+    return bool(concrete.concrete().numpy())
 
 
 def _counter(start: ConcreteArray, i: int) -> ConcreteArray:

@@ -329,7 +329,8 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     >>> jnp.can_cast("int32", "float64")
     True
     """
-    return bool(np.can_cast(_dtype_argument(from_), to_dtype(to), casting))  # type: ignore[arg-type]
+    rule: Any = casting
+    return bool(np.can_cast(_dtype_argument(from_), to_dtype(to), rule))
 
 
 def isscalar(element: Any) -> bool:

@@ -31,7 +31,8 @@ def savez(file: Any, *args: Any, **kwds: Any) -> None:
     >>> import io, rlx.numpy as jnp
     >>> jnp.savez(io.BytesIO(), x=jnp.ones(3))
     """
-    np.savez(file, *map(np.asarray, args), **{name: np.asarray(a) for name, a in kwds.items()})
+    named: dict[str, Any] = {name: np.asarray(a) for name, a in kwds.items()}
+    np.savez(file, *map(np.asarray, args), **named)
 
 
 def load(file: Any, **kwargs: Any) -> Any:

@@ -65,7 +65,7 @@ def _classify(item: Any) -> Any:
         return int(item)
     if isinstance(item, (list, tuple)):
         item = np.asarray(item) if len(item) else np.zeros(0, np.int32)
-    array = as_array(item, "an index")
+    array: Any = as_array(item, "an index")
     if array.dtype.kind not in "biu":
         raise DtypeError(
             f"An index has dtype {array.dtype.name}; indices are integers, slices or bool masks.",

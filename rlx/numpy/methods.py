@@ -189,4 +189,5 @@ def install(namespace: dict[str, Any]) -> None:
         setattr(Array, name, namespace[name])
     Array.conj = Array.conjugate = conj  # type: ignore[attr-defined]
     conversion.install_protocols(Array, namespace)
-    ConcreteArray.__array_interface__ = property(_array_interface)  # type: ignore[attr-defined]
+    concrete_class: Any = ConcreteArray
+    concrete_class.__array_interface__ = property(_array_interface)

@@ -12,7 +12,16 @@ from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.arithmetic import select
 from rlx.ops.comparison import equal, greater_equal, less_equal
 from rlx.ops.families import full_like, to_front
-from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
+from rlx.ops.regions import (
+    RegionPrimitive,
+    batch_front,
+    check_operands,
+    drop,
+    is_zero,
+    keep,
+    run_region,
+    tangent_inputs,
+)
 from rlx.ops.shape import broadcast_in_dim
 from rlx.ops.stop_gradient import stop_gradient
 from rlx.trace.builder import Builder
@@ -31,6 +40,8 @@ class cond(RegionPrimitive):
     """
 
     def type(self, index: TensorType, *types: TensorType, branches: tuple[Program, ...]) -> Any:
+        for branch in branches:
+            check_operands(self.name, branch, types)
         return tuple(t.strong() for t in branches[0].output_types)
 
     def effect(self, **params: Any) -> bool:

@@ -198,6 +198,7 @@ class conv_general_dilated(Primitive):
         batch, feature = numbers.lhs_spec[:2]
         out_batch, out_feature = numbers.out_spec[:2]
         if rdim is None:
+            assert ldim is not None, "one operand is batched"
             lhs = fold(lhs, ldim, batch, batch_groups)
             return unfold(self.bind(lhs, rhs, **params), size, out_batch, 1), 0
         if ldim is None:

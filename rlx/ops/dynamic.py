@@ -86,7 +86,7 @@ class dynamic_slice(Movement):
 
     def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, sizes: Axes) -> tuple[Any, int]:
         x, *starts = inputs
-        if all(d is None for d in dims[1:]):
+        if dims[0] is not None and all(d is None for d in dims[1:]):
             return self.bind(move_axis(x, dims[0], 0), 0, *starts, sizes=(size, *sizes)), 0
         indices = _stacked_starts(size, starts, dims[1:])
         axes = tuple(range(len(sizes)))

@@ -152,11 +152,13 @@ class Elementwise(Primitive):
     """A scalar function applied elementwise; operands broadcast and have one dtype.
 
     A subclass states `compute(*arrays)` (or `reference`), `scalar(s, *scalars)` and
-    `partials(out, *inputs)`. For the generic tests: `domain` is where the function is smooth (one
-    interval, or one for each operand), `sample_params` the parameters to try.
+    `partials(out, *inputs)`; what it takes is said by `kinds`, or by `dtypes` if only some will do.
+    For the generic tests: `domain` is where the function is smooth (one interval, or one for each
+    operand), `sample_params` the parameters to try.
     """
 
     kinds = "biufc"
+    dtypes: tuple[np.dtype, ...] = ()
     domain: tuple[Any, Any] | tuple[tuple[float, float], ...] = (-2.0, 2.0)
     sample_params: tuple[dict[str, Any], ...] = ({},)
     compute: Callable[..., Any]
@@ -179,6 +181,10 @@ class Elementwise(Primitive):
         """Every dtype kind, broadcasting, 0-d and zero-size operands, within the domain."""
         return elementwise_samples(self)
 
+    def takes(self, dtype: np.dtype) -> bool:
+        """Whether operands may be of a dtype."""
+        return dtype in self.dtypes if self.dtypes else dtype_kind(dtype) in self.kinds
+
     def result_dtype(self, *dtypes: np.dtype, **params: Any) -> np.dtype:
         """dtype of the result; that of the operands unless a subclass says otherwise."""
         return dtypes[-1]
@@ -191,7 +197,7 @@ class Elementwise(Primitive):
                     f"{self.name} got operands of dtypes {', '.join(str(t.dtype) for t in types)}.",
                     "Convert them to one dtype with .astype(...); rlx.numpy functions promote for you.",
                 )
-        if dtype_kind(first) not in self.kinds:
+        if not self.takes(first):
             raise DtypeError(
                 f"{self.name} does not take {first.name}.",
                 "Convert the operand with .astype(...) first.",
@@ -347,9 +353,10 @@ def elementwise_samples(operation: Elementwise) -> Iterator[Sample]:
 
     for params in operation.sample_params:
         for kind in operation.kinds:
-            for dtype in map(np.dtype, _SAMPLE_DTYPES[kind]):
+            for dtype in filter(operation.takes, map(np.dtype, _SAMPLE_DTYPES[kind])):
                 yield sample(dtype, _SAMPLE_SHAPES[0], params)
-    widest = np.dtype(_SAMPLE_DTYPES["f" if "f" in operation.kinds else operation.kinds[-1]][0])
+    widest_kind = "f" if "f" in operation.kinds else operation.kinds[-1]
+    widest = next(filter(operation.takes, map(np.dtype, _SAMPLE_DTYPES[widest_kind])))
     for shapes in _SAMPLE_SHAPES[1:]:
         yield sample(widest, shapes, operation.sample_params[0])
 

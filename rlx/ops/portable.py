@@ -7,17 +7,14 @@ those of JAX's compiler for CPUs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from rlx.errors import DtypeError
-from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add, divide, fma, multiply, square
 from rlx.ops.families import Elementwise
 from rlx.ops.transcendental import exp
-from rlx.trace.primitive import Sample, primitive
+from rlx.trace.primitive import primitive
 
 __all__ = ["portable_erf_inv", "portable_log", "portable_log1p"]
 
@@ -71,13 +68,7 @@ class Portable(Elementwise):
     """States `spelled(s, x)`: the roundings, in the calculus `s` of scalars or of arrays."""
 
     kinds = "f"
-
-    def type(self, *types: TensorType, **params: Any) -> TensorType:
-        if types[0].dtype != FLOAT32:
-            raise DtypeError(
-                f"{self.name} got {types[0]!r}.", "It is defined for float32: convert first."
-            )
-        return types[0]
+    dtypes = (FLOAT32,)
 
     def compute(self, x: np.ndarray) -> np.ndarray:
         flat = np.atleast_1d(x)
@@ -85,10 +76,6 @@ class Portable(Elementwise):
 
     def scalar(self, s: Any, x: Any) -> Any:
         return self.spelled(s, x)
-
-    def samples(self) -> Iterator[Sample]:
-        """Those of float32."""
-        return (s for s in super().samples() if s.args[0].dtype == FLOAT32)
 
     def spelled(self, s: Any, x: Any) -> Any:
         """The function, one rounding after another."""

@@ -9,13 +9,22 @@ import numpy as np
 
 from rlx.array import ConcreteArray, wrap
 from rlx.config import config
+from rlx.errors import ControlFlowTypeError
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
 from rlx.ops.families import instantiate, to_front
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Region, Zero, type_of
 
-__all__ = ["RegionPrimitive", "execution", "is_zero", "run_region", "same_types", "tangent_inputs"]
+__all__ = [
+    "RegionPrimitive",
+    "check_operands",
+    "execution",
+    "is_zero",
+    "run_region",
+    "same_types",
+    "tangent_inputs",
+]
 
 
 class _Execution:
@@ -67,7 +76,19 @@ def batch_front(values: Sequence[Any], dims: Sequence[int | None], mask: Sequenc
 
 def same_types(a: Sequence[TensorType], b: Sequence[TensorType]) -> bool:
     """Equal shapes and dtypes, weakness aside."""
-    return len(a) == len(b) and all(x.shape == y.shape and x.dtype == y.dtype for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(x is y or (x.shape == y.shape and x.dtype == y.dtype) for x, y in zip(a, b, strict=True))
+
+
+def check_operands(name: str, program: Program, types: Sequence[TensorType]) -> None:
+    """Raise ControlFlowTypeError unless a region takes operands of the given types, weakness aside."""
+    wanted = program.input_types
+    if same_types(wanted, types):
+        return
+    takes, gets = (", ".join(repr(t.strong()) for t in side) or "nothing" for side in (wanted, types))
+    raise ControlFlowTypeError(
+        f"{name} passes ({gets}) to its region {program.name}, which takes ({takes}).",
+        "Bind it to operands of the shapes and dtypes that the region was traced with.",
+    )
 
 
 def keep(values: Sequence[Any], mask: Sequence[bool]) -> list[Any]:

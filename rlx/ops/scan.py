@@ -7,11 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import ControlFlowTypeError
 from rlx.ir.program import Atom, Equation, Program, Var, dead_code
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add
 from rlx.ops.families import full_like, instantiate, to_front
-from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
+from rlx.ops.regions import (
+    RegionPrimitive,
+    batch_front,
+    check_operands,
+    drop,
+    is_zero,
+    keep,
+    run_region,
+    tangent_inputs,
+)
 from rlx.ops.shape import transpose
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
@@ -34,6 +44,13 @@ class scan(RegionPrimitive):
     """
 
     def type(self, *types: TensorType, body: Program, constants: int, carries: int, length: int, reverse: bool) -> Any:
+        lead = constants + carries
+        for t in types[lead:]:
+            if t.shape[:1] != (length,):
+                raise ControlFlowTypeError(
+                    f"scan of length {length} got xs of type {t!r}.", "Every x needs a leading axis of that length."
+                )
+        check_operands(self.name, body, [*types[:lead], *[TensorType(t.shape[1:], t.dtype) for t in types[lead:]]])
         outs = body.output_types
         return (*[t.strong() for t in outs[:carries]], *[_stack(t, length) for t in outs[carries:]])
 

@@ -15,7 +15,16 @@ from rlx.ops.comparison import bitwise_and, equal, greater, less
 from rlx.ops.families import full_like, instantiate
 from rlx.ops.indexing import dynamic_slice, dynamic_update_slice
 from rlx.ops.reduction import reduce_or
-from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
+from rlx.ops.regions import (
+    RegionPrimitive,
+    batch_front,
+    check_operands,
+    drop,
+    is_zero,
+    keep,
+    run_region,
+    tangent_inputs,
+)
 from rlx.ops.shape import broadcast_in_dim, reshape
 from rlx.ops.shape import slice as slice_
 from rlx.trace.builder import Builder
@@ -40,6 +49,9 @@ class while_loop(RegionPrimitive):
     def type(
         self, *types: TensorType, condition: Program, body: Program, condition_constants: int, body_constants: int
     ) -> Any:
+        lead = condition_constants + body_constants
+        check_operands(self.name, condition, [*types[:condition_constants], *types[lead:]])
+        check_operands(self.name, body, types[condition_constants:])
         return tuple(t.strong() for t in body.output_types)
 
     def effect(self, **params: Any) -> bool:

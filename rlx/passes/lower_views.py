@@ -162,7 +162,7 @@ class ViewLowering(BuilderCore):
     def _write_part(
         self,
         fill: Lowered,
-        buffer: object,
+        buffer: Buffer,
         strides: tuple[int, ...],
         shape: tuple[int, ...],
         axis: int,
@@ -173,7 +173,7 @@ class ViewLowering(BuilderCore):
         if start < end:
             part_shape = (*shape[:axis], end - start, *shape[axis + 1 :])
             part = Lowered(fill.type.update(shape=part_shape), fill.nodes, fill.sources)
-            self.write(part, BufferView(buffer, strides, start * strides[axis]))  # type: ignore[arg-type]
+            self.write(part, BufferView(buffer, strides, start * strides[axis]))
 
     def concatenate(self, values: Sequence[Lowered], axis: int) -> Lowered:
         """The values one after the other along an axis: each writes its part of one buffer."""

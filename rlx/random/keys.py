@@ -234,7 +234,7 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
     return _seed_words("PRNGKey", seed)
 
 
-def split(key: Any, num: int | Sequence[int] = 2) -> Any:
+def split(key: Any, num: int | tuple[int, ...] | list[int] = 2) -> Any:
     """Several new keys from one, which should not be used again.
 
     Args:
@@ -246,7 +246,7 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Any:
     >>> first.shape
     ()
     """
-    shape = (operator.index(num),) if isinstance(num, SupportsIndex) else tuple(num)
+    shape = tuple(num) if isinstance(num, (tuple, list)) else (operator.index(num),)
     return _like(key, split_words(key_words("split", key), shape))
 
 

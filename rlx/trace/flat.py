@@ -35,8 +35,8 @@ def as_array(value: Any, what: str = "argument") -> Array:
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return wrap(asarray_numpy(np.asarray(value)))
     raise InputTypeError(
-        f"{what[0].upper()}{what[1:]} is of type {type(value).__name__}, which is not an array, a number, or a tree of them:"
-        f" {value!r:.80}.",
+        f"{what[0].upper()}{what[1:]} is of type {type(value).__name__}, which is not an array, a number,"
+        f" or a tree of them: {value!r:.80}.",
         "Pass arrays or numbers; in jit mark other arguments with static_argnums or static_argnames,"
         " or register the class with rlx.tree.register_node.",
     )

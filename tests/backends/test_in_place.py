@@ -239,3 +239,25 @@ def test_sums_of_parts_written_into_zeros(position):
     i = np.int32(position)
     for mine, eager in zip(rlx.jit(function)(x, y, i), function(x, y, i), strict=True):
         np.testing.assert_allclose(mine, eager, rtol=1e-5, atol=1e-6)
+
+
+def test_loops_share_code_whether_or_not_the_carry_is_there_already():
+    def function(x, y):
+        def row(i, x):
+            return lax.fori_loop(0, 3, lambda j, x: x.at[i, j].add(x[j, 2] * 0.1), x)
+
+        def step(i, carry):
+            x, y = carry
+            return row(i, x), row(i, row(i, y))
+
+        return lax.fori_loop(0, 2, step, (x, y))
+
+    x, y = vector(6, 6), vector(6, 6)
+    expected = [x.copy(), y.copy()]
+    for i in range(2):
+        for array, times in zip(expected, (1, 2), strict=True):
+            for j in list(range(3)) * times:
+                array[i, j] += array[j, 2] * np.float32(0.1)
+    for mine, theirs in zip(rlx.jit(function)(x, y), expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)
+    agree(compiled(function, x, y), x, y, rtol=1e-5)

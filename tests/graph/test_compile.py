@@ -36,6 +36,7 @@ def stable(text: str) -> str:
 
 def test_a_pipeline_gives_every_stage() -> None:
     result = CompilePipeline().compile(layer())
+    assert isinstance(result, compiling.CompileResult)
     assert [step.name for step in result.steps][:2] == ["inline", "fold"] and result.steps[
         0
     ].before.name == "layer"
@@ -85,12 +86,14 @@ def test_stages_as_text() -> None:
     assert compiling.inspect_hir_stats(module) == expected
     assert compiling.inspect_mir_stats(module.lower()).startswith("MIR layer: ")
     difference = compiling.inspect_mir_diff(module, module.lower())
+    assert difference == compiling.inspect_graph_diff(module, module.lower())
     assert any(line.startswith("-") and "multiply" in line for line in difference.splitlines())
     assert "arena" in compiling.inspect_lir(module.into_lir())
 
 
 def test_pipeline_inspection_and_dumps(tmp_path: Path) -> None:
     found = compiling.inspect_pipeline(layer())
+    assert isinstance(found, compiling.PipelineInspect)
     assert all(found) and [t in str(found) for t in ("==== hir ====", "==== fusion ====")] == [True, True]
     assert compiling.maybe_dump_pipeline(found, "layer") is None
     with rlx.scoped(dump=str(tmp_path)):

@@ -17,7 +17,9 @@ from rlx.errors import RlxError
 from rlx.fusion import (
     FusionLimits,
     FusionOptions,
+    FusionReport,
     FusionTarget,
+    MissedFusion,
     MissReason,
     assert_fusion_clean,
     fusion_limits_for_target,
@@ -101,6 +103,7 @@ def test_every_reason_can_be_met(reason: MissReason) -> None:
     function, args, options = CASES[reason]
     report = fusion_report(function, *args, options=options)
     assert reason in [miss.reason for miss in report.missed]
+    assert isinstance(report, FusionReport) and all(isinstance(miss, MissedFusion) for miss in report.missed)
     assert reason.hint in str(report) and reason.value in inspect_fusion(function, *args, options=options)
     if reason is MissReason.NOTHING_SHARED:
         assert_fusion_clean(function, *args)

@@ -22,7 +22,8 @@ def hello() -> Graph:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_seeds_first_pattern(device: str) -> None:
-    compiled = Session(device).compile(hello())
+    compiled = Session(rlx.Device(device)).compile(hello())
+    assert isinstance(compiled, rlx.CompiledGraph) and compiled.device == device
     compiled.set_param("w", [1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0])
     for given in ([("x", [1.0, 2.0, 3.0, 4.0])], {"x": np.array([[1, 2, 3, 4]], np.float32)}):
         (out,) = compiled.run(given)
@@ -88,6 +89,11 @@ def test_nodes_know_what_they_are() -> None:
     assert (x.id, w.id) == (0, 1) and isinstance(x.id, NodeId)
     assert y.op.kind == OpKind("add") and x.op.kind == "input" and w.op.params == {"name": "w"}
     assert set(y.inputs) == {x, w}
+    assert (
+        isinstance(y.op, rlx.Op)
+        and isinstance(y.origin, rlx.NodeOrigin)
+        and y.origin.label == rlx.graph.node_label(y)
+    )
     assert y.shape == Shape([2, 3], DType.F64) and y.shape.size == 6 and y.shape.nbytes == 48
     assert y.origin.place is not None and y.origin.place.file == __file__
     assert str(x.origin) == "x" and rlx.graph.node_label(y) == f"add%{int(y.id)}"

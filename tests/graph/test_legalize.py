@@ -114,6 +114,8 @@ def test_policies() -> None:
             program, ALL - {"square"}, opt.KernelDispatchConfig(force.FORCE_NATIVE)
         )
     native = opt.analyze_dispatch(program, ALL)
+    assert isinstance(native, opt.KernelDispatchReport)
+    assert opt.KindDispatchSummary("square", 1, opt.DispatchPath.NATIVE) in native.summaries
     assert native.kinds(opt.DispatchPath.NATIVE) == counts(program)
     x = np.abs(random(3)) + 1
     for one in (common, found):
@@ -128,6 +130,7 @@ def test_what_cannot_be_rewritten_is_said_with_its_line() -> None:
     assert "erf: 1 time, first at" in text and "test_legalize.py" in text and "no common form" in text
     assert [k.kind for k in caught.value.unsupported] == ["erf"]
     missing = opt.legalize_for_backend(program, {"tanh"})
+    assert isinstance(missing[0], opt.UnsupportedKind) and missing[0].origin.file == __file__
     assert [(k.kind, k.count) for k in missing] == [("erf", 1)] and "erf" in opt.format_legalize_error(
         "toy", missing
     )

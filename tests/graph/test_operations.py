@@ -12,6 +12,7 @@ from graph_cases import random, run_one
 from scipy import special
 
 from rlx.errors import RlxError
+from rlx.graph.layers import MASK_KINDS
 from rlx.graph.operations import ACTIVATIONS, BINARY, COMPARISONS, REDUCTIONS
 from rlx.testing import assert_close
 
@@ -177,6 +178,7 @@ def test_attention_masks_scale_and_cap() -> None:
         return run_one(lambda g, q, k, v, m=None: g.attention(q, k, v, 2, mask=m, **options), **given, **more)
 
     close = dict(rtol=1e-4, atol=1e-5)
+    assert set(MASK_KINDS) == {"none", "causal", "sliding_window", "custom", "bias"}
     assert_close(run(), attention_by_hand(q, k, v, 2), **close)
     assert_close(run(mask_kind="causal"), attention_by_hand(q, k, v, 2, causal), **close)
     assert_close(

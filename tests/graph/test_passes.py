@@ -122,6 +122,10 @@ def test_standard_passes_shrink_and_keep_every_bit() -> None:
 def test_sums_with_zero_stay() -> None:
     program = program_of(lambda x: x + 0.0, SPECIAL)
     assert kinds(opt.simplify(program)) == ["add"]  # -0.0 + 0.0 is 0.0
+    halves = program_of(lambda x: (x - 0.0) * 1.0 / 2.0, SPECIAL)
+    found = opt.run_passes(halves, [opt.AlgebraicSimplify()])
+    assert kinds(found) == ["multiply"]
+    same_bits(halves, found, SPECIAL)
 
 
 def test_constants_are_folded_with_their_dtypes() -> None:
@@ -300,6 +304,7 @@ def test_regions_are_cut_at_their_limit() -> None:
 
     program = program_of(chain, random(3))
     assert region_sizes(opt.fuse_elementwise(program)) == [32]  # and one operation alone
+    assert opt.run_passes(program, [opt.MarkElementwiseRegions()]) == opt.fuse_elementwise(program)
     assert region_sizes(opt.fuse_elementwise(program, 10)) == [10, 10, 10, 3]
     same_bits(program, opt.fuse_elementwise(program, 10), random(3))
 

@@ -112,11 +112,13 @@ def _in_memory(kernel: Scan | While) -> list[Buffer]:
 def _signature(kernel: Scan | While) -> tuple[object, ...]:
     plans = tuple(_plan_signature(plan) for plan in _plans(kernel))
     sizes = tuple(kernel.final[k].nbytes for k in kernel.in_place)
+    numbers: dict[int, int] = {}  # code has one pointer for a buffer that is there twice
+    same = tuple(numbers.setdefault(id(buffer), len(numbers)) for buffer in _in_memory(kernel))
     if isinstance(kernel, Scan):
         groups = tuple(map(len, (kernel.constants, kernel.initial, kernel.xs, kernel.ys)))
-        return ("scan", kernel.reverse, groups, kernel.in_place, sizes, plans)
+        return ("scan", kernel.reverse, groups, kernel.in_place, sizes, same, plans)
     groups = tuple(map(len, (kernel.condition_constants, kernel.body_constants, kernel.initial)))
-    return ("while", groups, kernel.in_place, sizes, plans)
+    return ("while", groups, kernel.in_place, sizes, same, plans)
 
 
 def _plan_signature(plan: Plan) -> tuple[object, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 __all__ = ["ATTRIBUTES", "Code", "Module", "Value", "bit_width", "is_real", "literal"]
 
@@ -223,11 +224,8 @@ class Module:
         return f'@llvm.compiler.used = appending global {kind} [{listed}], section "llvm.metadata"'
 
 
-Body = Callable[..., Value]
-
-
 @cache
-def _function_module(name: str, body: Body, kinds: tuple[str, ...]) -> tuple[str, Module]:
+def _function_module(name: str, body: Any, kinds: tuple[str, ...]) -> tuple[str, Module]:
     module = Module()
     code = Code(module)
     arguments = [Value(code, f"%a{n}", kind) for n, kind in enumerate(kinds)]
@@ -297,7 +295,7 @@ class Code:
         flag = f" {flags}" if flags else ""
         return self.emit(kind, f"call{flag} {kind} @{name}({passed}){attributes}")
 
-    def function(self, body: FunctionType, *arguments: Value) -> Value:
+    def function(self, body: Any, *arguments: Value) -> Value:
         """Call a Python-written function of values, emitted once per module and inlined by LLVM."""
         kinds = tuple(v.kind for v in arguments)
         name = f"{body.__name__}_{'_'.join(kinds)}"

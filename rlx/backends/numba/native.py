@@ -8,8 +8,8 @@ and return; calls go to other native functions, C functions, addresses and the o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 __all__ = [
@@ -108,7 +108,7 @@ class NativeFunction:
     """A function to be compiled to native code; callable only from other native functions."""
 
     name: str
-    function: Callable[..., Any]
+    function: FunctionType
 
     def __call__(self, *arguments: int) -> Word:
         raise NotImplementedError

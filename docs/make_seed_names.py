@@ -1,0 +1,209 @@
+"""Write docs/seed_names.md: for each public name of the seed documents, where it is here.
+
+Run it after a change of names: python docs/make_seed_names.py
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+TARGET = ROOT / "docs" / "seed_names.md"
+
+
+class Row(NamedTuple):
+    """A name of the seeds, where it is here ("" for nowhere), and what there is to say."""
+
+    seed: str
+    here: str
+    note: str = ""
+
+
+def same(module: str, names: str) -> list[Row]:
+    """Rows of names that are the same here, in one module."""
+    return [Row(name, f"{module}.{name}") for name in names.split()]
+
+
+def instead(names: str, here: str, note: str) -> list[Row]:
+    """Rows of names that one thing here serves."""
+    return [Row(name, here, note) for name in names.split()]
+
+
+def absent(names: str, note: str) -> list[Row]:
+    """Rows of names that are not here."""
+    return [Row(name, "", note) for name in names.split()]
+
+
+SECTIONS: dict[str, list[Row]] = {
+    "Graphs and sessions": [
+        *same("rlx", "Graph GraphModule GraphStage Session CompiledGraph Node NodeId NodeOrigin Shape DType Op OpKind"),
+        *same("rlx.graph", "node_label"),
+        Row("Device", "rlx.Device", "Session takes one, or its name"),
+        Row("HirModule", "rlx.graph.GraphModule.hir", "the graph of a module at HIR"),
+        Row("MirModule", "rlx.graph.GraphModule.mir", "the program of a module at MIR"),
+        Row("LirModule", "rlx.graph.GraphModule.lir", "the plan of a module at LIR"),
+        Row("CompiledGraph::set_param", "rlx.CompiledGraph.set_param"),
+        Row("CompiledGraph::run", "rlx.CompiledGraph.run"),
+        Row("Activation", "rlx.graph.operations.ACTIVATIONS", "kinds are strings: graph.activation('silu', x)"),
+        Row("BinaryOp", "rlx.graph.operations.BINARY", "graph.binary('add', x, y), and a method or operator each"),
+        Row("CmpOp", "rlx.graph.operations.COMPARISONS", "graph.compare('lt', x, y)"),
+        Row("MaskKind", "rlx.graph.layers.MASK_KINDS", "of graph.attention(..., mask_kind='causal')"),
+        Row("Error", "rlx.errors.RlxError"),
+        *absent("HirOp FusionPolicy", "HIR is a program with calls; there are no block operations to choose a form of"),
+        *absent("Element ChainStep ChainOperand", "a region is a Program, and a dtype says what its elements are"),
+    ],
+    "Passes": [
+        *same(
+            "rlx.opt",
+            "Pass run_passes AlgebraicSimplify ConstantFolding DeadCodeElimination SpecializeParams LegalizeBroadcast"
+            " LowerDotGeneral LowerControlFlow MarkElementwiseRegions UnfuseElementwiseRegions cse inline_into inline_if"
+            " unroll_while fuse_elementwise promote_params_to_inputs specialize_params",
+        ),
+        Row("const_fold", "rlx.opt.constant_folding"),
+        Row("dce", "rlx.opt.dce"),
+        Row("inline", "rlx.opt.inline"),
+        Row("inline_subgraph_into", "rlx.opt.inline_into"),
+        Row("PrepareForAutodiff", "rlx.autodiff.PrepareForAutodiff"),
+        *instead("backward_cleanup_passes", "rlx.fusion.fusion_passes", "gradients go through the same passes as all else"),
+    ],
+    "Fusion": [
+        *same(
+            "rlx.fusion",
+            "FusionLimits FusionOptions FusionReport FusionTarget MissReason MissedFusion assert_fusion_clean"
+            " fusion_passes fusion_limits_for_target inspect_fusion",
+        ),
+        *instead(
+            "FuseResidualLN FuseResidualRmsNorm FuseRmsNormReshape FuseSwiGLU FuseSwiGLUDualMatmul FuseMatMulBiasAct",
+            "rlx.fusion.fusion_report",
+            "no pattern: loop nests fuse by their index spaces; products stay kernels of their own",
+        ),
+        *absent("FuseAttentionBlock FuseTransformerLayer", "products and the nests between them are separate kernels"),
+        *absent("FuseSharedInputMatMul", "products of one operand are not joined (but those of loops are: passes/loop_products.py)"),
+        *instead("fusion_passes_for_supported", "rlx.fusion.fusion_passes", "passes make no operation that a claim could lack"),
+        *instead("unfuse_fused_for_autodiff", "rlx.opt.UnfuseElementwiseRegions", "nothing else is fused before derivatives are taken"),
+    ],
+    "Legalisation and dispatch": [
+        *same(
+            "rlx.opt",
+            "legalize_for_backend legalize_or_rewrite_for_backend rewrite_for_backend format_legalize_error"
+            " analyze_dispatch prepare_graph_for_backend_with_report format_dispatch_report maybe_log_dispatch_report"
+            " KernelDispatchConfig KernelDispatchPolicy KernelDispatchReport KindDispatchSummary DispatchPath"
+            " supported_for_target supports_op is_pure_view",
+        ),
+        *instead(
+            "rewrite_for_backend_with_config rewrite_for_backend_with_dispatch",
+            "rlx.opt.rewrite_for_backend",
+            "the config is an argument",
+        ),
+        *instead(
+            "legalize_or_rewrite_for_backend_with_config legalize_or_rewrite_for_backend_with_dispatch",
+            "rlx.opt.legalize_or_rewrite_for_backend",
+            "the config is an argument",
+        ),
+        Row("LegalizeResult", "rlx.opt.UnsupportedKind", "a list of them; LegalizeError where one is raised"),
+    ],
+    "Derivatives": [
+        *same(
+            "rlx.autodiff",
+            "grad grad_with_loss grad_with_loss_opts GradWithLossOptions jvp hvp vmap nth_order_grad"
+            " nth_order_grad_with_options HigherOrderOptions directional_nth_grad grad_subgraph build_force_energy_loss"
+            " ForceEnergyLossWeights prepare_graph_for_ad AutodiffError",
+        ),
+        Row("CustomFn", "rlx.autodiff.custom_fn", "with a vjp body, a jvp body, or both"),
+        *[
+            Row(f"{name}_module", f"rlx.autodiff.{name}", "modules are taken as graphs are; WrongStageError at LIR")
+            for name in ("grad_with_loss", "jvp", "hvp", "nth_order_grad")
+        ],
+        *instead("grad_subgraph_for_jvp", "rlx.autodiff.grad_subgraph", "gradients need no form of their own"),
+        *instead("prepare_mir_for_ad prepare_module_for_ad", "rlx.autodiff.prepare_graph_for_ad", "modules are taken too"),
+        *instead("MirAutodiffExt", "rlx.autodiff.grad_with_loss", "functions instead of methods"),
+        *absent(
+            "convert_scans_for_ad inline_custom_fn_for_autodiff decompose_backward_for_ad prepare_grad_graph_for_jvp",
+            "not needed: derivatives are made of the same primitives, scans and rules have their own derivatives",
+        ),
+        *absent("quantized_weight_bits", "there is no quantised convolution to detect"),
+    ],
+    "Compiling and inspecting": [
+        *same(
+            "rlx.compile",
+            "CompilePipeline CompileResult PipelineInspect inspect_graph inspect_graph_diff inspect_hir inspect_hir_stats"
+            " inspect_lir inspect_mir inspect_mir_diff inspect_mir_stats inspect_pipeline inspect_compiled"
+            " maybe_dump_pipeline fusion_target_for pipeline_for compile_graph_stages compile_hir_stages"
+            " compile_module_stages graph_from_lir",
+        ),
+        *instead("compile_graph_stages_for_backend options_with_supported_ops", "rlx.compile.compile_graph_stages", "supported_ops is an argument"),
+        *instead("maybe_log_fusion", "rlx.fusion.inspect_fusion", "print it"),
+        *instead("TrainingCompileResult", "rlx.autodiff.grad_with_loss", "one graph computes loss and gradients; no second arena to share"),
+    ],
+}  # fmt: skip
+
+# the rest of the seeds' names is about other things than graphs, passes and derivatives
+ELSEWHERE = (
+    "Precision policies, quantisation, calibration, memory plans as objects of their own, sparse and dense linear"
+    " algebra, splatting, files, and code for other hardware are no part of this table."
+)
+
+
+def find(path: str) -> Any:
+    """What a dotted path leads to."""
+    parts = path.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            value: Any = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            value = getattr(value, part)
+        return value
+    raise ModuleNotFoundError(path)
+
+
+def summary(value: Any) -> str:
+    """The first line of a docstring."""
+    own = inspect.isroutine(value) or inspect.isclass(value) or isinstance(value, property)
+    return (inspect.getdoc(value) or "").partition("\n")[0] if own else ""
+
+
+def tested_in(path: str, sources: dict[str, str]) -> str:
+    """The first test file that uses a name."""
+    word = re.compile(rf"\b{re.escape(path.rpartition('.')[2])}\b")
+    return next((name for name, text in sources.items() if word.search(text)), "")
+
+
+def page() -> str:
+    """The text of docs/seed_names.md. Raises where a name is not there or no test uses it."""
+    folder = ROOT / "tests"
+    files = [*sorted((folder / "graph").glob("test_*.py")), *sorted(folder.rglob("test_*.py"))]
+    sources = {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in files}
+    served = sum(bool(row.here) for rows in SECTIONS.values() for row in rows)
+    total = sum(map(len, SECTIONS.values()))
+    lines = [
+        "# Names of the seed documents, and where they are here",
+        "",
+        f"Made by `python docs/make_seed_names.py`; a test keeps it current. {served} of {total} names are served.",
+        ELSEWHERE,
+    ]
+    for title, rows in SECTIONS.items():
+        lines += ["", f"## {title}", "", "| seed name | here | what it is | tested in |", "|---|---|---|---|"]
+        for seed, here, note in rows:
+            if not here:
+                lines.append(f"| `{seed}` | – | {note} | |")
+                continue
+            about = "; ".join(part.rstrip(".") for part in (summary(find(here)), note) if part)
+            test = tested_in(here, sources)
+            if not test:
+                raise LookupError(f"no test uses {here}")
+            lines.append(f"| `{seed}` | `{here}` | {about} | {test} |".replace("  ", " "))
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(page(), encoding="utf-8")
+    print(f"{TARGET.relative_to(ROOT)} written")
