@@ -43,7 +43,10 @@ def absent(names: str, note: str) -> list[Row]:
 
 SECTIONS: dict[str, list[Row]] = {
     "Graphs and sessions": [
-        *same("rlx", "Graph GraphModule GraphStage Session CompiledGraph Node NodeId NodeOrigin Shape DType Op OpKind"),
+        *same(
+            "rlx",
+            "Graph GraphModule GraphStage Session CompiledGraph Node NodeId NodeOrigin Shape DType Op OpKind",
+        ),
         *same("rlx.graph", "node_label"),
         Row("Device", "rlx.Device", "Session takes one, or its name"),
         Row("HirModule", "rlx.graph.GraphModule.hir", "the graph of a module at HIR"),
@@ -51,19 +54,31 @@ SECTIONS: dict[str, list[Row]] = {
         Row("LirModule", "rlx.graph.GraphModule.lir", "the plan of a module at LIR"),
         Row("CompiledGraph::set_param", "rlx.CompiledGraph.set_param"),
         Row("CompiledGraph::run", "rlx.CompiledGraph.run"),
-        Row("Activation", "rlx.graph.operations.ACTIVATIONS", "kinds are strings: graph.activation('silu', x)"),
-        Row("BinaryOp", "rlx.graph.operations.BINARY", "graph.binary('add', x, y), and a method or operator each"),
+        Row(
+            "Activation", "rlx.graph.operations.ACTIVATIONS", "kinds are strings: graph.activation('silu', x)"
+        ),
+        Row(
+            "BinaryOp",
+            "rlx.graph.operations.BINARY",
+            "graph.binary('add', x, y), and a method or operator each",
+        ),
         Row("CmpOp", "rlx.graph.operations.COMPARISONS", "graph.compare('lt', x, y)"),
         Row("MaskKind", "rlx.graph.layers.MASK_KINDS", "of graph.attention(..., mask_kind='causal')"),
         Row("Error", "rlx.errors.RlxError"),
-        *absent("HirOp FusionPolicy", "HIR is a program with calls; there are no block operations to choose a form of"),
-        *absent("Element ChainStep ChainOperand", "a region is a Program, and a dtype says what its elements are"),
+        *absent(
+            "HirOp FusionPolicy",
+            "HIR is a program with calls; there are no block operations",
+        ),
+        *absent(
+            "Element ChainStep ChainOperand", "a region is a Program, and a dtype says what its elements are"
+        ),
     ],
     "Passes": [
         *same(
             "rlx.opt",
             "Pass run_passes AlgebraicSimplify ConstantFolding DeadCodeElimination SpecializeParams LegalizeBroadcast"
-            " LowerDotGeneral LowerControlFlow MarkElementwiseRegions UnfuseElementwiseRegions cse inline_into inline_if"
+            " LowerDotGeneral LowerControlFlow MarkElementwiseRegions"
+            " UnfuseElementwiseRegions cse inline_into inline_if"
             " unroll_while fuse_elementwise promote_params_to_inputs specialize_params",
         ),
         Row("const_fold", "rlx.opt.constant_folding"),
@@ -71,7 +86,11 @@ SECTIONS: dict[str, list[Row]] = {
         Row("inline", "rlx.opt.inline"),
         Row("inline_subgraph_into", "rlx.opt.inline_into"),
         Row("PrepareForAutodiff", "rlx.autodiff.PrepareForAutodiff"),
-        *instead("backward_cleanup_passes", "rlx.fusion.fusion_passes", "gradients go through the same passes as all else"),
+        *instead(
+            "backward_cleanup_passes",
+            "rlx.fusion.fusion_passes",
+            "gradients go through the same passes as all else",
+        ),
     ],
     "Fusion": [
         *same(
@@ -84,10 +103,25 @@ SECTIONS: dict[str, list[Row]] = {
             "rlx.fusion.fusion_report",
             "no pattern: loop nests fuse by their index spaces; products stay kernels of their own",
         ),
-        *absent("FuseAttentionBlock FuseTransformerLayer", "products and the nests between them are separate kernels"),
-        *absent("FuseSharedInputMatMul", "products of one operand are not joined (but those of loops are: passes/loop_products.py)"),
-        *instead("fusion_passes_for_supported", "rlx.fusion.fusion_passes", "passes make no operation that a claim could lack"),
-        *instead("unfuse_fused_for_autodiff", "rlx.opt.UnfuseElementwiseRegions", "nothing else is fused before derivatives are taken"),
+        *absent(
+            "FuseAttentionBlock FuseTransformerLayer",
+            "products and the nests between them are separate kernels",
+        ),
+        Row(
+            "FuseSharedInputMatMul",
+            "rlx.fusion.FuseSharedInputMatMul",
+            "a pass to add; not part of the pipeline",
+        ),
+        *instead(
+            "fusion_passes_for_supported",
+            "rlx.fusion.fusion_passes",
+            "passes make no operation that a claim could lack",
+        ),
+        *instead(
+            "unfuse_fused_for_autodiff",
+            "rlx.opt.UnfuseElementwiseRegions",
+            "nothing else is fused before derivatives are taken",
+        ),
     ],
     "Legalisation and dispatch": [
         *same(
@@ -118,11 +152,21 @@ SECTIONS: dict[str, list[Row]] = {
         ),
         Row("CustomFn", "rlx.autodiff.custom_fn", "with a vjp body, a jvp body, or both"),
         *[
-            Row(f"{name}_module", f"rlx.autodiff.{name}", "modules are taken as graphs are; WrongStageError at LIR")
+            Row(
+                f"{name}_module",
+                f"rlx.autodiff.{name}",
+                "takes modules too; WrongStageError at LIR",
+            )
             for name in ("grad_with_loss", "jvp", "hvp", "nth_order_grad")
         ],
-        *instead("grad_subgraph_for_jvp", "rlx.autodiff.grad_subgraph", "gradients need no form of their own"),
-        *instead("prepare_mir_for_ad prepare_module_for_ad", "rlx.autodiff.prepare_graph_for_ad", "modules are taken too"),
+        *instead(
+            "grad_subgraph_for_jvp", "rlx.autodiff.grad_subgraph", "gradients need no form of their own"
+        ),
+        *instead(
+            "prepare_mir_for_ad prepare_module_for_ad",
+            "rlx.autodiff.prepare_graph_for_ad",
+            "modules are taken too",
+        ),
         *instead("MirAutodiffExt", "rlx.autodiff.grad_with_loss", "functions instead of methods"),
         *absent(
             "convert_scans_for_ad inline_custom_fn_for_autodiff decompose_backward_for_ad prepare_grad_graph_for_jvp",
@@ -133,20 +177,29 @@ SECTIONS: dict[str, list[Row]] = {
     "Compiling and inspecting": [
         *same(
             "rlx.compile",
-            "CompilePipeline CompileResult PipelineInspect inspect_graph inspect_graph_diff inspect_hir inspect_hir_stats"
+            "CompilePipeline CompileResult PipelineInspect inspect_graph inspect_graph_diff"
+            " inspect_hir inspect_hir_stats"
             " inspect_lir inspect_mir inspect_mir_diff inspect_mir_stats inspect_pipeline inspect_compiled"
             " maybe_dump_pipeline fusion_target_for pipeline_for compile_graph_stages compile_hir_stages"
             " compile_module_stages graph_from_lir",
         ),
-        *instead("compile_graph_stages_for_backend options_with_supported_ops", "rlx.compile.compile_graph_stages", "supported_ops is an argument"),
+        *instead(
+            "compile_graph_stages_for_backend options_with_supported_ops",
+            "rlx.compile.compile_graph_stages",
+            "supported_ops is an argument",
+        ),
         *instead("maybe_log_fusion", "rlx.fusion.inspect_fusion", "print it"),
-        *instead("TrainingCompileResult", "rlx.autodiff.grad_with_loss", "one graph computes loss and gradients; no second arena to share"),
+        *instead(
+            "TrainingCompileResult",
+            "rlx.autodiff.grad_with_loss",
+            "one graph computes loss and gradients; no second arena to share",
+        ),
     ],
-}  # fmt: skip
+}
 
 # the rest of the seeds' names is about other things than graphs, passes and derivatives
 ELSEWHERE = (
-    "Precision policies, quantisation, calibration, memory plans as objects of their own, sparse and dense linear"
+    "Precision policies, quantisation, calibration, memory plans as objects, sparse and dense linear"
     " algebra, splatting, files, and code for other hardware are no part of this table."
 )
 

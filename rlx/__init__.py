@@ -93,7 +93,8 @@ __all__ = [
     "vjp",
     "vmap",
 ]
-__all__ += [*_ELSEWHERE, *_SUBMODULES]
+__all__.extend(_ELSEWHERE)
+__all__.extend(_SUBMODULES)
 
 
 def disable_jit(disable: bool = True) -> Any:

@@ -26,8 +26,10 @@ from rlx.passes.protocol import (
     Inline,
     Pass,
 )
+from rlx.passes.shared_products import FuseSharedInputMatMul
 
 __all__ = [
+    "FuseSharedInputMatMul",
     "Fused",
     "FusionLimits",
     "FusionOptions",

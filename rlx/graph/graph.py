@@ -84,6 +84,12 @@ class Node:
         found: Node = self.graph.apply(lambda x: x[index], self)
         return found
 
+    def __rlx_array__(self) -> Any:
+        raise RlxError(
+            "A node of a graph was given to a function of arrays; it has no value yet.",
+            "Record the function into the graph: graph.apply(rlx.numpy.sin, node).",
+        )
+
     def __bool__(self) -> bool:
         raise RlxError(
             "A node of a graph has no value yet, so it is neither true nor false.",
@@ -134,7 +140,7 @@ class Graph(Operations):
     """
 
     def __init__(self, name: str = "graph") -> None:
-        self.name = name
+        self.name = self.__name__ = name  # a name as functions have it, for jit and its messages
         self._builder = Builder(name)
         self._atoms: list[Atom] = []
         self._numbers: dict[Atom, NodeId] = {}
@@ -142,6 +148,7 @@ class Graph(Operations):
         self._producers: dict[Atom, Equation] = {}
         self._seen = 0
         self._outputs: tuple[Atom, ...] | None = None
+        self._program: tuple[Any, Program] | None = None  # the last one, and what it was made for
 
     # ------------------------------------------------------------------ leaves
     def input(self, name: str, shape: Any, dtype: Any = None) -> Node:
@@ -270,10 +277,13 @@ class Graph(Operations):
     @property
     def program(self) -> Program:
         """The program: its inputs are `signature`, in order; without what no output needs."""
-        outputs = [node.atom for node in self.outputs]
-        constants = list(self._builder.captures.values())
-        whole = Program(self._builder.inputs, self._builder.equations, outputs, constants, self.name)
-        return dead_code(whole)
+        outputs = tuple(node.atom for node in self.outputs)
+        state_of = (len(self._builder.inputs), outputs)
+        if self._program is None or self._program[0] != state_of:
+            constants = list(self._builder.captures.values())
+            whole = Program(self._builder.inputs, self._builder.equations, outputs, constants, self.name)
+            self._program = (state_of, dead_code(whole))
+        return self._program[1]
 
     # ------------------------------------------------------------------ as a function
     def __call__(self, *args: Any, **named: Any) -> Any:

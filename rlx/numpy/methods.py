@@ -115,7 +115,7 @@ def _str(self: Any) -> str:
 
 
 def _array_interface(self: Any) -> Any:
-    if self.dtype.kind not in "biufc" or not self.dtype.isbuiltin:
+    if self.dtype.kind not in "biufc" or self.dtype.isbuiltin != 1:  # 2: of another package, float8
         raise AttributeError(f"{self.dtype.name} has no __array_interface__: NumPy takes __array__.")
     return np.asarray(self.__array__()).__array_interface__
 

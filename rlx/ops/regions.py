@@ -76,7 +76,9 @@ def batch_front(values: Sequence[Any], dims: Sequence[int | None], mask: Sequenc
 
 def same_types(a: Sequence[TensorType], b: Sequence[TensorType]) -> bool:
     """Equal shapes and dtypes, weakness aside."""
-    return len(a) == len(b) and all(x is y or (x.shape == y.shape and x.dtype == y.dtype) for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(
+        x is y or (x.shape == y.shape and x.dtype == y.dtype) for x, y in zip(a, b, strict=True)
+    )
 
 
 def check_operands(name: str, program: Program, types: Sequence[TensorType]) -> None:

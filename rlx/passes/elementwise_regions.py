@@ -37,7 +37,7 @@ class MarkElementwiseRegions:
 
     def run(self, program: Program) -> Program:
         """The program with regions; single operations stay as they are."""
-        equations = [map_regions(e, self.run) for e in program.equations]
+        equations = [e if is_region(e) else map_regions(e, self.run) for e in program.equations]
         groups = [piece for group in _components(equations) for piece in _cut(group, self.max_steps)]
         regions = {e: k for k, group in enumerate(groups) if len(group) > 1 for e in group}
         if not regions:

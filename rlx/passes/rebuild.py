@@ -37,8 +37,13 @@ def walk(program: Program, inputs: Sequence[Any], replace: Replacement) -> list[
     return [env.read(a) for a in program.outputs]
 
 
-def rebuilt(program: Program, replace: Replacement) -> Program:
-    """A new program of the same inputs and outputs, with equations replaced."""
+def rebuilt(program: Program, replace: Replacement, given: list[Any] | None = None) -> Program:
+    """A new program of the same inputs and outputs, with equations replaced.
+
+    `given` receives what stands for the inputs before the first equation is reached.
+    """
     with Builder(program.name) as builder:
         inputs = [builder.input(t) for t in program.input_types]
+        if given is not None:
+            given.extend(inputs)
         return finish(builder, walk(program, inputs, replace))

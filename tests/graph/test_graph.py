@@ -64,6 +64,8 @@ def test_mistakes_are_named() -> None:
         Session("abacus")
     with pytest.raises(rlx.errors.RlxError, match="neither true nor false"):
         bool(graph.signature["x"])
+    with pytest.raises(rlx.errors.RlxError, match="graph.apply"):
+        jnp.sin(graph.signature["x"])
     with pytest.raises(rlx.errors.RlxError, match="There are: "):
         graph.activation("softmin", graph.signature["x"])
 
@@ -147,7 +149,10 @@ def test_functions_become_graphs_and_come_back() -> None:
     ):
         assert_close(found, expected)
     grown = Graph.trace(lambda x: x * 2, x)
+    before = grown.program
+    assert grown.program is before
     grown.set_outputs(grown.relu(grown.outputs[0]))
+    assert grown.program is not before
     assert_close(grown(x), np.maximum(x * 2, 0))
     assert graph.program == Graph.from_program(graph.program).program
 

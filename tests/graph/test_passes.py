@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from graph_cases import random
+from primitive_cases import cases_of, names
 
 import rlx
 import rlx.numpy as jnp
 from rlx import lax, opt
 from rlx.errors import RlxError, UnsupportedError, VerificationError
+from rlx.fusion import FuseSharedInputMatMul
 from rlx.graph import Graph
 from rlx.ir.program import Equation, Program
 from rlx.passes.elementwise_regions import is_region
@@ -173,6 +175,30 @@ def test_graphs_are_inlined_into_graphs() -> None:
     assert_close(outer(random(3)), random(3) - 1)
 
 
+@pytest.mark.parametrize("name", names())
+def test_passes_keep_every_primitive(name: str) -> None:
+    """On each sample: explicit broadcasts, regions and back, all operands known and folded."""
+    for case in cases_of(name):
+        program = rlx.make_program(case.bind)(*case.arrays)
+        known = opt.SpecializeParams(dict(enumerate(case.arrays)))
+        for steps in ([opt.LegalizeBroadcast()], [opt.MarkElementwiseRegions()], [opt.LowerDotGeneral()]):
+            found = opt.run_passes(program, steps)
+            same_results(program, case.arrays, found, case.arrays, exact=name != "dot_general")
+        same_results(program, case.arrays, opt.run_passes(program, [known, opt.ConstantFolding()]), ())
+
+
+def same_results(one: Program, given: Any, other: Program, more: Any, exact: bool = True) -> None:
+    with rlx.scoped(disable_jit=True):
+        results = interpret(one, given), interpret(other, more)
+    for a, b in zip(*results, strict=True):
+        first, second = np.asarray(a), np.asarray(b)
+        assert (first.shape, first.dtype) == (second.shape, second.dtype)
+        if exact:
+            assert first.tobytes() == second.tobytes()
+        else:
+            assert_close(first, second)
+
+
 # ------------------------------------------------------------------ broadcasts and products
 @pytest.mark.parametrize(
     "shapes", [((2, 3), (3,)), ((2, 1), (1, 3)), ((), (2, 3)), ((2, 1, 1), (4, 3)), ((0, 3), (1, 3))]
@@ -210,6 +236,22 @@ def test_contractions_of_any_axes(text: str, left: tuple[int, ...], right: tuple
     sums = opt.legalize_or_rewrite_for_backend(program, set(opt.supported_for_target()) - {"dot_general"})
     assert "dot_general" not in kinds(sums)
     assert_close(interpret(sums, [x, y])[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_products_of_one_operand_are_joined() -> None:
+    gate, up, out = random(3, 4), random(3, 5, seed=1), random(4, 2, seed=2)
+
+    def function(x: Any, w: Any) -> Any:
+        return jnp.tanh(x @ gate) @ out, x @ up, x @ w, w @ w
+
+    x, w = random(2, 3, seed=3), random(3, 3, seed=4)
+    program = opt.inline(program_of(function, x, w))
+    for joining, products in ((FuseSharedInputMatMul(), 4), (FuseSharedInputMatMul(constants_only=False), 3)):
+        joined = opt.run_passes(program, [joining, opt.ConstantFolding(), opt.DeadCodeElimination()])
+        assert kinds(program).count("dot_general") == 5 and kinds(joined).count("dot_general") == products
+        assert ("concatenate" in kinds(joined)) == (not joining.constants_only)
+        for a, b in zip(interpret(program, [x, w]), interpret(joined, [x, w]), strict=True):
+            assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 # ------------------------------------------------------------------ control flow
@@ -290,6 +332,7 @@ def test_regions_round_trip() -> None:
     program = opt.inline(program_of(function, x, y, z))
     marked = opt.fuse_elementwise(program)
     assert sum(region_sizes(marked)) >= 5 and len(marked.equations) < len(program.equations)
+    assert opt.fuse_elementwise(marked) == marked
     apart = opt.run_passes(marked, [opt.UnfuseElementwiseRegions()])
     assert sorted(kinds(apart)) == sorted(kinds(program))
     same_bits(program, marked, x, y, z)
