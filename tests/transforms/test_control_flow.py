@@ -12,7 +12,8 @@ from twins import Build, assert_same, assert_twins
 
 import rlx
 import rlx.numpy as jnp
-from rlx import lax
+from rlx import errors, lax
+from rlx.trace.primitive import registry
 
 
 def _network(library: Any) -> Any:
@@ -140,3 +141,34 @@ def test_while_loop_with_a_closed_over_bound() -> None:
 
     by_x, by_bound = rlx.grad(f, argnums=(0, 1))(jnp.float64(1.5), jnp.float64(4.0))
     assert (float(by_x), float(by_bound)) == (4 * 1.5**3, 0.0)
+
+
+# ------------------------------------------------------------------ operands of the wrong type
+def _regions() -> dict[str, tuple[Any, list[np.ndarray], dict[str, Any]]]:
+    """Each primitive with good operands, float32 in the last place, and its parameters."""
+    x, one = np.zeros(2, "f4"), np.zeros((), "i4")
+    doubled = rlx.make_program(lambda c: c * 2)(x)
+    positive = rlx.make_program(lambda c: (c > 0).any())(x)
+    summed = rlx.make_program(lambda c, row: (c + 1, row * 2))(x, x)
+    numbers = {"condition_constants": 0, "body_constants": 0}
+    return {
+        "cond": (registry["cond"], [one, x], {"branches": (doubled, doubled)}),
+        "while_loop": (registry["while_loop"], [x], {"condition": positive, "body": doubled, **numbers}),
+        "scan": (
+            registry["scan"],
+            [x, np.zeros((3, 2), "f4")],
+            {"body": summed, "constants": 0, "carries": 1, "length": 3, "reverse": False},
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["cond", "while_loop", "scan"])
+def test_operands_must_fit_the_regions(name: str) -> None:
+    primitive, operands, params = _regions()[name]
+    primitive.bind(*operands, **params)
+    last = operands[-1]
+    for wrong in (last.astype("f8"), last[..., :1], last[None]):
+        with pytest.raises(errors.ControlFlowTypeError, match=name):
+            primitive.bind(*operands[:-1], wrong, **params)
+    with pytest.raises(errors.ControlFlowTypeError, match=name):
+        primitive.bind(*operands, last, **params)
