@@ -47,6 +47,7 @@ _SUBMODULES = (
     "tree_util",
 )
 _ELSEWHERE = {"inspect": "rlx.inspection", "io_callback": "rlx.callback", "pure_callback": "rlx.callback"}
+_ELSEWHERE |= {"numba_call": "rlx.numba_functions", "numba_scalar": "rlx.numba_functions"}
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"
 _ELSEWHERE.update(dict.fromkeys(_GRAPHS.split(), "rlx.graph"))
 

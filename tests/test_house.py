@@ -35,6 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "nn": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax", "random"},
     "random": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
     "callback": FOUNDATION | {"ir", "array", "trace", "ops"},
+    "numba_functions": FOUNDATION | {"ir", "array", "trace", "ops"},
     "optim": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
 }
 EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}

@@ -8,9 +8,12 @@ and its result can only be an argument of `cast`, `bitcast` or `store`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["ALPHABET", "REDUCERS", "SPECIAL", "ScalarOperation"]
+import numpy as np
+
+__all__ = ["ALPHABET", "REDUCERS", "SPECIAL", "USER_FUNCTIONS", "ScalarOperation", "UserFunction"]
 
 
 class ScalarOperation(NamedTuple):
@@ -57,7 +60,7 @@ ALPHABET: dict[str, ScalarOperation] = {
     # integer to integer wraps, to a narrow float goes through float32; to bool is `!= 0`
     "cast": ScalarOperation(1, "biuf", "attribute"),
     "bitcast": ScalarOperation(1, "iuf", "attribute"),  # same width
-    "special": ScalarOperation(-1, "f", "same"),  # attribute: a name of SPECIAL
+    "special": ScalarOperation(-1, "f", "same"),  # attribute: a name of SPECIAL, or of USER_FUNCTIONS
 }
 
 REDUCERS = ("add", "mul", "min", "max", "and", "or", "xor")
@@ -76,3 +79,15 @@ SPECIAL: dict[str, int] = {
     "igamma_inverse": 2,
     "ndtri": 1,
 }
+
+
+class UserFunction(NamedTuple):
+    """A compiled function of a user's, by its types; unlike SPECIAL's it has operands of any dtype."""
+
+    operands: tuple[np.dtype, ...]
+    result: np.dtype
+    evaluate: Callable[..., np.ndarray]  # of arrays that broadcast
+    address: Callable[[], int]  # of a C function of the scalars, made when first asked for
+
+
+USER_FUNCTIONS: dict[str, UserFunction] = {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
-from rlx.ir.scalar import ALPHABET, REDUCERS, SPECIAL
+from rlx.ir.scalar import ALPHABET, REDUCERS, SPECIAL, USER_FUNCTIONS
 from rlx.ir.types import is_complex, is_float, supported_dtypes
 
 __all__ = [
@@ -356,6 +356,11 @@ def _verify_operation(instruction: Instruction, arguments: list[np.dtype]) -> No
     if operation is None:
         raise Refusal("is not in the alphabet")
     arity = operation.arity
+    if instruction.op == "special" and instruction.attribute in USER_FUNCTIONS:
+        called = USER_FUNCTIONS[instruction.attribute]
+        require(tuple(arguments) == called.operands, f"takes {called.operands}, not {arguments}")
+        require(instruction.dtype == called.result, f"its result is {called.result}")
+        return
     if instruction.op == "special":
         require(instruction.attribute in SPECIAL, f"no function {instruction.attribute!r}")
         arity = SPECIAL[instruction.attribute]

@@ -139,6 +139,8 @@ def _verify_kind(kernel: Kernel) -> None:
             require(callable(kernel.function), "the callback's function cannot be called")
             for operand in (*kernel.inputs, *kernel.outputs):
                 _verify_operand(operand)
+                dense = kernel.native is None or _is_contiguous(operand)
+                require(dense, "operands of native callbacks are contiguous")
         case _:
             raise Refusal(f"{type(kernel).__name__} is not a kernel kind")
 

@@ -148,11 +148,13 @@ class RegionLowering(ContractionLowering):
         function: Callable[..., Any],
         values: Sequence[Lowered],
         out_types: Sequence[TensorType],
+        native: Callable[[], int] | None = None,
     ) -> tuple[Lowered, ...]:
-        """Call a host function on arrays; callbacks keep their order."""
+        """Call a host function on arrays; callbacks keep their order. native: see Callback."""
         outputs = self._fresh(out_types)
         inputs = tuple(self.operand(v) for v in values)
-        self.emit_kernel(Callback(function, inputs, self._operands(outputs, out_types)))
+        results = self._operands(outputs, out_types)
+        self.emit_kernel(Callback(function, inputs, results, native=native))
         return self._held(outputs, out_types)
 
     def library(

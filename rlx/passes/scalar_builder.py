@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.ir.scalar import SPECIAL
+from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
 from rlx.passes import complex_scalars
 from rlx.passes.narrow_bits import bits_to_narrow, narrow_nextafter, narrow_to_bits
 from rlx.passes.nodes import INT64, Node, NodeTable, constant_value, narrow_to_compute
@@ -369,6 +369,12 @@ class ScalarBuilder:
             raise TypeError(f"{name} takes {SPECIAL[name]} operands, not {len(scalars)}")
         node = self._emit("special", tuple(x.node for x in scalars), scalars[0].node.dtype, name)
         return Scalar(self, scalars[0].dtype, node)
+
+    def user_function(self, name: str, dtype: np.dtype, *operands: Scalar) -> Scalar:
+        """A function of ir.scalar.USER_FUNCTIONS, its result seen as one of `dtype`."""
+        nodes = tuple(x.node for x in operands)
+        node = self.table.make("special", nodes, USER_FUNCTIONS[name].result, name)
+        return Scalar(self, dtype, node)
 
     # ------------------------------------------------------------ comparisons and bits
     def eq(self, x: Operand, y: Operand) -> Scalar:

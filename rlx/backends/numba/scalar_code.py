@@ -10,6 +10,7 @@ from rlx.backends.numba import error_functions, polynomials, trigonometry
 from rlx.backends.numba.ir_text import Code, Value, bit_width, is_real
 from rlx.backends.numba.narrow import decode, encode, is_narrow
 from rlx.ir.kernels import Instruction
+from rlx.ir.scalar import USER_FUNCTIONS
 
 __all__ = [
     "combine",
@@ -119,7 +120,7 @@ def spell(code: Code, instruction: Instruction, arguments: list[Argument]) -> Va
         return (_cast if op == "cast" else _bitcast)(instruction.dtype, *arguments[0])
     values = [value for value, _ in arguments]
     if op == "special":
-        return _special(code, instruction.attribute, values)
+        return _special(code, instruction.attribute, instruction.dtype, values)
     if op == "select":
         return values[0].where(values[1], values[2])
     dtype = arguments[0][1]
@@ -304,8 +305,10 @@ def _bitcast(target: np.dtype, value: Value, source: np.dtype) -> Value:
     return stored.convert("bitcast", register_kind(target))
 
 
-def _special(code: Code, name: str, values: list[Value]) -> Value:
-    """A function bound at run time, which works in float64."""
-    kind = values[0].kind
+def _special(code: Code, name: str, dtype: np.dtype, values: list[Value]) -> Value:
+    """A function bound at run time, which works in float64, or as a user's function says."""
+    kind = register_kind(dtype)
+    if name in USER_FUNCTIONS:
+        return code.call(f"rlx_special_{name}", kind, *values)
     wide = [v.convert("fpext", "double") for v in values]
     return code.call(f"rlx_special_{name}", "double", *wide).convert("fptrunc", kind)

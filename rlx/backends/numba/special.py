@@ -1,4 +1,4 @@
-"""SciPy's special functions as native symbols `rlx_special_<name>` (doubles in, double out).
+"""Special functions as native symbols `rlx_special_<name>`: a user's, and SciPy's (of doubles).
 
 A SciPy ufunc holds a compiled loop for doubles; a few lines of native code around it make one
 call of it a scalar function. SciPy is imported only when a kernel needs one of them.
@@ -13,7 +13,7 @@ from typing import Any
 
 from rlx.backends.numba.store import default_store
 from rlx.errors import UnsupportedError
-from rlx.ir.scalar import SPECIAL
+from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
 
 __all__ = ["bind_special"]
 
@@ -131,6 +131,10 @@ def _bind(name: str) -> None:
 
     symbol = PREFIX + name
     if symbol in _bound:
+        return
+    if name in USER_FUNCTIONS:
+        llvm.add_symbol(symbol, USER_FUNCTIONS[name].address())
+        _bound.add(symbol)
         return
     if name == "polygamma":
         for part in ("digamma", "zeta", "gamma"):

@@ -165,6 +165,8 @@ class _Builder:
         if isinstance(kernel, Contract):
             fields = gemm_fields(kernel, scope, parallel_parts(kernel))
             return self.step("gemm_step", fields)
+        if isinstance(kernel, Callback) and kernel.native is not None:
+            return self.native(kernel, kernel.native(), scope)
         if isinstance(kernel, (Sort, Library, Callback)):
             function = host_function(kernel, scope)
             self.functions.append(function)
@@ -183,6 +185,14 @@ class _Builder:
     def step(self, name: str, fields: Sequence[int]) -> list[int]:
         """A row of the step called `name`."""
         return [self.steps[name], STEP_HEAD + len(fields), *fields]
+
+    def native(self, kernel: Callback, address: int, scope: _Scope) -> list[int]:
+        """A row whose step is a callback's own native function."""
+        self.functions.append(kernel.function)
+        fields = []
+        for operand in (*kernel.outputs, *kernel.inputs):
+            fields += [scope(operand.buffer), operand.offset * operand.buffer.dtype.itemsize]
+        return [address, STEP_HEAD + len(fields), *fields]
 
     def loops(self, kernel: Loops, scope: _Scope) -> list[int]:
         layout = self.layouts[kernel]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.kernels import Instruction
+from rlx.ir.scalar import USER_FUNCTIONS
 from rlx.ir.types import is_float
 
 __all__ = ["OPERATIONS", "apply", "cast", "identity", "reducer_function"]
@@ -191,6 +192,8 @@ _SCIPY_NAMES = {
 
 
 def _special(name: str, arguments: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
+    if name in USER_FUNCTIONS:
+        return USER_FUNCTIONS[name].evaluate(*arguments)
     return _scipy(_SCIPY_NAMES[name])(*arguments).astype(dtype)
 
 
