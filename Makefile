@@ -25,7 +25,7 @@ lint: $(VENV)/tested
 	$(BIN)/ty check rlx
 
 test: lint
-	RLX_CHECK=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	RLX_CHECK=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: $(VENV)/tested
 	$(BIN)/python benchmarks/run.py

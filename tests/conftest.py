@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -16,6 +17,9 @@ import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell starts background jobs with SIGINT ignored; the tests of Ctrl-C need Python's own handler
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "rlx",
     deadline=None,
@@ -33,3 +37,10 @@ def _seeded() -> Iterator[None]:
     random.seed(0)
     np.random.seed(0)
     yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _release_programs() -> Iterator[None]:
+    """What a file compiled is forgotten at its end: jax keeps about 1.5 MB for each program."""
+    yield
+    jax.clear_caches()

@@ -168,7 +168,7 @@ def test_inside_scan_cond_and_while(backend: str) -> None:
         return carry, carry.sum()
 
     def run(xs: Any) -> Any:
-        return rlx.lax.scan(step, jnp.zeros(3), xs)
+        return rlx.lax.scan(step, jnp.zeros(3, xs.dtype), xs)
 
     carry, sums = np.zeros(3), []
     for x in xs:
