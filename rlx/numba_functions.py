@@ -105,14 +105,14 @@ def numba_scalar(function: Callable[..., Any], dtype: Any = None) -> Callable[..
     dispatcher = checked(function, "numba_scalar")
     result = None if dtype is None else dtype_of(dtype)
     if result is not None and is_complex(result):
-        raise _no_complex(function.__name__)
+        raise _no_complex(dispatcher.__name__)
 
     @wraps(dispatcher.py_func)
     def operation(*args: Any) -> Array:
         operands = _operands([as_array(a, "an argument of numba_scalar") for a in args])
         dtypes = tuple(type_of(x).dtype for x in operands)
         if any(map(is_complex, dtypes)):
-            raise _no_complex(function.__name__)
+            raise _no_complex(dispatcher.__name__)
         compiled = scalar_function(dispatcher, dtypes, result)
         return numba_scalar_callback(*operands, function=compiled)
 

@@ -11,6 +11,7 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx.errors import CallbackError, DtypeError, UnsupportedError
+from rlx.ir.kernels import Callback
 from rlx.ops.numba_code import ArrayFunction, ScalarFunction
 
 BACKENDS = ("cpu", "reference")
@@ -84,16 +85,13 @@ def test_compiled_programs_call_no_python() -> None:
     x = np.arange(6.0).reshape(2, 3)[:, ::-1]
     result = rlx.jit(lambda x: rlx.vmap(maximum_so_far)(x) * 2)(x)
     np.testing.assert_array_equal(result, np.maximum.accumulate(x, 1) * 2)
-    assert rlx.jit(rlx.numba_scalar(collatz))(np.array([6, 27])).tolist() == [8, 111]
+    steps = rlx.numba_scalar(numba.njit(collatz.py_func))  # as yet without any compiled code
+    assert rlx.jit(steps)(np.array([6, 27])).tolist() == [8, 111]
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u2", "i4", "i8", "u8", "f4", "f8", "c8", "c16"])
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3), (2, 0, 3)])
 def test_every_dtype_and_shape(backend: str, dtype: str, shape: tuple[int, ...]) -> None:
-    @numba.njit
-    def copy(out: Any, x: Any) -> None:
-        out[...] = x
-
     x = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
     results = copied(x), rlx.jit(copied, backend=backend)(x)
     for result in results:
@@ -190,7 +188,9 @@ def test_equal_calls_are_made_once_and_arguments_stay() -> None:
     x = np.ones(3)
     twice = rlx.jit(lambda x: rlx.numba_call(doubled, x, x) + rlx.numba_call(doubled, x, x))
     assert twice(x).tolist() == [4, 4, 4] and x.tolist() == [1, 1, 1]
-    assert str(twice.trace(x).plan()).count("doubled") == 1 if hasattr(twice, "trace") else True
+    plan = rlx.inspect(twice)(x).plan
+    assert plan is not None
+    assert sum(isinstance(k, Callback) and k.native is not None for k in plan.kernels) == 1
 
 
 # ------------------------------------------------------------------ functions of scalars
@@ -212,9 +212,9 @@ def test_scalar_function_of_floats_keeps_the_dtype(backend: str, dtype: str) -> 
     expected = np.asarray(operation(x, rate))
     found = rlx.jit(lambda x, r: -operation(x, r), backend=backend)(x, rate)
     assert found.dtype == expected.dtype == x.dtype
-    np.testing.assert_array_equal(np.asarray(found), -expected)
+    np.testing.assert_array_equal(np.asarray(found).astype(float), -expected.astype(float))
     wide = logistic_map.py_func(x.astype(float), rate.astype(float))
-    tolerance = {1: 1e-6, 2: 0.05}[1 if x.dtype.itemsize > 2 else 2]
+    tolerance = 1e-6 if x.dtype.itemsize > 2 else 0.05
     np.testing.assert_allclose(expected.astype(float), wide, tolerance * 20, tolerance)
 
 
@@ -244,8 +244,9 @@ def test_scalar_function_is_fused_batched_and_asked_for_a_dtype(backend: str) ->
     n = np.arange(12).reshape(3, 4)
     expected = [sum(collatz(int(i) + 1) for i in row) / 2 for row in n]
     assert rlx.jit(rlx.vmap(total), backend=backend)(n).tolist() == expected
-    text = rlx.inspect(total, n[0]) if backend == "cpu" else ""
-    assert operation(n).dtype == np.float32 and str(text) is not None
+    assert operation(n + 1).dtype == np.float32
+    plan = rlx.inspect(total)(n[0]).plan
+    assert plan is not None and [type(k).__name__ for k in plan.kernels] == ["Loops"]
 
 
 def test_scalar_function_on_threads_and_in_a_loop() -> None:
@@ -319,7 +320,7 @@ def test_wrong_parameters_results_and_dtypes() -> None:
     x = np.ones(3)
     with pytest.raises(UnsupportedError, match=r"with 2 arguments(.|\n)*\*outputs, \*inputs"):
         rlx.numba_call(numba.njit(lambda x: x), x, x)
-    with pytest.raises(UnsupportedError, match=r"returns array(.|\n)*out\[\.\.\.\] = "):
+    with pytest.raises(UnsupportedError, match=r"returns readonly array(.|\n)*out\[\.\.\.\] = "):
         rlx.numba_call(numba.njit(lambda out, x: x), x, x)
     with pytest.raises(UnsupportedError, match="no shape and dtype"):
         rlx.numba_call(running_maximum, 3, x)

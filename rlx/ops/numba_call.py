@@ -35,9 +35,7 @@ class numba_array_callback(Primitive):
     def type(self, *types: TensorType, function: ArrayFunction, levels: Levels, **params: Any) -> Any:
         return function.batched_types(levels)
 
-    def reference(
-        self, *arrays: np.ndarray, function: ArrayFunction, levels: Levels, **params: Any
-    ) -> Any:
+    def reference(self, *arrays: np.ndarray, function: ArrayFunction, levels: Levels, **params: Any) -> Any:
         return tuple(function.host(levels)(*arrays))
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
@@ -63,9 +61,7 @@ class numba_array_callback(Primitive):
     ) -> tuple[Any, Any]:
         """The given rule, or one more loop around the call."""
         has = tuple(d is not None for d in dims)
-        front = [
-            x if d is None else to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)
-        ]
+        front = [x if d is None else to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
         if rule is not None:
             outs = self._by_rule(rule, size, has, front, function)
         else:
@@ -88,9 +84,7 @@ class numba_array_callback(Primitive):
                 f" for {len(function.outputs)} outputs.",
                 "Return (results, batched), with a bool in batched for each result.",
             )
-        outs = [
-            to_front(o, 0 if m else None, size) for o, m in zip(outs, marks, strict=True)
-        ]
+        outs = [to_front(o, 0 if m else None, size) for o, m in zip(outs, marks, strict=True)]
         for out, promised in zip(outs, function.outputs, strict=True):
             found, wanted = type_of(out), promised.update(shape=(size, *promised.shape))
             if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
@@ -100,9 +94,7 @@ class numba_array_callback(Primitive):
                 )
         return tuple(outs)
 
-    def lower(
-        self, k: Any, *values: Any, function: ArrayFunction, levels: Levels, **params: Any
-    ) -> Any:
+    def lower(self, k: Any, *values: Any, function: ArrayFunction, levels: Levels, **params: Any) -> Any:
         native = partial(function.native, levels)
         return k.callback(function.host(levels), values, function.batched_types(levels), native)
 

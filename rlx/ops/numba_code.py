@@ -102,9 +102,7 @@ def _defined(source: str, name: str, namespace: dict[str, Any]) -> Any:
 class ArrayFunction:
     """A Numba function called as function(*outputs, *inputs) on arrays of given types."""
 
-    def __init__(
-        self, dispatcher: Any, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]
-    ) -> None:
+    def __init__(self, dispatcher: Any, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> None:
         from numba import types
 
         self.inputs = inputs
@@ -166,7 +164,8 @@ class ArrayFunction:
         """The address of a step that does the same in native code; see ir.kernels.Callback."""
         if levels not in self._native:
             self._native[levels] = self._compiled(levels)
-        return int(self._native[levels].address)
+        address: int = self._native[levels].address
+        return address
 
     def _compiled(self, levels: Levels) -> Any:
         from numba import cfunc, types
@@ -222,9 +221,7 @@ def _own(place: tuple[int, ...], levels: Levels, number: int) -> tuple[int, ...]
 
 
 @lru_cache(maxsize=1024)
-def array_function(
-    dispatcher: Any, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]
-) -> ArrayFunction:
+def array_function(dispatcher: Any, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> ArrayFunction:
     """The one ArrayFunction of its kind, so that equal calls are equal equations."""
     return ArrayFunction(dispatcher, inputs, outputs)
 
@@ -295,9 +292,7 @@ class ScalarFunction:
     to, since Numba's literals are all float64; or the one asked for.
     """
 
-    def __init__(
-        self, dispatcher: Any, dtypes: tuple[np.dtype, ...], result: np.dtype | None
-    ) -> None:
+    def __init__(self, dispatcher: Any, dtypes: tuple[np.dtype, ...], result: np.dtype | None) -> None:
         self.__name__ = str(dispatcher.__name__)
         self.name = f"user_{next(_numbers)}"
         self._dispatcher = dispatcher
@@ -308,9 +303,7 @@ class ScalarFunction:
         self._result = _computed(self.dtype)
         self._loop: Any = None
         self._code: Any = None
-        USER_FUNCTIONS[self.name] = UserFunction(
-            self._operands, self._result, self._evaluate, self._address
-        )
+        USER_FUNCTIONS[self.name] = UserFunction(self._operands, self._result, self._evaluate, self._address)
 
     def encode_key(self) -> str:
         """What tells this function from every other one in a fingerprint."""
@@ -358,15 +351,18 @@ class ScalarFunction:
         return njit(_defined(source, "loop", self._namespace()))
 
     def _address(self) -> int:
+        if self._code is None:
+            self._code = self._compiled()
+        address: int = self._code.address
+        return address
+
+    def _compiled(self) -> Any:
         from numba import cfunc
 
-        if self._code is None:
-            names = ", ".join(f"x{n}" for n in range(len(self._operands)))
-            source = f"def scalar({names}):\n    return made(function({names}))\n"
-            result = _numba_dtype(self._result, self.__name__)
-            made = _defined(source, "scalar", self._namespace())
-            self._code = cfunc(result(*self._types))(made)
-        return int(self._code.address)
+        names = ", ".join(f"x{n}" for n in range(len(self._operands)))
+        source = f"def scalar({names}):\n    return made(function({names}))\n"
+        result = _numba_dtype(self._result, self.__name__)
+        return cfunc(result(*self._types))(_defined(source, "scalar", self._namespace()))
 
 
 def _computed(dtype: np.dtype) -> np.dtype:
@@ -381,8 +377,6 @@ def _result_dtype(found: np.dtype, operands: Sequence[np.dtype]) -> np.dtype:
 
 
 @lru_cache(maxsize=1024)
-def scalar_function(
-    dispatcher: Any, dtypes: tuple[np.dtype, ...], result: np.dtype | None
-) -> ScalarFunction:
+def scalar_function(dispatcher: Any, dtypes: tuple[np.dtype, ...], result: np.dtype | None) -> ScalarFunction:
     """The one ScalarFunction of its kind, so that equal calls are equal equations."""
     return ScalarFunction(dispatcher, dtypes, result)

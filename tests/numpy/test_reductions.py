@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from comparison import agree, bfloat16, draw
+from comparison import agree, agree_in_type, bfloat16, draw
 
 import rlx.numpy as rnp
 from rlx import errors
 
 DTYPES = ["f4", "f8", "i4", "u1", "i8", "?", "c8", "f2", bfloat16]
+VALUED = ["f4", "i4", "?", "c8", bfloat16]  # the others differ in nothing but dtype
 NAMES = "sum prod max min mean var std any all argmax argmin ptp count_nonzero cumsum cumprod median".split()
 NAN_NAMES = (
     "nansum nanprod nanmax nanmin nanmean nanvar nanstd nanargmax nanargmin nancumsum nancumprod nanmedian".split()
@@ -20,7 +22,7 @@ NAN_NAMES = (
 def refused(name: str, *args: object, **kwargs: object) -> bool:
     """Whether jax refuses this call."""
     try:
-        getattr(jnp, name)(*args, **kwargs)
+        jax.eval_shape(lambda *xs: getattr(jnp, name)(*xs, **kwargs), *args)
     except (TypeError, ValueError):
         return True
     return False
@@ -32,13 +34,17 @@ def test_every_dtype(name: str) -> None:
     for dtype in DTYPES:
         x = draw((2, 3, 4), dtype, -1, 2)
         for axis in (None, 1, -1):
-            if refused(name, jnp.asarray(x), axis=axis):
+            late = "arg" in name and dtype == "c8"  # jax refuses complex positions when it runs
+            if late or refused(name, jnp.asarray(x), axis=axis):
                 if "arg" in name and dtype == "?":  # positions of bools are fine here, as in NumPy
                     continue
                 with pytest.raises((errors.RlxError, TypeError, ValueError)):
                     getattr(rnp, name)(rnp.asarray(x), axis=axis)
                 continue
-            agree(name, x, axis=axis, traced=axis == 1)
+            if axis == 1 and dtype in VALUED:
+                agree(name, x, axis=axis)
+            else:
+                agree_in_type(name, x, axis=axis)
 
 
 @pytest.mark.parametrize("name", "sum prod max min mean var std any all ptp median".split())
