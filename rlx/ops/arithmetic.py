@@ -345,7 +345,7 @@ class copysign(Elementwise):
         return s.copysign(x, y)
 
     def partials(self, out: Any, x: Any, y: Any) -> tuple[Any, ...]:
-        return (lambda t: multiply(t, multiply(copysign(scalar_like(x, 1), x), copysign(scalar_like(y, 1), y))), None)
+        return (lambda t: multiply(select(greater_equal(x, 0), t, negative(t)), copysign(scalar_like(y, 1), y)), None)
 
 
 class Extremum(Elementwise):

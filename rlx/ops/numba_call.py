@@ -104,6 +104,7 @@ class numba_scalar_callback(Elementwise):
     """A Numba function of scalars, of every element; fused. params: function."""
 
     kinds = "biuf"
+    arity = None  # the function's own
 
     def type(self, *types: TensorType, function: ScalarFunction) -> TensorType:
         return TensorType(broadcast_shapes(function.__name__, types), function.dtype)
