@@ -108,6 +108,10 @@ class dot_general(Primitive):
         dimension_numbers: DotDimensionNumbers,
         preferred_dtype: np.dtype | None,
     ) -> np.ndarray:
+        if preferred_dtype is None and rhs.ndim <= 2 and lhs.dtype.char in "fdFD":
+            contracting, batch_axes = dimension_numbers
+            if not batch_axes[0] and contracting == ((lhs.ndim - 1,), (0,)):  # NumPy's own product
+                return np.asarray(np.matmul(lhs, rhs))
         d = layout(lhs.ndim, rhs.ndim, _hashable(dimension_numbers))
         result = lhs.dtype if preferred_dtype is None else np.dtype(preferred_dtype)
         working = accumulation_dtype(lhs.dtype, preferred_dtype)
