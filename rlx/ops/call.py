@@ -45,19 +45,40 @@ class CallLike(RegionPrimitive):
         return k.inline(program, values)
 
 
-@primitive
-class call(CallLike):
-    """A call of a named program: a jitted function or a block. params: program, name."""
+class TransformedCall(CallLike):
+    """A call whose derivative and batch are calls, of its own kind, of the transformed program."""
 
-    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, name: str) -> Any:
+    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, **params: Any) -> Any:
         """The call of the program with tangents."""
         nonzero = [not is_zero(x) for x in tangents]
         moved, kept = t.jvp(program, nonzero)
-        outs = call(*primals, *tangent_inputs(tangents, nonzero), program=moved, name=name)
+        outs = self.bind(*primals, *tangent_inputs(tangents, nonzero), program=moved, **params)
         moving = iter(outs[len(kept) :])
         return outs[: len(kept)], [
             next(moving) if k else Zero(o) for o, k in zip(program.output_types, kept, strict=True)
         ]
+
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        program: Program,
+        **params: Any,
+    ) -> Any:
+        """The call of the batched program."""
+        batched = [d is not None for d in dims]
+        moved, out_batched = t.batch(program, size, batched, False, axis_name)
+        outs = self.bind(*batch_front(inputs, dims, batched, size), program=moved, **params)
+        return outs, [0 if b else None for b in out_batched]
+
+
+@primitive
+class call(TransformedCall):
+    """A call of a named program: a jitted function or a block. params: program, name."""
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
         """Two calls; the first hands its residuals to the second."""
@@ -80,23 +101,6 @@ class call(CallLike):
         backward = t.transpose(program, linear, used)
         outs = iter(call(*drop(inputs, linear), *keep(cotangents, used), program=backward, name=name))
         return [next(outs) if m else None for m in linear]
-
-    def batch(
-        self,
-        t: Any,
-        size: int,
-        inputs: Sequence[Any],
-        dims: Sequence[int | None],
-        axis_name: Any,
-        *,
-        program: Program,
-        name: str,
-    ) -> Any:
-        """The call of the batched program."""
-        batched = [d is not None for d in dims]
-        moved, out_batched = t.batch(program, size, batched, False, axis_name)
-        outs = call(*batch_front(inputs, dims, batched, size), program=moved, name=name)
-        return outs, [0 if b else None for b in out_batched]
 
 
 class Deferred:
@@ -329,22 +333,12 @@ class custom_vjp_tangent(RegionPrimitive):
 
 
 @primitive
-class checkpoint(CallLike):
+class checkpoint(TransformedCall):
     """A call whose intermediate values are computed again for the derivative instead of kept.
 
     params: program; policy: None (keep nothing but the operands) or a function of
     (primitive, *types, **params) that says which equations' results are kept.
     """
-
-    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, policy: Any) -> Any:
-        """Again a checkpointed call."""
-        nonzero = [not is_zero(x) for x in tangents]
-        moved, kept = t.jvp(program, nonzero)
-        outs = checkpoint(*primals, *tangent_inputs(tangents, nonzero), program=moved, policy=policy)
-        moving = iter(outs[len(kept) :])
-        return outs[: len(kept)], [
-            next(moving) if k else Zero(o) for o, k in zip(program.output_types, kept, strict=True)
-        ]
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
         """The known half runs as it is; the linear half repeats it from the operands.
@@ -386,23 +380,6 @@ class checkpoint(CallLike):
         guarded = optimization_barrier(*operands)
         outs = iter(call(*guarded, program=backward, name="checkpoint"))
         return [next(outs) if m else None for m in linear]
-
-    def batch(
-        self,
-        t: Any,
-        size: int,
-        inputs: Sequence[Any],
-        dims: Sequence[int | None],
-        axis_name: Any,
-        *,
-        program: Program,
-        policy: Any,
-    ) -> Any:
-        """The batched program, checkpointed."""
-        batched = [d is not None for d in dims]
-        moved, out_batched = t.batch(program, size, batched, False, axis_name)
-        outs = checkpoint(*batch_front(inputs, dims, batched, size), program=moved, policy=policy)
-        return outs, [0 if b else None for b in out_batched]
 
 
 def _saved_by_policy(known: Program, policy: Any) -> list[Var]:
