@@ -154,14 +154,14 @@ class Jitted:
             return self.fun(*args, **kwargs)
         request = _Request(self, args, kwargs)
         if state.builder is not None:
-            entry = self._entry(request, keep=True)
+            entry = self._entry(request)
             outs = call(*entry.captured, *request.leaves, program=entry.program, name=self.name)
             return _unflatten(entry.out_tree, outs)
         for x in request.leaves:
             if isinstance(x, Tracer):
                 raise leaked(x)
         self._calls += 1
-        entry = self._entry(request, keep=True)
+        entry = self._entry(request)
         if entry.compiled is None:
             with self._lock:
                 if entry.compiled is None:
@@ -176,7 +176,7 @@ class Jitted:
         request.donate(outs)
         return _unflatten(entry.out_tree, outs)
 
-    def _entry(self, request: _Request, keep: bool) -> _Entry:
+    def _entry(self, request: _Request) -> _Entry:
         entry = self._entries.get(request.key)
         if entry is not None:
             return entry
@@ -188,7 +188,7 @@ class Jitted:
                 print(_explain(self, request), file=sys.stderr)
             self._misses += 1
             entry = self._trace(request)
-            if keep and not any(isinstance(c, Tracer) for c in entry.captured):
+            if not any(isinstance(c, Tracer) for c in entry.captured):
                 self._entries[request.key] = entry
                 while len(self._entries) > self.cache_size:
                     self._entries.popitem(last=False)

@@ -24,7 +24,6 @@ class CompiledProgram:
     def __init__(self, program: Program, backend: Backend) -> None:
         self.program = program
         self.backend = backend
-        self.output_types = [t for t in program.output_types]
         computed: dict[Any, int] = {}
         # per result: (position among computed results, or -1; the array to hand through, or input number)
         self.results: list[tuple[int, Any]] = []

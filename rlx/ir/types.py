@@ -20,7 +20,6 @@ __all__ = [
     "promote_dtypes",
     "scalar_dtype",
     "supported_dtypes",
-    "tangent_dtype",
 ]
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -243,8 +242,3 @@ def dtype_of(value: Any) -> np.dtype:
         if dtype not in supported_dtypes:
             raise TypeError(f"dtype {dtype.name} is not supported by rlx")
     return dtype
-
-
-def tangent_dtype(dtype: np.dtype) -> np.dtype | None:
-    """The dtype of a tangent of a value of `dtype`; None where no derivative exists."""
-    return dtype if is_inexact(dtype) else None

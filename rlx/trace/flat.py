@@ -12,7 +12,7 @@ from rlx import tree
 from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
 from rlx.config import config
 from rlx.errors import InputTypeError
-from rlx.ir.types import TensorType, scalar_dtype
+from rlx.ir.types import scalar_dtype
 
 __all__ = ["FlatFunction", "as_array", "function_name"]
 
@@ -100,8 +100,3 @@ def flatten_call(
     """Leaves of (args, kwargs) as arrays, and their structure."""
     leaves, treedef = tree.flatten((tuple(args), kwargs))
     return [as_array(x, what) for x in leaves], treedef
-
-
-def types_of_leaves(leaves: Sequence[Array]) -> list[TensorType]:
-    """Types of array leaves."""
-    return [x.type for x in leaves]

@@ -11,7 +11,6 @@ from rlx.errors import VmapAxisError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.trace.builder import Builder, Tracer, leaked, state
-from rlx.trace.primitive import type_of
 
 __all__ = ["axis_size", "close_over", "finish", "known_value", "named_axis", "stage"]
 
@@ -82,8 +81,3 @@ def axis_size(name: Any) -> int:
         f"There is no mapped axis named {name!r} here.",
         f"Call the function under rlx.vmap(..., axis_name={name!r}).",
     )
-
-
-def types_of(values: Sequence[Any]) -> list[TensorType]:
-    """Types of several values."""
-    return [type_of(v) for v in values]
