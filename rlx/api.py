@@ -587,7 +587,16 @@ def jit(
 
 
 def clear_caches() -> None:
-    """Forget every traced signature and every compiled program of this process."""
+    """Forget every traced signature and every compiled program of this process.
+
+    >>> import rlx
+    >>> f = rlx.jit(lambda x: x + 1.0)
+    >>> float(f(1.0)), f.cache_info().currsize
+    (2.0, 1)
+    >>> rlx.clear_caches()
+    >>> f.cache_info().currsize
+    0
+    """
     for jitted in list(_all_jitted):
         jitted.clear_cache()
     executables.clear()

@@ -84,7 +84,13 @@ config = Config()
 
 @contextmanager
 def scoped(**values: Any) -> Generator[None]:
-    """Set switches of this thread inside a `with` block."""
+    """Set switches of this thread inside a `with` block. Raises AttributeError for an unknown switch.
+
+    >>> import rlx
+    >>> with rlx.scoped(default_float=rlx.numpy.dtype("float64")):
+    ...     rlx.numpy.zeros(2).dtype
+    dtype('float64')
+    """
     own = config.__dict__
     before = {name: own[name] for name in values if name in own}
     try:
