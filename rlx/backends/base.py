@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from rlx.backends.timing import TimedExecutable
+from rlx.errors import UnsupportedError
 from rlx.ir.kernels import Plan
 from rlx.storage import Storage
 
@@ -23,6 +25,13 @@ class Executable(ABC):
     @abstractmethod
     def texts(self) -> dict[str, str]:
         """Readable forms of the compiled code by name: loop nests, LLVM IR, assembly, ..."""
+
+    def timed(self) -> TimedExecutable:
+        """The same plan, compiled so that the time of each kernel is taken. Raises UnsupportedError."""
+        raise UnsupportedError(
+            f"{type(self).__name__} does not take the time of its kernels.",
+            "Profile on the CPU: with rlx.default_device('cpu').",
+        )
 
 
 class Backend(ABC):

@@ -1,6 +1,6 @@
 """LIR: a Plan of kernels over buffers. How and where a program runs, for any backend.
 
-Kernel kinds are a closed set: Loops, Contract, Sort, Library, Scan, While, Branch, Callback.
+Kernel kinds are a closed set: Loops, Contract, Bands, Sort, Library, Scan, While, Branch, Callback.
 A backend spells these and never hears a primitive's name. Sizes, strides and offsets are data
 of a kernel, not part of its `code`, so that equal layers and new batch sizes share compiled code.
 """
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
 
 __all__ = [
     "Access",
+    "Bands",
     "Branch",
     "Buffer",
     "Callback",
@@ -196,7 +198,8 @@ class Contract(Kernel):
     The three operands have shapes (b, m, k), (b, k, n), (b, m, n); in each of lhs and rhs one of
     the two last strides is 1 (or its size is 1) and the other is at least the size along that axis
     (or its own size is 1), as BLAS wants; out has strides (s, n', 1). b of lhs and rhs may have
-    stride 0. out's buffer is not an operand's.
+    stride 0. out's buffer is not an operand's. All three may have one more batch dimension, which
+    comes first: a stack of batches.
     accumulate: add to what `out` holds instead of overwriting it. With k == 0 the sum is zero.
     """
 
@@ -208,6 +211,26 @@ class Contract(Kernel):
     label: str = ""
 
     @property
+    def batches(self) -> int:
+        """How many products it is."""
+        return prod(self.out.shape[:-2])
+
+    @property
+    def rows(self) -> int:
+        """Rows of lhs and out."""
+        return self.out.shape[-2]
+
+    @property
+    def columns(self) -> int:
+        """Columns of rhs and out."""
+        return self.out.shape[-1]
+
+    @property
+    def depth(self) -> int:
+        """Columns of lhs, rows of rhs."""
+        return self.lhs.shape[-1]
+
+    @property
     def reads(self) -> tuple[Buffer, ...]:
         own = (self.out.buffer,) if self.accumulate else ()
         return (self.lhs.buffer, self.rhs.buffer, *own)
@@ -215,6 +238,44 @@ class Contract(Kernel):
     @property
     def writes(self) -> tuple[Buffer, ...]:
         return (self.out.buffer,)
+
+
+@dataclass(eq=False, slots=True)
+class Bands(Kernel):
+    """Run kernels one after the other, all of them cut in `count` equal bands (see ir.bands).
+
+    What one of them writes, it and the others touch only within the band that they are in, so that a
+    backend may take the bands one by one, in any order and at the same time. `local` are temporaries
+    that nothing else touches: only the bands at work need memory for them, `scratch` bytes each, in
+    which a local buffer's part of the band starts at its `offset`.
+    """
+
+    count: int
+    kernels: tuple[Loops | Contract, ...]
+    local: tuple[Buffer, ...] = ()
+    scratch: int = 0
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        before = dict.fromkeys(b for kernel in self.kernels for b in kernel.reads)
+        first = self._first_writes()
+        return tuple(b for b in before if b not in first)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        written = dict.fromkeys(b for kernel in self.kernels for b in kernel.writes)
+        return tuple(b for b in written if b not in self.local)
+
+    def _first_writes(self) -> set[Buffer]:
+        """Buffers that are written before they are read."""
+        read: set[Buffer] = set()
+        first: set[Buffer] = set()
+        for kernel in self.kernels:
+            read.update(b for b in kernel.reads if b not in first)
+            first.update(b for b in kernel.writes if b not in read)
+        return first
 
 
 @dataclass(eq=False, slots=True)

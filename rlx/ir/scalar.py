@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["ALPHABET", "REDUCERS", "SPECIAL", "USER_FUNCTIONS", "ScalarOperation", "UserFunction"]
+__all__ = ["ALPHABET", "REDUCERS", "SPECIAL", "USER_FUNCTIONS", "ScalarOperation", "SpecialFunction", "UserFunction"]
 
 
 class ScalarOperation(NamedTuple):
@@ -65,20 +65,90 @@ ALPHABET: dict[str, ScalarOperation] = {
 
 REDUCERS = ("add", "mul", "min", "max", "and", "or", "xor")
 
+class SpecialFunction(NamedTuple):
+    """A function of SciPy's, seen as one of float64 numbers: complex ones are two each."""
+
+    ufunc: str  # its name in scipy.special
+    signature: str = "d->d"  # types of the ufunc's loop in NumPy's letters: d real, D complex
+    part: int = 0  # which number of the ufunc's results
+
+    @property
+    def taken(self) -> str:
+        """Letters of the operands."""
+        return self.signature.split("->")[0]
+
+    @property
+    def given(self) -> str:
+        """Letters of the results."""
+        return self.signature.split("->")[1]
+
+    @property
+    def arity(self) -> int:
+        """How many real numbers it takes."""
+        return len(self.taken) + self.taken.count("D")
+
+    def evaluate(self, *arrays: np.ndarray) -> np.ndarray:
+        """On NumPy arrays that broadcast, in float64."""
+        import scipy.special
+
+        numbers = iter([np.asarray(a, np.float64) for a in arrays])
+        operands = [_paired(next(numbers), next(numbers)) if t == "D" else next(numbers) for t in self.taken]
+        with np.errstate(all="ignore"):
+            results = getattr(scipy.special, self.ufunc)(*operands)
+        flat: list[np.ndarray] = []
+        for result in results if len(self.given) > 1 else (results,):
+            flat += [result.real, result.imag] if np.iscomplexobj(result) else [result]
+        return np.asarray(flat[self.part])
+
+
+def _paired(real: np.ndarray, imaginary: np.ndarray) -> np.ndarray:
+    """Complex numbers of their parts, infinite ones included."""
+    result = np.empty(np.broadcast_shapes(real.shape, imaginary.shape), np.complex128)
+    result.real, result.imag = real, imaginary
+    return result
+
+
 # Functions off the hot path: SciPy's, called natively per element (float64 inside).
-SPECIAL: dict[str, int] = {
-    "lgamma": 1,
-    "digamma": 1,
-    "polygamma": 2,
-    "zeta": 2,
-    "igamma": 2,
-    "igammac": 2,
-    "bessel_i0e": 1,
-    "bessel_i1e": 1,
-    "betainc": 3,
-    "igamma_inverse": 2,
-    "ndtri": 1,
+SPECIAL: dict[str, SpecialFunction] = {
+    "lgamma": SpecialFunction("gammaln"),
+    "digamma": SpecialFunction("psi"),
+    "polygamma": SpecialFunction("polygamma", "dd->d"),
+    "zeta": SpecialFunction("zeta", "dd->d"),
+    "gamma": SpecialFunction("gamma"),
+    "igamma": SpecialFunction("gammainc", "dd->d"),
+    "igammac": SpecialFunction("gammaincc", "dd->d"),
+    "igamma_inverse": SpecialFunction("gammaincinv", "dd->d"),
+    "beta": SpecialFunction("beta", "dd->d"),
+    "log_beta": SpecialFunction("betaln", "dd->d"),
+    "betainc": SpecialFunction("betainc", "ddd->d"),
+    "betaincc": SpecialFunction("betaincc", "ddd->d"),
+    "binomial": SpecialFunction("binom", "dd->d"),
+    "pochhammer": SpecialFunction("poch", "dd->d"),
+    "bessel_i0": SpecialFunction("i0"),
+    "bessel_i1": SpecialFunction("i1"),
+    "bessel_i0e": SpecialFunction("i0e"),
+    "bessel_i1e": SpecialFunction("i1e"),
+    "bessel_j": SpecialFunction("jv", "dd->d"),
+    "ndtri": SpecialFunction("ndtri"),
+    "log_ndtr": SpecialFunction("log_ndtr"),
+    "owens_t": SpecialFunction("owens_t", "dd->d"),
+    "erfcx": SpecialFunction("erfcx"),
+    "dawson": SpecialFunction("dawsn"),
+    "spence": SpecialFunction("spence"),
+    "expint_one": SpecialFunction("exp1"),
+    "expint_i": SpecialFunction("expi"),
+    "expint_n": SpecialFunction("expn", "dd->d"),
+    "sine_integral": SpecialFunction("sici", "d->dd", 0),
+    "cosine_integral": SpecialFunction("sici", "d->dd", 1),
+    "fresnel_sine": SpecialFunction("fresnel", "d->dd", 0),
+    "fresnel_cosine": SpecialFunction("fresnel", "d->dd", 1),
+    "confluent_hypergeometric": SpecialFunction("hyp1f1", "ddd->d"),
+    "hypergeometric": SpecialFunction("hyp2f1", "dddd->d"),
 }
+_COMPLEX = {"digamma": "psi", "gamma": "gamma", "loggamma": "loggamma", "erfcx": "erfcx", "faddeeva": "wofz"}
+for _name, _ufunc in _COMPLEX.items():
+    SPECIAL[f"{_name}_real_part"] = SpecialFunction(_ufunc, "D->D", 0)
+    SPECIAL[f"{_name}_imaginary_part"] = SpecialFunction(_ufunc, "D->D", 1)
 
 
 class UserFunction(NamedTuple):

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlx.ir.kernels import (
     Access,
+    Bands,
     Branch,
     Buffer,
     Callback,
@@ -29,6 +30,8 @@ from rlx.ir.kernels import (
 from rlx.ir.program import Equation, Origin
 
 __all__ = [
+    "buffer_names",
+    "bytes_text",
     "describe_kernel",
     "describe_plan",
     "nested_plans",
@@ -154,6 +157,8 @@ class _Writer:
             return self.buffer(value)
         if isinstance(value, Plan):
             return self.plan(value)
+        if isinstance(value, Kernel):
+            return self.kernel(value)
         if isinstance(value, Equation):
             return self.value(value.origin)
         if isinstance(value, Origin):
@@ -210,24 +215,26 @@ def describe_plan(plan: Plan) -> str:
 
 
 def _plan_lines(plan: Plan) -> Iterator[str]:
-    names = _buffer_names(plan)
+    names = buffer_names(plan)
     inputs = ", ".join(_typed(b, names) for b in plan.inputs)
     outputs = ", ".join(_typed(b, names) for b in plan.outputs)
     yield f"{plan.name}({inputs}) -> ({outputs})"
     for number, kernel in enumerate(plan.kernels):
         yield f"  {number:3}  {_kernel_line(kernel, names)}"
+        if isinstance(kernel, Bands):
+            yield from (f"       | {_kernel_line(inner, names)}" for inner in kernel.kernels)
         for inner in nested_plans(kernel):
             yield from (f"       | {line}" for line in _plan_lines(inner))
-    yield f"  arena {_bytes(plan.arena)}"
+    yield f"  arena {bytes_text(plan.arena)}"
     yield from (f"  {line}" for line in _arena_lines(plan, names))
 
 
 def describe_kernel(kernel: Kernel, plan: Plan) -> str:
     """The kernel's line of `describe_plan`."""
-    return _kernel_line(kernel, _buffer_names(plan))
+    return _kernel_line(kernel, buffer_names(plan))
 
 
-def _buffer_names(plan: Plan) -> dict[Buffer, str]:
+def buffer_names(plan: Plan) -> dict[Buffer, str]:
     """Short names, unique in the plan."""
     prefixes = {"input": "in", "output": "out", "constant": "const", "temporary": "tmp"}
     counts = dict.fromkeys(prefixes, 0)
@@ -249,7 +256,7 @@ def _kernel_line(kernel: Kernel, names: dict[Buffer, str]) -> str:
     moved = sum(b.nbytes for b in dict.fromkeys((*kernel.reads, *kernel.writes)))
     label = getattr(kernel, "label", "")
     kind = type(kernel).__name__ + (f" {label}" if label else "")
-    return f"{kind:24} {_space(kernel):20} {reads} -> {writes}  {_bytes(moved)}"
+    return f"{kind:24} {_space(kernel):20} {reads} -> {writes}  {bytes_text(moved)}"
 
 
 def _space(kernel: Kernel) -> str:
@@ -261,8 +268,10 @@ def _space(kernel: Kernel) -> str:
             cut = f" in {kernel.chunks} chunks" if kernel.chunks > 1 else ""
             return f"[{outer}|{row}]{cut}, {len(kernel.instructions)} instructions"
         case Contract():
-            batch, rows, inner = kernel.lhs.shape
-            return f"[{batch}|{rows}x{kernel.out.shape[2]}x{inner}]"
+            batch = "x".join(map(str, kernel.out.shape[:-2]))
+            return f"[{batch}|{kernel.rows}x{kernel.columns}x{kernel.depth}]"
+        case Bands():
+            return f"{kernel.count} bands of {len(kernel.kernels)} kernels"
         case Sort():
             return f"[{kernel.rows}|{kernel.length}]"
         case Library():
@@ -284,7 +293,8 @@ def _arena_lines(plan: Plan, names: dict[Buffer, str]) -> Iterator[str]:
         for buffer in (*kernel.reads, *kernel.writes):
             first.setdefault(buffer, number)
             last[buffer] = number
-    placed = [b for b in plan.buffers if b.role == "temporary" and b.offset is not None]
+    local = {b for kernel in plan.kernels if isinstance(kernel, Bands) for b in kernel.local}
+    placed = [b for b in plan.buffers if b.role == "temporary" and b.offset is not None and b not in local]
     for buffer in sorted(placed, key=lambda b: (b.offset, first.get(b, -1))):
         use = f"kernels {first[buffer]}-{last[buffer]}" if buffer in first else "unused"
         assert buffer.offset is not None
@@ -292,7 +302,8 @@ def _arena_lines(plan: Plan, names: dict[Buffer, str]) -> Iterator[str]:
         yield f"  {buffer.offset:>10}-{end:<10} {_typed(buffer, names)}  {use}"
 
 
-def _bytes(count: int) -> str:
+def bytes_text(count: int) -> str:
+    """A number of bytes for people."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

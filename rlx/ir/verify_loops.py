@@ -363,7 +363,7 @@ def _verify_operation(instruction: Instruction, arguments: list[np.dtype]) -> No
         return
     if instruction.op == "special":
         require(instruction.attribute in SPECIAL, f"no function {instruction.attribute!r}")
-        arity = SPECIAL[instruction.attribute]
+        arity = SPECIAL[instruction.attribute].arity
     require(len(arguments) == arity, f"takes {arity} arguments, not {len(arguments)}")
     if instruction.op == "select":
         require(arguments[0] == _BOOL, "its first argument is bool")

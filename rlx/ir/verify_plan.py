@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from rlx.errors import VerificationError
+from rlx.ir.bands import iterations, stays_in_bands
 from rlx.ir.kernels import (
+    Bands,
     Branch,
     Buffer,
     Callback,
@@ -122,6 +124,8 @@ def _verify_kind(kernel: Kernel) -> None:
             verify_loops(kernel)
         case Contract():
             _verify_contract(kernel)
+        case Bands():
+            _verify_bands(kernel)
         case Sort():
             _verify_sort(kernel)
         case Library():
@@ -180,22 +184,41 @@ def _verify_contract(kernel: Contract) -> None:
     fits = dtype.itemsize in (8, 16) if is_complex(dtype) else dtype.name in ("float32", "float64")
     require(fits, f"no contraction of {dtype}")
     for name, operand in operands.items():
-        require(len(operand.shape) == 3, f"{name} has three dimensions")
+        require(len(operand.shape) == len(kernel.out.shape) in (3, 4), f"{name} has three dimensions, or four")
         _verify_operand(operand)
         if 0 in operand.shape:
             continue
-        rows = _is_matrix(operand, unit=2, other=1)
-        columns = name != "out" and _is_matrix(operand, unit=1, other=2)
+        rows = _is_matrix(operand, unit=-1, other=-2)
+        columns = name != "out" and _is_matrix(operand, unit=-2, other=-1)
         require(rows or columns, f"{name} is not a matrix that BLAS takes: {operand.strides}")
-    (batch, rows_, inner), (_, _, columns_) = kernel.lhs.shape, kernel.rhs.shape
-    require(kernel.rhs.shape == (batch, inner, columns_), "lhs and rhs do not fit")
-    require(kernel.out.shape == (batch, rows_, columns_), "out does not fit lhs and rhs")
-    apart = abs(kernel.out.strides[0]) > 0 or batch <= 1
+    (*batch, rows_, inner), columns_ = kernel.lhs.shape, kernel.rhs.shape[-1]
+    require(kernel.rhs.shape == (*batch, inner, columns_), "lhs and rhs do not fit")
+    require(kernel.out.shape == (*batch, rows_, columns_), "out does not fit lhs and rhs")
+    apart = all(abs(stride) > 0 or size <= 1 for stride, size in zip(kernel.out.strides, batch, strict=False))
     require(apart, "out's batches are not apart")
     require(
         kernel.out.buffer not in (kernel.lhs.buffer, kernel.rhs.buffer),
         "out is also an operand",
     )
+
+
+def _verify_bands(kernel: Bands) -> None:
+    require(kernel.count > 0, "there are no bands")
+    written: set[Buffer] = set()
+    for inner in kernel.kernels:
+        require(isinstance(inner, (Loops, Contract)), f"{type(inner).__name__} does not run in bands")
+        _verify_kind(inner)
+        require(iterations(inner) % kernel.count == 0, "a kernel cannot be cut in the bands")
+        for buffer in inner.reads:
+            require(buffer in written or buffer not in kernel.local, "a local buffer is read before it is written")
+        written.update(inner.writes)
+    for inner in kernel.kernels:
+        for buffer in {*inner.reads, *inner.writes} & written:
+            require(stays_in_bands(inner, buffer, kernel.count), f"buffer {buffer.name!r} is touched across bands")
+    for buffer in kernel.local:
+        require(buffer.role == "temporary", f"{buffer.role} buffer {buffer.name!r} is local to bands")
+        end = (buffer.offset or 0) + buffer.nbytes // kernel.count
+        require(buffer.offset is None or end <= kernel.scratch, "a local buffer lies outside of the scratch")
 
 
 def _is_matrix(operand: Operand, unit: int, other: int) -> bool:

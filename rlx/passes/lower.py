@@ -11,11 +11,14 @@ from rlx.passes.builder_core import is_dense
 from rlx.passes.fuse import fuse
 from rlx.passes.lowered import BufferView, Lowered, dense_strides, view_of
 from rlx.passes.memory import plan_memory
+from rlx.passes.nest import Nest
 from rlx.passes.nodes import expression_cost
 from rlx.passes.options import FusionLimits, LoweringOptions
 from rlx.passes.orient import orient_products
 from rlx.passes.regions import RegionLowering
 from rlx.passes.schedule import schedule, split_chunks
+from rlx.passes.short_rows import unroll_short_rows
+from rlx.passes.stack_products import stack_products
 
 __all__ = ["FusionLimits", "KernelBuilder", "LoweringOptions", "lower_program"]
 
@@ -49,14 +52,15 @@ def lower_program(program: Program, options: LoweringOptions | None = None) -> P
     _lower_equations(program, builder, values, wanted)
     outputs = _write_outputs(program, builder, values)
     orient_products(builder.table, builder.steps)
-    steps, report = fuse(builder, builder.steps, outputs)
+    steps, report = fuse(builder, stack_products(builder.steps), outputs)
+    steps = [unroll_short_rows(builder.table, s) if isinstance(s, Nest) else s for s in steps]
     chunked = split_chunks(builder, steps)
     if len(chunked) > len(steps):
         steps, more = fuse(builder, chunked, outputs)
         report.extend(more)
     kernels = schedule(builder.table, steps)
     plan = Plan(tuple(inputs), outputs, tuple(builder.buffers), kernels, name=program.name, report=report)
-    return plan_memory(plan)
+    return plan_memory(plan, builder.options.least_bands)
 
 
 def _read(builder: KernelBuilder, values: dict[Var, Lowered], atom: Atom) -> Lowered:

@@ -17,7 +17,7 @@ from rlx.passes.lowered import Lowered, natural_order, view_of
 __all__ = ["ContractionLowering"]
 
 _GEMM_DTYPES = frozenset(np.dtype(n) for n in ("f4", "f8", "c8", "c16"))
-_MOST_PRODUCTS = 16
+_MOST_PRODUCTS = 64
 _SINGLE = np.dtype(np.float32)
 _DimensionPair = tuple[Sequence[int], Sequence[int]]
 

@@ -1,28 +1,31 @@
-"""Memory planning: liveness, sharing of dying operands, and offsets in the arena."""
+"""Memory planning: copies that need not be, what shares its place with a dying operand, and lifetimes."""
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlx.ir.kernels import Buffer, Kernel, Loops, Plan
+from rlx.ir.kernels import Bands, Buffer, Kernel, Loops, Plan
 from rlx.ir.verify_loops import may_share
+from rlx.passes.arena import Block, place
+from rlx.passes.bands import group_bands
 from rlx.passes.in_place import join_buffers
 from rlx.passes.rename import renamed
 
-__all__ = ["plan_memory", "plan_statistics"]
+__all__ = ["ALIGNMENT", "assign_offsets", "blocks_of", "plan_memory", "plan_statistics"]
 
 ALIGNMENT = 64
 
 
-def plan_memory(plan: Plan) -> Plan:
-    """The plan without needless copies, its temporaries placed in an arena."""
+def plan_memory(plan: Plan, least_bands: int = 0) -> Plan:
+    """The plan without needless copies, its kernels in bands, its temporaries placed in an arena."""
     kernels, temporaries = _updated_in_place(_without_copies(plan.kernels))
+    kernels = group_bands(kernels, least_bands) if least_bands else kernels
     used = {b for k in kernels for b in (*k.reads, *k.writes)} | {*plan.inputs, *plan.outputs}
+    used |= {b for k in kernels if isinstance(k, Bands) for b in k.local}
     buffers = tuple(b for b in (*plan.buffers, *temporaries) if b in used)
-    arena = _assign_offsets(kernels)
+    arena = assign_offsets(kernels)
     return replace(plan, kernels=kernels, buffers=buffers, arena=arena)
 
 
@@ -133,84 +136,41 @@ def _in_place(kernel: Kernel, dying: list[Buffer], born: list[Buffer]) -> dict[B
     return result
 
 
-def _assign_offsets(kernels: Sequence[Kernel]) -> int:
-    """Walk the kernels once, giving memory to what is born and taking it from what has died."""
+def assign_offsets(kernels: Sequence[Kernel], alignment: int = ALIGNMENT) -> int:
+    """Give every temporary of the kernels its place; returns the size of the arena."""
+    blocks = blocks_of(kernels, alignment)
+    placement = place(blocks)
+    for block, offset in zip(blocks, placement.offsets, strict=True):
+        for buffer in block.buffers:
+            buffer.offset = offset
+    return placement.size
+
+
+def blocks_of(kernels: Sequence[Kernel], alignment: int = ALIGNMENT, element_bytes: int | None = None) -> list[Block]:
+    """What needs memory, from its first kernel to its last: temporaries, and chains of them in one place.
+
+    element_bytes: what an element takes, if not the bytes of its dtype.
+    """
     last = _last_uses(kernels)
-    pool = _Pool()
-    placed: dict[Buffer, int] = {}
+    blocks: dict[Buffer, Block] = {}
+    found: list[Block] = []
     for position, kernel in enumerate(kernels):
         touched = dict.fromkeys((*kernel.writes, *kernel.reads))
         temporaries = [b for b in touched if b.role == "temporary"]
-        born = [b for b in temporaries if b not in placed]
-        dying = [b for b in temporaries if last[b] == position and b in placed]
+        born = [b for b in temporaries if b not in blocks]
+        dying = [b for b in temporaries if last[b] == position and b in blocks]
         shared = _in_place(kernel, dying, born) if dying and born else {}
-        for buffer, source in shared.items():
-            placed[buffer] = buffer.offset = placed[source]
         for buffer in born:
-            if buffer not in shared:
-                placed[buffer] = buffer.offset = pool.take(_rounded(buffer.nbytes))
-        taken = set(shared.values())
-        for buffer in temporaries:
-            if last[buffer] == position and buffer not in taken:
-                pool.give(placed[buffer], _rounded(buffer.nbytes))
-    return pool.size
-
-
-def _rounded(nbytes: int) -> int:
-    return max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
-
-
-class _Pool:
-    """Free runs of the arena: best fit, neighbours merged."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._by_size: list[tuple[int, int]] = []  # (length, start), sorted
-        self._starts: dict[int, int] = {}
-        self._ends: dict[int, int] = {}
-
-    def take(self, length: int) -> int:
-        """The start of a run of `length` bytes; the arena grows where none is free."""
-        at = bisect.bisect_left(self._by_size, (length, -1))
-        if at == len(self._by_size):
-            return self._grow(length)
-        found, start = self._by_size.pop(at)
-        del self._starts[start], self._ends[start + found]
-        if found > length:
-            self._insert(start + length, found - length)
-        return start
-
-    def _grow(self, length: int) -> int:
-        start = self._ends.get(self.size)
-        if start is None:
-            start = self.size
-        else:  # extend the free run at the end of the arena
-            self._remove(start)
-        self.size = start + length
-        return start
-
-    def give(self, start: int, length: int) -> None:
-        """Return a run."""
-        before = self._ends.get(start)
-        if before is not None:
-            length += start - before
-            self._remove(before)
-            start = before
-        after = self._starts.get(start + length)
-        if after is not None:
-            self._remove(start + length)
-            length += after
-        self._insert(start, length)
-
-    def _insert(self, start: int, length: int) -> None:
-        bisect.insort(self._by_size, (length, start))
-        self._starts[start] = length
-        self._ends[start + length] = start
-
-    def _remove(self, start: int) -> None:
-        length = self._starts.pop(start)
-        del self._ends[start + length]
-        self._by_size.pop(bisect.bisect_left(self._by_size, (length, start)))
+            if buffer in shared:
+                block = blocks[buffer] = blocks[shared[buffer]]
+                block.buffers.append(buffer)
+            else:
+                nbytes = buffer.nbytes if element_bytes is None else buffer.size * element_bytes
+                size = max(alignment, -(-nbytes // alignment) * alignment)
+                block = blocks[buffer] = Block(size, position, last[buffer], [buffer])
+                found.append(block)
+            block.last = max(block.last, last[buffer])
+    return found
 
 
 # ---------------------------------------------------------------- inspection

@@ -26,6 +26,7 @@ class LoweringOptions:
     (which hides behind the loads).
     repeat_cost: the same where one value meets many elements (a broadcast).
     chunk_elements: accumulation over fewer elements is not cut into chunks.
+    least_bands: runs of kernels that can be cut in so many bands are (0: none).
     """
 
     fusion: FusionLimits = field(default_factory=FusionLimits)
@@ -38,4 +39,5 @@ class LoweringOptions:
     unroll_reduction: int = 8
     chunk_elements: int = 1 << 16
     max_chunks: int = 16
+    least_bands: int = 4
     fuse: bool = True

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["orient_products"]
 
-_MOST_PRODUCTS = 16
+_MOST_PRODUCTS = 64
 
 
 @dataclass(slots=True)

@@ -365,8 +365,8 @@ class ScalarBuilder:
     def special(self, name: str, *operands: Operand) -> Scalar:
         """A function of ir.scalar.SPECIAL."""
         scalars = self._common(*operands)
-        if SPECIAL[name] != len(scalars):
-            raise TypeError(f"{name} takes {SPECIAL[name]} operands, not {len(scalars)}")
+        if SPECIAL[name].arity != len(scalars):
+            raise TypeError(f"{name} takes {SPECIAL[name].arity} operands, not {len(scalars)}")
         node = self._emit("special", tuple(x.node for x in scalars), scalars[0].node.dtype, name)
         return Scalar(self, scalars[0].dtype, node)
 

@@ -87,7 +87,8 @@ def _chunked(builder: BuilderCore, nest: Nest, chunks: int) -> list[Step]:
             partials[buffer] = builder.allocate(buffer.dtype, chunks * buffer.size)
         step = _real_size(buffer)
         nest.stores[position] = replace(store, buffer=partials[buffer], chunk_stride=step)
-        combined.append(store)
+        if _part(store) not in [_part(s) for s in combined]:
+            combined.append(store)
     nest.chunks, nest.frozen = chunks, True
     return [nest, *_combinations(builder, nest, combined, partials, chunks)]
 
@@ -146,6 +147,11 @@ def _combination(table: NodeTable, store: NestStore, partial: Buffer, chunks: in
     loads = [table.load(IndexMap(partial, strides, n * step + part)) for n in range(chunks)]
     total = _pairwise(table, store.accumulate, loads)
     return NestStore(total, buffer, strides, part)
+
+
+def _part(store: NestStore) -> tuple[Buffer, int]:
+    """What a combination covers: a buffer, or one part of complex elements."""
+    return store.buffer, store.offset % 2 if store.buffer.dtype.kind == "c" else 0
 
 
 def _real_size(buffer: Buffer) -> int:

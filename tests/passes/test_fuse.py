@@ -162,7 +162,8 @@ def test_attention_scores():
     scores = graph.op("dot", lambda k, a, b: k.contract(a, b, ([3], [3]), ([0, 2], [0, 2])), (2, 3, 8, 8), q, key)
     masked = graph.map("scale", lambda s, a: a * 0.5, scores)
     plan = graph.plan(softmax(graph, masked))
-    assert [type(k) for k in plan.kernels] == [Contract, Contract, Loops]
+    assert [type(k) for k in plan.kernels] == [Contract, Loops]
+    assert plan.kernels[0].out.shape == (2, 3, 8, 8)
 
 
 def test_small_reductions_unroll_into_their_users():
@@ -251,7 +252,7 @@ def test_transposed_product_is_written_transposed():
     np.testing.assert_allclose(graph.run([updated], a, b)[0], 0.1 * (a.T @ b), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("outer", [1, 2, 40])
+@pytest.mark.parametrize("outer", [1, 2, 40, 80])
 def test_heads_are_merged_by_the_product(outer):
     graph = Graph()
     p, v = graph.input((outer, 3, 5, 7)), graph.input((outer, 3, 7, 4))
@@ -264,7 +265,7 @@ def test_heads_are_merged_by_the_product(outer):
     )
     merged = graph.reshape(graph.transpose(heads, (0, 2, 1, 3)), (outer, 5, 12))
     plan = graph.plan(merged)
-    wanted = [Contract] * outer if outer <= 16 else [Contract, Loops]
+    wanted = [Contract] if outer <= 64 else [Contract, Loops]
     assert [type(k) for k in plan.kernels] == wanted
     a = rng.normal(size=p.type.shape).astype(np.float32)
     b = rng.normal(size=v.type.shape).astype(np.float32)

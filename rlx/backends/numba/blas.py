@@ -44,9 +44,13 @@ _lock = threading.Lock()
 
 
 class Blas(NamedTuple):
-    """A loaded library: address of a routine by name, and whether it runs on one thread."""
+    """A loaded library: address of a routine by name, and whether it runs on one thread.
+
+    fortran: the address of a routine of BLAS or LAPACK with Fortran's conventions, 0 if it is not there.
+    """
 
     address: Callable[[str], int]
+    fortran: Callable[[str], int]
     single_threaded: bool
     name: str
 
@@ -85,6 +89,10 @@ def _symbol_address(library: ctypes.CDLL, symbol: str) -> int:
     return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
 
 
+def _address_if_there(library: ctypes.CDLL, symbol: str) -> int:
+    return _symbol_address(library, symbol) if hasattr(library, symbol) else 0
+
+
 @lru_cache(maxsize=1)
 def load_blas() -> Blas:
     """Load the library, once."""
@@ -92,7 +100,10 @@ def load_blas() -> Blas:
         if sys.platform == "darwin":
             accelerate = ctypes.CDLL(ACCELERATE)
             return Blas(
-                lambda name: _symbol_address(accelerate, f"cblas_{name}"), False, "Accelerate"
+                lambda name: _symbol_address(accelerate, f"cblas_{name}"),
+                lambda name: _address_if_there(accelerate, f"{name}_"),
+                False,
+                "Accelerate",
             )
         return _load_openblas()
 
@@ -117,7 +128,10 @@ def _load_openblas() -> Blas:
     library.scipy_openblas_get_corename.restype = ctypes.c_char_p
     core = library.scipy_openblas_get_corename().decode()
     return Blas(
-        lambda name: _symbol_address(library, f"scipy_cblas_{name}"), True, f"OpenBLAS {core}"
+        lambda name: _symbol_address(library, f"scipy_cblas_{name}"),
+        lambda name: _address_if_there(library, f"scipy_{name}_"),
+        True,
+        f"OpenBLAS {core}",
     )
 
 
@@ -150,25 +164,28 @@ def _side(size: int, depth: int, size_stride: int, depth_stride: int) -> _Side:
     raise VerificationError(f"no matrix product reads strides {(size_stride, depth_stride)}")
 
 
-def _place(operand: Operand, slot_of: Callable[[Buffer], int], axis: int) -> list[int]:
-    """Slot, first byte, bytes from batch to batch and along `axis`."""
+def _place(
+    operand: Operand, slot_of: Callable[[Buffer], int], axis: int, side: tuple[int, int]
+) -> list[int]:
+    """Slot, first byte, bytes from batch to batch and along `axis`; flag and leading dimension;
+    bytes from stack to stack."""
     item = operand.buffer.dtype.itemsize
-    batch = operand.strides[0] if operand.shape[0] > 1 else 0
+    batch = operand.strides[-3] if operand.shape[-3] > 1 else 0
     block = operand.strides[axis] if operand.shape[axis] > 1 else 0
-    return [slot_of(operand.buffer), operand.offset * item, batch * item, block * item]
+    start = [slot_of(operand.buffer), operand.offset * item, batch * item, block * item]
+    return [*start, *side, operand.strides[0] * item if len(operand.shape) > 3 else 0]
 
 
 def _vector_form(kernel: Contract) -> tuple[int, int, int]:
     """Fields MATRIX, VECTOR_STEP and RESULT_STEP: how gemv computes it, zeros if it cannot."""
-    _, rows, columns = kernel.out.shape
-    if columns == 1:
-        matrix, step = LEFT, kernel.rhs.strides[1]
-        result_step = kernel.out.strides[1] if rows > 1 else 1
-    elif rows == 1:
-        matrix, step, result_step = RIGHT, kernel.lhs.strides[2], 1
+    if kernel.columns == 1:
+        matrix, step = LEFT, kernel.rhs.strides[-2]
+        result_step = kernel.out.strides[-2] if kernel.rows > 1 else 1
+    elif kernel.rows == 1:
+        matrix, step, result_step = RIGHT, kernel.lhs.strides[-1], 1
     else:
         return 0, 0, 0
-    if kernel.lhs.shape[2] <= 1:
+    if kernel.depth <= 1:
         step = 1
     return (matrix, step, result_step) if 1 <= step <= LARGEST else (0, 0, 0)
 
@@ -177,11 +194,10 @@ def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) 
     """The row of a Contract, from field FUNCTION on."""
     dtype = kernel.out.buffer.dtype
     letter, kind = TYPES[dtype.str[1:]]
-    batch, rows, columns = kernel.out.shape
-    depth = kernel.lhs.shape[2]
-    left = _side(rows, depth, kernel.lhs.strides[1], kernel.lhs.strides[2])
-    right = _side(columns, depth, kernel.rhs.strides[2], kernel.rhs.strides[1])
-    out_leading = kernel.out.strides[1] if rows > 1 else max(columns, 1)
+    rows, columns, depth = kernel.rows, kernel.columns, kernel.depth
+    left = _side(rows, depth, kernel.lhs.strides[-2], kernel.lhs.strides[-1])
+    right = _side(columns, depth, kernel.rhs.strides[-1], kernel.rhs.strides[-2])
+    out_leading = kernel.out.strides[-2] if rows > 1 else max(columns, 1)
     numbers = (rows, columns, depth, left.leading, right.leading, out_leading)
     if max(numbers) > LARGEST:
         raise UnsupportedError(f"a matrix product of {numbers[:3]} is over BLAS's 32-bit sizes")
@@ -198,19 +214,17 @@ def gemm_fields(kernel: Contract, slot_of: Callable[[Buffer], int], parts: int) 
         blas.address(letter + ("gemv" if matrix else "gemm")),
         kind,
         parts if blas.single_threaded else 1,
-        *(batch, rows, columns, depth),
-        *_place(kernel.lhs, slot_of, 1),
-        *(flags[left.transpose], left.leading),
-        *_place(kernel.rhs, slot_of, 2),
-        *(flags[right_flag], right.leading),
-        *_place(kernel.out, slot_of, 1),
-        *(0, out_leading),
+        *(kernel.batches, rows, columns, depth),
+        *_place(kernel.lhs, slot_of, -2, (flags[left.transpose], left.leading)),
+        *_place(kernel.rhs, slot_of, -1, (flags[right_flag], right.leading)),
+        *_place(kernel.out, slot_of, -2, (0, out_leading)),
         int(kernel.accumulate),
         one.ctypes.data,
         (one if kernel.accumulate else zero).ctypes.data,
         dtype.itemsize,
         *(matrix, vector_step, result_step),
         *_block_limits(kernel),
+        max(kernel.out.shape[-3], 1),
     ]
 
 
@@ -220,8 +234,7 @@ def _block_limits(kernel: Contract) -> tuple[int, int]:
     OpenBLAS copies both factors before it multiplies, which is most of the work when one side is
     short, except for products of up to a million multiplications: cut a long thin one into those.
     """
-    _, rows, columns = kernel.out.shape
-    depth = max(kernel.lhs.shape[2], 1)
+    rows, columns, depth = kernel.rows, kernel.columns, max(kernel.depth, 1)
     short, long = sorted((rows, columns))
     length = UNCOPIED_PRODUCT // (max(short, 1) * depth) // SHORTEST_BLOCK * SHORTEST_BLOCK
     if kernel.out.buffer.dtype.kind == "c" or not 1 < short <= SHORT_SIDE or length == 0:

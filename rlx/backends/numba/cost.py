@@ -1,10 +1,14 @@
-"""Rough nanoseconds of a kernel on one thread: enough to decide about threads and the GIL."""
+"""Rough nanoseconds of a kernel on one thread: enough to decide about threads and the GIL.
+
+What a kernel computes and moves is counted in rlx.ir.work; here it is guessed how long that takes.
+"""
 
 from __future__ import annotations
 
 import math
 
-from rlx.ir.kernels import Branch, Contract, Kernel, Loops, Plan, Scan, While
+from rlx.ir.kernels import Bands, Branch, Contract, Kernel, Loops, Plan, Scan, While
+from rlx.ir.work import TRANSCENDENTALS
 
 __all__ = ["THREAD_NANOSECONDS", "kernel_cost", "parallel_parts", "plan_cost"]
 
@@ -16,10 +20,7 @@ _CHEAP = 0.04
 _DEAR = 0.4
 _VERY_DEAR = 100.0
 _FREE = {"constant", "index"}
-_DEAR_OPERATIONS = frozenset(
-    "div rem pow atan2 nextafter sqrt rsqrt cbrt exp exp2 expm1 log log1p log2 sin cos tan asin "
-    "acos atan sinh cosh tanh asinh acosh atanh erf erfc erf_inv logistic".split()
-)
+_DEAR_OPERATIONS = TRANSCENDENTALS | {"div", "rem", "nextafter", "sqrt", "rsqrt"}
 
 
 def _loops_cost(kernel: Loops) -> float:
@@ -44,7 +45,9 @@ def kernel_cost(kernel: Kernel) -> float:
         return 5.0 + _loops_cost(kernel)
     if isinstance(kernel, Contract):
         items = kernel.out.buffer.dtype.itemsize / 4
-        return 200.0 + 0.02 * items * math.prod(kernel.out.shape) * kernel.lhs.shape[2]
+        return 200.0 + 0.02 * items * math.prod(kernel.out.shape) * kernel.depth
+    if isinstance(kernel, Bands):
+        return sum(map(kernel_cost, kernel.kernels))
     if isinstance(kernel, Scan):
         return kernel.length * (10.0 + plan_cost(kernel.body))
     if isinstance(kernel, Branch):

@@ -22,6 +22,7 @@ from rlx.backends.numba.frame import (
 from rlx.backends.numba.table import Table, build_table
 from rlx.backends.numba.texts import plan_texts
 from rlx.backends.numba.threads import pool_address
+from rlx.backends.timing import TimedExecutable
 from rlx.errors import InputTypeError
 from rlx.ir.kernels import Plan
 from rlx.storage import Blocks, Storage, allocate, padded, queue_for, take
@@ -78,7 +79,7 @@ class NativeExecutable(Executable):
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         runtime = load_runtime()
-        self._table: Table = build_table(plan, runtime.addresses)
+        self._table = self._build(plan, runtime.addresses)
         self._call = runtime.call
         sizes = [buffer.nbytes for buffer in plan.outputs]
         self._queues = [queue_for(nbytes) for nbytes in sizes]
@@ -87,6 +88,9 @@ class NativeExecutable(Executable):
         self._template = self._frame_template()
         self._frames: list[_Frame] = []
         self._keeps_arena = self._table.arena <= KEPT_ARENA
+
+    def _build(self, plan: Plan, steps: dict[str, int]) -> Table:
+        return build_table(plan, steps)
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
@@ -121,6 +125,12 @@ class NativeExecutable(Executable):
     def texts(self) -> dict[str, str]:
         """The plan, its kernels and loop nests, LLVM IR and assembly."""
         return plan_texts(self.plan)
+
+    def timed(self) -> TimedExecutable:
+        """The same plan with a clock step behind every kernel."""
+        from rlx.backends.numba.timed import TimedNativeExecutable
+
+        return TimedNativeExecutable(self.plan)
 
     def _frame_template(self) -> np.ndarray:
         words = self._table.slots.copy()

@@ -42,18 +42,21 @@ BATCH = 5
 ROWS = 6
 COLUMNS = 7
 DEPTH = 8
-LEFT = 9  # slot, first byte, bytes from batch to batch, from row to row; flag, leading dimension
-RIGHT = 15  # the same, from column to column
-OUT = 21
-ACCUMULATE = 27
-ALPHA = 28  # address of a complex one
-BETA = 29  # address of a complex zero or one
-ITEM_BYTES = 30
-MATRIX = 31  # for one row or column of results: the factor that is a matrix, LEFT or RIGHT; or 0
-VECTOR_STEP = 32  # elements from one to the next of the factor that is a vector
-RESULT_STEP = 33
-BAND_ROWS = 34  # blocks have at most so many rows and columns: BLAS is faster at them then
-STRIPE_COLUMNS = 35
+# slot, first byte, bytes from batch to batch, from row to row; flag, leading dimension; bytes from
+# stack to stack of batches
+LEFT = 9
+RIGHT = 16  # the same, from column to column
+OUT = 23
+ACCUMULATE = 30
+ALPHA = 31  # address of a complex one
+BETA = 32  # address of a complex zero or one
+ITEM_BYTES = 33
+MATRIX = 34  # for one row or column of results: the factor that is a matrix, LEFT or RIGHT; or 0
+VECTOR_STEP = 35  # elements from one to the next of the factor that is a vector
+RESULT_STEP = 36
+BAND_ROWS = 37  # blocks have at most so many rows and columns: BLAS is faster at them then
+STRIPE_COLUMNS = 38
+STACK = 39  # batches in one stack
 
 SLOT = 0
 OFFSET = 1
@@ -61,6 +64,7 @@ BATCH_STEP = 2
 BLOCK_STEP = 3
 TRANSPOSE = 4
 LEADING = 5
+STACK_STEP = 6
 
 SINGLE = 0
 DOUBLE = 1
@@ -72,16 +76,21 @@ TRANSPOSED = 112
 
 
 @native
+def matrix_place(slots: Word, row: Word, side: Word, batch: Word) -> int:
+    """The address of one batch's matrix."""
+    start = slots[row[side]] + row[side + OFFSET]
+    stack = row[STACK]
+    return start + batch // stack * row[side + STACK_STEP] + batch % stack * row[side + BATCH_STEP]
+
+
+@native
 def gemm_block(
     slots: Word, row: Word, batch: Word, top: Word, rows: Word, left: Word, columns: Word
 ) -> int:
     """One BLAS call: `rows` x `columns` of the result from (top, left) on, in one batch."""
-    a = slots[row[LEFT]] + row[LEFT + OFFSET]
-    a = a + batch * row[LEFT + BATCH_STEP] + top * row[LEFT + BLOCK_STEP]
-    b = slots[row[RIGHT]] + row[RIGHT + OFFSET]
-    b = b + batch * row[RIGHT + BATCH_STEP] + left * row[RIGHT + BLOCK_STEP]
-    c = slots[row[OUT]] + row[OUT + OFFSET]
-    c = c + batch * row[OUT + BATCH_STEP] + top * row[OUT + BLOCK_STEP] + left * row[ITEM_BYTES]
+    a = matrix_place(slots, row, LEFT, batch) + top * row[LEFT + BLOCK_STEP]
+    b = matrix_place(slots, row, RIGHT, batch) + left * row[RIGHT + BLOCK_STEP]
+    c = matrix_place(slots, row, OUT, batch) + top * row[OUT + BLOCK_STEP] + left * row[ITEM_BYTES]
     if row[MATRIX] == LEFT:
         return gemv_block(row, a, b, c, rows)
     if row[MATRIX] == RIGHT:
@@ -153,7 +162,7 @@ def clear_result(slots: Word, row: Word) -> int:
     if row[ACCUMULATE]:
         return 0
     for batch in range(row[BATCH]):
-        place = slots[row[OUT]] + row[OUT + OFFSET] + batch * row[OUT + BATCH_STEP]
+        place = matrix_place(slots, row, OUT, batch)
         for _ in range(row[ROWS]):
             clear_bytes(place, row[COLUMNS] * row[ITEM_BYTES])
             place = place + row[OUT + BLOCK_STEP]

@@ -136,9 +136,9 @@ class _Grouping:
         return Group(access.operand, strides, stride_slots, offset_slot, chunk_slot, access)
 
 
-def layout_of(kernel: Loops) -> Layout:
-    """The layout of a kernel."""
-    tiling = tiled(kernel)
+def layout_of(kernel: Loops, tile: bool = True) -> Layout:
+    """The layout of a kernel; `tile` lets it be cut in tiles or panels."""
+    tiling = tiled(kernel) if tile else Tiling(kernel, kernel, {})
     kernel = tiling.kernel
     numbers: dict[int, int] = {}
     alias = tuple(numbers.setdefault(id(b), len(numbers)) for b in kernel.operands)

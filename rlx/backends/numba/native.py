@@ -31,6 +31,7 @@ __all__ = [
     "maximum",
     "minimum",
     "native",
+    "pointer_operation",
     "relax_operation",
     "stack",
 ]
@@ -124,28 +125,29 @@ def external(name: str, result: str, *parameters: str) -> External:
     return External(name, Signature(result, parameters))
 
 
-def _pointer_operation(template: str, declaration: str = "") -> Operation:
+def pointer_operation(template: str, declaration: str = "") -> Operation:
+    """An operation on an address, which its template finds as the pointer {a}."""
     return Operation("{a} = inttoptr i64 {0} to ptr\n" + template, declaration)
 
 
-load_int32 = _pointer_operation("{b} = load i32, ptr {a}\n{result} = sext i32 {b} to i64")
-load_byte = _pointer_operation("{b} = load i8, ptr {a}\n{result} = zext i8 {b} to i64")
-atomic_load = _pointer_operation("{result} = load atomic i64, ptr {a} seq_cst, align 8")
-atomic_store = _pointer_operation(
+load_int32 = pointer_operation("{b} = load i32, ptr {a}\n{result} = sext i32 {b} to i64")
+load_byte = pointer_operation("{b} = load i8, ptr {a}\n{result} = zext i8 {b} to i64")
+atomic_load = pointer_operation("{result} = load atomic i64, ptr {a} seq_cst, align 8")
+atomic_store = pointer_operation(
     "store atomic i64 {1}, ptr {a} seq_cst, align 8\n{result} = add i64 0, 0"
 )
-atomic_add = _pointer_operation("{result} = atomicrmw add ptr {a}, i64 {1} seq_cst")
-compare_exchange = _pointer_operation(
+atomic_add = pointer_operation("{result} = atomicrmw add ptr {a}, i64 {1} seq_cst")
+compare_exchange = pointer_operation(
     "{b} = cmpxchg ptr {a}, i64 {1}, i64 {2} seq_cst seq_cst\n"
     "{c} = extractvalue {{ i64, i1 }} {b}, 1\n{result} = zext i1 {c} to i64"
 )
-copy_bytes = _pointer_operation(
+copy_bytes = pointer_operation(
     "{b} = inttoptr i64 {1} to ptr\n"
     "call void @llvm.memcpy.p0.p0.i64(ptr {a}, ptr {b}, i64 {2}, i1 false)\n"
     "{result} = add i64 0, 0",
     "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
 )
-clear_bytes = _pointer_operation(
+clear_bytes = pointer_operation(
     "call void @llvm.memset.p0.i64(ptr {a}, i8 0, i64 {1}, i1 false)\n{result} = add i64 0, 0",
     "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
 )

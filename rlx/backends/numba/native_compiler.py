@@ -320,8 +320,7 @@ class _FunctionCompiler:
         return result
 
     def operation(self, target: Operation, arguments: list[str]) -> str:
-        if target.declaration:
-            self.module.declarations[target.declaration] = None
+        self.module.declarations |= dict.fromkeys(target.declaration.splitlines())
         result = self.fresh()
         names = {name: self.fresh() for name in "abc"}
         self.lines.append(target.template.format(*arguments, result=result, **names))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 
+from rlx.backends.numba.band_steps import bands_step
 from rlx.backends.numba.frame import (
     CLOCK,
     COUNTDOWN,
@@ -88,6 +89,16 @@ BRANCH_OFFSETS = 4
 COPY_SOURCE = 2
 COPY_TARGET = 3
 COPY_BYTES = 4
+CLOCK_SLOT = 2
+CELL = 3
+
+# A log of times, which rows of clock_step write: its head, a cell for each kernel, then events.
+LAST_TIME = 0  # when the last clock step ended
+NEXT_EVENT = 1  # word number of the next event
+EVENTS_END = 2  # word number behind the last event that there is room for
+LOG_HEAD = 3
+CELL_WORDS = 2  # nanoseconds in all, how often
+EVENT_WORDS = 3  # cell, begin, end
 
 # A carry of a loop: slots that its body reads and writes, where it comes from, goes to, and rests.
 CARRY_WORDS = 6
@@ -206,6 +217,24 @@ def copy_step(slots: Word, row: Word) -> int:
     """Copy a buffer unless it is there already."""
     if slots[row[COPY_TARGET]] != slots[row[COPY_SOURCE]]:
         copy_bytes(slots[row[COPY_TARGET]], slots[row[COPY_SOURCE]], row[COPY_BYTES])
+    return 0
+
+
+@native
+def clock_step(slots: Word, row: Word) -> int:
+    """Count the time since the last clock step for the kernel before this one. Only profiles have these."""
+    now = nanoseconds()
+    log = slots[row[CLOCK_SLOT]]
+    cell = log + 8 * row[CELL]
+    cell[0] += now - log[LAST_TIME]
+    cell[1] += 1
+    if log[NEXT_EVENT] < log[EVENTS_END]:
+        event = log + 8 * log[NEXT_EVENT]
+        event[0] = row[CELL]
+        event[1] = log[LAST_TIME]
+        event[2] = now
+        log[NEXT_EVENT] += EVENT_WORDS
+    log[LAST_TIME] = nanoseconds()
     return 0
 
 
@@ -359,11 +388,13 @@ EXPORTED: tuple[NativeFunction, ...] = (
     chunked_step,
     carried_step,
     gemm_step,
+    bands_step,
     copy_step,
     host_step,
     scan_step,
     while_step,
     branch_step,
+    clock_step,
     launch,
 )
 

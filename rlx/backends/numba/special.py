@@ -1,6 +1,6 @@
-"""Special functions as native symbols `rlx_special_<name>`: a user's, and SciPy's (of doubles).
+"""Special functions as native symbols `rlx_special_<name>`: a user's, and SciPy's (of float64).
 
-A SciPy ufunc holds a compiled loop for doubles; a few lines of native code around it make one
+A SciPy ufunc holds compiled loops, one for float64; a few lines of native code around it make one
 call of it a scalar function. SciPy is imported only when a kernel needs one of them.
 """
 
@@ -13,25 +13,13 @@ from typing import Any
 
 from rlx.backends.numba.store import default_store
 from rlx.errors import UnsupportedError
-from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
+from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS, SpecialFunction
 
 __all__ = ["bind_special"]
 
 PREFIX = "rlx_special_"
-UFUNCS = {
-    "lgamma": "gammaln",
-    "digamma": "psi",
-    "zeta": "zeta",
-    "igamma": "gammainc",
-    "igammac": "gammaincc",
-    "bessel_i0e": "i0e",
-    "bessel_i1e": "i1e",
-    "betainc": "betainc",
-    "igamma_inverse": "gammaincinv",
-    "ndtri": "ndtri",
-    "gamma": "gamma",
-}
-NUMPY_DOUBLE = 12
+# numbers of dtypes in numpy/ndarraytypes.h
+TYPE_NUMBERS = {"d": 12, "D": 15}
 
 _bound: set[str] = set()
 _lock = threading.RLock()
@@ -54,39 +42,45 @@ class _UfuncFields(ctypes.Structure):
     )
 
 
-def _double_loop(ufunc: Any) -> tuple[int, int]:
-    """Addresses of the ufunc's loop for doubles and of that loop's data."""
+def _loop(ufunc: Any, function: SpecialFunction) -> tuple[int, int]:
+    """Addresses of the ufunc's loop for a function's types and of that loop's data."""
     fields = _UfuncFields.from_address(id(ufunc) + object.__basicsize__)
-    wanted = bytes([NUMPY_DOUBLE]) * fields.operands
+    wanted = bytes([TYPE_NUMBERS[letter] for letter in function.taken + function.given])
     for number in range(fields.loops):
         types = fields.types[number * fields.operands : (number + 1) * fields.operands]
         if types == wanted:
             return fields.functions[number] or 0, fields.data[number] or 0
-    raise UnsupportedError(f"SciPy's {ufunc.__name__} has no loop for doubles")
+    raise UnsupportedError(f"SciPy's {ufunc.__name__} has no loop {function.signature}")
 
 
-def _wrapper_text(name: str, arity: int) -> str:
+def _wrapper_text(name: str, function: SpecialFunction) -> str:
     """IR of a scalar function that runs the ufunc loop `rlx_loop_<name>` on one element."""
+    letters = function.taken + function.given
+    arity = function.arity
     parameters = ", ".join(f"double %x{n}" for n in range(arity))
     lines = [
         f"declare void @rlx_loop_{name}(ptr, ptr, ptr, ptr)",
         f"@rlx_data_{name} = external global i8",
         "@count = internal constant i64 1",
-        f"@steps = internal constant [{arity + 1} x i64] zeroinitializer",
+        f"@steps = internal constant [{len(letters)} x i64] zeroinitializer",
         f"define double @{PREFIX}{name}({parameters}) {{",
-        f"%pointers = alloca [{arity + 1} x ptr]",
-        f"%numbers = alloca [{arity + 1} x double]",
+        f"%pointers = alloca [{len(letters)} x ptr]",
+        f"%numbers = alloca [{len(letters) + letters.count('D')} x double], align 16",
     ]
-    for n in range(arity + 1):
+    start = 0
+    for n, letter in enumerate(letters):
         lines += [
-            f"%number{n} = getelementptr double, ptr %numbers, i64 {n}",
+            f"%begin{n} = getelementptr double, ptr %numbers, i64 {start}",
             f"%place{n} = getelementptr ptr, ptr %pointers, i64 {n}",
-            f"store ptr %number{n}, ptr %place{n}",
+            f"store ptr %begin{n}, ptr %place{n}",
         ]
-    lines += [f"store double %x{n}, ptr %number{n}" for n in range(arity)]
+        start += 2 if letter == "D" else 1
+    for n in range(arity):
+        lines += [f"%number{n} = getelementptr double, ptr %numbers, i64 {n}", f"store double %x{n}, ptr %number{n}"]
     lines += [
         f"call void @rlx_loop_{name}(ptr %pointers, ptr @count, ptr @steps, ptr @rlx_data_{name})",
-        f"%result = load double, ptr %number{arity}",
+        f"%found = getelementptr double, ptr %numbers, i64 {arity + function.part}",
+        "%result = load double, ptr %found",
         "ret double %result",
         "}",
     ]
@@ -140,16 +134,15 @@ def _bind(name: str) -> None:
         for part in ("digamma", "zeta", "gamma"):
             _bind(part)
         text = POLYGAMMA_TEXT
-    elif name in UFUNCS:
+    elif name in SPECIAL:
         import scipy.special
 
-        ufunc = getattr(scipy.special, UFUNCS[name])
-        if name == "zeta":
-            ufunc = scipy.special._ufuncs._zeta
-        loop, data = _double_loop(ufunc)
+        function = SPECIAL[name]
+        ufunc = scipy.special._ufuncs._zeta if name == "zeta" else getattr(scipy.special, function.ufunc)
+        loop, data = _loop(ufunc, function)
         llvm.add_symbol(f"rlx_loop_{name}", loop)
         llvm.add_symbol(f"rlx_data_{name}", data)
-        text = _wrapper_text(name, SPECIAL.get(name, 1))
+        text = _wrapper_text(name, function)
     else:
         raise UnsupportedError(f"the CPU has no special function {name!r}")
     key = symbol.encode() + text.encode()

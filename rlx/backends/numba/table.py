@@ -7,12 +7,13 @@ arena, behind those of the plan around them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlx.backends.numba import runtime
+from rlx.backends.numba import band_steps, runtime
+from rlx.backends.numba.band_form import band_form
 from rlx.backends.numba.blas import gemm_fields
 from rlx.backends.numba.carried import carried_code, carried_row
 from rlx.backends.numba.cost import parallel_parts, plan_cost
@@ -20,10 +21,15 @@ from rlx.backends.numba.emit import KernelCode, loops_code, loops_extent
 from rlx.backends.numba.frame import FIRST_SLOT, STEP_HEAD
 from rlx.backends.numba.layout import Layout, layout_of
 from rlx.backends.numba.library import HostStep, host_function
+from rlx.backends.numba.native_library import library_rows
 from rlx.backends.numba.special import bind_special
 from rlx.backends.numba.store import default_store
+from rlx.backends.numba.threads import get_num_threads
+from rlx.backends.timing import TimedStep
 from rlx.errors import VerificationError
+from rlx.ir.bands import iterations
 from rlx.ir.kernels import (
+    Bands,
     Branch,
     Buffer,
     Callback,
@@ -38,11 +44,19 @@ from rlx.ir.kernels import (
 )
 from rlx.storage import Storage, allocate, from_numpy
 
-__all__ = ["Table", "build_table", "inner_plans"]
+__all__ = ["Clock", "Table", "build_table", "inner_plans"]
 
 ALIGNMENT = 64
 UNBOUNDED = 1 << 62
 SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two looks for Ctrl-C
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The slot that holds the address of a log of times, and what each of its cells counts for."""
+
+    slot: int
+    steps: tuple[TimedStep, ...]
 
 
 @dataclass(frozen=True)
@@ -54,33 +68,44 @@ class Table:
     relative: np.ndarray
     arena: int
     kept: tuple[object, ...]  # constants and host functions that the words refer to
+    clock: Clock | None = None
 
 
-def build_table(plan: Plan, steps: dict[str, int]) -> Table:
-    """Compile what is missing and lay out the table of a plan."""
-    builder = _Builder(steps)
+def build_table(plan: Plan, steps: dict[str, int], timed: bool = False) -> Table:
+    """Compile what is missing and lay out the table of a plan; with a clock step after each kernel if `timed`.
+
+    The first two clock steps of a timed table stand for no kernel: they start the clock, and tell
+    what a clock step costs.
+    """
+    builder = _Builder(steps, timed=timed)
     builder.compile_codes(plan)
     slots = {buffer: builder.slot() for buffer in plan.inputs}
     slots |= {buffer: builder.slot() for buffer in plan.outputs}
     if len(slots) != len(plan.inputs) + len(plan.outputs):
         raise VerificationError(f"{plan.name}: a buffer is bound twice by a call")
-    rows = builder.rows(plan, _Scope(builder, slots, 0))
+    first = builder.clock("") + builder.clock("")
+    rows = first + builder.rows(plan, _Scope(builder, slots, 0))
     return Table(
         np.array(rows, np.int64),
         np.array(builder.words, np.int64),
         np.array(builder.relative, np.int64),
         builder.arena,
         (*builder.constants.values(), *builder.functions),
+        Clock(builder.clock_slot, tuple(builder.timed_steps)) if timed else None,
     )
 
 
 @dataclass
 class _Scope:
-    """The slots of one plan's buffers; its temporaries start at byte `base` of the arena."""
+    """The slots of one plan's buffers; its temporaries start at byte `base` of the arena.
+
+    `path` leads to the plan: what the numbers of its kernels are written behind.
+    """
 
     builder: _Builder
     slots: dict[Buffer, int]
     base: int
+    path: str = ""
 
     def __call__(self, buffer: Buffer) -> int:
         slot = self.slots.get(buffer)
@@ -101,6 +126,9 @@ class _Builder:
     functions: list[HostStep] = field(default_factory=list)
     layouts: dict[Kernel, Layout] = field(default_factory=dict)
     codes: dict[Kernel, KernelCode] = field(default_factory=dict)
+    timed: bool = False
+    clock_slot: int = 0
+    timed_steps: list[TimedStep] = field(default_factory=list)
 
     def compile_codes(self, plan: Plan) -> None:
         """Find the code of every kernel, and compile together what is missing."""
@@ -120,8 +148,17 @@ class _Builder:
             if code is not None:
                 self.codes[kernel] = code
                 continue
+            if isinstance(kernel, Bands):
+                self.find_band_codes(kernel)
             for inner in inner_plans(kernel):
                 self.find_codes(inner)
+
+    def find_band_codes(self, bands: Bands) -> None:
+        """The codes of kernels that run band by band: whole rows, so that a range of them is a band."""
+        for kernel in bands.kernels:
+            if isinstance(kernel, Loops):
+                layout = self.layouts[kernel] = layout_of(kernel, tile=False)
+                self.codes[kernel] = loops_code(kernel, layout)
 
     def address(self, code: KernelCode) -> int:
         """The native function of a code."""
@@ -154,32 +191,50 @@ class _Builder:
         inner = scope.base + _aligned(plan.arena)
         self.arena = max(self.arena, inner)
         rows: list[int] = []
-        for kernel in plan.kernels:
-            rows += self.row(kernel, scope, inner)
+        for number, kernel in enumerate(plan.kernels):
+            path = f"{scope.path}{number}"
+            rows += self.row(kernel, scope, inner, path)
+            rows += self.clock(path, kernel)
         return rows
 
-    def row(self, kernel: Kernel, scope: _Scope, inner: int) -> list[int]:
+    def clock(self, path: str, kernel: Kernel | None = None) -> list[int]:
+        """A clock step after the kernel at `path`, where the table is timed."""
+        if not self.timed:
+            return []
+        if not self.timed_steps:
+            self.clock_slot = self.slot()
+        cell = runtime.LOG_HEAD + runtime.CELL_WORDS * len(self.timed_steps)
+        self.timed_steps.append(TimedStep(path, kernel))
+        return self.step("clock_step", [self.clock_slot, cell])
+
+    def row(self, kernel: Kernel, scope: _Scope, inner: int, path: str) -> list[int]:
         """One row; plans inside the kernel use the arena from byte `inner` on."""
         if isinstance(kernel, Loops):
             return self.loops(kernel, scope)
         if isinstance(kernel, Contract):
             fields = gemm_fields(kernel, scope, parallel_parts(kernel))
             return self.step("gemm_step", fields)
+        if isinstance(kernel, Bands):
+            return self.bands(kernel, scope, inner)
         if isinstance(kernel, Callback) and kernel.native is not None:
             return self.native(kernel, kernel.native(), scope)
+        if isinstance(kernel, Library):
+            rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
+            if rows is not None:
+                return rows
         if isinstance(kernel, (Sort, Library, Callback)):
             function = host_function(kernel, scope)
             self.functions.append(function)
             return self.step("host_step", [id(function)])
         if isinstance(kernel, Branch):
-            return self.branch(kernel, scope, inner)
+            return self.branch(kernel, scope, inner, path)
         if isinstance(kernel, (Scan, While)):
             code = self.codes.get(kernel)
             if code is not None:
                 return self.carried(kernel, code, scope)
             if isinstance(kernel, Scan):
-                return self.scan(kernel, scope, inner)
-            return self.while_loop(kernel, scope, inner)
+                return self.scan(kernel, scope, inner, path)
+            return self.while_loop(kernel, scope, inner, path)
         raise VerificationError(f"the CPU has no kernels of kind {type(kernel).__name__}")
 
     def step(self, name: str, fields: Sequence[int]) -> list[int]:
@@ -204,6 +259,35 @@ class _Builder:
         if kernel.parallel and fields[2] > 1:
             return self.step("parallel_step", [*fields, *own])
         return self.step("kernel_step", [*fields, *own])
+
+    def bands(self, kernel: Bands, scope: _Scope, inner: int) -> list[int]:
+        """A row with the rows of kernels in it, which use slots of the worker that runs them."""
+        form = band_form(kernel, get_num_threads())
+        used = dict.fromkeys(b for k in kernel.kernels for b in (*k.reads, *k.writes))
+        shared = [b for b in used if b not in kernel.local]
+        own = {b: n for n, b in enumerate((*shared, *kernel.local))}
+        start = _aligned(8 * len(own))
+        nbytes = start + _aligned(kernel.scratch * form.longest)
+        scratch = self.arena_slot(inner, form.workers * nbytes)
+        entries = [scope(b) for b in shared]
+        for buffer in kernel.local:
+            entries += [buffer.offset or 0, buffer.nbytes // kernel.count]
+        members = [word for k in kernel.kernels for word in self.member(k, kernel.count, own.__getitem__)]
+        fields = [kernel.count, form.bands, form.workers, parallel_parts(kernel), scratch, nbytes]
+        fields += [len(shared), len(kernel.local), start, form.longest, band_steps.ENTRIES + len(entries)]
+        return self.step("bands_step", [*fields, *entries, *members])
+
+    def member(self, kernel: Loops | Contract, count: int, slot_of: Callable[[Buffer], int]) -> list[int]:
+        """The words of a kernel that runs band by band."""
+        each = iterations(kernel) // count
+        if isinstance(kernel, Contract):
+            kind = band_steps.BATCH_PRODUCT if kernel.batches > 1 else band_steps.ROW_PRODUCT
+            own = self.step("gemm_step", gemm_fields(kernel, slot_of, 1))
+        else:
+            kind = band_steps.CHUNKED if kernel.chunks > 1 else band_steps.LOOPS
+            chunks = [kernel.sizes[0], kernel.chunks] if kernel.chunks > 1 else []
+            own = [self.address(self.codes[kernel]), *chunks, *self.layouts[kernel].row(slot_of)]
+        return [kind, band_steps.KERNEL + len(own), each, *own]
 
     def carried(self, kernel: Scan | While, code: KernelCode, scope: _Scope) -> list[int]:
         """A whole loop in one function, run in slices so that Ctrl-C is seen."""
@@ -256,38 +340,42 @@ class _Builder:
             )
         return entries
 
-    def scan(self, kernel: Scan, scope: _Scope, inner: int) -> list[int]:
+    def scan(self, kernel: Scan, scope: _Scope, inner: int, path: str) -> list[int]:
         copies = self.copies_in_place(kernel, scope)
         carries, read, written, inner = self.carries(kernel, scope, inner)
         streams = self.streams(kernel, scope)
         slices = [entry[runtime.SLICE_SLOT] for entry in streams]
         xs, ys = slices[: len(kernel.xs)], slices[len(kernel.xs) :]
         constants = [scope(buffer) for buffer in kernel.constants]
-        body = self.inside(kernel.body, [*constants, *read, *xs], [*written, *ys], inner)
+        bound = [*constants, *read, *xs]
+        body = self.inside(kernel.body, bound, [*written, *ys], inner, f"{path}.body.")
         entries = [word for entry in (*carries, *streams) for word in entry]
         return copies + self.step(
             "scan_step", [kernel.length, len(carries), len(streams), *entries, *body]
         )
 
-    def while_loop(self, kernel: While, scope: _Scope, inner: int) -> list[int]:
+    def while_loop(self, kernel: While, scope: _Scope, inner: int, path: str) -> list[int]:
         copies = self.copies_in_place(kernel, scope)
         carries, read, written, inner = self.carries(kernel, scope, inner)
         flag = self.arena_slot(inner, 1)
         inner += ALIGNMENT
         tests = [scope(buffer) for buffer in kernel.condition_constants]
         constants = [scope(buffer) for buffer in kernel.body_constants]
-        condition = self.inside(kernel.condition, [*tests, *read], [flag], inner)
-        body = self.inside(kernel.body, [*constants, *read], written, inner)
+        condition = self.inside(kernel.condition, [*tests, *read], [flag], inner, f"{path}.condition.")
+        body = self.inside(kernel.body, [*constants, *read], written, inner, f"{path}.body.")
         entries = [word for entry in carries for word in entry]
         offset = runtime.WHILE_ENTRIES + len(entries) + len(condition)
         return copies + self.step(
             "while_step", [flag, len(carries), offset, *entries, *condition, *body]
         )
 
-    def branch(self, kernel: Branch, scope: _Scope, inner: int) -> list[int]:
+    def branch(self, kernel: Branch, scope: _Scope, inner: int, path: str) -> list[int]:
         inputs = [scope(buffer) for buffer in kernel.inputs]
         outputs = [scope(buffer) for buffer in kernel.outputs]
-        tables = [self.inside(plan, inputs, outputs, inner) for plan in kernel.branches]
+        tables = [
+            self.inside(plan, inputs, outputs, inner, f"{path}.branch{number}.")
+            for number, plan in enumerate(kernel.branches)
+        ]
         offsets = [runtime.BRANCH_OFFSETS + len(tables) + 1]
         for table in tables:
             offsets.append(offsets[-1] + len(table))
@@ -295,12 +383,12 @@ class _Builder:
         return self.step("branch_step", [scope(kernel.index), len(tables), *offsets, *words])
 
     def inside(
-        self, plan: Plan, inputs: Sequence[int], outputs: Sequence[int], inner: int
+        self, plan: Plan, inputs: Sequence[int], outputs: Sequence[int], inner: int, path: str
     ) -> list[int]:
         """The rows of a plan inside a kernel, its inputs and outputs at the given slots."""
         slots = dict(zip(plan.inputs, inputs, strict=True))
         slots |= dict(zip(plan.outputs, outputs, strict=True))
-        return self.rows(plan, _Scope(self, slots, inner))
+        return self.rows(plan, _Scope(self, slots, inner, path))
 
 
 def inner_plans(kernel: Kernel) -> tuple[Plan, ...]:

@@ -79,9 +79,8 @@ def can_unroll(
 def _work(kernel: Kernel, addressed: set[int], written: set[int]) -> float:
     """Scalar operations of a kernel, infinitely many if it cannot be unrolled."""
     if isinstance(kernel, Contract):
-        batch, rows, inner = kernel.lhs.shape
         real = kernel.out.buffer.dtype.kind == "f"
-        return batch * rows * inner * kernel.rhs.shape[2] if real else math.inf
+        return math.prod(kernel.out.shape) * kernel.depth if real else math.inf
     if not isinstance(kernel, Loops) or kernel.chunks > 1:
         return math.inf
     dynamic = any(
@@ -175,20 +174,18 @@ def unroll(plan: Plan, memory: Memory) -> None:
 
 
 def _unroll_contract(kernel: Contract, memory: Memory) -> None:
-    batch, rows, inner = kernel.lhs.shape
-    columns = kernel.rhs.shape[2]
     kind = register_kind(kernel.out.buffer.dtype)
-    for place in itertools.product(range(batch), range(rows), range(columns)):
-        b, m, n = place
+    for place in itertools.product(*map(range, kernel.out.shape)):
+        *batch, m, n = place
         at = _element(kernel.out, place)
         total = (
             memory.read(kernel.out.buffer, at)
             if kernel.accumulate
             else memory.code.constant(kind, 0)
         )
-        for k in range(inner):
-            left = memory.read(kernel.lhs.buffer, _element(kernel.lhs, (b, m, k)))
-            right = memory.read(kernel.rhs.buffer, _element(kernel.rhs, (b, k, n)))
+        for k in range(kernel.depth):
+            left = memory.read(kernel.lhs.buffer, _element(kernel.lhs, (*batch, m, k)))
+            right = memory.read(kernel.rhs.buffer, _element(kernel.rhs, (*batch, k, n)))
             product = memory.code.binary("mul", left, right, "contract reassoc")
             total = memory.code.binary("add", total, product, "contract reassoc")
         memory.write(kernel.out.buffer, at, total)

@@ -11,6 +11,7 @@ from rlx.backends.reference.loops import run_loops, strided_view
 from rlx.backends.routines import LIBRARY_ROUTINES
 from rlx.errors import CallbackError
 from rlx.ir.kernels import (
+    Bands,
     Branch,
     Buffer,
     Callback,
@@ -80,6 +81,12 @@ def _contract(kernel: Contract, memory: Memory, run: RunPlan) -> None:
     out = _array(kernel.out, memory)
     product = np.matmul(_array(kernel.lhs, memory), _array(kernel.rhs, memory))
     out[...] = out + product if kernel.accumulate else product
+
+
+def _bands(kernel: Bands, memory: Memory, run: RunPlan) -> None:
+    local = dict(zip(kernel.local, _fresh(kernel.local), strict=True))
+    for inner in kernel.kernels:
+        run_kernel(inner, memory | local, run)
 
 
 def _sort(kernel: Sort, memory: Memory, run: RunPlan) -> None:
@@ -178,6 +185,7 @@ def _branch(kernel: Branch, memory: Memory, run: RunPlan) -> None:
 _RUNNERS: dict[type[Kernel], Callable[[Any, Memory, RunPlan], None]] = {
     Loops: _loops,
     Contract: _contract,
+    Bands: _bands,
     Sort: _sort,
     Library: _library,
     Callback: _callback,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.kernels import Instruction
-from rlx.ir.scalar import USER_FUNCTIONS
+from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
 from rlx.ir.types import is_float
 
 __all__ = ["OPERATIONS", "apply", "cast", "identity", "reducer_function"]
@@ -176,25 +176,10 @@ def _scipy(name: str) -> Callable[..., np.ndarray]:
     return call
 
 
-_SCIPY_NAMES = {
-    "lgamma": "gammaln",
-    "digamma": "digamma",
-    "polygamma": "polygamma",
-    "zeta": "zeta",
-    "igamma": "gammainc",
-    "igammac": "gammaincc",
-    "bessel_i0e": "i0e",
-    "bessel_i1e": "i1e",
-    "betainc": "betainc",
-    "igamma_inverse": "gammaincinv",
-    "ndtri": "ndtri",
-}
-
-
 def _special(name: str, arguments: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
     if name in USER_FUNCTIONS:
         return USER_FUNCTIONS[name].evaluate(*arguments)
-    return _scipy(_SCIPY_NAMES[name])(*arguments).astype(dtype)
+    return SPECIAL[name].evaluate(*arguments).astype(dtype)
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {

@@ -1,0 +1,60 @@
+"""What a timed run of a plan tells: how long each kernel took, and when."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rlx.ir.kernels import Kernel
+from rlx.storage import Storage
+
+__all__ = ["Event", "StepTime", "TimedExecutable", "TimedRun", "TimedStep"]
+
+
+class TimedStep(NamedTuple):
+    """A kernel whose time is taken, and the way to it.
+
+    "3" is the plan's kernel 3, "3.body.0" the first kernel of the loop that it is; "condition" and
+    "branch1" stand for a loop's condition and a branch. Kernels inside a loop that the backend
+    compiles as a whole have no times of their own.
+    """
+
+    path: str
+    kernel: Kernel | None
+
+
+class StepTime(NamedTuple):
+    """Nanoseconds that a kernel took in one run of the plan, and how often it ran.
+
+    Of a loop or a branch this is its own time: what the kernels inside took is counted there.
+    """
+
+    nanoseconds: float
+    runs: int
+
+
+class Event(NamedTuple):
+    """One run of a kernel: number of the step, begin and end in nanoseconds of one clock."""
+
+    step: int
+    begin: int
+    end: int
+
+
+class TimedRun(NamedTuple):
+    """The results of a run, the time of each step, and its first events in order."""
+
+    outputs: list[Storage]
+    times: tuple[StepTime, ...]
+    events: tuple[Event, ...]
+
+
+class TimedExecutable(ABC):
+    """A compiled plan that takes the time of its kernels. One run at a time."""
+
+    steps: tuple[TimedStep, ...]
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Storage]) -> TimedRun:
+        """Run on dense inputs in the order of the plan's."""

@@ -1,0 +1,167 @@
+"""Arrays that go through memory between two kernels of a plan, and why no fusion keeps them from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from rlx.ir.kernels import (
+    Bands,
+    Branch,
+    Buffer,
+    Callback,
+    Contract,
+    Kernel,
+    Library,
+    Loops,
+    Plan,
+    Scan,
+    Sort,
+    While,
+)
+from rlx.ir.program import Equation, Origin
+from rlx.ir.show_plan import buffer_names, nested_plans
+
+__all__ = ["Spill", "SpillReason", "first_line", "spills_of"]
+
+
+class SpillReason(Enum):
+    """Why an array is written to memory and read again. `hint` says what would change that."""
+
+    MADE_BY_PRODUCT = "a matrix product makes it"
+    READ_BY_PRODUCT = "a matrix product reads it"
+    MADE_BY_SORT = "a sort makes it"
+    READ_BY_SORT = "a sort reads it"
+    MADE_BY_ROUTINE = "a library routine makes it"
+    READ_BY_ROUTINE = "a library routine reads it"
+    MADE_BY_LOOP = "a loop makes it"
+    READ_BY_LOOP = "a loop reads it"
+    MADE_BY_BRANCH = "a branch makes it"
+    READ_BY_BRANCH = "a branch reads it"
+    MADE_BY_HOST = "a callback makes it"
+    READ_BY_HOST = "a callback reads it"
+    NESTS_APART = "the loop nests that make it and read it are separate kernels"
+
+    @property
+    def hint(self) -> str:
+        """What to change in the program."""
+        return _HINTS[self]
+
+
+_HINTS = {
+    SpillReason.MADE_BY_PRODUCT: "Products write whole matrices. A small one written as jnp.sum(a * b, axis) fuses with"
+    " what follows.",
+    SpillReason.READ_BY_PRODUCT: "A product wants its operands in memory. What can as well be done to the smaller"
+    " operand, or to the result, moves fewer bytes: (c * x) @ y is c * (x @ y) for a scalar c.",
+    SpillReason.MADE_BY_SORT: "A sort writes whole rows. Where only extremes are used, jnp.max and jnp.min fuse.",
+    SpillReason.READ_BY_SORT: "A sort wants its rows in memory: nothing fuses into it.",
+    SpillReason.MADE_BY_ROUTINE: "Library routines (factorisations, transforms) write whole arrays: nothing fuses into"
+    " them.",
+    SpillReason.READ_BY_ROUTINE: "Library routines (factorisations, transforms) want whole arrays: nothing fuses into"
+    " them.",
+    SpillReason.MADE_BY_LOOP: "A scan's or while loop's results are complete when it ends: move what follows into the"
+    " body, where it fuses with each step.",
+    SpillReason.READ_BY_LOOP: "A scan's or while loop's operands exist before it begins: move what makes them into the"
+    " body, where it fuses with each step.",
+    SpillReason.MADE_BY_BRANCH: "A branch of lax.cond is a plan of its own: for cheap branches jnp.where fuses.",
+    SpillReason.READ_BY_BRANCH: "A branch of lax.cond is a plan of its own: for cheap branches jnp.where fuses.",
+    SpillReason.MADE_BY_HOST: "Host functions work on arrays in memory. rlx.numba_scalar functions are fused.",
+    SpillReason.READ_BY_HOST: "Host functions work on arrays in memory. rlx.numba_scalar functions are fused.",
+    SpillReason.NESTS_APART: "The reason stands with the nest that did not fuse.",
+}
+# the kind of kernel that makes or reads an array, and what to say of it
+_KINDS: tuple[tuple[tuple[type[Kernel], ...], SpillReason, SpillReason], ...] = (
+    ((Callback,), SpillReason.MADE_BY_HOST, SpillReason.READ_BY_HOST),
+    ((Branch,), SpillReason.MADE_BY_BRANCH, SpillReason.READ_BY_BRANCH),
+    ((Scan, While), SpillReason.MADE_BY_LOOP, SpillReason.READ_BY_LOOP),
+    ((Library,), SpillReason.MADE_BY_ROUTINE, SpillReason.READ_BY_ROUTINE),
+    ((Sort,), SpillReason.MADE_BY_SORT, SpillReason.READ_BY_SORT),
+    ((Contract,), SpillReason.MADE_BY_PRODUCT, SpillReason.READ_BY_PRODUCT),
+)
+
+
+class Spill(NamedTuple):
+    """An array that one kernel writes and others read: its bytes, who makes and reads it, and why.
+
+    moved: bytes that fusing would save, one write and a read by each reader. line: where the maker
+    stands in the user's program.
+    """
+
+    array: str
+    nbytes: int
+    made_by: str
+    read_by: tuple[str, ...]
+    reason: SpillReason
+    line: str
+
+    @property
+    def moved(self) -> int:
+        """Bytes written and read."""
+        return self.nbytes * (1 + len(self.read_by))
+
+    @property
+    def hint(self) -> str:
+        """What would keep it out of memory."""
+        return self.reason.hint
+
+    def __str__(self) -> str:
+        place = f"  {self.line}" if self.line else ""
+        readers = ", ".join(self.read_by)
+        return f"{self.array} ({self.moved} B moved): {self.made_by} -> {readers}: {self.reason.value}.{place}"
+
+
+def spills_of(plan: Plan) -> list[Spill]:
+    """The temporaries of a plan and of the plans in it that go through memory, most bytes first."""
+    found = list(_spills(plan, ""))
+    return sorted(found, key=lambda spill: -spill.moved)
+
+
+def _spills(plan: Plan, path: str) -> Iterator[Spill]:
+    names = buffer_names(plan)
+    makers: dict[Buffer, tuple[str, Kernel]] = {}
+    readers: dict[Buffer, list[tuple[str, Kernel]]] = {}
+    for number, kernel in enumerate(plan.kernels):
+        local = set(kernel.local) if isinstance(kernel, Bands) else set()
+        for member in kernel.kernels if isinstance(kernel, Bands) else (kernel,):
+            place = (f"kernel {path}{number} {_label(member)}", member)
+            for buffer in dict.fromkeys(member.writes):
+                makers.setdefault(buffer, place)
+            for buffer in dict.fromkeys(member.reads):
+                if buffer.role == "temporary" and buffer not in local:
+                    readers.setdefault(buffer, []).append(place)
+        for inner in nested_plans(kernel):
+            yield from _spills(inner, f"{path}{number}.")
+    for buffer, places in readers.items():
+        if buffer in makers and places[0] != makers[buffer]:
+            made, maker = makers[buffer]
+            reason = _reason(maker, [kernel for _, kernel in places])
+            yield Spill(
+                names.get(buffer, buffer.name or "?"), buffer.nbytes, made, tuple(p for p, _ in places), reason,
+                first_line(maker),
+            )  # fmt: skip
+
+
+def _reason(maker: Kernel, readers: Sequence[Kernel]) -> SpillReason:
+    for kinds, made, read in _KINDS:
+        if isinstance(maker, kinds):
+            return made
+        if readers and all(isinstance(reader, kinds) for reader in readers):
+            return read
+    for kinds, _, read in _KINDS:
+        if any(isinstance(reader, kinds) for reader in readers) and not any(isinstance(r, Loops) for r in readers):
+            return read
+    return SpillReason.NESTS_APART
+
+
+def _label(kernel: Kernel) -> str:
+    return getattr(kernel, "label", "") or type(kernel).__name__
+
+
+def first_line(kernel: Kernel) -> str:
+    """The first of the user's lines that a kernel stems from; "" if none is known."""
+    for origin in getattr(kernel, "origins", ()):
+        found = origin.origin if isinstance(origin, Equation) else origin
+        if isinstance(found, Origin):
+            return str(found)
+    return ""

@@ -1,0 +1,203 @@
+"""Runs of kernels that pass through memory band by band."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rlx
+import rlx.numpy as rnp
+from rlx.backends import backend_named
+from rlx.backends.numba.band_form import band_form
+from rlx.errors import VerificationError
+from rlx.ir.bands import iterations, stays_in_bands
+from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops, Operand, Plan
+from rlx.ir.verify_plan import verify_plan
+from rlx.passes.bands import group_bands
+from rlx.passes.lower import LoweringOptions, lower_program
+from rlx.passes.pipeline import stages
+from rlx.storage import from_numpy
+from rlx.testing import assert_close
+from rlx.trace.stage import close_over
+
+RANDOM = np.random.default_rng(0)
+
+
+def floats(*shape):
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def plan_of(f, *args, least=4):
+    traced = rlx.jit(f).trace(*args)
+    program = close_over(traced.program, traced._entry.captured)
+    return lower_program(stages(program)[-1].program, LoweringOptions(least_bands=least))
+
+
+def bands_of(plan):
+    return [k for k in plan.kernels if isinstance(k, Bands)]
+
+
+def mlp(x, w, b, v):
+    return rlx.nn.gelu(x @ w + b) @ v
+
+
+MLP = (floats(512, 64), floats(64, 128), floats(128), floats(128, 32))
+
+
+def attention(q, k, v):
+    scores = rnp.einsum("bqhd,bkhd->bhqk", q, k) / 4.0
+    return rnp.einsum("bhqk,bkhd->bqhd", rlx.nn.softmax(scores, -1), v)
+
+
+HEADS = tuple(floats(8, 96, 4, 16) for _ in range(3))
+
+
+def test_a_product_its_bias_and_activation_and_the_next_product_are_one_kernel():
+    plan = plan_of(mlp, *MLP)
+    (kernel,) = plan.kernels
+    assert isinstance(kernel, Bands)
+    assert [type(k) for k in kernel.kernels] == [Contract, Loops, Contract]
+    assert kernel.count == 512
+    assert len(kernel.local) == 2  # neither x @ w nor its activation ever exists as a whole
+    assert plan.arena == 0
+
+
+def test_attention_is_one_kernel_and_its_scores_never_exist_as_a_whole():
+    plan = plan_of(attention, *HEADS)
+    kernel = plan.kernels[-1]
+    assert isinstance(kernel, Bands)
+    assert kernel.count == 8
+    scores = 8 * 4 * 96 * 96
+    assert max(b.size for b in kernel.local) == scores
+    assert plan.arena < scores * 4
+
+
+@pytest.mark.parametrize(("f", "args"), [(mlp, MLP), (attention, HEADS)], ids=["mlp", "attention"])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_bands_compute_the_same(f, args, threads):
+    expected = f(*(rnp.asarray(a, dtype="float64") for a in args))
+    before = rlx.get_num_threads()
+    rlx.set_num_threads(threads)
+    try:
+        result = rlx.jit(lambda *a: f(*a))(*args)
+    finally:
+        rlx.set_num_threads(before)
+    assert_close(result, np.asarray(expected, np.float32), rtol=1e-4, atol=2e-4)
+
+
+def test_gradients_run_in_bands_with_their_chunked_sums():
+    def loss(w, b, g, x):
+        y = rlx.nn.gelu(x @ w + b)
+        y = (y - y.mean(-1, keepdims=True)) / rnp.sqrt(y.var(-1, keepdims=True) + 1e-5) * g
+        return (y * y * y).sum()
+
+    args = (floats(64, 128), floats(128), floats(128), floats(2048, 64))
+    plan = plan_of(rlx.grad(loss, argnums=(0, 1, 2, 3)), *args)
+    inner = [k for bands in bands_of(plan) for k in bands.kernels]
+    assert any(isinstance(k, Loops) and k.chunks > 1 for k in inner)
+    expected = rlx.grad(loss, argnums=(0, 1, 2, 3))(*(np.float64(a) for a in args))
+    result = rlx.jit(rlx.grad(loss, argnums=(0, 1, 2, 3)))(*args)
+    for got, wanted in zip(result, expected, strict=True):
+        scale = float(np.abs(np.asarray(wanted)).max())
+        np.testing.assert_allclose(np.asarray(got) / scale, np.asarray(wanted) / scale, atol=3e-5)
+
+
+def test_bands_and_separate_kernels_agree_bit_for_bit_with_one_band_each():
+    x, w = floats(4, 2048, 64), floats(64, 64)
+    run = {}
+    for least in (0, 4):
+        plan = plan_of(lambda x, w: rnp.tanh(rnp.tanh(x @ w) @ w), x, w, least=least)
+        assert bool(bands_of(plan)) == bool(least)
+        executable = backend_named("cpu").compile(plan)
+        (storage,) = executable.run([from_numpy(a) for a in (x, w)])
+        run[least] = storage.view(x.shape, x.dtype).copy()
+    np.testing.assert_allclose(run[0], run[4], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, w: (rnp.tanh(x @ w).T @ x),  # the second product reads every row
+        lambda x, w: rnp.cumsum(rnp.tanh(x @ w), 0),  # rows depend on the rows before
+        lambda x, w: rnp.flip(rnp.tanh(x @ w), 0) @ w,  # other rows are read
+        lambda x, w: rnp.tanh(x @ w)[rnp.arange(1024) % 7],  # computed places
+    ],
+    ids=["all rows", "running", "other rows", "gathered"],
+)
+def test_kernels_that_touch_other_bands_stay_out(f):
+    x, w = floats(1024, 64), floats(64, 64)
+    plan = plan_of(f, x, w)
+    for bands in bands_of(plan):
+        written = {b for k in bands.kernels for b in k.writes}
+        for kernel in bands.kernels:
+            for buffer in {*kernel.reads, *kernel.writes} & written:
+                assert stays_in_bands(kernel, buffer, bands.count)
+    np.testing.assert_allclose(rlx.jit(f)(x, w), f(x, w), rtol=2e-4, atol=2e-4)
+
+
+def test_a_value_with_readers_outside_is_not_local():
+    def f(x, w):
+        h = rnp.tanh(x @ w)
+        return h, h @ w
+
+    plan = plan_of(f, floats(1024, 64), floats(64, 64))
+    (kernel,) = bands_of(plan)
+    assert {b.role for b in kernel.writes} == {"output"}
+    assert all(b.role == "temporary" for b in kernel.local)
+
+
+def test_little_work_is_not_worth_bands():
+    assert not bands_of(plan_of(mlp, floats(8, 4), floats(4, 8), floats(8), floats(8, 4)))
+
+
+def product(lhs: Buffer, rhs: Buffer, out: Buffer, rows: int, size: int) -> Contract:
+    def view(buffer, *shape):
+        return Operand(buffer, (1, *shape), (0, shape[1], 1))
+
+    return Contract(view(lhs, rows, size), view(rhs, size, size), view(out, rows, size))
+
+
+def chain(rows=1024, size=64):
+    f = np.dtype("f4")
+    x, w = Buffer(f, rows * size, "input"), Buffer(f, size * size, "input")
+    h, y = Buffer(f, rows * size), Buffer(f, rows * size, "output")
+    return x, w, h, y, [product(x, w, h, rows, size), product(h, w, y, rows, size)]
+
+
+def test_grouping_keeps_kernels_that_depend_on_the_group_behind_it():
+    x, w, h, y, kernels = chain()
+    other, last = Buffer(np.dtype("f4"), 64 * 64), Buffer(np.dtype("f4"), 1024 * 64, "output")
+    turned, rows = Operand(h, (1, 64, 1024), (0, 1, 64)), Operand(x, (1, 1024, 64), (0, 64, 1))
+    across = Contract(turned, rows, Operand(other, (1, 64, 64), (0, 64, 1)))
+    grouped = group_bands([kernels[0], across, product(x, other, last, 1024, 64), kernels[1]], 4)
+    assert isinstance(grouped[0], Bands)
+    assert grouped[0].kernels == tuple(kernels)
+    assert not grouped[0].local
+    assert grouped[1] is across
+
+
+def test_verification_refuses_what_crosses_bands():
+    x, w, h, y, kernels = chain()
+    bands = Bands(1000, tuple(kernels), (), 0)
+    with pytest.raises(VerificationError, match="cannot be cut"):
+        verify_plan(Plan((x, w), (y,), (x, w, h, y), (bands,)), placed=False)
+    crossed = Bands(64, (kernels[0], product(h, h, y, 64, 64)), (), 0)
+    with pytest.raises(VerificationError, match="across bands"):
+        verify_plan(Plan((x, w), (y,), (x, w, h, y), (crossed,)), placed=False)
+
+
+def test_iterations_of_kernels():
+    *_, kernels = chain()
+    assert [iterations(k) for k in kernels] == [1024, 1024]
+    assert iterations(Kernel()) == 1
+
+
+def test_form_follows_threads_and_cache():
+    *_, kernels = chain(rows=1 << 16)
+    (bands,) = group_bands(kernels, 4)
+    assert isinstance(bands, Bands)
+    one, many = band_form(bands, 1), band_form(bands, 16)
+    assert one.workers == 1
+    assert many.workers == 16
+    assert one.bands >= 32  # 32 MiB are written: bands of less than 1 MiB
+    assert one.longest * one.bands >= bands.count
