@@ -54,9 +54,7 @@ SECTIONS: dict[str, list[Row]] = {
         Row("LirModule", "rlx.graph.GraphModule.lir", "the plan of a module at LIR"),
         Row("CompiledGraph::set_param", "rlx.CompiledGraph.set_param"),
         Row("CompiledGraph::run", "rlx.CompiledGraph.run"),
-        Row(
-            "Activation", "rlx.graph.operations.ACTIVATIONS", "kinds are strings: graph.activation('silu', x)"
-        ),
+        Row("Activation", "rlx.graph.operations.ACTIVATIONS", "kinds are strings: graph.activation('silu', x)"),
         Row(
             "BinaryOp",
             "rlx.graph.operations.BINARY",
@@ -69,9 +67,7 @@ SECTIONS: dict[str, list[Row]] = {
             "HirOp FusionPolicy",
             "HIR is a program with calls; there are no block operations",
         ),
-        *absent(
-            "Element ChainStep ChainOperand", "a region is a Program, and a dtype says what its elements are"
-        ),
+        *absent("Element ChainStep ChainOperand", "a region is a Program, and a dtype says what its elements are"),
     ],
     "Passes": [
         *same(
@@ -159,9 +155,7 @@ SECTIONS: dict[str, list[Row]] = {
             )
             for name in ("grad_with_loss", "jvp", "hvp", "nth_order_grad")
         ],
-        *instead(
-            "grad_subgraph_for_jvp", "rlx.autodiff.grad_subgraph", "gradients need no form of their own"
-        ),
+        *instead("grad_subgraph_for_jvp", "rlx.autodiff.grad_subgraph", "gradients need no form of their own"),
         *instead(
             "prepare_mir_for_ad prepare_module_for_ad",
             "rlx.autodiff.prepare_graph_for_ad",
@@ -197,10 +191,32 @@ SECTIONS: dict[str, list[Row]] = {
     ],
 }
 
+SECTIONS |= {
+    "Precision and memory": [
+        *same("rlx", "PrecisionPolicy"),
+        *same("rlx.precision", "Precision AutoMixedPrecision"),
+        Row("OpKind (of policies)", "rlx.precision.OperationKind", "rlx.OpKind is the kind of an operation of a graph"),
+        Row("PrecisionPolicy::AlwaysF32", "rlx.PrecisionPolicy.float32"),
+        Row("PrecisionPolicy::AlwaysF16", "rlx.PrecisionPolicy.float16"),
+        Row("PrecisionPolicy::AutoMixedConservative", "rlx.PrecisionPolicy.mixed_conservative"),
+        Row("PrecisionPolicy::AutoMixed", "rlx.PrecisionPolicy.mixed", "with 'float16'"),
+        Row("PrecisionPolicy::AutoMixedBf16", "rlx.PrecisionPolicy.mixed"),
+        Row("PrecisionPolicy::Custom", "rlx.PrecisionPolicy.custom"),
+        Row("CastConfig", "rlx.precision.CastConfig", "out_dtype is dtype, sf_block is block"),
+        *same("rlx.opt", "MemoryPlan MemoryPlanOptions plan_memory plan_memory_with_options plan_memory_f32_uniform"),
+        Row("MemoryPlan::report", "rlx.opt.MemoryPlan.report"),
+        Row("svg::render", "rlx.opt.MemoryPlan.svg"),
+        *absent(
+            "plan_memory_backward SharedWeightLayout WeightSlot",
+            "one plan computes loss and gradients; weights are its inputs and lie in no arena",
+        ),
+    ],
+}
+
 # the rest of the seeds' names is about other things than graphs, passes and derivatives
 ELSEWHERE = (
-    "Precision policies, quantisation, calibration, memory plans as objects, sparse and dense linear"
-    " algebra, splatting, files, and code for other hardware are no part of this table."
+    "Quantisation, calibration, sparse and dense linear algebra, splatting, files, and code for other hardware"
+    " are no part of this table."
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rlx import errors, tree
+from rlx import errors, ops, tree
 from rlx import numpy as numpy
 from rlx.api import ShapeDtypeStruct, clear_caches, eval_shape, jit, make_program
 from rlx.array import Array
@@ -13,14 +13,31 @@ from rlx.config import config, scoped
 from rlx.device import (
     Device,
     block_until_ready,
+    copy_to_host_async,
     default_backend,
     default_device,
+    device_count,
     device_get,
     device_put,
     devices,
+    effects_barrier,
+    local_device_count,
+    local_devices,
+    process_count,
+    process_index,
+)
+from rlx.scopes import (
+    debug_nans,
+    default_matmul_precision,
+    enable_x64,
+    ensure_compile_time_eval,
+    named_call,
+    named_scope,
 )
 from rlx.trace.primitive import Primitive, primitive
-from rlx.transforms.custom import checkpoint, checkpoint_policies, custom_jvp, custom_vjp
+from rlx.trace.primitive import type_of as typeof
+from rlx.transforms.checkpoint import checkpoint, checkpoint_policies
+from rlx.transforms.custom import custom_jvp, custom_vjp
 from rlx.transforms.forward import jvp, linearize
 from rlx.transforms.functional import closure_convert, hessian, hvp, jacfwd, jacrev
 from rlx.transforms.reverse import grad, linear_transpose, value_and_grad, vjp
@@ -33,21 +50,38 @@ jacobian = jacrev
 # imported on first use: submodules, and names that live in one
 _SUBMODULES = (
     "autodiff",
+    "compat",
     "compile",
+    "custom_batching",
+    "custom_derivatives",
     "debug",
+    "dtypes",
+    "flatten_util",
     "fusion",
     "graph",
+    "image",
     "lax",
     "nn",
     "opt",
     "optim",
+    "precision",
+    "profiler",
+    "profiling",
     "random",
     "scipy",
+    "segments",
+    "serialization",
+    "test_util",
     "testing",
     "tree_util",
+    "typing",
 )
 _ELSEWHERE = {"inspect": "rlx.inspection", "io_callback": "rlx.callback", "pure_callback": "rlx.callback"}
 _ELSEWHERE |= {"numba_call": "rlx.numba_functions", "numba_scalar": "rlx.numba_functions"}
+_ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
+_ELSEWHERE |= {"profile": "rlx.profiling"}
+_ELSEWHERE |= {"custom_gradient": "rlx.custom_derivatives"}
+_ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"
 _ELSEWHERE.update(dict.fromkeys(_GRAPHS.split(), "rlx.graph"))
 
@@ -62,14 +96,21 @@ __all__ = [
     "clear_caches",
     "closure_convert",
     "config",
+    "copy_to_host_async",
     "custom_jvp",
     "custom_vjp",
+    "debug_nans",
     "default_backend",
     "default_device",
+    "default_matmul_precision",
+    "device_count",
     "device_get",
     "device_put",
     "devices",
     "disable_jit",
+    "effects_barrier",
+    "enable_x64",
+    "ensure_compile_time_eval",
     "errors",
     "eval_shape",
     "get_num_threads",
@@ -83,13 +124,20 @@ __all__ = [
     "jvp",
     "linear_transpose",
     "linearize",
+    "local_device_count",
+    "local_devices",
     "make_program",
+    "named_call",
+    "named_scope",
     "numpy",
     "primitive",
+    "process_count",
+    "process_index",
     "remat",
     "scoped",
     "set_num_threads",
     "tree",
+    "typeof",
     "value_and_grad",
     "vjp",
     "vmap",
@@ -126,6 +174,17 @@ def get_num_threads() -> int:
     True
     """
     return importlib.import_module("rlx.backends.numba.threads").get_num_threads()
+
+
+def _segment_function(name: str) -> Any:
+    """rlx.ops.segment_sum and its kin: they are made of rlx.numpy, which is made of the primitives in rlx.ops."""
+    segments = importlib.import_module("rlx.segments")
+    if name in segments.__all__:
+        return getattr(segments, name)
+    raise AttributeError(f"module 'rlx.ops' has no attribute {name!r}")
+
+
+vars(ops)["__getattr__"] = _segment_function
 
 
 def __getattr__(name: str) -> Any:

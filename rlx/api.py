@@ -20,15 +20,22 @@ from optree import _C as _optree
 from rlx import tree
 from rlx.array import Array, ConcreteArray
 from rlx.backends import backend_named
-from rlx.compiled import CompiledProgram, run_program
+from rlx.compiled import CompiledProgram, prepare_program, run_program
 from rlx.config import config
-from rlx.errors import DonatedArrayError, NanError, NonHashableStaticArgumentError, RlxError, source_line
+from rlx.errors import (
+    DonatedArrayError,
+    NanError,
+    NonHashableStaticArgumentError,
+    RlxError,
+    UnsupportedError,
+    source_line,
+)
 from rlx.ir.program import Program
-from rlx.ir.show import show_program
 from rlx.ir.types import TensorType
 from rlx.ops.call import call
 from rlx.ops.regions import execution
-from rlx.passes.pipeline import executables, stages
+from rlx.passes.pipeline import executables
+from rlx.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
 from rlx.trace.builder import Tracer, leaked, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.interpret import Environment
@@ -42,6 +49,7 @@ __all__ = [
     "Compiled",
     "Jitted",
     "Lowered",
+    "MemoryAnalysis",
     "ShapeDtypeStruct",
     "Traced",
     "clear_caches",
@@ -51,6 +59,7 @@ __all__ = [
 ]
 
 execution.compiled = run_program
+execution.prepared = prepare_program
 _flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
 _type_of = operator.attrgetter("_type")
@@ -216,7 +225,8 @@ class Jitted:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments (arrays, or anything with .shape and .dtype), without compiling."""
         request = _Request(self, args, kwargs, abstract=True)
-        return Traced(self, request, self._trace(request))
+        entry = self._trace(request)
+        return Traced(request, entry.program, entry.captured, entry.out_tree)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """trace(...).lower()."""
@@ -300,6 +310,21 @@ class _Request:
         rest = iter(dynamic)
         args = [self.held[i] if i in self.held else next(rest) for i in range(self.count)]
         return self.jitted.fun(*args, **keywords, **self.held_names)
+
+    def again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Request:
+        """Another call of the same function."""
+        return _Request(self.jitted, args, kwargs)
+
+    def donated_leaves(self) -> list[bool]:
+        """Which leaves a call would give away."""
+        given: list[bool] = []
+        for i, a in enumerate(self.args):
+            if i not in self.held:
+                given += [i in self.jitted.donate_argnums] * len(tree.leaves(a))
+        for k, v in sorted(self.kwargs.items()):
+            if k not in self.held_names:
+                given += [k in self.jitted.donate_argnames] * len(tree.leaves(v))
+        return given
 
     def _check_donated(self) -> None:
         for x in self.leaves:
@@ -403,129 +428,6 @@ def _explain(jitted: Jitted, request: _Request) -> str:
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------------- ahead of time
-class Traced:
-    """A traced call: `program` is its HIR."""
-
-    def __init__(self, jitted: Jitted, request: _Request, entry: _Entry) -> None:
-        self._jitted, self._request, self._entry = jitted, request, entry
-        self.program = entry.program
-        self.fun_name = jitted.name
-
-    @property
-    def out_info(self) -> Any:
-        """Shapes and dtypes of the results."""
-        return _unflatten(
-            self._entry.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in self.program.output_types]
-        )
-
-    def lower(self) -> Lowered:
-        """The program after the compiler's passes."""
-        return Lowered(self)
-
-
-class Lowered:
-    """A traced and optimised call."""
-
-    def __init__(self, traced: Traced) -> None:
-        self._traced = traced
-        self.out_info = traced.out_info
-
-    def as_text(self) -> str:
-        """The optimised MIR as Python that runs."""
-        closed = close_over(self._traced.program, self._traced._entry.captured)
-        return show_program(stages(closed)[-1].program)
-
-    def compile(self) -> Compiled:
-        """Compile for the device."""
-        return Compiled(self._traced)
-
-
-class Compiled:
-    """A compiled call: takes arguments of exactly the traced structure, shapes and dtypes."""
-
-    def __init__(self, traced: Traced) -> None:
-        self._traced = traced
-        entry = traced._entry
-        closed = close_over(entry.program, entry.captured)
-        self._compiled = CompiledProgram(closed, backend_named(traced._jitted.device))
-        self.out_info = traced.out_info
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        request = _Request(self._traced._jitted, args, kwargs)
-        if request.key != self._traced._request.key:
-            given = ", ".join(repr(x.type) for x in request.leaves)
-            expected = ", ".join(repr(x.type) for x in self._traced._request.leaves)
-            raise RlxError(
-                f"{self._traced.fun_name} was compiled for ({expected}) and called with ({given}).",
-                "Call the jitted function itself, which compiles for new arguments.",
-            )
-        return _unflatten(self._traced._entry.out_tree, self._compiled.run(request.leaves))
-
-    @property
-    def plan(self) -> Any:
-        """The LIR plan, or None where nothing is computed."""
-        executable = self._compiled.executable
-        return None if executable is None else executable.plan
-
-    def as_text(self) -> str:
-        """The compiled code in readable form."""
-        executable = self._compiled.executable
-        return "" if executable is None else "\n\n".join(executable.texts().values())
-
-    def memory_analysis(self) -> MemoryAnalysis:
-        """Bytes of arguments, results and temporaries."""
-        program = self._traced.program
-        return MemoryAnalysis(
-            sum(t.nbytes for t in program.input_types),
-            sum(t.nbytes for t in program.output_types),
-            self.plan.arena if self.plan is not None else 0,
-        )
-
-
-class MemoryAnalysis(NamedTuple):
-    """Static memory of a compiled call, in bytes."""
-
-    argument_size_in_bytes: int
-    output_size_in_bytes: int
-    temp_size_in_bytes: int
-
-
-class ShapeDtypeStruct:
-    """Shape and dtype of an array that is not there.
-
-    >>> import rlx
-    >>> rlx.ShapeDtypeStruct((2, 3), "float32")
-    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
-    """
-
-    __slots__ = ("dtype", "shape", "weak_type")
-
-    def __init__(self, shape: Sequence[int], dtype: Any, weak_type: bool = False) -> None:
-        self.shape = tuple(shape)
-        self.dtype = np.dtype(dtype)
-        self.weak_type = weak_type
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return TensorType(self.shape, self.dtype).size
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype) == (other.shape, other.dtype)
-
-    def __hash__(self) -> int:
-        return hash((self.shape, self.dtype))
-
-    def __repr__(self) -> str:
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name})"
-
-
 def _numbers(value: int | Sequence[int] | None) -> tuple[int, ...]:
     return () if value is None else (value,) if isinstance(value, int) else tuple(value)
 
@@ -545,6 +447,9 @@ def jit(
     backend: str | None = None,
     keep_unused: bool = False,
     inline: bool = False,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    compiler_options: dict[str, Any] | None = None,
     **unused: Hashable,
 ) -> Any:
     """`fun` traced once for each structure, shapes and dtypes of arguments, compiled, and run natively.
@@ -555,7 +460,10 @@ def jit(
       static_argnums, static_argnames: arguments that are part of the cache key instead of being traced;
         hashable.
       donate_argnums, donate_argnames: arguments whose memory may be reused; they cannot be used again.
-      device: name of the device to compile for; the default device if left out.
+      device, backend: name of the device to compile for; the default device if left out.
+      keep_unused, inline, in_shardings, out_shardings: accepted for JAX's sake: the compiler drops and
+        inlines what it can, and arrays lie on one device.
+      compiler_options: None; options of XLA mean nothing here.
 
     Returns: a function of the same arguments, with .trace, .lower, .cache_info, .clear_cache.
 
@@ -574,6 +482,11 @@ def jit(
         donate_argnames=_names(donate_argnames),
         device=device or backend,
     )
+    if compiler_options:
+        raise UnsupportedError(
+            f"jit has no compiler options {', '.join(compiler_options)}.",
+            "Those of rlx are the switches of rlx.config.",
+        )
     if unused:
         raise RlxError(
             f"jit does not know {', '.join(unused)}.",
@@ -625,7 +538,6 @@ def make_program(fun: Callable[..., Any]) -> Callable[..., Program]:
 
     def traced(*args: Any, **kwargs: Any) -> Program:
         jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
-        found = jitted.trace(*args, **kwargs)
-        return close_over(found.program, found._entry.captured)
+        return jitted.trace(*args, **kwargs).closed()
 
     return traced

@@ -11,7 +11,7 @@ from rlx.errors import DonatedArrayError, InputTypeError, TracerHashError
 from rlx.ir.types import TensorType, dtype_of, supported_dtypes
 from rlx.storage import Storage, from_numpy
 
-__all__ = ["Array", "ConcreteArray", "asarray_numpy", "wrap"]
+__all__ = ["Array", "ConcreteArray", "Device", "asarray_numpy", "wrap"]
 
 
 class Array:
@@ -277,6 +277,35 @@ def wrap(array: Any, weak: bool = False) -> ConcreteArray:
     if type(array) is not np.ndarray:
         array = np.asarray(array)
     return ConcreteArray(array, weak)
+
+
+class Device:
+    """A device that programs run on and arrays live on: its platform's name and its number.
+
+    The first device of a platform also equals the name: `x.device == "cpu"`.
+    """
+
+    __slots__ = ("id", "platform")
+
+    def __init__(self, platform: str, id: int = 0) -> None:
+        self.platform = platform
+        self.id = id
+
+    @property
+    def device_kind(self) -> str:
+        """The kind of device."""
+        return self.platform
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return self.id == 0 and other == self.platform
+        return isinstance(other, Device) and (self.platform, self.id) == (other.platform, other.id)
+
+    def __hash__(self) -> int:
+        return hash(self.platform)
+
+    def __repr__(self) -> str:
+        return f"Device({self.platform}:{self.id})"
 
 
 def asarray_numpy(value: Any) -> np.ndarray:

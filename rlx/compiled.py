@@ -11,7 +11,7 @@ from rlx.backends.base import Backend, Executable
 from rlx.ir.program import Literal, Program, Var
 from rlx.passes.pipeline import executables
 
-__all__ = ["CompiledProgram", "run_program"]
+__all__ = ["CompiledProgram", "prepare_program", "run_program"]
 
 
 class CompiledProgram:
@@ -83,3 +83,17 @@ def run_program(program: Program, args: Sequence[Any]) -> list[Array]:
     """Compile (or find) a closed program and run it on concrete arguments."""
     compiled = CompiledProgram(program, backend_named(None))
     return list(compiled.run([x if type(x) is ConcreteArray else wrap(x) for x in args]))
+
+
+def prepare_program(program: Program) -> Callable[[Sequence[Any]], list[Array]]:
+    """A function that runs a closed program on concrete arguments, compiled once for each backend."""
+    callers: dict[Backend, Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]] = {}
+
+    def call(args: Sequence[Any]) -> list[Array]:
+        backend = backend_named(None)
+        caller = callers.get(backend)
+        if caller is None:
+            caller = callers[backend] = CompiledProgram(program, backend).caller()
+        return list(caller([x if type(x) is ConcreteArray else wrap(x) for x in args]))
+
+    return call

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["config", "scoped"]
+__all__ = ["check_precision", "config", "scoped"]
 
 
 def _flag(name: str, default: str = "0") -> bool:
@@ -27,6 +27,9 @@ class Config(threading.local):
     debug_nans: raise where an operation first makes a NaN (RLX_DEBUG_NANS=1).
     dump: a folder that receives every stage of each compiled program (RLX_DUMP=dir), or "".
     device: name of the default device (RLX_DEVICE).
+
+    JAX's names are understood too: jax_enable_x64 (float64 and int64 as default dtypes), jax_debug_nans,
+    jax_disable_jit, jax_platform_name, and switches that change no result.
     """
 
     default_float: np.dtype = np.dtype("f4")
@@ -50,12 +53,37 @@ class Config(threading.local):
             type(self).default_int = np.dtype("i8" if value else "i4")
             self._publish()
             return
+        if name in _GIVEN:
+            _accept(name, value)
+            return
+        name = _OTHER_NAMES.get(name, name)
         if name not in _SWITCHES:
             raise AttributeError(f"rlx has no switch named {name!r}; there are: {', '.join(_SWITCHES)}")
         if name in ("default_float", "default_int"):
             value = np.dtype(value)
         setattr(type(self), name, value)
         self._publish()
+
+    def __getattr__(self, name: str) -> Any:
+        """JAX's names for the switches, with or without "jax_" in front."""
+        plain = name.removeprefix("jax_")
+        if plain == "enable_x64":
+            return self.default_float == np.dtype("f8")
+        if plain in _GIVEN:
+            return _GIVEN[plain]
+        plain = _OTHER_NAMES.get(plain, plain)
+        if name != plain and plain in _SWITCHES:
+            return getattr(self, plain)
+        raise AttributeError(f"rlx has no switch named {name!r}")
+
+    def read(self, name: str) -> Any:
+        """The value of a switch by name, as `update` takes it.
+
+        >>> import rlx
+        >>> rlx.config.read("jax_enable_x64")
+        False
+        """
+        return getattr(self, name)
 
     def _publish(self) -> None:
         Config.token = _token(Config)
@@ -67,6 +95,56 @@ class Config(threading.local):
     def refresh(self) -> None:
         """Bring this thread's token up to date after a change."""
         self.token = _token(self)
+
+
+# JAX's names for switches of rlx
+_OTHER_NAMES = {"platform_name": "device", "platforms": "device"}
+_GIVEN: dict[str, Any] = {
+    # granted whatever they say: no result depends on them
+    "compilation_cache_dir": None,
+    "default_matmul_precision": None,
+    "disable_most_optimizations": False,
+    "enable_checks": False,
+    "enable_compilation_cache": True,
+    "explain_cache_misses": False,
+    "include_full_tracebacks_in_locations": False,
+    "log_compiles": False,
+    "logging_level": None,
+    "persistent_cache_min_compile_time_secs": 1.0,
+    "persistent_cache_min_entry_size_bytes": 0,
+    "traceback_filtering": None,
+    "transfer_guard": None,
+    # they add errors to JAX's rules, which rlx's are not
+    "check_tracer_leaks": False,
+    "enable_custom_prng": False,
+    "numpy_dtype_promotion": "standard",
+    "numpy_rank_promotion": "allow",
+    # rlx has one behaviour
+    "debug_infs": False,
+    "default_prng_impl": "threefry2x32",
+    "threefry_partitionable": True,
+}
+_SINGLE = ("debug_infs", "default_prng_impl", "threefry_partitionable")
+_PRECISIONS = frozenset(
+    "default high highest fastest bfloat16 bfloat16_3x tensorfloat32 float32 ANY_F8_ANY_F8_F32 F16_F16_F16"
+    " F16_F16_F32 BF16_BF16_BF16 BF16_BF16_F32 BF16_BF16_F32_X3 BF16_BF16_F32_X6 BF16_BF16_F32_X9 TF32_TF32_F32"
+    " TF32_TF32_F32_X3 F32_F32_F32 F64_F64_F64".split()
+)
+
+
+def check_precision(precision: Any) -> None:
+    """Raises ValueError unless this is one of JAX's precisions of products; each is granted."""
+    if isinstance(precision, str) and precision not in _PRECISIONS:
+        raise ValueError(f"{precision!r} is no precision of products; there are: {', '.join(sorted(_PRECISIONS))}")
+
+
+def _accept(name: str, value: Any) -> None:
+    """Note a switch of JAX's. Raises ValueError for a value that asks for something else than happens."""
+    if name in _SINGLE and value != _GIVEN[name]:
+        raise ValueError(f"rlx knows only {name}={_GIVEN[name]!r}, got {value!r}")
+    if name == "default_matmul_precision":
+        check_precision(value)
+    _GIVEN[name] = value
 
 
 _SWITCHES = tuple(name for name in Config.__annotations__ if name != "token")

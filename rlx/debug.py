@@ -1,21 +1,30 @@
-"""Looking at values while a program runs: debug.print and debug.callback."""
+"""Looking at values while a program runs: debug.print, debug.callback, debug.breakpoint."""
 
 from __future__ import annotations
 
 import builtins
+import logging
+import pdb
+import string
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from rlx import tree
+from rlx.array import Array
 from rlx.callback import host_function
+from rlx.config import config
 from rlx.ops.callback import debug_callback
 from rlx.trace.flat import flatten_call
 
-__all__ = ["callback", "print"]
+__all__ = ["breakpoint", "callback", "log", "print", "visualize_array_sharding"]
 
 
 def callback(
-    function: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any
+    callback: Callable[..., Any], *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
 ) -> None:
     """Call a Python function on values, each time the program runs; its result is dropped.
 
@@ -32,16 +41,37 @@ def callback(
     [3.0]
     """
     leaves, in_tree = flatten_call(args, kwargs, "an argument of debug.callback")
-    host = host_function(function, in_tree, (), None)
+    host = host_function(callback, in_tree, (), None)
     debug_callback(*leaves, function=host, ordered=bool(ordered))
 
 
-def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
+class _Checked(string.Formatter):
+    """Formats, and refuses arguments that the format string does not name."""
+
+    def check_unused_args(self, used_args: Any, args: Any, kwargs: Any) -> None:
+        """Raises ValueError for the first argument that is not used."""
+        unused = [n for n in range(len(args)) if n not in used_args] + [k for k in kwargs if k not in used_args]
+        if unused:
+            raise ValueError(f"debug.print: the format string has no place for argument {unused[0]!r}")
+
+
+def print(
+    fmt: str,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
+) -> None:
     """Print values, formatted by str.format, each time the program runs.
 
     Args:
       fmt: a format string; braces stand for the values.
-      ordered: accepted for JAX's sake: prints keep their order always.
+      args, kwargs: trees of arrays; static values (texts, dtypes, functions) are printed as they are.
+      ordered, partitioned: accepted for JAX's sake: prints keep their order always, on one device.
+      skip_format_check: do not compare the braces with the values first.
+
+    Raises TypeError where `fmt` is no string, and ValueError, KeyError or IndexError where it does not fit the values.
 
     >>> import rlx
     >>> _ = rlx.jit(lambda x: rlx.debug.print("x = {}, {y:.2f}", x, y=x / 3))(2.0)
@@ -49,8 +79,95 @@ def print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
     """
     if not isinstance(fmt, str):
         raise TypeError(f"debug.print takes a format string first, got a {type(fmt).__name__}")
-    callback(partial(_print, fmt), *args, ordered=ordered, **kwargs)
+    if not skip_format_check:
+        _Checked().vformat(_without_specifications(fmt), args, kwargs)
+    _deliver(partial(_print, fmt), args, kwargs, ordered)
+
+
+def log(fmt: str, *args: Any, level: int = logging.INFO, **kwargs: Any) -> None:
+    """Hand values, formatted by str.format, to the logger "rlx" each time the program runs.
+
+    Args:
+      fmt, args, kwargs: as of debug.print.
+      level: the level of the record.
+
+    >>> import rlx
+    >>> rlx.debug.log("step {}", rlx.numpy.ones(()))
+    """
+    if not isinstance(fmt, str):
+        raise TypeError(f"debug.log takes a format string first, got a {type(fmt).__name__}")
+    _deliver(partial(_log, level, fmt), args, kwargs, False)
+
+
+def _without_specifications(fmt: str) -> str:
+    """The fields of a format string alone: {x:.2f} as {x}."""
+    parts = string.Formatter().parse(fmt)
+    return "".join("{" + field.split("[")[0].split(".")[0] + "}" for _, field, _, _ in parts if field is not None)
+
+
+def _deliver(function: Callable[..., Any], args: Any, kwargs: Any, ordered: bool) -> None:
+    """callback with the arguments that are no arrays held fixed."""
+    leaves, treedef = tree.flatten((args, kwargs))
+    fixed = {n: x for n, x in enumerate(leaves) if not _is_array(x)}
+    dynamic = [x for n, x in enumerate(leaves) if n not in fixed]
+
+    def call(*values: Any) -> None:
+        given = iter(values)
+        found = [fixed[n] if n in fixed else next(given) for n in range(len(leaves))]
+        positional, named = tree.unflatten(treedef, found)
+        function(*positional, **named)
+
+    callback(call, *dynamic, ordered=ordered)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (Array, np.ndarray, np.generic, bool, int, float, complex))
 
 
 def _print(fmt: str, *args: Any, **kwargs: Any) -> None:
     builtins.print(fmt.format(*args, **kwargs))
+
+
+def _log(level: int, fmt: str, *args: Any, **kwargs: Any) -> None:
+    logging.getLogger("rlx").log(level, fmt.format(*args, **kwargs))
+
+
+def breakpoint(*, ordered: bool = False, **values: Any) -> None:
+    """Stop in Python's debugger each time the program comes here, with the values at hand.
+
+    Args:
+      ordered: accepted for JAX's sake: callbacks keep their order always.
+      values: what to look at, in the dictionary `values`; by default the local variables of the caller that are arrays.
+
+    >>> import rlx
+    >>> def f(x):
+    ...     y = x * x
+    ...     rlx.debug.breakpoint()   # doctest: +SKIP
+    ...     return y
+    """
+    if not values:
+        held = sys._getframe(1).f_locals
+        values = {name: value for name, value in held.items() if isinstance(value, Array)}
+    callback(_stop, ordered=ordered, **values)
+
+
+def _stop(**values: Any) -> None:
+    builtins.print("rlx.debug.breakpoint:", ", ".join(values) or "no values", "in `values`")
+    pdb.Pdb().set_trace()
+
+
+def visualize_array_sharding(arr: Any, **_: Any) -> None:
+    """Print where the parts of an array lie: the whole of it on the default device.
+
+    Raises ValueError unless the array has one or two axes.
+
+    >>> import rlx
+    >>> rlx.debug.visualize_array_sharding(rlx.numpy.ones(4))
+    ┌─────────┐
+    │  CPU 0  │
+    └─────────┘
+    """
+    if arr.ndim not in (1, 2):
+        raise ValueError(f"visualize_array_sharding shows arrays of 1 or 2 axes, got {arr.ndim}")
+    label = f"  {config.device.upper()} 0  "
+    builtins.print(f"┌{'─' * len(label)}┐\n│{label}│\n└{'─' * len(label)}┘")

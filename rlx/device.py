@@ -8,36 +8,28 @@ from typing import Any
 import numpy as np
 
 from rlx import tree
-from rlx.array import Array
+from rlx.array import Array, Device
 from rlx.backends import backend_named, device_names
 from rlx.config import config, scoped
+from rlx.errors import DeviceError
 from rlx.trace.flat import as_array
 
-__all__ = ["Device", "block_until_ready", "default_backend", "default_device", "device_get", "device_put", "devices"]
-
-
-class Device:
-    """A device that programs run on: its platform name and number."""
-
-    __slots__ = ("id", "platform")
-
-    def __init__(self, platform: str, id: int = 0) -> None:
-        self.platform = platform
-        self.id = id
-
-    @property
-    def device_kind(self) -> str:
-        """The kind of device."""
-        return self.platform
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Device) and (self.platform, self.id) == (other.platform, other.id)
-
-    def __hash__(self) -> int:
-        return hash((self.platform, self.id))
-
-    def __repr__(self) -> str:
-        return f"Device({self.platform}:{self.id})"
+__all__ = [
+    "Device",
+    "block_until_ready",
+    "copy_to_host_async",
+    "default_backend",
+    "default_device",
+    "device_count",
+    "device_get",
+    "device_put",
+    "devices",
+    "effects_barrier",
+    "local_device_count",
+    "local_devices",
+    "process_count",
+    "process_index",
+]
 
 
 def devices(platform: str | None = None) -> list[Device]:
@@ -51,6 +43,51 @@ def devices(platform: str | None = None) -> list[Device]:
         backend_named(platform)
         return [Device(platform)]
     return [Device(name) for name in device_names() if name != "reference"]
+
+
+def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
+    """The devices of this process: all of them. Raises DeviceError for another process than 0.
+
+    >>> import rlx
+    >>> rlx.local_devices() == rlx.devices()
+    True
+    """
+    if process_index not in (None, 0):
+        raise DeviceError(f"There is no process {process_index}: rlx runs in one, of index 0.")
+    return devices(backend)
+
+
+def device_count(backend: str | None = None) -> int:
+    """How many devices there are.
+
+    >>> import rlx
+    >>> rlx.device_count("cpu")
+    1
+    """
+    return len(devices(backend))
+
+
+local_device_count = device_count
+
+
+def process_count(backend: str | None = None) -> int:
+    """How many processes compute together: 1.
+
+    >>> import rlx
+    >>> rlx.process_count()
+    1
+    """
+    return 1
+
+
+def process_index(backend: str | None = None) -> int:
+    """The number of this process: 0.
+
+    >>> import rlx
+    >>> rlx.process_index()
+    0
+    """
+    return 0
 
 
 def default_backend() -> str:
@@ -76,15 +113,19 @@ def default_device(device: str | Device) -> AbstractContextManager[None]:
     return scoped(device=name)
 
 
-def device_put(x: Any, device: Any = None, **_: Any) -> Any:
-    """The tree `x` with its leaves as rlx arrays, on a device.
+def device_put(
+    x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: bool | None = None
+) -> Any:
+    """The tree `x` with its leaves as rlx arrays, on a device: a Device, its name, or a tree of them for the parts of x.
+
+    src, donate, may_alias: accepted for JAX's sake; arrays are immutable, so that sharing memory cannot be seen.
 
     >>> import rlx, numpy as np
     >>> rlx.device_put(np.ones(2, np.float32))
     Array([1., 1.], dtype=float32)
     """
-    if device is not None:
-        backend_named(device.platform if isinstance(device, Device) else device)
+    for place in tree.leaves(device):
+        backend_named(place.platform if isinstance(place, Device) else place)
     return tree.map(as_array, x)
 
 
@@ -109,3 +150,21 @@ def block_until_ready(x: Any) -> Any:
         if hasattr(leaf, "block_until_ready"):
             leaf.block_until_ready()
     return x
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """The tree itself: its arrays are in the host's memory already.
+
+    >>> import rlx
+    >>> rlx.copy_to_host_async(rlx.numpy.zeros(()))
+    Array(0., dtype=float32)
+    """
+    return x
+
+
+def effects_barrier() -> None:
+    """Wait until callbacks and prints of all calls have happened. (They have when a call returns.)
+
+    >>> import rlx
+    >>> rlx.effects_barrier()
+    """

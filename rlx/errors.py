@@ -16,6 +16,8 @@ __all__ = [
     "DeviceError",
     "DonatedArrayError",
     "DtypeError",
+    "ImmutableArrayError",
+    "IndexBoundsError",
     "InputTypeError",
     "MissingRuleError",
     "NanError",
@@ -29,6 +31,7 @@ __all__ = [
     "TracerBoolConversionError",
     "TracerHashError",
     "TracerIntegerConversionError",
+    "TracerSliceError",
     "TreeMismatchError",
     "UnexpectedTracerError",
     "UnsupportedError",
@@ -81,7 +84,7 @@ class ShapeError(RlxError, ValueError, TypeError):
     """Operands whose shapes do not fit one another."""
 
 
-class DtypeError(RlxError, TypeError):
+class DtypeError(RlxError, TypeError, ValueError):
     """An operand of a dtype that the operation does not take."""
 
 
@@ -101,6 +104,10 @@ class TracerIntegerConversionError(ConcretizationTypeError):
     """A traced value as an index, a length or an argument of range()."""
 
 
+class TracerSliceError(TracerIntegerConversionError, IndexError):
+    """A traced value as a bound of a slice: the result's size would depend on it."""
+
+
 class TracerArrayConversionError(ConcretizationTypeError):
     """A traced value handed to NumPy."""
 
@@ -111,6 +118,14 @@ class TracerHashError(RlxError, TypeError):
 
 class NonConcreteBooleanIndexError(RlxError, IndexError):
     """A traced boolean mask as an index: the result's size would depend on values."""
+
+
+class IndexBoundsError(RlxError, IndexError):
+    """An index that does not fit the array: too many entries, out of bounds, or of a wrong shape."""
+
+
+class ImmutableArrayError(RlxError, TypeError):
+    """x[index] = value: arrays cannot be written to."""
 
 
 class UnexpectedTracerError(RlxError):
@@ -137,7 +152,7 @@ class VmapAxisError(RlxError, ValueError):
     """in_axes, out_axes or axis sizes of vmap that do not fit the arguments."""
 
 
-class ControlFlowTypeError(RlxError, TypeError):
+class ControlFlowTypeError(RlxError, TypeError, ValueError):
     """Branches or loop carries whose types differ."""
 
 
@@ -145,8 +160,12 @@ class TreeMismatchError(RlxError, ValueError, TypeError):
     """Trees of different structure where equal ones are needed."""
 
 
-class CustomRuleError(RlxError, TypeError):
+class CustomRuleError(RlxError, TypeError, ValueError):
     """A custom derivative rule that returned something else than it should."""
+
+
+class MissingCustomRuleError(CustomRuleError, AttributeError):
+    """A call of a custom_jvp or custom_vjp function that was given no rule."""
 
 
 class NanError(RlxError, FloatingPointError):

@@ -11,7 +11,7 @@ from rlx.api import Jitted, make_program
 from rlx.errors import RlxError
 from rlx.graph.graph import Graph
 from rlx.graph.module import GraphModule, GraphStage
-from rlx.ir.kernels import Plan
+from rlx.ir.kernels import Bands, Loops, Plan
 from rlx.ir.program import Program
 from rlx.ir.show_plan import nested_plans
 from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
@@ -27,6 +27,7 @@ from rlx.passes.protocol import (
     Pass,
 )
 from rlx.passes.shared_products import FuseSharedInputMatMul
+from rlx.passes.spills import Spill, SpillReason, first_line, spills_of
 
 __all__ = [
     "FuseSharedInputMatMul",
@@ -38,6 +39,8 @@ __all__ = [
     "MarkElementwiseRegions",
     "MissReason",
     "MissedFusion",
+    "Spill",
+    "SpillReason",
     "UnfuseElementwiseRegions",
     "assert_fusion_clean",
     "fusion_limits_for_target",
@@ -99,10 +102,11 @@ class Fused(NamedTuple):
 
 
 class MissedFusion(NamedTuple):
-    """A nest that got a kernel of its own, and why."""
+    """A nest that got a kernel of its own, why, and where it stands in the user's program."""
 
     kernel: str
     reason: MissReason
+    line: str = ""
 
     @property
     def hint(self) -> str:
@@ -110,7 +114,8 @@ class MissedFusion(NamedTuple):
         return self.reason.hint
 
     def __str__(self) -> str:
-        return f"{self.kernel}: {self.reason.value}. {self.hint}"
+        place = f"  {self.line}" if self.line else ""
+        return f"{self.kernel}: {self.reason.value}. {self.hint}{place}"
 
 
 @dataclass(frozen=True)
@@ -126,11 +131,12 @@ class FusionOptions:
 
 
 class FusionReport(NamedTuple):
-    """What became of every loop nest of a plan, nested plans included."""
+    """What became of every loop nest of a plan, and what still goes through memory; nested plans included."""
 
     fused: list[Fused]
     missed: list[MissedFusion]
     kernels: int
+    spills: list[Spill]
 
     @classmethod
     def of(cls, plan: Plan) -> FusionReport:
@@ -143,12 +149,14 @@ class FusionReport(NamedTuple):
             current = pending.pop()
             count += len(current.kernels)
             pending += [inner for kernel in current.kernels for inner in nested_plans(kernel)]
+            nests = _nests(current)
             for decision in current.report or ():
                 if decision.into is not None:
                     fused.append(Fused(decision.kernel, decision.into))
                 else:
-                    missed.append(MissedFusion(decision.kernel, MissReason(decision.reason)))
-        return cls(fused, missed, count)
+                    line = _line_of(decision.kernel, nests)
+                    missed.append(MissedFusion(decision.kernel, MissReason(decision.reason), line))
+        return cls(fused, missed, count, spills_of(plan))
 
     @property
     def opportunities(self) -> list[MissedFusion]:
@@ -160,7 +168,28 @@ class FusionReport(NamedTuple):
         lines = [f"{len(self.fused) + len(self.missed)} loop nests, {self.kernels} kernels"]
         lines += [f"  {f.kernel}: fused into {f.into}" for f in self.fused]
         lines += [f"  {miss}" for miss in self.missed]
+        if self.spills:
+            lines.append(f"{len(self.spills)} arrays between kernels, {sum(s.moved for s in self.spills)} B moved")
+            lines += [f"  {spill}" for spill in self.spills]
+            lines += [f"  {reason.value}: {reason.hint}" for reason in dict.fromkeys(s.reason for s in self.spills)]
         return "\n".join(lines)
+
+
+def _nests(plan: Plan) -> list[Loops]:
+    """The loop nests of a plan, those in bands too."""
+    members = [m for k in plan.kernels for m in (k.kernels if isinstance(k, Bands) else (k,))]
+    return [m for m in members if isinstance(m, Loops)]
+
+
+def _line_of(label: str, nests: list[Loops]) -> str:
+    """The line of the first nest that grew out of the one called `label`; it is taken off the list."""
+    names = label.split("+")
+    for nest in nests:
+        own = nest.label.removesuffix("+...").split("+")
+        if all(one == other for one, other in zip(names, own, strict=False)):
+            nests.remove(nest)
+            return first_line(nest)
+    return ""
 
 
 def _plan(subject: Any, args: Sequence[Any], options: FusionOptions) -> Plan:

@@ -6,6 +6,7 @@ import difflib
 import html
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,12 +18,14 @@ from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.show import show_lines, show_program
 from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
+from rlx.ir.work import Work, plan_work
 from rlx.passes.memory import plan_statistics
+from rlx.passes.memory_report import MemoryPlan
 from rlx.passes.pipeline import Stage, stages
 from rlx.passes.simplify import rules
-from rlx.trace.stage import close_over
+from rlx.passes.spills import spills_of
 
-__all__ = ["Dispatch", "Inspection", "Kernels", "Memory", "StageView", "Statistics", "Text", "inspect"]
+__all__ = ["Dispatch", "Inspection", "Kernels", "StageView", "Statistics", "Text", "inspect"]
 
 _MOVEMENTS = frozenset("broadcast_in_dim iota reshape reverse slice transpose".split())
 _SECTION_LINES = 60  # longer sections are cut on the page
@@ -72,24 +75,8 @@ class Dispatch(NamedTuple):
         return f"{self.how:8}{place:12} {self.equation}"
 
 
-class Memory(NamedTuple):
-    """Bytes of a call, and the map of the temporaries in the arena."""
-
-    arguments: int
-    outputs: int
-    temporaries: int
-    constants: int
-    map: str
-
-    def __str__(self) -> str:
-        return (
-            f"arguments {self.arguments} B, outputs {self.outputs} B, temporaries {self.temporaries} B,"
-            f" constants {self.constants} B\n{self.map}"
-        ).rstrip()
-
-
 class Statistics(NamedTuple):
-    """Counts: equations after each pass, primitives, rules that fired, kernels by kind, bytes moved."""
+    """Counts: equations after each pass, primitives, rules that fired, kernels by kind, bytes moved, work."""
 
     equations: dict[str, int]
     primitives: dict[str, int]
@@ -97,11 +84,17 @@ class Statistics(NamedTuple):
     kernels: dict[str, int]
     bytes: int
     seconds: dict[str, float]
+    work: Work
 
     def __str__(self) -> str:
         steps = ", ".join(f"{name} {count}" for name, count in self.equations.items())
         kinds = ", ".join(f"{count} {kind}" for kind, count in self.kernels.items()) or "none"
         lines = [f"equations: {steps}", f"kernels: {kinds}; they read and write {self.bytes} B"]
+        if self.work.flops or self.work.transcendentals:
+            lines.append(
+                f"work: {self.work.flops:.3g} flops, {self.work.transcendentals:.3g} transcendentals,"
+                f" {self.work.intensity:.3g} operations a byte"
+            )
         if self.rules:
             lines.append("rules:")
             lines += [f"  {count:4} x {rule}" for rule, count in self.rules.items()]
@@ -175,47 +168,45 @@ class Inspection:
 
     @property
     def fusion(self) -> Text:
-        """Which kernels were fused, and for the others why they were not."""
-        decisions = () if self.plan is None else self.plan.report or ()
-        return Text("\n".join(map(str, decisions)))
+        """Which kernels were fused, for the others why they were not, and what goes through memory between them."""
+        if self.plan is None:
+            return Text("")
+        return Text("\n".join(map(str, (*(self.plan.report or ()), *spills_of(self.plan)))))
 
     @cached_property
     def dispatch(self) -> list[Dispatch]:
         """What became of each named call and of each equation."""
-        calls = [
-            Dispatch(_call_name(e), "inlined", "") for e in self.hir.program.equations if e.primitive.inlined
-        ]
+        calls = [Dispatch(_call_name(e), "inlined", "") for e in self.hir.program.equations if e.primitive.inlined]
         if self.plan is None:
             return calls
         return [*calls, *_dispatch(self.mir[-1].program, self.plan, "")]
 
-    @property
-    def memory(self) -> Memory:
-        """Bytes of arguments, outputs and temporaries; where each temporary lies."""
-        program, plan = self.hir.program, self.plan
-        places = "" if plan is None else describe_plan(plan).partition("\n  arena ")[2].partition("\n")[2]
-        return Memory(
-            sum(t.nbytes for t in program.input_types),
-            sum(t.nbytes for t in program.output_types),
-            0 if plan is None else plan.arena,
-            0 if plan is None else sum(b.nbytes for b in plan.buffers if b.role == "constant"),
-            places.rstrip(),
-        )
+    @cached_property
+    def memory(self) -> MemoryPlan:
+        """Bytes of arguments, outputs and temporaries; where each temporary lies, and when it is needed."""
+        program = self.hir.program
+        found = MemoryPlan(self.name) if self.plan is None else MemoryPlan.of(self.plan)
+        arguments, outputs = (sum(t.nbytes for t in types) for types in (program.input_types, program.output_types))
+        return replace(found, arguments=arguments, outputs=outputs)
+
+    @cached_property
+    def work(self) -> Work:
+        """What the kernels compute and move, by their index maps."""
+        return Work() if self.plan is None else plan_work(self.plan)
 
     @property
     def statistics(self) -> Statistics:
         """Counts of equations, rules, kernels and bytes."""
-        plan: dict[str, Any] = {"kernels": {}, "bytes": 0}
-        if self.plan is not None:
-            plan = plan_statistics(self.plan)
+        kernels = {} if self.plan is None else plan_statistics(self.plan)["kernels"]
         views = [self.hir, *self.mir]
         return Statistics(
             {v.name: len(v.program.equations) for v in views},
             dict(Counter(e.primitive.name for e in self.mir[-1].program.equations).most_common()),
             dict(self._fired.most_common()),
-            plan["kernels"],
-            plan["bytes"],
+            kernels,
+            self.work.bytes,
             {v.name: v.seconds for v in views},
+            self.work,
         )
 
     def stage(self, name: str) -> StageView:
@@ -267,8 +258,7 @@ class Inspection:
             opened = " open" if title in ("statistics", "plan") else ""
             if text:
                 parts.append(
-                    f"<details{opened}><summary>{html.escape(title)}</summary>"
-                    f"<pre>{html.escape(text)}</pre></details>"
+                    f"<details{opened}><summary>{html.escape(title)}</summary><pre>{html.escape(text)}</pre></details>"
                 )
         return "\n".join(parts)
 
@@ -365,7 +355,7 @@ def inspect(fun: Callable[..., Any]) -> Callable[..., Inspection]:
 
     def inspected(*args: Any, **kwargs: Any) -> Inspection:
         traced = jitted.trace(*args, **kwargs)
-        closed = close_over(traced.program, traced._entry.captured)
+        closed = traced.closed()
         before = Counter(rules.hits)
         found = stages(closed)
         fired = Counter(rules.hits)

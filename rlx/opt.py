@@ -48,7 +48,8 @@ from rlx.fusion import (
     fusion_report,
 )
 from rlx.graph.graph import Graph, Node
-from rlx.graph.module import GraphModule
+from rlx.graph.module import GraphModule, GraphStage
+from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
 from rlx.passes import legalize as legalization
 from rlx.passes import protocol
@@ -64,6 +65,9 @@ from rlx.passes.legalize import (
     UnsupportedKind,
     format_legalize_error,
 )
+from rlx.passes.lower import lower_program
+from rlx.passes.memory_report import Lifetime, MemoryPlan, MemoryPlanOptions
+from rlx.passes.pipeline import optimize
 from rlx.passes.protocol import (
     AlgebraicSimplify,
     CommonSubexpressions,
@@ -75,11 +79,14 @@ from rlx.passes.protocol import (
     SpecializeParams,
 )
 from rlx.passes.specialize import specialize
+from rlx.precision import AutoMixedPrecision, CastConfig, OperationKind, Precision, PrecisionPolicy
 from rlx.trace.primitive import registry
 
 __all__ = [
     "AlgebraicSimplify",
+    "AutoMixedPrecision",
     "AutodiffError",
+    "CastConfig",
     "CommonSubexpressions",
     "ConstantFolding",
     "DeadCodeElimination",
@@ -98,13 +105,19 @@ __all__ = [
     "KindDispatchSummary",
     "LegalizeBroadcast",
     "LegalizeError",
+    "Lifetime",
     "LowerControlFlow",
     "LowerDotGeneral",
     "MarkElementwiseRegions",
+    "MemoryPlan",
+    "MemoryPlanOptions",
     "MissReason",
     "MissedFusion",
+    "OperationKind",
     "Pass",
     "PassStep",
+    "Precision",
+    "PrecisionPolicy",
     "SpecializeParams",
     "UnfuseElementwiseRegions",
     "UnsupportedKind",
@@ -137,6 +150,9 @@ __all__ = [
     "maybe_log_dispatch_report",
     "nth_order_grad",
     "nth_order_grad_with_options",
+    "plan_memory",
+    "plan_memory_f32_uniform",
+    "plan_memory_with_options",
     "prepare_graph_for_ad",
     "prepare_graph_for_backend_with_report",
     "promote_params_to_inputs",
@@ -191,9 +207,7 @@ def run_passes(
     >>> [step.name for step in history if step.changed]
     ['algebraic_simplify']
     """
-    program = protocol.run_passes(
-        program_of(subject), passes, verify=verify, verbose=verbose, dump=dump, watch=watch
-    )
+    program = protocol.run_passes(program_of(subject), passes, verify=verify, verbose=verbose, dump=dump, watch=watch)
     return _with_program(subject, program)
 
 
@@ -270,6 +284,37 @@ def specialize_params(graph: Graph, values: Mapping[str, Any]) -> Graph:
     return Graph.from_program(program, kept, roles, graph.name)
 
 
+# ------------------------------------------------------------------ memory
+def plan_memory(subject: Program | Graph | GraphModule | Plan) -> MemoryPlan:
+    """Where the temporaries of a subject lie; see MemoryPlan.
+
+    >>> import rlx, rlx.numpy as jnp
+    >>> g = rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1.0), jnp.zeros((8, 8)))
+    >>> plan = rlx.opt.plan_memory(g)
+    >>> plan.arena, plan.efficiency
+    (256, 1.0)
+    """
+    return MemoryPlan.of(_plan_of(subject))
+
+
+def plan_memory_with_options(subject: Program | Graph | GraphModule | Plan, options: MemoryPlanOptions) -> MemoryPlan:
+    """Where the temporaries would lie with another alignment, or elements of one size. Nothing is moved."""
+    return MemoryPlan.of(_plan_of(subject), options)
+
+
+def plan_memory_f32_uniform(subject: Program | Graph | GraphModule | Plan) -> MemoryPlan:
+    """The same with four bytes for every element, whatever its dtype: what a device of float32 alone needs."""
+    return plan_memory_with_options(subject, MemoryPlanOptions(element_bytes=4))
+
+
+def _plan_of(subject: Program | Graph | GraphModule | Plan) -> Plan:
+    if isinstance(subject, Plan):
+        return subject
+    if isinstance(subject, GraphModule) and subject.stage is GraphStage.LIR:
+        return subject.lir
+    return lower_program(optimize(program_of(subject)))
+
+
 # ------------------------------------------------------------------ backends
 _VIEWS = frozenset("reshape transpose slice reverse broadcast_in_dim".split())
 
@@ -291,9 +336,7 @@ def supports_op(supported: Iterable[str], kind: str) -> bool:
     return not claims or kind in claims
 
 
-def legalize_for_backend(
-    subject: Program | Graph | GraphModule, supported: Iterable[str]
-) -> list[UnsupportedKind]:
+def legalize_for_backend(subject: Program | Graph | GraphModule, supported: Iterable[str]) -> list[UnsupportedKind]:
     """The kinds that are there and not supported; nothing is changed."""
     return legalization.legalize_for_backend(program_of(subject), supported)
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import optree
 
+from rlx.tree_keys import GetAttrKey, KeyPath, OwnEntry, key_of
+
 __all__ = [
     "TreeDef",
     "all",
+    "all_leaves",
+    "broadcast",
     "flatten",
     "flatten_with_path",
     "is_leaf_type",
@@ -22,8 +26,12 @@ __all__ = [
     "map_with_path",
     "path_text",
     "reduce",
+    "reduce_associative",
     "register_dataclass",
     "register_node",
+    "register_node_with_keys",
+    "register_static",
+    "static",
     "structure",
     "transpose",
     "unflatten",
@@ -32,6 +40,7 @@ __all__ = [
 NAMESPACE = "rlx"
 TreeDef = optree.PyTreeSpec
 IsLeaf = Callable[[Any], bool] | None
+_NOTHING: Any = object()
 
 
 def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], TreeDef]:
@@ -87,14 +96,67 @@ def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = N
     return optree.tree_map(function, tree, *rest, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
 
 
-def reduce(function: Callable[[Any, Any], Any], tree: Any, *initial: Any, is_leaf: IsLeaf = None) -> Any:
-    """Fold `function` over the leaves, from the left.
+def reduce(
+    function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING, is_leaf: IsLeaf = None
+) -> Any:
+    """Fold `function` over the leaves, from the left, beginning with `initializer` if there is one.
 
     >>> import rlx
     >>> rlx.tree.reduce(lambda x, y: x + y, [1, (2, 3)], 0)
     6
     """
-    return functools.reduce(function, leaves(tree, is_leaf), *initial)
+    start = () if initializer is _NOTHING else (initializer,)
+    return functools.reduce(function, leaves(tree, is_leaf), *start)
+
+
+def reduce_associative(
+    operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _NOTHING, is_leaf: IsLeaf = None
+) -> Any:
+    """Fold an associative operation over the leaves as a balanced tree, which is short and rounds less.
+
+    Raises TypeError for a tree without leaves if there is no `identity`.
+
+    >>> import rlx
+    >>> rlx.tree.reduce_associative(lambda x, y: x + y, [1, (2, 3)])
+    6
+    """
+    values = leaves(tree, is_leaf)
+    if not values:
+        if identity is _NOTHING:
+            raise TypeError("reduce_associative needs identity=... for a tree without leaves")
+        return identity
+    while len(values) > 1:
+        odd = values[-1:] if len(values) % 2 else []
+        values = [operation(a, b) for a, b in zip(values[::2], values[1::2], strict=False)] + odd
+    return values[0]
+
+
+def broadcast(prefix: Any, tree: Any, is_leaf: IsLeaf = None) -> Any:
+    """The leaves of `prefix`, each repeated over the part of `tree` that it stands for.
+
+    Raises ValueError where `prefix` is no prefix of `tree`.
+
+    >>> import rlx
+    >>> rlx.tree.broadcast([1, 2], [{"a": 5, "b": 6}, 7])
+    [{'a': 1, 'b': 1}, 2]
+    """
+    found: list[Any] = []
+
+    def spread(leaf: Any, part: Any) -> None:
+        found.extend([leaf] * structure(part, is_leaf).num_leaves)
+
+    map(spread, prefix, tree, is_leaf=is_leaf)
+    return unflatten(structure(tree, is_leaf), found)
+
+
+def all_leaves(values: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
+    """Whether each of the values is a leaf, none a node.
+
+    >>> import rlx
+    >>> rlx.tree_util.all_leaves([1, "a"]), rlx.tree_util.all_leaves([1, (2,)])
+    (True, False)
+    """
+    return optree.all_leaves(values, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
 
 
 def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
@@ -107,7 +169,7 @@ def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
     return builtins.all(leaves(tree, is_leaf))
 
 
-def transpose(outer: TreeDef, inner: TreeDef | None, tree: Any) -> Any:
+def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_transpose: Any) -> Any:
     """Swap two layers of a tree: from outer-of-inner to inner-of-outer.
 
     >>> import rlx
@@ -115,45 +177,91 @@ def transpose(outer: TreeDef, inner: TreeDef | None, tree: Any) -> Any:
     >>> rlx.tree.transpose(o, i, [{"x": 1}, {"x": 2}])
     {'x': [1, 2]}
     """
-    if inner is None:
-        inner = structure(outer.flatten_up_to(tree)[0])
-    return optree.tree_transpose(outer, inner, tree)
+    if inner_treedef is None:
+        inner_treedef = structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
+    return optree.tree_transpose(outer_treedef, inner_treedef, pytree_to_transpose)
 
 
-def flatten_with_path(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[tuple[Any, Any]], TreeDef]:
+def _decisions(tree: Any, is_leaf: Callable[[KeyPath, Any], bool]) -> list[bool]:
+    """What `is_leaf(path, node)` says of every node, in the order in which flattening asks."""
+    found: list[bool] = []
+
+    def visit(node: Any, path: KeyPath) -> None:
+        found.append(bool(is_leaf(path, node)))
+        if found[-1] or is_leaf_type(node):
+            return
+        accessors, children, _ = optree.tree_flatten_with_accessor(
+            node, lambda x: x is not node, none_is_leaf=False, namespace=NAMESPACE
+        )
+        for accessor, child in zip(accessors, children, strict=True):
+            visit(child, (*path, key_of(accessor[0])))
+
+    visit(tree, ())
+    return found
+
+
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> tuple[list[tuple[KeyPath, Any]], TreeDef]:
     """The leaves with the path to each, and the structure.
+
+    Args:
+      tree: the tree.
+      is_leaf: where to stop, besides at leaves: `is_leaf(node)`.
+      is_leaf_takes_path: it is `is_leaf(path, node)`.
 
     >>> import rlx
     >>> rlx.tree.flatten_with_path({"a": [5]})[0]
-    [(('a', 0), 5)]
+    [((DictKey(key='a'), SequenceKey(idx=0)), 5)]
     """
-    paths, values, treedef = optree.tree_flatten_with_path(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    if is_leaf is not None and is_leaf_takes_path:
+        answers = iter(_decisions(tree, is_leaf))
+        is_leaf = lambda _: next(answers)  # noqa: E731
+    accessors, values, treedef = optree.tree_flatten_with_accessor(
+        tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE
+    )
+    paths = [tuple(key_of(entry) for entry in accessor) for accessor in accessors]
     return list(zip(paths, values, strict=True)), treedef  # type: ignore[return-value]
 
 
-def leaves_with_path(tree: Any, is_leaf: IsLeaf = None) -> list[tuple[Any, Any]]:
+def leaves_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> list[tuple[KeyPath, Any]]:
     """The leaves, each with its path.
 
     >>> import rlx
     >>> rlx.tree.leaves_with_path((1, {"k": 2}))
-    [((0,), 1), ((1, 'k'), 2)]
+    [((SequenceKey(idx=0),), 1), ((SequenceKey(idx=1), DictKey(key='k')), 2)]
     """
-    return flatten_with_path(tree, is_leaf)[0]
+    return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
-def map_with_path(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+def map_with_path(
+    function: Callable[..., Any],
+    tree: Any,
+    *rest: Any,
+    is_leaf: Callable[..., bool] | None = None,
+    is_leaf_takes_path: bool = False,
+) -> Any:
     """Apply `function(path, leaf, ...)` to each leaf.
 
     >>> import rlx
-    >>> rlx.tree.map_with_path(lambda path, x: (path, x), {"a": 1})
-    {'a': (('a',), 1)}
+    >>> rlx.tree.map_with_path(lambda path, x: rlx.tree_util.keystr(path), {"a": (1, 2)})
+    {'a': ("['a'][0]", "['a'][1]")}
     """
-    return optree.tree_map_with_path(function, tree, *rest, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    found, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
+    others = [treedef.flatten_up_to(other) for other in rest]
+    return unflatten(treedef, [function(*values) for values in _rows(found, others)])
+
+
+def _rows(found: list[tuple[KeyPath, Any]], others: list[Any]) -> Iterable[tuple[Any, ...]]:
+    for number, (path, leaf) in enumerate(found):
+        yield path, leaf, *[other[number] for other in others]
 
 
 def path_text(path: Iterable[Any]) -> str:
     """A path as the text that follows the tree's name: `['a'][0].weight`."""
-    return "".join(f"[{k!r}]" if isinstance(k, (int, str)) else f".{k}" for k in path)
+    return "".join(builtins.map(str, path))
 
 
 def register_node(
@@ -176,9 +284,57 @@ def register_node(
     return cls
 
 
-def register_dataclass(cls: type, data_fields: Iterable[str] | None = None, meta_fields: Iterable[str] = ()) -> type:
+def register_node_with_keys(
+    cls: type,
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Hashable]],
+    unflatten: Callable[[Any, Any], Any],
+) -> type:
+    """Make `cls` a node whose children have keys: `flatten_with_keys(x) -> ([(key, child), ...], data)`.
+
+    >>> import rlx
+    >>> class Pair:
+    ...     def __init__(self, x, y):
+    ...         self.x, self.y = x, y
+    >>> keys = rlx.tree_util.GetAttrKey("x"), rlx.tree_util.GetAttrKey("y")
+    >>> _ = rlx.tree.register_node_with_keys(
+    ...     Pair, lambda p: (tuple(zip(keys, (p.x, p.y))), None), lambda _, xy: Pair(*xy))
+    >>> rlx.tree_util.keystr(rlx.tree.leaves_with_path(Pair(1, 2))[1][0])
+    '.y'
+    """
+
+    def take(x: Any) -> tuple[list[Any], Hashable, list[Any]]:
+        pairs, data = flatten_with_keys(x)
+        pairs = list(pairs)
+        return [child for _, child in pairs], data, [key for key, _ in pairs]
+
+    node_class: Any = cls
+    optree.register_pytree_node(node_class, take, unflatten, path_entry_type=OwnEntry, namespace=NAMESPACE)
+    return cls
+
+
+def _fields_checked(cls: Any, data: list[str], meta: list[str], dropped: list[str]) -> None:
+    """Raises ValueError unless the names are the fields of the dataclass, each once."""
+    expected = {f.name for f in dataclasses.fields(cls) if f.init}
+    if twice := sorted(set(data) & set(meta)):
+        raise ValueError(f"{cls.__name__}: both data and meta: {', '.join(twice)}")
+    given = set(data) | set(meta) | set(dropped)
+    if missing := sorted(expected - given):
+        raise ValueError(f"{cls.__name__}: neither in data_fields nor in meta_fields: {', '.join(missing)}")
+    if unknown := sorted((set(data) | set(meta)) - expected):
+        raise ValueError(f"{cls.__name__} has no field that its constructor takes named: {', '.join(unknown)}")
+
+
+def register_dataclass(
+    cls: type,
+    data_fields: Iterable[str] | None = None,
+    meta_fields: Iterable[str] | None = None,
+    drop_fields: Iterable[str] = (),
+) -> type:
     """Make a dataclass a node; usable as a decorator. Fields in `meta_fields`, and those declared
     with `metadata={"static": True}`, belong to the structure.
+
+    Raises ValueError where the names are not the dataclass's fields (`drop_fields` need not be named), and
+    TypeError for a class that is no dataclass and no fields are named.
 
     >>> import dataclasses, rlx
     >>> @rlx.tree.register_dataclass
@@ -190,20 +346,58 @@ def register_dataclass(cls: type, data_fields: Iterable[str] | None = None, meta
     Layer(weight=2.0, bias=4.0)
     """
     described: Any = cls
-    meta = list(meta_fields)
+    if data_fields is None and meta_fields is not None:
+        raise TypeError(f"register_dataclass: {cls.__name__} has meta_fields, but no data_fields")
+    if meta_fields is None and data_fields is not None and not dataclasses.is_dataclass(described):
+        raise TypeError(f"register_dataclass: {cls.__name__} has data_fields, but no meta_fields")
+    meta, dropped = list(meta_fields or ()), list(drop_fields)
     if data_fields is None:
-        fields = [f for f in dataclasses.fields(described) if f.init]
+        if not dataclasses.is_dataclass(described):
+            raise TypeError(f"register_dataclass: {cls.__name__} is no dataclass: name its data_fields and meta_fields")
+        fields = [f for f in dataclasses.fields(described) if f.init and f.name not in dropped]
         meta += [f.name for f in fields if f.metadata.get("static") and f.name not in meta]
         data_fields = [f.name for f in fields if f.name not in meta]
     data = list(data_fields)
+    if dataclasses.is_dataclass(described):
+        _fields_checked(described, data, meta, dropped)
+    keys = [GetAttrKey(n) for n in data]
 
-    def take(x: Any) -> tuple[list[Any], tuple[Any, ...]]:
-        return [getattr(x, n) for n in data], tuple(getattr(x, n) for n in meta)
+    def take(x: Any) -> tuple[list[Any], tuple[Any, ...], list[GetAttrKey]]:
+        return [getattr(x, n) for n in data], tuple(getattr(x, n) for n in meta), keys
 
     def make(aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
         return cls(**dict(zip(data, children, strict=True)), **dict(zip(meta, aux, strict=True)))
 
-    return register_node(cls, take, make)
+    optree.register_pytree_node(described, take, make, path_entry_type=OwnEntry, namespace=NAMESPACE)
+    return cls
+
+
+def register_static(cls: type) -> type:
+    """Class decorator: instances are nodes without leaves. They must be hashable and comparable: they are structure.
+
+    >>> import rlx
+    >>> @rlx.tree_util.register_static
+    ... class Mode(str):
+    ...     pass
+    >>> rlx.tree.leaves([Mode("train"), 1.0])
+    [1.0]
+    """
+    return register_node(cls, lambda x: ((), x), lambda x, _: x)
+
+
+def static(*, metadata: Mapping[str, Any] | None = None, **options: Any) -> Any:
+    """dataclasses.field for a field that belongs to the structure: see `register_dataclass`.
+
+    >>> import dataclasses, rlx
+    >>> @rlx.tree.register_dataclass
+    ... @dataclasses.dataclass
+    ... class Layer:
+    ...     weight: float
+    ...     name: str = rlx.tree.static(default="dense")
+    >>> rlx.tree.leaves(Layer(1.0))
+    [1.0]
+    """
+    return dataclasses.field(metadata={"static": True, **(metadata or {})}, **options)
 
 
 def is_leaf_type(value: Any) -> bool:

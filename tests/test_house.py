@@ -31,15 +31,16 @@ LAYERS: dict[str, set[str]] = {
     "passes": FOUNDATION | {"ir", "trace", "backends"},
     "numpy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms"},
     "lax": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy"},
-    "scipy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
+    "scipy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax", "nn", "random"},
     "nn": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax", "random"},
     "random": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
     "callback": FOUNDATION | {"ir", "array", "trace", "ops"},
     "numba_functions": FOUNDATION | {"ir", "array", "trace", "ops"},
     "optim": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
+    "precision": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy"},
 }
 EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}
-EVERYTHING |= {"autodiff", "compile", "fusion", "graph", "opt"}
+EVERYTHING |= {"stages", "autodiff", "compile", "custom_batching", "custom_derivatives", "fusion", "graph", "opt", "profiling"}
 
 
 def unit_of(path: Path) -> str:

@@ -46,12 +46,14 @@ def test_plan_kernels_and_memory() -> None:
     assert "for i" in found.kernels.loops
     assert "define" in found.kernels.llvm and found.kernels.assembly and found.kernels.plan
     memory = found.memory
-    assert (memory.arguments, memory.outputs) == (512, 4)
+    assert (memory.arguments, memory.outputs) == (512, 4) and "peak live" in str(memory) and "<svg" in memory.svg()
     assert memory.temporaries == found.plan.arena
     assert found.statistics.kernels["Contract"] == 1
     assert found.statistics.equations["dce"] <= found.statistics.equations["hir"]
     assert found.statistics.rules["multiply(x, 1) -> x"] >= 1
-    assert found.fusion
+    assert found.statistics.work == found.work and found.work.flops >= 2 * 8**3 and found.work.transcendentals == 64
+    assert found.statistics.bytes == found.work.bytes and "operations a byte" in str(found.statistics)
+    assert found.fusion and "a matrix product makes it" in found.fusion
 
 
 def test_dispatch_has_a_row_for_each_equation() -> None:

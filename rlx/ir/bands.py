@@ -17,7 +17,7 @@ __all__ = ["iterations", "stays_in_bands"]
 def iterations(kernel: Kernel) -> int:
     """How many parts a kernel can be cut in, each part on its own; 1 where it cannot."""
     if isinstance(kernel, Contract):
-        return kernel.batches if kernel.batches > 1 else kernel.rows
+        return kernel.batches * kernel.rows
     if not isinstance(kernel, Loops):
         return 1
     if kernel.chunks > 1:
@@ -38,13 +38,11 @@ def _views(kernel: Contract) -> tuple[Operand, ...]:
 
 
 def _view_stays(kernel: Contract, operand: Operand, count: int) -> bool:
-    size = operand.buffer.size
-    if kernel.batches > 1:
-        parallel = len(operand.shape) - 2
-        return _stays(operand.shape, operand.strides, parallel, operand.offset, count, size)
-    if operand is kernel.rhs:
-        return False
-    return _stays(operand.shape[-2:], operand.strides[-2:], 1, operand.offset, count, size)
+    shape, strides = operand.shape, operand.strides
+    if operand is kernel.rhs:  # every row of a batch reads the whole matrix
+        shape = (*shape[:-2], kernel.rows, *shape[-2:])
+        strides = (*strides[:-2], 0, *strides[-2:])
+    return _stays(shape, strides, len(kernel.out.shape) - 1, operand.offset, count, operand.buffer.size)
 
 
 def _accesses(kernel: Loops, buffer: Buffer) -> Iterator[Access | None]:

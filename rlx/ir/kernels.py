@@ -244,8 +244,8 @@ class Contract(Kernel):
 class Bands(Kernel):
     """Run kernels one after the other, all of them cut in `count` equal bands (see ir.bands).
 
-    What one of them writes, it and the others touch only within the band that they are in, so that a
-    backend may take the bands one by one, in any order and at the same time. `local` are temporaries
+    What one of them writes and another one touches, all of them touch only within the band that they
+    are in, so that a backend may take the bands one by one, in any order and at the same time. `local` are temporaries
     that nothing else touches: only the bands at work need memory for them, `scratch` bytes each, in
     which a local buffer's part of the band starts at its `offset`.
     """

@@ -65,6 +65,7 @@ ALPHABET: dict[str, ScalarOperation] = {
 
 REDUCERS = ("add", "mul", "min", "max", "and", "or", "xor")
 
+
 class SpecialFunction(NamedTuple):
     """A function of SciPy's, seen as one of float64 numbers: complex ones are two each."""
 
@@ -145,7 +146,12 @@ SPECIAL: dict[str, SpecialFunction] = {
     "confluent_hypergeometric": SpecialFunction("hyp1f1", "ddd->d"),
     "hypergeometric": SpecialFunction("hyp2f1", "dddd->d"),
 }
-_COMPLEX = {"digamma": "psi", "gamma": "gamma", "loggamma": "loggamma", "erfcx": "erfcx", "faddeeva": "wofz"}
+_COMPLEX = {
+    "complex_digamma": "psi",
+    "complex_gamma": "gamma",
+    "complex_loggamma": "loggamma",
+    "faddeeva": "wofz",
+}
 for _name, _ufunc in _COMPLEX.items():
     SPECIAL[f"{_name}_real_part"] = SpecialFunction(_ufunc, "D->D", 0)
     SPECIAL[f"{_name}_imaginary_part"] = SpecialFunction(_ufunc, "D->D", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from rlx.errors import VerificationError
@@ -212,9 +213,11 @@ def _verify_bands(kernel: Bands) -> None:
         for buffer in inner.reads:
             require(buffer in written or buffer not in kernel.local, "a local buffer is read before it is written")
         written.update(inner.writes)
+    touching = Counter(buffer for inner in kernel.kernels for buffer in {*inner.reads, *inner.writes})
     for inner in kernel.kernels:
         for buffer in {*inner.reads, *inner.writes} & written:
-            require(stays_in_bands(inner, buffer, kernel.count), f"buffer {buffer.name!r} is touched across bands")
+            alone = touching[buffer] == 1 and buffer not in inner.reads
+            require(alone or stays_in_bands(inner, buffer, kernel.count), f"buffer {buffer.name!r} is touched across bands")
     for buffer in kernel.local:
         require(buffer.role == "temporary", f"{buffer.role} buffer {buffer.name!r} is local to bands")
         end = (buffer.offset or 0) + buffer.nbytes // kernel.count

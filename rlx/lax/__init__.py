@@ -8,12 +8,15 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
-from rlx.lax.barrier import optimization_barrier
+from rlx.lax.barrier import (
+    optimization_barrier,
+)
 from rlx.lax.collectives import (
     all_gather,
     all_to_all,
     axis_index,
     axis_size,
+    pbroadcast,
     pmax,
     pmean,
     pmin,
@@ -23,12 +26,19 @@ from rlx.lax.collectives import (
     psum_scatter,
     pswapaxes,
 )
+from rlx.lax.composition import (
+    composite,
+    platform_dependent,
+    stage,
+    with_sharding_constraint,
+)
 from rlx.lax.conditional import (
     cond,
     switch,
 )
 from rlx.lax.convolution import (
     ConvDimensionNumbers,
+    ConvGeneralDilatedDimensionNumbers,
     conv,
     conv_dimension_numbers,
     conv_general_dilated,
@@ -71,9 +81,6 @@ from rlx.lax.elementwise import (
     floor,
     ge,
     gt,
-    igamma,
-    igamma_grad_a,
-    igammac,
     imag,
     is_finite,
     le,
@@ -84,13 +91,9 @@ from rlx.lax.elementwise import (
     lt,
     max,
     min,
-    mul,
     ne,
     neg,
-    nextafter,
-    polygamma,
     population_count,
-    random_gamma_grad,
     real,
     rem,
     rsqrt,
@@ -105,9 +108,11 @@ from rlx.lax.elementwise import (
     sub,
     tan,
     tanh,
-    zeta,
 )
-from rlx.lax.fourier import FftType, fft
+from rlx.lax.fourier import (
+    FftType,
+    fft,
+)
 from rlx.lax.indexing import (
     GatherDimensionNumbers,
     GatherScatterMode,
@@ -119,6 +124,7 @@ from rlx.lax.indexing import (
     dynamic_update_slice,
     dynamic_update_slice_in_dim,
     gather,
+    index_take,
     scatter,
     scatter_add,
     scatter_apply,
@@ -135,20 +141,52 @@ from rlx.lax.parametric import (
     RoundingMethod,
     betainc,
     clamp,
+    igamma,
+    igamma_grad_a,
+    igammac,
     integer_pow,
+    mul,
+    mulhi,
+    nextafter,
+    polygamma,
     pow,
+    random_gamma_grad,
     reciprocal,
     reduce_precision,
     round,
     select,
     select_n,
     stop_gradient,
+    zeta,
+)
+from rlx.lax.patches import (
+    conv_general_dilated_local,
+    conv_general_dilated_patches,
+)
+from rlx.lax.precision import (
+    AccuracyMode,
+    DotAlgorithm,
+    DotAlgorithmPreset,
+    Precision,
+    PrecisionLike,
+    Tolerance,
 )
 from rlx.lax.product import (
     DotDimensionNumbers,
     batch_matmul,
     dot,
     dot_general,
+    scaled_dot,
+)
+from rlx.lax.ragged import (
+    RaggedDotDimensionNumbers,
+    ragged_dot,
+    ragged_dot_general,
+)
+from rlx.lax.random_bits import (
+    RandomAlgorithm,
+    rng_bit_generator,
+    rng_uniform,
 )
 from rlx.lax.reduction import (
     argmax,
@@ -166,9 +204,6 @@ from rlx.lax.reduction import (
     reduce_prod,
     reduce_sum,
     reduce_xor,
-    sort,
-    sort_key_val,
-    top_k,
 )
 from rlx.lax.scanning import (
     associative_scan,
@@ -179,6 +214,7 @@ from rlx.lax.shape import (
     bitcast_convert_type,
     broadcast,
     broadcast_in_dim,
+    broadcast_like,
     broadcast_shapes,
     broadcast_to_rank,
     broadcasted_iota,
@@ -194,6 +230,7 @@ from rlx.lax.shape import (
     pad,
     reshape,
     rev,
+    shape_as_value,
     slice,
     slice_in_dim,
     split,
@@ -204,24 +241,53 @@ from rlx.lax.shape import (
     unstack,
     zeros_like_array,
 )
+from rlx.lax.solving import (
+    custom_linear_solve,
+    custom_root,
+)
+from rlx.lax.sorting import (
+    approx_max_k,
+    approx_min_k,
+    sort,
+    sort_key_val,
+    top_k,
+)
+from rlx.lax.window_shapes import (
+    conv_general_permutations,
+    conv_general_shape_tuple,
+    conv_shape_tuple,
+    conv_transpose_shape_tuple,
+    reduce_window_shape_tuple,
+)
 from rlx.lax.windows import (
     reduce_window,
 )
 
 __all__ = [
-    "FftType",
+    "AccuracyMode",
     "ConvDimensionNumbers",
+    "ConvGeneralDilatedDimensionNumbers",
+    "DotAlgorithm",
+    "DotAlgorithmPreset",
     "DotDimensionNumbers",
+    "FftType",
     "GatherDimensionNumbers",
     "GatherScatterMode",
+    "Precision",
+    "PrecisionLike",
+    "RaggedDotDimensionNumbers",
+    "RandomAlgorithm",
     "RoundingMethod",
     "ScatterDimensionNumbers",
+    "Tolerance",
     "abs",
     "acos",
     "acosh",
     "add",
     "all_gather",
     "all_to_all",
+    "approx_max_k",
+    "approx_min_k",
     "argmax",
     "argmin",
     "asin",
@@ -243,6 +309,7 @@ __all__ = [
     "bitwise_xor",
     "broadcast",
     "broadcast_in_dim",
+    "broadcast_like",
     "broadcast_shapes",
     "broadcast_to_rank",
     "broadcasted_iota",
@@ -252,13 +319,20 @@ __all__ = [
     "clz",
     "collapse",
     "complex",
+    "composite",
     "concatenate",
     "cond",
     "conj",
     "conv",
     "conv_dimension_numbers",
     "conv_general_dilated",
+    "conv_general_dilated_local",
+    "conv_general_dilated_patches",
+    "conv_general_permutations",
+    "conv_general_shape_tuple",
+    "conv_shape_tuple",
     "conv_transpose",
+    "conv_transpose_shape_tuple",
     "conv_with_general_padding",
     "convert_element_type",
     "cos",
@@ -268,6 +342,8 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
+    "custom_linear_solve",
+    "custom_root",
     "digamma",
     "div",
     "dot",
@@ -300,6 +376,7 @@ __all__ = [
     "igammac",
     "imag",
     "index_in_dim",
+    "index_take",
     "integer_pow",
     "iota",
     "is_finite",
@@ -314,12 +391,15 @@ __all__ = [
     "max",
     "min",
     "mul",
+    "mulhi",
     "ne",
     "neg",
     "nextafter",
     "optimization_barrier",
     "pad",
     "padtype_to_pads",
+    "pbroadcast",
+    "platform_dependent",
     "pmax",
     "pmean",
     "pmin",
@@ -331,6 +411,8 @@ __all__ = [
     "psum",
     "psum_scatter",
     "pswapaxes",
+    "ragged_dot",
+    "ragged_dot_general",
     "random_gamma_grad",
     "real",
     "reciprocal",
@@ -343,12 +425,16 @@ __all__ = [
     "reduce_prod",
     "reduce_sum",
     "reduce_window",
+    "reduce_window_shape_tuple",
     "reduce_xor",
     "rem",
     "reshape",
     "rev",
+    "rng_bit_generator",
+    "rng_uniform",
     "round",
     "rsqrt",
+    "scaled_dot",
     "scan",
     "scatter",
     "scatter_add",
@@ -359,6 +445,7 @@ __all__ = [
     "scatter_sub",
     "select",
     "select_n",
+    "shape_as_value",
     "shift_left",
     "shift_right_arithmetic",
     "shift_right_logical",
@@ -374,6 +461,7 @@ __all__ = [
     "square",
     "squeeze",
     "stack",
+    "stage",
     "stop_gradient",
     "sub",
     "switch",
@@ -384,6 +472,7 @@ __all__ = [
     "transpose",
     "unstack",
     "while_loop",
+    "with_sharding_constraint",
     "zeros_like_array",
     "zeta",
 ]

@@ -13,10 +13,11 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_inexact
-from rlx.lax.elementwise import add, div, mul
+from rlx.lax.elementwise import add, div
 from rlx.lax.indexing import dynamic_slice_in_dim
 from rlx.lax.operands import as_array, canonical_axis
-from rlx.lax.shape import convert_element_type, reshape, squeeze
+from rlx.lax.parametric import mul
+from rlx.lax.shape import convert_element_type, index_in_dim, reshape, squeeze
 from rlx.ops import collective
 from rlx.trace import stage
 
@@ -25,6 +26,7 @@ __all__ = [
     "all_to_all",
     "axis_index",
     "axis_size",
+    "pbroadcast",
     "pmax",
     "pmean",
     "pmin",
@@ -144,6 +146,7 @@ def all_gather(
     axis_index_groups: Any = None,
     axis: int = 0,
     tiled: bool = False,
+    to: str = "varying",
 ) -> Any:
     """Every member's x along a new axis, or with `tiled` one after another along an axis it has.
 
@@ -216,9 +219,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
             f"lax.ppermute got perm={list(pairs)} for an axis of size {size}.",
             "Each member sends at most once and receives at most once.",
         )
-    return tree.map(
-        lambda leaf: collective.ppermute(as_array(leaf), axis_name=axis_name, permutation=pairs), x
-    )
+    return tree.map(lambda leaf: collective.ppermute(as_array(leaf), axis_name=axis_name, permutation=pairs), x)
 
 
 def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
@@ -253,15 +254,11 @@ def all_to_all(
                 "The axis has the size of the mapped axis, or with tiled=True a multiple.",
             )
         if not tiled:
-            return collective.all_to_all(
-                value, axis_name=axis_name, split=split, concat=concat, size=size
-            )
+            return collective.all_to_all(value, axis_name=axis_name, split=split, concat=concat, size=size)
         shape = list(value.shape)
         shape[split : split + 1] = [size, shape[split] // size]
         parts = reshape(value, shape)
-        moved = collective.all_to_all(
-            parts, axis_name=axis_name, split=split, concat=concat, size=size
-        )
+        moved = collective.all_to_all(parts, axis_name=axis_name, split=split, concat=concat, size=size)
         merged = list(moved.shape)
         merged[concat : concat + 2] = [merged[concat] * merged[concat + 1]]
         return reshape(moved, merged)
@@ -269,6 +266,22 @@ def all_to_all(
     return tree.map(exchange, x)
 
 
-def pswapaxes(x: Any, axis_name: AxisName, axis: int) -> Any:
+def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
+    """Every member receives the value of member `source` of a mapped axis.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> f = lambda x: rlx.lax.pbroadcast(x, "i", 1)
+    >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 2.0, 3.0], np.float32)).tolist()
+    [2.0, 2.0, 2.0]
+    """
+    size = stage.axis_size(axis_name)
+    if not 0 <= source < size:
+        raise ShapeError(f"lax.pbroadcast got source={source} for an axis of size {size}.", "Members count from 0.")
+    return tree.map(lambda leaf: index_in_dim(all_gather(leaf, axis_name), source, keepdims=False), x)
+
+
+def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any = None) -> Any:
     """The mapped axis and an axis of x of the same size change places."""
+    _check_groups("pswapaxes", axis_index_groups)
     return all_to_all(x, axis_name, axis, axis)

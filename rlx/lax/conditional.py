@@ -17,6 +17,7 @@ from rlx.lax.operands import as_array
 from rlx.lax.staging import (
     check_callable,
     leaf_names,
+    runs_in_python,
     scalar_bool,
     share_captures,
     stage_flat,
@@ -27,8 +28,9 @@ from rlx.ops.conditional import cond as cond_op
 from rlx.ops.conversion import convert
 from rlx.trace.builder import state
 from rlx.trace.flat import FlatFunction, flatten_call
+from rlx.trace.interpret import interpret
 
-__all__ = ["cond", "switch"]
+__all__ = ["choose_known", "cond", "switch"]
 
 _ABSENT = object()
 
@@ -65,8 +67,8 @@ def cond(
             "The predicate is one value: reduce it with .all() or .any(), or use rlx.numpy.where to"
             " choose elementwise.",
         )
-    if state.builder is None and isinstance(predicate, ConcreteArray):
-        return _call_branch(true_fun if bool(predicate.numpy()) else false_fun, arguments)
+    if runs_in_python():
+        return _call_branch(true_fun if bool(_value(predicate)) else false_fun, arguments)
     index = convert(scalar_bool(predicate), dtype=np.dtype("i4"), weak=False)
     return _choose("cond", index, [false_fun, true_fun], ["false_fun", "true_fun"], arguments)
 
@@ -102,14 +104,10 @@ def switch(
             f"lax.switch got an index of type {number.type!r}.", "The index is an integer scalar."
         )
     last = len(functions) - 1
-    if state.builder is None and isinstance(number, ConcreteArray):
-        return _call_branch(functions[min(max(int(number.numpy()), 0), last)], arguments)
+    if runs_in_python():
+        return _call_branch(functions[min(max(int(_value(number)), 0), last)], arguments)
     if number.dtype != np.dtype("i4"):
-        wide = (
-            convert(number, dtype=np.dtype("i8"), weak=False)
-            if number.dtype.itemsize < 8
-            else number
-        )
+        wide = convert(number, dtype=np.dtype("i8"), weak=False) if number.dtype.itemsize < 8 else number
         number = convert(clamp(0, wide, last), dtype=np.dtype("i4"), weak=False)
     return _choose("switch", number, functions, names, arguments)
 
@@ -132,6 +130,27 @@ def _call_branch(function: Callable[..., Any], arguments: tuple[Any, ...]) -> An
     return flat.unflatten(flat(*leaves))
 
 
+def _value(array: Any) -> np.ndarray:
+    return array.concrete().numpy()
+
+
+def choose_known(
+    name: str,
+    chosen: int,
+    functions: Sequence[Callable[..., Any]],
+    names: Sequence[str],
+    arguments: tuple[Any, ...],
+) -> Any:
+    """The result of functions[chosen], after checking that all functions return the same types."""
+    if runs_in_python():
+        return _call_branch(functions[chosen], arguments)
+    leaves, in_tree = flatten_call(arguments, {}, f"an operand of lax.{name}")
+    known = leaves if state.builder is None else None
+    flat, staged = _stage_branches(name, functions, names, in_tree, leaves, known)
+    program, captured = staged[chosen]
+    return flat.unflatten(interpret(program, [*captured, *leaves]))
+
+
 def _choose(
     name: str,
     index: Array,
@@ -139,20 +158,35 @@ def _choose(
     names: Sequence[str],
     arguments: tuple[Any, ...],
 ) -> Any:
+    if state.builder is None and isinstance(index, ConcreteArray):
+        chosen = min(max(int(_value(index)), 0), len(functions) - 1)
+        return choose_known(name, chosen, functions, names, arguments)
     leaves, in_tree = flatten_call(arguments, {}, f"an operand of lax.{name}")
+    flat, staged = _stage_branches(name, functions, names, in_tree, leaves, None)
+    programs, captured = share_captures(staged)
+    outs = cond_op(index, *captured, *leaves, branches=tuple(programs))
+    return flat.unflatten(outs)
+
+
+def _stage_branches(
+    name: str,
+    functions: Sequence[Callable[..., Any]],
+    names: Sequence[str],
+    in_tree: tree.TreeDef,
+    leaves: Sequence[Array],
+    known: Sequence[Array] | None,
+) -> tuple[FlatFunction, list[tuple[Program, list[Any]]]]:
+    """Every branch's program, with results of one type, and what it captured."""
     types = [x.type for x in leaves]
     flats: list[FlatFunction] = []
     staged: list[tuple[Program, list[Any]]] = []
     for function in functions:
-        flat, program, captured = stage_flat(name, function, in_tree, types)
+        flat, program, captured = stage_flat(name, function, in_tree, types, known)
         flats.append(flat)
         staged.append((program, captured))
     _check_structures(name, names, flats)
     joined = _join_results(name, names, flats[0], [program for program, _ in staged])
-    staged = [(with_output_types(program, joined), captured) for program, captured in staged]
-    programs, captured = share_captures(staged)
-    outs = cond_op(index, *captured, *leaves, branches=tuple(programs))
-    return flats[0].unflatten(outs)
+    return flats[0], [(with_output_types(program, joined), captured) for program, captured in staged]
 
 
 def _check_structures(name: str, names: Sequence[str], flats: Sequence[FlatFunction]) -> None:
@@ -166,9 +200,7 @@ def _check_structures(name: str, names: Sequence[str], flats: Sequence[FlatFunct
             )
 
 
-def _join_results(
-    name: str, names: Sequence[str], flat: FlatFunction, programs: Sequence[Program]
-) -> list[TensorType]:
+def _join_results(name: str, names: Sequence[str], flat: FlatFunction, programs: Sequence[Program]) -> list[TensorType]:
     """The type of each result: weak ones yield to the others."""
     paths = leaf_names("result", tree.unflatten(flat.out_tree, range(flat.results)))
     joined = []

@@ -14,15 +14,18 @@ from rlx.ops.convolution import ConvDimensionNumbers
 
 __all__ = [
     "ConvDimensionNumbers",
+    "ConvGeneralDilatedDimensionNumbers",
     "conv",
     "conv_dimension_numbers",
     "conv_general_dilated",
     "conv_transpose",
     "conv_with_general_padding",
     "padtype_to_pads",
+    "transposed_padding",
 ]
 
 Padding = str | Sequence[tuple[int, int]]
+ConvGeneralDilatedDimensionNumbers = None | ConvDimensionNumbers | tuple[str, str, str]
 
 _TRANSPOSE_LAYOUTS = {
     2: ("NC", "IO", "NC"),
@@ -94,9 +97,7 @@ def padtype_to_pads(
     if kind == "VALID":
         return [(0, 0)] * len(in_shape)
     if kind not in ("SAME", "SAME_LOWER"):
-        raise UnsupportedError(
-            f"There is no padding {padding!r}.", "Use 'SAME', 'SAME_LOWER', 'VALID' or pairs."
-        )
+        raise UnsupportedError(f"There is no padding {padding!r}.", "Use 'SAME', 'SAME_LOWER', 'VALID' or pairs.")
     pads = []
     for size, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
         total = max((-(-size // stride) - 1) * stride + window - size, 0)
@@ -122,6 +123,7 @@ def conv_general_dilated(
     batch_group_count: int = 1,
     precision: Any = None,
     preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
     """Sliding products of lhs with the kernel rhs (which is not flipped).
 
@@ -193,9 +195,7 @@ def conv(
     >>> lax.conv(lax.full((1, 1, 5), 1.0), lax.full((2, 1, 3), 1.0), (2,), "VALID").shape
     (1, 2, 2)
     """
-    return conv_general_dilated(
-        lhs, rhs, window_strides, padding, preferred_element_type=preferred_element_type
-    )
+    return conv_general_dilated(lhs, rhs, window_strides, padding, preferred_element_type=preferred_element_type)
 
 
 def conv_with_general_padding(
@@ -257,8 +257,7 @@ def conv_transpose(
     if isinstance(padding, str) or use_consistent_padding:
         each = [padding] * len(window) if isinstance(padding, str) else list(padding)
         padding = [
-            _transposed_padding(_reach(k, d), s, p)
-            for k, d, s, p in zip(window, dilation, strides, each, strict=True)
+            transposed_padding(_reach(k, d), s, p) for k, d, s, p in zip(window, dilation, strides, each, strict=True)
         ]
     if transpose_kernel:
         out_axis, in_axis, *spatial = numbers.rhs_spec
@@ -278,7 +277,7 @@ def conv_transpose(
     )
 
 
-def _transposed_padding(kernel: int, stride: int, padding: Any) -> tuple[int, int]:
+def transposed_padding(kernel: int, stride: int, padding: Any) -> tuple[int, int]:
     """The padding of the transpose of a convolution with the given padding along one axis."""
     if not isinstance(padding, str):
         low, high = padding
@@ -290,6 +289,4 @@ def _transposed_padding(kernel: int, stride: int, padding: Any) -> tuple[int, in
     if padding.upper() == "VALID":
         total = kernel + stride - 2 + max(kernel - stride, 0)
         return kernel - 1, total - kernel + 1
-    raise UnsupportedError(
-        f"lax.conv_transpose got padding={padding!r}.", "Use 'SAME', 'VALID' or pairs."
-    )
+    raise UnsupportedError(f"lax.conv_transpose got padding={padding!r}.", "Use 'SAME', 'VALID' or pairs.")

@@ -1,7 +1,8 @@
-"""Elementwise functions: operands of one dtype, shapes that broadcast."""
+"""Elementwise functions: operands of one dtype, shapes that broadcast. One line of a table each."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rlx.array import Array
@@ -43,9 +44,6 @@ __all__ = [
     "floor",
     "ge",
     "gt",
-    "igamma",
-    "igamma_grad_a",
-    "igammac",
     "imag",
     "is_finite",
     "le",
@@ -56,13 +54,9 @@ __all__ = [
     "lt",
     "max",
     "min",
-    "mul",
     "ne",
     "neg",
-    "nextafter",
-    "polygamma",
     "population_count",
-    "random_gamma_grad",
     "real",
     "rem",
     "rsqrt",
@@ -77,420 +71,212 @@ __all__ = [
     "sub",
     "tan",
     "tanh",
-    "zeta",
 ]
 
-
-def abs(x: Any) -> Array:
-    """The absolute value; of complex numbers the magnitude.
-
-    >>> from rlx import lax
-    >>> lax.abs(-2.0).item()
-    2.0
-    """
-    return arithmetic.absolute(x if isinstance(x, Array) else as_array(x))
-
-
-def acos(x: Any) -> Array:
-    """The arc cosine."""
-    return transcendental.acos(x if isinstance(x, Array) else as_array(x))
-
-
-def acosh(x: Any) -> Array:
-    """The inverse hyperbolic cosine."""
-    return transcendental.acosh(x if isinstance(x, Array) else as_array(x))
-
-
-def asin(x: Any) -> Array:
-    """The arc sine."""
-    return transcendental.asin(x if isinstance(x, Array) else as_array(x))
-
-
-def asinh(x: Any) -> Array:
-    """The inverse hyperbolic sine."""
-    return transcendental.asinh(x if isinstance(x, Array) else as_array(x))
-
-
-def atan(x: Any) -> Array:
-    """The arc tangent."""
-    return transcendental.atan(x if isinstance(x, Array) else as_array(x))
-
-
-def atanh(x: Any) -> Array:
-    """The inverse hyperbolic tangent."""
-    return transcendental.atanh(x if isinstance(x, Array) else as_array(x))
-
-
-def bessel_i0e(x: Any) -> Array:
-    """The exponentially scaled modified Bessel function of order 0."""
-    return special.bessel_i0e(x if isinstance(x, Array) else as_array(x))
-
-
-def bessel_i1e(x: Any) -> Array:
-    """The exponentially scaled modified Bessel function of order 1."""
-    return special.bessel_i1e(x if isinstance(x, Array) else as_array(x))
-
-
-def bitwise_not(x: Any) -> Array:
-    """Every bit flipped; logical not of bools.
-
-    >>> from rlx import lax
-    >>> lax.bitwise_not(5).item()
-    -6
-    """
-    return comparison.bitwise_not(x if isinstance(x, Array) else as_array(x))
-
-
-def cbrt(x: Any) -> Array:
-    """The cube root."""
-    return transcendental.cbrt(x if isinstance(x, Array) else as_array(x))
-
-
-def ceil(x: Any) -> Array:
-    """The smallest integer that is not less."""
-    return rounding.ceil(x if isinstance(x, Array) else as_array(x))
-
-
-def clz(x: Any) -> Array:
-    """The number of leading zero bits of an integer.
-
-    >>> from rlx import lax
-    >>> lax.clz(1).item()
-    31
-    """
-    return comparison.count_leading_zeros(x if isinstance(x, Array) else as_array(x))
-
-
-def conj(x: Any) -> Array:
-    """The complex conjugate."""
-    return conversion.conj(x if isinstance(x, Array) else as_array(x))
-
-
-def cos(x: Any) -> Array:
-    """The cosine."""
-    return transcendental.cos(x if isinstance(x, Array) else as_array(x))
-
-
-def cosh(x: Any) -> Array:
-    """The hyperbolic cosine."""
-    return transcendental.cosh(x if isinstance(x, Array) else as_array(x))
-
-
-def digamma(x: Any) -> Array:
-    """The logarithmic derivative of the gamma function."""
-    return special.digamma(x if isinstance(x, Array) else as_array(x))
-
-
-def erf(x: Any) -> Array:
-    """The error function."""
-    return special.erf(x if isinstance(x, Array) else as_array(x))
-
-
-def erf_inv(x: Any) -> Array:
-    """The inverse of the error function."""
-    return special.erf_inv(x if isinstance(x, Array) else as_array(x))
-
-
-def erfc(x: Any) -> Array:
-    """1 - erf(x), accurate where erf is near 1."""
-    return special.erfc(x if isinstance(x, Array) else as_array(x))
-
-
-def exp(x: Any) -> Array:
-    """e to the power x.
-
-    >>> from rlx import lax
-    >>> lax.exp(0.0).item()
-    1.0
-    """
-    return transcendental.exp(x if isinstance(x, Array) else as_array(x))
-
-
-def exp2(x: Any) -> Array:
-    """2 to the power x."""
-    return transcendental.exp2(x if isinstance(x, Array) else as_array(x))
-
-
-def expm1(x: Any) -> Array:
-    """exp(x) - 1, accurate near 0."""
-    return transcendental.expm1(x if isinstance(x, Array) else as_array(x))
-
-
-def floor(x: Any) -> Array:
-    """The largest integer that is not greater."""
-    return rounding.floor(x if isinstance(x, Array) else as_array(x))
-
-
-def imag(x: Any) -> Array:
-    """The imaginary part."""
-    return conversion.imag(x if isinstance(x, Array) else as_array(x))
-
-
-def is_finite(x: Any) -> Array:
-    """Whether a float is neither infinite nor NaN.
-
-    >>> from rlx import lax
-    >>> lax.is_finite(float('inf')).item()
-    False
-    """
-    return rounding.is_finite(x if isinstance(x, Array) else as_array(x))
-
-
-def lgamma(x: Any) -> Array:
-    """The logarithm of the gamma function's magnitude."""
-    return special.lgamma(x if isinstance(x, Array) else as_array(x))
-
-
-def log(x: Any) -> Array:
-    """The natural logarithm."""
-    return transcendental.log(x if isinstance(x, Array) else as_array(x))
-
-
-def log1p(x: Any) -> Array:
-    """log(1 + x), accurate near 0."""
-    return transcendental.log1p(x if isinstance(x, Array) else as_array(x))
-
-
-def logistic(x: Any) -> Array:
-    """1 / (1 + exp(-x))."""
-    return transcendental.logistic(x if isinstance(x, Array) else as_array(x))
-
-
-def neg(x: Any) -> Array:
-    """-x."""
-    return arithmetic.negative(x if isinstance(x, Array) else as_array(x))
-
-
-def population_count(x: Any) -> Array:
-    """The number of bits that are set.
-
-    >>> from rlx import lax
-    >>> lax.population_count(6).item()
-    2
-    """
-    return comparison.population_count(x if isinstance(x, Array) else as_array(x))
-
-
-def real(x: Any) -> Array:
-    """The real part."""
-    return conversion.real(x if isinstance(x, Array) else as_array(x))
-
-
-def rsqrt(x: Any) -> Array:
-    """1 / sqrt(x)."""
-    return transcendental.rsqrt(x if isinstance(x, Array) else as_array(x))
-
-
-def sign(x: Any) -> Array:
-    """-1, 0 or 1; of complex numbers x / abs(x).
-
-    >>> from rlx import lax
-    >>> lax.sign(-3).item()
-    -1
-    """
-    return rounding.sign(x if isinstance(x, Array) else as_array(x))
-
-
-def sin(x: Any) -> Array:
-    """The sine."""
-    return transcendental.sin(x if isinstance(x, Array) else as_array(x))
-
-
-def sinh(x: Any) -> Array:
-    """The hyperbolic sine."""
-    return transcendental.sinh(x if isinstance(x, Array) else as_array(x))
-
-
-def sqrt(x: Any) -> Array:
-    """The square root."""
-    return transcendental.sqrt(x if isinstance(x, Array) else as_array(x))
-
-
-def square(x: Any) -> Array:
-    """x * x.
-
-    >>> from rlx import lax
-    >>> lax.square(3).item()
-    9
-    """
-    return arithmetic.square(x if isinstance(x, Array) else as_array(x))
-
-
-def tan(x: Any) -> Array:
-    """The tangent."""
-    return transcendental.tan(x if isinstance(x, Array) else as_array(x))
-
-
-def tanh(x: Any) -> Array:
-    """The hyperbolic tangent."""
-    return transcendental.tanh(x if isinstance(x, Array) else as_array(x))
-
-
-def add(x: Any, y: Any) -> Array:
-    """x + y.
-
-    >>> from rlx import lax
-    >>> lax.add(1, 2).item()
-    3
-    """
-    return arithmetic.add(*operands("add", x, y))
-
-
-def atan2(x: Any, y: Any) -> Array:
-    """The angle of the point (y, x): atan(x / y) in the right quadrant."""
-    return transcendental.atan2(*operands("atan2", x, y))
-
-
-def bitwise_and(x: Any, y: Any) -> Array:
-    """The bits set in both; logical and of bools.
-
-    >>> from rlx import lax
-    >>> lax.bitwise_and(6, 3).item()
-    2
-    """
-    return comparison.bitwise_and(*operands("bitwise_and", x, y))
-
-
-def bitwise_or(x: Any, y: Any) -> Array:
-    """The bits set in either; logical or of bools."""
-    return comparison.bitwise_or(*operands("bitwise_or", x, y))
-
-
-def bitwise_xor(x: Any, y: Any) -> Array:
-    """The bits set in one of the two; logical exclusive or of bools."""
-    return comparison.bitwise_xor(*operands("bitwise_xor", x, y))
-
-
-def complex(x: Any, y: Any) -> Array:
-    """x + iy of two real arrays."""
-    return conversion.complex(*operands("complex", x, y))
-
-
-def div(x: Any, y: Any) -> Array:
-    """x / y; of integers truncated towards zero.
-
-    >>> from rlx import lax
-    >>> lax.div(-7, 2).item()
-    -3
-    """
-    return arithmetic.divide(*operands("div", x, y))
-
-
-def eq(x: Any, y: Any) -> Array:
-    """Whether x equals y.
-
-    >>> from rlx import lax
-    >>> lax.eq(2, 2).item()
-    True
-    """
-    return comparison.equal(*operands("eq", x, y))
-
-
-def ge(x: Any, y: Any) -> Array:
-    """Whether x >= y."""
-    return comparison.greater_equal(*operands("ge", x, y))
-
-
-def gt(x: Any, y: Any) -> Array:
-    """Whether x > y."""
-    return comparison.greater(*operands("gt", x, y))
-
-
-def igamma(a: Any, x: Any) -> Array:
-    """The regularised lower incomplete gamma function of a and x."""
-    return special.igamma(*operands("igamma", a, x))
-
-
-def igamma_grad_a(a: Any, x: Any) -> Array:
-    """The derivative of igamma with respect to a."""
-    return special.igamma_grad_a(*operands("igamma_grad_a", a, x))
-
-
-def igammac(a: Any, x: Any) -> Array:
-    """The regularised upper incomplete gamma function of a and x."""
-    return special.igammac(*operands("igammac", a, x))
-
-
-def le(x: Any, y: Any) -> Array:
-    """Whether x <= y."""
-    return comparison.less_equal(*operands("le", x, y))
-
-
-def lt(x: Any, y: Any) -> Array:
-    """Whether x < y."""
-    return comparison.less(*operands("lt", x, y))
-
-
-def max(x: Any, y: Any) -> Array:
-    """The larger of both; NaN where either is NaN.
-
-    >>> from rlx import lax
-    >>> lax.max(2, 3).item()
-    3
-    """
-    return arithmetic.maximum(*operands("max", x, y))
-
-
-def min(x: Any, y: Any) -> Array:
-    """The smaller of both; NaN where either is NaN."""
-    return arithmetic.minimum(*operands("min", x, y))
-
-
-def mul(x: Any, y: Any) -> Array:
-    """x * y."""
-    return arithmetic.multiply(*operands("mul", x, y))
-
-
-def ne(x: Any, y: Any) -> Array:
-    """Whether x differs from y."""
-    return comparison.not_equal(*operands("ne", x, y))
-
-
-def nextafter(x: Any, y: Any) -> Array:
-    """The next float after x in the direction of y."""
-    return rounding.nextafter(*operands("nextafter", x, y))
-
-
-def polygamma(m: Any, x: Any) -> Array:
-    """The derivative of order m of digamma."""
-    return special.polygamma(*operands("polygamma", m, x))
-
-
-def random_gamma_grad(a: Any, x: Any) -> Array:
-    """The derivative of a gamma sample with respect to its parameter a."""
-    return special.random_gamma_grad(*operands("random_gamma_grad", a, x))
-
-
-def rem(x: Any, y: Any) -> Array:
-    """x - y * trunc(x / y): the remainder with the sign of x.
-
-    >>> from rlx import lax
-    >>> lax.rem(-7, 3).item()
-    -1
-    """
-    return arithmetic.remainder(*operands("rem", x, y))
-
-
-def shift_left(x: Any, y: Any) -> Array:
-    """x with its bits moved y places left."""
-    return comparison.shift_left(*operands("shift_left", x, y))
-
-
-def shift_right_arithmetic(x: Any, y: Any) -> Array:
-    """x with its bits moved y places right, the sign kept."""
-    return comparison.shift_right_arithmetic(*operands("shift_right_arithmetic", x, y))
-
-
-def shift_right_logical(x: Any, y: Any) -> Array:
-    """x with its bits moved y places right, zeros moved in."""
-    return comparison.shift_right_logical(*operands("shift_right_logical", x, y))
-
-
-def sub(x: Any, y: Any) -> Array:
-    """x - y."""
-    return arithmetic.subtract(*operands("sub", x, y))
-
-
-def zeta(x: Any, q: Any) -> Array:
-    """The Hurwitz zeta function of x and q."""
-    return special.zeta(*operands("zeta", x, q))
+_ARGUMENTS = {1: "x: an array or number.", 2: "x, y: arrays or numbers of one dtype, whose shapes broadcast."}
+_ACCURACY = "accuracy: accepted for JAX's sake; results are always as exact as the dtype allows."
+
+
+def _document(
+    function: Any, name: str, summary: str, example: str, result: str, arguments: tuple[str, ...]
+) -> Callable[..., Array]:
+    """Give a function its name, and a docstring with an example that runs as a doctest."""
+    function.__name__ = function.__qualname__ = name
+    lines = "".join(f"\n      {line}" for line in arguments)
+    function.__doc__ = (
+        f"{summary}\n\n    Args:{lines}\n"
+        "    Returns: an array of the broadcast shape.\n"
+        "    Raises: DtypeError for a dtype that the function does not take, or operands of several.\n\n"
+        f"    >>> from rlx import lax\n    >>> {example}\n    {result}\n    "
+    )
+    return function
+
+
+def _unary(name: str, primitive: Any, summary: str, example: str, result: str) -> Callable[..., Array]:
+    def function(x: Any) -> Array:
+        return primitive(x if isinstance(x, Array) else as_array(x))
+
+    return _document(function, name, summary, example, result, (_ARGUMENTS[1],))
+
+
+def _unary_with_accuracy(name: str, primitive: Any, summary: str, example: str, result: str) -> Callable[..., Array]:
+    def function(x: Any, *, accuracy: Any = None) -> Array:
+        return primitive(x if isinstance(x, Array) else as_array(x))
+
+    return _document(function, name, summary, example, result, (_ARGUMENTS[1], _ACCURACY))
+
+
+def _binary(name: str, primitive: Any, summary: str, example: str, result: str) -> Callable[..., Array]:
+    def function(x: Any, y: Any) -> Array:
+        return primitive(*operands(name, x, y))
+
+    return _document(function, name, summary, example, result, (_ARGUMENTS[2],))
+
+
+abs = _unary(
+    "abs", arithmetic.absolute, "The absolute value; of complex numbers the magnitude.", "lax.abs(-2.0).item()", "2.0"
+)
+acos = _unary("acos", transcendental.acos, "The arc cosine.", "round(lax.acos(0.5).item(), 4)", "1.0472")
+acosh = _unary(
+    "acosh", transcendental.acosh, "The inverse hyperbolic cosine.", "round(lax.acosh(1.5).item(), 4)", "0.9624"
+)
+asin = _unary("asin", transcendental.asin, "The arc sine.", "round(lax.asin(0.5).item(), 4)", "0.5236")
+asinh = _unary(
+    "asinh", transcendental.asinh, "The inverse hyperbolic sine.", "round(lax.asinh(0.5).item(), 4)", "0.4812"
+)
+atan = _unary("atan", transcendental.atan, "The arc tangent.", "round(lax.atan(0.5).item(), 4)", "0.4636")
+atanh = _unary(
+    "atanh", transcendental.atanh, "The inverse hyperbolic tangent.", "round(lax.atanh(0.5).item(), 4)", "0.5493"
+)
+bessel_i0e = _unary(
+    "bessel_i0e",
+    special.bessel_i0e,
+    "The exponentially scaled modified Bessel function of order 0.",
+    "round(lax.bessel_i0e(0.5).item(), 4)",
+    "0.645",
+)
+bessel_i1e = _unary(
+    "bessel_i1e",
+    special.bessel_i1e,
+    "The exponentially scaled modified Bessel function of order 1.",
+    "round(lax.bessel_i1e(0.5).item(), 4)",
+    "0.1564",
+)
+bitwise_not = _unary(
+    "bitwise_not", comparison.bitwise_not, "Every bit flipped; logical not of bools.", "lax.bitwise_not(5).item()", "-6"
+)
+cbrt = _unary_with_accuracy("cbrt", transcendental.cbrt, "The cube root.", "round(lax.cbrt(27.0).item(), 4)", "3.0")
+ceil = _unary("ceil", rounding.ceil, "The smallest integer that is not less.", "lax.ceil(0.3).item()", "1.0")
+clz = _unary(
+    "clz", comparison.count_leading_zeros, "The number of leading zero bits of an integer.", "lax.clz(1).item()", "31"
+)
+conj = _unary("conj", conversion.conj, "The complex conjugate.", "lax.conj(1 + 2j).item()", "(1-2j)")
+cos = _unary_with_accuracy("cos", transcendental.cos, "The cosine.", "round(lax.cos(1.0).item(), 4)", "0.5403")
+cosh = _unary("cosh", transcendental.cosh, "The hyperbolic cosine.", "round(lax.cosh(0.5).item(), 4)", "1.1276")
+digamma = _unary(
+    "digamma",
+    special.digamma,
+    "The logarithmic derivative of the gamma function.",
+    "round(lax.digamma(2.0).item(), 4)",
+    "0.4228",
+)
+erf = _unary("erf", special.erf, "The error function.", "round(lax.erf(0.5).item(), 4)", "0.5205")
+erf_inv = _unary(
+    "erf_inv", special.erf_inv, "The inverse of the error function.", "round(lax.erf_inv(0.5).item(), 4)", "0.4769"
+)
+erfc = _unary(
+    "erfc", special.erfc, "1 - erf(x), accurate where erf is near 1.", "round(lax.erfc(0.5).item(), 4)", "0.4795"
+)
+exp = _unary_with_accuracy("exp", transcendental.exp, "e to the power x.", "round(lax.exp(0.5).item(), 4)", "1.6487")
+exp2 = _unary_with_accuracy("exp2", transcendental.exp2, "2 to the power x.", "lax.exp2(3.0).item()", "8.0")
+expm1 = _unary_with_accuracy(
+    "expm1", transcendental.expm1, "exp(x) - 1, accurate near 0.", "round(lax.expm1(0.5).item(), 4)", "0.6487"
+)
+floor = _unary("floor", rounding.floor, "The largest integer that is not greater.", "lax.floor(0.7).item()", "0.0")
+imag = _unary("imag", conversion.imag, "The imaginary part.", "lax.imag(1 + 2j).item()", "2.0")
+is_finite = _unary(
+    "is_finite",
+    rounding.is_finite,
+    "Whether a float is neither infinite nor NaN.",
+    "lax.is_finite(float('inf')).item()",
+    "False",
+)
+lgamma = _unary(
+    "lgamma",
+    special.lgamma,
+    "The logarithm of the gamma function's magnitude.",
+    "round(lax.lgamma(4.0).item(), 4)",
+    "1.7918",
+)
+log = _unary_with_accuracy(
+    "log", transcendental.log, "The natural logarithm.", "round(lax.log(2.0).item(), 4)", "0.6931"
+)
+log1p = _unary_with_accuracy(
+    "log1p", transcendental.log1p, "log(1 + x), accurate near 0.", "round(lax.log1p(1e-3).item(), 4)", "0.001"
+)
+logistic = _unary_with_accuracy(
+    "logistic", transcendental.logistic, "1 / (1 + exp(-x)).", "round(lax.logistic(0.5).item(), 4)", "0.6225"
+)
+neg = _unary("neg", arithmetic.negative, "-x.", "lax.neg(2).item()", "-2")
+population_count = _unary(
+    "population_count",
+    comparison.population_count,
+    "The number of bits that are set.",
+    "lax.population_count(6).item()",
+    "2",
+)
+real = _unary("real", conversion.real, "The real part.", "lax.real(1 + 2j).item()", "1.0")
+rsqrt = _unary_with_accuracy("rsqrt", transcendental.rsqrt, "1 / sqrt(x).", "round(lax.rsqrt(4.0).item(), 4)", "0.5")
+sign = _unary("sign", rounding.sign, "-1, 0 or 1; of complex numbers x / abs(x).", "lax.sign(-3).item()", "-1")
+sin = _unary_with_accuracy("sin", transcendental.sin, "The sine.", "round(lax.sin(0.5).item(), 4)", "0.4794")
+sinh = _unary("sinh", transcendental.sinh, "The hyperbolic sine.", "round(lax.sinh(0.5).item(), 4)", "0.5211")
+sqrt = _unary_with_accuracy("sqrt", transcendental.sqrt, "The square root.", "round(lax.sqrt(2.0).item(), 4)", "1.4142")
+square = _unary("square", arithmetic.square, "x * x.", "lax.square(3).item()", "9")
+tan = _unary_with_accuracy("tan", transcendental.tan, "The tangent.", "round(lax.tan(0.5).item(), 4)", "0.5463")
+tanh = _unary_with_accuracy(
+    "tanh", transcendental.tanh, "The hyperbolic tangent.", "round(lax.tanh(0.5).item(), 4)", "0.4621"
+)
+add = _binary("add", arithmetic.add, "x + y.", "lax.add(1, 2).item()", "3")
+atan2 = _binary(
+    "atan2",
+    transcendental.atan2,
+    "The angle of the point (y, x): atan(x / y) in the right quadrant.",
+    "round(lax.atan2(1.0, -1.0).item(), 4)",
+    "2.3562",
+)
+bitwise_and = _binary(
+    "bitwise_and",
+    comparison.bitwise_and,
+    "The bits set in both; logical and of bools.",
+    "lax.bitwise_and(6, 3).item()",
+    "2",
+)
+bitwise_or = _binary(
+    "bitwise_or",
+    comparison.bitwise_or,
+    "The bits set in either; logical or of bools.",
+    "lax.bitwise_or(6, 3).item()",
+    "7",
+)
+bitwise_xor = _binary(
+    "bitwise_xor",
+    comparison.bitwise_xor,
+    "The bits set in one of the two; logical exclusive or of bools.",
+    "lax.bitwise_xor(6, 3).item()",
+    "5",
+)
+complex = _binary("complex", conversion.complex, "x + iy of two real arrays.", "lax.complex(1.0, 2.0).item()", "(1+2j)")
+div = _binary("div", arithmetic.divide, "x / y; of integers truncated towards zero.", "lax.div(-7, 2).item()", "-3")
+eq = _binary("eq", comparison.equal, "Whether x equals y.", "lax.eq(2, 2).item()", "True")
+ge = _binary("ge", comparison.greater_equal, "Whether x >= y.", "lax.ge(2, 3).item()", "False")
+gt = _binary("gt", comparison.greater, "Whether x > y.", "lax.gt(3, 2).item()", "True")
+le = _binary("le", comparison.less_equal, "Whether x <= y.", "lax.le(2, 2).item()", "True")
+lt = _binary("lt", comparison.less, "Whether x < y.", "lax.lt(3, 2).item()", "False")
+max = _binary("max", arithmetic.maximum, "The larger of both; NaN where either is NaN.", "lax.max(2, 3).item()", "3")
+min = _binary("min", arithmetic.minimum, "The smaller of both; NaN where either is NaN.", "lax.min(2, 3).item()", "2")
+ne = _binary("ne", comparison.not_equal, "Whether x differs from y.", "lax.ne(2, 3).item()", "True")
+rem = _binary(
+    "rem",
+    arithmetic.remainder,
+    "x - y * trunc(x / y): the remainder with the sign of x.",
+    "lax.rem(-7, 3).item()",
+    "-1",
+)
+shift_left = _binary(
+    "shift_left", comparison.shift_left, "x with its bits moved y places left.", "lax.shift_left(3, 2).item()", "12"
+)
+shift_right_arithmetic = _binary(
+    "shift_right_arithmetic",
+    comparison.shift_right_arithmetic,
+    "x with its bits moved y places right, the sign kept.",
+    "lax.shift_right_arithmetic(-8, 1).item()",
+    "-4",
+)
+shift_right_logical = _binary(
+    "shift_right_logical",
+    comparison.shift_right_logical,
+    "x with its bits moved y places right, zeros moved in.",
+    "lax.shift_right_logical(8, 1).item()",
+    "4",
+)
+sub = _binary("sub", arithmetic.subtract, "x - y.", "lax.sub(5, 3).item()", "2")

@@ -13,7 +13,7 @@ from rlx.array import Array, ConcreteArray, wrap
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import is_integer
 from rlx.lax.operands import as_array, canonical_axis, canonical_shape, scalar_of
-from rlx.lax.shape import expand_dims, full, index_in_dim, squeeze
+from rlx.lax.shape import concatenate, expand_dims, full, index_in_dim, squeeze
 from rlx.ops import indexing
 from rlx.ops.arithmetic import add, negative
 from rlx.ops.comparison import less
@@ -31,6 +31,7 @@ __all__ = [
     "dynamic_update_slice",
     "dynamic_update_slice_in_dim",
     "gather",
+    "index_take",
     "scatter",
     "scatter_add",
     "scatter_apply",
@@ -102,12 +103,32 @@ def gather(
     )
 
 
+def index_take(src: Any, idxs: Any, axes: Sequence[int]) -> Array:
+    """src indexed along some axes by vectors of positions, which go through their elements together.
+
+    Args:
+      src: an array. idxs: a vector of integers for each of `axes`, all of one size.
+
+    Returns: an array with an axis for the positions in front, and src's other axes.
+
+    >>> import numpy as np
+    >>> from rlx import lax
+    >>> x = lax.reshape(lax.iota("int32", 6), (2, 3))
+    >>> lax.index_take(x, (np.array([0, 1]), np.array([2, 0])), (0, 1)).tolist()
+    [2, 3]
+    """
+    x = as_array(src)
+    taken = tuple(canonical_axis("index_take", a, x.ndim) for a in axes)
+    columns = [expand_dims(_indices("index_take", i), (1,)) for i in idxs]
+    numbers = GatherDimensionNumbers(tuple(range(1, x.ndim - len(taken) + 1)), taken, taken)
+    sizes = tuple(1 if a in taken else d for a, d in enumerate(x.shape))
+    return gather(x, concatenate(columns, 1), numbers, sizes)
+
+
 def _indices(name: str, indices: Any) -> Array:
     found = as_array(indices)
     if not is_integer(found.dtype):
-        raise DtypeError(
-            f"lax.{name} got indices of dtype {found.dtype.name}.", "Indices are integers."
-        )
+        raise DtypeError(f"lax.{name} got indices of dtype {found.dtype.name}.", "Indices are integers.")
     return found
 
 
@@ -162,9 +183,7 @@ def scatter(
     the last one counts.
     """
     flags = (mode, unique_indices, indices_are_sorted)
-    return _scattered(
-        indexing.scatter, operand, scatter_indices, updates, dimension_numbers, *flags
-    )
+    return _scattered(indexing.scatter, operand, scatter_indices, updates, dimension_numbers, *flags)
 
 
 def scatter_add(
@@ -179,9 +198,7 @@ def scatter_add(
 ) -> Array:
     """The operand with updates added to windows."""
     flags = (mode, unique_indices, indices_are_sorted)
-    return _scattered(
-        indexing.scatter_add, operand, scatter_indices, updates, dimension_numbers, *flags
-    )
+    return _scattered(indexing.scatter_add, operand, scatter_indices, updates, dimension_numbers, *flags)
 
 
 def scatter_sub(
@@ -197,9 +214,7 @@ def scatter_sub(
     """The operand with updates subtracted from windows."""
     flags = (mode, unique_indices, indices_are_sorted)
     updates = negative(as_array(updates))
-    return _scattered(
-        indexing.scatter_add, operand, scatter_indices, updates, dimension_numbers, *flags
-    )
+    return _scattered(indexing.scatter_add, operand, scatter_indices, updates, dimension_numbers, *flags)
 
 
 def scatter_mul(
@@ -214,9 +229,7 @@ def scatter_mul(
 ) -> Array:
     """The operand with windows multiplied by updates."""
     flags = (mode, unique_indices, indices_are_sorted)
-    return _scattered(
-        indexing.scatter_mul, operand, scatter_indices, updates, dimension_numbers, *flags
-    )
+    return _scattered(indexing.scatter_mul, operand, scatter_indices, updates, dimension_numbers, *flags)
 
 
 def scatter_min(
@@ -231,9 +244,7 @@ def scatter_min(
 ) -> Array:
     """The operand with windows lowered to updates where those are smaller."""
     flags = (mode, unique_indices, indices_are_sorted)
-    return _scattered(
-        indexing.scatter_min, operand, scatter_indices, updates, dimension_numbers, *flags
-    )
+    return _scattered(indexing.scatter_min, operand, scatter_indices, updates, dimension_numbers, *flags)
 
 
 def scatter_max(
@@ -248,9 +259,7 @@ def scatter_max(
 ) -> Array:
     """The operand with windows raised to updates where those are larger."""
     flags = (mode, unique_indices, indices_are_sorted)
-    return _scattered(
-        indexing.scatter_max, operand, scatter_indices, updates, dimension_numbers, *flags
-    )
+    return _scattered(indexing.scatter_max, operand, scatter_indices, updates, dimension_numbers, *flags)
 
 
 def scatter_apply(
@@ -279,9 +288,7 @@ def scatter_apply(
 
 
 # ------------------------------------------------------------- dynamic slices
-def _starts(
-    name: str, starts: Any, shape: Sequence[int], negative: bool | Sequence[bool]
-) -> list[Any]:
+def _starts(name: str, starts: Any, shape: Sequence[int], negative: bool | Sequence[bool]) -> list[Any]:
     """One start for each axis; negative ones count from the end, where that is allowed."""
     if isinstance(starts, (tuple, list)):
         found = [_indices(name, s) for s in starts]
@@ -299,10 +306,7 @@ def _starts(
             "Pass one start for each axis.",
         )
     allowed = [negative] * len(shape) if isinstance(negative, bool) else list(negative)
-    return [
-        _from_end(s, size) if allow else s
-        for s, size, allow in zip(found, shape, allowed, strict=True)
-    ]
+    return [_from_end(s, size) if allow else s for s, size, allow in zip(found, shape, allowed, strict=True)]
 
 
 def _from_end(start: Array, size: int) -> Any:
@@ -393,9 +397,7 @@ def dynamic_index_in_dim(
     >>> lax.dynamic_index_in_dim(lax.iota("int32", 4), 2, keepdims=False).item()
     2
     """
-    row = dynamic_slice_in_dim(
-        operand, index, 1, axis, allow_negative_indices=allow_negative_indices
-    )
+    row = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return row if keepdims else squeeze(row, (axis,))
 
 
@@ -428,6 +430,4 @@ def dynamic_update_index_in_dim(
     axis = canonical_axis("dynamic_update_index_in_dim", axis, x.ndim)
     if value.ndim != x.ndim:
         value = expand_dims(value, (axis,))
-    return dynamic_update_slice_in_dim(
-        x, value, index, axis, allow_negative_indices=allow_negative_indices
-    )
+    return dynamic_update_slice_in_dim(x, value, index, axis, allow_negative_indices=allow_negative_indices)

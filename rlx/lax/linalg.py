@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
+import rlx.numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.lax.operands import as_array, operands
@@ -15,8 +16,11 @@ from rlx.ops import factorisations, solves, spectral
 from rlx.ops.arithmetic import add, multiply
 from rlx.ops.matrices import adjoint, lower_triangle, product, turned
 from rlx.ops.shape import expand_dims, pad_zeros
+from rlx.ops.stop_gradient import stop_gradient
 
 __all__ = [
+    "EigImplementation",
+    "EighImplementation",
     "SvdAlgorithm",
     "cholesky",
     "cholesky_update",
@@ -36,6 +40,22 @@ __all__ = [
     "tridiagonal",
     "tridiagonal_solve",
 ]
+
+
+class EigImplementation(enum.Enum):
+    """Libraries for eigenvalues of general matrices; all of them mean LAPACK here."""
+
+    CUSOLVER = "cusolver"
+    MAGMA = "magma"
+    LAPACK = "lapack"
+
+
+class EighImplementation(enum.Enum):
+    """Ways to compute eigenvalues of Hermitian matrices; all of them mean LAPACK's here."""
+
+    QR = "qr"
+    JACOBI = "jacobi"
+    QDWH = "qdwh"
 
 
 class SvdAlgorithm(enum.Enum):
@@ -197,7 +217,7 @@ def eig(
     """Eigenvalues and eigenvectors of general matrices.
 
     Args: x: (..., n, n); compute_left_eigenvectors, compute_right_eigenvectors. Returns: a list of
-    values, left vectors, right vectors, as asked for. Left vectors have no derivative.
+    values, left vectors, right vectors, as asked for.
 
     >>> import rlx.numpy as jnp
     >>> from rlx import lax
@@ -348,7 +368,8 @@ def triangular_solve(
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
     """The solution of tridiagonal systems.
 
-    Args: dl, d, du: (..., n) diagonals (the first of dl, the last of du are not read); b: (..., n, k).
+    Args: dl, d, du: (..., n) diagonals (the first of dl, the last of du are not read); b: (..., n, k);
+    perturb_singular: add a rounding error to the diagonal of a singular system, else it gives NaN.
     Returns: (..., n, k).
 
     >>> import rlx.numpy as jnp
@@ -356,9 +377,20 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     >>> lax.linalg.tridiagonal_solve(jnp.zeros(2), 2 * jnp.ones(2), jnp.zeros(2), jnp.ones((2, 1))).tolist()
     [[0.5], [0.5]]
     """
+    below, diagonal, above, sides = operands("linalg.tridiagonal_solve", dl, d, du, b)
     if perturb_singular:
-        raise UnsupportedError("tridiagonal_solve does not perturb singular systems.", "Add to the diagonal first.")
-    return solves.tridiagonal_solve(*operands("linalg.tridiagonal_solve", dl, d, du, b))
+        diagonal = _perturbed(below, diagonal, above)
+    return solves.tridiagonal_solve(below, diagonal, above, sides)
+
+
+def _perturbed(below: Any, diagonal: Any, above: Any) -> Any:
+    """The diagonal, moved by a rounding error of its largest element where the system is singular."""
+    given = [stop_gradient(x) for x in (below, diagonal, above)]
+    probe = solves.tridiagonal_solve(*given, jnp.ones((*diagonal.shape, 1), diagonal.dtype))
+    singular = ~jnp.isfinite(probe).all((-2, -1))[..., None]
+    size = jnp.maximum(jnp.abs(given[1]).max(-1, keepdims=True), 1)
+    change = (size * jnp.finfo(diagonal.dtype).eps).astype(diagonal.dtype)
+    return add(diagonal, jnp.where(singular, change, jnp.zeros_like(change)))
 
 
 def symmetric_product(

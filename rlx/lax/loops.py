@@ -18,7 +18,6 @@ from rlx.lax.staging import (
     check_callable,
     converted,
     runs_in_python,
-    scalar_bool,
     stage_carry,
     stage_flat,
 )
@@ -32,9 +31,7 @@ from rlx.trace.stage import known_value
 __all__ = ["fori_loop", "while_loop"]
 
 
-def while_loop(
-    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
-) -> Any:
+def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """Repeat `value = body_fun(value)` while cond_fun(value) holds; returns the last value.
 
     Differentiable forwards and backwards.
@@ -57,20 +54,18 @@ def while_loop(
         while _is_true(cond_fun(value)):
             value = body_fun(value)
         return tree.map(as_array, value)
-    flat, body, body_captured, types = stage_carry(
-        "while_loop", body_fun, in_tree, init_val, [x.type for x in leaves]
-    )
+    flat, body, body_captured, types = stage_carry("while_loop", body_fun, in_tree, init_val, [x.type for x in leaves])
 
     def condition_fun(carry: Any) -> Array:
         holds = cond_fun(carry)
         found, treedef = tree.flatten(holds)
-        if len(found) != 1 or as_array(found[0]).shape != () or treedef != tree.structure(0):
+        if len(found) != 1 or treedef != tree.structure(0):
             described = ", ".join(repr(as_array(x).type.strong()) for x in found)
             raise ControlFlowTypeError(
                 f"lax.while_loop: cond_fun returned {described or 'nothing'}.",
                 "It returns one scalar bool: reduce an array with .all() or .any().",
             )
-        return scalar_bool(as_array(holds))
+        return _checked_condition(as_array(holds))
 
     _, condition, condition_captured = stage_flat("while_loop", condition_fun, in_tree, types)
     outs = while_op(
@@ -142,15 +137,12 @@ def _bounds(lower: Any, upper: Any) -> tuple[Array, Array]:
             "Bounds have one dtype: convert one with .astype(...).",
         )
     first, last = (
-        b if b.dtype == dtype and b.weak_type == weak else convert(b, dtype=dtype, weak=weak)
-        for b in bounds
+        b if b.dtype == dtype and b.weak_type == weak else convert(b, dtype=dtype, weak=weak) for b in bounds
     )
     return first, last
 
 
-def _counted(
-    start: ConcreteArray, stop: int, body_fun: Callable[[Any, Any], Any], init_val: Any
-) -> Any:
+def _counted(start: ConcreteArray, stop: int, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
     def step(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
         counter, value = carry
         return (add(counter, 1), body_fun(counter, value)), None
@@ -165,8 +157,17 @@ def _counted(
     return result
 
 
+def _checked_condition(value: Array) -> Array:
+    if value.dtype != np.dtype(bool) or value.shape != ():
+        raise ControlFlowTypeError(
+            f"lax.while_loop: cond_fun returned {value.type.strong()!r}.",
+            "It returns one scalar bool: compare, for instance with != 0, or reduce with .all() or .any().",
+        )
+    return value
+
+
 def _is_true(value: Any) -> bool:
-    concrete: Any = as_array(value)
+    concrete: Any = _checked_condition(as_array(value))
     return bool(concrete.concrete().numpy())
 
 

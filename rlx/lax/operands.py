@@ -85,9 +85,7 @@ def _dtype_and_weakness(value: Any) -> tuple[np.dtype, bool]:
     if isinstance(value, Array):
         return value.dtype, value.weak_type
     plain = value.item() if isinstance(value, np.generic) else value
-    return scalar_dtype(plain, config.default_float, config.default_int), not isinstance(
-        plain, bool
-    )
+    return scalar_dtype(plain, config.default_float, config.default_int), not isinstance(plain, bool)
 
 
 def _of_dtype(value: Any, dtype: np.dtype) -> Any:

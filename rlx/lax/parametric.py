@@ -12,29 +12,128 @@ from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
-from rlx.lax.elementwise import abs, add, bitwise_and, ne, shift_right_logical
-from rlx.lax.operands import as_array, operands
-from rlx.ops import arithmetic, comparison, conversion, rounding, special
+from rlx.lax.elementwise import abs, add, bitwise_and, ne, shift_right_arithmetic, shift_right_logical
+from rlx.lax.operands import as_array, as_dtype, operands
+from rlx.ops import arithmetic, beta, comparison, conversion, rounding, special
 from rlx.ops.stop_gradient import stop_gradient as stop_gradient_op
 
 __all__ = [
     "RoundingMethod",
     "betainc",
     "clamp",
+    "igamma",
+    "igamma_grad_a",
+    "igammac",
     "integer_pow",
+    "mul",
+    "mulhi",
+    "nextafter",
+    "polygamma",
     "pow",
+    "random_gamma_grad",
     "reciprocal",
     "reduce_precision",
     "round",
     "select",
     "select_n",
     "stop_gradient",
+    "zeta",
 ]
 
 
 def betainc(a: Any, b: Any, x: Any) -> Array:
     """The regularised incomplete beta function of a, b and x."""
-    return special.betainc(*operands("betainc", a, b, x))
+    return beta.betainc(*operands("betainc", a, b, x))
+
+
+def igamma(a: Any, x: Any) -> Array:
+    """The regularised lower incomplete gamma function of a and x.
+
+    >>> from rlx import lax
+    >>> f"{lax.igamma(1.0, 1.0).item():.4f}"
+    '0.6321'
+    """
+    return special.igamma(*operands("igamma", a, x))
+
+
+def igamma_grad_a(a: Any, x: Any) -> Array:
+    """The derivative of igamma with respect to a."""
+    return special.igamma_grad_a(*operands("igamma_grad_a", a, x))
+
+
+def igammac(a: Any, x: Any) -> Array:
+    """The regularised upper incomplete gamma function of a and x."""
+    return special.igammac(*operands("igammac", a, x))
+
+
+def random_gamma_grad(a: Any, x: Any) -> Array:
+    """The derivative of a gamma sample x with respect to its parameter a."""
+    return special.random_gamma_grad(*operands("random_gamma_grad", a, x))
+
+
+def polygamma(m: Any, x: Any) -> Array:
+    """The derivative of order m of digamma."""
+    return special.polygamma(*operands("polygamma", m, x))
+
+
+def zeta(x: Any, q: Any) -> Array:
+    """The Hurwitz zeta function of x and q.
+
+    >>> from rlx import lax
+    >>> f"{lax.zeta(2.0, 1.0).item():.4f}"
+    '1.6449'
+    """
+    return special.zeta(*operands("zeta", x, q))
+
+
+def nextafter(x1: Any, x2: Any) -> Array:
+    """The next float after x1 in the direction of x2."""
+    return rounding.nextafter(*operands("nextafter", x1, x2))
+
+
+def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
+    """x * y, computed in `out_dtype` if that is given.
+
+    >>> from rlx import lax
+    >>> lax.mul(2, 3).item()
+    6
+    """
+    if out_dtype is None:
+        return arithmetic.multiply(*operands("mul", x, y))
+    dtype = as_dtype(out_dtype)
+    wide = [conversion.convert(as_array(v), dtype=dtype, weak=False) for v in operands("mul", x, y)]
+    return arithmetic.multiply(*wide)
+
+
+def mulhi(x: Any, y: Any, /) -> Array:
+    """The upper half of the bits of the product of two integers, of their own dtype.
+
+    >>> import numpy as np
+    >>> from rlx import lax
+    >>> lax.mulhi(np.uint32(1 << 31), np.uint32(6)).item()
+    3
+    """
+    first, second = map(as_array, operands("mulhi", x, y))
+    dtype = first.dtype
+    if not is_integer(dtype):
+        raise DtypeError(f"lax.mulhi got {dtype.name}.", "It takes integers: convert first.")
+    if dtype.itemsize == 8:
+        return _upper_product(first, second)
+    wide = np.dtype(f"{dtype.kind}8")
+    product = arithmetic.multiply(*(conversion.convert(v, dtype=wide, weak=False) for v in (first, second)))
+    shift = shift_right_arithmetic if dtype.kind == "i" else shift_right_logical
+    return conversion.convert(shift(product, _word(8 * dtype.itemsize, wide)), dtype=dtype, weak=False)
+
+
+def _upper_product(x: Array, y: Array) -> Array:
+    """mulhi of 64-bit integers, from products of their halves."""
+    shift = shift_right_arithmetic if x.dtype.kind == "i" else shift_right_logical
+    half, mask = _word(32, x.dtype), _word((1 << 32) - 1, x.dtype)
+    x_low, x_high = bitwise_and(x, mask), shift(x, half)
+    y_low, y_high = bitwise_and(y, mask), shift(y, half)
+    carried = add(mul(x_high, y_low), shift_right_logical(mul(x_low, y_low), half))
+    crossed = add(mul(x_low, y_high), bitwise_and(carried, mask))
+    return add(add(mul(x_high, y_high), shift(carried, half)), shift(crossed, half))
 
 
 def clamp(min: Any, x: Any, max: Any) -> Array:
@@ -136,14 +235,10 @@ def select_n(which: Any, *cases: Any) -> Array:
         return as_array(chosen[0])
     if which.dtype == np.dtype(bool):
         if len(chosen) > 2:
-            raise DtypeError(
-                f"lax.select_n got a bool `which` for {len(chosen)} cases.", "Use an int32 `which`."
-            )
+            raise DtypeError(f"lax.select_n got a bool `which` for {len(chosen)} cases.", "Use an int32 `which`.")
         return conversion.select(which, chosen[1], chosen[0])
     if which.dtype != np.dtype("i4"):
-        raise DtypeError(
-            f"lax.select_n got `which` of dtype {which.dtype.name}.", "Use a bool or int32 array."
-        )
+        raise DtypeError(f"lax.select_n got `which` of dtype {which.dtype.name}.", "Use a bool or int32 array.")
     result = chosen[-1]
     for number in reversed(range(len(chosen) - 1)):
         result = conversion.select(comparison.less_equal(which, number), chosen[number], result)
@@ -174,9 +269,7 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     """
     x = as_array(operand)
     if not is_float(x.dtype) or is_complex(x.dtype):
-        raise DtypeError(
-            f"lax.reduce_precision got {x.dtype.name}.", "It takes floating arrays: convert first."
-        )
+        raise DtypeError(f"lax.reduce_precision got {x.dtype.name}.", "It takes floating arrays: convert first.")
     if exponent_bits < 1 or mantissa_bits < 0:
         raise ShapeError(
             f"lax.reduce_precision got exponent_bits={exponent_bits}, mantissa_bits={mantissa_bits}.",

@@ -1,4 +1,4 @@
-"""Products of arrays: dot, dot_general, batch_matmul."""
+"""Products of arrays: dot, dot_general, batch_matmul, scaled_dot."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.array import Array
-from rlx.errors import ShapeError
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.types import is_float
 from rlx.lax.operands import as_array, as_dtype, operands
+from rlx.lax.precision import accumulation_of
+from rlx.lax.shape import convert_element_type, expand_dims, reshape
 from rlx.ops import contract
+from rlx.ops.arithmetic import multiply
+from rlx.ops.families import broadcast_to
 
-__all__ = ["DotDimensionNumbers", "batch_matmul", "dot", "dot_general"]
+__all__ = ["DotDimensionNumbers", "batch_matmul", "dot", "dot_general", "scaled_dot"]
 
-DotDimensionNumbers = tuple[
-    tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]
-]
+DotDimensionNumbers = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 
 
 def dot_general(
@@ -23,29 +26,48 @@ def dot_general(
     dimension_numbers: DotDimensionNumbers,
     precision: Any = None,
     preferred_element_type: Any = None,
+    *,
+    out_sharding: Any = None,
 ) -> Array:
     """The product of two arrays, summed over contracting axes, for each index of the batch axes.
 
     Args:
       dimension_numbers: ((lhs contracting, rhs contracting), (lhs batch, rhs batch)) axes.
-      precision: accepted for JAX's sake; products are always as exact as the dtype is.
-      preferred_element_type: the dtype of the sum, at least as wide as that of the operands.
+      precision: a Precision, DotAlgorithm or preset, or a name. Sums are at least as exact as it asks:
+        narrower operands are widened to an algorithm's accumulation type.
+      preferred_element_type: the dtype of the result, at least as wide as that of the operands.
 
     Returns: an array with the batch axes, then lhs's other axes, then rhs's.
+    Raises: ShapeError, DtypeError for operands that do not fit one another.
 
     >>> from rlx import lax
     >>> x, y = lax.full((2, 3), 1.0), lax.full((3, 4), 2.0)
     >>> lax.dot_general(x, y, (((1,), (0,)), ((), ()))).shape
     (2, 4)
     """
-    x, y = map(as_array, operands("dot_general", lhs, rhs))
+    preferred = None if preferred_element_type is None else as_dtype(preferred_element_type)
+    x, y = _factors(lhs, rhs, preferred)
     (lhs_sum, rhs_sum), (lhs_batch, rhs_batch) = dimension_numbers
     numbers = (
         (_axes(lhs_sum, x.ndim), _axes(rhs_sum, y.ndim)),
         (_axes(lhs_batch, x.ndim), _axes(rhs_batch, y.ndim)),
     )
-    preferred = None if preferred_element_type is None else as_dtype(preferred_element_type)
+    wide = None if precision is None else accumulation_of(precision)
+    if wide is not None and is_float(x.dtype) and x.dtype.itemsize < wide.itemsize:
+        result = x.dtype if preferred is None else preferred
+        x, y = convert_element_type(x, wide), convert_element_type(y, wide)
+        product = contract.dot_general(x, y, dimension_numbers=numbers, preferred_dtype=None)
+        return convert_element_type(product, result)
     return contract.dot_general(x, y, dimension_numbers=numbers, preferred_dtype=preferred)
+
+
+def _factors(lhs: Any, rhs: Any, preferred: Any) -> list[Array]:
+    """Both operands in one dtype: floats of different dtypes may meet in a preferred one."""
+    x, y = as_array(lhs), as_array(rhs)
+    mixed = x.dtype != y.dtype and not (x.weak_type or y.weak_type)
+    if preferred is not None and mixed and is_float(x.dtype) and is_float(y.dtype):
+        return [convert_element_type(x, preferred), convert_element_type(y, preferred)]
+    return [as_array(v) for v in operands("dot_general", lhs, rhs)]
 
 
 def _axes(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
@@ -59,6 +81,7 @@ def dot(
     dimension_numbers: DotDimensionNumbers | None = None,
     precision: Any = None,
     preferred_element_type: Any = None,
+    out_sharding: Any = None,
 ) -> Array:
     """The product of vectors and matrices: sums over lhs's last and rhs's first axis.
 
@@ -92,3 +115,56 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Array:
         )
     lead = tuple(range(x.ndim - 2))
     return dot_general(x, y, (((x.ndim - 1,), (y.ndim - 2,)), (lead, lead)), precision)
+
+
+def scaled_dot(
+    lhs: Any,
+    rhs: Any,
+    *,
+    lhs_scale: Any = None,
+    rhs_scale: Any = None,
+    dimension_numbers: DotDimensionNumbers | None = None,
+    preferred_element_type: Any = None,
+) -> Array:
+    """The product of arrays stored as narrow floats with a common scale for each block of elements.
+
+    Args:
+      lhs, rhs: arrays of floats, usually of 8 bits (the microscaling formats).
+      lhs_scale, rhs_scale: factors: arrays of the operand's rank, each of whose sizes divides the
+        operand's. None is 1.
+      dimension_numbers: as for dot_general; by default matrices (..., m, k) and (..., k, n) are multiplied.
+      preferred_element_type: the dtype of the result; bfloat16 if left out.
+
+    >>> from rlx import lax
+    >>> x, y = lax.full((1, 4), 1.0), lax.full((4, 1), 1.0)
+    >>> scale = lax.reshape(lax.iota("float32", 2), (1, 2))
+    >>> lax.scaled_dot(x, y, lhs_scale=scale, preferred_element_type="float32").item()
+    2.0
+    """
+    x, y = as_array(lhs), as_array(rhs)
+    result = as_dtype("bfloat16" if preferred_element_type is None else preferred_element_type)
+    if not is_float(x.dtype) or not is_float(y.dtype):
+        raise DtypeError(
+            f"lax.scaled_dot got {x.dtype.name} and {y.dtype.name}.", "It takes floating arrays: convert first."
+        )
+    if dimension_numbers is None:
+        lead = tuple(range(x.ndim - 2))
+        dimension_numbers = (((x.ndim - 1,), (y.ndim - 2,)), (lead, lead))
+    product = dot_general(_scaled(x, lhs_scale), _scaled(y, rhs_scale), dimension_numbers)
+    return convert_element_type(product, result)
+
+
+def _scaled(x: Array, scale: Any) -> Array:
+    """The values in float32, each block multiplied by its factor."""
+    wide = convert_element_type(x, "float32")
+    if scale is None:
+        return wide
+    factor = convert_element_type(as_array(scale), "float32")
+    if factor.ndim != x.ndim or any(not s or d % s for d, s in zip(x.shape, factor.shape, strict=True)):
+        raise ShapeError(
+            f"lax.scaled_dot got {x.type!r} with a scale of shape {factor.shape}.",
+            "A scale has as many axes as its operand, and sizes that divide those of the operand.",
+        )
+    blocks = [n for d, s in zip(x.shape, factor.shape, strict=True) for n in (s, d // s)]
+    spread = broadcast_to(expand_dims(factor, tuple(range(1, 2 * x.ndim, 2))), tuple(blocks))
+    return multiply(wide, reshape(spread, x.shape))

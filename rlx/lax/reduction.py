@@ -1,4 +1,4 @@
-"""Reductions, cumulative reductions, sorting and searching."""
+"""Reductions, cumulative reductions and positions of extrema."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlx.errors import DtypeError, ShapeError
 from rlx.ir.program import Literal, Program
 from rlx.ir.types import TensorType
 from rlx.lax.operands import as_array, as_dtype, canonical_axes, canonical_axis, scalar_of
-from rlx.ops import cumulative, reduction, sorting
+from rlx.ops import cumulative, reduction
 from rlx.trace.primitive import registry
 from rlx.trace.stage import stage
 
@@ -37,9 +37,6 @@ __all__ = [
     "reduce_sum",
     "reduce_xor",
     "scalar_program",
-    "sort",
-    "sort_key_val",
-    "top_k",
 ]
 
 _MONOIDS = {
@@ -59,7 +56,7 @@ def _reduced(primitive: Any, name: str, operand: Any, axes: Sequence[int]) -> Ar
     return primitive(x, axes=axes) if axes else x
 
 
-def reduce_sum(operand: Any, axes: Sequence[int]) -> Array:
+def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """The sum over some axes.
 
     >>> from rlx import lax
@@ -164,6 +161,7 @@ def reduce(
     init_values: Any,
     computation: Callable[[Any, Any], Any],
     dimensions: Sequence[int],
+    out_sharding: Any = None,
 ) -> Any:
     """Reduce an array, or a tree of arrays together, by an associative function of scalars.
 
@@ -189,9 +187,7 @@ def reduce(
         if monoid is not None:
             return tree.unflatten(treedef, [_reduce_monoid(monoid, arrays[0], starts[0], axes)])
     program = scalar_program("reduce", computation, arrays, treedef)
-    return tree.unflatten(
-        treedef, reduction.reduce(*arrays, *starts, computation=program, axes=axes)
-    )
+    return tree.unflatten(treedef, reduction.reduce(*arrays, *starts, computation=program, axes=axes))
 
 
 def initial(value: Any, x: Array) -> Array:
@@ -210,9 +206,7 @@ def _reduce_monoid(monoid: str, x: Array, start: Array, axes: tuple[int, ...]) -
     return reduced if is_identity(start, monoid, x.dtype) else registry[monoid](start, reduced)
 
 
-def scalar_program(
-    name: str, computation: Callable[..., Any], arrays: Sequence[Array], treedef: Any
-) -> Program:
+def scalar_program(name: str, computation: Callable[..., Any], arrays: Sequence[Array], treedef: Any) -> Program:
     """A computation on trees of scalars as a program of the elements of `arrays`."""
     types = [TensorType((), x.dtype) for x in arrays]
     count = len(types)
@@ -271,52 +265,3 @@ def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     """The running log(sum(exp(x))) along an axis."""
     return _cumulated(cumulative.cumlogsumexp, operand, axis, reverse)
-
-
-# ------------------------------------------------------------- sorting
-def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """The array sorted along an axis; several arrays are sorted together by the first num_keys.
-
-    Sorting is stable always; NaNs come last.
-
-    >>> import numpy as np
-    >>> from rlx import lax
-    >>> lax.sort(np.array([3, 1, 2])).tolist()
-    [1, 2, 3]
-    """
-    several = isinstance(operand, (tuple, list))
-    arrays = [as_array(x) for x in (operand if several else (operand,))]
-    if not arrays or not 1 <= num_keys <= len(arrays):
-        raise ShapeError(
-            f"lax.sort got {len(arrays)} arrays and num_keys={num_keys}.",
-            "num_keys counts the leading arrays that are compared.",
-        )
-    axis = canonical_axis("sort", dimension, arrays[0].ndim)
-    outs = sorting.sort(*arrays, axis=axis, keys=num_keys)
-    return tuple(outs) if several else outs[0]
-
-
-def sort_key_val(
-    keys: Any, values: Any, dimension: int = -1, is_stable: bool = True
-) -> tuple[Array, Array]:
-    """Keys sorted along an axis, and values in the same order."""
-    return sort((keys, values), dimension, is_stable)
-
-
-def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Array, Array]:
-    """The k largest elements along an axis in descending order, and their positions.
-
-    >>> import numpy as np
-    >>> from rlx import lax
-    >>> values, positions = lax.top_k(np.array([3, 1, 2]), 2)
-    >>> values.tolist(), positions.tolist()
-    ([3, 2], [0, 2])
-    """
-    x = as_array(operand)
-    axis = canonical_axis("top_k", axis, x.ndim)
-    if not 0 <= k <= x.shape[axis]:
-        raise ShapeError(
-            f"lax.top_k got k={k} for an axis of size {x.shape[axis]}.",
-            "k is at most the axis's size.",
-        )
-    return tuple(sorting.top_k(x, k=int(k), axis=axis))

@@ -25,6 +25,7 @@ def scan(
     length: int | None = None,
     reverse: bool = False,
     unroll: int | bool = 1,
+    _split_transpose: bool = False,
 ) -> tuple[Any, Any]:
     """Loop over the leading axis of xs with a carry: `carry, y = f(carry, x)`.
 
@@ -155,9 +156,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     batched = vmap(f)
     parts = []
     if whole:
-        chunks = [
-            reshape(slice_in_dim(x, 0, whole), (whole // size, size, *x.shape[1:])) for x in arrays
-        ]
+        chunks = [reshape(slice_in_dim(x, 0, whole), (whole // size, size, *x.shape[1:])) for x in arrays]
         out = scan(lambda _, x: ((), batched(x)), (), tree.unflatten(treedef, chunks))[1]
         parts.append(tree.map(lambda y: reshape(y, (whole, *y.shape[2:])), out))
     if whole < count or not parts:
@@ -166,9 +165,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     return tree.map(lambda *ys: concatenate(ys, 0), *parts)
 
 
-def associative_scan(
-    fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
-) -> Any:
+def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """All prefixes of an axis combined by an associative function, in logarithmic depth.
 
     Args:

@@ -1,4 +1,7 @@
-"""Functions that move elements about: broadcast, reshape, transpose, slice, pad, join."""
+"""Functions that move elements about: broadcast, reshape, transpose, slice, pad, join.
+
+`sharding` and `out_sharding` are accepted for JAX's sake: an array lies on one device.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,18 @@ from rlx.lax.operands import (
     canonical_axes,
     canonical_axis,
     canonical_shape,
-    operands,
     scalar_of,
 )
+from rlx.lax.operands import operands as of_one_dtype
 from rlx.ops import conversion, shape
+from rlx.ops.families import broadcast_to
 from rlx.trace.primitive import registry
 
 __all__ = [
     "bitcast_convert_type",
     "broadcast",
     "broadcast_in_dim",
+    "broadcast_like",
     "broadcast_shapes",
     "broadcast_to_rank",
     "broadcasted_iota",
@@ -43,6 +48,7 @@ __all__ = [
     "pad",
     "reshape",
     "rev",
+    "shape_as_value",
     "slice",
     "slice_in_dim",
     "split",
@@ -118,7 +124,7 @@ def _to_wider(x: Array, dtype: np.dtype) -> Array:
 
 
 # ------------------------------------------------------------- new arrays
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Array:
     """An array of the given shape filled with one value.
 
     >>> from rlx import lax
@@ -127,9 +133,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
     """
     value = as_array(fill_value)
     if value.shape != ():
-        raise ShapeError(
-            f"lax.full got a fill value of shape {value.shape}.", "Pass a scalar; broadcast arrays."
-        )
+        raise ShapeError(f"lax.full got a fill value of shape {value.shape}.", "Pass a scalar; broadcast arrays.")
     dtype = value.dtype if dtype is None else as_dtype(dtype)
     weak = dtype == value.dtype and value.weak_type
     value = scalar_of(fill_value, dtype)
@@ -137,7 +141,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None) -> Array:
     return conversion.convert(filled, dtype=dtype, weak=True) if weak else filled
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Array:
     """An array of x's shape and dtype, unless others are given, filled with one value."""
     like = as_array(x)
     dtype = like.dtype if dtype is None else as_dtype(dtype)
@@ -149,7 +153,7 @@ def zeros_like_array(x: Any) -> Array:
     return full_like(x, 0)
 
 
-def empty(shape: Any, dtype: Any) -> Array:
+def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
     """An array of zeros: memory without values does not exist in rlx."""
     return full(shape, 0, dtype)
 
@@ -164,7 +168,7 @@ def iota(dtype: Any, size: int) -> Array:
     return broadcasted_iota(dtype, (size,), 0)
 
 
-def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Array:
     """An array whose elements are their own positions along one axis."""
     shape = canonical_shape(shape)
     axis = canonical_axis("broadcasted_iota", dimension, len(shape))
@@ -172,7 +176,7 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
 
 
 # ------------------------------------------------------------- broadcasting and reshaping
-def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
+def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -> Array:
     """The array repeated along new leading axes of the given sizes.
 
     >>> from rlx import lax
@@ -185,12 +189,34 @@ def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
     return broadcast_in_dim(x, (*lead, *x.shape), range(len(lead), len(lead) + x.ndim))
 
 
-def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int]) -> Array:
+def broadcast_in_dim(
+    operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
+) -> Array:
     """The array brought to `shape`: its axis i becomes axis broadcast_dimensions[i] of the result."""
     x, shape, dims = as_array(operand), canonical_shape(shape), tuple(broadcast_dimensions)
     if x.shape == shape and dims == tuple(range(len(shape))):
         return x
     return registry["broadcast_in_dim"](x, shape=shape, dims=dims)
+
+
+def broadcast_like(arr: Any, like_arr: Any) -> Array:
+    """The array broadcast to the shape of another.
+
+    >>> from rlx import lax
+    >>> lax.broadcast_like(1.0, lax.iota("int32", 3)).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    return broadcast_to(as_array(arr), as_array(like_arr).shape)
+
+
+def shape_as_value(shape: Any) -> Array:
+    """A shape as a vector of int32.
+
+    >>> from rlx import lax
+    >>> lax.shape_as_value((2, 3)).tolist()
+    [2, 3]
+    """
+    return wrap(np.asarray(canonical_shape(shape), np.int32))
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
@@ -215,7 +241,9 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
     return reshape(x, (1,) * (rank - x.ndim) + x.shape) if x.ndim < rank else x
 
 
-def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None) -> Array:
+def reshape(
+    operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None, *, out_sharding: Any = None
+) -> Array:
     """The elements in row-major order in another shape; `dimensions`: an order of the axes to take first.
 
     >>> from rlx import lax
@@ -350,23 +378,23 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
 
 
 # ------------------------------------------------------------- joining and padding
-def concatenate(operands_: Sequence[Any], dimension: int) -> Array:
+def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """The arrays one after another along an axis.
 
     >>> from rlx import lax
     >>> lax.concatenate([lax.iota("int32", 2), lax.iota("int32", 1)], 0).tolist()
     [0, 1, 0]
     """
-    arrays = operands("concatenate", *map(as_array, operands_))
+    arrays = of_one_dtype("concatenate", *map(as_array, operands))
     if not arrays:
         raise ShapeError("lax.concatenate got no arrays.", "Pass at least one.")
     axis = canonical_axis("concatenate", dimension, arrays[0].ndim)
     return arrays[0] if len(arrays) == 1 else registry["concatenate"](*arrays, axis=axis)
 
 
-def stack(operands_: Sequence[Any], axis: int = 0) -> Array:
+def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     """The arrays along a new axis."""
-    arrays = [as_array(x) for x in operands_]
+    arrays = [as_array(x) for x in operands]
     return concatenate([expand_dims(x, (axis,)) for x in arrays], axis)
 
 

@@ -49,11 +49,18 @@ def check_callable(name: str, **functions: Any) -> None:
 
 
 def stage_flat(
-    name: str, function: Callable[..., Any], in_tree: tree.TreeDef, types: Sequence[TensorType]
+    name: str,
+    function: Callable[..., Any],
+    in_tree: tree.TreeDef,
+    types: Sequence[TensorType],
+    known: Sequence[Any] | None = None,
 ) -> tuple[FlatFunction, Program, list[Any]]:
-    """A function of trees staged over leaves of the given types: with its program and captures."""
+    """A function of trees staged over leaves of the given types: with its program and captures.
+
+    `known`: values of the leaves with which tracers may answer bool(), int(), ... while tracing.
+    """
     flat = FlatFunction(function, in_tree)
-    program, captured = stage(flat, types, None, f"{name}_{flat.name}")
+    program, captured = stage(flat, types, known, f"{name}_{flat.name}")
     return flat, program, captured
 
 
@@ -65,8 +72,7 @@ def leaf_names(root: str, value: Any) -> list[str]:
 def converted(values: Sequence[Array], types: Sequence[TensorType]) -> list[Array]:
     """Values with the dtypes of the given types."""
     return [
-        x if x.dtype == t.dtype else convert(x, dtype=t.dtype, weak=t.weak)
-        for x, t in zip(values, types, strict=True)
+        x if x.dtype == t.dtype else convert(x, dtype=t.dtype, weak=t.weak) for x, t in zip(values, types, strict=True)
     ]
 
 
@@ -167,6 +173,4 @@ def with_output_types(program: Program, types: Sequence[TensorType]) -> Program:
 
 def scalar_bool(value: Array) -> Array:
     """A number as a bool: whether it is not zero."""
-    return (
-        value if value.dtype == np.dtype(bool) else convert(value, dtype=np.dtype(bool), weak=False)
-    )
+    return value if value.dtype == np.dtype(bool) else convert(value, dtype=np.dtype(bool), weak=False)

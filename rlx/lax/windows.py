@@ -55,9 +55,7 @@ def reduce_window(
             "Give one initial value for each operand.",
         )
     arrays = [as_array(x) for x in leaves]
-    spec = _spec(
-        arrays[0].shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
-    )
+    spec = _spec(arrays[0].shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
     starts = [initial(i, x) for i, x in zip(inits, arrays, strict=True)]
     if len(arrays) == 1:
         monoid = monoid_of(computation, arrays[0].dtype)

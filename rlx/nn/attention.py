@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.nn.normalisation import logsumexp, softmax
 from rlx.trace.flat import as_array
+from rlx.transforms.custom import checkpoint
 
 __all__ = ["dot_product_attention"]
 
@@ -49,6 +50,7 @@ def dot_product_attention(
       return_residual: also return the logarithm of each softmax's denominator, (B, T, N).
 
     Returns: an array of query's shape and dtype. Scores and softmax are computed in float32 at least.
+      Many scores exist for a block of queries at a time only, in derivatives too.
 
     >>> import numpy as np, rlx
     >>> q = k = v = np.ones((1, 3, 2, 4), np.float32)
@@ -65,35 +67,115 @@ def dot_product_attention(
     s, heads = k.shape[1:3]
     groups = n // heads
     factor = 1.0 / math.sqrt(h) if scale is None else scale
-    scores = _scores(lax.reshape(q, (b, t, heads, groups, h)), k) * factor
-    if bias is not None:
-        scores = scores + _grouped(bias, heads, groups)
-    allowed = _allowed(
-        t,
-        s,
-        mask,
-        heads,
-        groups,
+    rules = _Rules(
+        factor,
+        None if bias is None else _grouped(bias, heads, groups),
+        _checked_mask(mask, heads, groups),
         is_causal,
-        query_seq_lengths,
-        key_value_seq_lengths,
+        _lengths(query_seq_lengths),
+        _lengths(key_value_seq_lengths),
         local_window_size,
     )
+    queries = lax.reshape(q, (b, t, heads, groups, h))
+    mixed, residual = _attend_in_blocks(queries, k, v, rules)
+    out = lax.reshape(mixed, as_array(query).shape)
+    if not return_residual:
+        return out
+    residual = lax.reshape(lax.convert_element_type(residual, k.dtype), out.shape[:-1])
+    return out, lax.stop_gradient(residual)
+
+
+# scores of at most so many queries exist at a time, if there are more elements of them than this
+_BLOCK = 128
+_FEW_SCORES = 1 << 18
+
+
+class _Rules(NamedTuple):
+    """What is added to the scores, and which keys a query sees; arrays are (B or 1, K or 1, G or 1, T or 1, S)."""
+
+    factor: float
+    bias: Any
+    mask: Any
+    is_causal: bool
+    query_lengths: Any
+    key_lengths: Any
+    window: int | tuple[int, int] | None
+
+
+def _attend_in_blocks(q: Array, k: Array, v: Array, rules: _Rules) -> tuple[Array, Array]:
+    """Attention, block of queries by block of queries if the scores of all of them are many.
+
+    A block's scores are computed again in the derivative, so that they never exist for all queries
+    (Dao et al., FlashAttention, 2022).
+    """
+    t, s = q.shape[1], k.shape[1]
+    blocks = t // _BLOCK
+    if t * s <= _FEW_SCORES or blocks < 2:
+        return _attend(q, k, v, rules, 0)
+
+    def block(start: Any, queries: Array) -> tuple[Array, Array]:
+        return _attend(queries, k, v, _at_block(rules, start, queries.shape[1], t), start)
+
+    recomputed = checkpoint(block)
+    whole = blocks * _BLOCK
+    starts = lax.iota(np.int32, blocks) * _BLOCK
+    split = lax.reshape(q[:, :whole], (q.shape[0], blocks, _BLOCK, *q.shape[2:]))
+    mixed, residual = lax.map(lambda x: recomputed(*x), (starts, jnp.moveaxis(split, 1, 0)))
+    parts = [_joined(mixed)], [_joined(residual)]
+    if whole < t:
+        for part, found in zip(parts, recomputed(np.int32(whole), q[:, whole:]), strict=True):
+            part.append(found)
+    return tuple(lax.concatenate(part, 1) for part in parts)
+
+
+def _joined(blocks: Array) -> Array:
+    """(blocks, B, queries, ...) as (B, all queries, ...)."""
+    moved = jnp.moveaxis(blocks, 0, 1)
+    return lax.reshape(moved, (moved.shape[0], moved.shape[1] * moved.shape[2], *moved.shape[3:]))
+
+
+def _at_block(rules: _Rules, start: Any, count: int, total: int) -> _Rules:
+    """The rules for `count` of all queries from `start` on."""
+
+    def part(x: Any) -> Any:
+        if x is None or x.shape[3] != total:
+            return x
+        return lax.dynamic_slice_in_dim(x, start, count, 3)
+
+    return rules._replace(bias=part(rules.bias), mask=part(rules.mask))
+
+
+def _attend(q: Array, k: Array, v: Array, rules: _Rules, start: Any) -> tuple[Array, Array]:
+    """Attention of queries (B, T, K, G, H) from position `start` on: (B, T, K, G, H) and the residual (B, T, K, G)."""
+    scores = _scores(q, k) * rules.factor
+    if rules.bias is not None:
+        scores = scores + rules.bias
+    allowed = _allowed(q.shape[1], k.shape[1], rules, start)
     if allowed is not None:
         lowest = -0.7 * float(np.finfo(np.float32).max)
         scores = jnp.where(allowed, scores, lowest)
     weights = lax.convert_element_type(softmax(scores, axis=-1), k.dtype)
     mixed = lax.dot_general(weights, v, (((4,), (1,)), ((0, 1), (0, 2))))
-    result = lax.reshape(lax.transpose(mixed, (0, 3, 1, 2, 4)), (b, t, n, h))
-    if query_seq_lengths is not None:
-        counted = lax.iota(np.int32, t)[None, :] < as_array(query_seq_lengths)[:, None]
-        result = result * lax.convert_element_type(counted[:, :, None, None], result.dtype)
-    out = lax.reshape(result, as_array(query).shape)
-    if not return_residual:
-        return out
-    residual = lax.convert_element_type(logsumexp(scores, axis=-1), k.dtype)
-    residual = lax.reshape(lax.transpose(residual, (0, 3, 1, 2)), (b, t, n))
-    return out, lax.stop_gradient(lax.reshape(residual, out.shape[:-1]))
+    result = lax.transpose(mixed, (0, 3, 1, 2, 4))
+    if rules.query_lengths is not None:
+        counted = start + lax.iota(np.int32, q.shape[1])[None, :] < rules.query_lengths[:, None]
+        result = result * lax.convert_element_type(counted[:, :, None, None, None], result.dtype)
+    return result, lax.transpose(logsumexp(scores, axis=-1), (0, 3, 1, 2))
+
+
+def _lengths(lengths: Any) -> Any:
+    return None if lengths is None else as_array(lengths)
+
+
+def _checked_mask(mask: Any, heads: int, groups: int) -> Any:
+    if mask is None:
+        return None
+    if as_array(mask).dtype != np.dtype(bool):
+        raise DtypeError(
+            f"nn.dot_product_attention got a mask of dtype {as_array(mask).dtype.name}.",
+            "A mask is an array of bools; add numbers through bias.",
+        )
+    return _grouped(mask, heads, groups)
 
 
 def _with_batch(x: Any) -> Array:
@@ -144,36 +226,19 @@ def _grouped(x: Any, heads: int, groups: int) -> Array:
     return lax.reshape(array, (array.shape[0], *split, *array.shape[2:]))
 
 
-def _allowed(
-    t: int,
-    s: int,
-    mask: Any,
-    heads: int,
-    groups: int,
-    is_causal: bool,
-    query_lengths: Any,
-    key_lengths: Any,
-    window: int | tuple[int, int] | None,
-) -> Any:
-    """Which keys each query sees, broadcastable to (B, K, G, T, S); None for all."""
-    queries = lax.broadcasted_iota(np.int32, (t, 1), 0)
+def _allowed(count: int, s: int, rules: _Rules, start: Any) -> Any:
+    """Which of `s` keys each of `count` queries sees, broadcastable to (B, K, G, T, S); None for all."""
+    queries = start + lax.broadcasted_iota(np.int32, (count, 1), 0)
     keys = lax.broadcasted_iota(np.int32, (1, s), 1)
-    conditions: list[Any] = []
-    if mask is not None:
-        if as_array(mask).dtype != np.dtype(bool):
-            raise DtypeError(
-                f"nn.dot_product_attention got a mask of dtype {as_array(mask).dtype.name}.",
-                "A mask is an array of bools; add numbers through bias.",
-            )
-        conditions.append(_grouped(mask, heads, groups))
-    if is_causal:
+    conditions: list[Any] = [] if rules.mask is None else [rules.mask]
+    if rules.is_causal:
         conditions.append(queries >= keys)
-    if window is not None:
-        before, after = (window, window) if isinstance(window, int) else window
+    if rules.window is not None:
+        before, after = (rules.window, rules.window) if isinstance(rules.window, int) else rules.window
         conditions.append((queries <= keys + before) & (queries >= keys - after))
-    for lengths, positions in ((query_lengths, queries), (key_lengths, keys)):
+    for lengths, positions in ((rules.query_lengths, queries), (rules.key_lengths, keys)):
         if lengths is not None:
-            conditions.append(positions < as_array(lengths)[:, None, None, None, None])
+            conditions.append(positions < lengths[:, None, None, None, None])
     if not conditions:
         return None
     allowed = conditions[0]

@@ -20,6 +20,7 @@ from rlx.ops.conversion import float_dtype_of
 __all__ = [
     "Initializer",
     "constant",
+    "delta_orthogonal",
     "glorot_normal",
     "glorot_uniform",
     "he_normal",
@@ -30,6 +31,7 @@ __all__ = [
     "lecun_uniform",
     "normal",
     "ones",
+    "orthogonal",
     "truncated_normal",
     "uniform",
     "variance_scaling",
@@ -253,6 +255,58 @@ def he_normal(
 ) -> Initializer:
     """Truncated normal, with twice the variance of lecun_normal; also called kaiming_normal."""
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+
+
+def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Orthogonal matrices times `scale`: columns along `column_axis`, the other axes are the rows.
+
+    With fewer rows than columns the rows are orthonormal, else the columns. The initializer raises ShapeError for fewer
+    than two axes. Saxe, McClelland and Ganguli, https://arxiv.org/abs/1312.6120.
+
+    >>> import numpy as np, rlx
+    >>> w = rlx.nn.initializers.orthogonal()(rlx.random.key(0), (3, 3))
+    >>> bool(np.allclose(w.T @ w, np.eye(3), atol=1e-5))
+    True
+    """
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Array:
+        sizes, found = canonical_shape(shape), _dtype(dtype)
+        if len(sizes) < 2:
+            raise ShapeError(f"orthogonal got shape {sizes}.", "It makes matrices: give two axes or more.")
+        if 0 in sizes:
+            return jnp.zeros(sizes, found)
+        axis = column_axis % len(sizes)
+        rest = sizes[:axis] + sizes[axis + 1 :]
+        matrix = random.orthogonal(key, math.prod(rest), (), found, sizes[axis])
+        return _times(jnp.moveaxis(matrix.reshape((*rest, sizes[axis])), -1, axis), scale)
+
+    return init
+
+
+def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
+    """Convolution kernels that are an orthogonal matrix at the centre and 0 elsewhere.
+
+    The shape is (*window, inputs, outputs) with one to three window axes. The initializer raises ShapeError for another,
+    or for more inputs than outputs. Xiao et al., https://arxiv.org/abs/1806.05393.
+
+    >>> import rlx
+    >>> w = rlx.nn.initializers.delta_orthogonal()(rlx.random.key(0), (3, 2, 2))
+    >>> rlx.numpy.abs(w).sum((1, 2)).tolist()[::2]
+    [0.0, 0.0]
+    """
+
+    def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Array:
+        sizes, found = canonical_shape(shape), _dtype(dtype)
+        if len(sizes) not in (3, 4, 5) or sizes[-1] < sizes[-2]:
+            raise ShapeError(
+                f"delta_orthogonal got shape {sizes}.",
+                "It makes (*window, inputs, outputs) with one to three window axes and no more inputs than outputs.",
+            )
+        matrix = orthogonal(scale, column_axis, found)(key, sizes[-2:])
+        center = tuple((n - 1) // 2 for n in sizes[:-2])
+        return jnp.zeros(sizes, found).at[center].set(matrix)
+
+    return init
 
 
 xavier_uniform, xavier_normal = glorot_uniform, glorot_normal

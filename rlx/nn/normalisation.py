@@ -153,7 +153,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
     >>> rlx.nn.one_hot(np.array([1, 5]), 3).tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     """
-    value = as_array(x)
+    value = jnp.asarray(x)
     found = config.default_float if dtype is None else as_dtype(dtype)
     if not isinstance(axis, (int, np.integer)):
         if lax.axis_size(axis) != num_classes:

@@ -26,7 +26,6 @@ from rlx.numpy.counting import (
     unpackbits,
 )
 from rlx.numpy.creation import (
-    arange,
     array,
     asarray,
     astype,
@@ -40,9 +39,6 @@ from rlx.numpy.creation import (
     fromstring,
     full,
     full_like,
-    geomspace,
-    linspace,
-    logspace,
     ones,
     ones_like,
     zeros,
@@ -76,6 +72,7 @@ from rlx.numpy.dtypes import (
     euler_gamma,
     finfo,
     flexible,
+    float8_e4m3b11fnuz,
     float8_e4m3fn,
     float8_e4m3fnuz,
     float8_e5m2,
@@ -136,7 +133,6 @@ from rlx.numpy.einsums import (
 from rlx.numpy.elementwise import (
     acos,
     acosh,
-    add,
     arccos,
     arccosh,
     arcsin,
@@ -149,13 +145,10 @@ from rlx.numpy.elementwise import (
     atan,
     atan2,
     atanh,
-    bitwise_and,
     bitwise_count,
     bitwise_invert,
     bitwise_left_shift,
     bitwise_not,
-    bitwise_or,
-    bitwise_xor,
     cbrt,
     copysign,
     cos,
@@ -173,14 +166,7 @@ from rlx.numpy.elementwise import (
     less_equal,
     log,
     log1p,
-    logical_and,
     logical_not,
-    logical_or,
-    logical_xor,
-    maximum,
-    minimum,
-    multiply,
-    negative,
     nextafter,
     not_equal,
     sign,
@@ -188,7 +174,6 @@ from rlx.numpy.elementwise import (
     sinh,
     sqrt,
     square,
-    subtract,
     tan,
     tanh,
     true_divide,
@@ -243,6 +228,9 @@ from rlx.numpy.grids import (
     ravel_multi_index,
     s_,
     unravel_index,
+)
+from rlx.numpy.inspection import (
+    namespace_info as __array_namespace_info__,
 )
 from rlx.numpy.joining import (
     append,
@@ -349,8 +337,6 @@ from rlx.numpy.powers import (
     i0,
     log2,
     log10,
-    logaddexp,
-    logaddexp2,
     pow,
     power,
     rad2deg,
@@ -377,6 +363,20 @@ from rlx.numpy.products import (
     vdot,
     vecdot,
     vecmat,
+)
+from rlx.numpy.quantiles import (
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    percentile,
+    quantile,
+)
+from rlx.numpy.ranges import (
+    arange,
+    geomspace,
+    linspace,
+    logspace,
 )
 from rlx.numpy.reductions import (
     all,
@@ -454,23 +454,46 @@ from rlx.numpy.sorting import (
     partition,
     sort,
     sort_complex,
+    top_k,
+)
+from rlx.numpy.standard_ufuncs import (
+    add,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    logaddexp,
+    logaddexp2,
+    logical_and,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    subtract,
 )
 from rlx.numpy.statistics import (
     corrcoef,
     cov,
-    median,
-    nanmedian,
-    nanpercentile,
-    nanquantile,
-    percentile,
-    quantile,
+)
+from rlx.numpy.ufuncs import (
+    frompyfunc,
+    ufunc,
 )
 
 bool = bool_
+__array_api_version__ = "2024.12"
 
 
 __all__ = [
+    "top_k",
+    "roots",
+    "polyfit",
+    "ufunc",
+    "frompyfunc",
     "ComplexWarning",
+    "__array_api_version__",
+    "__array_namespace_info__",
     "abs",
     "absolute",
     "acos",
@@ -610,6 +633,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "float8_e4m3b11fnuz",
     "float8_e4m3fn",
     "float8_e4m3fnuz",
     "float8_e5m2",
@@ -874,11 +898,15 @@ __all__ = [
 
 _install(globals())
 
-# imported on first use
+# imported on first use: submodules, and functions that need one
 _SUBMODULES = ("fft", "linalg")
+_FITTING = ("polyfit", "roots")
 
 
 def __getattr__(name: str) -> _Any:
     if name in _SUBMODULES:
         return _importlib.import_module(f"rlx.numpy.{name}")
+    if name in _FITTING:
+        value = globals()[name] = getattr(_importlib.import_module("rlx.numpy.fitting"), name)
+        return value
     raise AttributeError(f"module 'rlx.numpy' has no attribute {name!r}")

@@ -10,14 +10,15 @@ import numpy as np
 from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.numpy.cumulative import cumsum, diff
+from rlx.numpy.elementwise import multiply
 from rlx.numpy.floats import absolute
-from rlx.numpy.manipulation import moveaxis
 from rlx.numpy.promotion import (
     canonical_axes,
     canonical_axis,
     convert_to,
     inexact,
     operand,
+    promote,
     promote_inexact,
     scalar_array,
 )
@@ -36,19 +37,39 @@ def _along(x: Any, axis: int, start: int, stop: int) -> Any:
     return shapes.slice_along(x, start % size if start < 0 else start, stop + size if stop <= 0 else stop, axis)
 
 
-def _spaced(x: Any, axis: int, step: Any) -> Any:
+def _spaced(x: Any, axis: int, step: Any, edge_order: int) -> Any:
     """Central differences for a constant step, one-sided at the ends."""
     step = convert_to(operand(step), x.dtype)
     inner = arithmetic.divide(
         arithmetic.subtract(_along(x, axis, 2, 0), _along(x, axis, 0, -2)),
         arithmetic.multiply(step, scalar_array(2, x.dtype, True)),
     )
-    first = arithmetic.divide(arithmetic.subtract(_along(x, axis, 1, 2), _along(x, axis, 0, 1)), step)
-    last = arithmetic.divide(arithmetic.subtract(_along(x, axis, -1, 0), _along(x, axis, -2, -1)), step)
+    rises = arithmetic.divide(diff(x, axis=axis), step)
+    first, last = _ends(rises, axis, None, edge_order)
     return shapes.concatenate(first, inner, last, axis=axis)
 
 
-def _unevenly_spaced(x: Any, axis: int, places: Any) -> Any:
+def _ends(rises: Any, axis: int, steps: Any, edge_order: int) -> tuple[Any, Any]:
+    """Derivatives at both ends from the slopes between neighbours; `steps` apart (None: evenly)."""
+    size = rises.shape[axis]
+    first, last = _along(rises, axis, 0, 1), _along(rises, axis, size - 1, size)
+    if edge_order == 1:
+        return first, last
+    # the slope of the parabola through the last three places
+    second, previous = _along(rises, axis, 1, 2), _along(rises, axis, size - 2, size - 1)
+    half = scalar_array(0.5, rises.dtype, True)
+    shares = [half, half]
+    if steps is not None:
+        near, far = _along(steps, axis, 0, 1), _along(steps, axis, 1, 2)
+        shares[0] = arithmetic.divide(near, arithmetic.add(near, far))
+        near, far = _along(steps, axis, size - 1, size), _along(steps, axis, size - 2, size - 1)
+        shares[1] = arithmetic.divide(near, arithmetic.add(near, far))
+    bends = arithmetic.subtract(first, second), arithmetic.subtract(last, previous)
+    front, back = [multiply(bend, share) for bend, share in zip(bends, shares, strict=True)]
+    return arithmetic.add(first, front), arithmetic.add(last, back)
+
+
+def _unevenly_spaced(x: Any, axis: int, places: Any, edge_order: int) -> Any:
     """Second-order differences at given places."""
     steps = convert_to(diff(places), x.dtype)
     steps = shapes.reshape(steps, shape=tuple(steps.size if i == axis else 1 for i in range(x.ndim)))
@@ -63,10 +84,7 @@ def _unevenly_spaced(x: Any, axis: int, places: Any) -> Any:
         arithmetic.multiply(right, _along(x, axis, 2, 0)),
     ]
     inner = arithmetic.add(arithmetic.add(parts[0], parts[1]), parts[2])
-    rise = arithmetic.subtract(_along(x, axis, 1, 2), _along(x, axis, 0, 1))
-    first = arithmetic.divide(rise, _along(steps, axis, 0, 1))
-    fall = arithmetic.subtract(_along(x, axis, -1, 0), _along(x, axis, -2, -1))
-    last = arithmetic.divide(fall, _along(steps, axis, -1, 0))
+    first, last = _ends(arithmetic.divide(diff(x, axis=axis), steps), axis, steps, edge_order)
     return shapes.concatenate(first, inner, last, axis=axis)
 
 
@@ -74,15 +92,17 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     """Derivatives by central differences.
 
     Args: f: array; varargs: the step, one for each axis, or the places (1-d); axis: int or ints
-    (None: all). Returns: an array, or a list with one for each axis.
+    (None: all); edge_order: 1 or 2, the order of the differences at the ends.
+    Returns: an array, or a list with one for each axis.
     Raises: ShapeError for axes shorter than 2 or spacings that do not fit.
 
     >>> import rlx.numpy as jnp
     >>> jnp.gradient(jnp.array([1.0, 2.0, 4.0]))
     Array([1. , 1.5, 2. ], dtype=float32)
     """
-    if edge_order not in (None, 1):
-        raise NotImplementedError("gradient: only edge_order=1 is there.")
+    order = 1 if edge_order is None else edge_order
+    if order not in (1, 2):
+        raise ValueError(f"gradient got edge_order={edge_order}: it is 1 or 2.")
     x = inexact(f, "gradient")
     axes = canonical_axes(axis, x.ndim, "gradient")
     steps = list(varargs) if varargs else [1.0]
@@ -91,45 +111,42 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
         raise ShapeError(f"gradient got {len(steps)} spacings for {len(axes)} axes.", "Give one for each.")
     results = []
     for number, step in zip(axes, steps, strict=True):
-        if x.shape[number] < 2:
-            raise ShapeError(f"gradient got axis {number} of size {x.shape[number]}.", "It needs 2 or more.")
+        if x.shape[number] < order + 1:
+            raise ShapeError(f"gradient got axis {number} of size {x.shape[number]}.", f"It needs {order + 1} or more.")
         if np.ndim(step) == 0:
-            results.append(_spaced(x, number, step))
+            results.append(_spaced(x, number, step, order))
             continue
         places = as_array(np.asarray(step) if isinstance(step, (list, tuple)) else step)
         if places.shape != (x.shape[number],):
             raise ShapeError(f"gradient got places of shape {places.shape}.", "One for each element of the axis.")
-        results.append(_unevenly_spaced(x, number, places))
+        results.append(_unevenly_spaced(x, number, places, order))
     return results[0] if len(results) == 1 else results
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral of sampled values by the trapezoidal rule.
 
-    Args: y: array; x: places of the samples; dx: their distance if x is None; axis.
+    Args: y: array; x: places of the samples; dx: their distances if x is None; axis.
     Returns: a floating array.
 
     >>> import rlx.numpy as jnp
     >>> float(jnp.trapezoid(jnp.array([1.0, 2.0, 3.0])))
     4.0
     """
+    values, places = promote_inexact("trapezoid", y, dx if x is None else x)
+    number = canonical_axis(axis, values.ndim, "trapezoid")
     if x is None:
-        (values,) = promote_inexact("trapezoid", y)
-        step: Any = convert_to(operand(dx), values.dtype)
-        values = moveaxis(values, axis, -1)
+        step = places
+    elif places.ndim == 1:
+        step = diff(places)
+        step = shapes.reshape(step, shape=(step.shape[0], *(1,) * (values.ndim - number - 1)))
     else:
-        values, places = promote_inexact("trapezoid", y, x)
-        if places.ndim == 1:
-            step = diff(places)
-        else:
-            step = moveaxis(diff(places, axis=axis), axis, -1)
-        values = moveaxis(values, axis, -1)
-    size = values.shape[-1]
-    last = values.ndim - 1
+        step = diff(places, axis=axis)
+    size = values.shape[number]
     if size == 0:
-        return sum_(values, axis=-1)
-    pairs = arithmetic.add(shapes.slice_along(values, 1, size, last), shapes.slice_along(values, 0, size - 1, last))
-    total = sum_(arithmetic.multiply(pairs, step), axis=-1)
+        return sum_(values, axis=number)
+    after, before = shapes.slice_along(values, 1, size, number), shapes.slice_along(values, 0, size - 1, number)
+    total = sum_(multiply(arithmetic.add(after, before), step), axis=number)
     return arithmetic.multiply(total, scalar_array(0.5, total.dtype, True))
 
 
@@ -143,9 +160,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: float = 2 * math
     >>> jnp.unwrap(jnp.array([0.0, 1.0, 7.0, 8.0]), period=6)
     Array([0., 1., 1., 2.], dtype=float32)
     """
-    x = as_array(operand(p, "unwrap"))
-    if x.dtype.kind in "biu" and isinstance(period, float):
-        x = inexact(x)
+    x = promote("unwrap", p, period)[0]
     number = canonical_axis(axis, x.ndim, "unwrap")
     if x.shape[number] == 0:
         return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from rlx import errors
 from rlx.array import Array, ConcreteArray
 from rlx.ir.types import is_complex
 from rlx.numpy.promotion import convert_to
+from rlx.ops import arithmetic, comparison
 from rlx.ops.conversion import bitcast
 from rlx.trace.builder import leaked, state
 
@@ -100,9 +102,28 @@ def to_list(self: Any) -> Any:
     return _value(self, errors.ConcretizationTypeError, "tolist()", _NUMBER).tolist()
 
 
-def to_bytes(self: Any) -> bytes:
-    """The elements as bytes, in row-major order."""
-    return _value(self, errors.ConcretizationTypeError, "tobytes()", _NUMBER).tobytes()
+def to_bytes(self: Any, order: Any = "C") -> bytes:
+    """The elements as bytes, in row-major order, or with order="F" in column-major order."""
+    return _value(self, errors.ConcretizationTypeError, "tobytes()", _NUMBER).tobytes(order)
+
+
+def byteswap(self: Any) -> Any:
+    """The elements with their bytes in reverse order."""
+    if is_complex(self.dtype):
+        return arithmetic.complex(byteswap(arithmetic.real(self)), byteswap(arithmetic.imag(self)))
+    size = self.dtype.itemsize
+    if size == 1:
+        return self
+    unsigned = np.dtype(f"u{size}")
+    bits = self if self.dtype == unsigned else bitcast(self, dtype=unsigned)
+    swapped: Any = None
+    for place in range(size):
+        far = 8 * (size - 1 - place)
+        shift, back = [np.asarray(n, unsigned) for n in (8 * place, far)]
+        byte = comparison.bitwise_and(comparison.shift_right_logical(bits, shift), np.asarray(255, unsigned))
+        moved = comparison.shift_left(byte, back)
+        swapped = moved if swapped is None else comparison.bitwise_or(swapped, moved)
+    return swapped if self.dtype == unsigned else bitcast(swapped, dtype=self.dtype)
 
 
 # ------------------------------------------------------------------ protocols
@@ -167,6 +188,14 @@ def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
 
     def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         function = namespace.get(_UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__))
+        if method == "at" and isinstance(inputs[0], Array):
+            raise errors.ImmutableArrayError(
+                f"np.{ufunc.__name__}.at writes into its argument, and rlx arrays are immutable.",
+                f"Use x = rlx.numpy.{ufunc.__name__}.at(x, indices, values, inplace=False).",
+            )
+        own = getattr(function, method, None) if method != "__call__" else None
+        if own is not None and method != "at":
+            return own(*inputs, **kwargs)
         if method != "__call__" or function is None or kwargs:
             return _outside(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
         try:
@@ -175,7 +204,7 @@ def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
             return _outside(ufunc, inputs, kwargs)
 
     def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        function = namespace.get(func.__name__) if func.__module__ == "numpy" else None
+        function = _counterpart(func, namespace)
         if function is None:
             return _outside(func, args, kwargs)
         try:
@@ -185,6 +214,16 @@ def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
 
     target.__array_ufunc__ = array_ufunc
     target.__array_function__ = array_function
+
+
+def _counterpart(func: Any, namespace: dict[str, Any]) -> Callable[..., Any] | None:
+    """The function of rlx.numpy, rlx.numpy.linalg or rlx.numpy.fft that goes by the name of NumPy's."""
+    package, _, part = func.__module__.partition(".")
+    if package != "numpy":
+        return None
+    if part in ("linalg", "fft"):
+        return getattr(importlib.import_module(f"rlx.numpy.{part}"), func.__name__, None)
+    return None if part else namespace.get(func.__name__)
 
 
 def _outside(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

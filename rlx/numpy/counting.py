@@ -11,11 +11,11 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_integer
-from rlx.numpy.creation import linspace
 from rlx.numpy.cumulative import diff
 from rlx.numpy.elementwise import divide
 from rlx.numpy.joining import stack
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
+from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
     canonical_axis,
     convert_to,
@@ -26,6 +26,7 @@ from rlx.numpy.promotion import (
     promote_inexact,
     scalar_array,
 )
+from rlx.numpy.ranges import linspace
 from rlx.numpy.reductions import max as max_
 from rlx.numpy.reductions import min as min_
 from rlx.numpy.reductions import sum as sum_
@@ -38,7 +39,9 @@ from rlx.trace.flat import as_array
 __all__ = ["bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "packbits", "unpackbits"]
 
 
-def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Array:
+def bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out_sharding: None = None
+) -> Array:
     """How often each nonnegative integer occurs.
 
     Args: x: 1-d integers (negative ones count as 0); weights: to add in place of 1; minlength: least
@@ -49,7 +52,10 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     >>> jnp.bincount(jnp.array([0, 2, 2]))
     Array([1, 0, 2], dtype=int32)
     """
+    check_placement(None, out_sharding)
     values = as_array(np.asarray(x) if isinstance(x, (list, tuple)) else operand(x))
+    if values.dtype.kind == "b":
+        values = convert_to(values, config.default_int)
     if values.ndim != 1 or not is_integer(values.dtype):
         raise DtypeError(f"bincount got {values.type!r}.", "Pass a 1-d integer array: use ravel() and astype(int).")
     minimum = operator.index(minlength)
@@ -57,7 +63,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         known = known_numpy(values, "bincount", "Pass length=, the size of the result.")
         size = max(minimum, int(known.max()) + 1 if known.size else 0, 0)
     else:
-        size = max(minimum, operator.index(length))
+        size = operator.index(length)
     if weights is None:
         added: Any = scalar_array(1, config.default_int, False)
     else:
@@ -185,8 +191,8 @@ def histogram2d(
     >>> jnp.histogram2d(jnp.array([0.0, 1.0]), jnp.array([0.0, 1.0]), 2)[0].tolist()
     [[1, 0], [0, 1]]
     """
-    if np.ndim(bins) == 1 and len(bins) not in (1, 2):
-        bins = [bins, bins]
+    if isinstance(bins, (Array, np.ndarray)) or (isinstance(bins, (list, tuple)) and len(bins) != 2):
+        bins = [bins, bins] if np.ndim(bins) == 1 and len(bins) != 1 else bins
     counts, edges = histogramdd(stack(promote_inexact("histogram2d", x, y), 1), bins, range, weights, density)
     return counts, edges[0], edges[1]
 

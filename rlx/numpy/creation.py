@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -12,34 +10,29 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, InputTypeError, ShapeError
-from rlx.ir.types import TensorType, is_complex, is_inexact
+from rlx.ir.types import TensorType
+from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
     SCALARS,
     broadcast_array,
-    canonical_axis,
     canonical_shape,
-    concretization_error,
     convert_to,
     fill,
     inexact_dtype,
+    narrows,
     operand,
-    promote,
-    promote_inexact,
     result_of,
-    scalar_array,
     to_dtype,
 )
-from rlx.ops import arithmetic, transcendental
 from rlx.ops import shape as shapes
-from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array
 
 __all__ = [
-    "arange",
     "array",
     "asarray",
     "astype",
     "copy",
+    "count_along",
     "empty",
     "empty_like",
     "from_dlpack",
@@ -49,9 +42,6 @@ __all__ = [
     "fromstring",
     "full",
     "full_like",
-    "geomspace",
-    "linspace",
-    "logspace",
     "ones",
     "ones_like",
     "zeros",
@@ -60,7 +50,16 @@ __all__ = [
 
 
 # ------------------------------------------------------------------ from values
-def array(object: Any, dtype: Any = None, copy: bool = True, order: str | None = "K", ndmin: int = 0) -> Array:
+def array(
+    object: Any,
+    dtype: Any = None,
+    copy: bool | None = True,
+    order: str | None = "K",
+    ndmin: int = 0,
+    *,
+    device: Any = None,
+    out_sharding: None = None,
+) -> Array:
     """An array of the given values.
 
     Args: object: number, array, or nested sequence of them (traced ones too); dtype: of the
@@ -72,16 +71,26 @@ def array(object: Any, dtype: Any = None, copy: bool = True, order: str | None =
     >>> jnp.array([1, 2.5])
     Array([1. , 2.5], dtype=float32)
     """
-    result = _from_object(object, None if dtype is None else to_dtype(dtype), copy)
+    check_placement(device, out_sharding)
+    result = _from_object(object, None if dtype is None else to_dtype(dtype), bool(copy))
     if result.ndim < ndmin:
         result = shapes.reshape(result, shape=(1,) * (ndmin - result.ndim) + result.shape)
     return result
 
 
-def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None) -> Array:
+def asarray(
+    a: Any,
+    dtype: Any = None,
+    order: str | None = None,
+    *,
+    copy: bool | None = None,
+    device: Any = None,
+    out_sharding: None = None,
+) -> Array:
     """An array of the given values, sharing memory with NumPy arrays.
 
-    Args: a: number, array, or nested sequence of them; dtype: of the result; copy: True copies.
+    Args: a: number, array, or nested sequence of them; dtype: of the result; copy: True copies,
+    False raises ValueError where a copy is needed.
     Returns: an array; an rlx array of the right dtype is returned as it is.
     Raises: as `array`.
 
@@ -89,7 +98,11 @@ def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool |
     >>> jnp.asarray([[1, 2], [3, 4]]).shape
     (2, 2)
     """
-    return _from_object(a, None if dtype is None else to_dtype(dtype), bool(copy))
+    check_placement(device, out_sharding)
+    wanted = None if dtype is None else to_dtype(dtype)
+    if copy is False and not (isinstance(a, (Array, np.ndarray)) and wanted in (None, a.dtype)):
+        raise ValueError(f"asarray cannot make an array of {type(a).__name__} without a copy: leave copy=False out.")
+    return _from_object(a, wanted, bool(copy))
 
 
 def _from_object(value: Any, dtype: np.dtype | None, copy: bool) -> Array:
@@ -98,6 +111,8 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool) -> Array:
     if dtype is not None and isinstance(value, SCALARS):
         plain = value.item() if isinstance(value, np.generic) else value
         return convert_to(plain, dtype)
+    if isinstance(value, bytearray):
+        value = np.asarray(value)
     if value is None:
         raise InputTypeError("None is not an array.", "Pass numbers or arrays.")
     result = as_array(value)
@@ -202,6 +217,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     >>> jnp.astype(jnp.array([1.7, -1.7]), jnp.int32)
     Array([ 1, -1], dtype=int32)
     """
+    check_placement(device)
     x = operand(x, "astype")
     return convert_to(x, inexact_dtype(np.dtype(bool)) if dtype is None else to_dtype(dtype))
 
@@ -215,6 +231,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     >>> jnp.from_dlpack(np.ones(2, np.float32))
     Array([1., 1.], dtype=float32)
     """
+    check_placement(device)
     if isinstance(x, Array):
         return _from_object(x, None, bool(copy))
     return wrap(asarray_numpy(np.from_dlpack(x, copy=copy)))
@@ -257,7 +274,7 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
 
 
 # ------------------------------------------------------------------ filled
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Array:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
     """An array of one value.
 
     Args: shape: int or ints; fill_value: number or array that broadcasts; dtype: of the result
@@ -267,6 +284,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     >>> jnp.full((2,), 7)
     Array([7, 7], dtype=int32, weak_type=True)
     """
+    check_placement(device, out_sharding)
     sizes = canonical_shape(shape, "full")
     value = _from_object(fill_value, None if dtype is None else to_dtype(dtype), False)
     if type(value) is ConcreteArray and value.ndim == 0:
@@ -274,7 +292,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     return broadcast_array(value, sizes, "full")
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
     """An array of zeros.
 
     Args: shape: int or ints; dtype: of the result (None: the default float). Returns: an array.
@@ -283,11 +301,12 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     >>> jnp.zeros(2)
     Array([0., 0.], dtype=float32)
     """
+    check_placement(device, out_sharding)
     wanted = config.default_float if dtype is None else to_dtype(dtype)
     return fill(canonical_shape(shape, "zeros"), 0, wanted)
 
 
-def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
     """An array of ones.
 
     Args: shape: int or ints; dtype: of the result (None: the default float). Returns: an array.
@@ -296,11 +315,12 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     >>> jnp.ones((1, 2), jnp.int32)
     Array([[1, 1]], dtype=int32)
     """
+    check_placement(device, out_sharding)
     wanted = config.default_float if dtype is None else to_dtype(dtype)
     return fill(canonical_shape(shape, "ones"), 1, wanted)
 
 
-def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
     """An array of zeros: arrays cannot be written to, so nothing is gained by leaving them out.
 
     Args: shape: int or ints; dtype: of the result. Returns: an array.
@@ -309,10 +329,12 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     >>> jnp.empty((2, 0)).shape
     (2, 0)
     """
-    return zeros(shape, dtype)
+    return zeros(shape, dtype, device=device, out_sharding=out_sharding)
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: None = None
+) -> Array:
     """An array of one value with the shape and dtype of another.
 
     Args: a: array; fill_value: number or array that broadcasts; dtype, shape: in place of a's.
@@ -322,18 +344,24 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     >>> jnp.full_like(jnp.ones(2), 3)
     Array([3., 3.], dtype=float32)
     """
-    like = as_array(a)
+    check_placement(device, out_sharding)
+    like = _type_like(a)
     sizes = like.shape if shape is None else canonical_shape(shape, "full_like")
     wanted = like.dtype if dtype is None else to_dtype(dtype)
-    if isinstance(fill_value, (bool, int, float)) and not (
-        is_inexact(wanted) is False and isinstance(fill_value, float)
-    ):
-        return fill(sizes, fill_value, wanted, dtype is None and like.weak_type)
-    value = convert_to(_from_object(fill_value, None, False), wanted, dtype is None and like.weak_type)
+    if isinstance(fill_value, SCALARS) and not narrows(fill_value, wanted):
+        return fill(sizes, fill_value, wanted, dtype is None and like.weak)
+    value = convert_to(_from_object(fill_value, None, False), wanted, dtype is None and like.weak)
     return broadcast_array(value, sizes, "full_like")
 
 
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
+def _type_like(a: Any) -> TensorType:
+    """The type of an array, or of an object that has a shape and a dtype without being one."""
+    if not isinstance(a, (Array, np.ndarray, np.generic)) and hasattr(a, "shape") and hasattr(a, "dtype"):
+        return TensorType(tuple(a.shape), to_dtype(a.dtype), bool(getattr(a, "weak_type", False)))
+    return as_array(a).type
+
+
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
     """Zeros with the shape and dtype of another array.
 
     Args: a: array; dtype, shape: in place of a's. Returns: an array.
@@ -342,10 +370,10 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
     >>> jnp.zeros_like(jnp.array([1, 2]))
     Array([0, 0], dtype=int32)
     """
-    return full_like(a, 0, dtype, shape)
+    return full_like(a, 0, dtype, shape, device=device, out_sharding=out_sharding)
 
 
-def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
     """Ones with the shape and dtype of another array.
 
     Args: a: array; dtype, shape: in place of a's. Returns: an array.
@@ -354,19 +382,21 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
     >>> jnp.ones_like(jnp.array([1, 2]))
     Array([1, 1], dtype=int32)
     """
-    return full_like(a, 1, dtype, shape)
+    return full_like(a, 1, dtype, shape, device=device, out_sharding=out_sharding)
 
 
-def empty_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Array:
+def empty_like(
+    prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: None = None
+) -> Array:
     """Zeros with the shape and dtype of another array; see `empty`.
 
-    Args: a: array; dtype, shape: in place of a's. Returns: an array.
+    Args: prototype: array; dtype, shape: in place of the prototype's. Returns: an array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.empty_like(jnp.ones((2, 1))).shape
     (2, 1)
     """
-    return full_like(a, 0, dtype, shape)
+    return full_like(prototype, 0, dtype, shape, device=device, out_sharding=out_sharding)
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
@@ -385,168 +415,6 @@ def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float
     return function(*[count_along(sizes, axis, wanted) for axis in range(len(sizes))], **kwargs)
 
 
-# ------------------------------------------------------------------ ranges
 def count_along(shape: tuple[int, ...], axis: int, dtype: np.dtype) -> Array:
     """An array whose elements are their index along an axis."""
     return shapes.iota(type=TensorType(shape, dtype), axis=axis)
-
-
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None) -> Array:
-    """Numbers from start up to, not including, stop.
-
-    Args: start, stop, step: numbers known while tracing; one argument is the stop.
-    dtype: of the result. Returns: a 1-d array.
-    Raises: ConcretizationTypeError if a bound is traced.
-
-    >>> import rlx.numpy as jnp
-    >>> jnp.arange(1, 7, 2)
-    Array([1, 3, 5], dtype=int32)
-    """
-    bounds = [_static_number(v) for v in (start, stop, step) if v is not None]
-    given = [operand(v, "arange") for v in (start, stop, step) if v is not None]
-    wanted = result_of(*given)[0] if dtype is None else to_dtype(dtype)
-    if stop is None and step is not None:
-        bounds, stop = [0, bounds[0], bounds[1]], 0
-    simple = len(bounds) == 1 and stop is None and wanted.kind != "b" and not is_complex(wanted)
-    if simple and state.builder is not None:
-        size = max(0, math.ceil(bounds[0]))
-        return count_along((size,), 0, wanted)
-    if is_inexact(wanted) and not is_complex(wanted) and wanted.itemsize < 8:
-        return wrap(np.arange(*[np.float64(b) for b in bounds]).astype(wanted))
-    return wrap(np.arange(*bounds, dtype=wanted))
-
-
-def _static_number(value: Any) -> Any:
-    if isinstance(value, Tracer):
-        known = value.known()
-        if known is None:
-            raise concretization_error(
-                "arange got a traced bound: the length of its result would depend on values.",
-                "Pass Python numbers, mark the argument static in jit, or use rlx.lax.fori_loop.",
-            )
-        value = known
-    if isinstance(value, (Array, np.ndarray, np.generic)):
-        return np.asarray(value.numpy() if isinstance(value, ConcreteArray) else value).item()
-    return value if isinstance(value, SCALARS) else operator.index(value)
-
-
-def linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
-    *,
-    device: Any = None,
-) -> Any:
-    """Evenly spaced numbers from start to stop.
-
-    Args: start, stop: numbers or arrays that broadcast; num: how many; endpoint: whether stop is
-    the last one; retstep: return the step too; axis: where the new axis goes.
-    Returns: an array, or (array, step). Raises: ShapeError for negative num.
-
-    >>> import rlx.numpy as jnp
-    >>> jnp.linspace(0, 1, 5)
-    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
-    """
-    num = operator.index(num)
-    if num < 0:
-        raise ShapeError(f"linspace got num={num}.", "The number of samples cannot be negative.")
-    first, last = promote_inexact("linspace", start, stop)
-    computed, sizes = first.dtype, np.broadcast_shapes(first.shape, last.shape)
-    wanted = computed if dtype is None else to_dtype(dtype)
-    first, last = [broadcast_array(convert_to(x, computed), sizes) for x in (first, last)]
-    divisor = num - 1 if endpoint else num
-    if num > 1:
-        step = arithmetic.divide(arithmetic.subtract(last, first), scalar_array(divisor, computed, True))
-        values = _between(first, last, num, divisor, endpoint)
-    else:
-        step = fill(sizes, np.nan, computed)
-        if num == 1 and not endpoint:
-            step = arithmetic.subtract(last, first)
-        values = broadcast_array(shapes.reshape(first, shape=(1, *sizes)), (1, *sizes)) if num else None
-    if values is None:
-        values = fill((0, *sizes), 0, computed)
-    values = _move_first(values, canonical_axis(axis, values.ndim, "linspace"))
-    if not is_inexact(wanted) and wanted.kind in "iu":
-        values = arithmetic.floor(values)
-    values = convert_to(values, wanted)
-    return (values, step) if retstep else values
-
-
-def _between(first: Any, last: Any, num: int, divisor: int, endpoint: bool) -> Any:
-    """start * (1 - t) + stop * t with t = i / divisor; the last one exactly stop."""
-    dtype, sizes = first.dtype, first.shape
-    real = np.dtype(f"f{dtype.itemsize // 2}") if is_complex(dtype) else dtype
-    index = count_along((num if not endpoint else num - 1,), 0, real)
-    step = arithmetic.divide(index, scalar_array(divisor, real, True))
-    step = shapes.reshape(convert_to(step, dtype), shape=(index.shape[0], *(1,) * len(sizes)))
-    front, back = [shapes.reshape(x, shape=(1, *sizes)) for x in (first, last)]
-    one = scalar_array(1, dtype, True)
-    values = arithmetic.add(arithmetic.multiply(front, arithmetic.subtract(one, step)), arithmetic.multiply(back, step))
-    return shapes.concatenate(values, back, axis=0) if endpoint else values
-
-
-def _move_first(x: Any, axis: int) -> Any:
-    if axis == 0:
-        return x
-    order = list(range(1, x.ndim))
-    order.insert(axis, 0)
-    return shapes.transpose(x, permutation=tuple(order))
-
-
-def logspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    base: Any = 10.0,
-    dtype: Any = None,
-    axis: int = 0,
-) -> Any:
-    """base to the powers linspace(start, stop).
-
-    Args: as linspace, and base: a number. Returns: an array.
-
-    >>> import rlx.numpy as jnp
-    >>> jnp.logspace(0, 2, 3, base=2.0)
-    Array([1., 2., 4.], dtype=float32)
-    """
-    exponents = linspace(start, stop, num, endpoint, axis=axis)
-    base, exponents = promote("logspace", operand(base), exponents)
-    values = arithmetic.power(base, exponents)
-    return values if dtype is None else convert_to(values, to_dtype(dtype))
-
-
-def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
-    """Numbers from start to stop, each a constant multiple of the one before.
-
-    Args: as linspace. Returns: an array. The ends are exact.
-
-    >>> import rlx.numpy as jnp
-    >>> jnp.geomspace(1, 8, 4).round(4)
-    Array([1., 2., 4., 8.], dtype=float32)
-    """
-    first, last = promote_inexact("geomspace", start, stop)
-    computed, sizes = first.dtype, np.broadcast_shapes(first.shape, last.shape)
-    first, last = [broadcast_array(convert_to(x, computed), sizes) for x in (first, last)]
-    signs = arithmetic.sign(first)
-    logs = [transcendental.log(arithmetic.divide(x, signs)) for x in (first, last)]
-    exponents = linspace(*logs, num=num, endpoint=endpoint)
-    values = arithmetic.multiply(transcendental.exp(exponents), signs)
-    values = _with_exact_ends(values, first, last, num, endpoint)
-    values = _move_first(values, canonical_axis(axis, values.ndim, "geomspace"))
-    return values if dtype is None else convert_to(values, to_dtype(dtype))
-
-
-def _with_exact_ends(values: Any, first: Any, last: Any, num: int, endpoint: bool) -> Any:
-    if num == 0:
-        return values
-    parts = [shapes.reshape(first, shape=(1, *first.shape))]
-    inner = num - 1 if endpoint and num > 1 else num
-    parts.append(shapes.slice_along(values, 1, inner, 0))
-    if inner < num:
-        parts.append(shapes.reshape(last, shape=(1, *last.shape)))
-    return shapes.concatenate(*parts, axis=0)

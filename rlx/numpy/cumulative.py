@@ -12,6 +12,7 @@ from rlx.errors import ShapeError
 from rlx.ir.types import is_inexact
 from rlx.numpy.floats import isnan
 from rlx.numpy.manipulation import ravel
+from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import (
     broadcast_array,
     canonical_axis,
@@ -22,6 +23,7 @@ from rlx.numpy.promotion import (
     scalar_array,
     to_dtype,
 )
+from rlx.numpy.reductions import summed_dtype
 from rlx.ops import arithmetic, comparison, cumulative
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
@@ -45,6 +47,8 @@ def _run(name: str, primitive: Any, a: Any, axis: int | None, dtype: Any) -> Any
         x, axis = ravel(x), 0
     number = canonical_axis(axis, x.ndim, name)
     wanted = to_dtype(dtype) if dtype is not None else config.default_int if x.dtype.kind == "b" else x.dtype
+    if wanted.kind == "b":
+        x = convert_to(x, wanted)
     working = np.dtype("i4") if wanted.kind == "b" else wanted
     return convert_to(primitive(convert_to(x, working), axis=number, reverse=False), wanted)
 
@@ -59,6 +63,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None)
     >>> jnp.cumsum(jnp.arange(4))
     Array([0, 1, 3, 6], dtype=int32)
     """
+    refuse_out("cumsum", out)
     return _run("cumsum", cumulative.cumsum, a, axis, dtype)
 
 
@@ -71,6 +76,7 @@ def cumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None
     >>> jnp.cumprod(jnp.arange(1, 5))
     Array([ 1,  2,  6, 24], dtype=int32)
     """
+    refuse_out("cumprod", out)
     return _run("cumprod", cumulative.cumprod, a, axis, dtype)
 
 
@@ -88,6 +94,7 @@ def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = No
     >>> jnp.nancumsum(jnp.array([1.0, jnp.nan, 2.0]))
     Array([1., 1., 3.], dtype=float32)
     """
+    refuse_out("nancumsum", out)
     return cumsum(_without_nan(a, 0), axis, dtype)
 
 
@@ -100,6 +107,7 @@ def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = N
     >>> jnp.nancumprod(jnp.array([2.0, jnp.nan, 2.0]))
     Array([2., 2., 4.], dtype=float32)
     """
+    refuse_out("nancumprod", out)
     return cumprod(_without_nan(a, 1), axis, dtype)
 
 
@@ -108,7 +116,7 @@ def _standard(name: str, run: Any, start: int, x: Any, axis: int | None, dtype: 
     if array.ndim == 0 or (axis is None and array.ndim > 1):
         raise ShapeError(f"{name} got an array of shape {array.shape}.", "Name the axis to run along.")
     number = canonical_axis(0 if axis is None else axis, array.ndim, name)
-    result = run(array, number, dtype)
+    result = run(array, number, summed_dtype(array.dtype) if dtype is None else dtype)
     if not include_initial:
         return result
     shape = tuple(1 if i == number else n for i, n in enumerate(result.shape))
@@ -119,7 +127,8 @@ def cumulative_sum(x: Any, /, *, axis: int | None = None, dtype: Any = None, inc
     """Running sums, by the array API standard.
 
     Args: x: array; axis: int, needed if x has several axes; dtype; include_initial: begin with 0.
-    Returns: an array. Raises: ShapeError without axis for several axes.
+    Returns: an array; small integers widen to the default one. Raises: ShapeError without axis for
+    several axes.
 
     >>> import rlx.numpy as jnp
     >>> jnp.cumulative_sum(jnp.array([1, 2]), include_initial=True)

@@ -11,8 +11,9 @@ import numpy as np
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError
+from rlx.ir.extended import KeyDtype, extended
 from rlx.ir.types import is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
-from rlx.numpy.promotion import SCALARS, complex_dtype, convert_to, operand, to_dtype
+from rlx.numpy.promotion import SCALARS, canonical_axes, complex_dtype, convert_to, operand, to_dtype
 from rlx.trace.flat import as_array
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "float8_e4m3b11fnuz",
     "float8_e4m3fn",
     "float8_e4m3fnuz",
     "float8_e5m2",
@@ -122,9 +124,11 @@ class ScalarType:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ScalarType):
             return self.dtype == other.dtype
+        if not isinstance(other, (np.dtype, type, str)):
+            return False
         try:
-            return other is not None and self.dtype == np.dtype(other)  # type: ignore[call-overload]
-        except TypeError:
+            return self.dtype == np.dtype(other)
+        except (TypeError, ValueError):  # ValueError: a text that is no dtype
             return False
 
     def __hash__(self) -> int:
@@ -167,6 +171,7 @@ float64 = ScalarType("float64")
 complex64 = ScalarType("complex64")
 complex128 = ScalarType("complex128")
 float8_e4m3fn = ScalarType("float8_e4m3fn")
+float8_e4m3b11fnuz = ScalarType("float8_e4m3b11fnuz")
 float8_e4m3fnuz = ScalarType("float8_e4m3fnuz")
 float8_e5m2 = ScalarType("float8_e5m2")
 float8_e5m2fnuz = ScalarType("float8_e5m2fnuz")
@@ -237,6 +242,9 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     >>> jnp.issubdtype(jnp.bfloat16, jnp.floating)
     True
     """
+    if isinstance(arg1, KeyDtype) or (isinstance(arg2, type) and issubclass(arg2, extended)):
+        kind = arg1.type if isinstance(arg1, KeyDtype) else arg1
+        return arg1 == arg2 or (isinstance(kind, type) and isinstance(arg2, type) and issubclass(kind, arg2))
     if isinstance(arg1, type) and arg1 in _CATEGORIES:
         return isinstance(arg2, type) and issubclass(arg1, arg2)
     first = np.dtype(_dtype_like(arg1))
@@ -285,7 +293,7 @@ def _promotion_pair(value: Any) -> tuple[np.dtype, bool]:
         return value.dtype, value.weak_type
     if isinstance(value, SCALARS) and not isinstance(value, np.generic):
         return scalar_dtype(value, config.default_float, config.default_int), True
-    if value in SCALARS:
+    if any(value is kind for kind in SCALARS):
         return to_dtype(value), value is not bool
     if isinstance(value, (np.ndarray, np.generic)):
         array = as_array(value)
@@ -333,6 +341,11 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     return bool(np.can_cast(_dtype_argument(from_), to_dtype(to), rule))
 
 
+def unwrapped(value: Any) -> Any:
+    """The array that an object stands for by __jax_array__, or the object itself."""
+    return value.__jax_array__() if hasattr(value, "__jax_array__") else value
+
+
 def isscalar(element: Any) -> bool:
     """Whether the argument is a number or a 0-d array.
 
@@ -340,7 +353,8 @@ def isscalar(element: Any) -> bool:
     >>> jnp.isscalar(3.0), jnp.isscalar(jnp.ones(1))
     (True, False)
     """
-    return bool(np.isscalar(element)) or (isinstance(element, Array) and element.ndim == 0)
+    element = unwrapped(element)
+    return bool(np.isscalar(element)) or (isinstance(element, (Array, np.ndarray)) and element.ndim == 0)
 
 
 def iscomplexobj(x: Any) -> bool:
@@ -350,6 +364,7 @@ def iscomplexobj(x: Any) -> bool:
     >>> jnp.iscomplexobj(1j)
     True
     """
+    x = unwrapped(x)
     return is_complex(x.dtype) if isinstance(x, Array) else bool(np.iscomplexobj(x))
 
 
@@ -380,18 +395,19 @@ def shape(a: Any) -> tuple[int, ...]:
     >>> jnp.shape(jnp.zeros((2, 3)))
     (2, 3)
     """
-    return a.shape if hasattr(a, "shape") else np.shape(a)
+    a = unwrapped(a)
+    return tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
 
 
-def size(a: Any, axis: int | None = None) -> int:
-    """Number of elements, in all or along one axis.
+def size(a: Any, axis: Any = None) -> int:
+    """Number of elements, in all or along an axis or several.
 
     >>> import rlx.numpy as jnp
     >>> jnp.size(jnp.zeros((2, 3))), jnp.size(jnp.zeros((2, 3)), 1)
     (6, 3)
     """
     sizes = shape(a)
-    return math.prod(sizes) if axis is None else sizes[axis]
+    return math.prod(sizes[i] for i in canonical_axes(axis, len(sizes), "size"))
 
 
 def iterable(y: Any) -> bool:

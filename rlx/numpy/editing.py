@@ -10,11 +10,14 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray
 from rlx.errors import ShapeError
+from rlx.numpy.dtypes import unwrapped
 from rlx.numpy.joining import concatenate
-from rlx.numpy.lookups import take
+from rlx.numpy.lookups import nonzero, take
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
+from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
     broadcast_array,
+    canonical_axes,
     canonical_axis,
     canonical_shape,
     convert_to,
@@ -24,8 +27,9 @@ from rlx.numpy.promotion import (
 )
 from rlx.numpy.rounding import remainder
 from rlx.numpy.searching import searchsorted
+from rlx.ops import comparison, sorting
 from rlx.ops import shape as shapes
-from rlx.ops.arithmetic import subtract
+from rlx.ops.arithmetic import add, select, subtract
 from rlx.ops.cumulative import cumsum
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
@@ -46,6 +50,7 @@ def repeat(
     >>> jnp.repeat(jnp.array([1, 2]), 2)
     Array([1, 1, 2, 2], dtype=int32)
     """
+    check_placement(None, out_sharding)
     x = as_array(operand(a, "repeat"))
     if axis is None:
         x, axis = ravel(x), 0
@@ -97,7 +102,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), x.shape)
     axes = [axis] if not isinstance(axis, (tuple, list)) else list(axis)
-    amounts = list(shift) if isinstance(shift, (tuple, list)) else [shift]
+    amounts = _amounts(shift)
     if len(amounts) == 1:
         amounts = amounts * len(axes)
     elif len(axes) == 1:
@@ -107,6 +112,16 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     for amount, number in zip(amounts, axes, strict=True):
         x = _roll_one(x, amount, canonical_axis(number, x.ndim, "roll"))
     return x
+
+
+def _amounts(shift: Any) -> list[Any]:
+    """Shifts one by one: ints, or traced integers."""
+    shift = unwrapped(shift)
+    if isinstance(shift, (Array, np.ndarray)):
+        if isinstance(shift, Tracer):
+            return [shift] if shift.ndim == 0 else [shift[i] for i in range(shift.shape[0])]
+        return np.ravel(shift).tolist()
+    return list(shift) if isinstance(shift, (tuple, list)) else [shift]
 
 
 def _roll_one(x: Any, amount: Any, axis: int) -> Any:
@@ -147,6 +162,7 @@ def _static_index(obj: Any, size: int, name: str) -> np.ndarray:
     """The axis numbers that an index object names."""
     if isinstance(obj, slice):
         return np.arange(size)[obj]
+    obj = unwrapped(obj)
     values = known_numpy(obj, name, "Indices are static here: use x.at[...] or rlx.numpy.where instead.")
     if values.dtype.kind == "b":
         if values.shape != (size,):
@@ -170,6 +186,8 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
         x, axis = ravel(x), 0
     number = canonical_axis(axis, x.ndim, "delete")
     size = x.shape[number]
+    if isinstance(obj, Tracer) and obj.known() is None and (assume_unique_indices or obj.size == 1):
+        return _without(x, ravel(obj), number)
     gone = np.atleast_1d(_static_index(obj, size, "delete"))
     if gone.size and (gone.min() < -size or gone.max() >= size):
         raise IndexError(f"delete: an index is out of bounds for axis {number} with size {size}")
@@ -181,11 +199,19 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     return take(x, ConcreteArray(keep.astype(np.int32)), axis=number, mode="clip")
 
 
+def _without(x: Any, index: Any, axis: int) -> Any:
+    """x without slices at traced places that differ from one another."""
+    size = x.shape[axis]
+    kept = fill((size,), True, np.dtype(bool)).at[index].set(False)
+    (positions,) = nonzero(kept, size=size - index.size)
+    return take(x, positions, axis=axis, mode="clip")
+
+
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """Values inserted before given places.
 
-    Args: arr: array; obj: int, ints or slice, known while tracing; values: broadcast to what is
-    inserted; axis: int (None: all elements in a row). Returns: an array of arr's dtype.
+    Args: arr: array; obj: int, ints or slice; values: broadcast to what is inserted; axis: int (None:
+    all elements in a row). Returns: an array of arr's dtype.
     Raises: IndexError for an index outside.
 
     >>> import rlx.numpy as jnp
@@ -197,11 +223,14 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
         x, axis = ravel(x), 0
     number = canonical_axis(axis, x.ndim, "insert")
     size = x.shape[number]
-    places = _static_index(obj, size, "insert")
+    traced = isinstance(obj, Tracer) and obj.known() is None
+    places = obj if traced else _static_index(obj, size, "insert")
     single = places.ndim == 0
     value = as_array(np.asarray(values) if isinstance(values, (list, tuple)) else operand(values))
     value = convert_to(value, x.dtype, x.weak_type)
     where = places.reshape(-1)
+    if traced:
+        return _with_inserted(x, where, value, number, single)
     if where.size and (where.min() < -size or where.max() > size):
         raise IndexError(f"insert: an index is out of bounds for axis {number} with size {size}")
     where = np.where(where < 0, where + size, where)
@@ -217,20 +246,40 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     return take(concatenate([x, value], number), ConcreteArray(source.astype(np.int32)), axis=number, mode="clip")
 
 
-def trim_zeros(filt: Any, trim: str = "fb") -> Array:
-    """A 1-d array without leading and trailing zeros.
+def _with_inserted(x: Any, where: Any, value: Any, axis: int, single: bool) -> Any:
+    """As insert, before traced places."""
+    size, index = x.shape[axis], np.dtype("i4")
+    value = reshape(value, (1,) * max(x.ndim - value.ndim, 0) + value.shape)
+    value = moveaxis(value, 0, axis) if single else value
+    count = value.shape[axis] if where.size == 1 else where.size
+    value = broadcast_array(value, tuple(count if i == axis else n for i, n in enumerate(x.shape)), "insert")
+    where = convert_to(where, index)
+    where = select(comparison.less(where, np.int32(0)), add(where, np.int32(size)), where)
+    numbers = shapes.iota(type=x.type.update(shape=(count,), dtype=index, weak=False), axis=0)
+    ordered, order = sorting.sort(broadcast_array(where, (count,)), numbers, axis=0, keys=1)
+    # the new elements' places, with the number of the element that stands there; -1 for the old ones
+    source = fill((size + count,), -1, index).at[add(ordered, numbers)].set(add(order, np.int32(size)))
+    old = comparison.less(source, np.int32(0))
+    source = select(old, subtract(cumsum(convert_to(old, index), axis=0), np.int32(1)), source)
+    return take(concatenate([x, value], axis), source, axis=axis, mode="clip")
 
-    Args: filt: 1-d array, known while tracing; trim: "f" for front, "b" for back.
-    Returns: a 1-d array. Raises: ConcretizationTypeError for a traced array.
+
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
+    """An array without the slices of zeros at the ends of its axes.
+
+    Args: filt: array, known while tracing; trim: "f" for front, "b" for back; axis: int or ints
+    (None: all). Returns: an array. Raises: ConcretizationTypeError for a traced array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.trim_zeros(jnp.array([0, 1, 0]))
     Array([1], dtype=int32)
     """
     x = as_array(np.asarray(filt) if isinstance(filt, (list, tuple)) else operand(filt))
-    (places,) = np.nonzero(known_numpy(x, "trim_zeros", "The size of the result depends on values."))
-    start = places[0] if places.size and "f" in trim.lower() else 0
-    stop = places[-1] + 1 if places.size and "b" in trim.lower() else x.size
-    if not places.size:
-        start = stop = 0
-    return shapes.slice_along(x, operator.index(start), operator.index(stop), 0)
+    places = np.nonzero(known_numpy(x, "trim_zeros", "The size of the result depends on values."))
+    front, back = "f" in trim.lower(), "b" in trim.lower()
+    for number in canonical_axes(axis, x.ndim, "trim_zeros"):
+        here = places[number]
+        start = here.min() if here.size and front else 0
+        stop = here.max() + 1 if here.size and back else x.shape[number] if here.size else 0
+        x = shapes.slice_along(x, operator.index(start), operator.index(stop), number)
+    return x

@@ -10,6 +10,7 @@ from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.numpy.manipulation import transpose
 from rlx.numpy.matrices import diagonal
+from rlx.numpy.placement import check_placement, refuse_out
 from rlx.numpy.products import contract
 from rlx.numpy.promotion import convert_to, promote, to_dtype
 from rlx.numpy.reductions import sum as sum_
@@ -77,6 +78,8 @@ def einsum(
     >>> jnp.einsum("ij,j->i", jnp.ones((2, 3)), jnp.arange(3.0))
     Array([3., 3.], dtype=float32)
     """
+    check_placement(None, out_sharding)
+    refuse_out("einsum", out)
     terms, output, arrays = _parse((subscripts, *operands))
     arrays = promote("einsum", *arrays)
     path = _path(terms, output, arrays, optimize)
@@ -92,6 +95,8 @@ def einsum(
         work.append(_summed(result, needed))
     x, letters = _summed(work[0], set(output))
     result = transpose(x, tuple(letters.index(c) for c in output))
+    if arrays[0].dtype.kind == "b":
+        result = convert_to(result, arrays[0].dtype)
     return result if preferred_element_type is None else convert_to(result, to_dtype(preferred_element_type))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.array import ConcreteArray
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact, supported_dtypes
-from rlx.numpy.documentation import document
+from rlx.numpy.documentation import alias, document
 from rlx.numpy.promotion import convert_to, promote, promote_inexact, promote_numeric, scalar_array
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.trace.builder import Tracer
@@ -156,13 +156,16 @@ def truth(x: Any, name: str = "logical_not") -> Any:
     return x if x.dtype == _BOOL else comparison.not_equal(x, scalar_array(0, x.dtype, True))
 
 
-def logical(name: str, primitive: Any) -> Function:
+def logical(name: str, primitive: Any, arity: int) -> Function:
     """A function of truth values."""
 
-    def function(*operands: Any) -> Any:
-        return primitive(*[truth(x, name) for x in operands])
+    def of_one(x: Any, /) -> Any:
+        return primitive(truth(x, name))
 
-    return function
+    def of_two(x: Any, y: Any, /) -> Any:
+        return primitive(truth(x, name), truth(y, name))
+
+    return of_one if arity == 1 else of_two
 
 
 # ------------------------------------------------------------------ tables
@@ -192,8 +195,8 @@ log = _inexact_unary("log", "The natural logarithm.", _t.log, "0.0", "1.0")
 log1p = _inexact_unary("log1p", "log(1 + x), accurate near 0.", _t.log1p, "0.0")
 sqrt = _inexact_unary("sqrt", "The square root.", _t.sqrt, "3.0", "9.0")
 cbrt = _inexact_unary("cbrt", "The real cube root.", _t.cbrt, "2.0", "8.0")
-asin, acos, atan = arcsin, arccos, arctan
-asinh, acosh, atanh = arcsinh, arccosh, arctanh
+asin, acos, atan = alias(arcsin, "asin"), alias(arccos, "acos"), alias(arctan, "atan")
+asinh, acosh, atanh = alias(arcsinh, "asinh"), alias(arccosh, "acosh"), alias(arctanh, "atanh")
 
 
 def _number_unary(
@@ -226,7 +229,7 @@ def _population_count(x: Any) -> Any:
 bitwise_count = _number_unary(
     "bitwise_count", "The number of bits of |x| that are 1, as uint8.", _population_count, "3", "7", _BITS
 )
-invert = bitwise_invert = bitwise_not
+invert, bitwise_invert = alias(bitwise_not, "invert"), alias(bitwise_not, "bitwise_invert")
 
 
 def _pairwise(name: str, summary: str, primitive: Any, example: str, result: str, **options: Any) -> Function:
@@ -241,12 +244,12 @@ multiply = _pairwise("multiply", "x * y; bools: and.", _a.multiply, "3, 2", "6",
 divide = _pairwise(
     "divide", "x / y, always floating.", _a.divide, "1, 2", "0.5", takes=_INEXACT, promoted=promote_inexact
 )
-true_divide = divide
+true_divide = alias(divide, "true_divide")
 maximum = _pairwise("maximum", "The larger one; NaN if either is NaN.", _a.maximum, "1, 2", "2", takes=supported_dtypes)
 minimum = _pairwise(
     "minimum", "The smaller one; NaN if either is NaN.", _a.minimum, "1, 2", "1", takes=supported_dtypes
 )
-arctan2 = atan2 = _pairwise(
+arctan2 = _pairwise(
     "arctan2",
     "The angle of the point (y, x): arctan2(y, x).",
     _t.atan2,
@@ -255,6 +258,7 @@ arctan2 = atan2 = _pairwise(
     takes=_FLOATS,
     promoted=promote_inexact,
 )
+atan2 = alias(arctan2, "atan2")
 copysign = _pairwise(
     "copysign", "|x| with the sign of y.", _a.copysign, "2.0, -1.0", "-2.0", takes=_FLOATS, promoted=promote_inexact
 )
@@ -271,7 +275,7 @@ bitwise_and = _pairwise("bitwise_and", "x & y.", _c.bitwise_and, "6, 3", "2", ta
 bitwise_or = _pairwise("bitwise_or", "x | y.", _c.bitwise_or, "6, 3", "7", takes=_BITS)
 bitwise_xor = _pairwise("bitwise_xor", "x ^ y.", _c.bitwise_xor, "6, 3", "5", takes=_BITS)
 left_shift = _pairwise("left_shift", "x << y.", _c.shift_left, "3, 2", "12", takes=_INTEGERS, promoted=promote_numeric)
-bitwise_left_shift = left_shift
+bitwise_left_shift = alias(left_shift, "bitwise_left_shift")
 equal = _pairwise("equal", "x == y.", _c.equal, "1, 1", "True", takes=supported_dtypes)
 not_equal = _pairwise("not_equal", "x != y.", _c.not_equal, "1, 1", "False", takes=supported_dtypes)
 
@@ -303,7 +307,7 @@ greater_equal = _ordered("greater_equal", "x >= y.", _c.greater_equal, _c.greate
 
 # ------------------------------------------------------------------ truth values
 def _truth_function(name: str, summary: str, primitive: Any, at: str, result: str, arity: int) -> Function:
-    function = logical(name, primitive)
+    function = logical(name, primitive, arity)
     return document(function, name, summary, f"jnp.{name}({at}).item()", result, arity)
 
 

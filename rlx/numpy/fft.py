@@ -18,6 +18,7 @@ from rlx.errors import ShapeError
 from rlx.ir.types import is_complex
 from rlx.numpy import manipulation
 from rlx.numpy.editing import roll
+from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import canonical_axes, canonical_axis, complex_dtype, convert_to, inexact, operand, to_dtype
 from rlx.ops import fourier
 from rlx.ops.arithmetic import multiply
@@ -61,7 +62,7 @@ def _signal(a: Any, name: str, real: bool) -> Any:
     return convert_to(x, x.dtype if real else complex_dtype(x.dtype))
 
 
-def _axes_and_lengths(
+def axes_and_lengths(
     x: Any, s: Sequence[int] | None, axes: Sequence[int] | None, name: str, halved: bool
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The transformed axes, and the lengths of the signal along them."""
@@ -82,12 +83,12 @@ def _axes_and_lengths(
         if len(s) != len(chosen):
             raise ShapeError(f"{name} got s={tuple(s)} for axes {chosen}.", "Give one length for each axis.")
         lengths = [n if given in (None, -1) else operator.index(given) for n, given in zip(lengths, s, strict=True)]
-    if min(lengths) < 1:
+    if min(lengths) < 1 and (halved or s is not None):
         raise ShapeError(f"{name} got lengths {tuple(lengths)}.", "A transform has one point or more.")
     return chosen, tuple(lengths)
 
 
-def _fitted(x: Any, axis: int, size: int) -> Any:
+def fitted(x: Any, axis: int, size: int) -> Any:
     """x cut or filled with zeros at the end of one axis."""
     own = x.shape[axis]
     if own < size:
@@ -112,15 +113,17 @@ def _transform(
 ) -> Any:
     """A transform over several axes: fitted, moved to the end, transformed, scaled and moved back."""
     x = _signal(a, name, kind == "rfft")
-    chosen, lengths = _axes_and_lengths(x, s, axes, name, kind == "irfft")
+    chosen, lengths = axes_and_lengths(x, s, axes, name, kind == "irfft")
     scale = _scale(kind, norm, prod(lengths))
     if not chosen:
         if kind in ("rfft", "irfft"):
             raise ShapeError(f"{name} got no axes to transform.", "Name at least one axis.")
         return x
+    if min(lengths) < 1:
+        return convert_to(x, complex_dtype(x.dtype))  # the spectrum of nothing
     for axis, size in zip(chosen, lengths, strict=True):
         half = kind == "irfft" and axis == chosen[-1]
-        x = _fitted(x, axis, size // 2 + 1 if half else size)
+        x = fitted(x, axis, size // 2 + 1 if half else size)
     last = tuple(range(x.ndim - len(chosen), x.ndim))
     out = fourier.fft(manipulation.moveaxis(x, chosen, last), kind=kind, lengths=lengths)
     if scale != 1:
@@ -147,6 +150,7 @@ def _along_one_axis(name: str) -> Any:
     kind, summary, result = _ONE[name]
 
     def transform(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
+        _one_axis(name, axis)
         return _transform(kind, name, a, None if n is None else (n,), (axis,), norm)
 
     transform.__doc__ = (
@@ -160,6 +164,11 @@ def _along_one_axis(name: str) -> Any:
     return _named(transform, name)
 
 
+def _one_axis(name: str, axis: Any) -> None:
+    if isinstance(axis, (tuple, list)):
+        raise ValueError(f"{name} takes one axis, not {axis!r}: use {name}n.")
+
+
 def _over_axes(kind: str, suffix: str) -> Any:
     name = kind + suffix
     default = (-2, -1) if suffix == "2" else None
@@ -167,6 +176,8 @@ def _over_axes(kind: str, suffix: str) -> Any:
     def transform(
         a: Any, s: Sequence[int] | None = None, axes: Sequence[int] | None = default, norm: str | None = None
     ) -> Array:
+        if suffix == "2" and len(axes or ()) != 2:
+            raise ValueError(f"{name} takes two axes, not {axes!r}: use {kind}n.")
         return _transform(kind, name, a, s, axes, norm)
 
     transform.__doc__ = (
@@ -207,6 +218,7 @@ def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) 
     >>> jnp.fft.hfft(jnp.ones(3)).shape
     (4,)
     """
+    _one_axis("hfft", axis)
     return irfft(conjugate(_signal(a, "hfft", False)), n, axis, _swapped(norm))
 
 
@@ -219,14 +231,22 @@ def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None)
     >>> jnp.fft.ihfft(jnp.ones(4)).shape
     (3,)
     """
+    _one_axis("ihfft", axis)
     return conjugate(rfft(a, n, axis, _swapped(norm)))
 
 
 # ------------------------------------------------------------- frequencies and shifts
-def _frequencies(name: str, numbers: np.ndarray, n: Any, d: Any, dtype: Any) -> Array:
-    wanted = config.default_float if dtype is None else to_dtype(dtype)
+def _points(name: str, n: Any, d: Any) -> int:
+    """n, checked, and d with it."""
     if not isinstance(n, (int, np.integer)):
         raise ValueError(f"{name} needs an integer n, not {n!r}.")
+    if isinstance(d, (tuple, list)):
+        raise ValueError(f"{name} needs a number d, not {d!r}.")
+    return int(n)
+
+
+def _frequencies(numbers: np.ndarray, n: int, d: Any, dtype: Any) -> Array:
+    wanted = config.default_float if dtype is None else to_dtype(dtype)
     if isinstance(d, Array):
         return convert_to(wrap((numbers / n).astype(wanted)) / d, wanted)
     return wrap((numbers / (n * d)).astype(wanted))
@@ -241,8 +261,10 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
     >>> jnp.fft.fftfreq(4)
     Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
     """
-    numbers = np.arange(n)
-    return _frequencies("fftfreq", np.where(numbers < (n + 1) // 2, numbers, numbers - n), n, d, dtype)
+    check_placement(device)
+    count = _points("fftfreq", n, d)
+    numbers = np.arange(count)
+    return _frequencies(np.where(numbers < (count + 1) // 2, numbers, numbers - count), count, d, dtype)
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
@@ -254,7 +276,9 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
     >>> jnp.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)
     """
-    return _frequencies("rfftfreq", np.arange(n // 2 + 1), n, d, dtype)
+    check_placement(device)
+    count = _points("rfftfreq", n, d)
+    return _frequencies(np.arange(count // 2 + 1), count, d, dtype)
 
 
 def _shift(x: Any, axes: Any, back: bool) -> Any:

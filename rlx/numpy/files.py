@@ -12,7 +12,7 @@ from rlx.numpy.promotion import to_dtype
 __all__ = ["fromfile", "load", "save", "savez"]
 
 
-def save(file: Any, arr: Any, allow_pickle: bool = False) -> None:
+def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
     """Write an array to an .npy file.
 
     Args: file: name or open file; arr: array. Returns: None.

@@ -10,9 +10,12 @@ import numpy as np
 from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact
+from rlx.numpy.documentation import alias
+from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import convert_to, fill, inexact, promote, promote_inexact, scalar_array
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.arithmetic import select
+from rlx.ops.stop_gradient import stop_gradient
 
 __all__ = [
     "abs",
@@ -60,7 +63,7 @@ def absolute(x: Any, /) -> Any:
     return x if x.dtype.kind in "bu" else arithmetic.absolute(x)
 
 
-abs = absolute
+abs = alias(absolute, "abs")
 
 
 def fabs(x: Any, /) -> Any:
@@ -130,7 +133,7 @@ def conjugate(x: Any, /) -> Any:
     return arithmetic.conj(x) if is_complex(x.dtype) else x
 
 
-conj = conjugate
+conj = alias(conjugate, "conj")
 
 
 def angle(z: Any, deg: bool = False) -> Any:
@@ -219,6 +222,7 @@ def isposinf(x: Any, /, out: None = None) -> Any:
     >>> bool(jnp.isposinf(-jnp.inf))
     False
     """
+    refuse_out("isposinf", out)
     return _is_infinity("isposinf", x, np.inf)
 
 
@@ -231,6 +235,7 @@ def isneginf(x: Any, /, out: None = None) -> Any:
     >>> bool(jnp.isneginf(-jnp.inf))
     True
     """
+    refuse_out("isneginf", out)
     return _is_infinity("isneginf", x, -np.inf)
 
 
@@ -321,7 +326,9 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
     exponent = arithmetic.subtract(convert_to(field, np.dtype("i4")), np.int32(bias - 1))
     exponent = arithmetic.subtract(exponent, select(tiny, np.int32(lift), np.int32(0)))
     kept = comparison.bitwise_or(comparison.equal(x, _constant(x, 0)), comparison.bitwise_not(arithmetic.is_finite(x)))
-    return select(kept, x, mantissa), select(kept, np.int32(0), exponent)
+    # as a product with an exact power of two, so that the mantissa has the derivative that it should
+    factor = stop_gradient(arithmetic.divide(mantissa, select(kept, _constant(x, 1), scaled)))
+    return select(kept, x, arithmetic.multiply(scaled, factor)), select(kept, np.int32(0), exponent)
 
 
 def ldexp(x1: Any, x2: Any, /) -> Any:

@@ -108,8 +108,16 @@ def vectorize(
     Array([3., 3.], dtype=float32)
     """
 
+    if any(not isinstance(e, (int, str)) for e in excluded):
+        raise TypeError(f"vectorize got excluded={excluded}: name positions and keywords.")
+    if any(isinstance(e, int) and e < 0 for e in excluded):
+        raise ValueError(f"vectorize got excluded={excluded}: positions count from 0.")
+
     @functools.wraps(pyfunc)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        missing = [i for i, a in enumerate(args) if a is None and i not in excluded]
+        if signature is not None and missing and len(_parse(signature)[0]) == len(args):
+            raise ValueError(f"vectorize got None for the arguments {missing}, which {signature!r} names.")
         mapped = [i for i in range(len(args)) if i not in excluded and args[i] is not None]
         inputs, outputs = ([()] * len(mapped), None) if signature is None else _parse(signature)
         if len(inputs) != len(mapped):

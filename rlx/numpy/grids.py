@@ -12,10 +12,10 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_integer
-from rlx.numpy.creation import arange, array, count_along, linspace
+from rlx.numpy.creation import array, count_along
 from rlx.numpy.joining import concatenate, stack
 from rlx.numpy.lookups import nonzero
-from rlx.numpy.manipulation import atleast_1d, moveaxis, reshape
+from rlx.numpy.manipulation import atleast_1d, reshape, transpose
 from rlx.numpy.promotion import (
     broadcast_array,
     canonical_shape,
@@ -25,9 +25,11 @@ from rlx.numpy.promotion import (
     scalar_array,
     to_dtype,
 )
+from rlx.numpy.ranges import arange, linspace
 from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
 from rlx.ops.arithmetic import select
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 
 __all__ = [
@@ -146,6 +148,8 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     index = as_array(np.asarray(indices) if isinstance(indices, (list, tuple)) else indices)
     if not is_integer(index.dtype):
         raise DtypeError(f"unravel_index got dtype {index.dtype.name}.", "Pass integers.")
+    if isinstance(shape, (list, tuple)) and any(isinstance(n, Tracer) and n.known() is None for n in shape):
+        return _unraveled(index, shape)
     sizes = canonical_shape(shape, "unravel_index")
     total = math.prod(sizes)
     zero = scalar_array(0, index.dtype, True)
@@ -162,11 +166,32 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     return tuple(result)
 
 
-def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Array:
+def _unraveled(index: Any, sizes: Sequence[Any]) -> tuple[Array, ...]:
+    """unravel_index for traced sizes."""
+    sizes = [convert_to(operand(n), index.dtype) for n in sizes]
+    one, zero = [scalar_array(v, index.dtype, True) for v in (1, 0)]
+    total: Any = one
+    for size in sizes:
+        total = arithmetic.multiply(total, size)
+    if index.dtype.kind == "i":
+        index = select(comparison.less(index, zero), arithmetic.add(index, total), index)
+    index = arithmetic.clamp(zero, index, arithmetic.subtract(total, one))
+    result = []
+    for size in reversed(sizes):
+        size = arithmetic.maximum(size, one)
+        result.append(arithmetic.remainder(index, size))
+        index = arithmetic.divide(index, size)
+    return tuple(reversed(result))
+
+
+def ravel_multi_index(
+    multi_index: Any, dims: Any, mode: str = "raise", order: str = "C", *, dtype: Any = None
+) -> Array:
     """One index for each axis as flat indices.
 
     Args: multi_index: sequence of integer arrays; dims: the shape; mode: "raise" (needs known
-    indices), "wrap" or "clip"; order: "C" or "F". Returns: an integer array.
+    indices), "wrap", "clip" or "ignore" (all are inside); order: "C" or "F"; dtype: of the result.
+    Returns: an integer array.
     Raises: ValueError for an index outside with mode "raise".
 
     >>> import rlx.numpy as jnp
@@ -190,13 +215,14 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
             parts[place] = arithmetic.minimum(arithmetic.maximum(part, low), high)
         elif mode == "wrap":
             parts[place] = remainder(part, size)
-        else:
+        elif mode != "ignore":
             raise ValueError(f"ravel_multi_index has no mode {mode!r}.")
     places = range(len(sizes)) if order == "C" else range(len(sizes))[::-1]
     total: Any = None
     for place in places:
         total = parts[place] if total is None else total * sizes[place] + parts[place]
-    return total if total is not None else array(0)
+    total = array(0) if total is None else total
+    return total if dtype is None else convert_to(total, to_dtype(dtype))
 
 
 # ------------------------------------------------------------------ index tricks
@@ -218,6 +244,8 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return _from_slice(key)
+        if not key:
+            return [] if self.sparse else array([], config.default_int)
         grids = meshgrid(*map(_from_slice, key), indexing="ij", sparse=self.sparse)
         return grids if self.sparse else stack(grids)
 
@@ -234,19 +262,33 @@ class _Joiner:
     def __getitem__(self, key: Any) -> Array:
         items = list(key) if isinstance(key, tuple) else [key]
         axis, least, shift = self.axis, self.least_ndim, self.shift
-        if items and isinstance(items[0], str):
-            numbers = [int(v) for v in items.pop(0).split(",")]
+        directive = items.pop(0) if items and isinstance(items[0], str) else ""
+        if directive and directive not in ("r", "c"):
+            numbers = self._numbers(directive)
             axis, least, shift = (numbers + [least, shift][len(numbers) - 1 :])[:3]
-        return concatenate([self._part(item, least, shift) for item in items], axis)
+        joined = concatenate([self._part(item, least, shift) for item in items], axis)
+        if directive in ("r", "c") and joined.ndim == 1:
+            joined = reshape(joined, (1, -1) if directive == "r" else (-1, 1))
+        return joined
+
+    def _numbers(self, directive: str) -> list[int]:
+        try:
+            numbers = [int(v) for v in directive.split(",")]
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (1, 2, 3):
+            raise ValueError(f"{self.name} got the directive {directive!r}: use 'r', 'c' or one to three integers.")
+        return numbers
 
     @staticmethod
     def _part(item: Any, least: int, shift: int) -> Array:
         x = _from_slice(item) if isinstance(item, slice) else as_array(array(item))
         own = x.ndim
         if own < least:
-            x = reshape(x, (1,) * (least - own) + x.shape)
-            if shift >= 0 and own:
-                x = moveaxis(x, tuple(range(least - own, least)), tuple(range(shift, shift + own)))
+            new = least - own
+            before = shift + new + 1 if shift < 0 else shift
+            order = (*range(before), *range(new, least), *range(before, new))
+            x = transpose(reshape(x, (1,) * new + x.shape), order)
         return atleast_1d(x)
 
     def __repr__(self) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array, ConcreteArray
-from rlx.errors import DtypeError, NonConcreteBooleanIndexError
-from rlx.numpy.promotion import convert_to, scalar_array
+from rlx.errors import DtypeError, IndexBoundsError, NonConcreteBooleanIndexError, TracerSliceError
+from rlx.numpy.creation import array
+from rlx.numpy.promotion import convert_to, fill, scalar_array
 from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
@@ -51,10 +52,6 @@ class Cut:
 
 
 # ------------------------------------------------------------------ reading an index
-def _index_error(message: str) -> IndexError:
-    return IndexError(message)
-
-
 def _classify(item: Any) -> Any:
     """One entry: None, Ellipsis, slice, int, bool, or an integer or bool array."""
     if isinstance(item, (bool, np.bool_)):
@@ -64,16 +61,16 @@ def _classify(item: Any) -> Any:
     if isinstance(item, np.integer):
         return int(item)
     if isinstance(item, (list, tuple)):
-        item = np.asarray(item) if len(item) else np.zeros(0, np.int32)
-    array: Any = as_array(item, "an index")
-    if array.dtype.kind not in "biu":
+        item = array(item) if len(item) else np.zeros(0, np.int32)
+    positions: Any = as_array(item, "an index")
+    if positions.dtype.kind not in "biu":
         raise DtypeError(
-            f"An index has dtype {array.dtype.name}; indices are integers, slices or bool masks.",
+            f"An index has dtype {positions.dtype.name}; indices are integers, slices or bool masks.",
             "Convert it with .astype(int).",
         )
-    if array.ndim == 0 and not isinstance(item, Array) and array.dtype.kind != "b":
-        return int(array.numpy())
-    return array
+    if positions.ndim == 0 and not isinstance(item, Array) and positions.dtype.kind != "b":
+        return int(positions.numpy())
+    return positions
 
 
 def _mask_positions(mask: Any) -> list[Any]:
@@ -95,10 +92,13 @@ def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True) -> lis
     """
     entries = [_classify(i) for i in (index if isinstance(index, tuple) else (index,))]
     if sum(i is Ellipsis for i in entries) > 1:
-        raise _index_error("an index can have only a single ellipsis ('...')")
+        raise IndexBoundsError("an index can have only a single ellipsis ('...')", "Use : for the other axes.")
     used = sum(_axes_of(i) for i in entries)
     if used > len(shape):
-        raise _index_error(f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed")
+        raise IndexBoundsError(
+            f"too many indices for array: array is {len(shape)}-dimensional, but {used} were indexed",
+            f"The array has shape {shape}; None adds axes.",
+        )
     if not any(i is Ellipsis for i in entries):
         entries.append(Ellipsis)
     result: list[Any] = []
@@ -129,8 +129,11 @@ def _axes_of(entry: Any) -> int:
 
 def _mask_entries(mask: Any, shape: tuple[int, ...], axis: int) -> list[Any]:
     own = shape[axis : axis + mask.ndim]
-    if mask.shape != own:
-        raise _index_error(f"boolean index of shape {mask.shape} does not match indexed axes {own}")
+    if any(n not in (size, 0) for n, size in zip(mask.shape, own, strict=True)):
+        raise IndexBoundsError(
+            f"boolean index of shape {mask.shape} does not match indexed axes {own}",
+            "A mask has the sizes of the axes that it stands for.",
+        )
     positions = _mask_positions(mask)
     if mask.ndim == 0:  # x[True] is x[None]; x[False] has a new axis of size 0
         return [Mask0(positions[0].size)]
@@ -152,7 +155,10 @@ def _entry(entry: Any, size: int, axis: int, strict: bool) -> Any:
         if not -size <= entry < size:
             if not strict:
                 return ConcreteArray(np.asarray(entry, np.int64))
-            raise _index_error(f"index {entry} is out of bounds for axis {axis} with size {size}")
+            raise IndexBoundsError(
+                f"index {entry} is out of bounds for axis {axis} with size {size}",
+                "Use x.at[index].get(mode=...) for what lies outside.",
+            )
         return entry % size
     if strict and size and type(entry) is ConcreteArray and entry.ndim == 0:
         number = int(entry.numpy())
@@ -161,6 +167,12 @@ def _entry(entry: Any, size: int, axis: int, strict: bool) -> Any:
 
 
 def _bound(value: Any) -> int | None:
+    if isinstance(value, Tracer) and value.known() is None:
+        raise TracerSliceError(
+            f"A slice has the traced bound {value.type!r}, so that the size of its result is not known.",
+            "Slices have static bounds: use rlx.lax.dynamic_slice(x, (start,), (size,)) for a moving window of one"
+            " size, or a mask with rlx.numpy.where.",
+        )
     return None if value is None else operator.index(value)
 
 
@@ -205,7 +217,7 @@ def _is_advanced(entry: Any) -> bool:
     return isinstance(entry, (Array, int, Mask0)) and not isinstance(entry, Cut)
 
 
-def plan_index(shape: tuple[int, ...], entries: list[Any]) -> Plan:
+def plan_index(shape: tuple[int, ...], entries: list[Any], wrap_negative: bool = True) -> Plan:
     """The plan of an expanded index, by NumPy's rules for where the indexed axes go."""
     arrays = [e for e in entries if (isinstance(e, Array) and e.ndim) or isinstance(e, Mask0)]
     advanced = [i for i, e in enumerate(entries) if _is_advanced(e)]
@@ -254,7 +266,7 @@ def plan_index(shape: tuple[int, ...], entries: list[Any]) -> Plan:
     for number, entry, own in raw:
         plan.indexed.append(number)
         dims = [own] if own is not None else batch_of_common[len(batch_of_common) - len(_shape_of(entry)) :]
-        plan.columns.append(_column(entry, shape[number], dims, len(batch)))
+        plan.columns.append(_column(entry, shape[number], dims, len(batch), wrap_negative))
     return plan
 
 
@@ -268,25 +280,26 @@ def _common_shape(sizes: list[tuple[int, ...]]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*sizes)
     except ValueError:
-        raise _index_error(
-            f"shape mismatch: indexing arrays could not be broadcast together with shapes {sizes}"
+        raise IndexBoundsError(
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {sizes}",
+            "Index arrays are broadcast against one another: use rlx.numpy.ix_ for their outer product.",
         ) from None
 
 
-def _column(entry: Any, size: int, dims: list[int], rank: int) -> Any:
-    """An index array with its negative entries wrapped, aligned to the batch axes."""
+def _column(entry: Any, size: int, dims: list[int], rank: int, wrap_negative: bool) -> Any:
+    """An index array aligned to the batch axes, with its negative entries wrapped if that is wanted."""
     if isinstance(entry, int):
-        array: Any = ConcreteArray(np.full((1,) * rank, entry, np.int32 if size < 2**31 else np.int64))
-        return array
-    array = as_array(entry)
-    if array.dtype.itemsize < 4 or array.dtype == np.uint32:
-        array = convert_to(array, np.dtype("i4") if array.dtype.itemsize < 4 else np.dtype("i8"))
-    if array.dtype.kind == "i":
-        array = wrapped(array, size)
+        column: Any = ConcreteArray(np.full((1,) * rank, entry, np.int32 if size < 2**31 else np.int64))
+        return column
+    column = as_array(entry)
+    if column.dtype.itemsize < 4 or column.dtype == np.uint32:
+        column = convert_to(column, np.dtype("i4") if column.dtype.itemsize < 4 else np.dtype("i8"))
+    if column.dtype.kind == "i" and wrap_negative:
+        column = wrapped(column, size)
     aligned = [1] * rank
-    for dim, n in zip(dims, array.shape, strict=True):
+    for dim, n in zip(dims, column.shape, strict=True):
         aligned[dim] = n
-    return array if array.shape == tuple(aligned) else shapes.reshape(array, shape=tuple(aligned))
+    return column if column.shape == tuple(aligned) else shapes.reshape(column, shape=tuple(aligned))
 
 
 def wrapped(array: Any, size: int) -> Any:
@@ -323,16 +336,23 @@ def stack_columns(columns: list[Any], batch: tuple[int, ...]) -> Any:
 def getitem(x: Any, index: Any) -> Any:
     """x[index]: static indices are views, a traced scalar a dynamic slice, arrays a gather."""
     if type(x) is ConcreteArray and state.builder is None and _is_static(index):
-        values = x.numpy()
-        if isinstance(index, tuple):
-            # the trailing ellipsis keeps 0-d results arrays
-            return ConcreteArray(values[index if Ellipsis in index else (*index, ...)], x._weak)
-        return ConcreteArray(values[index, ...] if index is not Ellipsis else values, x._weak)
+        return ConcreteArray(_view(x.numpy(), index), x._weak)
     if type(index) is ConcreteArray and type(x) is ConcreteArray and state.builder is None:
         numbers = index.numpy()
         if numbers.dtype.kind in "iu" and numbers.ndim and x.shape and x.shape[0]:
             return ConcreteArray(_take_rows(x.numpy(), numbers), x._weak)
     return read(x, expand_index(x.shape, index))
+
+
+def _view(values: np.ndarray, index: Any) -> np.ndarray:
+    """values[index] for a static index."""
+    try:
+        if isinstance(index, tuple):
+            # the trailing ellipsis keeps 0-d results arrays
+            return values[index if Ellipsis in index else (*index, ...)]
+        return values[index, ...] if index is not Ellipsis else values
+    except IndexError as error:
+        raise IndexBoundsError(f"{error}: the array has shape {values.shape}.") from None
 
 
 def _take_rows(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -355,7 +375,14 @@ def _is_static(index: Any) -> bool:
     return kind is tuple and all(type(i) is not tuple and _is_static(i) for i in index)
 
 
-def read(x: Any, entries: list[Any], mode: str = "clip", fill_value: Any = None, default: bool = True) -> Any:
+def read(
+    x: Any,
+    entries: list[Any],
+    mode: str = "clip",
+    fill_value: Any = None,
+    default: bool = True,
+    wrap_negative: bool = True,
+) -> Any:
     """The elements that an expanded index names."""
     arrays = any((isinstance(e, Array) and e.ndim) or isinstance(e, Mask0) for e in entries)
     x, entries, backwards = _cut(x, entries, drop_integers=not arrays)
@@ -365,7 +392,7 @@ def read(x: Any, entries: list[Any], mode: str = "clip", fill_value: Any = None,
     x = shapes.reverse(x, axes=backwards) if backwards else x
     if not arrays and default:
         return _read_scalars(x, entries)
-    plan = plan_index(x.shape, entries)
+    plan = plan_index(x.shape, entries, wrap_negative)
     return read_plan(x, plan, mode, fill_value)
 
 
@@ -417,7 +444,7 @@ def _read_scalars(x: Any, entries: list[Any]) -> Any:
             sizes.append(size)
             continue
         if size == 0:
-            raise _index_error("index is out of bounds for an axis with size 0")
+            raise IndexBoundsError("index is out of bounds for an axis with size 0", "It has no elements to read.")
         array = as_array(entry)
         starts.append(
             wrapped(array, size) if array.dtype.kind == "i" and _holds(array.dtype, size) else _wide_start(array, size)
@@ -441,6 +468,13 @@ def _wide_start(array: Any, size: int) -> Any:
 
 def read_plan(x: Any, plan: Plan, mode: str = "clip", fill_value: Any = None) -> Any:
     """The elements that a plan names, by one gather."""
+    if any(x.shape[axis] == 0 for axis in plan.indexed):
+        if 0 not in plan.result_shape():
+            raise IndexBoundsError(
+                f"index is out of bounds for an axis of size 0: the array has shape {x.shape}",
+                "It has no elements to read.",
+            )
+        return fill(plan.final_shape(), 0, x.dtype, x.weak_type)
     if not plan.indexed and not plan.batch:
         plan_columns: Any = ConcreteArray(np.zeros((0,), np.int32))
     elif not plan.indexed:

@@ -10,8 +10,10 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import InputTypeError, ShapeError
+from rlx.numpy.documentation import alias
 from rlx.numpy.manipulation import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
 from rlx.numpy.operators import unstacked
+from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import canonical_axis, convert_to, known_numpy, operand, promote, to_dtype
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
@@ -93,6 +95,7 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
     Array([[0., 0.],
            [1., 1.]], dtype=float32)
     """
+    refuse_out("stack", out)
     operands = promote("stack", *_parts("stack", arrays))
     if any(x.shape != operands[0].shape for x in operands):
         raise ShapeError(
@@ -128,7 +131,7 @@ def vstack(tup: Any, dtype: Any = None) -> Array:
     return concatenate([atleast_2d(x) for x in _parts("vstack", tup)], 0, dtype)
 
 
-row_stack = vstack
+row_stack = alias(vstack, "row_stack")
 
 
 def hstack(tup: Any, dtype: Any = None) -> Array:

@@ -9,10 +9,11 @@ import numpy as np
 
 from rlx.array import Array, wrap
 from rlx.config import config
-from rlx.errors import DtypeError, ShapeError, UnsupportedError
+from rlx.errors import DtypeError, IndexBoundsError, ShapeError, UnsupportedError
 from rlx.numpy.elementwise import truth
 from rlx.numpy.indexing import Cut, read, wrapped
 from rlx.numpy.manipulation import ravel, reshape
+from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import (
     broadcast_array,
     canonical_axis,
@@ -89,6 +90,7 @@ def take(
     >>> jnp.take(jnp.array([10, 20, 30]), jnp.array([2, 0]))
     Array([30, 10], dtype=int32)
     """
+    refuse_out("take", out)
     x = as_array(operand(a, "take"))
     index = _integer_indices("take", indices)
     if axis is None:
@@ -96,17 +98,21 @@ def take(
     else:
         number = canonical_axis(axis, x.ndim, "take")
     size = x.shape[number]
-    if size == 0 and index.size:
-        raise IndexError("take cannot pick elements from an axis of size 0")
     mode = getattr(mode, "name", mode)
     index, mode = _within(index, size, mode.lower() if isinstance(mode, str) else mode)
+    if size == 0 and index.size:
+        if mode != "fill" or fill_value is None:
+            raise IndexBoundsError("take cannot pick elements from an axis of size 0.", "Pass fill_value=.")
+        return fill((*x.shape[:number], *index.shape, *x.shape[number + 1 :]), fill_value, x.dtype)
     entries: list[Any] = [Cut(0, 1, n, n) for n in x.shape]
     entries[number] = index
     fill_with = fill_value.item() if isinstance(fill_value, Array) else fill_value
     return read(x, entries, mode, fill_with, default=mode == "clip")
 
 
-def _along(name: str, arr: Any, indices: Any, axis: int | None, mode: Any) -> tuple[Any, Any, int, str]:
+def _along(
+    name: str, arr: Any, indices: Any, axis: int | None, mode: Any, wrap_negative: bool = True
+) -> tuple[Any, Any, int, str]:
     x = as_array(operand(arr, name))
     index = _integer_indices(name, indices)
     if axis is None:
@@ -120,11 +126,11 @@ def _along(name: str, arr: Any, indices: Any, axis: int | None, mode: Any) -> tu
             "Both need the same number of axes.",
         )
     mode = getattr(mode, "name", mode)
-    index, mode = _within(index, x.shape[number], mode.lower() if isinstance(mode, str) else mode)
     if index.dtype.kind == "i" and index.dtype.itemsize < 4:
         index = convert_to(index, np.dtype("i4"))
-    if index.dtype.kind == "i":
+    if index.dtype.kind == "i" and wrap_negative:
         index = wrapped(index, x.shape[number])
+    index, mode = _within(index, x.shape[number], mode.lower() if isinstance(mode, str) else mode)
     return x, index, number, mode
 
 
@@ -141,11 +147,20 @@ def _matched(x: Any, index: Any, axis: int) -> tuple[Any, Any]:
     return full(x), full(index)
 
 
-def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None) -> Array:
+def take_along_axis(
+    arr: Any,
+    indices: Any,
+    axis: int | None = -1,
+    mode: Any = None,
+    fill_value: Any = None,
+    *,
+    wrap_negative_indices: bool | None = None,
+) -> Array:
     """Elements by their number along an axis, separately at each position of the others.
 
     Args: arr: array; indices: integers of the same rank, other axes broadcast; axis; mode: for
-    indices outside, "fill", "clip" or "wrap". Returns: an array of the indices' shape.
+    indices outside, "fill", "clip", "wrap" or "one_hot" (fill with 0); wrap_negative_indices: False
+    takes negative ones as outside. Returns: an array of the indices' shape.
     Raises: ShapeError for another rank.
 
     >>> import rlx.numpy as jnp
@@ -153,7 +168,9 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: Any = N
     Array([[20],
            [30]], dtype=int32)
     """
-    x, index, number, mode = _along("take_along_axis", arr, indices, axis, mode)
+    if mode == "one_hot":  # JAX's name for reading 0 outside
+        mode, fill_value = "fill", 0
+    x, index, number, mode = _along("take_along_axis", arr, indices, axis, mode, wrap_negative_indices is not False)
     x, index = _matched(x, index, number)
     others = tuple(i for i in range(x.ndim) if i != number)
     if 0 in index.shape:
@@ -169,7 +186,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: Any = N
 
 
 def put_along_axis(
-    arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = False, *, mode: Any = None
+    arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *, mode: Any = None
 ) -> Array:
     """An array with elements replaced, named as in `take_along_axis`.
 
@@ -215,7 +232,8 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     (Array([0, 2], dtype=int32),)
     """
     x = as_array(operand(a, "nonzero"))
-    x = shapes.reshape(x, shape=(1,)) if x.ndim == 0 else x
+    if x.ndim == 0:
+        raise ShapeError("nonzero got a 0-d array, which has no axis to count along.", "Use rlx.numpy.atleast_1d(x).")
     if size is None:
         values = known_numpy(x, "nonzero", _SIZE)
         return tuple(wrap(p.astype(config.default_int)) for p in np.nonzero(values))
@@ -283,7 +301,7 @@ def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
            [1, 0]], dtype=int32)
     """
     x = as_array(operand(a, "argwhere"))
-    columns = nonzero(x, size=size, fill_value=fill_value)
+    columns = nonzero(x if x.ndim else reshape(x, (1,)), size=size, fill_value=fill_value)
     if x.ndim == 0:
         return fill((columns[0].shape[0], 0), 0, config.default_int)
     return shapes.concatenate(*[reshape(c, (-1, 1)) for c in columns], axis=1)
@@ -302,6 +320,7 @@ def compress(
     >>> jnp.compress(jnp.array([True, False]), jnp.array([1, 2]))
     Array([1], dtype=int32)
     """
+    refuse_out("compress", out)
     mask = as_array(np.asarray(condition) if isinstance(condition, (list, tuple)) else operand(condition))
     if mask.ndim != 1:
         raise ShapeError(f"compress got a condition of shape {mask.shape}.", "It must be 1-d.")
@@ -329,7 +348,7 @@ def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: An
     return compress(ravel(truth(condition)), ravel(arr), size=size, fill_value=fill_value)
 
 
-def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = False) -> Array:
+def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = True) -> Array:
     """An array with elements replaced by number, counting all in a row.
 
     Args: a: array; ind: integers; v: values, repeated if there are fewer; mode: "clip" or "wrap"
@@ -344,15 +363,17 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
         raise ValueError("rlx arrays are immutable: use the result of put(..., inplace=False).")
     x = as_array(operand(a, "put"))
     index = ravel(_integer_indices("put", ind))
-    values = ravel(v if isinstance(v, (Array, int, float, complex)) else as_array(np.asarray(v)))
+    values = ravel(as_array(np.asarray(v) if isinstance(v, (list, tuple)) else v))
     if index.size == 0 or values.size == 0:
         return x
     repeated = np.arange(index.size) % values.size
     values = values if values.size == index.size else values[repeated]
+    if mode == "clip":  # NumPy does not count from the end then
+        index = arithmetic.maximum(index, scalar_array(0, index.dtype, True))
     return reshape(ravel(x).at[index].set(values, mode=mode), x.shape)
 
 
-def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = False) -> Array:
+def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     """An array with elements replaced where a mask holds, by values taken in order.
 
     Args: arr: array; mask: bools of the same size; vals: values, repeated if there are fewer;

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
+from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
     broadcast_array,
     broadcast_operands,
@@ -52,7 +53,7 @@ def _array(value: Any, name: str) -> Array:
 
 
 # ------------------------------------------------------------------ reshaping
-def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
+def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: None = None) -> Array:
     """The same elements in another shape.
 
     Args: a: array; shape: int or ints, one of them may be -1; order: "C", "F" (first axis fastest).
@@ -63,6 +64,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
     Array([[0, 1],
            [2, 3]], dtype=int32)
     """
+    check_placement(None, out_sharding)
     x = _array(a, "reshape")
     sizes = fitting_shape(x, shape)
     if order == "F":
@@ -92,7 +94,7 @@ def fitting_shape(x: Any, shape: Any) -> tuple[int, ...]:
     return tuple(x.size // rest if n == -1 else n for n in sizes)
 
 
-def ravel(a: Any, order: str = "C") -> Array:
+def ravel(a: Any, order: str = "C", *, out_sharding: None = None) -> Array:
     """All elements in one axis.
 
     Args: a: array; order: "C" or "F". Returns: a 1-d array.
@@ -101,7 +103,7 @@ def ravel(a: Any, order: str = "C") -> Array:
     >>> jnp.ravel(jnp.ones((2, 2))).shape
     (4,)
     """
-    return reshape(a, (_array(a, "ravel").size,), order)
+    return reshape(a, (_array(a, "ravel").size,), order, out_sharding=out_sharding)
 
 
 def expand_dims(a: Any, axis: Any) -> Array:
@@ -252,6 +254,7 @@ def broadcast_to(array: Any, shape: Any, *, out_sharding: None = None) -> Array:
     Array([[0, 1],
            [0, 1]], dtype=int32)
     """
+    check_placement(None, out_sharding)
     return broadcast_array(_array(array, "broadcast_to"), canonical_shape(shape, "broadcast_to"))
 
 

@@ -11,7 +11,9 @@ from rlx.array import Array, wrap
 from rlx.config import config
 from rlx.errors import ShapeError
 from rlx.numpy.creation import count_along
+from rlx.numpy.dtypes import shape
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
+from rlx.numpy.placement import check_placement, refuse_out
 from rlx.numpy.promotion import canonical_axes, convert_to, fill, operand, scalar_array, to_dtype
 from rlx.numpy.reductions import sum as sum_
 from rlx.ops import arithmetic, comparison
@@ -45,6 +47,8 @@ _INDEX = np.dtype("i4")
 
 def _offset_mask(rows: int, columns: int, compare: Any, k: Any) -> Any:
     """compare(row + k, column) for every position of a matrix."""
+    if not isinstance(k, Array):  # what lies outside of the matrix may not fit the index dtype
+        k = max(-rows - 1, min(operator.index(k), columns + 1))
     row = count_along((rows, columns), 0, _INDEX)
     column = count_along((rows, columns), 1, _INDEX)
     return compare(arithmetic.add(row, convert_to(operand(k), _INDEX)), column)
@@ -61,13 +65,14 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
+    check_placement(device)
     rows = operator.index(N)
     columns = rows if M is None else operator.index(M)
     wanted = config.default_float if dtype is None else to_dtype(dtype)
     if rows < 0 or columns < 0:
         raise ShapeError(f"eye got the shape ({rows}, {columns}).", "Sizes cannot be negative.")
     if state.builder is None and not isinstance(k, Array):
-        return wrap(np.eye(rows, columns, k).astype(wanted))
+        return wrap(np.eye(rows, columns, max(-rows, min(operator.index(k), columns))).astype(wanted))
     return convert_to(_offset_mask(rows, columns, comparison.equal, k), wanted)
 
 
@@ -206,10 +211,11 @@ def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     >>> jnp.trace(jnp.array([[1, 2], [3, 4]])).item()
     5
     """
+    refuse_out("trace", out)
     return sum_(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
-def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Array:
+def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Array:
     """An array with its main diagonal replaced.
 
     Args: a: array of two or more axes; val: number or 1-d array; wrap: go on in tall matrices;
@@ -274,7 +280,7 @@ def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
     >>> len(jnp.tril_indices_from(jnp.ones((2, 2))))
     2
     """
-    rows, columns = arr.shape
+    rows, columns = shape(arr)
     return tril_indices(rows, k, columns)
 
 
@@ -287,7 +293,7 @@ def triu_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
     >>> len(jnp.triu_indices_from(jnp.ones((2, 2))))
     2
     """
-    rows, columns = arr.shape
+    rows, columns = shape(arr)
     return triu_indices(rows, k, columns)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, Device
 from rlx.config import config
-from rlx.numpy import conversion, manipulation, operators
+from rlx.numpy import conversion, lookups, manipulation, operators, placement
 from rlx.numpy.floats import conj, imag, real
 from rlx.numpy.printing import show
 from rlx.numpy.promotion import convert_to, to_dtype
@@ -22,7 +22,9 @@ __all__ = ["install"]
 
 def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> Any:
     """The array in another dtype; floats truncate and saturate to integers."""
-    return convert_to(self, config.default_float if dtype is None else to_dtype(dtype))
+    placement.check_placement(device)
+    result = convert_to(self, config.default_float if dtype is None else to_dtype(dtype))
+    return _copy(result) if copy and result is self else result
 
 
 def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None) -> Any:
@@ -35,6 +37,11 @@ def _transpose(self: Any, *args: Any) -> Any:
     if not args or args == (None,):
         return manipulation.transpose(self)
     return manipulation.transpose(self, args[0] if len(args) == 1 and not isinstance(args[0], int) else args)
+
+
+def _compress(self: Any, condition: Any, axis: int | None = None, **options: Any) -> Any:
+    """The slices for which a condition holds: see rlx.numpy.compress."""
+    return lookups.compress(condition, self, axis, **options)
 
 
 def _flatten(self: Any, order: str = "C") -> Any:
@@ -66,8 +73,8 @@ def _rebuild(values: np.ndarray, weak: bool) -> ConcreteArray:
 
 
 def _setitem(self: Any, index: Any, value: Any) -> None:
-    raise TypeError(
-        "rlx arrays are immutable, so x[index] = value does not work. Write x = x.at[index].set(value) instead."
+    raise errors.ImmutableArrayError(
+        "x[index] = value does not work: rlx arrays are immutable.", "Write x = x.at[index].set(value) instead."
     )
 
 
@@ -80,15 +87,26 @@ def _is_ready(self: Any) -> bool:
     return True
 
 
-def _devices(self: Any) -> set[str]:
+def _devices(self: Any) -> set[Device]:
     """The devices that hold the values."""
-    return {"cpu"}
+    return {placement.HOST}
+
+
+def _address(self: Any) -> int:
+    """Where the values are in memory."""
+    return self.storage().view(self.shape, self.dtype).ctypes.data
+
+
+def _addressable_data(self: Any, index: int) -> Any:
+    """The part of the array on a device; there is one device, so that 0 gives all of it."""
+    if index != 0:
+        raise IndexError(f"addressable_data got {index}: arrays have one part, number 0")
+    return self
 
 
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
     """The array on a device."""
-    if str(device) not in ("cpu", "cpu:0"):
-        raise errors.DeviceError(f"There is no device {device!r} here.", 'Use "cpu".')
+    placement.check_placement(device)
     return self
 
 
@@ -133,6 +151,11 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "transpose": _transpose,
     "flatten": _flatten,
     "copy": _copy,
+    "compress": _compress,
+    "byteswap": conversion.byteswap,
+    "addressable_data": _addressable_data,
+    "unsafe_buffer_pointer": _address,
+    "on_device_size_in_bytes": lambda self: self.nbytes,
     "clone": _copy,
     "__copy__": _copy,
     "__deepcopy__": _deepcopy,
@@ -166,13 +189,16 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "real": real,
     "imag": imag,
     "at": IndexUpdates,
-    "device": lambda self: "cpu",
+    "device": lambda self: placement.HOST,
+    "committed": lambda self: True,
+    "is_fully_addressable": lambda self: True,
+    "is_fully_replicated": lambda self: True,
     "flat": manipulation.ravel,
     "sharding": lambda self: None,
 }
 # methods that are the functions of the same name in rlx.numpy
 NAMED = (
-    "all any argmax argmin argpartition argsort choose clip compress cumprod cumsum diagonal dot max"
+    "all any argmax argmin argpartition argsort choose clip cumprod cumsum diagonal dot max"
     " mean min nonzero prod ptp ravel repeat round searchsorted sort squeeze std sum swapaxes take"
     " trace var"
 ).split()
@@ -187,7 +213,7 @@ def install(namespace: dict[str, Any]) -> None:
         setattr(Array, name, property(getter, doc=getter.__doc__))
     for name in NAMED:
         setattr(Array, name, namespace[name])
-    Array.conj = Array.conjugate = conj  # type: ignore[attr-defined]
+    Array.conj = Array.conjugate = conj  # type: ignore[assignment]
     conversion.install_protocols(Array, namespace)
     concrete_class: Any = ConcreteArray
     concrete_class.__array_interface__ = property(_array_interface)

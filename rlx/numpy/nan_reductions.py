@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.ir.types import is_inexact
+from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy import reductions
 from rlx.numpy.floats import isnan
-from rlx.numpy.promotion import convert_to, float_of, operand, scalar_array
+from rlx.numpy.placement import refuse_out
+from rlx.numpy.promotion import broadcast_array, convert_to, operand, scalar_array
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.arithmetic import select
 from rlx.trace.flat import as_array
@@ -55,6 +56,7 @@ def nansum(
     >>> float(jnp.nansum(jnp.array([1.0, jnp.nan])))
     1.0
     """
+    refuse_out("nansum", out)
     x, _ = _replaced("nansum", a, lambda d: 0)
     return reductions.sum(x, axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
@@ -76,6 +78,7 @@ def nanprod(
     >>> float(jnp.nanprod(jnp.array([2.0, jnp.nan])))
     2.0
     """
+    refuse_out("nanprod", out)
     x, _ = _replaced("nanprod", a, lambda d: 1)
     return reductions.prod(x, axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
@@ -99,6 +102,7 @@ def nanmax(
     >>> float(jnp.nanmax(jnp.array([1.0, jnp.nan])))
     1.0
     """
+    refuse_out("nanmax", out)
     x, missing = _replaced("nanmax", a, reductions.lowest)
     result = reductions.max(x, axis, keepdims=keepdims, initial=initial, where=where)
     return result if initial is not None else _all_missing(missing, axis, keepdims, where, result)
@@ -115,6 +119,7 @@ def nanmin(
     >>> float(jnp.nanmin(jnp.array([1.0, jnp.nan])))
     1.0
     """
+    refuse_out("nanmin", out)
     x, missing = _replaced("nanmin", a, reductions.highest)
     result = reductions.min(x, axis, keepdims=keepdims, initial=initial, where=where)
     return result if initial is not None else _all_missing(missing, axis, keepdims, where, result)
@@ -138,6 +143,7 @@ def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
     >>> jnp.nanargmax(jnp.array([jnp.nan, 1.0])).item()
     1
     """
+    refuse_out("nanargmax", out)
     return _position("nanargmax", reductions.argmax, reductions.lowest, a, axis, keepdims)
 
 
@@ -150,6 +156,7 @@ def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
     >>> jnp.nanargmin(jnp.array([jnp.nan, 1.0])).item()
     1
     """
+    refuse_out("nanargmin", out)
     return _position("nanargmin", reductions.argmin, reductions.highest, a, axis, keepdims)
 
 
@@ -168,6 +175,7 @@ def nanmean(
     >>> float(jnp.nanmean(jnp.array([1.0, jnp.nan, 3.0])))
     2.0
     """
+    refuse_out("nanmean", out)
     x, missing = _replaced("nanmean", a, lambda d: 0)
     if missing is None:
         return reductions.mean(x, axis, dtype, keepdims=keepdims, where=where)
@@ -187,16 +195,20 @@ def nanvar(
     >>> float(jnp.nanvar(jnp.array([1.0, jnp.nan, 3.0])))
     1.0
     """
+    refuse_out("nanvar", out)
     freedom = ddof if correction is None else correction
     x = as_array(operand(a, "nanvar"))
     if not is_inexact(x.dtype):
         return reductions.var(x, axis, dtype, ddof=freedom, keepdims=keepdims, where=where, mean=mean)
     center = nanmean(x, axis, keepdims=True, where=where) if mean is None else operand(mean)
     missing = isnan(x)
-    deviation = arithmetic.subtract(x, convert_to(center, x.dtype))
-    real = float_of(x.dtype)
-    squares = arithmetic.square(arithmetic.absolute(deviation))
-    squares = select(missing, scalar_array(0, real, True), squares)
+    center = convert_to(center, x.dtype)
+    # NaN are replaced before they meet a function, whose derivative would be NaN
+    deviation = arithmetic.subtract(select(missing, broadcast_array(center, x.shape), x), center)
+    squares = arithmetic.square(deviation)
+    if is_complex(x.dtype):
+        parts = arithmetic.real(deviation), arithmetic.imag(deviation)
+        squares = arithmetic.add(*[arithmetic.square(p) for p in parts])
     total = reductions.sum(squares, axis, dtype, keepdims=keepdims, where=where)
     count = _present(missing, axis, keepdims, where, total.dtype)
     divisor = arithmetic.subtract(count, scalar_array(freedom, total.dtype, True))
@@ -217,6 +229,7 @@ def nanstd(
     >>> float(jnp.nanstd(jnp.array([1.0, jnp.nan, 3.0])))
     1.0
     """
+    refuse_out("nanstd", out)
     return transcendental.sqrt(
         nanvar(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=where, mean=mean, correction=correction)
     )

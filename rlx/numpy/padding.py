@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import ShapeError
+from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_integer
-from rlx.numpy.creation import linspace
 from rlx.numpy.manipulation import flip, moveaxis
 from rlx.numpy.promotion import broadcast_array, convert_to, operand
+from rlx.numpy.quantiles import median
+from rlx.numpy.ranges import linspace
 from rlx.numpy.reductions import max as max_
 from rlx.numpy.reductions import mean
 from rlx.numpy.reductions import min as min_
 from rlx.numpy.rounding import round as round_
-from rlx.numpy.statistics import median
 from rlx.ops import arithmetic
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
@@ -56,7 +56,8 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
     mode: "constant" (constant_values=), "edge", "linear_ramp" (end_values=), "maximum", "mean",
     "median", "minimum" (stat_length=), "reflect", "symmetric" (reflect_type=), "wrap", "empty", or
     a function as NumPy takes it.
-    Returns: an array. Raises: ShapeError for widths that do not fit; ValueError for another mode.
+    Returns: an array. Raises: ShapeError for widths that do not fit; UnsupportedError for another
+    mode; ValueError for an option that the mode does not have.
 
     >>> import rlx.numpy as jnp
     >>> jnp.pad(jnp.array([1, 2]), (1, 2))
@@ -73,7 +74,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Ar
         return _by_function(x, widths, mode, kwargs)
     allowed = _OPTIONS.get(mode)
     if allowed is None:
-        raise ValueError(f"pad has no mode {mode!r}: use one of {', '.join(_OPTIONS)} or a function.")
+        raise UnsupportedError(f"pad has no mode {mode!r}.", f"Use one of {', '.join(_OPTIONS)}, or a function.")
     if set(kwargs) - set(allowed):
         raise ValueError(f"pad in mode {mode!r} takes no {', '.join(set(kwargs) - set(allowed))}.")
     if mode in ("constant", "empty"):

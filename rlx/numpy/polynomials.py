@@ -22,7 +22,8 @@ from rlx.trace.flat import as_array
 __all__ = ["poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval"]
 
 
-def _coefficients(value: Any, name: str) -> Any:
+def coefficients(value: Any, name: str) -> Any:
+    """A 1-d array of coefficients."""
     x = atleast_1d(as_array(np.asarray(value) if isinstance(value, (list, tuple)) else value))
     if x.ndim != 1:
         raise ShapeError(f"{name} got coefficients of shape {x.shape}.", "They must be 1-d.")
@@ -68,7 +69,7 @@ def polyadd(a1: Any, a2: Any) -> Array:
     >>> jnp.polyadd(jnp.array([1, 2]), jnp.array([5]))
     Array([1, 7], dtype=int32)
     """
-    x, y = promote("polyadd", _coefficients(a1, "polyadd"), _coefficients(a2, "polyadd"))
+    x, y = promote("polyadd", coefficients(a1, "polyadd"), coefficients(a2, "polyadd"))
     size = max(x.shape[0], y.shape[0])
     return add(_padded(x, size), _padded(y, size))
 
@@ -82,7 +83,7 @@ def polysub(a1: Any, a2: Any) -> Array:
     >>> jnp.polysub(jnp.array([1, 2]), jnp.array([5]))
     Array([ 1, -3], dtype=int32)
     """
-    x, y = promote("polysub", _coefficients(a1, "polysub"), _coefficients(a2, "polysub"))
+    x, y = promote("polysub", coefficients(a1, "polysub"), coefficients(a2, "polysub"))
     size = max(x.shape[0], y.shape[0])
     return arithmetic.subtract(_padded(x, size), _padded(y, size))
 
@@ -97,7 +98,7 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
     >>> jnp.polymul(jnp.array([1, 1]), jnp.array([1, -1]))
     Array([ 1.,  0., -1.], dtype=float32)
     """
-    x, y = promote_inexact("polymul", _coefficients(a1, "polymul"), _coefficients(a2, "polymul"))
+    x, y = promote_inexact("polymul", coefficients(a1, "polymul"), coefficients(a2, "polymul"))
     if trim_leading_zeros:
         x, y = [_trimmed(v) for v in (x, y)]
     return convolve(x, y)
@@ -118,7 +119,7 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     >>> [x.tolist() for x in jnp.polydiv(jnp.array([1.0, 0.0, -1.0]), jnp.array([1.0, 1.0]))]
     [[1.0, -1.0], [0.0, 0.0, 0.0]]
     """
-    x, y = promote_inexact("polydiv", _coefficients(u, "polydiv"), _coefficients(v, "polydiv"))
+    x, y = promote_inexact("polydiv", coefficients(u, "polydiv"), coefficients(v, "polydiv"))
     degree = y.shape[0]
     steps = max(x.shape[0] - degree + 1, 0)
     lead = _row(y, 0)
@@ -144,7 +145,7 @@ def polyder(p: Any, m: int = 1) -> Array:
     times = operator.index(m)
     if times < 0:
         raise ValueError("polyder: the order of the derivative cannot be negative.")
-    x = inexact(_coefficients(p, "polyder"))
+    x = inexact(coefficients(p, "polyder"))
     for _ in range(times):
         size = x.shape[0]
         factors = np.arange(size - 1, 0, -1).astype(x.dtype)
@@ -165,8 +166,8 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     times = operator.index(m)
     if times < 0:
         raise ValueError("polyint: the order of the integral cannot be negative.")
-    x = inexact(_coefficients(p, "polyint"))
-    constants = fill((times,), 0, x.dtype) if k is None else convert_to(_coefficients(k, "polyint"), x.dtype)
+    x = inexact(coefficients(p, "polyint"))
+    constants = fill((times,), 0, x.dtype) if k is None else convert_to(coefficients(k, "polyint"), x.dtype)
     if constants.shape[0] not in (1, times):
         raise ShapeError(f"polyint got {constants.shape[0]} constants for m={times}.", "Give one each.")
     for i in range(times):
@@ -186,7 +187,7 @@ def poly(seq_of_zeros: Any) -> Array:
     >>> jnp.poly(jnp.array([1.0, -1.0]))
     Array([ 1.,  0., -1.], dtype=float32)
     """
-    roots = inexact(_coefficients(seq_of_zeros, "poly"))
+    roots = inexact(coefficients(seq_of_zeros, "poly"))
     result = fill((1,), 1, roots.dtype)
     for i in range(roots.shape[0]):
         factor = concatenate([fill((1,), 1, roots.dtype), arithmetic.negative(shapes.slice_along(roots, i, i + 1, 0))])

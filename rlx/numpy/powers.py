@@ -10,6 +10,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
+from rlx.numpy.documentation import alias
 from rlx.numpy.elementwise import aligned
 from rlx.numpy.promotion import convert_to, inexact, operand, promote_inexact, promote_numeric, scalar_array
 from rlx.ops import arithmetic, comparison, transcendental
@@ -69,7 +70,7 @@ def power(x: Any, y: Any, /) -> Any:
     return _integers_to_integers(x, y)
 
 
-pow = power
+pow = alias(power, "pow")
 
 
 def _integer_power(x: Any, exponent: int) -> Any:
@@ -183,7 +184,7 @@ def rad2deg(x: Any, /) -> Any:
     return _multiply(x, _constant(x, 180 / math.pi))
 
 
-radians, degrees = deg2rad, rad2deg
+radians, degrees = alias(deg2rad, "radians"), alias(rad2deg, "degrees")
 
 
 # ------------------------------------------------------------------ sums in other scales
@@ -202,7 +203,7 @@ def logaddexp(x: Any, y: Any, /) -> Any:
 def logaddexp2(x: Any, y: Any, /) -> Any:
     """log2(2**x + 2**y) without overflow.
 
-    Args: x, y: real arrays or numbers. Returns: a floating array.
+    Args: x, y: arrays or numbers. Returns: a floating or complex array.
 
     >>> import rlx.numpy as jnp
     >>> float(jnp.logaddexp2(3.0, 3.0))
@@ -210,7 +211,8 @@ def logaddexp2(x: Any, y: Any, /) -> Any:
     """
     x, y = promote_inexact("logaddexp2", x, y)
     if is_complex(x.dtype):
-        raise DtypeError(f"logaddexp2 does not take {x.dtype.name}.", "Use logaddexp, scaled by log(2).")
+        scale = _constant(x, math.log(2))
+        return _divide(_complex_log_sum(_multiply(x, scale), _multiply(y, scale)), scale)
     return _log_sum(x, y, math.log(2))
 
 

@@ -11,6 +11,7 @@ from rlx.errors import ShapeError
 from rlx.numpy.elementwise import multiply
 from rlx.numpy.floats import conj
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
+from rlx.numpy.placement import check_placement, refuse_out
 from rlx.numpy.promotion import canonical_axes, canonical_axis, convert_to, promote, to_dtype
 from rlx.ops import shape as shapes
 from rlx.ops.contract import dot_general
@@ -63,6 +64,7 @@ def matmul(
     >>> jnp.matmul(jnp.ones((2, 3)), jnp.ones(3))
     Array([3., 3.], dtype=float32)
     """
+    check_placement(None, out_sharding)
     x, y = promote("matmul", a, b)
     if x.ndim == 0 or y.ndim == 0:
         raise ShapeError("matmul got a 0-d operand.", "Use * to multiply by a scalar.")
@@ -128,6 +130,7 @@ def dot(
     >>> float(jnp.dot(jnp.ones(3), jnp.ones(3)))
     3.0
     """
+    check_placement(None, out_sharding)
     x, y = promote("dot", a, b)
     if x.ndim == 0 or y.ndim == 0:
         result = multiply(x, y)
@@ -165,6 +168,7 @@ def outer(a: Any, b: Any, out: None = None) -> Array:
     Array([[0, 0, 0],
            [0, 1, 2]], dtype=int32)
     """
+    refuse_out("outer", out)
     x, y = promote("outer", a, b)
     return multiply(reshape(x, (x.size, 1)), reshape(y, (1, y.size)))
 
@@ -230,7 +234,15 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
     return shapes.reshape(product, shape=(*product.shape[:-2], product.shape[-1]))
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
+def tensordot(
+    a: Any,
+    b: Any,
+    axes: Any = 2,
+    *,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: None = None,
+) -> Array:
     """The sum of products over given axes.
 
     Args: a, b: arrays; axes: a number (last ones of a with first ones of b), or a pair of axes lists.
@@ -240,6 +252,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred
     >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((3, 4)), axes=1).shape
     (2, 4)
     """
+    check_placement(None, out_sharding)
     x, y = promote("tensordot", a, b)
     if isinstance(axes, (int, np.integer)):
         if axes > min(x.ndim, y.ndim) or axes < 0:

@@ -38,6 +38,7 @@ __all__ = [
     "inexact",
     "inexact_dtype",
     "known_numpy",
+    "narrows",
     "operand",
     "promote",
     "promote_inexact",
@@ -147,7 +148,7 @@ def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
 def convert_to(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """An operand in another dtype; itself if it has that one."""
     if not isinstance(value, Array):
-        if isinstance(value, SCALARS) and _narrows(value, dtype):
+        if isinstance(value, SCALARS) and narrows(value, dtype):
             value = scalar_array(value, _pair(value)[0], True)
         else:
             return scalar_array(value, dtype, weak)
@@ -159,7 +160,7 @@ def convert_to(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     return convert(value, dtype=dtype, weak=weak)
 
 
-def _narrows(value: Any, dtype: np.dtype) -> bool:
+def narrows(value: Any, dtype: np.dtype) -> bool:
     """Whether NumPy would refuse or warn: complex to real, or an inexact number to an integer."""
     if isinstance(value, complex):
         return not is_complex(dtype)

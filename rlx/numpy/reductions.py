@@ -11,6 +11,8 @@ from rlx.array import Array, ConcreteArray
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_complex, is_float, is_inexact
+from rlx.numpy.documentation import alias
+from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import (
     broadcast_array,
     canonical_axes,
@@ -117,6 +119,7 @@ def sum(
     >>> jnp.sum(jnp.ones((2, 3)), axis=0)
     Array([2., 2., 2.], dtype=float32)
     """
+    refuse_out("sum", out)
     return _accumulate(
         "sum", reduction.reduce_sum, 0, arithmetic.add, a, axis, dtype, keepdims, initial, where, promote_integers
     )
@@ -134,6 +137,7 @@ def prod(
     >>> jnp.prod(jnp.arange(1, 5)).item()
     24
     """
+    refuse_out("prod", out)
     return _accumulate(
         "prod",
         reduction.reduce_prod,
@@ -179,7 +183,7 @@ def _extremum(
             "Pass initial=, or handle the empty case with Python's if.",
         )
     if initial is not None:
-        start = operand(initial, name)
+        start = convert_to(operand(initial, name), _BOOL) if x.dtype == _BOOL else operand(initial, name)
         dtype, weak = result_of(x, start)
         x, start = convert_to(x, dtype, weak and x.weak_type), convert_to(start, dtype, True)
         return combine(_keep(primitive(x, axes=axes), x.shape, axes, keepdims), start)
@@ -199,6 +203,7 @@ def max(
     >>> jnp.max(jnp.array([[1, 5], [3, 2]]), axis=1)
     Array([5, 3], dtype=int32)
     """
+    refuse_out("max", out)
     return _extremum("max", reduction.reduce_max, lowest, arithmetic.maximum, a, axis, keepdims, initial, where)
 
 
@@ -213,10 +218,11 @@ def min(
     >>> jnp.min(jnp.array([3, 1, 2])).item()
     1
     """
+    refuse_out("min", out)
     return _extremum("min", reduction.reduce_min, highest, arithmetic.minimum, a, axis, keepdims, initial, where)
 
 
-amax, amin = max, min
+amax, amin = alias(max, "amax"), alias(min, "amin")
 
 
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
@@ -228,6 +234,7 @@ def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> A
     >>> jnp.ptp(jnp.array([3, 1, 7])).item()
     6
     """
+    refuse_out("ptp", out)
     x = _array(a, "ptp")
     return arithmetic.subtract(max(x, axis, keepdims=keepdims), min(x, axis, keepdims=keepdims))
 
@@ -254,6 +261,7 @@ def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
     >>> jnp.argmax(jnp.array([1, 3, 2])).item()
     1
     """
+    refuse_out("argmax", out)
     return _position("argmax", reduction.argmax, a, axis, keepdims)
 
 
@@ -266,6 +274,7 @@ def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
     >>> jnp.argmin(jnp.array([3, 1, 2])).item()
     1
     """
+    refuse_out("argmin", out)
     return _position("argmin", reduction.argmin, a, axis, keepdims)
 
 
@@ -292,6 +301,7 @@ def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, w
     >>> bool(jnp.all(jnp.array([1, 0])))
     False
     """
+    refuse_out("all", out)
     return _truth("all", reduction.reduce_and, True, a, axis, keepdims, where)
 
 
@@ -304,6 +314,7 @@ def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, w
     >>> bool(jnp.any(jnp.array([1, 0])))
     True
     """
+    refuse_out("any", out)
     return _truth("any", reduction.reduce_or, False, a, axis, keepdims, where)
 
 
@@ -340,6 +351,7 @@ def mean(
     >>> float(jnp.mean(jnp.array([1, 2, 3])))
     2.0
     """
+    refuse_out("mean", out)
     x = _array(a, "mean")
     axes = canonical_axes(axis, x.ndim, "mean")
     wanted = inexact_dtype(x.dtype) if dtype is None else to_dtype(dtype)
@@ -405,6 +417,7 @@ def var(
     >>> float(jnp.var(jnp.array([1.0, 3.0])))
     1.0
     """
+    refuse_out("var", out)
     x = _array(a, "var")
     axes = canonical_axes(axis, x.ndim, "var")
     wanted = float_of(x.dtype) if dtype is None else to_dtype(dtype)
@@ -423,8 +436,8 @@ def var(
     correct = ddof if correction is None else correction
     count = arithmetic.subtract(_counts(x, axes, keepdims, where, real), scalar_array(correct, real, True))
     total = sum(squares, axes, keepdims=keepdims, where=where)
-    zero = scalar_array(0, real, True)
-    result = arithmetic.divide(total, select(comparison.less(count, zero), zero, count))
+    enough = comparison.less(scalar_array(0, real, True), count)
+    result = select(enough, arithmetic.divide(total, count), scalar_array(np.nan, real, True))
     return convert_to(result, wanted, weak)
 
 
@@ -444,6 +457,7 @@ def std(
     >>> float(jnp.std(jnp.array([1.0, 3.0])))
     1.0
     """
+    refuse_out("std", out)
     return transcendental.sqrt(
         var(a, axis, dtype, ddof=ddof, keepdims=keepdims, where=where, correction=correction, mean=mean)
     )

@@ -9,10 +9,13 @@ import numpy as np
 from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
-from rlx.numpy.documentation import document
+from rlx.numpy.documentation import alias, document
+from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import broadcast_operands, convert_to, promote, promote_inexact, promote_numeric, scalar_array
-from rlx.ops import arithmetic, comparison
+from rlx.ops import arithmetic, comparison, reduction
 from rlx.ops.arithmetic import select
+from rlx.ops.stop_gradient import stop_gradient
+from rlx.ops.while_loop import loop_while
 
 __all__ = [
     "around",
@@ -81,6 +84,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     >>> float(jnp.round(1.26, 1)) == float(jnp.float32(1.3))
     True
     """
+    refuse_out("round", out)
     (x,) = promote("round", a)
     if x.dtype.kind == "b":
         raise DtypeError("round does not take bool.", "Convert it with .astype(...) first.")
@@ -97,7 +101,7 @@ def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     return arithmetic.divide(_both_parts(arithmetic.multiply(x, factor)), factor)
 
 
-around = round
+around = alias(round, "around")
 
 
 # ------------------------------------------------------------------ quotients
@@ -133,10 +137,23 @@ def remainder(x: Any, y: Any, /) -> Any:
     """
     x, y = _real_operands("remainder", x, y)
     left, wrong = _truncated(x, y)
-    return left if wrong is None else select(wrong, arithmetic.add(left, y), left)
+    if wrong is None:
+        return left
+    left = select(wrong, arithmetic.add(left, y), left)
+    return left if is_integer(x.dtype) else _with_sign_of_zero(left, y)
 
 
-mod = remainder
+def _with_sign_of_zero(left: Any, y: Any) -> Any:
+    """A remainder in which zeros have the sign of y, with the derivative that it has."""
+    zero = scalar_array(0, left.dtype, True)
+    fixed = stop_gradient(left)
+    # both are zeros, of either sign, that change as `left` does
+    positive, negative = arithmetic.subtract(left, fixed), arithmetic.negative(arithmetic.subtract(fixed, left))
+    signed = select(comparison.less(y, zero), negative, positive)
+    return select(comparison.equal(left, zero), signed, left)
+
+
+mod = alias(remainder, "mod")
 
 
 def fmod(x: Any, y: Any, /) -> Any:
@@ -174,8 +191,10 @@ def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
         left = select(wrong, arithmetic.add(left, y), left)
     if is_integer(x.dtype):
         return quotient, left
-    by_zero = comparison.equal(y, scalar_array(0, y.dtype, True))
-    return select(by_zero, arithmetic.divide(x, y), arithmetic.round(quotient, mode="even")), left
+    zero = scalar_array(0, y.dtype, True)
+    ratio, whole = arithmetic.divide(x, y), arithmetic.round(quotient, mode="even")
+    whole = select(comparison.equal(whole, zero), arithmetic.copysign(zero, stop_gradient(ratio)), whole)
+    return select(comparison.equal(y, zero), ratio, whole), _with_sign_of_zero(left, y)
 
 
 def floor_divide(x: Any, y: Any, /) -> Any:
@@ -191,7 +210,7 @@ def floor_divide(x: Any, y: Any, /) -> Any:
     return divmod(x, y)[0]
 
 
-def modf(x: Any, /) -> tuple[Any, Any]:
+def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
     """The fraction and the whole part, both with the sign of x.
 
     Args: x: a real array or number. Returns: (fraction, whole).
@@ -200,6 +219,7 @@ def modf(x: Any, /) -> tuple[Any, Any]:
     >>> [float(v) for v in jnp.modf(-1.5)]
     [-0.5, -1.0]
     """
+    refuse_out("modf", out)
     (x,) = promote_inexact("modf", x)
     whole = trunc(x)
     infinite = comparison.equal(arithmetic.absolute(x), scalar_array(np.inf, x.dtype, True))
@@ -224,7 +244,7 @@ def right_shift(x: Any, y: Any, /) -> Any:
     return (comparison.shift_right_logical if unsigned else comparison.shift_right_arithmetic)(x, y)
 
 
-bitwise_right_shift = right_shift
+bitwise_right_shift = alias(right_shift, "bitwise_right_shift")
 
 
 # ------------------------------------------------------------------ divisors
@@ -247,13 +267,16 @@ def gcd(x: Any, y: Any, /) -> Any:
     """
     x, y = _integers("gcd", x, y)
     zero = scalar_array(0, x.dtype, True)
-    steps = 2 * 8 * x.dtype.itemsize  # Fibonacci numbers are Euclid's worst case
     x, y = broadcast_operands([x, y], "gcd")
-    for _ in range(steps):
+
+    def unfinished(x: Any, y: Any) -> Any:
+        return reduction.reduce_or(comparison.not_equal(y, zero), axes=tuple(range(y.ndim)))
+
+    def euclid(x: Any, y: Any) -> list[Any]:
         ended = comparison.equal(y, zero)
-        rest = arithmetic.remainder(x, y)
-        x, y = select(ended, x, y), select(ended, y, rest)
-    return x
+        return [select(ended, x, y), select(ended, y, arithmetic.remainder(x, y))]
+
+    return loop_while(unfinished, euclid, [x, y])[0]
 
 
 def lcm(x: Any, y: Any, /) -> Any:

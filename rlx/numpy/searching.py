@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.array import Array
@@ -123,9 +124,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     x_low, f_low = take(xp, lower, mode="clip"), take(fp, lower, mode="clip")
     run = arithmetic.subtract(take(xp, upper, mode="clip"), x_low)
     rise = arithmetic.subtract(take(fp, upper, mode="clip"), f_low)
-    flat = comparison.less_equal(
-        arithmetic.absolute(run), scalar_array(np.spacing(np.finfo(np.float32).eps), run.dtype, True)
-    )
+    least = float(ml_dtypes.finfo(run.dtype).eps) ** 2  # shorter pieces would make the derivatives overflow
+    flat = comparison.less_equal(arithmetic.absolute(run), scalar_array(least, run.dtype, True))
     step = arithmetic.divide(arithmetic.subtract(x, x_low), select(flat, scalar_array(1, run.dtype, True), run))
     values = arithmetic.add(f_low, arithmetic.multiply(convert_to(step, rise.dtype), rise))
     values = select(flat, f_low, values)

@@ -12,6 +12,7 @@ from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_complex
 from rlx.numpy.elementwise import aligned, truth
 from rlx.numpy.lookups import nonzero
+from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import (
     broadcast_array,
     broadcast_operands,
@@ -148,6 +149,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     >>> jnp.choose(jnp.array([1, 0]), [jnp.array([10, 20]), jnp.array([30, 40])])
     Array([30, 20], dtype=int32)
     """
+    refuse_out("choose", out)
     index = as_array(operand(a, "choose"))
     if index.dtype.kind not in "iu":
         raise DtypeError(f"choose got indices of dtype {index.dtype.name}.", "Pass integers.")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import ShapeError
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.types import is_complex
 from rlx.numpy.creation import count_along
 from rlx.numpy.manipulation import flip, ravel
-from rlx.numpy.promotion import canonical_axis, complex_dtype, convert_to, inexact_dtype, operand
+from rlx.numpy.promotion import canonical_axis, complex_dtype, convert_to, inexact_dtype, operand, to_dtype
+from rlx.ops import shape as shapes
 from rlx.ops import sorting
 from rlx.trace.flat import as_array
 
-__all__ = ["argpartition", "argsort", "lexsort", "partition", "sort", "sort_complex"]
+__all__ = ["argpartition", "argsort", "lexsort", "partition", "sort", "sort_complex", "top_k"]
 
 
 def _flat_or_axis(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
@@ -55,22 +60,52 @@ def argsort(
     order: None = None,
     stable: bool = True,
     descending: bool = False,
+    dtype: Any = None,
 ) -> Array:
     """The indices that sort an array, stably.
 
-    Args: as `sort`. Returns: an integer array.
+    Args: as `sort`, and dtype: of the result (None: the default integer). Returns: an integer array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.argsort(jnp.array([3, 1, 2]))
     Array([1, 2, 0], dtype=int32)
     """
     x, number = _flat_or_axis("argsort", a, axis)
+    wanted = config.default_int if dtype is None else to_dtype(dtype)
     if descending:
         # reversed before and after, so that equal elements keep their order
-        numbers = flip(count_along(x.shape, number, config.default_int), number)
+        numbers = flip(count_along(x.shape, number, wanted), number)
         _, result = sorting.sort(flip(x, number), numbers, axis=number, keys=1)
         return flip(result, number)
-    return sorting.sort(x, count_along(x.shape, number, config.default_int), axis=number, keys=1)[1]
+    return sorting.sort(x, count_along(x.shape, number, wanted), axis=number, keys=1)[1]
+
+
+def top_k(a: Any, k: int, /, *, axis: int = -1, mode: str = "largest", sorted: bool = True) -> tuple[Array, Array]:
+    """The k largest (or smallest) elements along an axis, and where they are.
+
+    Args: a: real array; k: how many, at most the size of the axis; axis; mode: "largest" or
+    "smallest"; sorted: whether their order matters (they are in order in any case).
+    Returns: (values, integer indices). NaN count as largest; of equal elements the first come first.
+    Raises: ShapeError if there are less than k; DtypeError for complex numbers; ValueError for
+    another mode.
+
+    >>> import rlx.numpy as jnp
+    >>> [v.tolist() for v in jnp.top_k(jnp.array([3, 1, 2]), 2)]
+    [[3, 2], [0, 2]]
+    """
+    if mode not in ("largest", "smallest"):
+        raise ValueError(f"top_k has no mode {mode!r}: use 'largest' or 'smallest'.")
+    x = as_array(operand(a, "top_k"))
+    number, count = canonical_axis(axis, x.ndim, "top_k"), operator.index(k)
+    if not 0 <= count <= x.shape[number]:
+        raise ShapeError(f"top_k got k={count} for an axis of size {x.shape[number]}.", "k lies between.")
+    if is_complex(x.dtype):
+        raise DtypeError("top_k does not take complex numbers.", "They have no order.")
+    if mode == "largest":
+        return sorting.top_k(x, k=count, axis=number)
+    ordered = sorting.sort(x, count_along(x.shape, number, np.dtype("i4")), axis=number, keys=1)
+    values, indices = [shapes.slice_along(v, 0, count, number) for v in ordered]
+    return values, indices
 
 
 def lexsort(keys: Sequence[Any] | Any, axis: int = -1) -> Array:

@@ -9,21 +9,26 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import UnsupportedError
-from rlx.ir.types import is_complex, is_inexact
+from rlx.errors import DtypeError, UnsupportedError
 from rlx.numpy.elementwise import divide
 from rlx.numpy.indexing import Plan, expand_index, plan_index, read, stack_columns
+from rlx.numpy.placement import check_placement
 from rlx.numpy.powers import power
-from rlx.numpy.promotion import broadcast_array, convert_to, fill, operand, promote, scalar_array
+from rlx.numpy.promotion import broadcast_array, convert_to, fill, operand, promote, result_of, scalar_array
 from rlx.numpy.rounding import remainder
-from rlx.ops import arithmetic
+from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
+from rlx.ops.arithmetic import select
 from rlx.ops.dynamic import dynamic_update_slice
 from rlx.ops.index_windows import ScatterDimensionNumbers
+from rlx.ops.reduction import reduce_max
 from rlx.ops.scatter import scatter, scatter_add, scatter_max, scatter_min, scatter_mul
+from rlx.ops.while_loop import loop_while
+from rlx.trace.flat import as_array
 
 __all__ = ["IndexReference", "IndexUpdates"]
 
+_COUNT = np.dtype("i4")
 _MODES = {
     None: None,
     "clip": "clip",
@@ -97,17 +102,19 @@ class IndexReference:
     ) -> Array:
         """The elements, with control over what indices outside read.
 
-        mode: "clip" (the nearest element), "fill" (fill_value, or NaN), "wrap", "promise_in_bounds".
+        mode: "clip" (the nearest element), "fill" (fill_value, or NaN), "wrap", "promise_in_bounds";
+        wrap_negative_indices: False takes negative indices as outside.
         """
-        _needs_wrapping(wrap_negative_indices)
+        check_placement(None, out_sharding)
         parsed = parse_mode(mode)
-        entries = _entries(self.array, self.index, parsed, strict=False)
+        entries = _entries(self.array, self.index, parsed, strict=parsed is None and fill_value is None)
         if parsed is None:
             parsed = "clip" if fill_value is None else "fill"
         parsed = {"drop": "fill", "wrap": "clip"}.get(parsed, parsed)
         if isinstance(fill_value, Array):
             fill_value = fill_value.item()
-        return read(self.array, entries, parsed, fill_value, default=parsed == "clip")
+        wrapping = bool(wrap_negative_indices)
+        return read(self.array, entries, parsed, fill_value, parsed == "clip" and wrapping, wrapping)
 
     def set(self, values: Any, **options: Any) -> Array:
         """Replace the elements by `values`."""
@@ -151,9 +158,32 @@ class IndexReference:
         return IndexReference(ones, self.index).multiply(values, **options)
 
     def apply(self, ufunc: Callable[[Any], Any], **options: Any) -> Array:
-        """Replace the elements by what `ufunc` makes of them; once each, even if named twice."""
-        before = self.get(mode=options.get("mode"))
-        return self.set(ufunc(before), **options)
+        """Replace the elements by what `ufunc` makes of them, again for each time that they are named."""
+        reading = {k: v for k, v in options.items() if k in ("mode", "wrap_negative_indices")}
+        before = self.get(**reading)
+        once = as_array(ufunc(before))
+        if options.get("unique_indices") or _only_static(self.index):
+            return self.set(once, **options)
+        times = IndexReference(fill(self.array.shape, 0, _COUNT), self.index).add(1, **options)
+        times = IndexReference(times, self.index).get(**reading)
+        return self.set(_repeated(ufunc, before, convert_to(once, before.dtype), times), **options)
+
+
+def _repeated(ufunc: Callable[[Any], Any], before: Any, once: Any, times: Any) -> Any:
+    """What `ufunc` makes of elements when it is applied as often as `times` says, knowing the first result."""
+    if times.size == 0:
+        return once
+
+    def unfinished(count: Any, value: Any) -> Any:
+        return comparison.less(count, reduce_max(times, axes=tuple(range(times.ndim))))
+
+    def again(count: Any, value: Any) -> list[Any]:
+        active = comparison.less(broadcast_array(count, times.shape), times)
+        # elements that are done go through as they were, so that derivatives stay finite
+        value = select(active, convert_to(as_array(ufunc(select(active, value, before))), value.dtype), value)
+        return [arithmetic.add(count, scalar_array(1, _COUNT, False)), value]
+
+    return loop_while(unfinished, again, [scalar_array(1, _COUNT, False), once])[1]
 
 
 # ------------------------------------------------------------------ writing
@@ -165,32 +195,30 @@ def _entries(x: Any, index: Any, mode: str | None, strict: bool) -> list[Any]:
     return [e if e is None else _wrapped_entry(e, next(sizes)) for e in entries]
 
 
-def _needs_wrapping(wrap_negative_indices: bool) -> None:
-    if not wrap_negative_indices:
-        raise UnsupportedError(
-            "x.at[...] counts negative indices from the end; wrap_negative_indices=False is not there.",
-            "Replace them by indices outside, for instance rlx.numpy.where(i < 0, x.shape[0], i).",
-        )
-
-
 def _wrapped_entry(entry: Any, size: int) -> Any:
     return remainder(entry, size) if isinstance(entry, Array) else entry
 
 
 def convert_update(values: Any, x: Any) -> Any:
     """Values in the dtype of the array that they go into."""
-    values = operand(values, "an update")
+    values = as_array(operand(values, "an update"))
     dtype = x.dtype
-    own = values.dtype if isinstance(values, Array) else np.asarray(values).dtype
-    loses = (is_inexact(own) and not is_inexact(dtype)) or (is_complex(own) and not is_complex(dtype))
-    if loses:
+    if values.dtype != dtype and not _holds(x, values):
         warnings.warn(
-            f"An update of dtype {own.name} goes into an array of dtype {dtype.name}: convert it with"
-            " .astype(...) if that is meant.",
+            f"An update of dtype {values.dtype.name} goes into an array of dtype {dtype.name}, which may not hold it:"
+            " convert it with .astype(...) if that is meant.",
             FutureWarning,
             stacklevel=4,
         )
     return convert_to(values, dtype, x.weak_type)
+
+
+def _holds(x: Any, values: Any) -> bool:
+    """Whether x and the values promote to the dtype of x."""
+    try:
+        return result_of(x, values)[0] == x.dtype
+    except DtypeError:
+        return False
 
 
 def _update(
@@ -206,12 +234,12 @@ def _update(
     out_sharding: None = None,
 ) -> Any:
     """`values` scattered by a primitive, or combined with a static window."""
-    _needs_wrapping(wrap_negative_indices)
+    check_placement(None, out_sharding)
     x = reference.array
     parsed = parse_mode(mode)
     values = convert_update(values, x)
     entries = _entries(x, reference.index, parsed, strict=parsed is None and _only_static(reference.index))
-    plan = plan_index(x.shape, entries)
+    plan = plan_index(x.shape, entries, bool(wrap_negative_indices))
     values = _shaped(values, plan)
     if plan.static:
         return _update_window(x, plan, combine, values)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import UnsupportedError
+from rlx.errors import CustomRuleError
 from rlx.ir.program import Equation, Program, Var, dead_code, substitute
 from rlx.ir.types import TensorType
 from rlx.ops.families import instantiate, to_front
@@ -106,35 +106,50 @@ class call(TransformedCall):
 class Deferred:
     """A rule's program that is made when a derivative first asks for it.
 
-    A rule that calls its own function has one inside: its program would otherwise be infinite.
+    A rule that calls its own function has one inside: its program would otherwise be infinite. A
+    `symbolic` rule has a program for each set of tangents that are not zero: `make` gets the mask of
+    those, and otherwise None.
     """
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_made", "_make", "symbolic")
 
-    def __init__(self, make: Callable[[], Program]) -> None:
+    def __init__(self, make: Callable[[tuple[bool, ...] | None], Any], symbolic: bool = False) -> None:
         self._make = make
-        self._made: Program | None = None
+        self.symbolic = symbolic
+        self._made: dict[tuple[bool, ...] | None, Any] = {}
 
-    def program(self) -> Program:
+    def program(self, mask: Sequence[bool] | None = None) -> Any:
         """The program, made now if it is not there."""
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+        key = tuple(mask) if self.symbolic and mask is not None else None
+        if key not in self._made:
+            self._made[key] = self._make(key)
+        return self._made[key]
+
+    def then(self, transform: Callable[[Any, tuple[bool, ...] | None], Any]) -> Deferred:
+        """The deferred result of a transform of program and mask."""
+        return Deferred(lambda mask: transform(self.program(mask), mask), self.symbolic)
 
 
-def _made(rule: Program | Deferred) -> Program:
-    return rule.program() if isinstance(rule, Deferred) else rule
+def _made(rule: Program | Deferred, mask: Sequence[bool] | None = None) -> Any:
+    return rule.program(mask) if isinstance(rule, Deferred) else rule
+
+
+def _moving_of(rule: Program | Deferred, tangents: Sequence[Any]) -> tuple[list[bool], list[Any]]:
+    """Which tangents a rule sees as values, and those values."""
+    mask = [not (isinstance(rule, Deferred) and rule.symbolic and is_zero(x)) for x in tangents]
+    return mask, [instantiate(x) for x in keep(tangents, mask)]
 
 
 def _batch_all(
-    t: Any, rule: Program | Deferred, size: int, batched: Sequence[bool], axis_name: Any
-) -> Program | Deferred:
-    """A rule with every output batched; a deferred one stays so."""
+    t: Any, rule: Program | Deferred, size: int, batched: Sequence[bool], axis_name: Any, moving: Sequence[bool] = ()
+) -> Any:
+    """A rule over inputs and moving tangents with every output batched; a deferred one stays so."""
 
-    def make() -> Program:
-        return t.batch(_made(rule), size, batched, True, axis_name)[0]
+    def wide(program: Program, mask: tuple[bool, ...] | None) -> Program:
+        present = keep(moving, mask) if mask is not None and moving else moving
+        return t.batch(program, size, [*batched, *present], True, axis_name)[0]
 
-    return Deferred(make) if isinstance(rule, Deferred) else make()
+    return rule.then(wide) if isinstance(rule, Deferred) else wide(rule, None)
 
 
 @primitive
@@ -145,8 +160,8 @@ class custom_jvp_call(CallLike):
         self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, rule: Program | Deferred
     ) -> Any:
         """The user's rule."""
-        explicit = [instantiate(x) for x in _float_tangents(program, tangents)]
-        outs = interpret(_made(rule), [*primals, *explicit])
+        mask, explicit = _moving_of(rule, _float_tangents(program, tangents))
+        outs = interpret(_made(rule, mask), [*primals, *explicit])
         n = len(program.outputs)
         return outs[:n], _scatter_tangents(program, outs[n:])
 
@@ -176,7 +191,7 @@ class custom_jvp_call(CallLike):
         moving = [b for b, ty in zip(batched, program.input_types, strict=True) if _moves(ty)]
         if isinstance(rule, Deferred):
             wide, _ = t.batch(program, size, batched, True, axis_name)
-            later = _batch_all(t, rule, size, [*batched, *moving], axis_name)
+            later = _batch_all(t, rule, size, batched, axis_name, moving)
             outs = custom_jvp_call(*batch_front(inputs, dims, batched, size), program=wide, rule=later)
             return outs, [0] * len(outs)
         _, kept = t.batch(program, size, batched, False, axis_name)
@@ -214,12 +229,13 @@ class custom_vjp_call(CallLike):
         backward: Program | Deferred,
     ) -> Any:
         """Run `forward`; the tangents go through an equation that only transposition can read."""
-        results = interpret(_made(forward), primals)
+        mask = [not is_zero(x) for x in _float_tangents(program, tangents)]
+        results = interpret(_made(forward, mask), primals)
         n = len(program.outputs)
         explicit = [instantiate(x) for x in _float_tangents(program, tangents)]
         out_types = tuple(ty.strong() for ty in program.output_types if _moves(ty))
         moving = custom_vjp_tangent(
-            *results[n:], *explicit, backward=_made(backward), residuals=len(results) - n, types=out_types
+            *results[n:], *explicit, backward=_made(backward, mask), residuals=len(results) - n, types=out_types
         )
         return results[:n], _scatter_tangents(program, moving)
 
@@ -250,16 +266,24 @@ class custom_vjp_call(CallLike):
         ahead = _batch_all(t, forward, size, batched, axis_name)
         moving = [b for b, ty in zip(batched, program.input_types, strict=True) if _moves(ty)]
 
-        def batch_backward() -> Program:
-            behind, _ = t.batch(_made(backward), size, [True] * len(_made(backward).inputs), True, axis_name)
-            with Builder(behind.name) as builder:
-                cts = interpret(behind, [builder.input(x) for x in behind.input_types])
-                summed = [c if b else reduce_sum(c, axes=(0,)) for c, b in zip(cts, moving, strict=True)]
-                return finish(builder, summed)
-
-        behind = Deferred(batch_backward) if isinstance(backward, Deferred) else batch_backward()
+        behind = _batch_backward(t, backward, size, moving, axis_name)
         outs = custom_vjp_call(*batch_front(inputs, dims, batched, size), program=inner, forward=ahead, backward=behind)
         return outs, [0] * n
+
+
+def _batch_backward(
+    t: Any, rule: Program | Deferred, size: int, moving: Sequence[bool] | None, axis_name: Any
+) -> Program | Deferred:
+    """A backward rule over a batch; cotangents of what `moving` leaves out are summed over it."""
+    if isinstance(rule, Deferred):
+        return rule.then(lambda program, _: _batch_backward(t, program, size, moving, axis_name))
+    behind, _ = t.batch(rule, size, [True] * len(rule.inputs), True, axis_name)
+    if moving is None or all(moving):
+        return behind
+    with Builder(behind.name) as builder:
+        cts = interpret(behind, [builder.input(x) for x in behind.input_types])
+        summed = [c if b else reduce_sum(c, axes=(0,)) for c, b in zip(cts, moving, strict=True)]
+        return finish(builder, summed)
 
 
 def _moves(type: TensorType) -> bool:
@@ -282,11 +306,13 @@ class custom_vjp_tangent(RegionPrimitive):
     Operands: residuals, then tangents. params: backward; residuals: how many; types of the results.
     """
 
-    def type(self, *operands: TensorType, backward: Program, residuals: int, types: tuple[TensorType, ...]) -> Any:
+    def type(
+        self, *operands: TensorType, backward: Program | Deferred, residuals: int, types: tuple[TensorType, ...]
+    ) -> Any:
         return types
 
-    def _refuse(self) -> UnsupportedError:
-        return UnsupportedError(
+    def _refuse(self) -> CustomRuleError:
+        return CustomRuleError(
             "Forward-mode differentiation (jvp, jacfwd, hessian) met a function with custom_vjp.",
             "Give the function a custom_jvp rule, which serves both modes, or use jacrev.",
         )
@@ -306,10 +332,11 @@ class custom_vjp_tangent(RegionPrimitive):
         return [], [equation]
 
     def transpose(
-        self, t: Any, cotangents: Sequence[Any], *inputs: Any, backward: Program, residuals: int, types: Any
+        self, t: Any, cotangents: Sequence[Any], *inputs: Any, backward: Program | Deferred, residuals: int, types: Any
     ) -> list[Any]:
         """The user's backward rule."""
-        cts = interpret(backward, [*inputs[:residuals], *map(instantiate, cotangents)])
+        mask, explicit = _moving_of(backward, cotangents)
+        cts = interpret(_made(backward, mask), [*inputs[:residuals], *explicit])
         return [None] * residuals + list(cts)
 
     def batch(
@@ -320,12 +347,12 @@ class custom_vjp_tangent(RegionPrimitive):
         dims: Sequence[int | None],
         axis_name: Any,
         *,
-        backward: Program,
+        backward: Program | Deferred,
         residuals: int,
         types: Any,
     ) -> Any:
         """Every operand batched in front."""
-        behind, _ = t.batch(backward, size, [True] * len(backward.inputs), True, axis_name)
+        behind = _batch_backward(t, backward, size, None, axis_name)
         values = [to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
         wide = tuple(ty.update(shape=(size, *ty.shape)) for ty in types)
         outs = custom_vjp_tangent(*values, backward=behind, residuals=residuals, types=wide)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.scalar import SPECIAL
+
 __all__ = ["GammaFormula", "gamma_sample_slope", "gamma_slope"]
 
 # central first difference on the points a + k h, k = 1..4, and minus its mirror image
@@ -24,15 +26,12 @@ SMALL = 1e-14
 class _ArrayOperations:
     """The few scalar operations that the formula needs, on float64 arrays."""
 
-    log, exp, abs, sqrt = (staticmethod(f) for f in (np.log, np.exp, np.abs, np.sqrt))
-    select = staticmethod(np.where)
+    log, log1p, exp, abs, sqrt = (staticmethod(f) for f in (np.log, np.log1p, np.exp, np.abs, np.sqrt))
+    min, max, select = (staticmethod(f) for f in (np.minimum, np.maximum, np.where))
 
     @staticmethod
     def special(name: str, *arrays: np.ndarray) -> np.ndarray:
-        import scipy.special
-
-        names = {"igamma": "gammainc", "igammac": "gammaincc", "lgamma": "gammaln"}
-        return getattr(scipy.special, names.get(name, name))(*arrays)
+        return SPECIAL[name].evaluate(*arrays)
 
 
 class GammaFormula:

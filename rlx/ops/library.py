@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from rlx.config import config
 from rlx.errors import UnsupportedError
+from rlx.ir.program import Equation, Program, Var
+from rlx.ir.types import TensorType
 from rlx.ops.families import to_front
+from rlx.ops.regions import execution
 from rlx.ops.sample_dtypes import typed_samples
 from rlx.routines import LIBRARY_ROUTINES
 from rlx.trace.primitive import Primitive, Zero, type_of
@@ -30,9 +35,14 @@ class LibraryPrimitive(Primitive):
         return params
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Run eagerly, on operands of checked types: routines may do something else with others."""
-        self.type(*map(type_of, args), **params)
-        return super().evaluate(args, params)
+        """Compile the equation on its own, so that it gives what it gives in a program; for debugging run
+        the reference, on operands of checked types: routines may do something else with others."""
+        types = tuple(type_of(a) for a in args)
+        if execution.prepared is None or config.disable_jit or config.debug_nans:
+            self.type(*types, **params)
+            return super().evaluate(args, params)
+        results = _prepared(self, types, tuple(params.items()))(args)
+        return tuple(results) if self.multiple else results[0]
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
         """The routine on NumPy arrays."""
@@ -71,6 +81,21 @@ class LibraryPrimitive(Primitive):
         else:
             results = k.library(self.name, values, outs, self.attributes(**params))
         return results if self.multiple else results[0]
+
+
+@lru_cache(maxsize=1024)
+def _prepared(
+    operation: LibraryPrimitive, types: tuple[TensorType, ...], params: tuple[tuple[str, Any], ...]
+) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What runs one equation on arrays of these types."""
+    given = dict(params)
+    results = operation.type(*types, **given)
+    inputs = [Var(t) for t in types]
+    outputs = [Var(t) for t in (results if operation.multiple else (results,))]
+    equation = Equation(operation, tuple(inputs), given, tuple(outputs))
+    if execution.prepared is None:
+        raise AssertionError("the api has set how programs are compiled")
+    return execution.prepared(Program(inputs, [equation], outputs, (), operation.name))
 
 
 def zero_tangents(outs: Sequence[Any]) -> tuple[Zero, ...]:

@@ -28,9 +28,11 @@ __all__ = [
 
 
 class _Execution:
-    """How eager control flow is compiled; set by the api, so that ops need not know the compiler."""
+    """How eager control flow and library routines are compiled; set by the api, so that ops need not know
+    the compiler. `prepared` gives a function that compiles its program only once."""
 
     compiled: Callable[[Program, Sequence[Any]], Sequence[Any]] | None = None
+    prepared: Callable[[Program], Callable[[Sequence[Any]], Sequence[Any]]] | None = None
 
 
 execution = _Execution()

@@ -21,6 +21,7 @@ __all__ = ["group_bands"]
 _ALIGNMENT = 64
 _MOST_KERNELS = 64
 _MOST_PASSED = 12
+_WIDEST_BAND = 1 << 20  # bytes of a value in one band
 _LEAST_WORK = 1 << 17  # multiplications, or elements of loops weighed by their instructions
 
 
@@ -65,7 +66,20 @@ def _gather(group: _Group, kernels: Sequence[Kernel]) -> tuple[list[Kernel], lis
         after.append(kernel)
         touched.update(kernel.reads, kernel.writes)
         written.update(kernel.writes)
-    return before, after
+    return _before(group, before), after
+
+
+def _before(group: _Group, kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The kernels that have to run before the group; others become its first ones."""
+    before: list[Kernel] = []
+    needed: set[Buffer] = set()
+    for kernel in reversed(kernels):
+        if needed.isdisjoint(kernel.writes) and group.begin_with(kernel):
+            continue
+        before.append(kernel)
+        needed.update(kernel.reads, kernel.writes)
+    before.reverse()
+    return before
 
 
 @dataclass(slots=True)
@@ -76,27 +90,57 @@ class _Group:
     count: int = 0
     members: list[Loops | Contract] = field(default_factory=list)
     written: set[Buffer] = field(default_factory=set)
+    loose: set[Buffer] = field(default_factory=set)  # written in no bands: only one kernel may touch them
     read: set[Buffer] = field(default_factory=set)
 
     def join(self, kernel: Kernel) -> bool:
         """Take the kernel in, if it can run band by band with the others."""
         if not isinstance(kernel, (Loops, Contract)) or (isinstance(kernel, Contract) and not kernel.depth):
             return False
-        if self.members and not self.written & {*kernel.reads, *kernel.writes}:
+        touched = {*kernel.reads, *kernel.writes}
+        if (self.members and not self.written & touched) or self.loose & touched:
             return False
         if any(b in self.read and b not in self.written for b in kernel.writes):
             return False
-        shared = {*kernel.writes, *(b for b in kernel.reads if b in self.written)}
-        for count in self._counts(gcd(self.count, iterations(kernel))):
-            if all(stays_in_bands(kernel, buffer, count) for buffer in shared):
-                break
-        else:
+        form = self._form(kernel)
+        if form is None:
             return False
-        self.count = count
+        self.count, loose = form
         self.members.append(kernel)
+        self.written.update(kernel.writes)
+        self.loose.update(loose)
+        self.read.update(kernel.reads)
+        return True
+
+    def begin_with(self, kernel: Kernel) -> bool:
+        """Take in a kernel that the group reads results of, in the bands as they are."""
+        if not isinstance(kernel, (Loops, Contract)) or self.read.isdisjoint(kernel.writes):
+            return False
+        if iterations(kernel) % self.count or any(b in kernel.reads for b in kernel.writes):
+            return False
+        if not all(stays_in_bands(k, b, self.count) for b in kernel.writes for k in (kernel, *self.members)):
+            return False
+        self.members.insert(0, kernel)
         self.written.update(kernel.writes)
         self.read.update(kernel.reads)
         return True
+
+    def _form(self, kernel: Loops | Contract) -> tuple[int, set[Buffer]] | None:
+        """Into how many bands the group can be cut with the kernel, and what it writes in none."""
+        bound = {b for b in kernel.reads if b in self.written}
+        bound |= {b for b in kernel.writes if b in kernel.reads}
+        free = set(kernel.writes) - bound
+        widest = max(b.nbytes for b in (*bound, *free))
+        most = gcd(self.count, iterations(kernel))
+        for count in self._counts(most):
+            if widest > count * _WIDEST_BAND:
+                break
+            if all(stays_in_bands(kernel, buffer, count) for buffer in (*bound, *free)):
+                return count, set()
+        for count in self._counts(most):
+            if all(stays_in_bands(kernel, buffer, count) for buffer in bound):
+                return count, {b for b in free if not stays_in_bands(kernel, b, count)}
+        return None
 
     def _counts(self, most: int) -> Iterator[int]:
         """Numbers of bands to try: wider ones hold more of what a kernel reads together."""

@@ -37,7 +37,7 @@ class LoweringOptions:
     free_cost: int = 6
     repeat_cost: int = 4
     unroll_reduction: int = 8
-    chunk_elements: int = 1 << 16
+    chunk_elements: int = 1 << 14
     max_chunks: int = 16
     least_bands: int = 4
     fuse: bool = True

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["schedule", "split_chunks"]
 
 _ROWS_PER_CHUNK = 4
+_FEW_CHUNKS = 4
 _EXACT_ROWS = 256  # so many floats added in turn are accurate enough
 _MOST_UNROLLED = 16
 _GROUP = 8  # of more chunks than those
@@ -64,11 +65,13 @@ def _chunk_count(builder: BuilderCore, nest: Nest) -> int:
             return 1
     if not kept:
         return 1
-    work = min(4 * nest.total // options.chunk_elements, options.max_chunks)
     rows = nest.sizes[0]
     exact = min(rows // _EXACT_ROWS, isqrt(rows)) if _adds(nest) else 1
-    chunks = max(1, min(max(work, exact), rows // _ROWS_PER_CHUNK, nest.total // kept))
-    return chunks if chunks <= _MOST_UNROLLED else chunks - chunks % _GROUP
+    most = min(rows // _ROWS_PER_CHUNK, nest.total // kept)
+    if min(exact, most) > options.max_chunks:
+        return min(exact, most) // _GROUP * _GROUP
+    # one of few numbers: the kernel that combines the chunks is another one for each
+    return next((count for count in (options.max_chunks, _FEW_CHUNKS) if count <= most), 1)
 
 
 def _adds(nest: Nest) -> bool:

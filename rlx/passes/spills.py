@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
@@ -159,9 +160,9 @@ def _label(kernel: Kernel) -> str:
 
 
 def first_line(kernel: Kernel) -> str:
-    """The first of the user's lines that a kernel stems from; "" if none is known."""
+    """The first of the user's lines that a kernel stems from, file and number; "" if none is known."""
     for origin in getattr(kernel, "origins", ()):
         found = origin.origin if isinstance(origin, Equation) else origin
         if isinstance(found, Origin):
-            return str(found)
+            return f"{os.path.basename(found.file)}:{found.line}"
     return ""

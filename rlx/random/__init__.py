@@ -38,9 +38,14 @@ from rlx.random.keys import (
     fold_in,
     key,
     key_data,
+    key_dtype,
     key_impl,
     split,
     wrap_key_data,
+)
+from rlx.random.matrices import (
+    multivariate_normal,
+    orthogonal,
 )
 from rlx.random.normal import (
     double_sided_maxwell,
@@ -86,6 +91,7 @@ __all__ = [
     "gumbel",
     "key",
     "key_data",
+    "key_dtype",
     "key_impl",
     "laplace",
     "loggamma",
@@ -93,7 +99,9 @@ __all__ = [
     "lognormal",
     "maxwell",
     "multinomial",
+    "multivariate_normal",
     "normal",
+    "orthogonal",
     "pareto",
     "permutation",
     "poisson",

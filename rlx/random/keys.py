@@ -13,6 +13,7 @@ from rlx import lax, tree
 from rlx.array import Array, ConcreteArray, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError
+from rlx.ir.extended import KeyDtype
 from rlx.ir.types import is_integer
 from rlx.ops.random_bits import threefry2x32
 from rlx.trace.builder import state
@@ -25,6 +26,7 @@ __all__ = [
     "fold_in",
     "key",
     "key_data",
+    "key_dtype",
     "key_impl",
     "key_words",
     "split",
@@ -44,7 +46,7 @@ class KeyArray:
     """
 
     __slots__ = ("words",)
-    dtype = "key<fry>"
+    dtype = KeyDtype()
 
     def __init__(self, words: Any) -> None:
         self.words = words
@@ -78,6 +80,17 @@ class KeyArray:
 
     def __iter__(self) -> Iterator[KeyArray]:
         return (KeyArray(lax.index_in_dim(self.words, i, keepdims=False)) for i in range(len(self)))
+
+    def __eq__(self, other: object) -> Any:
+        """Which keys are equal, as an array of booleans."""
+        if not isinstance(other, KeyArray):
+            return NotImplemented
+        if not isinstance(self.words, (Array, np.ndarray)):  # a tree of something else
+            return self.words == other.words
+        same = lax.eq(as_array(self.words), as_array(other.words))
+        return lax.reduce_and(same, (same.ndim - 1,))
+
+    __hash__ = None  # type: ignore[assignment]
 
     def reshape(self, *shape: Any) -> KeyArray:
         """The keys in another shape."""
@@ -205,21 +218,38 @@ def _words_of_integer(seed: int) -> Array:
     return wrap(np.array([high, seed & 0xFFFFFFFF], UINT32))
 
 
-def _check_implementation(impl: Any) -> None:
+def _check_implementation(impl: Any, dtype: Any = None) -> None:
+    if impl is not None and dtype is not None:
+        raise UnsupportedError(f"Keys got impl={impl!r} and dtype={dtype!r}.", "One of them says which generator.")
+    if dtype is not None and not isinstance(dtype, KeyDtype):
+        raise DtypeError(f"Keys got dtype={dtype!r}, which is not of keys.", "Use random.key_dtype().")
+    if isinstance(impl, KeyDtype):
+        return
     if impl not in (None, IMPLEMENTATION):
         raise UnsupportedError(
             f"There is no random number generator {impl!r}.", f"rlx has {IMPLEMENTATION!r}."
         )
 
 
-def key(seed: Any, *, impl: Any = None) -> KeyArray:
-    """A typed key from an integer seed.
+def key_dtype(impl: Any = None) -> KeyDtype:
+    """The dtype of typed keys. Raises UnsupportedError for another generator than "threefry2x32".
+
+    >>> import rlx
+    >>> rlx.random.key_dtype() == rlx.random.key(0).dtype
+    True
+    """
+    _check_implementation(impl)
+    return KeyDtype()
+
+
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> KeyArray:
+    """A typed key from an integer seed; impl or dtype may say of which generator: "threefry2x32".
 
     >>> import rlx
     >>> rlx.random.key(0).shape
     ()
     """
-    _check_implementation(impl)
+    _check_implementation(impl, dtype)
     return KeyArray(_seed_words("key", seed))
 
 
@@ -278,14 +308,14 @@ def key_data(keys: Any) -> Array:
     return keys.words if isinstance(keys, KeyArray) else _raw_words("key_data", keys)
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> KeyArray:
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> KeyArray:
     """Typed keys from their uint32 words.
 
     >>> import rlx
     >>> rlx.random.wrap_key_data(rlx.random.PRNGKey(0)).shape
     ()
     """
-    _check_implementation(impl)
+    _check_implementation(impl, dtype)
     return KeyArray(_raw_words("wrap_key_data", key_bits_array))
 
 

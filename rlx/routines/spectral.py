@@ -35,10 +35,8 @@ def eig(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
     def factorise(batch: np.ndarray) -> Arrays:
         if not left and not right:
             return (np.linalg.eigvals(batch).astype(dtype),)
-        if not left:
-            values, vectors = np.linalg.eig(batch)
-            return values.astype(dtype), vectors.astype(dtype)
-        return _eig_both(batch)[: 3 if right else 2]
+        values, left_vectors, right_vectors = _eig_both(batch)
+        return (values, *((left_vectors,) if left else ()), *((right_vectors,) if right else ()))
 
     return nan_where_it_fails(factorise, matrices)
 
@@ -98,6 +96,7 @@ def tridiagonal(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
     off_diagonal = np.zeros((*batch, max(order - 1, 0)), matrices.real.dtype)
     factors = np.zeros(off_diagonal.shape, matrices.dtype)
     if order == 1:
+        packed = packed.real.astype(packed.dtype)
         diagonal[...] = matrices[..., 0].real
     elif order:
         (trd,) = get_lapack_funcs(("sytrd" if matrices.dtype.kind == "f" else "hetrd",), (matrices,))

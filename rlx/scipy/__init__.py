@@ -6,9 +6,9 @@ import importlib
 from typing import Any
 
 # imported on first use
-_SUBMODULES = ("linalg",)
+_SUBMODULES = ("fft", "linalg", "special", "stats")
 
-__all__ = ["linalg"]
+__all__ = ["fft", "linalg", "special", "stats"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, TreeMismatchError
+from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.families import instantiate
 from rlx.trace.flat import FlatFunction, as_array, flatten_call
@@ -21,7 +23,7 @@ from rlx.transforms.programs import jvp_program, jvp_walk, split_program
 __all__ = ["jvp", "linearize"]
 
 
-def check_tangents(name: str, primals: Sequence[Array], tangents: Sequence[Array]) -> list[Any]:
+def check_tangents(name: str, primals: Sequence[TensorType], tangents: Sequence[Array]) -> list[Any]:
     """Tangents that fit their primals; those of integers and bools must be zeros and vanish."""
     checked: list[Any] = []
     for p, t in zip(primals, tangents, strict=True):
@@ -31,7 +33,7 @@ def check_tangents(name: str, primals: Sequence[Array], tangents: Sequence[Array
                 "A tangent has the shape and dtype of its primal.",
             )
         if not is_inexact(p.dtype):
-            checked.append(Zero(p.type))
+            checked.append(Zero(p))
             continue
         if t.dtype != p.dtype and not t.type.weak:
             raise DtypeError(
@@ -77,7 +79,7 @@ def jvp(
         )
     flat = FlatFunction(fun, treedef, has_aux)
     program, captured = stage(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
-    moving = check_tangents("jvp", leaves, tangent_leaves)
+    moving = check_tangents("jvp", [x.type for x in leaves], tangent_leaves)
     values = [*captured, *leaves]
     outs, out_tangents = jvp_walk(program, values, [*[Zero(v.type) for v in captured], *moving])
     result = flat.unflatten(outs)
@@ -98,18 +100,52 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     (9.0, 6.0, 60.0)
     """
     point = LinearizedCall(fun, primals, {}, has_aux)
+    f_jvp = Pushforward(point.spec, point.residuals)
+    return (point.result, f_jvp, point.auxiliary) if has_aux else (point.result, f_jvp)
 
-    def f_jvp(*tangents: Any) -> Any:
+
+@dataclass(frozen=True)
+class LinearSpec:
+    """A linearized function but for its residuals: the linear program, and how to call it."""
+
+    name: str
+    linear: Program
+    active: tuple[bool, ...]
+    kept: tuple[bool, ...]
+    argument_types: tuple[TensorType, ...]
+    result_types: tuple[TensorType, ...]
+    in_tree: tree.TreeDef
+    out_tree: tree.TreeDef
+
+    def push(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """Tangents of the results for tangents (or Zeros) of the arguments."""
+        moving = [instantiate(t) for t, a in zip(tangents, self.active, strict=True) if a]
+        outs = iter(interpret(self.linear, [*residuals, *moving]))
+        found = [next(outs) if k else None for k in self.kept][: len(self.result_types)]
+        return [
+            instantiate(Zero(t.strong())) if x is None else x for t, x in zip(self.result_types, found, strict=True)
+        ]
+
+
+class Pushforward:
+    """The linear function that `linearize` returns: a tree whose leaves are the values that it needs."""
+
+    def __init__(self, spec: LinearSpec, residuals: Sequence[Any]) -> None:
+        self.spec, self.residuals = spec, residuals
+
+    def __call__(self, *tangents: Any) -> Any:
+        """The tangent of the result."""
         leaves, treedef = flatten_call(tangents, {}, "a tangent of a linearized function")
-        if treedef != point.in_tree:
+        if treedef != self.spec.in_tree:
             raise TreeMismatchError(
-                f"A linearized function got tangents of structure {treedef}, expected {point.in_tree}.",
+                f"A linearized function got tangents of structure {treedef}, expected {self.spec.in_tree}.",
                 "Give tangents of the structure of the primals.",
             )
-        moving = check_tangents("linearize", point.leaves, leaves)
-        return tree.unflatten(point.out_tree, point.push(moving))
+        moving = check_tangents("linearize", self.spec.argument_types, leaves)
+        return tree.unflatten(self.spec.out_tree, self.spec.push(self.residuals, moving))
 
-    return (point.result, f_jvp, point.auxiliary) if has_aux else (point.result, f_jvp)
+
+tree.register_node(Pushforward, lambda f: (f.residuals, f.spec), lambda spec, residuals: Pushforward(spec, residuals))
 
 
 class LinearizedCall:
@@ -128,9 +164,8 @@ class LinearizedCall:
         types = [x.type for x in self.leaves]
         program, captured = stage(flat, types, [known_value(x) for x in self.leaves], flat.name)
         self.name = flat.name
-        self.active = [is_inexact(t.dtype) and (active is None or active[i]) for i, t in enumerate(types)]
-        nonzero = [False] * len(captured) + self.active
-        moved, self.kept = jvp_program(program, nonzero)
+        active = [is_inexact(t.dtype) and (active is None or active[i]) for i, t in enumerate(types)]
+        moved, kept = jvp_program(program, [*[False] * len(captured), *active])
         n_in, n_out = len(program.inputs), len(program.outputs)
         halves = split_program(
             moved, [i >= n_in for i in range(len(moved.inputs))], [i >= n_out for i in range(len(moved.outputs))]
@@ -138,20 +173,17 @@ class LinearizedCall:
         values = [*captured, *self.leaves]
         outs = interpret(halves.known, values)
         self.residuals = [*outs[n_out:], *[values[i] for i in halves.forwarded]]
-        self.linear = halves.linear
         self.values = outs[: flat.results]
         self.out_tree = flat.out_tree
-        self.results = flat.results
         self.result = flat.unflatten(outs[:n_out])
         self.auxiliary = flat.auxiliary(outs[:n_out]) if has_aux else None
-
-    def push(self, tangents: Sequence[Any]) -> list[Any]:
-        """Tangents of the results for tangents (or Zeros) of the arguments."""
-        moving = [instantiate(t) for t, a in zip(tangents, self.active, strict=True) if a]
-        outs = iter(interpret(self.linear, [*self.residuals, *moving]))
-        found = [next(outs) if k else None for k in self.kept][: self.results]
-        return [instantiate(Zero(v.type.strong())) if t is None else t for v, t in zip(self.values, found, strict=True)]
-
-    def result_types(self) -> list[TensorType]:
-        """Types of the results."""
-        return [v.type for v in self.values]
+        self.spec = LinearSpec(
+            flat.name,
+            halves.linear,
+            tuple(active),
+            tuple(kept),
+            tuple(types),
+            tuple(v.type for v in self.values),
+            self.in_tree,
+            flat.out_tree,
+        )

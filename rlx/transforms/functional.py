@@ -10,9 +10,10 @@ import numpy as np
 
 from rlx import tree
 from rlx.array import Array, wrap
-from rlx.errors import DtypeError
+from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.ops.shape import reshape, slice_along
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.stage import known_value, stage
@@ -181,25 +182,36 @@ def hessian(
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """`fun` with the arrays it closes over made explicit.
+    """`fun` with the traced floats that it closes over made explicit.
 
-    Returns: (converted, values) with converted(*args, *values) equal to fun(*args): for custom
-    derivative rules of functions that close over traced values.
+    Derivatives flow through explicit arguments only: for custom derivative rules of functions that
+    close over values being differentiated. Constant arrays stay closed over.
+
+    Returns: (converted, values) with converted(*args, *values) equal to fun(*args).
 
     >>> import rlx
-    >>> scale = rlx.numpy.ones(3) * 2.0
-    >>> converted, values = rlx.closure_convert(lambda x: x * scale, rlx.numpy.ones(3))
-    >>> converted(rlx.numpy.ones(3), *values)
-    Array([2., 2., 2.], dtype=float32)
+    >>> def scaled(scale):
+    ...     converted, values = rlx.closure_convert(lambda x: x * scale, 1.0)
+    ...     return converted(2.0, *values)
+    >>> float(rlx.grad(scaled)(3.0))
+    2.0
     """
     leaves, treedef = flatten_call(example_args, {})
     flat = FlatFunction(fun, treedef)
     program, captured = stage(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
+    explicit = [isinstance(v, Tracer) and is_inexact(v.dtype) for v in captured]
 
     def converted(*args_and_values: Any) -> Any:
         args = args_and_values[: len(example_args)]
-        values = args_and_values[len(example_args) :]
-        found, _ = flatten_call(args, {})
-        return flat.unflatten(interpret(program, [*values, *found]))
+        values = iter(args_and_values[len(example_args) :])
+        found, given = flatten_call(args, {})
+        if given != treedef or len(args_and_values) != len(example_args) + sum(explicit):
+            raise TreeMismatchError(
+                f"The converted {flat.name} got {len(args_and_values)} arguments, the first of structure {given};"
+                f" it takes arguments of structure {treedef}, and then {sum(explicit)} values.",
+                "Call it as converted(*args, *values), with arguments of the structure of the examples.",
+            )
+        held = [next(values) if e else v for v, e in zip(captured, explicit, strict=True)]
+        return flat.unflatten(interpret(program, [*held, *found]))
 
-    return converted, captured
+    return converted, [v for v, e in zip(captured, explicit, strict=True) if e]

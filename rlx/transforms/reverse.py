@@ -17,23 +17,48 @@ from rlx.ops.families import full_like, instantiate
 from rlx.trace.flat import FlatFunction, as_array, flatten_call
 from rlx.trace.primitive import Linear, Zero
 from rlx.trace.stage import stage
-from rlx.transforms.forward import LinearizedCall
+from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
 
 __all__ = ["grad", "linear_transpose", "value_and_grad", "vjp"]
 
 
-def _pull(point: LinearizedCall, cotangents: Sequence[Any]) -> list[Any]:
+def _pull(spec: LinearSpec, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
     """Cotangents of all argument leaves; zeros for integers."""
-    given = [ct for ct, k in zip(cotangents, point.kept, strict=False) if k]
-    given += [Zero(t) for t in point.linear.output_types[len(given) :]]  # of auxiliary data
-    active = [x for x, a in zip(point.leaves, point.active, strict=True) if a]
-    inputs = [*point.residuals, *[Linear(x.type.strong()) for x in active]]
-    found = iter(backward_walk(point.linear, inputs, given)[len(point.residuals) :])
+    given = [ct for ct, k in zip(cotangents, spec.kept, strict=False) if k]
+    given += [Zero(t) for t in spec.linear.output_types[len(given) :]]  # of auxiliary data
+    active = [t for t, a in zip(spec.argument_types, spec.active, strict=True) if a]
+    inputs = [*residuals, *[Linear(t.strong()) for t in active]]
+    found = iter(backward_walk(spec.linear, inputs, given)[len(residuals) :])
     return [
-        instantiate(next(found)) if a else full_like(x.type.strong(), 0)
-        for x, a in zip(point.leaves, point.active, strict=True)
+        instantiate(next(found)) if a else full_like(t.strong(), 0)
+        for t, a in zip(spec.argument_types, spec.active, strict=True)
     ]
+
+
+class Pullback:
+    """The function that `vjp` returns: a tree whose leaves are the values that it needs."""
+
+    def __init__(self, spec: LinearSpec, residuals: Sequence[Any]) -> None:
+        self.spec, self.residuals = spec, residuals
+
+    def __call__(self, cotangent: Any) -> tuple[Any, ...]:
+        """Cotangents of the arguments."""
+        spec = self.spec
+        leaves, treedef = tree.flatten(cotangent)
+        if treedef != spec.out_tree:
+            raise TreeMismatchError(
+                f"The pullback of {spec.name} got a cotangent of structure {treedef}, its result has"
+                f" structure {spec.out_tree}.",
+                "Give a cotangent of the structure that the function returned.",
+            )
+        given = [as_array(x, "a cotangent") for x in leaves]
+        checked = _check_cotangents(f"The pullback of {spec.name}", spec.result_types, given)
+        args, _ = tree.unflatten(spec.in_tree, _pull(spec, self.residuals, checked))
+        return args
+
+
+tree.register_node(Pullback, lambda f: (f.residuals, f.spec), lambda spec, residuals: Pullback(spec, residuals))
 
 
 def _check_cotangents(what: str, types: Sequence[TensorType], leaves: Sequence[Array]) -> list[Any]:
@@ -70,7 +95,8 @@ def vjp(
 
     Returns: (result, f_vjp), and the auxiliary data with has_aux. f_vjp takes a cotangent of the
     result's structure, shapes and dtypes and returns a tuple with one entry for each argument;
-    integer and bool arguments get zeros of their own shape and dtype.
+    integer and bool arguments get zeros of their own shape and dtype. It is a tree, of the arrays that it
+    needs: jitted functions can take and return it.
 
     >>> import rlx
     >>> y, f_vjp = rlx.vjp(lambda x, y: x * y, 2.0, 5.0)
@@ -78,20 +104,7 @@ def vjp(
     [5.0, 2.0]
     """
     point = LinearizedCall(fun, primals, {}, has_aux)
-
-    def f_vjp(cotangent: Any) -> tuple[Any, ...]:
-        leaves, treedef = tree.flatten(cotangent)
-        if treedef != point.out_tree:
-            raise TreeMismatchError(
-                f"The pullback of {point.name} got a cotangent of structure {treedef}, its result has"
-                f" structure {point.out_tree}.",
-                "Give a cotangent of the structure that the function returned.",
-            )
-        given = [as_array(x, "a cotangent") for x in leaves]
-        checked = _check_cotangents(f"The pullback of {point.name}", point.result_types(), given)
-        args, _ = tree.unflatten(point.in_tree, _pull(point, checked))
-        return args
-
+    f_vjp = Pullback(point.spec, point.residuals)
     return (point.result, f_vjp, point.auxiliary) if has_aux else (point.result, f_vjp)
 
 
@@ -188,7 +201,7 @@ def value_and_grad(
         point = LinearizedCall(fun, args, kwargs, has_aux, mask + [False] * keyword_leaves)
         _check_result(point, holomorphic)
         out = point.values[0]
-        cts = _pull(point, [full_like(out.type.strong(), 1)])
+        cts = _pull(point.spec, point.residuals, [full_like(out.type.strong(), 1)])
         by_argument, _ = tree.unflatten(point.in_tree, cts)
         picked = tuple(by_argument[i] for i in wanted)
         gradient = picked[0] if isinstance(argnums, (int, np.integer)) else picked

@@ -150,9 +150,7 @@ def matrix(name, dtype, batch, rows, columns, transposed=False, gap=0):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    "sizes", [(1, 5, 7, 3), (3, 17, 2, 9), (1, 1, 9, 4), (2, 9, 1, 4), (1, 1, 1, 1), (4, 3, 3, 1)]
-)
+@pytest.mark.parametrize("sizes", [(1, 5, 7, 3), (3, 17, 2, 9), (1, 1, 9, 4), (2, 9, 1, 4), (1, 1, 1, 1), (4, 3, 3, 1)])
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 def test_contract(dtype, sizes, transposed):
     batch, rows, columns, depth = sizes
@@ -371,9 +369,7 @@ def test_a_failing_callback_stops_a_scan():
         return (array + 1,)
 
     x, y = Buffer(FLOAT, 1, "input"), Buffer(FLOAT, 1, "output")
-    body = plan_of(
-        [Callback(third_time_unlucky, (operand(x, 1),), (operand(y, 1),))], [x], [y]
-    )
+    body = plan_of([Callback(third_time_unlucky, (operand(x, 1),), (operand(y, 1),))], [x], [y])
     start, final = Buffer(FLOAT, 1, "input"), Buffer(FLOAT, 1, "output")
     executable = NumbaBackend().compile(
         plan_of([Scan(10, False, body, (), (start,), (), (final,), ())], [start], [final])
@@ -429,9 +425,7 @@ def test_interrupt(kind, loop_style):
         x, y = Buffer(INT, 1, "input"), Buffer(INT, 1, "output")
         body = plan_of([increment(x, y)], [x], [y])
         start, final = Buffer(INT, 1, "input"), Buffer(INT, 1, "output")
-        plan = plan_of(
-            [Scan(1 << 50, False, body, (), (start,), (), (final,), ())], [start], [final]
-        )
+        plan = plan_of([Scan(1 << 50, False, body, (), (start,), (), (final,), ())], [start], [final])
     executable = NumbaBackend().compile(plan)
     for _ in range(2):
         timer = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
@@ -475,9 +469,7 @@ def special_plan(name, arity, size, dtype, parallel=0):
     out = Buffer(dtype, size, "output")
     loads = [load(n, 1, dtype=dtype) for n in range(arity)]
     call = Instruction("special", tuple(range(arity)), dtype, name)
-    kernel = Loops(
-        (size,), 1, (*inputs, out), (*loads, call), (Store(arity, Access(arity, (1,))),), parallel
-    )
+    kernel = Loops((size,), 1, (*inputs, out), (*loads, call), (Store(arity, Access(arity, (1,))),), parallel)
     return plan_of([kernel], inputs, [out])
 
 

@@ -21,6 +21,7 @@ from rlx.fusion import (
     FusionTarget,
     MissedFusion,
     MissReason,
+    SpillReason,
     assert_fusion_clean,
     fusion_limits_for_target,
     fusion_report,
@@ -134,6 +135,84 @@ def test_reasons_are_those_of_the_compiler() -> None:
     text = "".join((folder / name).read_text(encoding="utf-8") for name in ("merge.py", "fuse.py"))
     stated = set(re.findall(r'(?:return|reason =) "([^"]+)"', text))
     assert stated == {reason.value for reason in MissReason}
+
+
+# ------------------------------------------------------------------ arrays that go through memory
+def plus_one(x: Any) -> Any:
+    return rlx.pure_callback(lambda v: v + 1, rlx.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def scanned(x: Any) -> Any:
+    return rlx.lax.scan(lambda c, v: (jnp.cumsum(c * v), None), x[0], x)[0]
+
+
+def scanned_with_everything_inside(x: Any) -> Any:
+    return rlx.lax.scan(lambda c, v: (jnp.cumsum(c * jnp.tanh(v)) * 2, None), jnp.ones(12), x)[0]
+
+
+def choice(x: Any) -> Any:
+    return rlx.lax.cond(x[0, 0] > 0, lambda v: jnp.sort(v), lambda v: v, x)
+
+
+SQUARE = random(12, 12)
+SPILLS: dict[SpillReason, Callable[..., Any]] = {
+    SpillReason.MADE_BY_PRODUCT: lambda x: jnp.tanh(x @ x),
+    SpillReason.READ_BY_PRODUCT: lambda x: jnp.tanh(x) @ x,
+    SpillReason.MADE_BY_SORT: lambda x: jnp.sort(x)[:, -1:] * x,
+    SpillReason.READ_BY_SORT: lambda x: jnp.sort(jnp.sin(x)),
+    SpillReason.MADE_BY_ROUTINE: lambda x: jnp.fft.fft(x).real,
+    SpillReason.READ_BY_ROUTINE: lambda x: jnp.fft.fft(jnp.tanh(x)),
+    SpillReason.MADE_BY_LOOP: lambda x: scanned(x) * 2,
+    SpillReason.READ_BY_LOOP: lambda x: scanned(jnp.tanh(x)),
+    SpillReason.MADE_BY_BRANCH: lambda x: choice(x) * 2,
+    SpillReason.READ_BY_BRANCH: lambda x: choice(jnp.tanh(x)),
+    SpillReason.MADE_BY_HOST: lambda x: plus_one(x) * 2,
+    SpillReason.READ_BY_HOST: lambda x: plus_one(jnp.tanh(x)),
+    SpillReason.NESTS_APART: lambda x: jnp.cumsum(x, 1) + jnp.cumsum(x, 1)[::-1],
+}
+# the same work as a hint says: nothing goes through memory
+WITHOUT_SPILLS: dict[SpillReason, Callable[..., Any]] = {
+    SpillReason.MADE_BY_PRODUCT: lambda x: jnp.tanh(jnp.sum(x[:, None] * x.T[None], 2)),
+    SpillReason.MADE_BY_SORT: lambda x: jnp.max(x, 1, keepdims=True) * x,
+    SpillReason.MADE_BY_LOOP: scanned_with_everything_inside,
+    SpillReason.READ_BY_LOOP: scanned_with_everything_inside,
+    SpillReason.MADE_BY_BRANCH: lambda x: jnp.where(x[0, 0] > 0, jnp.sin(x), x) * 2,
+    SpillReason.READ_BY_BRANCH: lambda x: jnp.where(x[0, 0] > 0, jnp.sin(jnp.tanh(x)), jnp.tanh(x)),
+}
+
+
+@pytest.mark.parametrize("reason", SpillReason)
+def test_every_way_through_memory_can_be_met(reason: SpillReason) -> None:
+    report = fusion_report(SPILLS[reason], SQUARE)
+    found = [spill for spill in report.spills if spill.reason is reason]
+    assert found, report
+    spill = found[0]
+    assert spill.moved == spill.nbytes * (1 + len(spill.read_by)) and spill.made_by.startswith("kernel ")
+    assert "test_fusion.py" in spill.line
+    text = str(report)
+    assert str(spill) in text and spill.hint in text and "B moved" in text
+
+
+@pytest.mark.parametrize("reason", WITHOUT_SPILLS)
+def test_what_the_hint_says_keeps_arrays_out_of_memory(reason: SpillReason) -> None:
+    before, after = (fusion_report(functions[reason], SQUARE).spills for functions in (SPILLS, WITHOUT_SPILLS))
+    if reason is SpillReason.READ_BY_LOOP:  # the first carry is made before the loop
+        assert sum(spill.moved for spill in after) * 10 < sum(spill.moved for spill in before)
+    else:
+        assert before and reason not in [spill.reason for spill in after]
+
+
+def test_most_bytes_come_first() -> None:
+    def function(x: Any) -> Any:
+        return jnp.sort(jnp.sin(x)), jnp.sort(jnp.cos(x[:2]))
+
+    moved = [spill.moved for spill in fusion_report(function, SQUARE).spills]
+    assert moved == sorted(moved, reverse=True) and len(moved) == 2 and moved[0] == 2 * 12 * 12 * 4
+
+
+def test_misses_name_the_users_line() -> None:
+    report = fusion_report(reversed_operand, random(64))
+    assert any("test_fusion.py" in miss.line and miss.line in str(miss) for miss in report.missed)
 
 
 def test_options_reach_the_kernels() -> None:

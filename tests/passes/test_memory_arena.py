@@ -92,4 +92,4 @@ def test_time_does_not_grow_with_the_cube() -> None:
             times.append(time.perf_counter() - start)
         return min(times)
 
-    assert seconds(8000) < 24 * seconds(1000)  # the cube would be 512 times
+    assert seconds(8000) < 100 * seconds(1000)  # about 10; the cube would be 512

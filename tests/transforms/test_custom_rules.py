@@ -170,7 +170,7 @@ def test_forward_mode_of_a_custom_vjp_is_refused() -> None:
     """By name, with what to write instead."""
     f = rlx.custom_vjp(jnp.sin)
     f.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: (ct,))
-    with pytest.raises(errors.UnsupportedError, match="custom_jvp"):
+    with pytest.raises(errors.CustomRuleError, match="custom_jvp"):
         rlx.jvp(f, (1.0,), (1.0,))
 
 
@@ -179,7 +179,7 @@ def test_forward_mode_of_a_custom_vjp_is_refused() -> None:
     [
         (lambda res, ct: ct, "must return a tuple"),
         (lambda res, ct: (ct, ct), "of length 2"),
-        (lambda res, ct: ({"a": ct, "b": ct},), "2 leaves"),
+        (lambda res, ct: ({"a": ct, "b": ct},), "of structure"),
         (lambda res, ct: (jnp.ones(5),), "shape"),
     ],
 )

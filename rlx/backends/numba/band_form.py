@@ -24,8 +24,11 @@ class BandForm(NamedTuple):
 def band_form(kernel: Bands, threads: int) -> BandForm:
     """The form for a machine of so many threads."""
     written = sum(b.nbytes for b in {b for k in kernel.kernels for b in k.writes})
-    products = [k for k in kernel.kernels if isinstance(k, Contract) and k.batches == 1]
-    most = min((k.rows // _LEAST_ROWS for k in products), default=kernel.count)
+    most = min((_most_bands(k) for k in kernel.kernels if isinstance(k, Contract)), default=kernel.count)
     bands = min(max(2 * threads, written // _CACHE_BYTES), max(most, threads), kernel.count)
     return BandForm(bands, min(threads, bands), -(-kernel.count // bands))
 
+
+def _most_bands(kernel: Contract) -> int:
+    """More bands would leave a product too few rows."""
+    return kernel.batches * max(kernel.rows // _LEAST_ROWS, 1)

@@ -44,21 +44,22 @@ CHUNKED_ROW = 6
 PRODUCT_ROW = 3
 LOOPS = 0
 CHUNKED = 1
-ROW_PRODUCT = 2
-BATCH_PRODUCT = 3
+PRODUCT = 2
 
 
 @native
-def product_rows(slots: Word, row: Word, batch: Word, top: Word, bottom: Word) -> int:
-    """Rows of one batch of a product, in blocks."""
-    while top < bottom:
-        rows = minimum(row[BAND_ROWS], bottom - top)
+def product_rows(slots: Word, row: Word, first: Word, last: Word) -> int:
+    """Rows of a product, numbered through all batches, in blocks."""
+    while first < last:
+        batch = first // row[ROWS]
+        top = first % row[ROWS]
+        rows = minimum(minimum(row[BAND_ROWS], row[ROWS] - top), last - first)
         left = 0
         while left < row[COLUMNS]:
             columns = minimum(row[STRIPE_COLUMNS], row[COLUMNS] - left)
             gemm_block(slots, row, batch, top, rows, left, columns)
             left = left + columns
-        top = top + rows
+        first = first + rows
     return 0
 
 
@@ -76,12 +77,8 @@ def run_member(slots: Word, member: Word, begin: Word, end: Word) -> int:
             low = extent * chunk // chunks
             high = extent * (chunk + 1) // chunks
             call_kernel(member[KERNEL], slots, member + 8 * CHUNKED_ROW, low, high, chunk)
-    elif member[KIND] == ROW_PRODUCT:
-        product_rows(slots, member + 8 * PRODUCT_ROW, 0, first, last)
     else:
-        row = member + 8 * PRODUCT_ROW
-        for batch in range(first, last):
-            product_rows(slots, row, batch, 0, row[ROWS])
+        product_rows(slots, member + 8 * PRODUCT_ROW, first, last)
     return 0
 
 

@@ -164,9 +164,7 @@ def _side(size: int, depth: int, size_stride: int, depth_stride: int) -> _Side:
     raise VerificationError(f"no matrix product reads strides {(size_stride, depth_stride)}")
 
 
-def _place(
-    operand: Operand, slot_of: Callable[[Buffer], int], axis: int, side: tuple[int, int]
-) -> list[int]:
+def _place(operand: Operand, slot_of: Callable[[Buffer], int], axis: int, side: tuple[int, int]) -> list[int]:
     """Slot, first byte, bytes from batch to batch and along `axis`; flag and leading dimension;
     bytes from stack to stack."""
     item = operand.buffer.dtype.itemsize

@@ -19,7 +19,7 @@ from rlx.ir.kernels import Buffer, Instruction, Loops
 
 __all__ = ["KernelCode", "kernel_code", "loops_code", "loops_extent", "loops_row"]
 
-_VERSION = "2"
+_VERSION = "3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,10 @@ def loops_code(kernel: Loops, layout: Layout | None = None) -> KernelCode:
     layout = layout or layout_of(kernel)
     signature = (
         layout.signature,
-        tuple(instruction_signature(i) for i in kernel.instructions),
+        tuple(
+            (i.op, i.dtype.name) if n in layout.constant_slots else instruction_signature(i)
+            for n, i in enumerate(kernel.instructions)
+        ),
         tuple((s.value, s.address, s.accumulate, s.initialize, s.guard) for s in kernel.stores),
     )
     external = special_symbols(kernel.instructions)

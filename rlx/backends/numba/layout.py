@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from rlx.backends.numba.tiling import Tiling, tiled
-from rlx.ir.kernels import Access, Buffer, Loops
+from rlx.ir.kernels import Access, Buffer, Instruction, Loops
 
 __all__ = ["Form", "Group", "Layout", "layout_of"]
 
@@ -15,6 +17,12 @@ __all__ = ["Form", "Group", "Layout", "layout_of"]
 _STATIC_STRIDE = 4
 # a trailing row dimension of at most this size is unrolled
 _STATIC_SIZE = 8
+# integers up to this, such factors, and operands of these operations stay part of the code
+_SMALL_INTEGER = 1
+_SIMPLE_FACTORS = frozenset((0.0, 0.5, 1.0, 2.0, float("inf")))
+_WANTS_CONSTANTS = frozenset(
+    ("div", "rem", "pow", "special", "shift_left", "shift_right_logical", "shift_right_arithmetic")
+)
 # accesses of one buffer and equal strides this near share their address arithmetic
 _NEAR = 8
 
@@ -44,7 +52,8 @@ class Layout:
     """The layout of a kernel's row of arguments; `signature` is what its code depends on.
 
     `tiling.kernel` is the kernel that runs. Row: slots, sizes, full sizes of tiled dimensions, then
-    for each group its offset, strides and chunk stride as far as they are not static.
+    for each group its offset, strides and chunk stride as far as they are not static, then the
+    constants among the instructions that are arguments (number of the instruction -> slot).
     """
 
     tiling: Tiling
@@ -54,6 +63,7 @@ class Layout:
     groups: tuple[Group, ...]
     load_forms: dict[int, Form]
     store_forms: dict[int, Form]
+    constant_slots: dict[int, int]
     signature: tuple[object, ...]
 
     @property
@@ -82,7 +92,40 @@ class Layout:
             ]
             if group.chunk_slot is not None:
                 numbers.append(group.access.chunk_stride)
+        numbers += [_word(kernel.instructions[n]) for n in self.constant_slots]
         return numbers
+
+
+def _argument_constants(kernel: Loops) -> list[int]:
+    """Constants that are arguments, so that other sizes, rates and weights of a loss share the code.
+
+    Not those that LLVM makes better code of: simple factors, divisors and shifts.
+    """
+    wanting = [i for i in kernel.instructions if i.op in _WANTS_CONSTANTS and (i.dtype.kind != "f" or i.op != "div")]
+    kept = {a for i in wanting for a in i.args}
+    return [
+        n
+        for n, i in enumerate(kernel.instructions)
+        if i.op == "constant" and n not in kept and _is_argument(i)
+    ]
+
+
+def _is_argument(instruction: Instruction) -> bool:
+    if instruction.dtype.name in ("int32", "int64"):
+        return abs(int(_number(instruction))) > _SMALL_INTEGER
+    return instruction.dtype.name in ("float32", "float64") and abs(_number(instruction)) not in _SIMPLE_FACTORS
+
+
+def _number(instruction: Instruction) -> np.generic:
+    return np.frombuffer(instruction.attribute, instruction.dtype.newbyteorder("<"))[0]
+
+
+def _word(instruction: Instruction) -> int:
+    """The constant in a word: an integer itself, a float's bits."""
+    number = _number(instruction)
+    if instruction.dtype.kind == "f":
+        number = number.view(f"i{instruction.dtype.itemsize}")
+    return int(number)
 
 
 def _static_sizes(kernel: Loops) -> tuple[int | None, ...]:
@@ -150,6 +193,8 @@ def layout_of(kernel: Loops, tile: bool = True) -> Layout:
     }
     store_forms = {n: grouping.form(s.access) for n, s in enumerate(kernel.stores)}
     groups = tuple(grouping.groups)
+    constants = _argument_constants(kernel)
+    constant_slots = {n: grouping.next_slot + k for k, n in enumerate(constants)}
     parallel = kernel.parallel if kernel.chunks == 1 else 0
     signature = (
         (rank, kernel.outer, parallel, kernel.chunks > 1, static_sizes, alias),
@@ -157,6 +202,7 @@ def layout_of(kernel: Loops, tile: bool = True) -> Layout:
         tuple(b.dtype.name for b in kernel.operands),
         tuple((g.operand, g.strides, g.chunk_slot is not None) for g in groups),
         tuple((f.group, f.delta) for f in (*load_forms.values(), *store_forms.values())),
+        tuple(constants),
     )
     return Layout(
         tiling=tiling,
@@ -166,5 +212,6 @@ def layout_of(kernel: Loops, tile: bool = True) -> Layout:
         groups=groups,
         load_forms=load_forms,
         store_forms=store_forms,
+        constant_slots=constant_slots,
         signature=signature,
     )

@@ -133,9 +133,7 @@ def pointer_operation(template: str, declaration: str = "") -> Operation:
 load_int32 = pointer_operation("{b} = load i32, ptr {a}\n{result} = sext i32 {b} to i64")
 load_byte = pointer_operation("{b} = load i8, ptr {a}\n{result} = zext i8 {b} to i64")
 atomic_load = pointer_operation("{result} = load atomic i64, ptr {a} seq_cst, align 8")
-atomic_store = pointer_operation(
-    "store atomic i64 {1}, ptr {a} seq_cst, align 8\n{result} = add i64 0, 0"
-)
+atomic_store = pointer_operation("store atomic i64 {1}, ptr {a} seq_cst, align 8\n{result} = add i64 0, 0")
 atomic_add = pointer_operation("{result} = atomicrmw add ptr {a}, i64 {1} seq_cst")
 compare_exchange = pointer_operation(
     "{b} = cmpxchg ptr {a}, i64 {1}, i64 {2} seq_cst seq_cst\n"
@@ -151,12 +149,8 @@ clear_bytes = pointer_operation(
     "call void @llvm.memset.p0.i64(ptr {a}, i8 0, i64 {1}, i1 false)\n{result} = add i64 0, 0",
     "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
 )
-minimum = Operation(
-    "{result} = call i64 @llvm.smin.i64(i64 {0}, i64 {1})", "declare i64 @llvm.smin.i64(i64, i64)"
-)
-maximum = Operation(
-    "{result} = call i64 @llvm.smax.i64(i64 {0}, i64 {1})", "declare i64 @llvm.smax.i64(i64, i64)"
-)
+minimum = Operation("{result} = call i64 @llvm.smin.i64(i64 {0}, i64 {1})", "declare i64 @llvm.smin.i64(i64, i64)")
+maximum = Operation("{result} = call i64 @llvm.smax.i64(i64 {0}, i64 {1})", "declare i64 @llvm.smax.i64(i64, i64)")
 
 
 def relax_operation(machine: str) -> Operation:

@@ -330,8 +330,7 @@ class _FunctionCompiler:
         if len(arguments) != len(signature.parameters):
             raise TypeError(f"{self.name}: {function} takes {len(signature.parameters)} arguments")
         converted = ", ".join(
-            f"{kind} {self.convert(value, kind)}"
-            for value, kind in zip(arguments, signature.parameters, strict=True)
+            f"{kind} {self.convert(value, kind)}" for value, kind in zip(arguments, signature.parameters, strict=True)
         )
         if signature.result == "void":
             self.lines.append(f"call void {function}({converted})")

@@ -100,6 +100,7 @@ class NestEmitter:
         self.full_sizes = {
             dimension: self._argument(slot) for dimension, slot in layout.full_size_slots.items()
         }
+        self.constants = {n: self._constant_argument(n, at) for n, at in layout.constant_slots.items()}
         self.strides = [
             [
                 self._argument(at) if static is None else code.constant("i64", static)
@@ -107,6 +108,12 @@ class NestEmitter:
             ]
             for group in layout.groups
         ]
+
+    def _constant_argument(self, number: int, slot: int) -> Value:
+        word, kind = self._argument(slot), self._register_kind(number)
+        if self.kernel.instructions[number].dtype.itemsize < 8:
+            word = word.convert("trunc", "i32")
+        return word if word.kind == kind else word.convert("bitcast", kind)
 
     def _origin(self) -> Place:
         positions = []
@@ -300,6 +307,8 @@ class NestEmitter:
         instruction = self.kernel.instructions[number]
         arguments = [values[a] for a in instruction.args]
         op = instruction.op
+        if number in self.constants:
+            return self.constants[number]
         if op == "constant":
             return constant(self.code, instruction.dtype, instruction.attribute)
         if op == "index":

@@ -7,7 +7,6 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -261,5 +260,3 @@ class Script:
         launch = head[-1]
         fields = [*head[:-1], constants, failure, launch, *self.words, *self.failure, *self.constants]
         return [step, scripts.ACTION_HEAD + len(fields), *fields]
-
-

@@ -281,7 +281,7 @@ class _Builder:
         """The words of a kernel that runs band by band."""
         each = iterations(kernel) // count
         if isinstance(kernel, Contract):
-            kind = band_steps.BATCH_PRODUCT if kernel.batches > 1 else band_steps.ROW_PRODUCT
+            kind = band_steps.PRODUCT
             own = self.step("gemm_step", gemm_fields(kernel, slot_of, 1))
         else:
             kind = band_steps.CHUNKED if kernel.chunks > 1 else band_steps.LOOPS
@@ -315,9 +315,7 @@ class _Builder:
             inner += _aligned(last.nbytes)
             read.append(self.slot())
             written.append(self.slot())
-            entries.append(
-                [read[-1], written[-1], scope(first), scope(last), scratch, last.nbytes]
-            )
+            entries.append([read[-1], written[-1], scope(first), scope(last), scratch, last.nbytes])
         return entries, read, written, inner
 
     def copies_in_place(self, kernel: Scan | While, scope: _Scope) -> list[int]:
@@ -335,9 +333,7 @@ class _Builder:
         for buffer in (*kernel.xs, *kernel.ys):
             stride = buffer.nbytes // max(kernel.length, 1)
             start = stride * (kernel.length - 1) if kernel.reverse else 0
-            entries.append(
-                [self.slot(), scope(buffer), start, -stride if kernel.reverse else stride]
-            )
+            entries.append([self.slot(), scope(buffer), start, -stride if kernel.reverse else stride])
         return entries
 
     def scan(self, kernel: Scan, scope: _Scope, inner: int, path: str) -> list[int]:
@@ -350,9 +346,7 @@ class _Builder:
         bound = [*constants, *read, *xs]
         body = self.inside(kernel.body, bound, [*written, *ys], inner, f"{path}.body.")
         entries = [word for entry in (*carries, *streams) for word in entry]
-        return copies + self.step(
-            "scan_step", [kernel.length, len(carries), len(streams), *entries, *body]
-        )
+        return copies + self.step("scan_step", [kernel.length, len(carries), len(streams), *entries, *body])
 
     def while_loop(self, kernel: While, scope: _Scope, inner: int, path: str) -> list[int]:
         copies = self.copies_in_place(kernel, scope)
@@ -365,9 +359,7 @@ class _Builder:
         body = self.inside(kernel.body, [*constants, *read], written, inner, f"{path}.body.")
         entries = [word for entry in carries for word in entry]
         offset = runtime.WHILE_ENTRIES + len(entries) + len(condition)
-        return copies + self.step(
-            "while_step", [flag, len(carries), offset, *entries, *condition, *body]
-        )
+        return copies + self.step("while_step", [flag, len(carries), offset, *entries, *condition, *body])
 
     def branch(self, kernel: Branch, scope: _Scope, inner: int, path: str) -> list[int]:
         inputs = [scope(buffer) for buffer in kernel.inputs]
@@ -382,9 +374,7 @@ class _Builder:
         words = [word for table in tables for word in table]
         return self.step("branch_step", [scope(kernel.index), len(tables), *offsets, *words])
 
-    def inside(
-        self, plan: Plan, inputs: Sequence[int], outputs: Sequence[int], inner: int, path: str
-    ) -> list[int]:
+    def inside(self, plan: Plan, inputs: Sequence[int], outputs: Sequence[int], inner: int, path: str) -> list[int]:
         """The rows of a plan inside a kernel, its inputs and outputs at the given slots."""
         slots = dict(zip(plan.inputs, inputs, strict=True))
         slots |= dict(zip(plan.outputs, outputs, strict=True))

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import UnsupportedError
 from rlx.numpy.linalg.common import square
 from rlx.numpy.promotion import convert_to, fill
 from rlx.numpy.reductions import prod
@@ -119,15 +118,15 @@ _det.defjvp(_det_tangent)
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     """The sign and the logarithm of the magnitude of the determinant.
 
-    Args: a: (..., n, n); method: must be None or "lu".
+    Args: a: (..., n, n); method: "lu" or "qr", JAX's names of ways to compute it; both mean LU here.
     Returns: SlogdetResult(sign, logabsdet); sign 0 and logabsdet -inf for a singular matrix.
 
     >>> import rlx.numpy as jnp
     >>> [v.item() for v in jnp.linalg.slogdet(jnp.eye(2))]
     [1.0, 0.0]
     """
-    if method not in (None, "lu"):
-        raise UnsupportedError(f"slogdet has no method {method!r}.", 'Use "lu".')
+    if method not in (None, "lu", "qr"):
+        raise ValueError(f'slogdet has no method {method!r}: use "lu" or "qr".')
     x = square(a, "slogdet")
     if x.shape[-1] == 0:
         return SlogdetResult(fill(x.shape[:-2], 1, x.dtype), fill(x.shape[:-2], 0, real_dtype(x.dtype)))

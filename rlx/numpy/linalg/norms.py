@@ -57,14 +57,11 @@ def _euclidean(x: Any, axes: Any, keepdims: bool) -> Any:
 
 def _vector_norm(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     if isinstance(ord, str):
-        if ord == "inf" or ord == "-inf":
-            ord = float(ord)
-        else:
-            raise ValueError(f"Vectors have no norm {ord!r}.")
+        raise ValueError(f"Vectors have no norm {ord!r}: pass a number, infinity as float.")
     if ord == 2:
         return _euclidean(x, axes, keepdims)
     if ord == inf:
-        return max_(absolute(x), axis=axes, keepdims=keepdims)
+        return max_(absolute(x), axis=axes, keepdims=keepdims, initial=0)
     if ord == -inf:
         return min_(absolute(x), axis=axes, keepdims=keepdims)
     if ord == 0:
@@ -81,18 +78,24 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
         return _euclidean(x, axes, keepdims)
     if ord in (1, -1):
         sums = sum_(absolute(x), axis=row, keepdims=True)
-        return (max_ if ord == 1 else min_)(sums, axis=axes, keepdims=keepdims)
+        return _extreme(sums, ord > 0, axes, keepdims)
     if ord in (inf, -inf):
         sums = sum_(absolute(x), axis=column, keepdims=True)
-        return (max_ if ord == inf else min_)(sums, axis=axes, keepdims=keepdims)
-    reducers = {"nuc": sum_, 2: max_, -2: min_}
-    if ord not in reducers:
+        return _extreme(sums, ord > 0, axes, keepdims)
+    if ord not in ("nuc", 2, -2):
         raise ValueError(f"Matrices have no norm {ord!r}.")
     values = svd(moveaxis(x, axes, (-2, -1)), compute_uv=False)
-    result = reducers[ord](values, axis=-1)
+    result = sum_(values, axis=-1) if ord == "nuc" else _extreme(values, ord > 0, (values.ndim - 1,), False)
     if keepdims:
         result = reshape(result, tuple(1 if a in axes else n for a, n in enumerate(x.shape)))
     return result
+
+
+def _extreme(values: Any, largest: bool, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The largest or the smallest of magnitudes; the largest of none is 0."""
+    if largest:
+        return max_(values, axis=axes, keepdims=keepdims, initial=0)
+    return min_(values, axis=axes, keepdims=keepdims)
 
 
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
@@ -158,6 +161,8 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
     >>> jnp.linalg.matrix_rank(jnp.ones((3, 3))).item()
     1
     """
+    if rtol is not None and tol is not None:
+        raise ValueError("matrix_rank got rtol and tol: give one of them.")
     value = inexact(operand(M, "matrix_rank"), "matrix_rank")
     if value.ndim < 2:
         return convert_to(not_equal(ravel(value), 0).any(), np.dtype("i4"))

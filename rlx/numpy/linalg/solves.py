@@ -95,6 +95,8 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     Array([[0.5, 0. ],
            [0. , 0. ]], dtype=float32)
     """
+    if rtol is not None and rcond is not None:
+        raise ValueError("pinv got rtol and rcond: give one of them.")
     x = matrices(a, "pinv")
     if 0 in x.shape:
         return fill((*x.shape[:-2], x.shape[-1], x.shape[-2]), 0, x.dtype)

@@ -39,8 +39,10 @@ def _constant(values: np.ndarray) -> Array:
 
 def _vector(value: Any, name: str, least: int = 1) -> Any:
     x = jnp.asarray(value)
-    if x.ndim != 1 or x.shape[0] < least:
-        raise ShapeError(f"{name} got an array of shape {x.shape}.", f"Pass a 1-d array of {least} elements or more.")
+    if x.ndim < 1 or x.shape[-1] < least:
+        raise ShapeError(
+            f"{name} got an array of shape {x.shape}.", f"Pass vectors of {least} elements or more in its last axis."
+        )
     return x
 
 
@@ -199,29 +201,30 @@ def invpascal(n: int, kind: str | None = None) -> Array:
 def companion(a: Any) -> Array:
     """The companion matrix of a polynomial.
 
-    Args: a: 1-d coefficients, highest power first. Returns: a matrix.
+    Args: a: (..., n) coefficients, highest power first. Returns: (..., n - 1, n - 1).
 
     >>> import rlx
     >>> rlx.scipy.linalg.companion([1.0, -3.0, 2.0]).tolist()
     [[3.0, -2.0], [1.0, 0.0]]
     """
     x = _vector(a, "companion", 2)
-    first = (-x[1:] / x[0])[None]
-    n = first.shape[1]
-    return jnp.concatenate([first, jnp.eye(n - 1, n, dtype=first.dtype)], axis=0)
+    first = (-x[..., 1:] / x[..., :1])[..., None, :]
+    n = first.shape[-1]
+    below = jnp.broadcast_to(jnp.eye(n - 1, n, dtype=first.dtype), (*x.shape[:-1], n - 1, n))
+    return jnp.concatenate([first, below], axis=-2)
 
 
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     """The matrix that convolves vectors of length n with a.
 
-    Args: a: 1-d array; n: length of the other; mode: "full", "same" or "valid". Returns: a matrix.
+    Args: a: (..., m); n: length of the other; mode: "full", "same" or "valid". Returns: (..., k, n).
 
     >>> import rlx
     >>> rlx.scipy.linalg.convolution_matrix([1, 2], 2).tolist()
     [[1, 0], [2, 1], [0, 2]]
     """
     x = _vector(a, "convolution_matrix")
-    size = x.shape[0]
+    size = x.shape[-1]
     if n <= 0:
         raise ValueError(f"n must be positive, not {n}.")
     spans = {"full": (0, n + size - 1), "valid": (min(n, size) - 1, max(n, size))}
@@ -230,8 +233,10 @@ def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
         spans["same"] = (begin, begin + max(n, size))
     if mode not in spans:
         raise ValueError(f'mode must be "full", "same" or "valid", not {mode!r}.')
-    whole = toeplitz(jnp.pad(x, (0, n - 1)), jnp.concatenate([x[:1], jnp.zeros((n - 1,), x.dtype)]))
-    return whole[slice(*spans[mode])]
+    places = np.arange(n + size - 1)[:, None] - np.arange(n)
+    inside = (places >= 0) & (places < size)
+    whole = jnp.where(inside, x[..., np.clip(places, 0, size - 1)], jnp.zeros((), x.dtype))
+    return whole[..., slice(*spans[mode]), :]
 
 
 def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
@@ -243,6 +248,8 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     >>> rlx.scipy.linalg.dft(1).tolist()
     [[(1+0j)]]
     """
+    if dtype is not None and to_dtype(dtype).kind != "c":
+        raise ValueError(f"dtype must be complex, not {to_dtype(dtype).name}.")
     scales = {None: 1.0, "sqrtn": 1 / np.sqrt(max(n, 1)), "n": 1 / max(n, 1)}
     if scale not in scales:
         raise ValueError(f'scale must be None, "sqrtn" or "n", not {scale!r}.')
@@ -268,24 +275,25 @@ def fiedler(a: Any) -> Array:
 def fiedler_companion(a: Any) -> Array:
     """Fiedler's companion matrix of a polynomial: five diagonals.
 
-    Args: a: 1-d coefficients, highest power first. Returns: a matrix.
+    Args: a: (..., n) coefficients, highest power first. Returns: (..., n - 1, n - 1).
 
     >>> import rlx
     >>> rlx.scipy.linalg.fiedler_companion([1.0, -3.0, 2.0]).tolist()
     [[3.0, -2.0], [1.0, 0.0]]
     """
     x = _vector(a, "fiedler_companion")
-    if x.shape[0] <= 2:
-        return (-x[1:] / x[0]).reshape(-1, 1) if x.shape[0] == 2 else jnp.zeros((0,), x.dtype)
-    x = x / x[0]
-    n = x.shape[0] - 1
+    x = x / x[..., :1]
+    n = x.shape[-1] - 1
+    result = jnp.zeros((*x.shape[:-1], n, n), x.dtype)
+    if n < 2:
+        return result if n == 0 else -x[..., 1:, None]
     even, odd = np.arange(0, n - 1, 2), np.arange(1, n - 1, 2)
-    result = jnp.zeros((n, n), x.dtype).at[0, 0].set(-x[1]).at[1, 0].set(1)
+    result = result.at[..., 0, 0].set(-x[..., 1]).at[..., 1, 0].set(1)
     # coefficients next to the diagonal, ones two places away
-    result = result.at[even, even + 1].set(-x[even + 2])
-    result = result.at[odd + 1, odd].set(-x[odd + 2])
+    result = result.at[..., even, even + 1].set(-x[..., even + 2])
+    result = result.at[..., odd + 1, odd].set(-x[..., odd + 2])
     far_right, far_down = np.arange(0, n - 2, 2), np.arange(1, n - 2, 2)
-    return result.at[far_right, far_right + 2].set(1).at[far_down + 2, far_down].set(1)
+    return result.at[..., far_right, far_right + 2].set(1).at[..., far_down + 2, far_down].set(1)
 
 
 def hadamard(n: int, dtype: Any = int) -> Array:
@@ -314,6 +322,8 @@ def helmert(n: int, full: bool = False) -> Array:
     >>> rlx.scipy.linalg.helmert(2).shape
     (1, 2)
     """
+    if n < 1:
+        raise ValueError(f"n must be a positive integer, not {n}.")
     rows = np.tril(np.ones((n, n)), -1) - np.diag(np.arange(n))
     rows[0] = 1
     scales = np.arange(n) * (np.arange(n) + 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.numpy.linalg import det as numpy_det
@@ -192,4 +194,8 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
     if method not in ("schur", "eigen"):
         raise ValueError(f'method must be "schur" or "eigen", not {method!r}.')
     left, right, target = promote_inexact("solve_sylvester", A, B, C)
-    return primitives.sylvester(left, right, target)
+    if min(left.ndim, right.ndim, target.ndim) < 2:
+        return primitives.sylvester(left, right, target)  # raises
+    batch = np.broadcast_shapes(*(x.shape[:-2] for x in (left, right, target)))
+    operands = (broadcast_array(x, (*batch, *x.shape[-2:])) for x in (left, right, target))
+    return primitives.sylvester(*operands)

@@ -1,0 +1,79 @@
+"""jax.dtypes' names: questions about element types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rlx.array import Array
+from rlx.errors import DtypeError
+from rlx.ir.extended import KeyDtype, extended, prng_key
+from rlx.numpy import bfloat16, finfo, iinfo, issubdtype, result_type
+from rlx.numpy.promotion import to_dtype
+
+__all__ = [
+    "bfloat16",
+    "canonicalize_dtype",
+    "extended",
+    "finfo",
+    "float0",
+    "iinfo",
+    "issubdtype",
+    "itemsize_bits",
+    "prng_key",
+    "result_type",
+    "scalar_type_of",
+]
+
+# the dtype of JAX's tangents of integers; here those are zeros of the integer's dtype, and no function returns this one
+float0 = np.dtype([("float0", np.void, 0)])
+
+
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
+    """The dtype that arrays made with `dtype` have: that one itself, 64-bit ones included.
+
+    Raises DtypeError for what is no dtype of rlx, and for that of keys unless `allow_extended_dtype`.
+
+    >>> import rlx
+    >>> rlx.dtypes.canonicalize_dtype("float64")
+    dtype('float64')
+    """
+    if isinstance(dtype, KeyDtype):
+        if not allow_extended_dtype:
+            raise DtypeError(f"{dtype} is no dtype of numbers.", "Take random.key_data(key), an array of uint32.")
+        return dtype
+    return to_dtype(dtype)
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """The number of bits that an element means: 4 for int4, though it takes a byte of memory.
+
+    >>> import rlx
+    >>> rlx.dtypes.itemsize_bits("float16")
+    16
+    """
+    found = np.dtype(dtype)
+    if found == np.bool_:
+        return 8
+    if found.kind == "V" or found.name.startswith(("int", "uint")):
+        small = ml_dtypes.iinfo if found.name.startswith(("int", "uint")) else ml_dtypes.finfo
+        return small(found).bits
+    return found.itemsize * 8
+
+
+def scalar_type_of(x: Any) -> type:
+    """The Python type of numbers like the elements of `x`: bool, int, float or complex.
+
+    Raises DtypeError for what is no number.
+
+    >>> import rlx
+    >>> rlx.dtypes.scalar_type_of(rlx.numpy.ones(3, "bfloat16"))
+    <class 'float'>
+    """
+    dtype = x.dtype if isinstance(x, (Array, np.ndarray, np.generic)) else np.asarray(x).dtype
+    for category, kind in ((np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex)):
+        if issubdtype(dtype, category):
+            return kind
+    raise DtypeError(f"{x!r:.60} is no number.", "Take an array, or a Python number.")

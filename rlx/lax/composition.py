@@ -1,0 +1,99 @@
+"""Functions that stay whole: composite, stage; and a choice of function by platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from rlx import tree
+from rlx.array import Array
+from rlx.config import config
+from rlx.errors import UnsupportedError
+from rlx.lax.conditional import choose_known
+from rlx.lax.operands import as_array
+from rlx.lax.staging import check_callable, stage_flat
+from rlx.ops.call import call
+from rlx.trace.flat import flatten_call
+
+__all__ = ["composite", "platform_dependent", "stage", "with_sharding_constraint"]
+
+_HOSTS = {"reference": "cpu", "numba": "cpu"}  # devices that are the processor
+
+
+def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
+    """A function whose name survives as a named call, which a backend may replace by a kernel of its own.
+
+    Args:
+      decomposition: what the function computes, in other operations. Its keyword arguments are attributes:
+        constants, not traced.
+      name: the name of the call. version: its version, 0 or more.
+
+    >>> from rlx import lax
+    >>> double = lax.composite(lambda x: x + x, "my.double")
+    >>> float(double(2.0))
+    4.0
+    """
+    check_callable("composite", decomposition=decomposition)
+
+    @wraps(decomposition, updated=())
+    def function(*args: Any, **attributes: Any) -> Any:
+        leaves, in_tree = flatten_call(args, {}, f"an argument of the composite {name}")
+        flat, program, captured = stage_flat(
+            "composite", lambda *values: decomposition(*values, **attributes), in_tree, [x.type for x in leaves]
+        )
+        label = name if version == 0 else f"{name}.v{version}"
+        return flat.unflatten(call(*captured, *leaves, program=program, name=label))
+
+    return function
+
+
+def platform_dependent(
+    *args: Any, default: Callable[..., Any] | None = None, **per_platform: Callable[..., Any]
+) -> Any:
+    """The result of the function given for the platform that the program is compiled for.
+
+    Args:
+      args: arguments of every function.
+      default: the function for platforms that are not named.
+      per_platform: functions by platform: cpu=..., cuda=..., rocm=.... All return one structure,
+        and equal shapes and dtypes.
+
+    Raises: UnsupportedError where neither the platform nor a default is given; ControlFlowTypeError where
+      results differ.
+
+    >>> from rlx import lax
+    >>> float(lax.platform_dependent(1.0, cpu=lambda x: x + 1.0, default=lambda x: x - 1.0))
+    2.0
+    """
+    platform = _HOSTS.get(config.device, config.device)
+    names = [*per_platform, *(["default"] if default is not None else [])]
+    functions = [*per_platform.values(), *([default] if default is not None else [])]
+    check_callable("platform_dependent", **dict(zip(names, functions, strict=True)))
+    if platform not in per_platform and default is None:
+        raise UnsupportedError(
+            f"lax.platform_dependent has no function for the platform {platform!r}, only for {', '.join(names)}.",
+            "Pass one as default=.",
+        )
+    chosen = names.index(platform if platform in per_platform else "default")
+    return choose_known("platform_dependent", chosen, functions, names, args)
+
+
+def stage(x: Any, /) -> Array:
+    """x as an array, or as the traced value that it is.
+
+    >>> from rlx import lax
+    >>> lax.stage(2.0).shape
+    ()
+    """
+    return as_array(x)
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """x (an array, or a tree of arrays): on one device every placement is this one.
+
+    >>> from rlx import lax
+    >>> lax.with_sharding_constraint(1.0, None).item()
+    1.0
+    """
+    return tree.map(as_array, x)

@@ -1,0 +1,96 @@
+"""A profile as a table of text, and as HTML for notebooks."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlx.profiling.profile import KernelProfile, Profile
+
+__all__ = ["profile_markup", "profile_table"]
+
+_HEADINGS = ("#", "kernel", "time", "share", "runs", "GB/s", "GFLOP/s", "roofline", "bound", "line")
+_TEXT_COLUMNS = (0, 1, 8, 9)
+_LABEL_WIDTH, _SOURCE_WIDTH = 34, 60
+
+
+def profile_table(profile: Profile) -> str:
+    """A head, a line for each kernel, and the sums."""
+    rows = [_HEADINGS, *(_row(kernel, profile) for kernel in profile.kernels)]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(_HEADINGS))]
+    lines = [_head(profile), f"peaks: {profile.peaks}"]
+    lines += [_aligned(row, widths) for row in rows]
+    return "\n".join([*lines, _sums(profile)])
+
+
+def profile_markup(profile: Profile) -> str:
+    """The table as HTML; the bar behind a time is its share."""
+    parts = [f"<p><b>{html.escape(_head(profile))}</b><br>{html.escape(str(profile.peaks))}</p>", "<table><thead><tr>"]
+    parts += [f"<th>{html.escape(heading)}</th>" for heading in _HEADINGS]
+    parts.append("</tr></thead><tbody>")
+    for kernel in profile.kernels:
+        share = 100 * kernel.seconds / profile.seconds if profile.seconds else 0.0
+        bar = f' style="background:linear-gradient(to right,#f2b8a0 {share:.1f}%,transparent {share:.1f}%)"'
+        cells = [
+            f"<td{bar if number == 2 else ''}>{html.escape(text)}</td>"
+            for number, text in enumerate(_row(kernel, profile))
+        ]
+        parts.append(f"<tr>{''.join(cells)}</tr>")
+    parts.append(f"</tbody></table><p>{html.escape(_sums(profile))}</p>")
+    return "\n".join(parts)
+
+
+def _head(profile: Profile) -> str:
+    return f"{profile.name} on {profile.device}, medians over {profile.calls} runs"
+
+
+def _sums(profile: Profile) -> str:
+    work = profile.work
+    rest = max(0.0, profile.call_seconds - profile.seconds)
+    moved = f"{work.bytes / 1e6:.3g} MB, {(work.flops + work.transcendentals) / 1e6:.3g} MFLOP"
+    least = "" if work.exact else " at least"
+    return (
+        f"kernels {_time(profile.seconds)}{least}, {moved}; a call without clocks {_time(profile.call_seconds)},"
+        f" of which {_time(rest)} outside kernels"
+    )
+
+
+def _row(kernel: KernelProfile, profile: Profile) -> tuple[str, ...]:
+    share = kernel.seconds / profile.seconds if profile.seconds else 0.0
+    return (
+        kernel.path,
+        _cut(f"{kernel.kind} {kernel.label}".strip(), _LABEL_WIDTH),
+        _time(kernel.seconds),
+        f"{share:.1%}",
+        str(kernel.runs),
+        _number(kernel.gigabytes_per_second),
+        _number(kernel.gigaflops),
+        "" if kernel.efficiency is None else f"{kernel.efficiency:.0%}",
+        kernel.bound if kernel.roofline else "",
+        _cut(kernel.source, _SOURCE_WIDTH),
+    )
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        text.ljust(width) if number in _TEXT_COLUMNS else text.rjust(width)
+        for number, (text, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.2f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"

@@ -1,0 +1,54 @@
+"""A traced call made ready for runs that take the time of each kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlx.api import Jitted
+from rlx.array import ConcreteArray
+from rlx.backends import backend_named
+from rlx.backends.timing import TimedRun, TimedStep
+from rlx.compiled import CompiledProgram
+from rlx.config import config
+from rlx.errors import InputTypeError
+
+__all__ = ["TimedCall"]
+
+
+class TimedCall:
+    """A function and its arguments, compiled with a clock."""
+
+    def __init__(self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
+        self.name = jitted.name
+        self.device = jitted.device or config.device
+        traced = jitted.trace(*args, **kwargs)
+        compiled = CompiledProgram(traced.closed(), backend_named(jitted.device))
+        leaves = [traced._request.leaves[i] for i in compiled.used]
+        for leaf in leaves:
+            if not isinstance(leaf, ConcreteArray):
+                raise InputTypeError(
+                    f"profile runs {self.name}, and was given {leaf.type!r} without values.",
+                    "Give arrays; rlx.inspect takes shapes and dtypes alone.",
+                )
+        self._executable = compiled.executable
+        self._storages = [leaf.storage() for leaf in leaves]
+        self._timed = None if self._executable is None else self._executable.timed()
+
+    @property
+    def steps(self) -> tuple[TimedStep, ...]:
+        """The kernels whose times are taken; none where nothing is computed."""
+        return () if self._timed is None else self._timed.steps
+
+    def run(self) -> TimedRun:
+        """One run, with the time of each kernel."""
+        return TimedRun([], (), ()) if self._timed is None else self._timed.run(self._storages)
+
+    def plain_seconds(self) -> float:
+        """How long a run takes without a clock, from Python."""
+        start = time.perf_counter()
+        if self._executable is not None:
+            self._executable.run(self._storages)
+        return time.perf_counter() - start

@@ -1,0 +1,108 @@
+"""Random orthogonal matrices, and vectors with a covariance."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx import numpy as jnp
+from rlx.array import Array
+from rlx.errors import ShapeError, UnsupportedError
+from rlx.lax.operands import as_dtype, canonical_shape
+from rlx.numpy import linalg
+from rlx.random.normal import normal
+from rlx.random.uniform import float_dtype
+from rlx.trace.flat import as_array
+
+__all__ = ["multivariate_normal", "orthogonal"]
+
+
+def orthogonal(key: Any, n: int, shape: Sequence[int] = (), dtype: Any = None, m: int | None = None) -> Array:
+    """Orthogonal matrices, uniform in the sense of Haar; unitary ones for a complex dtype.
+
+    Args:
+      key: a key.
+      n: the number of rows.
+      shape: of the array of matrices.
+      dtype: a floating or complex dtype; by default the default float.
+      m: the number of columns, by default n. With fewer rows than columns the rows are orthonormal, else the columns.
+
+    Returns an array of shape (*shape, n, m).
+
+    Mezzadri, How to generate random matrices from the classical compact groups, Notices of the AMS 54 (2007).
+
+    >>> import numpy as np, rlx
+    >>> q = rlx.random.orthogonal(rlx.random.key(0), 3)
+    >>> bool(np.allclose(q @ q.T, np.eye(3), atol=1e-5))
+    True
+    """
+    rows = operator.index(n)
+    columns = rows if m is None else operator.index(m)
+    drawn = normal(key, (*canonical_shape(shape), max(rows, columns), min(rows, columns)), dtype)
+    q, r = linalg.qr(drawn)
+    signs = jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))
+    found = q * jnp.expand_dims(signs, -2)
+    return found.mT if rows < columns else found
+
+
+def multivariate_normal(
+    key: Any, mean: Any, cov: Any, shape: Sequence[int] | None = None, dtype: Any = None, method: str = "cholesky"
+) -> Array:
+    """Normal vectors of a mean and a covariance.
+
+    Args:
+      key: a key.
+      mean: of shape (..., n).
+      cov: of shape (..., n, n), symmetric and positive semidefinite.
+      shape: of the array of vectors; by default what the leading axes of mean and cov broadcast to.
+      dtype: a floating dtype; by default that of mean and cov.
+      method: the factorisation of cov: "cholesky", or "eigh" or "svd" for singular ones.
+
+    Returns an array of shape (*shape, n). A covariance that is not positive definite makes NaNs with "cholesky".
+    Raises ShapeError where the shapes do not fit, UnsupportedError for another method.
+
+    >>> import numpy as np, rlx
+    >>> x = rlx.random.multivariate_normal(rlx.random.key(0), np.zeros(2), np.eye(2), (5,))
+    >>> x.shape
+    (5, 2)
+    """
+    center, covariance = as_array(mean), as_array(cov)
+    if method not in ("cholesky", "eigh", "svd"):
+        raise UnsupportedError(
+            f"random.multivariate_normal has no method {method!r}.", 'Use "cholesky", "eigh" or "svd".'
+        )
+    found = float_dtype("multivariate_normal", dtype) if dtype is not None else _common(center, covariance)
+    center, covariance = center.astype(found), covariance.astype(found)
+    if center.ndim < 1 or covariance.ndim < 2 or covariance.shape[-2:] != (center.shape[-1],) * 2:
+        raise ShapeError(
+            f"random.multivariate_normal got a mean of shape {center.shape} and a covariance of shape"
+            f" {covariance.shape}.",
+            "They are of shape (..., n) and (..., n, n).",
+        )
+    leading = np.broadcast_shapes(center.shape[:-1], covariance.shape[:-2])
+    sizes = leading if shape is None else canonical_shape(shape)
+    if np.broadcast_shapes(leading, sizes) != sizes:
+        raise ShapeError(
+            f"random.multivariate_normal got shape={sizes} for parameters of shape {leading}.",
+            "The parameters broadcast to the shape.",
+        )
+    drawn = normal(key, (*sizes, center.shape[-1]), found)
+    return center + jnp.einsum("...ij,...j->...i", _factor(covariance, method), drawn)
+
+
+def _common(mean: Array, covariance: Array) -> np.dtype:
+    return as_dtype(jnp.result_type(mean, covariance, float))
+
+
+def _factor(covariance: Array, method: str) -> Array:
+    """A matrix whose product with its own transpose is the covariance."""
+    if method == "cholesky":
+        return linalg.cholesky(covariance)
+    if method == "eigh":
+        values, vectors = linalg.eigh(covariance)
+    else:
+        vectors, values, _ = linalg.svd(covariance)
+    return vectors * jnp.sqrt(values[..., None, :])

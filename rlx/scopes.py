@@ -1,0 +1,116 @@
+"""Context managers of JAX's top level: switches for a `with` block, names, computing now."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+
+from rlx.config import check_precision, scoped
+from rlx.trace.builder import state
+
+__all__ = [
+    "debug_nans",
+    "default_matmul_precision",
+    "enable_x64",
+    "ensure_compile_time_eval",
+    "named_call",
+    "named_scope",
+]
+
+
+def enable_x64(new_val: bool = True) -> AbstractContextManager[None]:
+    """Make 64-bit numbers the default of literals and creation functions inside a `with` block.
+
+    64-bit arrays are available without it.
+
+    >>> import rlx
+    >>> with rlx.enable_x64():
+    ...     rlx.numpy.zeros(2).dtype
+    dtype('float64')
+    """
+    kinds = ("f8", "i8") if new_val else ("f4", "i4")
+    return scoped(default_float=np.dtype(kinds[0]), default_int=np.dtype(kinds[1]))
+
+
+def debug_nans(new_val: bool = True) -> AbstractContextManager[None]:
+    """Raise NanError where an operation first makes a NaN, inside a `with` block.
+
+    >>> import rlx
+    >>> with rlx.debug_nans():
+    ...     float(rlx.numpy.sqrt(4.0))
+    2.0
+    """
+    return scoped(debug_nans=bool(new_val))
+
+
+@contextmanager
+def default_matmul_precision(precision: Any) -> Generator[None]:
+    """Ask for a precision of products inside a `with` block. Every device here computes them in full precision,
+    so that each of JAX's precisions is granted.
+
+    Raises ValueError for what is no precision.
+
+    >>> import rlx
+    >>> with rlx.default_matmul_precision("float32"):
+    ...     float(rlx.numpy.ones(3) @ rlx.numpy.ones(3))
+    3.0
+    """
+    check_precision(precision)
+    yield
+
+
+@contextmanager
+def ensure_compile_time_eval() -> Generator[None]:
+    """Compute operations on known values at once, while a function is being traced around them.
+
+    >>> import rlx
+    >>> @rlx.jit
+    ... def f(x):
+    ...     with rlx.ensure_compile_time_eval():
+    ...         steps = int(rlx.numpy.ceil(rlx.numpy.ones(2).sum()))
+    ...     return x * steps
+    >>> float(f(3.0))
+    6.0
+    """
+    before, state.builder = state.builder, None
+    try:
+        yield
+    finally:
+        state.builder = before
+
+
+@contextmanager
+def named_scope(name: str) -> Generator[None]:
+    """A name for a part of a function: a `with` block or a decorator, for the reader of the source.
+
+    Programs do not show it: each of their operations names its file, line and function already.
+    Raises TypeError unless `name` is a string.
+
+    >>> import rlx
+    >>> with rlx.named_scope("attention"):
+    ...     y = rlx.numpy.ones(2) * 2
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"named_scope takes a string, got a {type(name).__name__}: {name!r:.60}")
+    yield
+
+
+def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
+    """`fun` under a name: that of its __name__, which errors and printed programs use. See `named_scope`.
+
+    >>> import rlx
+    >>> rlx.named_call(lambda x: x + 1, name="increment").__name__
+    'increment'
+    """
+
+    @functools.wraps(fun)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        return fun(*args, **kwargs)
+
+    if name is not None:
+        named.__name__ = named.__qualname__ = name
+    return named

@@ -1,0 +1,145 @@
+"""Reductions of the slices of an array by groups: the functions of jax.ops. Also found as rlx.ops.segment_sum, ..."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx import numpy as jnp
+from rlx.array import Array
+from rlx.errors import DtypeError, ShapeError
+from rlx.ir.types import is_complex, is_integer
+from rlx.trace.flat import as_array
+
+__all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
+
+
+def _limit(dtype: np.dtype, largest: bool) -> Any:
+    """The largest or smallest value of a dtype: what no element is beyond."""
+    if dtype == np.bool_:
+        return largest
+    if is_integer(dtype):
+        return jnp.iinfo(dtype).max if largest else jnp.iinfo(dtype).min
+    return float("inf") if largest else float("-inf")
+
+
+def _count(name: str, ids: Array, num_segments: Any) -> int:
+    if num_segments is None:
+        return int(ids.max()) + 1 if ids.size else 0
+    count = int(num_segments)
+    if count < 0:
+        raise ShapeError(f"{name} got num_segments={count}.", "It is the length of the result: at least 0.")
+    return count
+
+
+def _segments(name: str, data: Any, segment_ids: Any, num_segments: Any, start: Any, mode: Any) -> Any:
+    """The values, the segments of the result, and where each slice goes; outside is nowhere."""
+    values, ids = as_array(data), as_array(segment_ids)
+    if not is_integer(ids.dtype):
+        raise DtypeError(f"{name} got segment_ids of dtype {ids.dtype}.", "Segments are numbered by integers.")
+    if values.shape[: ids.ndim] != ids.shape:
+        raise ShapeError(
+            f"{name} got segment_ids of shape {ids.shape} for data of shape {values.shape}.",
+            "Each slice of data along its leading axes has one id.",
+        )
+    count = _count(name, ids, num_segments)
+    places = ids.astype("int64")
+    places = jnp.where((places < 0) | (places >= count), count, places) if mode != "clip" else places.clip(0, count - 1)
+    empty = jnp.full((count, *values.shape[ids.ndim :]), start(values.dtype), values.dtype)
+    return values, empty, places
+
+
+def segment_sum(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Array:
+    """Sums of the slices of an array that belong to the same segment.
+
+    Args:
+      data: the array.
+      segment_ids: integers, of the leading axes of `data`: the segment of each slice. Those outside of
+        [0, num_segments) are left out; with mode="clip" they go to the nearest segment.
+      num_segments: the length of the result; by default one more than the largest id, which must be known then.
+      indices_are_sorted, unique_indices, bucket_size: accepted for JAX's sake; the result does not depend on them.
+
+    >>> import numpy as np, rlx
+    >>> rlx.ops.segment_sum(np.array([1.0, 2.0, 4.0]), np.array([0, 1, 0])).tolist()
+    [5.0, 2.0]
+    """
+    values, empty, places = _segments("segment_sum", data, segment_ids, num_segments, lambda _: 0, mode)
+    return empty.at[places].add(values, mode="drop")
+
+
+def segment_prod(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Array:
+    """Products of the slices of each segment; 1 for a segment without any. Arguments as of segment_sum.
+
+    >>> import numpy as np, rlx
+    >>> rlx.ops.segment_prod(np.array([3, 2, 4]), np.array([0, 2, 0])).tolist()
+    [12, 1, 2]
+    """
+    values, empty, places = _segments("segment_prod", data, segment_ids, num_segments, lambda _: 1, mode)
+    return empty.at[places].multiply(values, mode="drop")
+
+
+def segment_max(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Array:
+    """The largest of the slices of each segment; the dtype's smallest value (-inf) for a segment without any.
+
+    Arguments as of segment_sum. Raises DtypeError for complex data.
+
+    >>> import numpy as np, rlx
+    >>> rlx.ops.segment_max(np.array([3, 2, 4]), np.array([0, 1, 0])).tolist()
+    [4, 2]
+    """
+    start = lambda dtype: _limit(_ordered("segment_max", dtype), False)  # noqa: E731
+    values, empty, places = _segments("segment_max", data, segment_ids, num_segments, start, mode)
+    return empty.at[places].max(values, mode="drop")
+
+
+def segment_min(
+    data: Any,
+    segment_ids: Any,
+    num_segments: int | None = None,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    bucket_size: int | None = None,
+    mode: Any = None,
+) -> Array:
+    """The smallest of the slices of each segment; the dtype's largest value (inf) for a segment without any.
+
+    Arguments as of segment_sum. Raises DtypeError for complex data.
+
+    >>> import numpy as np, rlx
+    >>> rlx.ops.segment_min(np.array([3, 2, 4]), np.array([0, 1, 0])).tolist()
+    [3, 2]
+    """
+    start = lambda dtype: _limit(_ordered("segment_min", dtype), True)  # noqa: E731
+    values, empty, places = _segments("segment_min", data, segment_ids, num_segments, start, mode)
+    return empty.at[places].min(values, mode="drop")
+
+
+def _ordered(name: str, dtype: np.dtype) -> np.dtype:
+    if is_complex(dtype):
+        raise DtypeError(f"{name} got data of dtype {dtype}.", "Complex numbers have no order.")
+    return dtype

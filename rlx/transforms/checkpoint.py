@@ -1,0 +1,153 @@
+"""checkpoint: compute intermediate values again for the derivative, and policies of what to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+from rlx import tree
+from rlx.ops.call import checkpoint as checkpoint_call
+from rlx.ops.checkpoint_name import checkpoint_name as checkpoint_name_op
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
+from rlx.trace.stage import known_value, stage
+
+__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]
+
+
+def checkpoint(
+    fun: Callable[..., Any] | None = None,
+    *,
+    prevent_cse: bool = True,
+    policy: Callable[..., bool] | None = None,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    concrete: bool = False,
+) -> Callable[..., Any]:
+    """`fun` with its intermediate values computed again in the backward pass instead of kept.
+
+    Args:
+      policy: a function of (primitive, *types, **params) that says which values are kept after all;
+        see `checkpoint_policies`.
+      static_argnums, static_argnames: arguments that are not arrays.
+      prevent_cse, concrete: accepted for JAX's sake: repeated work is never merged with the first.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> float(rlx.grad(rlx.checkpoint(lambda x: jnp.sin(jnp.sin(x))))(0.0))
+    1.0
+    """
+    if fun is None:
+        return lambda f: checkpoint(f, policy=policy, static_argnums=static_argnums, static_argnames=static_argnames)
+    static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+
+    @wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> Any:
+        held = {n % len(args): args[n] for n in static}
+        moving = [a for i, a in enumerate(args) if i not in held]
+        held_names = {k: v for k, v in kwargs.items() if k in names}
+        moving_names = {k: v for k, v in kwargs.items() if k not in names}
+
+        def call(*values: Any, **keywords: Any) -> Any:
+            rest = iter(values)
+            return fun(*[held[i] if i in held else next(rest) for i in range(len(args))], **keywords, **held_names)
+
+        leaves, treedef = flatten_call(moving, moving_names, "an argument of a checkpointed function")
+        flat = FlatFunction(call, treedef, name=function_name(fun))
+        program, captured = stage(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
+        return flat.unflatten(checkpoint_call(*captured, *leaves, program=program, policy=policy))
+
+    return function
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """x (an array, or a tree of arrays), with a name by which policies of checkpoint keep it or not.
+
+    >>> import rlx
+    >>> from rlx.transforms.checkpoint import checkpoint_name
+    >>> keep_root = rlx.checkpoint_policies.save_only_these_names("root")
+    >>> f = rlx.checkpoint(lambda x: checkpoint_name(x * x, "root") + x, policy=keep_root)
+    >>> float(rlx.grad(f)(3.0))
+    7.0
+    """
+    return tree.map(lambda leaf: checkpoint_name_op(as_array(leaf), name=name), x)
+
+
+Policy = Callable[..., bool]
+
+
+class checkpoint_policies:
+    """Policies for `checkpoint`: which values are kept for the backward pass.
+
+    A policy is a function of (primitive, *types, **params) that says whether the results of such an
+    equation are kept.
+    """
+
+    @staticmethod
+    def everything_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
+        """Keep every value."""
+        return True
+
+    @staticmethod
+    def nothing_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
+        """Keep nothing but the arguments."""
+        return False
+
+    @staticmethod
+    def dots_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
+        """Keep the results of matrix products and convolutions."""
+        return primitive.name in ("dot_general", "conv_general_dilated")
+
+    @staticmethod
+    def dots_with_no_batch_dims_saveable(primitive: Any, *types: Any, **params: Any) -> bool:
+        """Keep the results of matrix products without batch dimensions."""
+        if primitive.name != "dot_general":
+            return False
+        _, (left, right) = params["dimension_numbers"]
+        return not left and not right
+
+    checkpoint_dots = dots_saveable
+    checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
+
+    @staticmethod
+    def save_only_these_names(*names: str) -> Policy:
+        """Keep values that checkpoint_name gave one of the names, and no others."""
+        return lambda primitive, *types, **params: _name_of(primitive, params) in names
+
+    @staticmethod
+    def save_any_names_but_these(*names: str) -> Policy:
+        """Keep values that checkpoint_name gave any other name, and none without a name."""
+        return lambda primitive, *types, **params: _name_of(primitive, params) not in (None, *names)
+
+    @staticmethod
+    def save_anything_except_these_names(*names: str) -> Policy:
+        """Keep every value but those that checkpoint_name gave one of the names."""
+        return lambda primitive, *types, **params: _name_of(primitive, params) not in names
+
+    @staticmethod
+    def save_from_both_policies(first: Policy, second: Policy) -> Policy:
+        """Keep what either policy keeps."""
+        return lambda primitive, *types, **params: (
+            first(primitive, *types, **params) or second(primitive, *types, **params)
+        )
+
+    @staticmethod
+    def save_and_offload_only_these_names(
+        *,
+        names_which_can_be_saved: Sequence[str],
+        names_which_can_be_offloaded: Sequence[str],
+        offload_src: str,
+        offload_dst: str,
+    ) -> Policy:
+        """Keep values with a name of either list; one memory is all there is, so that nothing moves."""
+        return checkpoint_policies.save_only_these_names(*names_which_can_be_saved, *names_which_can_be_offloaded)
+
+    @staticmethod
+    def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
+        """Keep the results of matrix products without batch dimensions; nothing moves."""
+        return checkpoint_policies.dots_with_no_batch_dims_saveable
+
+
+def _name_of(primitive: Any, params: dict[str, Any]) -> str | None:
+    return params["name"] if primitive.name == "checkpoint_name" else None

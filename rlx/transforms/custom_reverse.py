@@ -1,0 +1,290 @@
+"""Functions with a reverse-mode derivative rule of their own: custom_vjp, custom_gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, wraps
+from typing import Any
+
+from rlx import tree
+from rlx.array import Array
+from rlx.errors import CustomRuleError, MissingCustomRuleError
+from rlx.ir.program import Program
+from rlx.ir.types import TensorType, is_inexact
+from rlx.ops.call import Deferred, custom_vjp_call
+from rlx.trace.builder import state
+from rlx.trace.flat import FlatFunction, as_array, flatten_call
+from rlx.trace.interpret import interpret
+from rlx.trace.primitive import type_of
+from rlx.trace.stage import close_over, known_value, stage
+from rlx.transforms.custom_rules import (
+    CustomRule,
+    bind_arguments,
+    fill_tangents,
+    moving_types,
+    moving_values,
+    prefix_backward,
+    prefix_captures,
+    prefix_forward,
+    spread,
+)
+
+__all__ = ["CustomVJPPrimal", "custom_gradient", "custom_vjp", "custom_vjp_primal_tree_values"]
+
+
+@dataclass(frozen=True)
+class CustomVJPPrimal:
+    """An argument as a fwd rule with symbolic_zeros=True sees it: whether its derivative is wanted."""
+
+    value: Any
+    perturbed: bool
+
+
+def custom_vjp_primal_tree_values(tree_of_records: Any) -> Any:
+    """The arguments of a fwd rule with symbolic_zeros=True without their marks.
+
+    >>> from rlx.transforms.custom_reverse import CustomVJPPrimal
+    >>> custom_vjp_primal_tree_values({"a": CustomVJPPrimal(1.0, True)})
+    {'a': 1.0}
+    """
+    return tree.map(lambda x: x.value, tree_of_records, is_leaf=lambda x: isinstance(x, CustomVJPPrimal))
+
+
+class custom_vjp(CustomRule):
+    """A function with its own reverse-mode derivative rule.
+
+    `defvjp(fwd, bwd)`: fwd(*args) -> (result, residuals); bwd(residuals, cotangent) -> a tuple of
+    cotangents, one for each argument (None for zero). With nondiff_argnums (or nondiff_argnames), bwd
+    receives those arguments first.
+
+    >>> import rlx
+    >>> @rlx.custom_vjp
+    ... def f(x, y):
+    ...     return x * y
+    >>> f.defvjp(lambda x, y: (x * y, (x, y)), lambda res, ct: (ct * res[1], -1.0 * ct))
+    >>> [float(g) for g in rlx.grad(f, argnums=(0, 1))(2.0, 3.0)]
+    [3.0, -1.0]
+    """
+
+    fwd: Callable[..., Any] | None = None
+    bwd: Callable[..., Any] | None = None
+    symbolic_zeros = False
+
+    def defvjp(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Set the two halves of the rule.
+
+        Args:
+          symbolic_zeros: leaves of fwd's arguments come as records with .value and .perturbed, and
+            cotangents known to be zero reach bwd as SymbolicZero.
+          optimize_remat: accepted for JAX's sake.
+        """
+        self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function; reverse-mode differentiation uses the rule."""
+        name = self.name
+        if self.fwd is None or self.bwd is None:
+            raise MissingCustomRuleError(
+                f"{name} is a custom_vjp function without a rule.", "Give it one with f.defvjp(fwd, bwd)."
+            )
+        args = bind_arguments(self.fun, args, kwargs)
+        held, moving, join = self._divide(args)
+        leaves, treedef = flatten_call(moving, {}, f"an argument of {name}")
+        flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=name)
+        types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
+        program, captured = stage(flat, types, known, name)
+        rules = _Rules(self, flat, join, held, types)
+        values, ahead, behind = captured, *_deferred(rules, program, captured, state.axes)
+        if not self.symbolic_zeros and not self._within_rule():
+            try:
+                with self._tracing_rule(state.axes):
+                    forward, more, residual_tree = rules.forward(known, None)
+                    backward, third = rules.backward(forward, residual_tree, None)
+                values = [*captured, *more, *third]
+                program, ahead, behind = prefix_captures(program, captured, forward, more, backward, third)
+            except Exception:  # it is raised where a derivative asks for the rules, if one does
+                values = captured
+        outs = custom_vjp_call(*values, *leaves, program=program, forward=ahead, backward=behind)
+        return flat.unflatten(outs)
+
+
+class _Rules:
+    """The rules of one call, over flat arrays."""
+
+    def __init__(
+        self,
+        owner: custom_vjp,
+        flat: FlatFunction,
+        join: Callable[[Sequence[Any]], list[Any]],
+        held: Sequence[Any],
+        types: Sequence[TensorType],
+    ) -> None:
+        self.owner, self.flat, self.join, self.held, self.types = owner, flat, join, held, types
+
+    def forward(
+        self, known: Sequence[Any] | None, mask: Sequence[bool] | None
+    ) -> tuple[Program, list[Any], tree.TreeDef]:
+        """fwd's program, what it captured, and the residuals' structure. `mask`: which arguments are perturbed."""
+        name, flat, fwd = self.owner.name, self.flat, self.owner.fwd
+        assert fwd is not None
+        found: list[tree.TreeDef] = []
+
+        def run(*leaves: Any) -> list[Array]:
+            args, _ = tree.unflatten(flat.in_tree, self._marked(leaves, mask))
+            pair = fwd(*self.join(args))
+            if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+                raise CustomRuleError(
+                    f"The fwd rule of {name} must return a pair (result, residuals), got {type(pair).__name__}.",
+                    "Return (f(*args), residuals) from fwd.",
+                )
+            outs, out_tree = tree.flatten(pair[0])
+            if out_tree != flat.out_tree:
+                raise CustomRuleError(
+                    f"The fwd rule of {name} returned a result of structure {out_tree}; the function"
+                    f" returns {flat.out_tree}.",
+                    "The first element of fwd's result has the structure that the function returns.",
+                )
+            residuals, residual_tree = tree.flatten(pair[1])
+            found.append(residual_tree)
+            return [as_array(x) for x in (*outs, *residuals)]
+
+        program, captured = stage(run, self.types, known, f"{name}_fwd")
+        return program, captured, found[0]
+
+    def _marked(self, leaves: Sequence[Any], mask: Sequence[bool] | None) -> Sequence[Any]:
+        if mask is None:
+            return leaves
+        marks = iter(mask)
+        return [
+            CustomVJPPrimal(x, is_inexact(t.dtype) and next(marks)) for x, t in zip(leaves, self.types, strict=True)
+        ]
+
+    def backward(
+        self, forward: Program, residual_tree: tree.TreeDef, mask: Sequence[bool] | None
+    ) -> tuple[Program, list[Any]]:
+        """bwd's program over residuals and moving cotangents, of those in `mask` alone if it sees symbolic zeros."""
+        flat, bwd = self.flat, self.owner.bwd
+        assert bwd is not None
+        n = flat.results
+        out_types, residual_types = forward.output_types[:n], forward.output_types[n:]
+        count, moving = len(residual_types), moving_types(out_types)
+        given = moving if mask is None else [t for t, m in zip(moving, mask, strict=True) if m]
+
+        def run(*leaves: Any) -> list[Any]:
+            residuals = tree.unflatten(residual_tree, leaves[:count])
+            filled = fill_tangents(out_types, spread(leaves[count:], mask, moving), mask is not None)
+            return self._checked_cotangents(bwd(*self.held, residuals, tree.unflatten(flat.out_tree, filled)))
+
+        return stage(run, [*residual_types, *given], None, f"{self.owner.name}_bwd")
+
+    def _checked_cotangents(self, cts: Any) -> list[Any]:
+        """The moving leaves of what bwd returned."""
+        name, types = self.owner.name, self.types
+        arguments, _ = tree.unflatten(self.flat.in_tree, list(range(len(types))))
+        cts = tuple(cts) if isinstance(cts, list) else cts
+        if not isinstance(cts, tuple) or len(cts) != len(arguments):
+            raise CustomRuleError(
+                f"The bwd rule of {name} must return a tuple with one cotangent for each of its"
+                f" {len(arguments)} arguments, got {type(cts).__name__}"
+                + (f" of length {len(cts)}." if isinstance(cts, tuple) else "."),
+                "Return (ct_x, ct_y, ...), with None for an argument without one.",
+            )
+        flat_cts: list[Any] = []
+        for argument, ct in zip(arguments, cts, strict=True):
+            flat_cts += _leaves_like(name, argument, ct)
+        return moving_values(types, flat_cts, f"A cotangent from the bwd rule of {name}")
+
+
+def _leaves_like(name: str, argument: Any, cotangent: Any) -> list[Any]:
+    """A cotangent's leaves, None for those of an argument, or of a part of one, that it gives as None."""
+    count = len(tree.leaves(argument))
+    if cotangent is None:
+        return [None] * count
+    found = tree.flatten(cotangent, is_leaf=lambda x: x is None)[0]
+    if len(found) == count:
+        return found
+    shallow = tree.structure(cotangent)  # None is a node without leaves
+    try:
+        parts = tree.structure(tree.map(lambda x: x, cotangent, is_leaf=lambda x: x is None), lambda x: x is None)
+        return [
+            leaf
+            for part, ct in zip(parts.flatten_up_to(argument), found, strict=True)
+            for leaf in ([None] * len(tree.leaves(part)) if ct is None else [ct])
+        ]
+    except (ValueError, TypeError):
+        raise CustomRuleError(
+            f"The bwd rule of {name} returned a cotangent of structure {shallow} for an argument of structure"
+            f" {tree.structure(argument)}.",
+            "A cotangent has the structure of its argument.",
+        ) from None
+
+
+def _deferred(rules: _Rules, program: Program, captured: Sequence[Any], axes: Any) -> tuple[Deferred, Deferred]:
+    """Both rules' programs, made when a derivative asks for them: it knows which values are zero."""
+    owner, symbolic = rules.owner, rules.owner.symbolic_zeros
+    outside = len(moving_types([type_of(v) for v in captured]))
+
+    @cache
+    def ahead(mask: tuple[bool, ...] | None) -> tuple[Program, tree.TreeDef]:
+        with owner._tracing_rule(axes):
+            forward, more, residual_tree = rules.forward(None, None if mask is None else mask[outside:])
+        return close_over(forward, more), residual_tree
+
+    def forward(mask: tuple[bool, ...] | None) -> Program:
+        return prefix_forward(program, captured, ahead(mask)[0], [], [])[1]
+
+    def backward(mask: tuple[bool, ...] | None) -> Program | Deferred:
+        own, residual_tree = ahead(mask)
+
+        def at(cotangent_mask: tuple[bool, ...] | None) -> Program:
+            with owner._tracing_rule(axes):
+                behind, third = rules.backward(own, residual_tree, cotangent_mask)
+            return prefix_backward(close_over(behind, third), captured)
+
+        return Deferred(at, True) if symbolic else at(None)
+
+    return Deferred(forward, symbolic), Deferred(backward, symbolic)
+
+
+def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that states its own gradient along with its result.
+
+    Args:
+      fun: returns (result, rule); rule maps a cotangent of the result to the cotangent of the argument,
+        or to a tuple of them for several arguments. The rule may use values of `fun`.
+
+    >>> import rlx
+    >>> f = rlx.custom_derivatives.custom_gradient(lambda x: (x * x, lambda g: (g * x,)))
+    >>> float(f(3.0)), float(rlx.grad(f)(3.0))
+    (9.0, 3.0)
+    """
+
+    @wraps(fun, updated=())
+    def function(*args: Any, **kwargs: Any) -> Any:
+        rules: list[tuple[FlatFunction, Program]] = []
+        ruled = custom_vjp(lambda *values: fun(*values, **kwargs)[0])
+
+        def ahead(*values: Any) -> tuple[Any, list[Any]]:
+            result, rule = fun(*values, **kwargs)
+            leaves, in_tree = flatten_call((result,), {}, "a result")
+            flat = FlatFunction(rule, in_tree)
+            program, residuals = stage(flat, [x.type.strong() for x in leaves], None, "custom_gradient")
+            rules[:] = [(flat, program)]
+            return result, residuals
+
+        def behind(residuals: list[Any], cotangent: Any) -> tuple[Any, ...]:
+            ((flat, program),) = rules
+            found = flat.unflatten(interpret(program, [*residuals, *tree.leaves(cotangent)]))
+            return tuple(found) if isinstance(found, (tuple, list)) and len(found) == len(args) else (found,)
+
+        ruled.defvjp(ahead, behind)
+        return ruled(*args)
+
+    return function
