@@ -1,7 +1,8 @@
 """Benchmark programs, each written once for any library with JAX's names.
 
 A program is made by a function of (library, generator): it returns the function to be jitted and its NumPy arguments.
-Where NumPy has a natural way to say the same, `numpy` holds it. Sizes are those of ordinary work on one CPU.
+Where NumPy has a natural way to say the same, `numpy` holds it; `torch_programs` holds PyTorch's. Sizes are those of
+ordinary work on one CPU.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 Function = Callable[..., Any]
 Case = tuple[Function, tuple[Any, ...]]
 
-__all__ = ["Program", "programs"]
+__all__ = ["Program", "perceptron", "programs", "transformer"]
 
 
 class Program(NamedTuple):
@@ -77,6 +78,24 @@ def elementwise_gradient(J: Any, generator: np.random.Generator) -> Case:
 
 
 # ------------------------------------------------------------------ rows
+@program(numpy=np.sum)
+def sum_of_all(J: Any, generator: np.random.Generator) -> Case:
+    """The sum of four million elements."""
+    return J.numpy.sum, (normal(generator, 4096, 1024),)
+
+
+@program(numpy=lambda x: (x * x).sum())
+def sum_of_squares(J: Any, generator: np.random.Generator) -> Case:
+    """The sum of the squares of four million elements."""
+    return (lambda x: (x * x).sum()), (normal(generator, 4096, 1024),)
+
+
+@program(numpy=lambda x: x.sum(axis=0))
+def sum_of_columns(J: Any, generator: np.random.Generator) -> Case:
+    """Sums along the first axis."""
+    return (lambda x: x.sum(axis=0)), (normal(generator, 4096, 1024),)
+
+
 def _numpy_softmax(x: np.ndarray) -> np.ndarray:
     weights = np.exp(x - x.max(axis=-1, keepdims=True))
     return weights / weights.sum(axis=-1, keepdims=True)
@@ -133,9 +152,8 @@ def _mlp_loss(J: Any) -> Function:
     return loss
 
 
-@program()
-def mlp_adam_step(J: Any, generator: np.random.Generator) -> Case:
-    """A whole training step of a perceptron with two hidden layers, Adam included."""
+def perceptron(J: Any, generator: np.random.Generator, examples: int) -> Case:
+    """A training step with Adam of a perceptron with two hidden layers, on so many examples at once."""
     jnp, loss = J.numpy, _mlp_loss(J)
 
     def step(state: Any, x: Any, labels: Any) -> Any:
@@ -151,7 +169,13 @@ def mlp_adam_step(J: Any, generator: np.random.Generator) -> Case:
     layers = _mlp(generator, (784, 384, 384, 10))
     zeros = [{name: np.zeros_like(leaf) for name, leaf in layer.items()} for layer in layers]
     state = (layers, zeros, zeros, np.float32(0.0))
-    return step, (state, normal(generator, 100, 784), one_hot(generator, 100, 10))
+    return step, (state, normal(generator, examples, 784), one_hot(generator, examples, 10))
+
+
+@program()
+def mlp_adam_step(J: Any, generator: np.random.Generator) -> Case:
+    """A whole training step of a perceptron with two hidden layers, Adam included."""
+    return perceptron(J, generator, examples=100)
 
 
 @program()
@@ -177,9 +201,8 @@ def convolution_gradient(J: Any, generator: np.random.Generator) -> Case:
     return J.value_and_grad(loss), (weights, normal(generator, 32, 32, 32, 3), one_hot(generator, 32, 10))
 
 
-@program()
-def transformer_gradient(J: Any, generator: np.random.Generator) -> Case:
-    """Loss and gradient of a GPT: 3 layers, width 96, 3 heads, 8 sequences of 96 tokens."""
+def transformer(J: Any, generator: np.random.Generator, layers: int, sequences: int) -> Case:
+    """Loss and gradient of a GPT of width 96 with 3 heads, on so many sequences of 96 tokens."""
     jnp, width, heads, length, words = J.numpy, 96, 3, 96, 200
 
     def attend(x: Any, block: Any) -> Any:
@@ -201,14 +224,20 @@ def transformer_gradient(J: Any, generator: np.random.Generator) -> Case:
 
     shapes = {"attend": (width, 3 * width), "mix": (width, width), "up": (width, 4 * width), "down": (4 * width, width)}
     blocks = []
-    for _ in range(3):
+    for _ in range(layers):
         block: dict[str, Any] = {name: normal(generator, *shape, scale=0.03) for name, shape in shapes.items()}
         block["norm"] = (np.ones(width, np.float32), np.zeros(width, np.float32))
         blocks.append(block)
     embeddings = {"words": (words, width), "places": (length, width)}
     weights: dict[str, Any] = {name: normal(generator, *shape, scale=0.03) for name, shape in embeddings.items()}
-    tokens = generator.integers(0, words, (8, length + 1)).astype(np.int32)
+    tokens = generator.integers(0, words, (sequences, length + 1)).astype(np.int32)
     return J.value_and_grad(loss), (weights | {"blocks": blocks}, tokens)
+
+
+@program()
+def transformer_gradient(J: Any, generator: np.random.Generator) -> Case:
+    """Loss and gradient of a GPT: 3 layers, width 96, 3 heads, 8 sequences of 96 tokens."""
+    return transformer(J, generator, layers=3, sequences=8)
 
 
 # ------------------------------------------------------------------ loops
@@ -309,6 +338,12 @@ def sort_vector(J: Any, generator: np.random.Generator) -> Case:
     return J.numpy.sort, (normal(generator, 500_000),)
 
 
+@program(numpy=lambda x: np.argsort(x, stable=True))
+def argsort_vector(J: Any, generator: np.random.Generator) -> Case:
+    """The order of half a million numbers, equal ones as they stand."""
+    return J.numpy.argsort, (normal(generator, 500_000),)
+
+
 @program(numpy=lambda x: np.cumsum(x, axis=1))
 def cumulative_sum(J: Any, generator: np.random.Generator) -> Case:
     """Running sums along 2000 rows of 2000."""
@@ -338,8 +373,8 @@ def dispatch_one_array(J: Any, generator: np.random.Generator) -> Case:
 
 @program()
 def dispatch_tree(J: Any, generator: np.random.Generator) -> Case:
-    """What a call with a tree of 24 arrays costs."""
-    leaves = {f"layer{i}": (normal(generator, 8), normal(generator, 8)) for i in range(12)}
+    """What a call with a dict of 20 arrays costs."""
+    leaves = {f"leaf{i}": normal(generator, 8) for i in range(20)}
     return (lambda leaves: J.tree.map(lambda x: x * 2.0, leaves)), (leaves,)
 
 

@@ -101,12 +101,14 @@ class Jitted:
         donate_argnums: Sequence[int] = (),
         donate_argnames: Sequence[str] = (),
         device: str | None = None,
+        memory_limit: int | None = None,
         cache_size: int = 256,
     ) -> None:
         update_wrapper(self, fun, updated=())
         self.fun = fun
         self.name = function_name(fun)
         self.device = device
+        self.memory_limit = memory_limit
         self.static_argnums, self.static_argnames = _resolve_static(fun, static_argnums, static_argnames)
         self.donate_argnums = tuple(donate_argnums)
         self.donate_argnames = tuple(donate_argnames)
@@ -175,7 +177,7 @@ class Jitted:
             with self._lock:
                 if entry.compiled is None:
                     closed = close_over(entry.program, entry.captured)
-                    entry.compiled = CompiledProgram(closed, backend_named(self.device))
+                    entry.compiled = CompiledProgram(closed, backend_named(self.device), self.memory_limit)
         if request.fast_key is not None and not config.debug_nans:
             out_tree = None if entry.out_tree.is_leaf() else entry.out_tree
             self._ready[request.fast_key] = (entry.compiled.caller(), out_tree, request.order)
@@ -436,6 +438,14 @@ def _names(value: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if value is None else (value,) if isinstance(value, str) else tuple(value)
 
 
+def _checked_limit(limit: Any) -> int | None:
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 0:
+        raise RlxError(f"jit got memory_limit={limit!r}.", "It is a number of bytes, say 512 * 2**20.")
+    return int(limit)
+
+
 def jit(
     fun: Callable[..., Any] | None = None,
     *,
@@ -447,6 +457,7 @@ def jit(
     backend: str | None = None,
     keep_unused: bool = False,
     inline: bool = False,
+    memory_limit: int | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
     compiler_options: dict[str, Any] | None = None,
@@ -461,11 +472,16 @@ def jit(
         hashable.
       donate_argnums, donate_argnames: arguments whose memory may be reused; they cannot be used again.
       device, backend: name of the device to compile for; the default device if left out.
+      memory_limit: bytes that temporaries may take. What would need more is computed a second time instead
+        of being kept (see rlx.checkpoint, which does so by hand); results are the same up to rounding. It
+        counts for the outermost jit; arguments, results and constants are not part of it.
       keep_unused, inline, in_shardings, out_shardings: accepted for JAX's sake: the compiler drops and
         inlines what it can, and arrays lie on one device.
       compiler_options: None; options of XLA mean nothing here.
 
     Returns: a function of the same arguments, with .trace, .lower, .cache_info, .clear_cache.
+
+    Raises (when called): MemoryLimitError if temporaries cannot be brought under memory_limit; the errors of tracing.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -481,6 +497,7 @@ def jit(
         donate_argnums=_numbers(donate_argnums),
         donate_argnames=_names(donate_argnames),
         device=device or backend,
+        memory_limit=_checked_limit(memory_limit),
     )
     if compiler_options:
         raise UnsupportedError(
@@ -490,7 +507,7 @@ def jit(
     if unused:
         raise RlxError(
             f"jit does not know {', '.join(unused)}.",
-            "It takes static_argnums, static_argnames, donate_argnums, donate_argnames and device.",
+            "It takes static_argnums, static_argnames, donate_argnums, donate_argnames, device and memory_limit.",
         )
     if fun is None:
         return lambda f: Jitted(f, **options)

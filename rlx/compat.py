@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -32,8 +33,6 @@ _LOCATED = {
     "jax": "rlx",
     "jax.ops": "rlx.segments",
     "jax.ad_checkpoint": "rlx",
-    "jax.custom_derivatives": "rlx",
-    "jax.custom_batching": "rlx",
     "jax.experimental": "rlx",
 }
 # names that JAX's users know elsewhere than rlx's
@@ -75,7 +74,7 @@ class _NoMesh:
     """The mesh of an array on one device: it has no axes."""
 
     axis_names: tuple[str, ...] = ()
-    shape: dict[str, int] = {}  # noqa: RUF012
+    shape: dict[str, int] = {}
     empty = True
     are_all_axes_explicit = are_all_axes_manual = False
 
@@ -198,6 +197,7 @@ def _accepts_any(*_: Any, **__: Any) -> Any:
     return unchanged()
 
 
+@cache
 def _own_names() -> dict[str, dict[str, Any]]:
     """Names of jax's modules that rlx keeps under another name."""
     return {

@@ -18,10 +18,10 @@ class CompiledProgram:
     """Runs a closed program (its constants are arrays) on concrete arrays.
 
     Results that are an input, a constant or a literal are handed through without a kernel, and
-    inputs that nothing reads are not handed to the executable.
+    inputs that nothing reads are not handed to the executable. memory_limit: most bytes of temporaries.
     """
 
-    def __init__(self, program: Program, backend: Backend) -> None:
+    def __init__(self, program: Program, backend: Backend, memory_limit: int | None = None) -> None:
         self.program = program
         self.backend = backend
         computed: dict[Any, int] = {}
@@ -42,7 +42,7 @@ class CompiledProgram:
         self.used = [i for i, v in enumerate(program.inputs) if v in used]
         core = program.replace(inputs=[program.inputs[i] for i in self.used], outputs=list(computed))
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
-        self.executable: Executable | None = executables.get(core, backend) if needed else None
+        self.executable: Executable | None = executables.get(core, backend, memory_limit) if needed else None
         self.types = [v.type for v in computed]
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
         self.whole = len(self.used) == len(program.inputs)

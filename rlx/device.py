@@ -116,7 +116,7 @@ def default_device(device: str | Device) -> AbstractContextManager[None]:
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: bool | None = None
 ) -> Any:
-    """The tree `x` with its leaves as rlx arrays, on a device: a Device, its name, or a tree of them for the parts of x.
+    """The tree `x` with its leaves as rlx arrays, on a device: a Device, its name, or a tree of those.
 
     src, donate, may_alias: accepted for JAX's sake; arrays are immutable, so that sharing memory cannot be seen.
 

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 __all__ = [
+    "AxisError",
     "CallbackError",
     "ConcretizationTypeError",
     "ControlFlowTypeError",
@@ -16,10 +17,12 @@ __all__ = [
     "DeviceError",
     "DonatedArrayError",
     "DtypeError",
+    "FileFormatError",
     "ImmutableArrayError",
     "IndexBoundsError",
     "InputTypeError",
     "MissingRuleError",
+    "MemoryLimitError",
     "NanError",
     "NonConcreteBooleanIndexError",
     "NonHashableStaticArgumentError",
@@ -82,6 +85,10 @@ class RlxError(Exception):
 
 class ShapeError(RlxError, ValueError, TypeError):
     """Operands whose shapes do not fit one another."""
+
+
+class AxisError(ShapeError, IndexError):
+    """An axis number that an array does not have."""
 
 
 class DtypeError(RlxError, TypeError, ValueError):
@@ -160,12 +167,20 @@ class TreeMismatchError(RlxError, ValueError, TypeError):
     """Trees of different structure where equal ones are needed."""
 
 
+class FileFormatError(RlxError, ValueError):
+    """A file that is not what its name says, or that is broken."""
+
+
 class CustomRuleError(RlxError, TypeError, ValueError):
     """A custom derivative rule that returned something else than it should."""
 
 
 class MissingCustomRuleError(CustomRuleError, AttributeError):
     """A call of a custom_jvp or custom_vjp function that was given no rule."""
+
+
+class MemoryLimitError(RlxError, MemoryError):
+    """A program cannot be brought under the memory_limit that jit was given."""
 
 
 class NanError(RlxError, FloatingPointError):

@@ -11,7 +11,7 @@ from rlx.api import Jitted, make_program
 from rlx.errors import RlxError
 from rlx.graph.graph import Graph
 from rlx.graph.module import GraphModule, GraphStage
-from rlx.ir.kernels import Bands, Loops, Plan
+from rlx.ir.kernels import Bands, Contract, Loops, Plan
 from rlx.ir.program import Program
 from rlx.ir.show_plan import nested_plans
 from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
@@ -30,6 +30,7 @@ from rlx.passes.shared_products import FuseSharedInputMatMul
 from rlx.passes.spills import Spill, SpillReason, first_line, spills_of
 
 __all__ = [
+    "Chain",
     "FuseSharedInputMatMul",
     "Fused",
     "FusionLimits",
@@ -62,6 +63,7 @@ class MissReason(Enum):
 
     NOTHING_SHARED = "nothing shares its loops"
     RUNS_BEFORE_OPERANDS = "it would have to run before its operands"
+    BARRIER = "a barrier lies between"
     INDEX_MAPS = "its operands are read through other index maps"
     RUNNING_ROWS = "running reductions need a row of one dimension"
     NO_ITERATIONS = "it has no iterations"
@@ -81,6 +83,7 @@ _HINTS = {
     MissReason.NOTHING_SHARED: "No other nest reads or makes its arrays: there is nothing to fuse it with.",
     MissReason.RUNS_BEFORE_OPERANDS: "A kernel of another kind, a matrix product for instance, lies between the two:"
     " fusing them would be a cycle.",
+    MissReason.BARRIER: "lax.optimization_barrier, rlx.checkpoint or a memory_limit keeps the two apart: leave it out.",
     MissReason.INDEX_MAPS: "The operand is needed at other positions than it is computed at: compute both in one"
     " orientation, or let the operand have one user so that it is computed where it is read.",
     MissReason.RUNNING_ROWS: "Bring the axis of the running reduction to the end, and reduce over that axis alone.",
@@ -130,25 +133,46 @@ class FusionOptions:
         return LoweringOptions(fusion=self.limits, fuse=not self.skip_fusion)
 
 
+class Chain(NamedTuple):
+    """Products and loop nests that run as one kernel, band by band (see rlx.ir.kernels.Bands).
+
+    steps: what each of them is ("product" or a nest's label), in order. bands: how many parts they can
+    be cut in. local: bytes of the values between them that never exist as a whole.
+    """
+
+    steps: tuple[str, ...]
+    bands: int
+    local: int
+
+    def __str__(self) -> str:
+        return f"{' -> '.join(self.steps)}: one kernel in {self.bands} bands, {self.local} B never stored"
+
+
 class FusionReport(NamedTuple):
-    """What became of every loop nest of a plan, and what still goes through memory; nested plans included."""
+    """What became of every loop nest of a plan, and what still goes through memory; nested plans included.
+
+    chains: the kernels that hold products, biases, activations, norms, attention or whole layers together.
+    """
 
     fused: list[Fused]
     missed: list[MissedFusion]
     kernels: int
     spills: list[Spill]
+    chains: list[Chain]
 
     @classmethod
     def of(cls, plan: Plan) -> FusionReport:
         """The report of a plan."""
         fused: list[Fused] = []
         missed: list[MissedFusion] = []
+        chains: list[Chain] = []
         count = 0
         pending = [plan]
         while pending:
             current = pending.pop()
             count += len(current.kernels)
             pending += [inner for kernel in current.kernels for inner in nested_plans(kernel)]
+            chains += [_chain(kernel) for kernel in current.kernels if isinstance(kernel, Bands)]
             nests = _nests(current)
             for decision in current.report or ():
                 if decision.into is not None:
@@ -156,7 +180,7 @@ class FusionReport(NamedTuple):
                 else:
                     line = _line_of(decision.kernel, nests)
                     missed.append(MissedFusion(decision.kernel, MissReason(decision.reason), line))
-        return cls(fused, missed, count, spills_of(plan))
+        return cls(fused, missed, count, spills_of(plan), chains)
 
     @property
     def opportunities(self) -> list[MissedFusion]:
@@ -168,11 +192,17 @@ class FusionReport(NamedTuple):
         lines = [f"{len(self.fused) + len(self.missed)} loop nests, {self.kernels} kernels"]
         lines += [f"  {f.kernel}: fused into {f.into}" for f in self.fused]
         lines += [f"  {miss}" for miss in self.missed]
+        lines += [f"  {chain}" for chain in self.chains]
         if self.spills:
             lines.append(f"{len(self.spills)} arrays between kernels, {sum(s.moved for s in self.spills)} B moved")
             lines += [f"  {spill}" for spill in self.spills]
             lines += [f"  {reason.value}: {reason.hint}" for reason in dict.fromkeys(s.reason for s in self.spills)]
         return "\n".join(lines)
+
+
+def _chain(bands: Bands) -> Chain:
+    steps = tuple("product" if isinstance(k, Contract) else k.label for k in bands.kernels)
+    return Chain(steps, bands.count, sum(b.nbytes for b in bands.local))
 
 
 def _nests(plan: Plan) -> list[Loops]:

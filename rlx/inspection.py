@@ -360,7 +360,7 @@ def inspect(fun: Callable[..., Any]) -> Callable[..., Inspection]:
         found = stages(closed)
         fired = Counter(rules.hits)
         fired.subtract(before)
-        executable = CompiledProgram(closed, backend_named(jitted.device)).executable
+        executable = CompiledProgram(closed, backend_named(jitted.device), jitted.memory_limit).executable
         return Inspection(jitted.name, found, executable, +fired)
 
     return inspected

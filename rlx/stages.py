@@ -170,7 +170,9 @@ class Compiled(_Stage):
 
     def __init__(self, traced: Traced) -> None:
         super().__init__(traced)
-        self._compiled = CompiledProgram(traced.closed(), backend_named(traced._request.jitted.device))
+        self._compiled = CompiledProgram(
+            traced.closed(), backend_named(traced._request.jitted.device), traced._request.jitted.memory_limit
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         request, traced = self._traced._request.again(args, kwargs), self._traced._request

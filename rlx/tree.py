@@ -96,9 +96,7 @@ def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = N
     return optree.tree_map(function, tree, *rest, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
 
 
-def reduce(
-    function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING, is_leaf: IsLeaf = None
-) -> Any:
+def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING, is_leaf: IsLeaf = None) -> Any:
     """Fold `function` over the leaves, from the left, beginning with `initializer` if there is one.
 
     >>> import rlx
@@ -365,7 +363,7 @@ def register_dataclass(
     def take(x: Any) -> tuple[list[Any], tuple[Any, ...], list[GetAttrKey]]:
         return [getattr(x, n) for n in data], tuple(getattr(x, n) for n in meta), keys
 
-    def make(aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
+    def make(aux: Any, children: Iterable[Any]) -> Any:
         return cls(**dict(zip(data, children, strict=True)), **dict(zip(meta, aux, strict=True)))
 
     optree.register_pytree_node(described, take, make, path_entry_type=OwnEntry, namespace=NAMESPACE)

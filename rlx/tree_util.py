@@ -11,7 +11,7 @@ import optree
 from rlx import tree
 from rlx.tree import TreeDef as PyTreeDef
 from rlx.tree import all as tree_all
-from rlx.tree import all_leaves
+from rlx.tree import all_leaves, register_dataclass, register_static
 from rlx.tree import broadcast as tree_broadcast
 from rlx.tree import flatten as tree_flatten
 from rlx.tree import flatten_with_path as tree_flatten_with_path
@@ -21,7 +21,6 @@ from rlx.tree import map as tree_map
 from rlx.tree import map_with_path as tree_map_with_path
 from rlx.tree import reduce as tree_reduce
 from rlx.tree import reduce_associative as tree_reduce_associative
-from rlx.tree import register_dataclass, register_static
 from rlx.tree import register_node as register_pytree_node
 from rlx.tree import structure as tree_structure
 from rlx.tree import transpose as tree_transpose
@@ -134,8 +133,8 @@ def is_tree_node(cls: type) -> bool:
     >>> rlx.tree_util.is_tree_node(tuple), rlx.tree_util.is_tree_node(float)
     (True, False)
     """
-    known = cls in optree.register_pytree_node.get(namespace=tree.NAMESPACE)  # type: ignore[attr-defined]
-    return known or cls is type(None) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    known: Any = optree.register_pytree_node.get(namespace=tree.NAMESPACE)  # type: ignore[attr-defined]
+    return cls in known or cls is type(None) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
 
 
 def flatten_one_level_with_keys(value: Any) -> tuple[list[tuple[Any, Any]], Any]:

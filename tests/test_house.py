@@ -20,8 +20,9 @@ LAYERS: dict[str, set[str]] = {
     "version": set(),
     "storage": set(),
     "routines": set(),
-    "tree": set(),
-    "tree_util": {"tree"},
+    "tree_keys": set(),
+    "tree": {"tree_keys"},
+    "tree_util": {"tree", "tree_keys"},
     "ir": FOUNDATION,
     "array": FOUNDATION | {"ir"},
     "trace": FOUNDATION | {"ir", "array"},
@@ -37,10 +38,29 @@ LAYERS: dict[str, set[str]] = {
     "callback": FOUNDATION | {"ir", "array", "trace", "ops"},
     "numba_functions": FOUNDATION | {"ir", "array", "trace", "ops"},
     "optim": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
+    "scopes": FOUNDATION | {"trace"},
+    "typing": {"array"},
+    "profiler": set(),
+    "dtypes": FOUNDATION | {"ir", "array", "numpy"},
+    "flatten_util": FOUNDATION | {"array", "trace", "numpy"},
+    "segments": FOUNDATION | {"ir", "array", "trace", "numpy"},
+    "image": FOUNDATION | {"array", "trace", "numpy", "lax"},
+    "serialization": FOUNDATION | {"tree_keys", "trace", "numpy"},
     "precision": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy"},
 }
 EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}
-EVERYTHING |= {"stages", "autodiff", "compile", "custom_batching", "custom_derivatives", "fusion", "graph", "opt", "profiling"}
+EVERYTHING |= {"compat", "test_util"}
+EVERYTHING |= {
+    "stages",
+    "autodiff",
+    "compile",
+    "custom_batching",
+    "custom_derivatives",
+    "fusion",
+    "graph",
+    "opt",
+    "profiling",
+}
 
 
 def unit_of(path: Path) -> str:

@@ -66,6 +66,8 @@ SAME = set(
     " cumlogsumexp".split()
 )
 REFUSED = {("absolute", "uint8"), ("cummax", "bool"), ("cummin", "bool")}  # by JAX
+# whose derivatives JAX lacks, or has in one operand only
+UNKNOWN_TO_JAX = {"zeta", "igamma_grad_a", "random_gamma_grad"}
 DTYPES = set("bool int32 int8 uint8 float64 float32 complex128 complex64 bfloat16".split())
 
 
@@ -140,7 +142,7 @@ def differentiable(name: str) -> list[Case]:
         c
         for c in first_of_each_dtype(name)
         if c.is_wide
-        and c.primitive.name not in STEPS | NEVER | {"is_finite", "zeta"}
+        and c.primitive.name not in STEPS | NEVER | UNKNOWN_TO_JAX | {"is_finite"}
         and any(is_inexact(a.dtype) for a in c.arrays)
         and is_inexact(c.result_types[0].dtype)
     ]
@@ -151,7 +153,7 @@ def differentiable(name: str) -> list[Case]:
     "name", [n for n in dict.fromkeys(c.primitive.name for c in comparable) if differentiable(n)]
 )
 def test_gradients_are_those_of_jax(name: str) -> None:
-    fixed = HELD_FIXED.get(name, set())
+    fixed = {**HELD_FIXED, "betainc": {0, 1}}.get(name, set())
     chosen = differentiable(name)
     moving = [
         [n for n, a in enumerate(c.arrays) if is_inexact(a.dtype) and n not in fixed] for c in chosen

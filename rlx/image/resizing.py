@@ -62,8 +62,9 @@ _KERNELS: dict[ResizeMethod, Callable[[Any], Any]] = {
 _EDGE = 2  # how many pixels beyond the edge the cubic kernel reads
 
 
-def _method(method: Any) -> ResizeMethod:
-    return ResizeMethod.from_string(method) if isinstance(method, str) else ResizeMethod(method)
+def _method(method: Any, antialias: bool) -> ResizeMethod:
+    found = ResizeMethod.from_string(method) if isinstance(method, str) else ResizeMethod(method)
+    return ResizeMethod.CUBIC if found is ResizeMethod.CUBIC_PYTORCH and antialias else found
 
 
 def _overlaps(length: int, count: int, step: Any, shift: Any) -> Any:
@@ -145,7 +146,7 @@ def scale_and_translate(
     x, sizes = _inexact(image), canonical_shape(shape)
     if len(sizes) != x.ndim:
         raise ShapeError(f"image.scale_and_translate got shape {sizes} for an image of shape {x.shape}.")
-    wanted = _method(method)
+    wanted = _method(method, antialias)
     if wanted is ResizeMethod.NEAREST:
         raise UnsupportedError('scale_and_translate has no method "nearest".', 'Use "linear", or image.resize.')
     dtype = jnp.result_type(as_array(scale), as_array(translation), np.float32)
@@ -174,8 +175,8 @@ def resize(
       antialias: widen the kernel where the image shrinks.
       precision: accepted for JAX's sake; products are in full precision.
 
-    Returns an array of the image's dtype for "nearest", else of a floating one. Raises ShapeError for a shape of another
-    number of axes, UnsupportedError for an unknown method.
+    Returns an array of the image's dtype for "nearest", else of a floating one. Raises ShapeError for a shape of
+    another number of axes, UnsupportedError for an unknown method.
 
     >>> import numpy as np, rlx
     >>> rlx.image.resize(np.array([0.0, 4.0], np.float32), (4,), "linear").tolist()
@@ -187,12 +188,10 @@ def resize(
             f"image.resize got shape {sizes} for an image of shape {x.shape}.",
             "Name the size of every axis, those that stay included.",
         )
-    wanted = _method(method)
+    wanted = _method(method, antialias)
     axes = [d for d in range(x.ndim) if x.shape[d] != sizes[d]]
     if wanted is ResizeMethod.NEAREST:
         return _nearest(x, sizes, axes)
-    if wanted is ResizeMethod.CUBIC_PYTORCH and antialias:
-        wanted = ResizeMethod.CUBIC
     x = _inexact(x)
     scale = [np.float32(1 if sizes[d] == 0 else sizes[d] / x.shape[d]) for d in axes]
     return _apply(x, sizes, axes, [as_array(f) for f in scale], [np.float32(0)] * len(axes), wanted, antialias)

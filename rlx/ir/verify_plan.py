@@ -217,7 +217,8 @@ def _verify_bands(kernel: Bands) -> None:
     for inner in kernel.kernels:
         for buffer in {*inner.reads, *inner.writes} & written:
             alone = touching[buffer] == 1 and buffer not in inner.reads
-            require(alone or stays_in_bands(inner, buffer, kernel.count), f"buffer {buffer.name!r} is touched across bands")
+            fits = alone or stays_in_bands(inner, buffer, kernel.count)
+            require(fits, f"buffer {buffer.name!r} is touched across bands")
     for buffer in kernel.local:
         require(buffer.role == "temporary", f"{buffer.role} buffer {buffer.name!r} is local to bands")
         end = (buffer.offset or 0) + buffer.nbytes // kernel.count

@@ -19,6 +19,7 @@ from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.parametric import mul
 from rlx.lax.shape import convert_element_type, index_in_dim, reshape, squeeze
 from rlx.ops import collective
+from rlx.ops.families import move_axis
 from rlx.trace import stage
 
 __all__ = [
@@ -242,26 +243,29 @@ def all_to_all(
     concat_axis appears. With it, split_axis is divided, and parts are concatenated.
     """
     _check_groups("all_to_all", axis_index_groups)
-    size = stage.axis_size(axis_name)
+    names = _names(axis_name)
+    sizes = [stage.axis_size(name) for name in names]
+    count = math.prod(sizes)
 
     def exchange(leaf: Any) -> Array:
         value = as_array(leaf)
         split = canonical_axis("all_to_all", split_axis, value.ndim)
         concat = canonical_axis("all_to_all", concat_axis, value.ndim)
-        if value.shape[split] % size or (not tiled and value.shape[split] != size):
+        width, rest = divmod(value.shape[split], count)
+        if rest or (not tiled and width != 1):
             raise ShapeError(
-                f"lax.all_to_all got split_axis of size {value.shape[split]} for {size} members.",
+                f"lax.all_to_all got split_axis of size {value.shape[split]} for {count} members.",
                 "The axis has the size of the mapped axis, or with tiled=True a multiple.",
             )
+        inner = [width] if tiled else []
+        moved = reshape(value, (*value.shape[:split], *sizes, *inner, *value.shape[split + 1 :]))
+        for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
+            moved = collective.all_to_all(moved, axis_name=name, split=split + number, concat=number, size=size)
+        arrived = move_axis(reshape(moved, (count, *moved.shape[len(names) :])), 0, concat)
         if not tiled:
-            return collective.all_to_all(value, axis_name=axis_name, split=split, concat=concat, size=size)
-        shape = list(value.shape)
-        shape[split : split + 1] = [size, shape[split] // size]
-        parts = reshape(value, shape)
-        moved = collective.all_to_all(parts, axis_name=axis_name, split=split, concat=concat, size=size)
-        merged = list(moved.shape)
-        merged[concat : concat + 2] = [merged[concat] * merged[concat + 1]]
-        return reshape(moved, merged)
+            return arrived
+        shape = arrived.shape
+        return reshape(arrived, (*shape[:concat], shape[concat] * shape[concat + 1], *shape[concat + 2 :]))
 
     return tree.map(exchange, x)
 

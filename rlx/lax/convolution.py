@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.lax.operands import as_array, as_dtype, canonical_shape, operands
@@ -20,6 +22,7 @@ __all__ = [
     "conv_general_dilated",
     "conv_transpose",
     "conv_with_general_padding",
+    "paddings",
     "padtype_to_pads",
     "transposed_padding",
 ]
@@ -99,11 +102,22 @@ def padtype_to_pads(
     if kind not in ("SAME", "SAME_LOWER"):
         raise UnsupportedError(f"There is no padding {padding!r}.", "Use 'SAME', 'SAME_LOWER', 'VALID' or pairs.")
     pads = []
-    for size, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
+    for size, window, stride in zip(*(map(int, v) for v in (in_shape, window_shape, window_strides)), strict=True):
         total = max((-(-size // stride) - 1) * stride + window - size, 0)
         less, more = total // 2, total - total // 2
         pads.append((less, more) if kind == "SAME" else (more, less))
     return pads
+
+
+def paddings(padding: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Explicit padding as pairs of ints."""
+    pairs = list(padding)
+    if not all(isinstance(pair, (tuple, list, np.ndarray)) and len(pair) == 2 for pair in pairs):
+        raise ShapeError(
+            f"A window got padding={padding!r}.",
+            "Padding is 'SAME', 'SAME_LOWER', 'VALID', or a pair (low, high) for each axis.",
+        )
+    return tuple((int(low), int(high)) for low, high in pairs)
 
 
 def _reach(size: int, dilation: int) -> int:
@@ -172,7 +186,7 @@ def conv_general_dilated(
         x,
         kernel,
         window_strides=strides,
-        padding=tuple((int(low), int(high)) for low, high in padding),
+        padding=paddings(padding),
         lhs_dilation=lhs_steps,
         rhs_dilation=rhs_steps,
         dimension_numbers=numbers,

@@ -29,7 +29,6 @@ __all__ = [
     "ceil",
     "clz",
     "complex",
-    "conj",
     "cos",
     "cosh",
     "digamma",
@@ -150,7 +149,6 @@ ceil = _unary("ceil", rounding.ceil, "The smallest integer that is not less.", "
 clz = _unary(
     "clz", comparison.count_leading_zeros, "The number of leading zero bits of an integer.", "lax.clz(1).item()", "31"
 )
-conj = _unary("conj", conversion.conj, "The complex conjugate.", "lax.conj(1 + 2j).item()", "(1-2j)")
 cos = _unary_with_accuracy("cos", transcendental.cos, "The cosine.", "round(lax.cos(1.0).item(), 4)", "0.5403")
 cosh = _unary("cosh", transcendental.cosh, "The hyperbolic cosine.", "round(lax.cosh(0.5).item(), 4)", "1.1276")
 digamma = _unary(

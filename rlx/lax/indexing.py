@@ -167,99 +167,67 @@ def _scattered(
     )
 
 
-def scatter(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with windows replaced by updates, as XLA's Scatter.
+def _scatter(name: str, primitive: Any, summary: str, sign: int = 1) -> Callable[..., Array]:
+    """A function that puts updates into windows of an operand in one way."""
 
-    `operand.at[indices].set(updates)` says the same more simply. Of several updates of one element
-    the last one counts.
+    def function(
+        operand: Any,
+        scatter_indices: Any,
+        updates: Any,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: str | GatherScatterMode | None = None,
+    ) -> Array:
+        values = updates if sign > 0 else negative(as_array(updates))
+        flags = (mode, unique_indices, indices_are_sorted)
+        return _scattered(primitive, operand, scatter_indices, values, dimension_numbers, *flags)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{summary}
+
+    Args:
+      operand: an array.
+      scatter_indices: integers; the last axis holds the components of one index.
+      updates: an array of the operand's dtype: windows, one for each index.
+      dimension_numbers: which axes belong together, as in XLA's Scatter.
+      indices_are_sorted, unique_indices: promises that may make it faster.
+      mode: what happens to windows that stick out, see GatherScatterMode; None leaves them out.
+
+    Returns: an array like the operand.
+
+    >>> import numpy as np
+    >>> from rlx import lax
+    >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> lax.{name}(np.array([1, 2, 3]), np.array([[1]]), np.array([5]), numbers).tolist()
+    {_SCATTERED[name]}
     """
-    flags = (mode, unique_indices, indices_are_sorted)
-    return _scattered(indexing.scatter, operand, scatter_indices, updates, dimension_numbers, *flags)
+    return function
 
 
-def scatter_add(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with updates added to windows."""
-    flags = (mode, unique_indices, indices_are_sorted)
-    return _scattered(indexing.scatter_add, operand, scatter_indices, updates, dimension_numbers, *flags)
-
-
-def scatter_sub(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with updates subtracted from windows."""
-    flags = (mode, unique_indices, indices_are_sorted)
-    updates = negative(as_array(updates))
-    return _scattered(indexing.scatter_add, operand, scatter_indices, updates, dimension_numbers, *flags)
-
-
-def scatter_mul(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with windows multiplied by updates."""
-    flags = (mode, unique_indices, indices_are_sorted)
-    return _scattered(indexing.scatter_mul, operand, scatter_indices, updates, dimension_numbers, *flags)
-
-
-def scatter_min(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with windows lowered to updates where those are smaller."""
-    flags = (mode, unique_indices, indices_are_sorted)
-    return _scattered(indexing.scatter_min, operand, scatter_indices, updates, dimension_numbers, *flags)
-
-
-def scatter_max(
-    operand: Any,
-    scatter_indices: Any,
-    updates: Any,
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
-    mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with windows raised to updates where those are larger."""
-    flags = (mode, unique_indices, indices_are_sorted)
-    return _scattered(indexing.scatter_max, operand, scatter_indices, updates, dimension_numbers, *flags)
+_SCATTERED = {
+    "scatter": [1, 5, 3],
+    "scatter_add": [1, 7, 3],
+    "scatter_sub": [1, -3, 3],
+    "scatter_mul": [1, 10, 3],
+    "scatter_min": [1, 2, 3],
+    "scatter_max": [1, 5, 3],
+}
+scatter = _scatter(
+    "scatter",
+    indexing.scatter,
+    "The operand with windows replaced by updates; of several for one element the last one counts.",
+)
+scatter_add = _scatter("scatter_add", indexing.scatter_add, "The operand with updates added to windows.")
+scatter_sub = _scatter("scatter_sub", indexing.scatter_add, "The operand with updates subtracted from windows.", -1)
+scatter_mul = _scatter("scatter_mul", indexing.scatter_mul, "The operand with windows multiplied by updates.")
+scatter_min = _scatter(
+    "scatter_min", indexing.scatter_min, "The operand with windows lowered to updates where those are smaller."
+)
+scatter_max = _scatter(
+    "scatter_max", indexing.scatter_max, "The operand with windows raised to updates where those are larger."
+)
 
 
 def scatter_apply(
@@ -300,6 +268,9 @@ def _starts(name: str, starts: Any, shape: Sequence[int], negative: bool | Seque
                 "Pass a sequence of scalars, or a vector, with one start for each axis.",
             )
         found = [index_in_dim(vector, i, keepdims=False) for i in range(vector.shape[0])]
+    strong = {s.dtype.name for s in found if not s.weak_type}
+    if len(strong) > 1:
+        raise DtypeError(f"lax.{name} got start indices of dtypes {', '.join(sorted(strong))}.", "They have one dtype.")
     if len(found) != len(shape):
         raise ShapeError(
             f"lax.{name} got {len(found)} start indices for an array of {len(shape)} dimensions.",

@@ -11,7 +11,7 @@ from rlx import tree
 from rlx.array import Array, ConcreteArray
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError
-from rlx.ir.types import is_integer, promote_dtypes
+from rlx.ir.types import is_complex, is_integer, promote_dtypes
 from rlx.lax.operands import as_array
 from rlx.lax.scanning import scan
 from rlx.lax.staging import (
@@ -90,14 +90,14 @@ def fori_loop(
 ) -> Any:
     """Repeat `value = body_fun(i, value)` for i from lower to upper - 1; returns the last value.
 
-    Bounds that are known while tracing make this a scan, others a while_loop; both can be
+    Integer bounds that are known while tracing make this a scan, others a while_loop; both can be
     differentiated forwards and backwards.
 
     Args:
-      lower, upper: integers.
+      lower, upper: real scalars; the counter is lower, lower + 1, ... below upper.
       body_fun: takes the counter and the carry, returns a carry of the same type.
       init_val: the initial carry.
-      unroll: accepted for JAX's sake; the compiler decides.
+      unroll: for known bounds only; otherwise accepted for JAX's sake: the compiler decides.
 
     >>> from rlx import lax
     >>> lax.fori_loop(0, 5, lambda i, total: total + i, 0).item()
@@ -106,8 +106,13 @@ def fori_loop(
     check_callable("fori_loop", body_fun=body_fun)
     first, last = _bounds(lower, upper)
     start, stop = known_value(first), known_value(last)
-    if start is not None and stop is not None:
+    if start is not None and stop is not None and is_integer(start.dtype):
         return _counted(start, int(stop.numpy()), body_fun, init_val)
+    if unroll is not None and (unroll is True or unroll > 1):
+        raise ControlFlowTypeError(
+            f"lax.fori_loop got unroll={unroll} for bounds that are not known while tracing.",
+            "Leave out unroll, or make the bounds Python integers.",
+        )
 
     def unfinished(carry: tuple[Any, Any, Any]) -> Array:
         counter, end, _ = carry
@@ -124,9 +129,9 @@ def _bounds(lower: Any, upper: Any) -> tuple[Array, Array]:
     """Both bounds as integer scalars of one dtype, weak if both are Python numbers."""
     bounds = as_array(lower), as_array(upper)
     for what, bound in zip(("lower", "upper"), bounds, strict=True):
-        if bound.shape != () or not is_integer(bound.dtype):
+        if bound.shape != () or bound.dtype.kind == "b" or is_complex(bound.dtype):
             raise ControlFlowTypeError(
-                f"lax.fori_loop got {what} of type {bound.type!r}.", "Bounds are integer scalars."
+                f"lax.fori_loop got {what} of type {bound.type!r}.", "Bounds are real scalars, usually integers."
             )
     pairs = [(b.dtype, b.weak_type) for b in bounds]
     dtype, weak = promote_dtypes(pairs, config.default_float, config.default_int)

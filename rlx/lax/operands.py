@@ -55,6 +55,11 @@ def operands(name: str, *values: Any) -> list[Any]:
         if all(isinstance(a, Array) and a.dtype == dtype for a in arrays):
             return arrays
     known = {a.dtype for a in arrays if isinstance(a, Array)}
+    if not known and len({type(a) for a in arrays}) > 1:
+        raise DtypeError(
+            f"lax.{name} got Python numbers of types {', '.join(type(a).__name__ for a in arrays)}.",
+            f"rlx.lax functions do not promote: write numbers of one type, or use rlx.numpy.{name}.",
+        )
     if len(known) == 1:
         (dtype,) = known
         if all(isinstance(a, Array) or _fits(a, dtype) for a in arrays):
@@ -114,7 +119,7 @@ def canonical_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:
 
 def canonical_shape(shape: Any) -> tuple[int, ...]:
     """A shape as a tuple of Python ints; one int is a shape of one axis."""
-    if isinstance(shape, Sequence) or isinstance(shape, np.ndarray):
+    if isinstance(shape, Sequence) or (isinstance(shape, (np.ndarray, Array)) and shape.ndim):
         return tuple(operator.index(d) for d in shape)
     return (operator.index(shape),)
 

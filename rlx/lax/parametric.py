@@ -16,11 +16,14 @@ from rlx.lax.elementwise import abs, add, bitwise_and, ne, shift_right_arithmeti
 from rlx.lax.operands import as_array, as_dtype, operands
 from rlx.ops import arithmetic, beta, comparison, conversion, rounding, special
 from rlx.ops.stop_gradient import stop_gradient as stop_gradient_op
+from rlx.transforms.custom import custom_jvp
+from rlx.transforms.linear import linear_call
 
 __all__ = [
     "RoundingMethod",
     "betainc",
     "clamp",
+    "conj",
     "igamma",
     "igamma_grad_a",
     "igammac",
@@ -44,6 +47,19 @@ __all__ = [
 def betainc(a: Any, b: Any, x: Any) -> Array:
     """The regularised incomplete beta function of a, b and x."""
     return beta.betainc(*operands("betainc", a, b, x))
+
+
+def conj(x: Any) -> Array:
+    """The complex conjugate; of real floats the complex number of the same value.
+
+    >>> from rlx import lax
+    >>> lax.conj(1 + 2j).item()
+    (1-2j)
+    """
+    value = as_array(x)
+    if is_float(value.dtype):
+        return conversion.complex(value, arithmetic.multiply(value, 0.0))
+    return conversion.conj(value)
 
 
 def igamma(a: Any, x: Any) -> Array:
@@ -101,7 +117,7 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
     if out_dtype is None:
         return arithmetic.multiply(*operands("mul", x, y))
     dtype = as_dtype(out_dtype)
-    wide = [conversion.convert(as_array(v), dtype=dtype, weak=False) for v in operands("mul", x, y)]
+    wide = [conversion.convert(as_array(v), dtype=dtype, weak=False) for v in (x, y)]
     return arithmetic.multiply(*wide)
 
 
@@ -261,7 +277,7 @@ def stop_gradient(x: Any) -> Any:
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
-    """The floats rounded to a format with fewer bits, in their own dtype.
+    """The floats rounded to a format with fewer bits, in their own dtype; so are their derivatives.
 
     >>> from rlx import lax
     >>> lax.reduce_precision(1.2345678, 8, 7).item()
@@ -275,7 +291,21 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
             f"lax.reduce_precision got exponent_bits={exponent_bits}, mantissa_bits={mantissa_bits}.",
             "A format has at least one exponent bit and no negative number of mantissa bits.",
         )
-    return _round_to_format(x, exponent_bits, mantissa_bits)
+    bits = (int(exponent_bits), int(mantissa_bits))
+
+    def rounded(value: Any) -> Array:
+        return _round_to_format(value, *bits)
+
+    @custom_jvp
+    def ruled(value: Any) -> Array:
+        return rounded(value)
+
+    def rule(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        tangent = linear_call(lambda _, t: rounded(t), lambda _, ct: rounded(ct), (), tangents[0])
+        return ruled(*primals), tangent
+
+    ruled.defjvp(rule)
+    return ruled(x)
 
 
 def _round_to_format(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:

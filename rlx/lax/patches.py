@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import ShapeError
-from rlx.lax.convolution import Padding, conv_dimension_numbers, padtype_to_pads
+from rlx.lax.convolution import Padding, conv_dimension_numbers, paddings, padtype_to_pads
 from rlx.lax.operands import as_array, as_dtype, canonical_shape, operands
 from rlx.lax.product import dot_general
 from rlx.lax.shape import convert_element_type, reshape, transpose
@@ -63,7 +63,7 @@ def conv_general_dilated_patches(
         spread = [dilated(n, d) for n, d in zip(x.shape[2:], base, strict=True)]
         reach = [dilated(n, d) for n, d in zip(sizes, steps, strict=True)]
         padding = padtype_to_pads(spread, reach, strides, padding)
-    pads = ((0, 0), (0, 0), *((int(low), int(high)) for low, high in padding))
+    pads = ((0, 0), (0, 0), *paddings(padding))
     spec = WindowSpec((1, 1, *sizes), (1, 1, *strides), pads, (1, 1, *base), (1, 1, *steps))
     spec.check("conv_general_dilated_patches", x.shape)
     if preferred_element_type is not None:

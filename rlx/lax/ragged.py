@@ -96,6 +96,12 @@ def ragged_dot_general(
         )
     (axis,) = ragged
     options = (precision, preferred_element_type)
+    if not 0 <= axis < x.ndim or (groups and (axis in batch or axis in contracting)):
+        raise ShapeError(
+            f"lax.ragged_dot got lhs_ragged_dimensions={tuple(ragged)} and rhs_group_dimensions={tuple(groups)} for"
+            f" {x.type!r} and {y.type!r}.",
+            "rhs has an axis of groups only where a free axis of lhs is cut.",
+        )
     if axis in batch:
         return dot_general(x, y, numbers, *options)
     free = [a for a in range(x.ndim) if a not in contracting and a not in batch]
@@ -107,10 +113,10 @@ def ragged_dot_general(
         product = dot_general(parts, y, ((lead[0], others), (lead[1], rhs_batch)), *options)
         at = len(batch)
         return transpose(product, (at, *(a for a in range(product.ndim) if a != at)))
-    if len(groups) != 1 or y.shape[groups[0]] != sizes.shape[-1]:
+    if len(groups) != 1 or groups[0] in (*others, *rhs_batch) or y.shape[groups[0]] != sizes.shape[-1]:
         raise ShapeError(
             f"lax.ragged_dot got {y.type!r} with group axes {tuple(groups)} for {sizes.shape[-1]} groups.",
-            "One axis of rhs has the size of the number of groups.",
+            "One free axis of rhs has the size of the number of groups.",
         )
     return dot_general(parts, y, (([0, *lead[0]], [groups[0], *others]), (lead[1], rhs_batch)), *options)
 

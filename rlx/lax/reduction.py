@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,11 +12,16 @@ from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.program import Literal, Program
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, is_inexact, is_integer
 from rlx.lax.operands import as_array, as_dtype, canonical_axes, canonical_axis, scalar_of
+from rlx.lax.shape import broadcast_in_dim, concatenate, index_in_dim, reshape, slice_in_dim, transpose
 from rlx.ops import cumulative, reduction
-from rlx.trace.primitive import registry
+from rlx.ops.families import full_like
+from rlx.trace.interpret import interpret
+from rlx.trace.primitive import Zero, registry
 from rlx.trace.stage import stage
+from rlx.transforms.custom import custom_jvp
+from rlx.transforms.forward import jvp
 
 __all__ = [
     "argmax",
@@ -30,6 +36,7 @@ __all__ = [
     "monoid_of",
     "reduce",
     "reduce_and",
+    "reduce_by",
     "reduce_max",
     "reduce_min",
     "reduce_or",
@@ -104,16 +111,19 @@ def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
     >>> lax.argmax(np.array([1, 5, 5]), 0, "int32").item()
     1
     """
-    x = as_array(operand)
-    axis = canonical_axis("argmax", axis, x.ndim)
-    return reduction.argmax(x, axis=axis, index_dtype=as_dtype(index_dtype))
+    return _position(reduction.argmax, operand, axis, index_dtype)
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
     """The position of the first minimum along an axis; of the first NaN, if there is one."""
-    x = as_array(operand)
-    axis = canonical_axis("argmin", axis, x.ndim)
-    return reduction.argmin(x, axis=axis, index_dtype=as_dtype(index_dtype))
+    return _position(reduction.argmin, operand, axis, index_dtype)
+
+
+def _position(primitive: Any, operand: Any, axis: int, index_dtype: Any) -> Array:
+    x, dtype = as_array(operand), as_dtype(index_dtype)
+    if not is_integer(dtype):
+        raise DtypeError(f"lax.{primitive.name} got index_dtype={dtype.name}.", "Positions are integers.")
+    return primitive(x, axis=canonical_axis(primitive.name, axis, x.ndim), index_dtype=dtype)
 
 
 # ------------------------------------------------------------- any monoid
@@ -187,7 +197,50 @@ def reduce(
         if monoid is not None:
             return tree.unflatten(treedef, [_reduce_monoid(monoid, arrays[0], starts[0], axes)])
     program = scalar_program("reduce", computation, arrays, treedef)
-    return tree.unflatten(treedef, reduction.reduce(*arrays, *starts, computation=program, axes=axes))
+    return tree.unflatten(treedef, reduce_by(program, arrays, starts, axes))
+
+
+def reduce_by(
+    program: Program, arrays: Sequence[Array], starts: Sequence[Array], axes: tuple[int, ...]
+) -> Sequence[Any]:
+    """Arrays reduced together by a program of scalars; derivatives go through a tree of its combinations."""
+
+    def direct(*values: Any) -> tuple[Any, ...]:
+        return tuple(reduction.reduce(*values, computation=program, axes=axes))
+
+    if not any(is_inexact(x.dtype) for x in arrays):
+        return direct(*arrays, *starts)
+    ruled = custom_jvp(direct)
+
+    def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        zeros = [full_like(t.type, 0) if isinstance(t, Zero) else t for t in tangents]
+        return jvp(lambda *values: _combined(program, values, axes), tuple(primals), tuple(zeros))
+
+    ruled.defjvp(rule, symbolic_zeros=True)
+    return ruled(*arrays, *starts)
+
+
+def _combined(program: Program, values: Sequence[Any], axes: tuple[int, ...]) -> tuple[Any, ...]:
+    """The reduction as a tree of combinations, each of whole arrays."""
+    count = len(values) // 2
+    arrays, starts = values[:count], values[count:]
+    shape = arrays[0].shape
+    kept = [a for a in range(len(shape)) if a not in axes]
+    size = math.prod(shape[a] for a in axes)
+    rest = tuple(shape[a] for a in kept)
+    rows = [reshape(transpose(x, (*axes, *kept)), (size, *rest)) for x in arrays]
+    while size > 1:  # neighbours, so that elements keep their order
+        half = size // 2
+        left = [slice_in_dim(x, 0, 2 * half, 2) for x in rows]
+        right = [slice_in_dim(x, 1, 2 * half, 2) for x in rows]
+        paired = interpret(program, [*left, *right])
+        last = [slice_in_dim(x, 2 * half, size) for x in rows]
+        rows = [concatenate([p, x], 0) for p, x in zip(paired, last, strict=True)] if size % 2 else paired
+        size -= half
+    result = [broadcast_in_dim(s, rest, ()) for s in starts]
+    if not size:
+        return tuple(result)
+    return tuple(interpret(program, [*result, *(index_in_dim(x, 0, keepdims=False) for x in rows)]))
 
 
 def initial(value: Any, x: Array) -> Array:

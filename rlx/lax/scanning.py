@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def scan(
       xs: arrays of one leading size, in a tree; None to loop `length` times without.
       length: how many times; needed where xs is None.
       reverse: go from the end to the start; results keep their places.
-      unroll: accepted for JAX's sake; the compiler decides.
+      unroll: a positive integer or a bool, accepted for JAX's sake; the compiler decides.
 
     Returns: the last carry, and the results stacked along a new leading axis.
     Raises: ControlFlowTypeError where f changes the carry's type, naming the leaf; ShapeError for
@@ -49,6 +50,8 @@ def scan(
     (6, [0, 0, 1, 3])
     """
     check_callable("scan", f=f)
+    if not isinstance(unroll, bool) and operator.index(unroll) < 1:
+        raise ShapeError(f"lax.scan got unroll={unroll}.", "It is a positive integer or a bool.")
     carries, _ = flatten_call((init,), {}, "the initial carry of lax.scan")
     slices, _ = flatten_call((xs,), {}, "xs of lax.scan")
     count = _length(slices, length)

@@ -414,5 +414,10 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
             f"lax.pad got {x.type!r} and a padding value of dtype {value.dtype.name}.",
             "Convert the padding value with .astype(...) first.",
         )
+    if value.shape != () or len(padding_config) != x.ndim:
+        raise ShapeError(
+            f"lax.pad got {x.type!r}, a padding value of shape {value.shape} and padding_config={padding_config!r}.",
+            "The value is a scalar, and there is a triple (low, high, interior) for each axis.",
+        )
     config = tuple((int(low), int(high), int(inner)) for low, high, inner in padding_config)
     return registry["pad"](x, scalar_of(padding_value, x.dtype), config=config)

@@ -8,9 +8,9 @@ from typing import Any
 from rlx import tree
 from rlx.array import Array
 from rlx.errors import ShapeError
-from rlx.lax.convolution import Padding, padtype_to_pads
+from rlx.lax.convolution import Padding, paddings, padtype_to_pads
 from rlx.lax.operands import as_array, canonical_shape
-from rlx.lax.reduction import initial, is_identity, monoid_of, scalar_program
+from rlx.lax.reduction import initial, is_identity, monoid_of, reduce_by, scalar_program
 from rlx.ops import window
 from rlx.ops.shape import pad
 from rlx.ops.window_spec import WindowSpec, dilated
@@ -62,7 +62,8 @@ def reduce_window(
         if monoid in _WINDOW_MONOIDS and arrays[0].dtype.kind != "b":
             return tree.unflatten(treedef, [_by_monoid(monoid, arrays[0], starts[0], spec)])
     program = scalar_program("reduce_window", computation, arrays, treedef)
-    return tree.unflatten(treedef, window.reduce_window_general(arrays, starts, program, spec))
+    views = window.general_windows(arrays, starts, spec)
+    return tree.unflatten(treedef, reduce_by(program, views, starts, spec.offsets))
 
 
 def _spec(
@@ -78,12 +79,22 @@ def _spec(
     strides = ones if window_strides is None else canonical_shape(window_strides)
     base = ones if base_dilation is None else canonical_shape(base_dilation)
     steps = ones if window_dilation is None else canonical_shape(window_dilation)
+    for what, values in (
+        ("window_dimensions", sizes),
+        ("window_strides", strides),
+        ("base_dilation", base),
+        ("window_dilation", steps),
+    ):
+        if len(values) != len(shape) or any(v < 1 for v in values):
+            raise ShapeError(
+                f"lax.reduce_window got {what}={values} for an operand of shape {shape}.",
+                "It holds a positive size for each axis of the operand.",
+            )
     if isinstance(padding, str):
         spread = [dilated(n, d) for n, d in zip(shape, base, strict=True)]
         reach = [dilated(n, d) for n, d in zip(sizes, steps, strict=True)]
         padding = padtype_to_pads(spread, reach, strides, padding)
-    pads = tuple((int(low), int(high)) for low, high in padding)
-    return WindowSpec(sizes, strides, pads, base, steps)
+    return WindowSpec(sizes, strides, paddings(padding), base, steps)
 
 
 def _by_monoid(monoid: str, x: Array, start: Array, spec: WindowSpec) -> Array:

@@ -58,9 +58,7 @@ def dot_product_attention(
     (1, 3, 2, 4)
     """
     if implementation not in (None, "xla"):
-        raise UnsupportedError(
-            f"nn.dot_product_attention has no implementation {implementation!r}.", "Leave it out."
-        )
+        raise UnsupportedError(f"nn.dot_product_attention has no implementation {implementation!r}.", "Leave it out.")
     q, k, v = (_with_batch(x) for x in (query, key, value))
     _check(q, k, v)
     b, t, n, h = q.shape
@@ -121,11 +119,11 @@ def _attend_in_blocks(q: Array, k: Array, v: Array, rules: _Rules) -> tuple[Arra
     starts = lax.iota(np.int32, blocks) * _BLOCK
     split = lax.reshape(q[:, :whole], (q.shape[0], blocks, _BLOCK, *q.shape[2:]))
     mixed, residual = lax.map(lambda x: recomputed(*x), (starts, jnp.moveaxis(split, 1, 0)))
-    parts = [_joined(mixed)], [_joined(residual)]
-    if whole < t:
-        for part, found in zip(parts, recomputed(np.int32(whole), q[:, whole:]), strict=True):
-            part.append(found)
-    return tuple(lax.concatenate(part, 1) for part in parts)
+    mixed, residual = _joined(mixed), _joined(residual)
+    if whole == t:
+        return mixed, residual
+    rest, rest_residual = recomputed(np.int32(whole), q[:, whole:])
+    return lax.concatenate([mixed, rest], 1), lax.concatenate([residual, rest_residual], 1)
 
 
 def _joined(blocks: Array) -> Array:

@@ -106,9 +106,7 @@ def normal(stddev: Any = 0.01, dtype: Any = None) -> Initializer:
     return init
 
 
-def truncated_normal(
-    stddev: Any = 0.01, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0
-) -> Initializer:
+def truncated_normal(stddev: Any = 0.01, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
     """An initialiser that draws from a normal distribution cut off at lower and upper deviations."""
 
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Array:
@@ -123,9 +121,7 @@ def _product(shape: Sequence[int], axes: Axes) -> int:
     return shape[axes] if isinstance(axes, int) else math.prod(shape[i] for i in axes)
 
 
-def _fans(
-    shape: Sequence[int], in_axis: Axes, out_axis: Axes, batch_axis: Axes
-) -> tuple[float, float]:
+def _fans(shape: Sequence[int], in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
     """How many inputs an output has, and how many outputs an input."""
     if in_axis == -2 and len(shape) <= 1:
         raise ShapeError(
@@ -170,9 +166,7 @@ def variance_scaling(
     (4, 8)
     """
     if mode not in _DENOMINATORS:
-        raise UnsupportedError(
-            f"variance_scaling has no mode {mode!r}.", f"Use one of {tuple(_DENOMINATORS)}."
-        )
+        raise UnsupportedError(f"variance_scaling has no mode {mode!r}.", f"Use one of {tuple(_DENOMINATORS)}.")
     if distribution not in ("truncated_normal", "normal", "uniform"):
         raise UnsupportedError(
             f"variance_scaling has no distribution {distribution!r}.",
@@ -195,9 +189,7 @@ def variance_scaling(
     return init
 
 
-def _complex_samples(
-    key: Any, shape: tuple[int, ...], dtype: np.dtype, distribution: str, variance: Array
-) -> Array:
+def _complex_samples(key: Any, shape: tuple[int, ...], dtype: np.dtype, distribution: str, variance: Array) -> Array:
     """Samples whose angle is uniform, and whose squared radius is uniform or exponential."""
     if distribution == "normal":
         return random.normal(key, shape, dtype) * lax.sqrt(variance)
@@ -213,46 +205,32 @@ def _complex_samples(
     return lax.complex(radius * lax.cos(angle), radius * lax.sin(angle)) * deviation
 
 
-def glorot_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
+def glorot_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
     """Uniform, scaled by the mean of inputs and outputs; also called xavier_uniform."""
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def glorot_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
+def glorot_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
     """Truncated normal, scaled by the mean of inputs and outputs; also called xavier_normal."""
-    return variance_scaling(
-        1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype
-    )
+    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
-def lecun_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
+def lecun_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
     """Uniform, scaled by the number of inputs."""
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def lecun_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
+def lecun_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
     """Truncated normal, scaled by the number of inputs."""
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
-def he_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
+def he_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
     """Uniform, with twice the variance of lecun_uniform; also called kaiming_uniform."""
     return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
-def he_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
+def he_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
     """Truncated normal, with twice the variance of lecun_normal; also called kaiming_normal."""
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
@@ -286,8 +264,8 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
 def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
     """Convolution kernels that are an orthogonal matrix at the centre and 0 elsewhere.
 
-    The shape is (*window, inputs, outputs) with one to three window axes. The initializer raises ShapeError for another,
-    or for more inputs than outputs. Xiao et al., https://arxiv.org/abs/1806.05393.
+    The shape is (*window, inputs, outputs) with one to three window axes. The initializer raises ShapeError for
+    another, or for more inputs than outputs. Xiao et al., https://arxiv.org/abs/1806.05393.
 
     >>> import rlx
     >>> w = rlx.nn.initializers.delta_orthogonal()(rlx.random.key(0), (3, 2, 2))

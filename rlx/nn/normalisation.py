@@ -158,8 +158,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
     if not isinstance(axis, (int, np.integer)):
         if lax.axis_size(axis) != num_classes:
             raise ShapeError(
-                f"nn.one_hot got num_classes={num_classes} for the axis {axis!r} of size"
-                f" {lax.axis_size(axis)}.",
+                f"nn.one_hot got num_classes={num_classes} for the axis {axis!r} of size {lax.axis_size(axis)}.",
                 "They must be equal.",
             )
         return lax.convert_element_type(value == lax.axis_index(axis), found)
@@ -197,15 +196,11 @@ def standardize(
             squares = jnp.mean(jnp.square(value), axis, keepdims=True, where=where)
             variance = jnp.maximum(squares - jnp.square(mean), 0)
         else:
-            raise UnsupportedError(
-                f"nn.standardize has no algorithm {algorithm!r}.", "Use 'fast' or 'stable'."
-            )
+            raise UnsupportedError(f"nn.standardize has no algorithm {algorithm!r}.", "Use 'fast' or 'stable'.")
     return (value - mean) * lax.rsqrt(as_array(variance + epsilon))
 
 
-def layer_norm(
-    x: Any, weight: Any = None, bias: Any = None, axis: Axis = -1, epsilon: float = 1e-5
-) -> Array:
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, axis: Axis = -1, epsilon: float = 1e-5) -> Array:
     """x with mean 0 and variance 1 over an axis, then scaled and shifted.
 
     Computed in float32 at least. `weight` and `bias` broadcast to x.
@@ -265,9 +260,7 @@ def batch_norm(
         return (
             None
             if vector is None
-            else lax.broadcast_in_dim(
-                vector, [d if i == feature else 1 for i, d in enumerate(value.shape)], (feature,)
-            )
+            else lax.broadcast_in_dim(vector, [d if i == feature else 1 for i, d in enumerate(value.shape)], (feature,))
         )
 
     if mean is None:

@@ -204,7 +204,7 @@ def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
             return _outside(ufunc, inputs, kwargs)
 
     def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        function = _counterpart(func, namespace)
+        function = _counterpart(func)
         if function is None:
             return _outside(func, args, kwargs)
         try:
@@ -216,14 +216,14 @@ def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
     target.__array_function__ = array_function
 
 
-def _counterpart(func: Any, namespace: dict[str, Any]) -> Callable[..., Any] | None:
+def _counterpart(func: Any) -> Callable[..., Any] | None:
     """The function of rlx.numpy, rlx.numpy.linalg or rlx.numpy.fft that goes by the name of NumPy's."""
     package, _, part = func.__module__.partition(".")
     if package != "numpy":
         return None
     if part in ("linalg", "fft"):
         return getattr(importlib.import_module(f"rlx.numpy.{part}"), func.__name__, None)
-    return None if part else namespace.get(func.__name__)
+    return None if part else getattr(importlib.import_module("rlx.numpy"), func.__name__, None)
 
 
 def _outside(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

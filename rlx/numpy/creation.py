@@ -100,7 +100,7 @@ def asarray(
     """
     check_placement(device, out_sharding)
     wanted = None if dtype is None else to_dtype(dtype)
-    if copy is False and not (isinstance(a, (Array, np.ndarray)) and wanted in (None, a.dtype)):
+    if copy is False and not (isinstance(a, (Array, np.ndarray)) and (wanted is None or wanted == a.dtype)):
         raise ValueError(f"asarray cannot make an array of {type(a).__name__} without a copy: leave copy=False out.")
     return _from_object(a, wanted, bool(copy))
 

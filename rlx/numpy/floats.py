@@ -394,30 +394,30 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     return select(isneginf(x), convert_to(lowest, x.dtype), x)
 
 
-def fmax(x: Any, y: Any, /) -> Any:
+def fmax(x1: Any, x2: Any) -> Any:
     """The larger one; the other one where one is NaN.
 
-    Args: x, y: arrays or numbers. Returns: an array of the promoted dtype.
+    Args: x1, x2: arrays or numbers. Returns: an array of the promoted dtype.
 
     >>> import rlx.numpy as jnp
     >>> float(jnp.fmax(1.0, jnp.nan))
     1.0
     """
-    x, y = promote("fmax", x, y)
+    x, y = promote("fmax", x1, x2)
     larger = arithmetic.maximum(x, y)
     return select(isnan(x), y, select(isnan(y), x, larger)) if is_inexact(x.dtype) else larger
 
 
-def fmin(x: Any, y: Any, /) -> Any:
+def fmin(x1: Any, x2: Any) -> Any:
     """The smaller one; the other one where one is NaN.
 
-    Args: x, y: arrays or numbers. Returns: an array of the promoted dtype.
+    Args: x1, x2: arrays or numbers. Returns: an array of the promoted dtype.
 
     >>> import rlx.numpy as jnp
     >>> float(jnp.fmin(1.0, jnp.nan))
     1.0
     """
-    x, y = promote("fmin", x, y)
+    x, y = promote("fmin", x1, x2)
     smaller = arithmetic.minimum(x, y)
     return select(isnan(x), y, select(isnan(y), x, smaller)) if is_inexact(x.dtype) else smaller
 

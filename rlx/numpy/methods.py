@@ -27,9 +27,9 @@ def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> An
     return _copy(result) if copy and result is self else result
 
 
-def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None) -> Any:
+def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None, out_sharding: None = None) -> Any:
     """The same elements in another shape, given as ints or as one tuple."""
-    return manipulation.reshape(self, args[0] if len(args) == 1 else args, order)
+    return manipulation.reshape(self, args[0] if len(args) == 1 else args, order, out_sharding=out_sharding)
 
 
 def _transpose(self: Any, *args: Any) -> Any:
@@ -39,14 +39,22 @@ def _transpose(self: Any, *args: Any) -> Any:
     return manipulation.transpose(self, args[0] if len(args) == 1 and not isinstance(args[0], int) else args)
 
 
-def _compress(self: Any, condition: Any, axis: int | None = None, **options: Any) -> Any:
+def _compress(
+    self: Any,
+    condition: Any,
+    axis: int | None = None,
+    *,
+    out: None = None,
+    size: int | None = None,
+    fill_value: Any = 0,
+) -> Any:
     """The slices for which a condition holds: see rlx.numpy.compress."""
-    return lookups.compress(condition, self, axis, **options)
+    return lookups.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
 
 
-def _flatten(self: Any, order: str = "C") -> Any:
+def _flatten(self: Any, order: str = "C", *, out_sharding: None = None) -> Any:
     """All elements in one axis."""
-    return manipulation.ravel(self, order)
+    return manipulation.ravel(self, order, out_sharding=out_sharding)
 
 
 def _copy(self: Any) -> Any:
@@ -110,8 +118,10 @@ def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
     return self
 
 
-def _view(self: Any, dtype: Any = None) -> Any:
+def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
     """The same bytes read as another dtype."""
+    if type is not None:
+        raise errors.UnsupportedError(f"view got type={type!r}.", "Arrays have one class: leave type out.")
     return self if dtype is None else conversion.view(self, to_dtype(dtype))
 
 
@@ -150,6 +160,8 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "reshape": _reshape,
     "transpose": _transpose,
     "flatten": _flatten,
+    "conj": conj,
+    "conjugate": conj,
     "copy": _copy,
     "compress": _compress,
     "byteswap": conversion.byteswap,
@@ -213,7 +225,6 @@ def install(namespace: dict[str, Any]) -> None:
         setattr(Array, name, property(getter, doc=getter.__doc__))
     for name in NAMED:
         setattr(Array, name, namespace[name])
-    Array.conj = Array.conjugate = conj  # type: ignore[assignment]
     conversion.install_protocols(Array, namespace)
     concrete_class: Any = ConcreteArray
     concrete_class.__array_interface__ = property(_array_interface)

@@ -84,7 +84,7 @@ def _batched_matmul(x: Any, y: Any, preferred: Any) -> Any:
     for i, (n, m) in enumerate(zip(left, right, strict=True)):
         if n == m:
             batch.append(i)
-        elif n in (None, 1):
+        elif m is not None and n in (None, 1):
             right_free.append(i)
             left_gone += [i] if n == 1 else []
         elif m in (None, 1):

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray
 from rlx.config import config
-from rlx.errors import ConcretizationTypeError, DtypeError, InputTypeError, ShapeError, describe
+from rlx.errors import AxisError, ConcretizationTypeError, DtypeError, InputTypeError, ShapeError, describe
 from rlx.ir.types import (
     dtype_of,
     is_complex,
@@ -219,10 +219,10 @@ def concretization_error(what: str, instead: str) -> Exception:
 
 # ------------------------------------------------------------------ axes and shapes
 def canonical_axis(axis: Any, ndim: int, name: str = "the function") -> int:
-    """A nonnegative axis number; ShapeError if there is no such axis."""
+    """A nonnegative axis number; AxisError if there is no such axis."""
     number = operator.index(axis)
     if not -ndim <= number < ndim:
-        raise ShapeError(
+        raise AxisError(
             f"{name} got axis {number} for an array of {ndim} dimensions.",
             f"Axes count from {-ndim} to {ndim - 1}." if ndim else "A 0-d array has no axes.",
         )

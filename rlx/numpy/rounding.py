@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.array import ConcreteArray
 from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
@@ -16,6 +17,7 @@ from rlx.ops import arithmetic, comparison, reduction
 from rlx.ops.arithmetic import select
 from rlx.ops.stop_gradient import stop_gradient
 from rlx.ops.while_loop import loop_while
+from rlx.trace.builder import state
 
 __all__ = [
     "around",
@@ -35,6 +37,9 @@ __all__ = [
     "round",
     "trunc",
 ]
+
+_NUMPY_QUOTIENTS = frozenset((np.dtype("f4"), np.dtype("f8")))
+_NUMPY_REMAINDERS = _NUMPY_QUOTIENTS | frozenset(np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8))
 
 
 def _whole(name: str, summary: str, primitive: Any, result: str) -> Any:
@@ -125,6 +130,19 @@ def _truncated(x: Any, y: Any) -> tuple[Any, Any]:
     return left, comparison.bitwise_and(differs, comparison.not_equal(left, zero))
 
 
+def _numpy_does(x: Any, y: Any, dtypes: frozenset[np.dtype]) -> bool:
+    """Whether values are at hand in a dtype for which NumPy's quotients are what rlx computes, bit for bit."""
+    known = type(x) is ConcreteArray and type(y) is ConcreteArray and state.builder is None
+    return known and x.dtype in dtypes
+
+
+def _by_numpy(function: np.ufunc, x: Any, y: Any) -> Any:
+    if x.shape and y.shape and x.shape != y.shape:
+        x, y = broadcast_operands([x, y], function.__name__)
+    with np.errstate(all="ignore"):
+        return ConcreteArray(np.asarray(function(x.numpy(), y.numpy())), x.weak_type and y.weak_type)
+
+
 def remainder(x: Any, y: Any, /) -> Any:
     """x - y * floor(x / y), with the sign of y, as Python's %.
 
@@ -136,21 +154,25 @@ def remainder(x: Any, y: Any, /) -> Any:
     2
     """
     x, y = _real_operands("remainder", x, y)
+    if _numpy_does(x, y, _NUMPY_REMAINDERS):
+        return _by_numpy(np.remainder, x, y)
+    if not is_integer(x.dtype):
+        return _float_remainder(x, y)
     left, wrong = _truncated(x, y)
-    if wrong is None:
-        return left
-    left = select(wrong, arithmetic.add(left, y), left)
-    return left if is_integer(x.dtype) else _with_sign_of_zero(left, y)
+    return left if wrong is None else select(wrong, arithmetic.add(left, y), left)
 
 
-def _with_sign_of_zero(left: Any, y: Any) -> Any:
-    """A remainder in which zeros have the sign of y, with the derivative that it has."""
-    zero = scalar_array(0, left.dtype, True)
-    fixed = stop_gradient(left)
-    # both are zeros, of either sign, that change as `left` does
-    positive, negative = arithmetic.subtract(left, fixed), arithmetic.negative(arithmetic.subtract(fixed, left))
-    signed = select(comparison.less(y, zero), negative, positive)
-    return select(comparison.equal(left, zero), signed, left)
+def _float_remainder(x: Any, y: Any) -> Any:
+    """-((-x) % -y) for negative y, and for the others what fmod leaves, moved up if it is negative."""
+    zero = scalar_array(0, x.dtype, True)
+    positive = type(y) is ConcreteArray and y.ndim == 0 and bool(y.numpy() > 0)
+    below = None if positive else comparison.less(y, zero)
+    if below is not None:
+        x, y = select(below, arithmetic.negative(x), x), arithmetic.absolute(y)
+    left = arithmetic.remainder(x, y)
+    left = select(comparison.less(left, zero), arithmetic.add(left, y), left)
+    left = arithmetic.add(left, zero)  # -0 becomes 0, which has the sign of y
+    return left if below is None else select(below, arithmetic.negative(left), left)
 
 
 mod = alias(remainder, "mod")
@@ -180,21 +202,7 @@ def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
     [-3, 2]
     """
     x, y = _real_operands("divmod", x, y)
-    left, wrong = _truncated(x, y)
-    if is_integer(x.dtype):
-        quotient = arithmetic.divide(x, y)
-    else:
-        quotient = arithmetic.divide(arithmetic.subtract(x, left), y)
-    if wrong is not None:
-        one = scalar_array(1, x.dtype, True)
-        quotient = select(wrong, arithmetic.subtract(quotient, one), quotient)
-        left = select(wrong, arithmetic.add(left, y), left)
-    if is_integer(x.dtype):
-        return quotient, left
-    zero = scalar_array(0, y.dtype, True)
-    ratio, whole = arithmetic.divide(x, y), arithmetic.round(quotient, mode="even")
-    whole = select(comparison.equal(whole, zero), arithmetic.copysign(zero, stop_gradient(ratio)), whole)
-    return select(comparison.equal(y, zero), ratio, whole), _with_sign_of_zero(left, y)
+    return floor_divide(x, y), remainder(x, y)
 
 
 def floor_divide(x: Any, y: Any, /) -> Any:
@@ -207,7 +215,20 @@ def floor_divide(x: Any, y: Any, /) -> Any:
     >>> jnp.floor_divide(-7, 2).item()
     -4
     """
-    return divmod(x, y)[0]
+    x, y = _real_operands("floor_divide", x, y)
+    if _numpy_does(x, y, _NUMPY_QUOTIENTS):
+        return _by_numpy(np.floor_divide, x, y)
+    left, wrong = _truncated(x, y)
+    integers = is_integer(x.dtype)
+    quotient = arithmetic.divide(x if integers else arithmetic.subtract(x, left), y)
+    if wrong is not None:
+        quotient = select(wrong, arithmetic.subtract(quotient, scalar_array(1, x.dtype, True)), quotient)
+    if integers:
+        return quotient
+    zero = scalar_array(0, y.dtype, True)
+    ratio, whole = arithmetic.divide(x, y), arithmetic.round(quotient, mode="even")
+    whole = select(comparison.equal(whole, zero), arithmetic.copysign(zero, stop_gradient(ratio)), whole)
+    return select(comparison.equal(y, zero), ratio, whole)
 
 
 def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
@@ -255,17 +276,17 @@ def _integers(name: str, x: Any, y: Any) -> list[Any]:
     return [v if v.dtype.kind == "u" else arithmetic.absolute(v) for v in operands]
 
 
-def gcd(x: Any, y: Any, /) -> Any:
+def gcd(x1: Any, x2: Any) -> Any:
     """The greatest common divisor.
 
-    Args: x, y: integer arrays or numbers. Returns: an array of the promoted dtype.
+    Args: x1, x2: integer arrays or numbers. Returns: an array of the promoted dtype.
     Raises: DtypeError for other dtypes.
 
     >>> import rlx.numpy as jnp
     >>> jnp.gcd(12, 18).item()
     6
     """
-    x, y = _integers("gcd", x, y)
+    x, y = _integers("gcd", x1, x2)
     zero = scalar_array(0, x.dtype, True)
     x, y = broadcast_operands([x, y], "gcd")
 
@@ -279,17 +300,17 @@ def gcd(x: Any, y: Any, /) -> Any:
     return loop_while(unfinished, euclid, [x, y])[0]
 
 
-def lcm(x: Any, y: Any, /) -> Any:
+def lcm(x1: Any, x2: Any) -> Any:
     """The least common multiple.
 
-    Args: x, y: integer arrays or numbers. Returns: an array of the promoted dtype.
+    Args: x1, x2: integer arrays or numbers. Returns: an array of the promoted dtype.
     Raises: DtypeError for other dtypes.
 
     >>> import rlx.numpy as jnp
     >>> jnp.lcm(4, 6).item()
     12
     """
-    x, y = _integers("lcm", x, y)
+    x, y = _integers("lcm", x1, x2)
     divisor = gcd(x, y)
     zero, one = scalar_array(0, x.dtype, True), scalar_array(1, x.dtype, True)
     safe = select(comparison.equal(divisor, zero), one, divisor)

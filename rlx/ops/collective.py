@@ -34,6 +34,10 @@ class Collective(Primitive):
 
     collective = True
 
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
+        """Another mapped axis stays where it is."""
+        return self.bind(*inputs, **params), dims[0] if dims else None
+
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
         """There is nothing to compute before vmap has mapped the axis."""
         raise ConcretizationTypeError(
@@ -52,9 +56,7 @@ class Collective(Primitive):
 class LinearCollective(Collective):
     """Linear: tangents go the same way. States `pull_back(cotangent, type, **params)`."""
 
-    def jvp(
-        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         """The same operation on the tangent."""
         out = self.bind(*primals, **params)
         if isinstance(tangents[0], Zero):
@@ -90,12 +92,6 @@ class psum(LinearCollective):
         """Each member's cotangents are summed."""
         return psum(cotangent, axis_name=axis_name)
 
-    def batch(
-        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any
-    ) -> Batched:
-        """Another mapped axis stays where it is."""
-        return self.bind(*inputs, **params), dims[0]
-
     def batch_named(
         self,
         size: int,
@@ -124,9 +120,7 @@ class NamedExtremum(Collective):
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
         return x
 
-    def jvp(
-        self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Names
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Names) -> tuple[Any, Any]:
         """The mean tangent of those that attain the extremum."""
         (x,), (tangent,) = primals, tangents
         out = self.bind(x, axis_name=axis_name)
@@ -138,12 +132,6 @@ class NamedExtremum(Collective):
 
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         raise not_linear(self.name)
-
-    def batch(
-        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any
-    ) -> Batched:
-        """Another mapped axis stays where it is."""
-        return self.bind(*inputs, **params), dims[0]
 
     def batch_named(
         self,
@@ -177,19 +165,13 @@ class pmin(NamedExtremum):
 
 # ------------------------------------------------------------- exchanges
 @primitive
-class axis_index(Primitive):
+class axis_index(Collective):
     """A member's own position along a named axis, int32. params: axis_name."""
-
-    collective = True
-    reference = Collective.reference
-    lower = Collective.lower
 
     def type(self, *, axis_name: Any) -> TensorType:
         return TensorType((), np.dtype("i4"))
 
-    def jvp(
-        self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Any
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Any) -> tuple[Any, Any]:
         """A constant."""
         out = axis_index(axis_name=axis_name)
         return out, Zero(type_of(out))
@@ -197,12 +179,6 @@ class axis_index(Primitive):
     def transpose(self, cotangent: Any, *, axis_name: Any) -> tuple[Any, ...]:
         """There are no operands."""
         return ()
-
-    def batch(
-        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any
-    ) -> Batched:
-        """The same for every member of another axis."""
-        return axis_index(axis_name=axis_name), None
 
     def batch_named(
         self,
@@ -224,9 +200,7 @@ class all_gather(LinearCollective):
     def type(self, x: TensorType, *, axis_name: Any, axis: int, size: int) -> TensorType:
         return x.update(shape=(*x.shape[:axis], size, *x.shape[axis:]), weak=False)
 
-    def pull_back(
-        self, cotangent: Any, type: TensorType, *, axis_name: Any, axis: int, size: int
-    ) -> Any:
+    def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Any, axis: int, size: int) -> Any:
         """The sum over members of what they want from this one."""
         total = psum(cotangent, axis_name=(axis_name,))
         shape = type_of(cotangent).shape
@@ -276,9 +250,7 @@ class ppermute(LinearCollective):
     params: axis_name; permutation: pairs.
     """
 
-    def type(
-        self, x: TensorType, *, axis_name: Any, permutation: tuple[tuple[int, int], ...]
-    ) -> TensorType:
+    def type(self, x: TensorType, *, axis_name: Any, permutation: tuple[tuple[int, int], ...]) -> TensorType:
         return x
 
     def pull_back(
@@ -292,12 +264,6 @@ class ppermute(LinearCollective):
         """The other way."""
         back = tuple((destination, source) for source, destination in permutation)
         return ppermute(cotangent, axis_name=axis_name, permutation=back)
-
-    def batch(
-        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any
-    ) -> Batched:
-        """Another mapped axis stays where it is."""
-        return self.bind(*inputs, **params), dims[0]
 
     def batch_named(
         self,
@@ -318,9 +284,7 @@ class ppermute(LinearCollective):
         rest = tuple(range(1, len(shape)))
         numbers = GatherDimensionNumbers(rest, (0,), (0,))
         sizes = (1, *shape[1:])
-        return gather(
-            x, sources, dimension_numbers=numbers, slice_sizes=sizes, mode="fill", fill_value=0
-        ), 0
+        return gather(x, sources, dimension_numbers=numbers, slice_sizes=sizes, mode="fill", fill_value=0), 0
 
 
 @primitive
@@ -330,9 +294,7 @@ class all_to_all(LinearCollective):
     params: axis_name; split: an axis of the axis's size; concat; size.
     """
 
-    def type(
-        self, x: TensorType, *, axis_name: Any, split: int, concat: int, size: int
-    ) -> TensorType:
+    def type(self, x: TensorType, *, axis_name: Any, split: int, concat: int, size: int) -> TensorType:
         kept = [d for i, d in enumerate(x.shape) if i != split]
         return x.update(shape=(*kept[:concat], size, *kept[concat:]), weak=False)
 

@@ -8,46 +8,18 @@ and the scalars of kernels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from rlx.ir.scalar import SPECIAL
+from rlx.ops.formulas import Formula
 
-__all__ = ["GammaFormula", "gamma_sample_slope", "gamma_slope"]
+__all__ = ["gamma_sample_slope", "gamma_slope"]
 
 # central first difference on the points a + k h, k = 1..4, and minus its mirror image
 WEIGHTS = (4 / 5, -1 / 5, 4 / 105, -1 / 280)
 RELATIVE_STEP = 0.03
 SMALL = 1e-14
-
-
-class _ArrayOperations:
-    """The few scalar operations that the formula needs, on float64 arrays."""
-
-    log, log1p, exp, abs, sqrt = (staticmethod(f) for f in (np.log, np.log1p, np.exp, np.abs, np.sqrt))
-    min, max, select = (staticmethod(f) for f in (np.minimum, np.maximum, np.where))
-
-    @staticmethod
-    def special(name: str, *arrays: np.ndarray) -> np.ndarray:
-        return SPECIAL[name].evaluate(*arrays)
-
-
-class GammaFormula:
-    """A formula in (operations, a, x) over float64, for arrays and for scalars of kernels."""
-
-    def __init__(self, formula: Callable[[Any, Any, Any], Any]) -> None:
-        self.formula = formula
-
-    def array(self, a: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """On NumPy arrays of any floating dtype."""
-        wide = (np.asarray(v, np.float64) for v in (a, x))
-        return np.asarray(self.formula(_ArrayOperations, *wide)).astype(a.dtype)
-
-    def scalar(self, s: Any, a: Any, x: Any) -> Any:
-        """On scalars of a kernel."""
-        return s.cast(self.formula(s, s.cast(a, "f8"), s.cast(x, "f8")), a.dtype)
 
 
 def _slope_from_one(s: Any, a: Any, x: Any) -> Any:
@@ -95,5 +67,5 @@ def _gamma_sample_slope(s: Any, a: Any, x: Any) -> Any:
     return _guarded(s, a, x, ratio)
 
 
-gamma_slope = GammaFormula(_gamma_slope)
-gamma_sample_slope = GammaFormula(_gamma_sample_slope)
+gamma_slope = Formula(_gamma_slope)
+gamma_sample_slope = Formula(_gamma_sample_slope)

@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from rlx.ops.arithmetic import absolute, add, convert, divide, minimum, multiply, round, subtract
 from rlx.ops.differences import slope, widened
+from rlx.ops.formulas import Formula
 from rlx.ops.special_family import Special
 from rlx.ops.transcendental import log1p, sqrt
 from rlx.trace.primitive import primitive, type_of
 
 __all__ = ["confluent_hypergeometric", "hypergeometric"]
+
+
+# from here on two terms of the asymptotic series are exact; SciPy's function may not end there
+FAR = 1e8
+
+
+def _confluent(s: Any, a: Any, b: Any, x: Any) -> Any:
+    """1F1: SciPy's, or far from 0 its asymptotic series (NIST DLMF 13.2.4 and 13.2.23)."""
+    is_far = s.abs(x) > FAR
+    near = s.special("confluent_hypergeometric", a, b, s.select(is_far, 0.0, x))
+    size = s.select(is_far, s.abs(x), FAR)
+    falling = s.special("pochhammer", b - a, a) * s.pow(size, -a) * (1 - a * (1 + a - b) / s.copysign(size, x))
+    growth = s.special("pochhammer", a, b - a)
+    # a polynomial of degree -a where a is a negative integer: the exponential term is 0
+    polynomial = s.select(s.eq(s.rem(a, 2.0), 0.0), falling, -falling)
+    rising = s.select(s.eq(growth, 0.0), polynomial, s.copysign(math.inf, growth))
+    return s.select(is_far, s.select(x > 0, rising, falling), near)
+
+
+def _hypergeometric(s: Any, a: Any, b: Any, c: Any, x: Any) -> Any:
+    """2F1: SciPy's, which may not end where x is NaN."""
+    is_number = s.eq(a, a) & s.eq(b, b) & s.eq(c, c) & s.eq(x, x)
+    return s.select(is_number, s.special("hypergeometric", a, b, c, s.select(is_number, x, 0.0)), math.nan)
+
+
+confluent_formula = Formula(_confluent)
+hypergeometric_formula = Formula(_hypergeometric)
 
 
 def _upper_step(parameter: Any, growth: Any) -> Any:
@@ -65,6 +96,13 @@ class confluent_hypergeometric(Hypergeometric):
     upper = 1
     domain = ((0.5, 3.0), (0.5, 3.0), (-1.0, 2.0))
 
+    def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
+        """By the formula for arrays, rounded to the operands' dtype."""
+        return confluent_formula.array(*arrays)
+
+    def scalar(self, s: Any, a: Any, b: Any, x: Any) -> Any:
+        return confluent_formula.scalar(s, a, b, x)
+
     def growth(self, x: Any) -> Any:
         return log1p(absolute(x))
 
@@ -75,6 +113,13 @@ class hypergeometric(Hypergeometric):
 
     upper = 2
     domain = ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0), (0.1, 0.6))
+
+    def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
+        """By the formula for arrays, rounded to the operands' dtype."""
+        return hypergeometric_formula.array(*arrays)
+
+    def scalar(self, s: Any, a: Any, b: Any, c: Any, x: Any) -> Any:
+        return hypergeometric_formula.scalar(s, a, b, c, x)
 
     def growth(self, x: Any) -> Any:
         return absolute(log1p(multiply(x, -1)))

@@ -10,8 +10,9 @@ from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
 from rlx.ops.call import CallLike, call
 from rlx.ops.families import instantiate, to_front
+from rlx.ops.regions import is_zero
 from rlx.trace.interpret import interpret
-from rlx.trace.primitive import Linear, primitive, type_of
+from rlx.trace.primitive import Linear, Zero, primitive, type_of
 from rlx.trace.stage import stage
 
 __all__ = ["linear_call", "pushed_by"]
@@ -35,12 +36,17 @@ class linear_call(CallLike):
         backward: Program,
         residuals: int,
     ) -> Any:
-        """As of a plain call."""
+        """The same call on the tangents; of a plain call where residuals have tangents too."""
+        if all(map(is_zero, tangents[:residuals])):
+            params = {"program": program, "backward": backward, "residuals": residuals}
+            outs = self.bind(*primals, **params)
+            if all(map(is_zero, tangents)):
+                return outs, [Zero(type_of(o)) for o in outs]
+            moving = map(instantiate, tangents[residuals:])
+            return outs, list(self.bind(*primals[:residuals], *moving, **params))
         return call.jvp(t, primals, tangents, program=program, name="linear_call")
 
-    def split(
-        self, t: Any, equation: Equation, unknown: Sequence[bool]
-    ) -> tuple[list[Equation], list[Equation]]:
+    def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
         """Linear as a whole where the residuals are known; a plain call otherwise.
 
         Tangents that are known are zeros: those of arguments that are not differentiated.
@@ -48,9 +54,7 @@ class linear_call(CallLike):
         if not any(unknown[: equation.params["residuals"]]):
             return [], [equation]
         params = {"program": equation.params["program"], "name": "linear_call"}
-        return call.split(
-            t, Equation(call, equation.inputs, params, equation.outputs, equation.origin), unknown
-        )
+        return call.split(t, Equation(call, equation.inputs, params, equation.outputs, equation.origin), unknown)
 
     def transpose(
         self,
@@ -66,9 +70,7 @@ class linear_call(CallLike):
             return call.transpose(t, cotangents, *inputs, program=program, name="linear_call")
         found = interpret(backward, [*inputs[:residuals], *map(instantiate, cotangents)])
         moving = inputs[residuals:]
-        return [None] * residuals + [
-            c if isinstance(x, Linear) else None for c, x in zip(found, moving, strict=True)
-        ]
+        return [None] * residuals + [c if isinstance(x, Linear) else None for c, x in zip(found, moving, strict=True)]
 
     def batch(
         self,

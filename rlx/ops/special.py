@@ -25,7 +25,7 @@ from rlx.ops.arithmetic import (
     square,
     subtract,
 )
-from rlx.ops.comparison import less_equal
+from rlx.ops.comparison import greater, less_equal
 from rlx.ops.differences import slope, widened
 from rlx.ops.families import Elementwise, scalar_like
 from rlx.ops.gamma_slope import gamma_sample_slope, gamma_slope
@@ -359,10 +359,10 @@ class bessel_i1e(Special):
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
         def in_x(t: Any) -> Any:
             tiny = _epsilon(type_of(x).dtype)
-            is_small = less_equal(absolute(x), tiny)
-            safe = select(is_small, scalar_like(x, tiny), x)
+            is_large = greater(absolute(x), tiny)
+            safe = select(is_large, x, scalar_like(x, tiny))
             slope = subtract(bessel_i0e(safe), multiply(out, add(sign(safe), divide(1, safe))))
-            return multiply(t, select(is_small, 0.5, slope))
+            return multiply(t, select(is_large, slope, 0.5))
 
         return (in_x,)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlx.ops.gamma_slope import GammaFormula
+from rlx.ops.formulas import Formula
 
 __all__ = ["log_beta_formula"]
 
@@ -42,4 +42,4 @@ def _log_beta(s: Any, a: Any, b: Any) -> Any:
     return s.select(is_series, series, s.special("log_beta", a, b))
 
 
-log_beta_formula = GammaFormula(_log_beta)
+log_beta_formula = Formula(_log_beta)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, not_linear
-from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_float
 from rlx.ops.families import dtype_kind, full_like, to_front
 from rlx.ops.overlap import overlap_add, windows
@@ -19,9 +18,9 @@ from rlx.ops.window_spec import WindowSpec, identity, lowered_windows, numpy_win
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
 
 __all__ = [
+    "general_windows",
     "overlap_add",
     "reduce_window",
-    "reduce_window_general",
     "select_and_gather_add",
     "select_and_scatter_add",
     "windows",
@@ -114,15 +113,15 @@ def windows_of(x: Any, spec: WindowSpec, fill: Any) -> Any:
     return windows(x, window=spec.window, strides=spec.strides, dilation=spec.window_dilation)
 
 
-def reduce_window_general(
-    operands: Sequence[Any], inits: Sequence[Any], computation: Program, spec: WindowSpec
-) -> tuple[Any, ...]:
-    """Reduce each window with any associative computation; padding counts as the initial value."""
+def general_windows(operands: Sequence[Any], inits: Sequence[Any], spec: WindowSpec) -> list[Any]:
+    """The windows of arrays that are reduced together; padding counts as the initial value.
+
+    Their last axes, `spec.offsets`, are those to reduce.
+    """
     views = []
     for x, init in zip(operands, inits, strict=True):
         spec.check("reduce_window", type_of(x).shape)
         if spec.pads:
             x = pad(x, init, config=spec.config())
         views.append(windows(x, window=spec.window, strides=spec.strides, dilation=spec.window_dilation))
-    reduced = registry["reduce"](*views, *inits, computation=computation, axes=spec.offsets)
-    return tuple(reduced)
+    return views

@@ -41,6 +41,7 @@ class BuilderCore:
         self.steps: list[Step] = []
         self.buffers: list[Buffer] = []
         self.source: tuple[Any, ...] = ()  # the equation being lowered
+        self.epoch = 0
         self._constants: dict[int, tuple[np.ndarray, Lowered]] = {}
         self._padded: dict[Any, Buffer] = {}  # what `pad` has made of equal operands
 
@@ -245,7 +246,12 @@ class BuilderCore:
         """Append a nest, naming the equations it comes from."""
         nest.origins = value.sources if value is not None and value.sources else self.source
         nest.label = tuple(equation.primitive.name for equation in nest.origins)
+        nest.epoch = self.epoch
         self.steps.append(nest)
+
+    def fence(self) -> None:
+        """No nest that is emitted from now on fuses with an earlier one."""
+        self.epoch += 1
 
     def emit_kernel(self, kernel: Any) -> None:
         """Append a kernel of another kind."""

@@ -203,6 +203,9 @@ class _Fusion:
         for group in candidates:
             others = [d for d in soft | hard if d is not group]
             needed = 1 + max((d.rank for d in others), default=-1)
+            if group.nest is not None and group.nest.epoch != step.epoch:
+                reason = "a barrier lies between"
+                continue
             if needed > group.rank and group.consumed:
                 reason = "it would have to run before its operands"
                 continue
@@ -255,7 +258,7 @@ class _Fusion:
         nest.chunks, nest.frozen = old.chunks, old.frozen
         nest.origins = tuple(dict.fromkeys((*old.origins, *step.origins)))
         nest.label = tuple(dict.fromkeys((*old.label, *step.label)))
-        nest.ordered = old.ordered or step.ordered
+        nest.ordered, nest.epoch = old.ordered or step.ordered, old.epoch
         group.nest = nest
         if outcome.rebuilt:
             group.depths = dict(outcome.depths)
@@ -268,6 +271,8 @@ class _Fusion:
             if other is group or other.consumed or group.consumed or other.nest is None:
                 continue
             assert group.nest is not None
+            if other.nest.epoch != group.nest.epoch:
+                continue
             outcome = self._attempt(other, group.nest, other in producers)
             if isinstance(outcome, str):
                 continue

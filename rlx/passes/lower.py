@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlx.ir.kernels import Plan
+from rlx.ir.kernels import Buffer, Plan
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.passes.builder_core import is_dense
 from rlx.passes.fuse import fuse
 from rlx.passes.lowered import BufferView, Lowered, dense_strides, view_of
 from rlx.passes.memory import plan_memory
 from rlx.passes.nest import Nest
-from rlx.passes.nodes import expression_cost
+from rlx.passes.nodes import expression_cost, leaves
 from rlx.passes.options import FusionLimits, LoweringOptions
 from rlx.passes.orient import orient_products
 from rlx.passes.regions import RegionLowering
@@ -41,6 +41,18 @@ class KernelBuilder(RegionLowering):
 
 def lower_program(program: Program, options: LoweringOptions | None = None) -> Plan:
     """Lower, fuse, schedule and place a closed MIR program."""
+    return _lower(program, options)[0]
+
+
+def lower_with_holdings(
+    program: Program, options: LoweringOptions | None = None
+) -> tuple[Plan, dict[Var, set[Buffer]]]:
+    """The plan, and the buffers that each variable is read from."""
+    plan, values = _lower(program, options)
+    return plan, {v: {n.attribute.buffer for n in leaves(value.nodes)} for v, value in values.items()}
+
+
+def _lower(program: Program, options: LoweringOptions | None) -> tuple[Plan, dict[Var, Lowered]]:
     builder = KernelBuilder(options or LoweringOptions())
     inputs = []
     values: dict[Var, Lowered] = {}
@@ -60,6 +72,17 @@ def lower_program(program: Program, options: LoweringOptions | None = None) -> P
         report.extend(more)
     kernels = schedule(builder.table, steps)
     plan = Plan(tuple(inputs), outputs, tuple(builder.buffers), kernels, name=program.name, report=report)
+    return _with_least_memory(plan, builder), values
+
+
+def _with_least_memory(plan: Plan, builder: KernelBuilder) -> Plan:
+    """The plan with places in memory; bands may move work that a barrier holds back, and take more then."""
+    in_bands = plan_memory(plan, builder.options.least_bands)
+    if not builder.epoch or not builder.options.least_bands:
+        return in_bands
+    apart = plan_memory(plan)
+    if apart.arena < in_bands.arena:
+        return apart
     return plan_memory(plan, builder.options.least_bands)
 
 

@@ -55,6 +55,7 @@ class Nest:
     A reduction starts as accumulating stores with zero strides along what is reduced (row 0);
     `preferred_row` says how many trailing dimensions should become a row when it stands alone.
     ordered: the nest writes over what earlier kernels wrote to the same buffers.
+    epoch: nests of different epochs do not fuse (see BuilderCore.fence).
     """
 
     sizes: tuple[int, ...]
@@ -66,6 +67,7 @@ class Nest:
     origins: tuple[Any, ...] = ()
     label: tuple[str, ...] = ()
     frozen: bool = field(default=False)
+    epoch: int = 0
 
     @property
     def total(self) -> int:

@@ -18,6 +18,7 @@ from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
 from rlx.passes.loop_products import join_loop_products
 from rlx.passes.lower import lower_program
+from rlx.passes.rematerialize import plan_within
 from rlx.passes.simplify import simplify
 from rlx.passes.sums import join_sums
 from rlx.trace.lower import inline_calls, map_regions
@@ -82,12 +83,13 @@ def optimize(program: Program) -> Program:
     return stages(program)[-1].program
 
 
-def lower_to_plan(program: Program) -> Plan:
-    """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in memory."""
+def lower_to_plan(program: Program, memory_limit: int | None = None) -> Plan:
+    """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in (at most so much) memory."""
     if config.check:
         verify_program(program, "hir")
     found = stages(program)
-    plan = lower_program(found[-1].program)
+    optimized = found[-1].program
+    plan = lower_program(optimized) if memory_limit is None else plan_within(optimized, memory_limit)
     if config.dump:
         dump(found, plan, config.dump)
     return plan
@@ -99,12 +101,12 @@ class ExecutableCache:
     def __init__(self, limit: int = 1024) -> None:
         self.limit = limit
         self.hits = self.misses = 0
-        self._entries: OrderedDict[tuple[str, bytes], tuple[Program, Executable]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, int | None, bytes], tuple[Program, Executable]] = OrderedDict()
         self._lock = threading.RLock()
 
-    def get(self, program: Program, backend: Backend) -> Executable:
+    def get(self, program: Program, backend: Backend, memory_limit: int | None = None) -> Executable:
         """The executable of a program, compiled now if it is not there."""
-        key = (backend.name, program.fingerprint)
+        key = (backend.name, memory_limit, program.fingerprint)
         with self._lock:
             found = self._entries.get(key)
             if found is not None:
@@ -112,7 +114,7 @@ class ExecutableCache:
                 self.hits += 1
                 return found[1]
             self.misses += 1
-            executable = backend.compile(lower_to_plan(program))
+            executable = backend.compile(lower_to_plan(program, memory_limit))
             self._entries[key] = (program, executable)
             while len(self._entries) > self.limit:
                 self._entries.popitem(last=False)

@@ -114,7 +114,8 @@ def _combinations(
     nests = []
     for size, group in groups.items():
         sizes = (size, chunks // _GROUP) if not few else (size,) if size > 1 else ()
-        nests.append(Nest(sizes, group, preferred_row=0 if few else 1, origins=nest.origins, label=label))
+        row = 0 if few else 1
+        nests.append(Nest(sizes, group, preferred_row=row, origins=nest.origins, label=label, epoch=nest.epoch))
     return nests
 
 

@@ -25,7 +25,7 @@ class TimedCall:
         self.name = jitted.name
         self.device = jitted.device or config.device
         traced = jitted.trace(*args, **kwargs)
-        compiled = CompiledProgram(traced.closed(), backend_named(jitted.device))
+        compiled = CompiledProgram(traced.closed(), backend_named(jitted.device), jitted.memory_limit)
         leaves = [traced._request.leaves[i] for i in compiled.used]
         for leaf in leaves:
             if not isinstance(leaf, ConcreteArray):

@@ -26,9 +26,7 @@ _KEY = TensorType((2,), np.dtype(np.uint32))
 
 @lru_cache(maxsize=256)
 def _program(function: FunctionType, arguments: tuple[Any, ...]) -> Program:
-    program, captured = stage(
-        lambda words: [function(words, *arguments)], [_KEY], None, function.__name__
-    )
+    program, captured = stage(lambda words: [function(words, *arguments)], [_KEY], None, function.__name__)
     return close_over(program, captured)
 
 

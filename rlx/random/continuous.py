@@ -35,9 +35,7 @@ def smallest_normal(dtype: np.dtype) -> np.ndarray:
     return np.asarray(ml_dtypes.finfo(dtype).smallest_normal, dtype)
 
 
-def _uniform(
-    name: str, key: Any, shape: Any, dtype: Any, minval: Any = 0.0
-) -> tuple[Array, np.dtype]:
+def _uniform(name: str, key: Any, shape: Any, dtype: Any, minval: Any = 0.0) -> tuple[Array, np.dtype]:
     found = float_dtype(name, dtype)
     if minval == "tiny":
         minval = smallest_normal(found)
@@ -80,9 +78,7 @@ def logistic(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     return lax.sub(log(drawn), log1p(lax.neg(drawn)))
 
 
-def gumbel(
-    key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | None = None
-) -> Array:
+def gumbel(key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | None = None) -> Array:
     """The Gumbel distribution.
 
     Args:
@@ -122,9 +118,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
     return lax.mul(parameter(scale, found, sizes), lengths)
 
 
-def triangular(
-    key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None
-) -> Array:
+def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The triangular distribution over left..right with its peak at mode."""
     found = float_dtype("triangular", dtype)
     sizes = sample_shape("triangular", shape, left, mode, right)
@@ -135,9 +129,7 @@ def triangular(
     return lax.select(drawn < (peak - low) / (high - low), rising, falling)
 
 
-def weibull_min(
-    key: Any, scale: Any, concentration: Any, shape: Sequence[int] = (), dtype: Any = None
-) -> Array:
+def weibull_min(key: Any, scale: Any, concentration: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """The Weibull distribution of minima."""
     found = float_dtype("weibull_min", dtype)
     drawn, _ = _uniform("weibull_min", key, sample_shape("weibull_min", shape), found)

@@ -66,14 +66,11 @@ def categorical(
     return jnp.argmax(noise + values, axis=at - values.ndim)
 
 
-def _without_replacement(
-    key: Any, values: Array, axis: int, prefix: Any, sizes: Any, mode: str | None
-) -> Array:
+def _without_replacement(key: Any, values: Array, axis: int, prefix: Any, sizes: Any, mode: str | None) -> Array:
     count = prod(prefix)
     if count > values.shape[axis]:
         raise ShapeError(
-            f"random.categorical cannot draw {count} of {values.shape[axis]} categories without"
-            " replacement.",
+            f"random.categorical cannot draw {count} of {values.shape[axis]} categories without replacement.",
             "Draw fewer, or pass replace=True.",
         )
     noisy = values + gumbel(key, values.shape, values.dtype, mode)
@@ -289,9 +286,7 @@ def _binomial_large(words: Array, count: Array, chance: Array, shape: tuple[int,
     return lax.while_loop(unfinished, attempt, start)[0]
 
 
-def multinomial(
-    key: Any, n: Any, p: Any, *, shape: Sequence[int] | None = None, dtype: Any = None
-) -> Array:
+def multinomial(key: Any, n: Any, p: Any, *, shape: Sequence[int] | None = None, dtype: Any = None) -> Array:
     """How often each outcome occurs in n trials with probabilities p along the last axis."""
     found = float_dtype("multinomial", dtype)
     chances, count = jnp.promote_types(as_array(p).dtype, np.float32), None

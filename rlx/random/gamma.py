@@ -57,9 +57,7 @@ def _accepted_cube(words: Array, d: Array, c: Array, dtype: np.dtype) -> Array:
 
     def attempt(state: tuple[Any, ...]) -> tuple[Any, ...]:
         key, key_normal, key_uniform = lax.unstack(split_words(state[0], (3,)))
-        _, x, v = lax.while_loop(
-            lambda s: lax.le(s[2], zero), draw_positive, (key_normal, zero, lax.neg(one))
-        )
+        _, x, v = lax.while_loop(lambda s: lax.le(s[2], zero), draw_positive, (key_normal, zero, lax.neg(one)))
         cube = lax.mul(lax.mul(v, v), v)
         return key, lax.mul(x, x), cube, uniform_between(key_uniform, (), dtype)
 
@@ -92,9 +90,7 @@ def _gamma_number(words: Array, alpha: Array, log_space: bool) -> Array:
 def _sample(words: Any, alpha: Any, log_space: bool) -> Array:
     count = alpha.size
     keys = split_words(words, (count,))
-    flat = lax.map(
-        lambda pair: _gamma_number(*pair, log_space), (keys, lax.reshape(alpha, (count,)))
-    )
+    flat = lax.map(lambda pair: _gamma_number(*pair, log_space), (keys, lax.reshape(alpha, (count,))))
     return lax.reshape(flat, alpha.shape)
 
 
@@ -171,9 +167,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     found = float_dtype("dirichlet", dtype)
     value = as_array(alpha)
     if value.ndim < 1:
-        raise ShapeError(
-            "random.dirichlet got a scalar alpha.", "Alpha has one number for each component."
-        )
+        raise ShapeError("random.dirichlet got a scalar alpha.", "Alpha has one number for each component.")
     *lead, components = value.shape
     if shape is None:
         sizes = tuple(lead)

@@ -109,9 +109,7 @@ class KeyArray:
         return f"KeyArray(shape={self.shape}, dtype={self.dtype}, words={self.words!r})"
 
 
-tree.register_node(
-    KeyArray, lambda keys: ((keys.words,), None), lambda _, children: KeyArray(*children)
-)
+tree.register_node(KeyArray, lambda keys: ((keys.words,), None), lambda _, children: KeyArray(*children))
 
 
 # ------------------------------------------------------------- words
@@ -226,9 +224,7 @@ def _check_implementation(impl: Any, dtype: Any = None) -> None:
     if isinstance(impl, KeyDtype):
         return
     if impl not in (None, IMPLEMENTATION):
-        raise UnsupportedError(
-            f"There is no random number generator {impl!r}.", f"rlx has {IMPLEMENTATION!r}."
-        )
+        raise UnsupportedError(f"There is no random number generator {impl!r}.", f"rlx has {IMPLEMENTATION!r}.")
 
 
 def key_dtype(impl: Any = None) -> KeyDtype:

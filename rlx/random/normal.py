@@ -33,9 +33,7 @@ __all__ = ["double_sided_maxwell", "lognormal", "maxwell", "normal", "truncated_
 def _inexact_dtype(name: str, dtype: Any) -> np.dtype:
     found = config.default_float if dtype is None else as_dtype(dtype)
     if not is_inexact(found):
-        raise DtypeError(
-            f"random.{name} got dtype {found.name}.", "Pass a floating or complex dtype."
-        )
+        raise DtypeError(f"random.{name} got dtype {found.name}.", "Pass a floating or complex dtype.")
     return found
 
 
@@ -62,9 +60,7 @@ def normal_words(words: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array
     return lax.mul(lax.full((), math.sqrt(2), dtype), erf_inv(spread))
 
 
-def truncated_normal(
-    key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None
-) -> Array:
+def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Normal numbers between lower and upper, exclusive; parameters broadcast to the shape.
 
     >>> import rlx
@@ -104,9 +100,7 @@ def maxwell(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     return lax.sqrt(lax.reduce_sum(lax.mul(vectors, vectors), (len(sizes),)))
 
 
-def double_sided_maxwell(
-    key: Any, loc: Any, scale: Any, shape: Sequence[int] = (), dtype: Any = None
-) -> Array:
+def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """loc plus or minus scale times a Maxwell number; the parameters' shape follows `shape`."""
     found = float_dtype("double_sided_maxwell", dtype)
     joint = sample_shape("double_sided_maxwell", None, loc, scale)

@@ -95,8 +95,7 @@ def choice(
         return lax.full(rest, 0, value.dtype)
     if count <= 0 or (not replace and draws > count):
         raise ShapeError(
-            f"random.choice cannot draw {draws} of {count} elements"
-            + ("." if replace else " without replacement."),
+            f"random.choice cannot draw {draws} of {count} elements" + ("." if replace else " without replacement."),
             "Draw fewer, from a larger array.",
         )
     words = key_words("choice", key)
@@ -111,9 +110,7 @@ def choice(
     return lax.reshape(result, (*value.shape[:at], *sizes, *value.shape[at + 1 :]))
 
 
-def _positions(
-    words: Array, count: int, shape: tuple[int, ...], replace: bool, p: Any, mode: str | None
-) -> Array:
+def _positions(words: Array, count: int, shape: tuple[int, ...], replace: bool, p: Any, mode: str | None) -> Array:
     if p is None:
         return randint(words, shape, 0, count)
     chance = as_array(p)

@@ -162,9 +162,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
         raise UnsupportedError(f"random.bernoulli has no mode {mode!r}.", "Use 'low' or 'high'.")
     probability = as_array(p)
     if not is_float(probability.dtype):
-        raise DtypeError(
-            f"random.bernoulli got a probability {probability.type!r}.", "Pass a floating one."
-        )
+        raise DtypeError(f"random.bernoulli got a probability {probability.type!r}.", "Pass a floating one.")
     dtype = probability.dtype
     sizes = sample_shape("bernoulli", shape, probability)
     words = key_words("bernoulli", key)
@@ -230,9 +228,7 @@ def _saturated(value: Array, dtype: np.dtype, low: int, high: int) -> Array:
     return lax.convert_element_type(clipped, dtype)
 
 
-def _integers(
-    words: Array, shape: tuple[int, ...], minval: Array, maxval: Array, dtype: np.dtype
-) -> Array:
+def _integers(words: Array, shape: tuple[int, ...], minval: Array, maxval: Array, dtype: np.dtype) -> Array:
     info = np.iinfo(dtype)
     whole = int(info.max) <= int(np.iinfo(maxval.dtype).max)
     above = lax.gt(maxval, lax.full((), int(info.max), maxval.dtype)) if whole else None

@@ -146,9 +146,10 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
     Args: x: array; type: 1 to 4; n: length of the signal (cut, or filled with zeros); axis; norm:
     "backward", "ortho" or "forward". Returns: an array of float or complex numbers.
 
+    >>> import rlx.numpy as jnp
     >>> import rlx.scipy as jsp
-    >>> jsp.fft.dct([1.0, 1.0, 1.0], norm="ortho").round(3)
-    Array([1.732, 0.   , 0.   ], dtype=float32)
+    >>> jsp.fft.dct(jnp.array([1.0, 2.0, 4.0])).round(3)
+    Array([14.   , -5.196,  1.   ], dtype=float32)
     """
     return _transform("dct", x, type, None if n is None else (n,), (axis,), norm)
 
@@ -158,8 +159,9 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
 
     Args: as `dct`. Returns: an array.
 
+    >>> import rlx.numpy as jnp
     >>> import rlx.scipy as jsp
-    >>> jsp.fft.idct(jsp.fft.dct([1.0, 2.0, 4.0])).round(3)
+    >>> jsp.fft.idct(jsp.fft.dct(jnp.array([1.0, 2.0, 4.0]))).round(3)
     Array([1., 2., 4.], dtype=float32)
     """
     return _transform("idct", x, type, None if n is None else (n,), (axis,), norm)
@@ -177,10 +179,11 @@ def dctn(
     Args: x: array; type: 1 to 4; s: lengths of the signal along the axes; axes: ints (default: all, or
     the last len(s)); norm: "backward", "ortho" or "forward". Returns: an array.
 
+    >>> import rlx.numpy as jnp
     >>> import rlx.scipy as jsp
-    >>> jsp.fft.dctn([[1.0, 2.0], [3.0, 4.0]], norm="ortho").round(3)
-    Array([[ 5., -1.],
-           [-2.,  0.]], dtype=float32)
+    >>> jsp.fft.dctn(jnp.array([[1.0, 2.0], [3.0, 5.0]]), norm="ortho").round(3)
+    Array([[ 5.5, -1.5],
+           [-2.5,  0.5]], dtype=float32)
     """
     return _transform("dctn", x, type, s, axes, norm)
 
@@ -196,8 +199,9 @@ def idctn(
 
     Args: as `dctn`. Returns: an array.
 
+    >>> import rlx.numpy as jnp
     >>> import rlx.scipy as jsp
-    >>> jsp.fft.idctn(jsp.fft.dctn([[1.0, 2.0], [3.0, 4.0]])).round(3)
+    >>> jsp.fft.idctn(jsp.fft.dctn(jnp.array([[1.0, 2.0], [3.0, 4.0]]))).round(3)
     Array([[1., 2.],
            [3., 4.]], dtype=float32)
     """

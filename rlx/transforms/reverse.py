@@ -108,7 +108,7 @@ def vjp(
     return (point.result, f_vjp, point.auxiliary) if has_aux else (point.result, f_vjp)
 
 
-def _argument_mask(fun_name: str, args: Sequence[Any], argnums: Any) -> tuple[list[int], list[bool]]:
+def _wanted_arguments(fun_name: str, args: Sequence[Any], argnums: Any) -> list[int]:
     numbers = [argnums] if isinstance(argnums, (int, np.integer)) else list(argnums)
     wanted = []
     for n in numbers:
@@ -119,18 +119,11 @@ def _argument_mask(fun_name: str, args: Sequence[Any], argnums: Any) -> tuple[li
                 "argnums counts positional arguments from 0; pass the argument by position.",
             )
         wanted.append(n % len(args))
-    mask: list[bool] = []
-    for i, a in enumerate(args):
-        mask += [i in wanted] * len(tree.leaves(a))
-    return wanted, mask
+    return wanted
 
 
-def _check_inputs(
-    fun_name: str, leaves: Sequence[Array], mask: Sequence[bool], holomorphic: bool, allow_int: bool
-) -> None:
-    for x, m in zip(leaves, mask, strict=False):
-        if not m:
-            continue
+def _check_inputs(fun_name: str, leaves: Sequence[Array], holomorphic: bool, allow_int: bool) -> None:
+    for x in leaves:
         if holomorphic and not is_complex(x.dtype):
             raise DtypeError(
                 f"grad of {fun_name} with holomorphic=True takes complex arguments, got {x.dtype}.",
@@ -194,16 +187,24 @@ def value_and_grad(
     @wraps(fun, updated=())
     def function(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         name = getattr(fun, "__name__", type(fun).__name__)
-        wanted, mask = _argument_mask(name, args, argnums)
-        leaves, _ = flatten_call(args, {}, f"an argument of grad({name})")
-        _check_inputs(name, leaves, mask, holomorphic, allow_int)
-        keyword_leaves = len(tree.leaves(kwargs))
-        point = LinearizedCall(fun, args, kwargs, has_aux, mask + [False] * keyword_leaves)
+        wanted = _wanted_arguments(name, args, argnums)
+        distinct = sorted(set(wanted))
+
+        @wraps(fun, updated=())
+        def of_wanted(*values: Any) -> Any:
+            """`fun` of the arguments to differentiate; the others are what they are, arrays or not."""
+            given = dict(zip(distinct, values, strict=True))
+            return fun(*(given.get(i, a) for i, a in enumerate(args)), **kwargs)
+
+        chosen = [args[i] for i in distinct]
+        leaves, _ = flatten_call(chosen, {}, f"an argument of grad({name})")
+        _check_inputs(name, leaves, holomorphic, allow_int)
+        point = LinearizedCall(of_wanted, chosen, {}, has_aux)
         _check_result(point, holomorphic)
         out = point.values[0]
         cts = _pull(point.spec, point.residuals, [full_like(out.type.strong(), 1)])
         by_argument, _ = tree.unflatten(point.in_tree, cts)
-        picked = tuple(by_argument[i] for i in wanted)
+        picked = tuple(by_argument[distinct.index(i)] for i in wanted)
         gradient = picked[0] if isinstance(argnums, (int, np.integer)) else picked
         return ((point.result, point.auxiliary) if has_aux else point.result), gradient
 

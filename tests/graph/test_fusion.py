@@ -71,6 +71,7 @@ def normalised(x: Any) -> Any:
 CASES: dict[MissReason, Case] = {
     MissReason.NOTHING_SHARED: (lambda x: x + 1, (random(8),), None),
     MissReason.RUNS_BEFORE_OPERANDS: (through_product, (random(64, 64), random(64, 64)), None),
+    MissReason.BARRIER: (lambda x: (jnp.tanh(x), jnp.sin(rlx.lax.optimization_barrier(x))), (random(64),), None),
     MissReason.INDEX_MAPS: (reversed_operand, (random(64),), None),
     MissReason.LOOP_SIZES: (part_of_operand, (random(64),), None),
     MissReason.ROW_LENGTHS: (other_rows, (random(4, 5, 6),), None),
@@ -85,6 +86,7 @@ CASES: dict[MissReason, Case] = {
 }
 # the same work as a hint says: the nests fuse
 CURES: dict[MissReason, Case] = {
+    MissReason.BARRIER: (lambda x: (jnp.tanh(x), jnp.sin(x)), (random(64),), None),
     MissReason.INDEX_MAPS: (lambda x: jnp.tanh(x) + jnp.tanh(x[::-1]), (random(64),), None),
     MissReason.LOOP_SIZES: (lambda x: (jnp.tanh(x), jnp.tanh(x) * 2), (random(64),), None),
     MissReason.RUNNING_ROWS: (lambda x: (jnp.sum(x, 1), jnp.cumsum(x, 1)), (random(5, 24),), None),

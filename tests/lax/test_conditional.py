@@ -59,9 +59,7 @@ def test_switch(index):
     x = F(0.4)
     i = np.int32(index)
     for transform in ("jit", None):
-        ours, theirs = (
-            build(lib) if transform is None else lib.jit(build(lib)) for lib in (rlx, jax)
-        )
+        ours, theirs = (build(lib) if transform is None else lib.jit(build(lib)) for lib in (rlx, jax))
         compare(ours(i, x), theirs(i, x))
     compare(rlx.grad(build(rlx), 1)(i, x), jax.grad(build(jax), 1)(i, x))
 

@@ -167,8 +167,24 @@ def test_body_type_is_named():
         lax.while_loop(lambda v: True, lambda v: (v[0], np.int32(1)), (F(0), F(0)))
 
 
+def test_the_condition_is_a_bool():
+    """Numbers are refused, jitted and not."""
+    for run in (lambda f: f, rlx.jit):
+        with pytest.raises(errors.ControlFlowTypeError, match="scalar bool"):
+            run(lambda n: lax.while_loop(lambda v: v, lambda v: v - 1, n))(3)
+        with pytest.raises(errors.ControlFlowTypeError, match="scalar bool"):
+            run(lambda n: lax.while_loop(lambda v: v > 0, lambda v: v - 1, n))(np.ones(2))
+
+
 def test_bounds_are_checked():
-    with pytest.raises(errors.ControlFlowTypeError, match="integer scalars"):
-        lax.fori_loop(0.5, 3, lambda i, v: v, 0)
+    with pytest.raises(errors.ControlFlowTypeError, match="real scalars"):
+        lax.fori_loop(0j, 3, lambda i, v: v, 0)
+    with pytest.raises(errors.ControlFlowTypeError, match="unroll"):
+        rlx.jit(lambda n: lax.fori_loop(0, n, lambda i, v: v, 0, unroll=2))(3)
+
+
+def test_bounds_may_be_floats():
+    """The counter goes up by one."""
+    assert lax.fori_loop(0.5, 3.0, lambda i, v: v + i, 0.0).item() == 0.5 + 1.5 + 2.5
     with pytest.raises(errors.ControlFlowTypeError, match="dtypes"):
         lax.fori_loop(np.int32(0), np.asarray(3, np.int64), lambda i, v: v, 0)

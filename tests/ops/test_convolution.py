@@ -15,6 +15,7 @@ from rlx.ops import window as windows
 from rlx.ops.arithmetic import add, multiply
 from rlx.ops.convolution import ConvDimensionNumbers, conv_general_dilated
 from rlx.ops.window_spec import WindowSpec
+from rlx.trace.primitive import registry
 from rlx.trace.stage import stage
 from rlx.transforms.reverse import vjp
 
@@ -309,7 +310,9 @@ def test_general_computation():
     program, _ = stage(lambda a, b, c, d: [multiply(a, c), add(multiply(b, c), d)], [scalar] * 4)
     spec = WindowSpec((3,), (2,), ((1, 1),), (1,), (1,))
     scales, shifts = draw(8), draw(8)
-    out = windows.reduce_window_general((scales, shifts), (np.ones(()), np.zeros(())), program, spec)
+    starts = (np.ones(()), np.zeros(()))
+    views = windows.general_windows((scales, shifts), starts, spec)
+    out = registry["reduce"](*views, *starts, computation=program, axes=spec.offsets)
     padded = [np.concatenate([[e], v, [e]]) for v, e in ((scales, 1.0), (shifts, 0.0))]
     for position, n in enumerate(range(0, 8, 2)):
         a, b = 1.0, 0.0

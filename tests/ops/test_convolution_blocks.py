@@ -71,9 +71,7 @@ def test_blocks(name, dtype):
 @pytest.mark.parametrize("padding", [((0, 0), (0, 0)), ((3, 1), (2, 4)), ((-1, 0), (1, -2))])
 def test_no_products_with_zeros_between_elements(factor, padding):
     def convolve(x, w):
-        return lax.conv_general_dilated(
-            x, w, (1, 1), padding, (factor, 2), dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
+        return lax.conv_general_dilated(x, w, (1, 1), padding, (factor, 2), dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
     x, w = (rng.normal(size=s).astype("f4") for s in ((2, 5, 6, 3), (4, 3, 3, 2)))
     expected = convolve(x, w)

@@ -161,12 +161,27 @@ def test_confluent_hypergeometric_in_its_parameters(args: tuple[float, ...]) -> 
         np.testing.assert_allclose(slope, derivatives(mpmath.hyp1f1, args, order), 1e-8)
 
 
+FAR = [(1.0, 3.0, -1e9), (0.3, 2.2, -1e12), (-2.0, 1.5, 1e9), (-3.0, 1.5, -1e9), (0.5, 0.5, 1e16), (0.0, 1.0, 1e9)]
+
+
+@pytest.mark.parametrize("args", FAR)
+def test_confluent_hypergeometric_far_from_zero(args: tuple[float, ...]) -> None:
+    for function in (special.hyp1f1, rlx.jit(special.hyp1f1)):
+        np.testing.assert_allclose(function(*map(np.array, args)), float(mpmath.hyp1f1(*args)), 1e-12)
+    assert special.hyp1f1(np.array(0.5), np.array(-0.5), np.array(np.inf)).item() == -np.inf
+
+
 @pytest.mark.parametrize("args", [(0.5, 1.5, 0.7, 0.3), (0.3, 0.4, 2.5, 0.9), (1.2, 0.3, 1.9, -4.0)])
 def test_hypergeometric_in_its_parameters(args: tuple[float, ...]) -> None:
     slopes = rlx.grad(special.hyp2f1, argnums=(0, 1, 2, 3))(*map(np.array, args))
     for number, slope in enumerate(slopes):
         order = tuple(int(n == number) for n in range(4))
         np.testing.assert_allclose(slope, derivatives(mpmath.hyp2f1, args, order), 1e-8)
+
+
+def test_hypergeometric_of_nan_ends() -> None:
+    args = [np.array(x) for x in (1e100, 0.5, 1e100, np.nan)]
+    assert np.isnan(special.hyp2f1(*args).item()) and np.isnan(rlx.jit(special.hyp2f1)(*args).item())
 
 
 def test_betaln_of_a_large_and_a_small_number() -> None:

@@ -45,7 +45,7 @@ def _move_ordered(
 
 def _packed(script: Script, number: int, order: Place | None = None) -> Place:
     """Lanes that hold an input."""
-    sizes = rows, columns = script.kernel.inputs[number].shape[-2:]
+    rows, columns = sizes = script.sizes(number)
     lanes = _vectors(script, rows * columns)
     if order is None:
         _move(script, "pack_lanes", lanes, script.inputs[number], sizes)
@@ -88,7 +88,7 @@ def triangular_solve(script: Script) -> None:
     left = attributes.get("left_side", True)
     turned = attributes.get("transpose_a", False) == left
     lower = attributes.get("lower", True) != turned
-    sizes = rows, columns = script.kernel.inputs[1].shape[-2:]
+    rows, columns = sizes = script.sizes(1)
     order, count = sizes if left else (columns, rows)
     matrix, lanes = _packed(script, 0), _packed(script, 1)
     _conjugate(script, matrix, order * order)
@@ -101,7 +101,7 @@ def triangular_solve(script: Script) -> None:
 def lu_solve(script: Script) -> None:
     """Rows are interchanged on the way into the lanes, or out of them."""
     transposed = script.attributes.get("transpose_a", False)
-    sizes = rows, columns = script.kernel.inputs[2].shape[-2:]
+    rows, columns = sizes = script.sizes(2)
     permutation, target = script.inputs[1], script.outputs[0]
     factors = _packed(script, 0)
     _conjugate(script, factors, rows * rows)

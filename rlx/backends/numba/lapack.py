@@ -17,20 +17,15 @@ INT32 = 4
 
 def turned_copy(script: Script, number: int = 0, part: str = "whole") -> Matrix:
     """An input in column-major scratch memory."""
-    rows, columns = script.kernel.inputs[number].shape[-2:]
+    rows, columns = script.sizes(number)
     copied = script.column_major(rows, columns)
     script.copy(copied, script.row_major(script.inputs[number], rows, columns), part)
     return copied
 
 
-def _sizes(script: Script, number: int = 0) -> tuple[int, int]:
-    rows, columns = script.kernel.inputs[number].shape[-2:]
-    return rows, columns
-
-
 def cholesky(script: Script) -> None:
     """L of the lower triangle is, seen by columns, U of the upper one."""
-    order, _ = _sizes(script)
+    order, _ = script.sizes()
     target = script.outputs[0]
     matrix = script.row_major(target, order, order)
     script.copy(matrix, script.row_major(script.inputs[0], order, order), "lower")
@@ -42,7 +37,7 @@ def cholesky(script: Script) -> None:
 
 def lu(script: Script) -> None:
     """Singular matrices have factors too."""
-    rows, columns = _sizes(script)
+    rows, columns = script.sizes()
     packed, pivots, permutation = script.outputs
     work = turned_copy(script)
     script.call("getrf", rows, columns, work.place, rows, pivots, INFORMATION)
@@ -59,7 +54,7 @@ def pivots_to_permutation(script: Script) -> None:
 
 def qr(script: Script) -> None:
     """Householder's."""
-    rows, columns = _sizes(script)
+    rows, columns = script.sizes()
     work = turned_copy(script)
     factors = script.scratch(min(rows, columns) * script.item)
     script.call("geqrf", rows, columns, work.place, rows, factors, WORK, WORK_SIZE, INFORMATION)
@@ -68,7 +63,7 @@ def qr(script: Script) -> None:
 
 def pivoted_qr(script: Script) -> None:
     """As qr, LAPACK choosing the next column."""
-    rows, columns = _sizes(script)
+    rows, columns = script.sizes()
     work = turned_copy(script)
     factors = script.scratch(min(rows, columns) * script.item)
     order = script.outputs[2]
@@ -103,7 +98,7 @@ def _multiply_reflectors(script: Script, product: Matrix, factors: Place, count:
 
 def householder_product(script: Script) -> None:
     """The reflectors are given."""
-    rows, columns = _sizes(script)
+    rows, columns = script.sizes()
     work = turned_copy(script)
     _multiply_reflectors(script, work, script.inputs[1], script.kernel.inputs[1].shape[-1])
     script.copy(script.row_major(script.outputs[0], rows, columns), work)
@@ -130,7 +125,7 @@ def _substitute(
 def triangular_solve(script: Script) -> None:
     """conj(a) x = b is a conj(x) = conj(b)."""
     order = script.kernel.inputs[0].shape[-1]
-    rows, columns = _sizes(script, 1)
+    rows, columns = script.sizes(1)
     attributes = script.attributes
     conjugate = script.is_complex and attributes.get("conjugate_a", False)
     lower = attributes.get("lower", True)
@@ -152,7 +147,7 @@ def triangular_solve(script: Script) -> None:
 
 def lu_solve(script: Script) -> None:
     """Two triangular solves between (or behind) an interchange of rows."""
-    rows, columns = sizes = _sizes(script, 2)
+    rows, columns = sizes = script.sizes(2)
     factors, permutation, right_sides = script.inputs
     target = script.outputs[0]
     transposed = script.attributes.get("transpose_a", False)
@@ -178,7 +173,7 @@ def lu_solve(script: Script) -> None:
 
 def tridiagonal_solve(script: Script) -> None:
     """Gaussian elimination with pivoting."""
-    rows, columns = _sizes(script, 3)
+    rows, columns = script.sizes(3)
     if rows < 2:
         raise MissingRoutine("systems of one equation")
     diagonals = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -113,10 +114,10 @@ def _argument_constants(kernel: Loops) -> list[int]:
 def _is_argument(instruction: Instruction) -> bool:
     if instruction.dtype.name in ("int32", "int64"):
         return abs(int(_number(instruction))) > _SMALL_INTEGER
-    return instruction.dtype.name in ("float32", "float64") and abs(_number(instruction)) not in _SIMPLE_FACTORS
+    return instruction.dtype.name in ("float32", "float64") and abs(float(_number(instruction))) not in _SIMPLE_FACTORS
 
 
-def _number(instruction: Instruction) -> np.generic:
+def _number(instruction: Instruction) -> Any:
     return np.frombuffer(instruction.attribute, instruction.dtype.newbyteorder("<"))[0]
 
 

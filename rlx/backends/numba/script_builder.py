@@ -123,6 +123,11 @@ class Script:
         core = prod(operand.shape[len(self.batch_shape) :])
         return Place(self._slot_of(operand.buffer), operand.offset * item, core * item)
 
+    def sizes(self, number: int = 0) -> tuple[int, int]:
+        """Rows and columns of an input."""
+        rows, columns = self.kernel.inputs[number].shape[-2:]
+        return rows, columns
+
     def scratch(self, nbytes: int) -> Place:
         """Memory of the task's own."""
         start = self.scratch_bytes

@@ -240,7 +240,7 @@ def eigh_tridiagonal(
 ) -> Any:
     """Eigenvalues (and vectors) of tridiagonal Hermitian matrices.
 
-    Args: d: (n,) real diagonal; e: (n - 1,) the one below; eigvals_only; select: "a" for all, "i" for
+    Args: d: (n,) real diagonal; e: (n - 1,) the one above; eigvals_only; select: "a" for all, "i" for
     those numbered first to last in select_range. Returns: w, or (w, vectors).
 
     >>> import rlx
@@ -250,8 +250,8 @@ def eigh_tridiagonal(
     """
     if select not in ("a", "i"):
         raise UnsupportedError(f"eigh_tridiagonal has no select={select!r}.", 'Use "a" or "i".')
-    diagonal, below = promote_inexact("eigh_tridiagonal", d, e)
-    matrix = jnp.diag(diagonal) + jnp.diag(below, -1)
+    diagonal, above = promote_inexact("eigh_tridiagonal", d, e)
+    matrix = jnp.diag(diagonal) + jnp.diag(jnp.conj(above), -1)
     values, vectors = spectral.eigh(matrices(matrix, "eigh_tridiagonal"), lower=True)
     if select == "i":
         first, last = select_range if select_range is not None else (0, values.shape[0] - 1)

@@ -342,8 +342,10 @@ def leslie(f: Any, s: Any) -> Array:
     [[0.5, 1.0], [0.25, 0.0]]
     """
     births, rates = promote("leslie", jnp.asarray(f), jnp.asarray(s))
-    if births.shape[-1] != rates.shape[-1] + 1:
-        raise ShapeError(f"leslie got shapes {births.shape} and {rates.shape}.", "s has one element less than f.")
+    if births.shape[-1] != rates.shape[-1] + 1 or births.shape[-1] < 2:
+        raise ShapeError(
+            f"leslie got shapes {births.shape} and {rates.shape}.", "s has one element less than f, and one or more."
+        )
     n = births.shape[-1]
     below = jnp.eye(n - 1, n, dtype=births.dtype) * rates[..., :, None]
     return jnp.concatenate([births[..., None, :], below], axis=-2)

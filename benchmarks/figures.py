@@ -1,0 +1,100 @@
+"""Figures that are measured in processes of their own: imports, second processes, batch sizes, deep networks."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["LAYERS", "figures"]
+
+ROOT = Path(__file__).resolve().parent.parent
+LAYERS = (2, 24)
+KEEPING = "jax, its cache on"
+
+
+def probe(arguments: list[str], cache: str, keep: bool = False) -> Any:
+    """What a probe prints; `keep` switches JAX's persistent cache on."""
+    environment = os.environ | {"RLX_CACHE_DIR": f"{cache}/rlx"}
+    if keep:
+        environment |= {
+            "JAX_COMPILATION_CACHE_DIR": f"{cache}/jax",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        }
+    command = [sys.executable, "-m", "benchmarks.probes", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def empty(arguments: list[str]) -> Any:
+    """A probe with empty caches."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+        return probe(arguments, cache)
+
+
+def middle(found: list[Any]) -> Any:
+    """Medians of figures of one form."""
+    if isinstance(found[0], dict):
+        return {name: middle([figure[name] for figure in found]) for name in found[0]}
+    return statistics.median(found)
+
+
+def in_turn(rounds: int, probes: dict[str, Callable[[], Any]]) -> dict[str, Any]:
+    """Medians of probes that run A B A B ..."""
+    found: dict[str, list[Any]] = {name: [] for name in probes}
+    for _ in range(rounds):
+        for name, run in probes.items():
+            found[name].append(run())
+    return {name: middle(values) for name, values in found.items()}
+
+
+def second_process(rounds: int) -> dict[str, Any]:
+    """From import to the first gradient, caches filled by an earlier process."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+        probes: dict[str, Callable[[], Any]] = {
+            "rlx": lambda: probe(["second", "rlx"], cache)["seconds"],
+            "jax": lambda: probe(["second", "jax"], cache)["seconds"],
+            KEEPING: lambda: probe(["second", "jax"], cache, keep=True)["seconds"],
+        }
+        in_turn(1, probes)
+        return in_turn(rounds, probes)
+
+
+def depths(rounds: int) -> dict[str, Any]:
+    """First calls by number of layers and library."""
+    found = {}
+    for layers in LAYERS:
+        probes = {
+            name: lambda name=name, layers=layers: empty(["depth", name, str(layers)])["seconds"]
+            for name in ("rlx", "jax")
+        }
+        found[str(layers)] = in_turn(rounds, probes)
+    return found
+
+
+def imports(rounds: int) -> dict[str, Any]:
+    """Seconds of imports."""
+    names = ("rlx", "jax", "numpy")
+    return in_turn(rounds, {name: lambda name=name: empty(["import", name])["seconds"] for name in names})
+
+
+def batches(rounds: int) -> dict[str, Any]:
+    """Another batch size, by library and program."""
+    return in_turn(rounds, {name: lambda name=name: empty(["batch", name]) for name in ("rlx", "jax")})
+
+
+figures: dict[str, Callable[[int], dict[str, Any]]] = {
+    "import": imports,
+    "second_process": second_process,
+    "new_batch": batches,
+    "depth": depths,
+}

@@ -1,0 +1,177 @@
+"""Tables of results: as text for a terminal, as Markdown for the README, from the same rows."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks import goals
+
+__all__ = ["figure_rows", "means", "markdown", "program_rows", "text"]
+
+OTHERS = ("jax", "torch", "torch.compile", "numpy")
+# bytes below which a difference in memory means nothing
+SMALL = 1 << 12
+Row = list[str]
+Results = dict[str, Any]
+
+
+def spoken(name: str) -> str:
+    """A program's name in words."""
+    return name.replace("_", " ")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that suits them."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 0.9995:
+            return f"{_digits(seconds * scale)} {unit}"
+    return f"{_digits(seconds * 1e6)} µs"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, and no more than five behind the point."""
+    before = math.floor(math.log10(value)) + 1 if value > 0 else 1
+    return f"{value:.{min(max(3 - before, 0), 5)}f}"
+
+
+def mebibytes(count: int) -> str:
+    """Bytes in MiB."""
+    return f"{count / 2**20:.2f}" if count else "0"
+
+
+def ratio(program: Results, other: str) -> float:
+    """The other library's time as a multiple of rlx's."""
+    return program["median"][other] / program["median"]["rlx"]
+
+
+def missed(program: Results) -> list[str]:
+    """The libraries that rlx falls behind in a program."""
+    # NumPy and PyTorch run one operation where a jitted call looks up a program: for calls, JAX is the measure
+    measures = ("jax",) if program["name"] in goals.CALLS else OTHERS
+    there = (name for name in measures if name in program["median"])
+    return [name for name in there if goals.PROGRAM[name].missed(ratio(program, name))]
+
+
+def program_rows(programs: list[Results]) -> list[Row]:
+    """A header, and a row for each program: milliseconds, ratios, first calls, temporary memory, the bar."""
+    others = [name for name in OTHERS if any(name in p["median"] for p in programs)]
+    rows = [["program", *(f"{name} ms" for name in ("rlx", *others)), *(f"{name}/rlx" for name in others)]]
+    rows[0] += [*(f"first call {name} ms" for name in ("rlx", "jax")), *(f"MiB {name}" for name in ("rlx", "jax"))]
+    rows[0] += ["bar", "missed"]
+    for program in programs:
+        median = program["median"]
+        row = [spoken(program["name"])]
+        row += [_digits(median[name] * 1e3) if name in median else "" for name in ("rlx", *others)]
+        row += [f"{ratio(program, name):.2f}" if name in median else "" for name in others]
+        row += [_digits(program["cold"][name] * 1e3) for name in ("rlx", "jax")]
+        row += [mebibytes(program["memory"][name]) for name in ("rlx", "jax")]
+        behind = [f"missed: {', '.join(missed(program))}"] if missed(program) else []
+        wrong = [f"differs: {', '.join(program['wrong'])}"] if program["wrong"] else []
+        rows.append([*row, str(goals.PROGRAM["jax"]), "; ".join(behind + wrong)])
+    return rows
+
+
+def means(programs: list[Results]) -> dict[str, float]:
+    """Geometric means over the programs: other libraries' times by rlx's, first calls, memory."""
+    found = {}
+    for name in OTHERS:
+        ratios = [ratio(p, name) for p in programs if name in p["median"]]
+        if ratios:
+            found[name] = statistics.geometric_mean(ratios)
+    found["cold"] = statistics.geometric_mean([p["cold"]["jax"] / p["cold"]["rlx"] for p in programs])
+    used = [p["memory"] for p in programs if max(p["memory"].values()) >= SMALL]
+    if used:
+        logarithms = [math.log(max(m["rlx"], SMALL) / max(m["jax"], SMALL)) for m in used]
+        found["memory"] = math.exp(statistics.fmean(logarithms))
+    return found
+
+
+def _mean_rows(programs: list[Results]) -> Iterator[Row]:
+    found = means(programs)
+    for name in OTHERS:
+        if name in found:
+            goal = goals.MEAN if name == "jax" else goals.PROGRAM[name]
+            label = f"geometric mean of {name}'s times by rlx's"
+            yield [label, f"{found[name]:.2f}", "", str(goal), goal.verdict(found[name])]
+    goal = goals.COLD_MEAN
+    yield ["the same of first calls, jax", f"{found['cold']:.2f}", "", str(goal), goal.verdict(found["cold"])]
+    if "memory" in found:
+        goal, value = goals.MEMORY_MEAN, found["memory"]
+        yield ["geometric mean of temporary memory by jax's", f"{value:.2f}", "", str(goal), goal.verdict(value)]
+
+
+def _call_rows(programs: list[Results]) -> Iterator[Row]:
+    for program in programs:
+        if program["name"] in goals.CALLS:
+            goal, median = goals.CALLS[program["name"]], program["median"]
+            verdict = goal.verdict(median["rlx"] * 1e6)
+            yield [spoken(program["name"]), duration(median["rlx"]), duration(median["jax"]), str(goal), verdict]
+
+
+def _import_rows(found: Results) -> Iterator[Row]:
+    beyond, theirs = (found[name] - found["numpy"] for name in ("rlx", "jax"))
+    goal = goals.IMPORT
+    yield ["import beyond NumPy's", duration(beyond), duration(theirs), str(goal), goal.verdict(beyond * 1e3)]
+
+
+def _second_rows(found: Results) -> Iterator[Row]:
+    goal = goals.BESIDE
+    for name, seconds in found.items():
+        if name != "rlx":
+            label = f"second process, import to first gradient; beside {name}"
+            verdict = goal.verdict(seconds / found["rlx"])
+            yield [label, duration(found["rlx"]), duration(seconds), f"jax/rlx {goal}", verdict]
+
+
+def _batch_rows(found: Results) -> Iterator[Row]:
+    for name, ours in found["rlx"].items():
+        theirs, goal = found["jax"][name], goals.NEW_BATCH
+        parts = [f"{duration(f['new'])} of {duration(f['cold'])}" for f in (ours, theirs)]
+        verdict = goal.verdict(ours["new"] / ours["cold"])
+        yield [f"new batch size, {spoken(name)}: call, of the first call", *parts, f"part {goal}", verdict]
+        count, goal = ours["compiled"], goals.KERNELS
+        yield ["… kernels it compiles", f"{count:g}", "all", str(goal), goal.verdict(count)]
+
+
+def _depth_rows(found: Results) -> Iterator[Row]:
+    shallow, deep = sorted(found, key=int)
+    for layers in (shallow, deep):
+        ours, theirs, goal = found[layers]["rlx"], found[layers]["jax"], goals.DEPTH_BESIDE
+        label = f"first call, GPT of {layers} layers"
+        yield [label, duration(ours), duration(theirs), f"jax/rlx {goal}", goal.verdict(theirs / ours)]
+    growth = {name: found[deep][name] / found[shallow][name] for name in ("rlx", "jax")}
+    parts = [f"{growth[name]:.1f}" for name in ("rlx", "jax")]
+    label = f"… {deep} layers as a multiple of {shallow}"
+    yield [label, *parts, str(goals.DEPTH), goals.DEPTH.verdict(growth["rlx"])]
+
+
+def figure_rows(results: Results) -> list[Row]:
+    """A header, and a row for each figure that is not a program's own."""
+    parts = {"import": _import_rows, "second_process": _second_rows, "new_batch": _batch_rows, "depth": _depth_rows}
+    rows = [["figure", "rlx", "jax", "bar", "missed"]]
+    if results["programs"]:
+        rows += [*_mean_rows(results["programs"]), *_call_rows(results["programs"])]
+    for name, make in parts.items():
+        if name in results["figures"]:
+            rows += make(results["figures"][name])
+    return rows
+
+
+def text(rows: list[Row]) -> str:
+    """A table for a terminal: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def markdown(rows: list[Row]) -> str:
+    """A table in Markdown; columns of numbers to the right."""
+    header, *others = rows
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, rule, *others))

@@ -1,0 +1,242 @@
+"""Write docs/coverage.md: for each public name of JAX, whether it is here, differs, or is absent and why.
+
+Run it after a change of names: python docs/make_coverage.py
+docs/jax_names.json holds JAX's names, so that JAX is not needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+TARGET, SOURCE = ROOT / "docs" / "coverage.md", ROOT / "docs" / "jax_names.json"
+
+
+NOTHING = object()
+
+
+class Section(NamedTuple):
+    """The names of a module of JAX: those here, those that differ (with how), those absent (with why)."""
+
+    module: str
+    here: list[str]
+    differs: dict[str, str]
+    absent: dict[str, str]
+
+    @property
+    def total(self) -> int:
+        """How many names JAX's module has."""
+        return len(self.here) + len(self.differs) + len(self.absent)
+
+
+# modules of JAX whose names are somewhere else here
+MODULES = {"jax.ad_checkpoint": "rlx"}
+
+# the same under another name
+ELSEWHERE = {
+    "jax.errors.JAXIndexError": ("rlx.errors.IndexBoundsError", ""),
+    "jax.errors.JAXTypeError": ("rlx.errors.RlxError", "the base of all errors"),
+    "jax.errors.JaxRuntimeError": ("rlx.errors.CallbackError", ""),
+    "jax.dtypes.TypePromotionError": ("rlx.errors.DtypeError", ""),
+    "jax.float0": ("rlx.dtypes.float0", "no function returns it: integers have zeros of their own dtype"),
+    "jax.make_jaxpr": ("rlx.make_program", "a Program, which prints as Python that runs"),
+    "jax.debug.visualize_sharding": ("rlx.debug.visualize_array_sharding", ""),
+    "jax.profiler.ProfileData": ("rlx.profiling.Profile", "rlx.profile(f)(*args) makes one"),
+    "jax.profiler.ProfileEvent": ("rlx.profiling.KernelProfile", ""),
+    "jax.custom_derivatives.custom_jvp_call_p": ("rlx.ops.call.custom_jvp_call", ""),
+    "jax.custom_derivatives.custom_vjp_call_p": ("rlx.ops.call.custom_vjp_call", ""),
+}
+
+# here, and not quite the same
+DIFFERS = {
+    "jax.Array": "NumPy arrays are taken wherever these are; operators with a NumPy array give an rlx array",
+    "jax.Device": "a platform's name and a number",
+    "jax.config": "64-bit numbers need no switch: jax_enable_x64 makes them the default; further switches of rlx's own",
+    "jax.custom_jvp": "tangents of integers are zeros of their dtype, not float0",
+    "jax.custom_vjp": "cotangents of integers are zeros of their dtype, not float0",
+    "jax.default_matmul_precision": "every precision is granted: products are always in full precision",
+    "jax.device_put": "one device in a process; shardings are not known",
+    "jax.grad": "with allow_int the gradient of an integer is zeros of its dtype, not float0",
+    "jax.jit": "runs eagerly at once without it; donate, static and keyword arguments as JAX's; no shardings",
+    "jax.named_call": "gives the function its name; programs name file and line of each operation",
+    "jax.named_scope": "programs do not show it: they name file and line of each operation",
+    "jax.typeof": "returns an rlx.ir.types.TensorType: shape, dtype, weakness",
+    "jax.vjp": "cotangents of integers are zeros of their dtype, not float0",
+    "jax.tree_util.PyTreeDef": "optree's: prints as PyTreeSpec(...)",
+    "jax.dtypes.canonicalize_dtype": "64-bit dtypes stay what they are",
+    "jax.debug.breakpoint": "Python's debugger, with the caller's arrays in `values`",
+    "jax.profiler.trace": "records annotations; rlx.profile times kernels",
+    "jax.profiler.start_trace": "records annotations; rlx.profile times kernels",
+    "jax.random.key": 'one generator: "threefry2x32"',
+    "jax.random.PRNGKey": 'one generator: "threefry2x32"',
+    "jax.random.key_impl": 'a text: "threefry2x32"',
+    "jax.ops.segment_prod": "no derivative where a segment has several slices (as JAX's)",
+}
+
+_ONE_DEVICE = "programs run in one process on one device"
+_PRIMITIVE = "JAX's primitive object; rlx's primitives are classes in rlx.ops"
+_REFERENCES = "mutable references are no part of a program"
+_NEVER = "a switch about JAX's own machinery"
+_LATER = "not written yet"
+
+# names or patterns, first match wins
+ABSENT = {
+    "jax.lax.dce_sink": "nothing needs to be kept from removal but effects",
+    "jax.lax.dtype": "use x.dtype, or rlx.numpy.result_type",
+    "jax.lax.*token*": "effects keep their order without tokens",
+    "jax.lax.after_all": "effects keep their order without tokens",
+    "jax.lax.pcast*": "a mapped value is not marked by the axes that it varies over",
+    "jax.lax.precv": _ONE_DEVICE,
+    "jax.lax.psend": _ONE_DEVICE,
+    "jax.lax.ragged_all_to_all": _ONE_DEVICE,
+    "jax.lax*_p": _PRIMITIVE,
+    "jax.random.random_gamma_p": _PRIMITIVE,
+    "jax.custom_derivatives.remat_opt_p": _PRIMITIVE,
+    "jax.numpy.float4*": "the dtype has no kernels",
+    "jax.numpy.float6*": "the dtype has no kernels",
+    "jax.numpy.float8*": "the dtype has no kernels",
+    "jax.numpy.int*": "integers of less than a byte have no kernels",
+    "jax.numpy.uint*": "integers of less than a byte have no kernels",
+    "jax.nn.*scaled*": "block-scaled products are made for particular GPUs; see rlx.precision",
+    "jax.tree_util.default_registry": "one registry, which rlx.tree.register_node adds to",
+    "jax.errors.InconclusiveDimensionOperation": "shapes are numbers",
+    "jax.errors.JaxprTypeError": "programs are checked by rlx.ir.verify: VerificationError",
+    "jax.errors.KeyReuseError": "keys are not followed",
+    "jax.debug.*Effect": "an effect is a property of a primitive",
+    "jax.debug.inspect_array_sharding": _ONE_DEVICE,
+    "jax.profiler.*memory_profile": "rlx.inspect(f)(*args).memory says what a program needs",
+    "jax.profiler.Profile*": "rlx.profile(f)(*args) returns an object with all that it measured",
+    "jax.profiler.*": "no server: a trace is a file",
+    "jax.ad_checkpoint.print_saved_residuals": "rlx.inspect(rlx.grad(f))(*args) shows them",
+    "jax.ad_checkpoint.*": "residuals are saved or computed again; they do not move between memories",
+    "jax.NamedSharding": _ONE_DEVICE,
+    "jax.P": _ONE_DEVICE,
+    "jax.Shard": _ONE_DEVICE,
+    "jax.*mesh*": _ONE_DEVICE,
+    "jax.make_array_from*": _ONE_DEVICE,
+    "jax.host_*": _ONE_DEVICE + "; rlx.process_count, rlx.process_index",
+    "jax.process_indices": _ONE_DEVICE,
+    "jax.auto_pcast": _ONE_DEVICE,
+    "jax.pmap": _ONE_DEVICE + "; rlx.vmap",
+    "jax.smap": _ONE_DEVICE,
+    "jax.shard_map": _ONE_DEVICE,
+    "jax.reshard": _ONE_DEVICE,
+    "jax.memory": "there is one memory",
+    "jax.transfer_guard*": "there is one memory, so that nothing is transferred",
+    "jax.Ref": _REFERENCES,
+    "jax.*_ref": _REFERENCES,
+    "jax.freeze": _REFERENCES,
+    "jax.debug_infs": _LATER,
+    "jax.fwd_and_bwd": _LATER,
+    "jax.numpy_*_promotion": "operands are promoted and broadcast as NumPy's",
+    "jax.ds": "x[start : start + size] for known starts, rlx.lax.dynamic_slice for traced ones",
+    "jax.live_arrays": "arrays are freed when nothing refers to them",
+    "jax.softmax_custom_jvp": "softmax has one derivative",
+    "jax.*": _NEVER,
+    "jax.scipy.*": _LATER,
+}
+# patterns that only speak of the top level
+_TOP = {"jax.*", "jax.*mesh*", "jax.*_ref"}
+
+
+def find(path: str) -> Any:
+    """What a dotted path leads to; NOTHING for nothing."""
+    parts = path.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            value: Any = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            value = getattr(value, part, NOTHING)
+        return value
+    return NOTHING
+
+
+def reason(path: str) -> str:
+    """Why a name is absent. Raises LookupError where nobody said."""
+    for pattern, why in ABSENT.items():
+        if pattern in _TOP and path.count(".") > 1:
+            continue
+        if fnmatchcase(path, pattern):
+            return why
+    raise LookupError(f"say in ABSENT why {path} is not here")
+
+
+def sections() -> list[Section]:
+    """JAX's modules, each name in its place."""
+    found = []
+    for module, names in json.loads(SOURCE.read_text(encoding="utf-8"))["names"].items():
+        section = Section(module, [], {}, {})
+        here = MODULES.get(module, module.replace("jax", "rlx", 1))
+        for name in names:
+            path = f"{module}.{name}"
+            if find(f"{here}.{name}") is not NOTHING:
+                if path in DIFFERS:
+                    section.differs[name] = DIFFERS[path]
+                else:
+                    section.here.append(name)
+            elif path in ELSEWHERE:
+                other, note = ELSEWHERE[path]
+                if find(other) is NOTHING:
+                    raise LookupError(f"there is no {other}")
+                section.differs[name] = f"`{other}`" + (f": {note}" if note else "")
+            else:
+                section.absent[name] = reason(path)
+        found.append(section)
+    return found
+
+
+def _groups(reasons: dict[str, str]) -> list[tuple[str, str]]:
+    """Names that share a reason, in one row."""
+    grouped: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        grouped.setdefault(why, []).append(f"`{name}`")
+    return [(", ".join(names), why) for why, names in grouped.items()]
+
+
+def page() -> str:
+    """The text of docs/coverage.md."""
+    version = json.loads(SOURCE.read_text(encoding="utf-8"))["version"]
+    found = sections()
+    counts = [
+        sum(len(part) for part in parts) for parts in zip(*((s.here, s.differs, s.absent) for s in found), strict=True)
+    ]
+    lines = [
+        f"# The public names of JAX {version}, and what is here",
+        "",
+        "Made by `python docs/make_coverage.py`; a test keeps it current. Of"
+        f" {sum(counts)} names {counts[0]} are here, {counts[1]} are here and differ, {counts[2]} are absent.",
+        "A name of `jax.x` is found in `rlx.x`. `rlx.compat.as_jax()` puts rlx in place of jax; see ecosystem.md.",
+        "",
+        "| module | names | here | differ | absent |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [f"| `{s.module}` | {s.total} | {len(s.here)} | {len(s.differs)} | {len(s.absent)} |" for s in found]
+    for section in found:
+        lines += ["", f"## {section.module}", ""]
+        if section.here:
+            lines += [f"Here: {', '.join(f'`{name}`' for name in section.here)}.", ""]
+        if section.differs:
+            lines += ["| differs | how |", "|---|---|"]
+            lines += [f"| `{name}` | {how} |" for name, how in section.differs.items()]
+            lines.append("")
+        if section.absent:
+            lines += ["| absent | why |", "|---|---|"]
+            lines += [f"| {names} | {why} |" for names, why in _groups(section.absent)]
+            lines.append("")
+        if not lines[-1]:
+            lines.pop()
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    TARGET.write_text(page(), encoding="utf-8")
+    print(f"{TARGET.relative_to(ROOT)} written")

@@ -1,0 +1,130 @@
+"""rlx in place of jax: imports, undoing, and libraries that run on it unmodified."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+import textwrap
+
+import jax as real_jax
+import numpy as np
+import pytest
+
+import rlx
+import rlx.compat
+
+
+def test_imports_give_rlx_and_come_back() -> None:
+    with rlx.compat.as_jax() as installation:
+        jax = importlib.import_module("jax")
+        assert jax is not real_jax and jax.jit is rlx.jit and jax.Array is rlx.Array
+        for name in ("numpy", "numpy.linalg", "lax", "nn", "random", "scipy.special", "tree_util", "flatten_util"):
+            module = importlib.import_module(f"jax.{name}")
+            assert module.__name__ == f"jax.{name}"
+        assert importlib.import_module("jax.numpy").sin is rlx.numpy.sin
+        assert jax.scipy.special.expit is rlx.scipy.special.expit
+        assert jax.random.normal is rlx.random.normal and jax.ops.segment_sum is rlx.ops.segment_sum
+        assert jax.config.jax_enable_x64 is False and jax.__version_info__ > (0, 4)
+        with pytest.raises(ModuleNotFoundError, match="no module jax.nowhere"):
+            importlib.import_module("jax.nowhere")
+        with pytest.raises(AttributeError, match=r"jax\.numpy\.nothing"):
+            _ = jax.numpy.nothing
+    assert importlib.import_module("jax") is real_jax
+    assert importlib.import_module("jax.numpy").sin is not rlx.numpy.sin
+    installation.undo()
+    assert importlib.import_module("jax") is real_jax
+
+
+def test_names_for_several_devices_are_there_and_refuse() -> None:
+    with rlx.compat.as_jax():
+        sharding = importlib.import_module("jax.sharding")
+        jax = importlib.import_module("jax")
+        assert not isinstance(3, sharding.Mesh)
+        for refused in (sharding.Mesh, sharding.PartitionSpec, jax.P, jax.pmap(lambda x: x)):
+            with pytest.raises(rlx.errors.UnsupportedError, match="not part of rlx"):
+                refused(np.ones(2))
+        found = jax.typeof(np.ones((2, 3), np.float32))
+        assert (found.shape, found.ndim, found.size, found.weak_type) == ((2, 3), 2, 6, False)
+        assert found.sharding.device_set == {rlx.devices("cpu")[0]} and not found.sharding.mesh.are_all_axes_explicit
+        with jax.numpy_dtype_promotion("strict"), jax.check_tracer_leaks():
+            assert jax.core.get_aval(1.0).weak_type
+
+
+def test_a_library_s_own_primitive_is_its_implementation() -> None:
+    with rlx.compat.as_jax():
+        core = importlib.import_module("jax.extend.core")
+        own = core.Primitive("twice")
+        with pytest.raises(rlx.errors.UnsupportedError, match="no implementation"):
+            own.bind(1.0)
+        own.def_impl(lambda x: 2 * x)
+        importlib.import_module("jax.interpreters.mlir").register_lowering(own, None)
+        importlib.import_module("jax.interpreters.batching").primitive_batchers[own] = None
+    assert rlx.jit(rlx.grad(lambda x: own.bind(x) * x))(3.0) == 12.0
+
+
+def run(program: str) -> str:
+    """The output of a program in a fresh process, which sees no jax but rlx."""
+    head = "import rlx.compat\nrlx.compat.as_jax()\nimport warnings\nwarnings.simplefilter('ignore')\n"
+    done = subprocess.run(
+        [sys.executable, "-c", head + textwrap.dedent(program)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(importlib.util.find_spec("optax") is None, reason="optax is not installed")
+def test_optax_trains() -> None:
+    text = run(
+        """
+        import jax, jax.numpy as jnp, optax, sys
+        assert not any(name.startswith("jaxlib") for name in sys.modules)
+        x = jnp.arange(12.0).reshape(4, 3) / 10
+        y = x @ jnp.array([1.0, -2.0, 3.0]) + 0.5
+        loss = lambda p: ((x @ p["w"] + p["b"] - y) ** 2).mean()
+        clipped = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.3, 0.9))
+        for optimizer in (optax.adam(0.1), clipped, optax.lion(0.02)):
+            params = {"w": jnp.zeros(3), "b": jnp.zeros(())}
+            state = optimizer.init(params)
+
+            @jax.jit
+            def step(params, state):
+                value, grads = jax.value_and_grad(loss)(params)
+                updates, state = optimizer.update(grads, state, params)
+                return optax.apply_updates(params, updates), state, value
+
+            for _ in range(300):
+                params, state, value = step(params, state)
+            assert value < 2e-2, value
+        print("trained")
+        """
+    )
+    assert text == "trained\n"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("equinox") is None, reason="equinox is not installed")
+def test_equinox_trains() -> None:
+    text = run(
+        """
+        import equinox as eqx, jax, jax.numpy as jnp, optax
+        model = eqx.nn.MLP(2, 1, 8, 2, key=jax.random.PRNGKey(0))
+        x = jax.random.normal(jax.random.PRNGKey(1), (16, 2))
+        y = x[:, :1] * x[:, 1:]
+        optimizer = optax.adam(1e-2)
+        state = optimizer.init(eqx.filter(model, eqx.is_array))
+
+        @eqx.filter_jit
+        def step(model, state):
+            loss = lambda m: ((jax.vmap(m)(x) - y) ** 2).mean()
+            value, grads = eqx.filter_value_and_grad(loss)(model)
+            updates, state = optimizer.update(grads, state, model)
+            return eqx.apply_updates(model, updates), state, value
+
+        for _ in range(200):
+            model, state, value = step(model, state)
+        assert value < 0.05, value
+        print("trained")
+        """
+    )
+    assert text == "trained\n"
