@@ -1,4 +1,4 @@
-# make demo: a network learns handwritten digits.  make test: every check.  make bench: timings.
+# make demo: a network learns handwritten digits.  make test: every check.  make bench: timings (BENCH=--quick).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -28,7 +28,7 @@ test: lint
 	RLX_CHECK=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: $(VENV)/tested
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python -m benchmarks.run $(BENCH)
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -84,24 +84,16 @@ def distance(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
     return worst
 
 
-def _temporaries(plan: Any, nested_plans: Callable[[Any], Any]) -> int:
-    """Bytes of a plan's temporaries, those of the largest plan inside a loop or branch included."""
-    if plan is None:
-        return 0
-    inner = [_temporaries(p, nested_plans) for kernel in plan.kernels for p in nested_plans(kernel)]
-    return plan.arena + max(inner, default=0)
-
-
 def temporary_bytes(program: Program, libraries: dict[str, Any]) -> dict[str, int]:
-    """Bytes of temporaries that the compilers of rlx and JAX plan for: arguments and results are not among them."""
-    from rlx.ir.show_plan import nested_plans
-
+    """Bytes of temporaries in a call of rlx's and JAX's program: arguments and results are not among them."""
     compiled = {}
     for name in ("rlx", "jax"):
         function, arguments = program.build(libraries[name], np.random.default_rng(SEED))
         compiled[name] = libraries[name].jit(function).lower(*arguments).compile()
+    executable = compiled["rlx"]._compiled.executable
     return {
-        "rlx": _temporaries(compiled["rlx"].plan, nested_plans),
+        # more than the plan's arena: arenas of loops' bodies and scratch of every thread are in it
+        "rlx": 0 if executable is None else int(executable._table.arena),
         "jax": int(compiled["jax"].memory_analysis().temp_size_in_bytes),
     }
 

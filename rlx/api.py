@@ -129,6 +129,15 @@ class Jitted:
     def __repr__(self) -> str:
         return f"<jitted {self.name}>"
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By name where a module holds it, as functions are; else by its function, without what was traced."""
+        name, module = getattr(self.fun, "__qualname__", ""), getattr(self.fun, "__module__", None)
+        # another process has a __main__ of its own
+        if module != "__main__" and getattr(sys.modules.get(str(module)), name, None) is self:
+            return name
+        options = {option: getattr(self, option) for option in list(inspect.signature(Jitted).parameters)[1:]}
+        return partial(Jitted, **options), (self.fun,)
+
     # ------------------------------------------------------------------ calling
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._plain and not kwargs and state.builder is None:

@@ -201,9 +201,12 @@ def _wrapped_entry(entry: Any, size: int) -> Any:
 
 def convert_update(values: Any, x: Any) -> Any:
     """Values in the dtype of the array that they go into."""
-    values = as_array(operand(values, "an update"))
-    dtype = x.dtype
-    if values.dtype != dtype and not _holds(x, values):
+    given = operand(values, "an update")
+    values, dtype = as_array(given), x.dtype
+    holds = values.dtype == dtype or _holds(x, values)
+    if holds and given is not values and isinstance(given, (bool, int, float, complex)):
+        return scalar_array(given, dtype, x.weak_type)  # not by way of the default dtype
+    if not holds:
         warnings.warn(
             f"An update of dtype {values.dtype.name} goes into an array of dtype {dtype.name}, which may not hold it:"
             " convert it with .astype(...) if that is meant.",

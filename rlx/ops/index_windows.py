@@ -312,6 +312,7 @@ def _check(name: str, window: WindowMap, operand: TensorType, indices: TensorTyp
             "The last axis of the indices needs one entry for each axis pointed at.",
         )
     check_lengths(name, len(window.window_axes), window_dims=window.window_places)
+    check_lengths(name, len(window.operand_batching), batching_dims=window.indices_batching)
     pairs = list(zip(window.operand_batching, window.indices_batching, strict=True))
     if any(operand.shape[a] != window.batch_shape[i] for a, i in pairs):
         raise ShapeError(

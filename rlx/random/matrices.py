@@ -82,15 +82,24 @@ def multivariate_normal(
             f" {covariance.shape}.",
             "They are of shape (..., n) and (..., n, n).",
         )
-    leading = np.broadcast_shapes(center.shape[:-1], covariance.shape[:-2])
-    sizes = leading if shape is None else canonical_shape(shape)
-    if np.broadcast_shapes(leading, sizes) != sizes:
-        raise ShapeError(
-            f"random.multivariate_normal got shape={sizes} for parameters of shape {leading}.",
-            "The parameters broadcast to the shape.",
-        )
+    sizes = _sample_shape(center.shape[:-1], covariance.shape[:-2], shape)
     drawn = normal(key, (*sizes, center.shape[-1]), found)
     return center + jnp.einsum("...ij,...j->...i", _factor(covariance, method), drawn)
+
+
+def _sample_shape(mean: tuple[int, ...], covariance: tuple[int, ...], shape: Any) -> tuple[int, ...]:
+    """The shape of the array of vectors; ShapeError where the parameters do not broadcast to it."""
+    wanted = None if shape is None else canonical_shape(shape)
+    try:
+        found = np.broadcast_shapes(mean, covariance, () if wanted is None else wanted)
+    except ValueError:
+        found = None
+    if found is None or wanted not in (None, found):
+        raise ShapeError(
+            f"random.multivariate_normal got shape={wanted} for means of shape {mean} and covariances of {covariance}.",
+            "The parameters broadcast to the shape.",
+        )
+    return found
 
 
 def _common(mean: Array, covariance: Array) -> np.dtype:

@@ -166,7 +166,7 @@ from rlx.backends.numba import store
 print(store.statistics().compiled, "numba" in sys.modules)
 """
     first = run_python(text, RLX_CACHE_DIR=str(tmp_path))
-    assert first.stdout == "3 False\n", first.stderr
+    assert first.stdout == "4 False\n", first.stderr
     second = run_python(text, RLX_CACHE_DIR=str(tmp_path))
     assert second.stdout == "0 False\n", second.stderr
     without = run_python(text, RLX_CACHE="0")

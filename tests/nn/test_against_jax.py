@@ -298,3 +298,24 @@ def test_constant_initialisers():
     assert np.asarray(nn.initializers.constant(np.array([1.0, 2.0]))(key, (2, 2))).tolist() == [[1.0, 2.0]] * 2
     with pytest.raises(rlx.errors.ShapeError, match="input axis"):
         nn.initializers.glorot_normal()(key, (3,))
+
+
+# ------------------------------------------------------------- orthogonal initializers
+@pytest.mark.parametrize("shape", [(3, 3), (2, 5), (4, 2), (2, 3, 4), (0, 3)])
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_orthogonal_initializer(shape, axis):
+    a = nn.initializers.orthogonal(2.0, axis)(rlx.random.key(3), shape)
+    b = jax.nn.initializers.orthogonal(2.0, axis)(jax.random.key(3), shape)
+    close(a, b, 1e-5)
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 4), (3, 3, 2, 2), (1, 2, 3, 1, 2)])
+def test_delta_orthogonal_initializer(shape):
+    a = nn.initializers.delta_orthogonal()(rlx.random.key(3), shape)
+    close(a, jax.nn.initializers.delta_orthogonal()(jax.random.key(3), shape), 1e-5)
+
+
+def test_orthogonal_initializers_refuse_bad_shapes():
+    for make, shape in ((nn.initializers.orthogonal, (3,)), (nn.initializers.delta_orthogonal, (3, 4, 2))):
+        with pytest.raises(rlx.errors.ShapeError):
+            make()(rlx.random.key(0), shape)

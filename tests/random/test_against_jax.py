@@ -304,3 +304,52 @@ def test_key_arrays():
 def test_errors(call, match):
     with pytest.raises(rlx.errors.RlxError, match=match):
         call()
+
+
+# ------------------------------------------------------------- matrices
+@pytest.mark.parametrize("shape", [(), (2,), (0,)])
+@pytest.mark.parametrize(("n", "m"), [(3, None), (2, 4), (4, 2), (1, 1)])
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_orthogonal(shape, n, m, dtype):
+    a = host(ours.orthogonal(ours.key(7), n, shape, dtype, m))
+    b = np.asarray(theirs.orthogonal(theirs.key(7), n, shape, dtype, m))
+    assert (a.shape, a.dtype) == (b.shape, b.dtype)
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["cholesky", "eigh", "svd"])
+def test_multivariate_normal(method):
+    mean = np.array([[1.0, -2.0], [0.5, 0.0]], np.float32)
+    cov = np.array([[2.0, 0.3], [0.3, 1.0]], np.float32)
+    for shape in (None, (2,), (3, 2)):
+        a = host(ours.multivariate_normal(ours.key(1), mean, cov, shape, method=method))
+        b = np.asarray(theirs.multivariate_normal(theirs.key(1), mean, cov, shape, method=method))
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        if method == "cholesky":  # the other factors are unique but for signs
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    many = host(rlx.jit(lambda k: ours.multivariate_normal(k, mean[0], cov, (20000,), method=method))(ours.key(2)))
+    np.testing.assert_allclose(np.cov(many.T), cov, atol=0.06)
+    np.testing.assert_allclose(many.mean(0), mean[0], atol=0.05)
+
+
+def test_matrices_refuse_bad_input():
+    key = ours.key(0)
+    with pytest.raises(rlx.errors.ShapeError):
+        ours.multivariate_normal(key, np.zeros(2), np.eye(3))
+    with pytest.raises(rlx.errors.ShapeError):
+        ours.multivariate_normal(key, np.zeros((3, 2)), np.eye(2), (2,))
+    with pytest.raises(rlx.errors.UnsupportedError):
+        ours.multivariate_normal(key, np.zeros(2), np.eye(2), method="qr")
+    for arguments in ({"impl": "rbg"}, {"impl": "threefry2x32", "dtype": ours.key_dtype()}):
+        with pytest.raises(rlx.errors.UnsupportedError):
+            ours.key(0, **arguments)
+    with pytest.raises(rlx.errors.DtypeError):
+        ours.key(0, dtype=np.dtype("f4"))
+
+
+def test_keys_compare():
+    keys = ours.split(ours.key(0), 3)
+    assert (keys == keys).tolist() == [True] * 3
+    assert (keys == keys[1]).tolist() == [False, True, False]
+    with pytest.raises(TypeError):
+        hash(keys)

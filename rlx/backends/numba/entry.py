@@ -7,7 +7,7 @@ import ctypes
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,7 +17,7 @@ from rlx.backends.numba.native import External
 from rlx.backends.numba.store import default_store, fingerprint
 from rlx.storage import Storage
 
-__all__ = ["Call", "Runtime", "load_runtime", "start_loading"]
+__all__ = ["Call", "Runtime", "RuntimeCode", "load_runtime", "start_loading"]
 
 Call = Callable[[int, Sequence[Storage], list[Storage]], list[Storage]]
 METH_FASTCALL = 0x0080
@@ -38,7 +38,7 @@ class _MethodDefinition(ctypes.Structure):
 class Runtime:
     """Native addresses by name, and `call(frame address, inputs, outputs) -> outputs`."""
 
-    addresses: dict[str, int]
+    addresses: Mapping[str, int]
     call: Call
     definition: Any  # CPython refers to it as long as `call` lives
 
@@ -52,6 +52,7 @@ def _libraries() -> list[Any]:
     return libraries
 
 
+@lru_cache(maxsize=1)
 def bind_externals() -> None:
     """Tell LLVM where the C functions are that the run-time system calls."""
     import llvmlite.binding as llvm
@@ -77,27 +78,55 @@ def _builtin(address: int) -> tuple[Call, Any]:
     return make(ctypes.addressof(definition), None, None), definition
 
 
-def _filler() -> int:
-    """The address of the function that tells the others' addresses."""
-    bind_externals()
-    return default_store().address(_key(), "rlx_runtime", runtime.runtime_text)
+@dataclass(frozen=True)
+class RuntimeCode:
+    """A part of the run-time system as code to compile, as kernels are."""
+
+    part: str
+    symbol: str = "rlx_runtime"
+
+    @property
+    def key(self) -> bytes:
+        """What the code is called in the store."""
+        return b"runtime " + self.part.encode() + fingerprint()
+
+    @property
+    def ir(self) -> str:
+        """LLVM IR text."""
+        bind_externals()
+        return runtime.runtime_text(self.part)
+
+    def filler(self) -> int:
+        """The address of the function that tells the others' addresses."""
+        bind_externals()
+        return default_store().address(self.key, self.symbol, lambda: self.ir)
 
 
-def _key() -> bytes:
-    return b"runtime" + fingerprint()
+class _Addresses(dict[str, int]):
+    """Native addresses by name; a part of the run-time system is there once one of its names is wanted."""
+
+    def __missing__(self, name: str) -> int:
+        part = next(p for p, functions in runtime.PARTS_OF_RUNTIME.items() if name in {f.name for f in functions})
+        names = [function.name for function in runtime.PARTS_OF_RUNTIME[part]]
+        words = (ctypes.c_int64 * len(names))()
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(RuntimeCode(part).filler())(ctypes.addressof(words))
+        self.update(zip(names, words, strict=True))
+        return self[name]
 
 
 _loading: list[threading.Thread] = []
 
 
 def start_loading() -> None:
-    """Compile the run-time system, if it is not on disk, while Python traces and lowers."""
+    """Compile the core of the run-time system, if it is not on disk, while Python traces and lowers."""
+
+    core = RuntimeCode("core")
 
     def compile_it() -> None:
         with contextlib.suppress(Exception):  # whoever needs it meets the error again
-            _filler()
+            core.filler()
 
-    if not default_store().on_disk(_key()):
+    if not default_store().on_disk(core.key):
         thread = threading.Thread(target=compile_it, name="rlx-compiler", daemon=True)
         _loading.append(thread)
         thread.start()
@@ -115,11 +144,7 @@ if hasattr(os, "register_at_fork"):
 
 @lru_cache(maxsize=1)
 def load_runtime() -> Runtime:
-    """The run-time system, from disk or compiled."""
-    filler = _filler()
-    words = (ctypes.c_int64 * len(runtime.EXPORTED))()
-    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(filler)(ctypes.addressof(words))
-    names = [function.name for function in runtime.EXPORTED]
-    addresses = dict(zip(names, words, strict=True))
+    """The run-time system; its parts come from disk, or are compiled, when they are wanted."""
+    addresses = _Addresses()
     call, definition = _builtin(addresses["entry"])
     return Runtime(addresses, call, definition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ class NativeExecutable(Executable):
         self._frames: list[_Frame] = []
         self._keeps_arena = self._table.arena <= KEPT_ARENA
 
-    def _build(self, plan: Plan, steps: dict[str, int]) -> Table:
+    def _build(self, plan: Plan, steps: Mapping[str, int]) -> Table:
         return build_table(plan, steps)
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:

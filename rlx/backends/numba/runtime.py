@@ -47,7 +47,7 @@ from rlx.backends.numba.native_compiler import module_text
 from rlx.backends.numba.regions import launch, nanoseconds
 from rlx.backends.numba.signals import interrupted, restore_thread, save_thread
 
-__all__ = ["EXPORTED", "runtime_text"]
+__all__ = ["PARTS_OF_RUNTIME", "runtime_text"]
 
 thread_identity = external(
     "PyThread_get_thread_ident", "i32" if sys.platform == "win32" else "i64"
@@ -381,30 +381,23 @@ def entry(module: Word, arguments: Word, count: Word) -> int:
     return arguments[2]
 
 
-EXPORTED: tuple[NativeFunction, ...] = (
-    entry,
-    kernel_step,
-    parallel_step,
-    chunked_step,
-    carried_step,
-    gemm_step,
-    bands_step,
-    copy_step,
-    host_step,
-    scan_step,
-    while_step,
-    branch_step,
-    clock_step,
-    launch,
-)
+# The run-time system in parts, each compiled when a plan first needs it; functions that several
+# parts call are in each of them, and keep what they know in the pool and in frames.
+PARTS_OF_RUNTIME: dict[str, tuple[NativeFunction, ...]] = {
+    "core": (entry, kernel_step, parallel_step, chunked_step, copy_step, host_step, launch),
+    "products": (gemm_step, bands_step),
+    "control": (carried_step, scan_step, while_step, branch_step),
+    "clock": (clock_step,),
+}
 
 
-def runtime_text() -> str:
-    """LLVM IR of the run-time system, with `rlx_runtime(words)` giving its addresses in order."""
+def runtime_text(part: str) -> str:
+    """LLVM IR of a part of the run-time system, with `rlx_runtime(words)` giving its addresses in order."""
+    functions = PARTS_OF_RUNTIME[part]
     lines = ["define void @rlx_runtime(ptr %words) {"]
-    for number, function in enumerate(EXPORTED):
+    for number, function in enumerate(functions):
         lines += [
             f"%place{number} = getelementptr i64, ptr %words, i64 {number}",
             f"store ptr @{function.name}, ptr %place{number}",
         ]
-    return module_text(EXPORTED) + "\n".join([*lines, "ret void", "}"]) + "\n"
+    return module_text(functions) + "\n".join([*lines, "ret void", "}"]) + "\n"

@@ -7,7 +7,7 @@ arena, behind those of the plan around them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,7 @@ from rlx.backends.numba.blas import gemm_fields
 from rlx.backends.numba.carried import carried_code, carried_row
 from rlx.backends.numba.cost import parallel_parts, plan_cost
 from rlx.backends.numba.emit import KernelCode, loops_code, loops_extent
+from rlx.backends.numba.entry import RuntimeCode
 from rlx.backends.numba.frame import FIRST_SLOT, STEP_HEAD
 from rlx.backends.numba.layout import Layout, layout_of
 from rlx.backends.numba.library import HostStep, host_function
@@ -71,7 +72,7 @@ class Table:
     clock: Clock | None = None
 
 
-def build_table(plan: Plan, steps: dict[str, int], timed: bool = False) -> Table:
+def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> Table:
     """Compile what is missing and lay out the table of a plan; with a clock step after each kernel if `timed`.
 
     The first two clock steps of a timed table stand for no kernel: they start the clock, and tell
@@ -118,7 +119,7 @@ class _Scope:
 class _Builder:
     """The frame so far, and a method for each kind of kernel that makes its row."""
 
-    steps: dict[str, int]
+    steps: Mapping[str, int]
     words: list[int] = field(default_factory=lambda: [0] * FIRST_SLOT)
     relative: list[int] = field(default_factory=list)
     arena: int = 0
@@ -135,7 +136,8 @@ class _Builder:
         self.find_codes(plan)
         for code in self.codes.values():
             bind_special(code.external)
-        default_store().prepare(list(self.codes.values()))
+        runtime_codes = [RuntimeCode(part) for part in sorted(_runtime_parts(plan))]
+        default_store().prepare([*runtime_codes, *self.codes.values()])
 
     def find_codes(self, plan: Plan) -> None:
         """The codes of kernels, or of whole loops where those are one function."""
@@ -379,6 +381,19 @@ class _Builder:
         slots = dict(zip(plan.inputs, inputs, strict=True))
         slots |= dict(zip(plan.outputs, outputs, strict=True))
         return self.rows(plan, _Scope(self, slots, inner, path))
+
+
+def _runtime_parts(plan: Plan) -> set[str]:
+    """The parts of the run-time system that a plan's steps are in, other than its core."""
+    parts: set[str] = set()
+    for kernel in plan.kernels:
+        if isinstance(kernel, (Contract, Bands)):
+            parts.add("products")
+        elif isinstance(kernel, (Scan, While, Branch)):
+            parts.add("control")
+        for inner in inner_plans(kernel):
+            parts |= _runtime_parts(inner)
+    return parts
 
 
 def inner_plans(kernel: Kernel) -> tuple[Plan, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,7 +24,7 @@ _UNCOUNTED = 2  # clock steps before the first kernel
 class _ClockedExecutable(NativeExecutable):
     """The native executable of a timed table."""
 
-    def _build(self, plan: Plan, steps: dict[str, int]) -> Table:
+    def _build(self, plan: Plan, steps: Mapping[str, int]) -> Table:
         return build_table(plan, steps, timed=True)
 
     @property

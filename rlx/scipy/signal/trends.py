@@ -25,7 +25,7 @@ def _without_line(signal: Array) -> Array:
     """Signals along the last axis minus the lines that fit them best."""
     size = signal.shape[-1]
     centred = np.arange(size) - (size - 1) / 2
-    direction = (centred / max(np.linalg.norm(centred), 1.0)).astype(signal.dtype)
+    direction = (centred / (np.linalg.norm(centred) or 1.0)).astype(signal.dtype)
     level = without_mean(signal)
     return level - jnp.sum(level * direction, axis=-1, keepdims=True) * direction
 

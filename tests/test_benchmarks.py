@@ -1,0 +1,187 @@
+"""The benchmarks run, their tables say where a bar is missed, and README and picture are what the results say."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import xml.etree.ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import rlx
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Benchmarks:
+    """The modules of the folder, imported as `make bench` does."""
+
+    def __getattr__(self, name: str) -> ModuleType:
+        return importlib.import_module(f"benchmarks.{name}")
+
+
+@pytest.fixture(scope="module")
+def benchmarks() -> Iterator[Benchmarks]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT))
+        yield Benchmarks()
+
+
+def program(name: str = "softmax_rows", ours: float = 1e-3, theirs: float = 2e-3) -> dict[str, Any]:
+    """A result as a run writes it."""
+    return {
+        "name": name,
+        "median": {"rlx": ours, "jax": theirs, "numpy": 4e-3},
+        "cold": {"rlx": 0.1, "jax": 0.3},
+        "memory": {"rlx": 1 << 20, "jax": 1 << 21},
+        "difference": {"jax": 0.0, "numpy": 0.0},
+        "wrong": [],
+        "rounds": {},
+    }
+
+
+# ---------------------------------------------------------------------- what is written down
+def test_the_readme_holds_the_results(benchmarks: Benchmarks) -> None:
+    readme = benchmarks.readme
+    text = readme.README.read_text(encoding="utf-8")
+    assert text == readme.page(text, readme.results()), "run python -m benchmarks.readme"
+
+
+def test_the_picture_is_of_the_results(benchmarks: Benchmarks) -> None:
+    text = benchmarks.readme.PICTURE.read_text(encoding="utf-8")
+    assert benchmarks.picture.digest(benchmarks.readme.results()) in text, "run python -m benchmarks.readme"
+
+
+def test_the_results_are_of_every_program(benchmarks: Benchmarks) -> None:
+    found = benchmarks.readme.results()
+    assert [p["name"] for p in found["programs"]] == [p.name for p in benchmarks.programs.programs]
+    assert set(found["figures"]) == set(benchmarks.figures.figures)
+    assert not [p["name"] for p in found["programs"] if p["wrong"]]
+
+
+def test_a_readme_without_marks_is_refused(benchmarks: Benchmarks) -> None:
+    with pytest.raises(ValueError, match="lacks the marks"):
+        benchmarks.readme.page("no marks", benchmarks.readme.results())
+
+
+# ---------------------------------------------------------------------- the picture
+def luminance(colour: str) -> float:
+    """Relative luminance by the Web Content Accessibility Guidelines, 2.1."""
+    parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+def contrast(colour: str, page: str) -> float:
+    """Their contrast ratio, 1 to 21."""
+    dark, light = sorted((luminance(colour), luminance(page)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("page", ["#ffffff", "#0d1117"])
+def test_colours_are_readable_on_light_and_dark_pages(benchmarks: Benchmarks, page: str) -> None:
+    assert contrast(benchmarks.picture.TEXT, page) >= 4.0
+    assert all(contrast(colour, page) >= 3.0 for colour in benchmarks.picture.COLOURS.values())
+
+
+def test_the_picture_is_drawn(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    results = {"programs": [program(), program("dispatch_tree", theirs=5e-4)]}
+    benchmarks.picture.draw(results, tmp_path / "picture.svg")
+    text = (tmp_path / "picture.svg").read_text(encoding="utf-8")
+    xml.etree.ElementTree.fromstring(text)
+    for part in ("softmax rows", "dispatch tree", benchmarks.picture.digest(results)):
+        assert part in text
+    assert "#ffffff" not in text, "the background is the page's"
+
+
+# ---------------------------------------------------------------------- bars and tables
+def test_bars_have_two_sides(benchmarks: Benchmarks) -> None:
+    least, most = benchmarks.goals.Goal(2.0, least=True), benchmarks.goals.Goal(15.0, least=False, unit=" µs")
+    assert (str(least), str(most)) == ("≥ 2", "≤ 15 µs")
+    assert [least.verdict(v) for v in (1.9, 2.0, math.nan)] == ["missed", "", "missed"]
+    assert [most.verdict(v) for v in (15.1, 15.0, math.nan)] == ["missed", "", "missed"]
+
+
+def test_the_table_says_what_is_missed(benchmarks: Benchmarks) -> None:
+    slow, wrong = program(ours=3e-3), program() | {"wrong": ["jax"]}
+    call = program("dispatch_tree", ours=18e-6, theirs=20e-6)
+    rows = benchmarks.report.program_rows([program(), slow, wrong, call])
+    assert [row[-1] for row in rows] == ["missed", "", "missed: jax", "differs: jax", ""]
+    assert rows[1][:6] == ["softmax rows", "1.00", "2.00", "4.00", "2.00", "4.00"]
+    figures = benchmarks.report.figure_rows({"programs": [call], "figures": {}})
+    assert ["dispatch tree", "18.0 µs", "20.0 µs", "≤ 15 µs", "missed"] in figures
+
+
+def test_geometric_means(benchmarks: Benchmarks) -> None:
+    found = benchmarks.report.means([program(), program(ours=1e-3, theirs=8e-3)])
+    assert found == pytest.approx({"jax": 4.0, "numpy": 4.0, "cold": 3.0, "memory": 0.5})
+
+
+def test_figures_of_processes_have_rows(benchmarks: Benchmarks) -> None:
+    batch = {"cold": 1.0, "new": 0.1, "again": 0.01, "compiled": 2}
+    figures = {
+        "import": {"rlx": 0.3, "jax": 0.6, "numpy": 0.1},
+        "second_process": {"rlx": 0.5, "jax": 2.0, "jax, its cache on": 1.0},
+        "new_batch": {"rlx": {"mlp_adam_step": batch}, "jax": {"mlp_adam_step": batch}},
+        "depth": {"2": {"rlx": 1.0, "jax": 3.0}, "24": {"rlx": 7.0, "jax": 9.0}},
+    }
+    rows = benchmarks.report.figure_rows({"programs": [], "figures": figures})
+    verdicts = {row[0]: row[-1] for row in rows[1:]}
+    assert list(verdicts.values()) == ["missed", "", "missed", "", "missed", "", "missed", "missed"], verdicts
+    assert all(len(row) == 5 for row in rows)
+    assert len(benchmarks.report.markdown(rows).splitlines()) == len(rows) + 1
+    assert len(benchmarks.report.text(rows).splitlines()) == len(rows)
+
+
+# ---------------------------------------------------------------------- measuring
+def test_a_program_is_measured(benchmarks: Benchmarks) -> None:
+    (case,) = [p for p in benchmarks.programs.programs if p.name == "segment_sum"]
+    found = benchmarks.contenders.measure(case, {"rlx": rlx, "jax": jax}, rounds=1)
+    assert set(found["median"]) == {"rlx", "jax", "numpy"}
+    assert not found["wrong"] and found["difference"]["jax"] < 1e-4
+    assert all(len(times) == 1 for times in found["rounds"].values())
+
+
+def test_a_wrong_result_is_told(benchmarks: Benchmarks) -> None:
+    (case,) = [p for p in benchmarks.programs.programs if p.name == "gather_rows"]
+    case = case._replace(numpy=lambda table, rows: -table[rows])
+    found = benchmarks.contenders.measure(case, {"rlx": rlx, "jax": jax}, rounds=1)
+    assert found["wrong"] == ["numpy"]
+
+
+def test_what_is_asked_for_must_exist(benchmarks: Benchmarks) -> None:
+    assert benchmarks.run.chosen("depth,sort_vector") == ["sort_vector", "depth"]
+    with pytest.raises(SystemExit, match="nothing is called sorted_vector"):
+        benchmarks.run.chosen("sorted_vector")
+
+
+def test_a_probe_runs_in_a_process_of_its_own(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    first = benchmarks.figures.probe(["depth", "rlx", "1"], str(tmp_path))
+    assert 0 < first["seconds"] < 60
+    assert list((tmp_path / "rlx").rglob("*.o")), "kernels went to the cache that was named"
+    with pytest.raises(RuntimeError, match="ModuleNotFoundError"):
+        benchmarks.figures.probe(["import", "no_such_library"], str(tmp_path))
+
+
+# ---------------------------------------------------------------------- PyTorch's versions
+def test_torch_versions_are_of_programs(benchmarks: Benchmarks) -> None:
+    names = {p.name for p in benchmarks.programs.programs}
+    there = set(benchmarks.torch_programs.torch_programs)
+    assert there <= names
+    assert {"transformer_gradient", "convolution_gradient", "layer_norm_gradient", "matrix_product"} <= there
+
+
+@pytest.mark.parametrize("name", ["layer_norm_gradient", "convolution_gradient", "transformer_gradient"])
+def test_torch_versions_compute_the_same(benchmarks: Benchmarks, name: str) -> None:
+    torch = pytest.importorskip("torch")
+    (case,) = [p for p in benchmarks.programs.programs if p.name == name]
+    found = dict(benchmarks.contenders.contenders(case, {"rlx": rlx, "jax": jax, "torch": torch}))
+    leaves = benchmarks.torch_programs.leaves
+    ours, theirs = ([np.asarray(v) for v in leaves(found[key].result)] for key in ("rlx", "torch"))
+    assert benchmarks.contenders.distance(ours, theirs) < 1e-3
