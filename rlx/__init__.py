@@ -36,7 +36,7 @@ from rlx.scopes import (
 )
 from rlx.trace.primitive import Primitive, primitive
 from rlx.trace.primitive import type_of as typeof
-from rlx.transforms.checkpoint import checkpoint, checkpoint_policies
+from rlx.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from rlx.transforms.custom import custom_jvp, custom_vjp
 from rlx.transforms.forward import jvp, linearize
 from rlx.transforms.functional import closure_convert, hessian, hvp, jacfwd, jacrev
@@ -49,6 +49,7 @@ jacobian = jacrev
 
 # imported on first use: submodules, and names that live in one
 _SUBMODULES = (
+    "ad_checkpoint",
     "autodiff",
     "compat",
     "compile",
@@ -92,6 +93,7 @@ __all__ = [
     "ShapeDtypeStruct",
     "block_until_ready",
     "checkpoint",
+    "checkpoint_name",
     "checkpoint_policies",
     "clear_caches",
     "closure_convert",

@@ -286,10 +286,16 @@ class Device:
     """
 
     __slots__ = ("id", "platform")
+    process_index = 0
 
     def __init__(self, platform: str, id: int = 0) -> None:
         self.platform = platform
         self.id = id
+
+    @property
+    def local_hardware_id(self) -> int:
+        """The number of the device on this machine."""
+        return self.id
 
     @property
     def device_kind(self) -> str:

@@ -155,7 +155,7 @@ class ScalarOutputError(RlxError, TypeError):
     """grad of a function whose result is not one real number."""
 
 
-class VmapAxisError(RlxError, ValueError):
+class VmapAxisError(RlxError, ValueError, TypeError):
     """in_axes, out_axes or axis sizes of vmap that do not fit the arguments."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import xml.etree.ElementTree
 from collections.abc import Iterator
@@ -181,7 +182,8 @@ def test_torch_versions_are_of_programs(benchmarks: Benchmarks) -> None:
 def test_torch_versions_compute_the_same(benchmarks: Benchmarks, name: str) -> None:
     torch = pytest.importorskip("torch")
     (case,) = [p for p in benchmarks.programs.programs if p.name == name]
-    found = dict(benchmarks.contenders.contenders(case, {"rlx": rlx, "jax": jax, "torch": torch}))
+    every = benchmarks.contenders.contenders(case, {"rlx": rlx, "jax": jax, "torch": torch})
+    found = dict(itertools.islice(every, 3))  # the fourth is compiled by torch, which takes long
     leaves = benchmarks.torch_programs.leaves
     ours, theirs = ([np.asarray(v) for v in leaves(found[key].result)] for key in ("rlx", "torch"))
     assert benchmarks.contenders.distance(ours, theirs) < 1e-3

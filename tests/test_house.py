@@ -51,6 +51,7 @@ LAYERS: dict[str, set[str]] = {
 EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}
 EVERYTHING |= {"compat", "test_util"}
 EVERYTHING |= {
+    "ad_checkpoint",
     "stages",
     "autodiff",
     "compile",

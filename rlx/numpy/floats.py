@@ -358,14 +358,15 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
 def spacing(x: Any, /) -> Any:
     """The distance to the next number away from zero.
 
-    Args: x: a real array or number. Returns: a floating array with the sign of x.
+    Args: x: a real array or number. Returns: a floating array with the sign of x,
+    positive for zeros.
 
     >>> import rlx.numpy as jnp
     >>> float(jnp.spacing(1.0)) == 2.0 ** -23
     True
     """
     x = inexact(x, "spacing")
-    away = arithmetic.copysign(_constant(x, np.inf), x)
+    away = arithmetic.copysign(_constant(x, np.inf), arithmetic.add(x, _constant(x, 0)))  # -0 counts as 0
     return arithmetic.subtract(arithmetic.nextafter(x, away), x)
 
 

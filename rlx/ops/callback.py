@@ -22,9 +22,7 @@ _SCALARS = (bool, int, float, complex)
 class HostFunction:
     """A function of arrays that returns a sequence of arrays, with a check of what it returns."""
 
-    def __init__(
-        self, function: Callable[..., Sequence[Any]], types: Sequence[TensorType], name: str
-    ) -> None:
+    def __init__(self, function: Callable[..., Sequence[Any]], types: Sequence[TensorType], name: str) -> None:
         self.function = function
         self.types = tuple(types)
         self.__name__ = name
@@ -33,8 +31,7 @@ class HostFunction:
         results = self.function(*arrays)
         if len(results) != len(self.types):
             raise CallbackError(
-                f"The callback {self.__name__} returned {len(results)} arrays instead of"
-                f" {len(self.types)}.",
+                f"The callback {self.__name__} returned {len(results)} arrays instead of {len(self.types)}.",
                 "Return the tree of arrays that the result types describe.",
             )
         return [self._checked(r, t) for r, t in zip(results, self.types, strict=True)]
@@ -60,10 +57,7 @@ class HostFunction:
         inner = HostFunction(self.function, self.types, self.__name__)
 
         def each(*arrays: np.ndarray) -> list[np.ndarray]:
-            rows = [
-                inner(*(a[i] if b else a for a, b in zip(arrays, batched, strict=True)))
-                for i in range(size)
-            ]
+            rows = [inner(*(a[i] if b else a for a, b in zip(arrays, batched, strict=True))) for i in range(size)]
             if not rows:
                 return [np.empty((0, *t.shape), t.dtype) for t in inner.types]
             return [np.stack(column) for column in zip(*rows, strict=True)]
@@ -89,8 +83,7 @@ class HostCall(Primitive):
         if outs and not all(isinstance(t, Zero) for t in tangents):
             raise UnsupportedError(
                 f"{self.name} of {params['function'].__name__} has no derivative.",
-                "Wrap the function that calls it in custom_jvp or custom_vjp, or its operands in"
-                " stop_gradient.",
+                "Wrap the function that calls it in custom_jvp or custom_vjp, or its operands in stop_gradient.",
             )
         return outs, tuple(Zero(type_of(o)) for o in outs)
 
@@ -105,9 +98,7 @@ class HostCall(Primitive):
         self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], params: dict[str, Any]
     ) -> tuple[Any, Any]:
         """One call for each element of the batch."""
-        front = [
-            x if d is None else to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)
-        ]
+        front = [x if d is None else to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
         mapped = params["function"].mapped(size, [d is not None for d in dims])
         outs = self.bind(*front, **{**params, "function": mapped})
         return outs, (0,) * len(outs)
@@ -136,9 +127,7 @@ class pure_callback(HostCall):
             return self.map_rows(size, inputs, dims, params)
         expand = vmap_method == "expand_dims"
         front = [
-            reshape(x, shape=(1, *type_of(x).shape))
-            if d is None and expand
-            else to_front(x, d, size)
+            reshape(x, shape=(1, *type_of(x).shape)) if d is None and expand else to_front(x, d, size)
             for x, d in zip(inputs, dims, strict=True)
         ]
         outs = self.bind(*front, function=function.batched(size), vmap_method=vmap_method)

@@ -59,8 +59,7 @@ def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
         shapes = " and ".join(repr(t) for t in types)
         raise ShapeError(
             f"{name} got operands whose shapes do not broadcast: {shapes}.",
-            "Axes are aligned from the last one and must be equal or 1: insert axes with x[:, None]"
-            " or use reshape.",
+            "Axes are aligned from the last one and must be equal or 1: insert axes with x[:, None] or use reshape.",
         ) from None
 
 
@@ -120,9 +119,7 @@ def unbroadcast(cotangent: Any, type: TensorType) -> Any:
     if shape == type.shape:
         return cotangent
     lead = len(shape) - len(type.shape)
-    axes = tuple(range(lead)) + tuple(
-        lead + i for i, d in enumerate(type.shape) if d == 1 and shape[lead + i] != 1
-    )
+    axes = tuple(range(lead)) + tuple(lead + i for i, d in enumerate(type.shape) if d == 1 and shape[lead + i] != 1)
     cotangent = registry["reduce_sum"](cotangent, axes=axes) if axes else cotangent
     if type_of(cotangent).shape != type.shape:
         cotangent = registry["reshape"](cotangent, shape=type.shape)
@@ -230,12 +227,8 @@ class Elementwise(Primitive):
         if dtype is None:
             return args
         # beside strong arrays only, weakness makes no difference, and strong operands run faster
-        weak = not all(
-            isinstance(a, _SCALARS) or (type(a) is ConcreteArray and not a._weak) for a in args
-        )
-        return [
-            ConcreteArray(literal_array(a, dtype), weak) if isinstance(a, _SCALARS) else a for a in args
-        ]
+        weak = not all(isinstance(a, _SCALARS) or (type(a) is ConcreteArray and not a._weak) for a in args)
+        return [ConcreteArray(literal_array(a, dtype), weak) if isinstance(a, _SCALARS) else a for a in args]
 
     def scalar(self, s: Any, *xs: Any, **params: Any) -> Any:
         """The operation on scalars, spelled with a ScalarBuilder."""
@@ -380,5 +373,3 @@ def samples_of(*cases: Any) -> Iterator[Sample]:
     """Samples from (args, params) pairs."""
     for args, params in cases:
         yield Sample(tuple(args), dict(params))
-
-

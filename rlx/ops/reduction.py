@@ -282,8 +282,7 @@ class ArgExtremum(Primitive):
         check_axes(self.name, (axis,), x.ndim)
         if is_complex(x.dtype) or not is_integer(index_dtype):
             raise DtypeError(
-                f"{self.name} got an operand of dtype {x.dtype.name}"
-                f" and index_dtype={index_dtype.name}.",
+                f"{self.name} got an operand of dtype {x.dtype.name} and index_dtype={index_dtype.name}.",
                 "Complex numbers have no order; positions are integers.",
             )
         if x.shape[axis] == 0:
@@ -309,9 +308,7 @@ class ArgExtremum(Primitive):
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         raise not_linear(self.name)
 
-    def batch(
-        self, size: int, inputs: Any, dims: Any, *, axis: int, index_dtype: np.dtype
-    ) -> tuple[Any, int]:
+    def batch(self, size: int, inputs: Any, dims: Any, *, axis: int, index_dtype: np.dtype) -> tuple[Any, int]:
         (x,), (dim,) = inputs, dims
         (moved,) = _behind((axis,), dim)
         return self.bind(x, axis=moved, index_dtype=index_dtype), dim - (moved < dim)
@@ -385,9 +382,7 @@ class reduce(Primitive):
                 "Operands have one shape, and there is an initial scalar for each.",
             )
         dtypes = [t.dtype for t in arrays]
-        if dtypes != [t.dtype for t in inits] or dtypes != [
-            t.dtype for t in computation.output_types
-        ]:
+        if dtypes != [t.dtype for t in inits] or dtypes != [t.dtype for t in computation.output_types]:
             raise DtypeError(
                 f"reduce got operands of dtypes {', '.join(d.name for d in dtypes)}, but initial"
                 " values or results of the computation of other ones.",
@@ -423,9 +418,7 @@ class reduce(Primitive):
     def transpose(self, cotangents: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         raise not_linear("reduce")
 
-    def batch(
-        self, size: int, inputs: Any, dims: Any, *, computation: Program, axes: Axes
-    ) -> tuple[Any, Any]:
+    def batch(self, size: int, inputs: Any, dims: Any, *, computation: Program, axes: Axes) -> tuple[Any, Any]:
         """Operands keep a leading axis; batched initial values make one reduction for each."""
         count = len(inputs) // 2
         front = [to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
@@ -433,10 +426,7 @@ class reduce(Primitive):
             axes = tuple(a + 1 for a in axes)
             outs = self.bind(*front[:count], *inputs[count:], computation=computation, axes=axes)
             return outs, (0,) * count
-        singles = [
-            self.bind(*(_take(x, i) for x in front), computation=computation, axes=axes)
-            for i in range(size)
-        ]
+        singles = [self.bind(*(_take(x, i) for x in front), computation=computation, axes=axes) for i in range(size)]
         stacked = [concatenate(*map(_with_front, outs), axis=0) for outs in zip(*singles, strict=True)]
         return tuple(stacked), (0,) * count
 

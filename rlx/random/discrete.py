@@ -20,6 +20,7 @@ from rlx.random.keys import key_words, split_words
 from rlx.random.uniform import (
     float_dtype,
     integer_dtype,
+    only_exact,
     parameter,
     sample_shape,
     uniform_between,
@@ -79,13 +80,16 @@ def _without_replacement(key: Any, values: Array, axis: int, prefix: Any, sizes:
 
 
 # ------------------------------------------------------------- poisson
-def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
+def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The Poisson distribution of mean lam.
+
+    method: "exact", which is what rlx draws; another raises UnsupportedError.
 
     >>> import rlx
     >>> bool((rlx.random.poisson(rlx.random.key(0), 4.0, (10,)) >= 0).all())
     True
     """
+    only_exact("poisson", method)
     found = integer_dtype("poisson", dtype)
     sizes = sample_shape("poisson", shape, lam)
     mean = parameter(lam, FLOAT32, sizes)

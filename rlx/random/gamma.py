@@ -17,6 +17,7 @@ from rlx.random.keys import key_words, split_words
 from rlx.random.normal import normal_words
 from rlx.random.uniform import (
     float_dtype,
+    only_exact,
     parameter,
     rademacher,
     sample_shape,
@@ -121,33 +122,43 @@ def _sampler(log_space: bool) -> custom_jvp:
 _gamma_samples, _log_gamma_samples = _sampler(False), _sampler(True)
 
 
-def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
+def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The gamma distribution of parameter a and scale 1; differentiable in a.
+
+    method: "exact", which is what rlx draws; another raises UnsupportedError.
 
     >>> import rlx
     >>> bool((rlx.random.gamma(rlx.random.key(0), 2.0, (10,)) > 0).all())
     True
     """
+    only_exact("gamma", method)
     found = float_dtype("gamma", dtype)
     sizes = sample_shape("gamma", shape, a)
     return _gamma_samples(key_words("gamma", key), parameter(a, found, sizes))
 
 
-def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """The logarithm of gamma numbers, which does not underflow for small parameters."""
+def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
+    """The logarithm of gamma numbers, which does not underflow for small parameters.
+
+    method: "exact", which is what rlx draws; another raises UnsupportedError.
+    """
+    only_exact("loggamma", method)
     found = float_dtype("loggamma", dtype)
     sizes = sample_shape("loggamma", shape, a)
     return _log_gamma_samples(key_words("loggamma", key), parameter(a, found, sizes))
 
 
-def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
+def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The beta distribution of parameters a and b.
+
+    method: "exact", which is what rlx draws; another raises UnsupportedError.
 
     >>> import rlx
     >>> x = rlx.random.beta(rlx.random.key(0), 2.0, 3.0, (10,))
     >>> bool(((x > 0) & (x < 1)).all())
     True
     """
+    only_exact("beta", method)
     found = float_dtype("beta", dtype)
     sizes = sample_shape("beta", shape, a, b)
     key_a, key_b = lax.unstack(split_words(key_words("beta", key)))
@@ -178,8 +189,12 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     return shares / shares.sum(-1, keepdims=True)
 
 
-def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """The chi-square distribution of df degrees of freedom."""
+def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
+    """The chi-square distribution of df degrees of freedom.
+
+    method: "exact", which is what rlx draws; another raises UnsupportedError.
+    """
+    only_exact("chisquare", method)
     found = float_dtype("chisquare", dtype)
     sizes = sample_shape("chisquare", shape, df)
     two = lax.full((), 2, found)

@@ -260,3 +260,9 @@ def _where(condition: Array, on_true: Array, on_false: Array) -> Array:
     shape = lax.broadcast_shapes(condition.shape, on_true.shape, on_false.shape)
     cases = (parameter(x, x.dtype, shape) for x in (on_true, on_false))
     return lax.select(parameter(condition, condition.dtype, shape), *cases)
+
+
+def only_exact(name: str, method: str) -> None:
+    """Raises UnsupportedError unless a sampler's `method` is "exact"."""
+    if method != "exact":
+        raise UnsupportedError(f"random.{name} has no method {method!r}.", 'rlx draws exactly: method="exact".')

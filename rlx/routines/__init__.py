@@ -1,7 +1,8 @@
 """Library routines on host memory: NumPy's and SciPy's, batched over leading axes.
 
-What `Library.routine` names, and what the primitives of linear algebra mean. Matrices are the last
-two axes. A matrix for which a factorisation fails gives NaN, as the rest of its batch does not.
+What `Library.routine` names, and what the primitives of linear algebra mean; a backend may compute them
+in other ways. Matrices are the last two axes. A matrix for which a factorisation fails gives NaN, as the
+rest of its batch does not.
 Attributes with their defaults:
 
 - cholesky(a) -> l: lower triangular; reads the lower triangle

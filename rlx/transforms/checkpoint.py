@@ -65,7 +65,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
     """x (an array, or a tree of arrays), with a name by which policies of checkpoint keep it or not.
 
     >>> import rlx
-    >>> from rlx.transforms.checkpoint import checkpoint_name
+    >>> from rlx.ad_checkpoint import checkpoint_name
     >>> keep_root = rlx.checkpoint_policies.save_only_these_names("root")
     >>> f = rlx.checkpoint(lambda x: checkpoint_name(x * x, "root") + x, policy=keep_root)
     >>> float(rlx.grad(f)(3.0))

@@ -78,7 +78,7 @@ def vmap(
     """
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if not (in_axes is None or isinstance(in_axes, (int, tuple, dict))):
+    if isinstance(in_axes, bool) or not (in_axes is None or isinstance(in_axes, (int, tuple, dict))):
         raise VmapAxisError(
             f"vmap got in_axes={in_axes!r}, a {type(in_axes).__name__}.",
             "in_axes is an int, None, or a tuple with one entry for each positional argument.",

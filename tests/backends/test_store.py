@@ -170,7 +170,7 @@ print(store.statistics().compiled, "numba" in sys.modules)
     second = run_python(text, RLX_CACHE_DIR=str(tmp_path))
     assert second.stdout == "0 False\n", second.stderr
     without = run_python(text, RLX_CACHE="0")
-    assert without.stdout == "3 False\n", without.stderr
+    assert without.stdout == "4 False\n", without.stderr
 
 
 class Module:

@@ -130,7 +130,24 @@ def test_mistakes() -> None:
         ours.triangular_solve(np.eye(2), np.ones((2, 1), np.float32), left_side=True)
     with pytest.raises(errors.ShapeError, match="test_lax_linalg.py"):
         ours.triangular_solve(np.eye(2), np.ones((3, 1)), left_side=True)
-    with pytest.raises(errors.UnsupportedError, match="left eigenvectors"):
-        rlx.jvp(lambda x: ours.eig(x), (matrix(2, 2),), (matrix(2, 2),))
     with pytest.raises(errors.UnsupportedError, match="householder_product has no derivative"):
         rlx.grad(lambda x: jnp.sum(ours.householder_product(x, np.ones(2))))(matrix(3, 2))
+
+
+def test_eigenvectors_have_derivatives_on_both_sides() -> None:
+    a = matrix(3, 3, dtype="c16") + np.diag([0, 2, 5])
+    for left, right in ((True, True), (True, False), (False, True)):
+        sides = {"compute_left_eigenvectors": left, "compute_right_eigenvectors": right}
+        model = partial(jax.lax.linalg.eig, enable_eigvec_derivs=True, **sides)
+        agree(partial(ours.eig, **sides), model, a)
+
+
+def test_singular_tridiagonal_systems_can_be_perturbed() -> None:
+    below, diagonal, above = np.array([0.0, 1.0]), np.array([1.0, 3.0]), np.array([3.0, 0.0])
+    sides = np.array([[1.0], [4.0]])
+    assert np.isnan(ours.tridiagonal_solve(below, diagonal, above, sides)).all()
+    assert (np.abs(ours.tridiagonal_solve(below, diagonal, above, sides, perturb_singular=True)) > 1e6).all()
+    regular = ours.tridiagonal_solve(below, diagonal + 1, above, sides)
+    np.testing.assert_array_equal(
+        ours.tridiagonal_solve(below, diagonal + 1, above, sides, perturb_singular=True), regular
+    )

@@ -11,9 +11,7 @@ import rlx
 from rlx import nn
 
 F = np.float32
-POINTS = np.array(
-    [-1e30, -1000, -7, -3, -1, -0.5, -1e-3, 0, 1e-3, 0.5, 1, 2, 3, 4, 6, 7, 80, 1000], F
-)
+POINTS = np.array([-1e30, -1000, -7, -3, -1, -0.5, -1e-3, 0, 1e-3, 0.5, 1, 2, 3, 4, 6, 7, 80, 1000], F)
 ACTIVATIONS = [
     "celu", "elu", "gelu", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "identity",
     "leaky_relu", "log_sigmoid", "mish", "relu", "relu6", "selu", "sigmoid", "silu", "soft_sign",

@@ -66,9 +66,7 @@ def test_keys(seed):
 def test_sixty_four_bit_seeds():
     with jax.enable_x64(True), rlx.scoped(default_int=np.dtype("i8")):
         for seed in (-1, 2**40 + 5):
-            np.testing.assert_array_equal(
-                np.asarray(ours.PRNGKey(seed)), np.asarray(theirs.PRNGKey(seed))
-            )
+            np.testing.assert_array_equal(np.asarray(ours.PRNGKey(seed)), np.asarray(theirs.PRNGKey(seed)))
 
 
 def test_traced_seeds_and_data():
@@ -353,3 +351,13 @@ def test_keys_compare():
     assert (keys == keys[1]).tolist() == [False, True, False]
     with pytest.raises(TypeError):
         hash(keys)
+
+
+@pytest.mark.parametrize("name", ["gamma", "loggamma", "beta", "chisquare", "poisson"])
+def test_only_exact_samplers(name):
+    parameters = (2.0, 3.0) if name == "beta" else (2.0,)
+    draw = getattr(ours, name)
+    plain, named = draw(ours.key(0), *parameters, (4,)), draw(ours.key(0), *parameters, (4,), method="exact")
+    np.testing.assert_array_equal(host(plain), host(named))
+    with pytest.raises(rlx.errors.UnsupportedError, match="no method"):
+        draw(ours.key(0), *parameters, method="approximate")

@@ -158,7 +158,7 @@ class _Emitter:
 
     def __init__(self, kernel: Scan | While) -> None:
         self.kernel = kernel
-        self.code = Code(Module())
+        self.code = Code(Module(scalar=True))
         self.begin, self.end = (Value(self.code, n, "i64") for n in ("%begin", "%end"))
         self.pointers: dict[int, str] = {}
         self.moving = [k for k in range(len(kernel.final)) if k not in kernel.in_place]

@@ -193,12 +193,17 @@ class Value:
 
 
 class Module:
-    """Declarations and internal functions that a text needs besides its entry."""
+    """Declarations and internal functions that a text needs besides its entry.
 
-    def __init__(self) -> None:
+    scalar: the code is not for vectors: functions that stand apart for their sake become part of it.
+    """
+
+    def __init__(self, scalar: bool = False) -> None:
+        self.scalar = scalar
         self.declarations: dict[str, str] = {}
         self.definitions: dict[str, str] = {}
         self.retained: set[str] = set()  # found by LLVM through attributes only
+        self.apart: set[str] = set()  # not inlined in vector code
 
     def declare(self, name: str, result: str, arguments: Sequence[str], suffix: str = "") -> None:
         """Declare an external function or intrinsic once."""
@@ -210,11 +215,15 @@ class Module:
         self.declarations.update(other.declarations)
         self.definitions.update(other.definitions)
         self.retained |= other.retained
+        self.apart |= other.apart
 
     def text(self) -> str:
         """All definitions and declarations."""
         declared = (t for n, t in self.declarations.items() if n not in self.definitions)
-        return "\n".join((*self.definitions.values(), *declared, self._retention()))
+        if not self.scalar:
+            return "\n".join((*self.definitions.values(), *declared, self._retention()))
+        inlined = {n: self.definitions[n].replace("noinline", "alwaysinline", 1) for n in self.apart}
+        return "\n".join((*(self.definitions | inlined).values(), *declared))
 
     def _retention(self) -> str:
         if not self.retained:

@@ -1,4 +1,4 @@
-"""Steps that run on the host under the GIL: Sort, Library and Callback kernels, on views of slots.
+"""Steps that run on the host under the GIL: Sort, Callback and some Library kernels, on views of slots.
 
 Each function here makes the Python function that such a step calls with the address of its frame.
 """

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rlx.backends.numba import error_functions, polynomials, trigonometry
+from rlx.backends.numba import branching, error_functions, polynomials, trigonometry
 from rlx.backends.numba.ir_text import Code, Value, bit_width, is_real
 from rlx.backends.numba.narrow import decode, encode, is_narrow
 from rlx.ir.kernels import Instruction
@@ -165,7 +165,8 @@ def _real(code: Code, op: str, values: list[Value]) -> Value:
         return -values[0]
     if op in _INTRINSICS:
         return code.intrinsic(_INTRINSICS[op], *values)
-    return code.function(_REAL_FUNCTIONS[op], *values)
+    functions = branching.FUNCTIONS if code.module.scalar and op in branching.FUNCTIONS else _REAL_FUNCTIONS
+    return code.function(functions[op], *values)
 
 
 def _sign(x: Value) -> Value:

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from rlx.backends.numba.ir_text import Code, Module, Value, literal
 from rlx.backends.numba.polynomials import horner
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["COSINE", "FUNCTIONS", "QUARTER", "SINE", "repair", "vector_cos", "vector_sin"]
 
 # (sin r - r) / r^3 and (cos r - 1 + r^2 / 2) / r^4 in z = r^2, for |r| <= pi / 4
-_SINE = {
+SINE = {
     "float": (-0.16666653752326965, 0.008332131430506706, -0.00019510838319547474),
     "double": (
         -0.16666666666666627, 0.008333333333321286, -0.00019841269828869905,
         2.7557313355947404e-06, -2.505070403024162e-08, 1.5893583416970286e-10,
     ),
 }  # fmt: skip
-_COSINE = {
+COSINE = {
     "float": (0.04166664555668831, -0.0013887305976822972, 2.4431205019936897e-05),
     "double": (
         0.04166666666666659, -0.0013888888888872598, 2.4801587288491705e-05,
@@ -55,7 +55,7 @@ _ARCSINE = {
         0.03270231846492144,
     ),
 }  # fmt: skip
-_QUARTER = {
+QUARTER = {
     "float": (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
     "double": (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
 }
@@ -69,17 +69,17 @@ def _reduce_quarter(x: Value) -> tuple[Value, Value]:
     shifted = x.fma(2.0 / math.pi, _SHIFTER[x.kind])
     n = shifted - _SHIFTER[x.kind]
     r = x
-    for part in _QUARTER[x.kind]:
+    for part in QUARTER[x.kind]:
         r = n.fma(-part, r)
     return r, shifted.bits()
 
 
 def _sine_cosine(r: Value) -> tuple[Value, Value]:
     z = r * r
-    sine = (z * r).fma(horner(z, _SINE[r.kind]), r)
+    sine = (z * r).fma(horner(z, SINE[r.kind]), r)
     half = z * 0.5
     head = 1.0 - half
-    return sine, head + (z * z).fma(horner(z, _COSINE[r.kind]), (1.0 - head) - half)
+    return sine, head + (z * z).fma(horner(z, COSINE[r.kind]), (1.0 - head) - half)
 
 
 def _circular(x: Value, quarters: int) -> Value:
@@ -91,12 +91,12 @@ def _circular(x: Value, quarters: int) -> Value:
     return (n & 2).not_equal(0).where(-chosen, chosen)
 
 
-def _sin(x: Value) -> Value:
-    return _repair("sin", x, x.equal(0.0).where(x, _circular(x, 0)))
+def vector_sin(x: Value) -> Value:
+    return repair("sin", x, x.equal(0.0).where(x, _circular(x, 0)))
 
 
-def _cos(x: Value) -> Value:
-    return _repair("cos", x, _circular(x, 1))
+def vector_cos(x: Value) -> Value:
+    return repair("cos", x, _circular(x, 1))
 
 
 def _tan(x: Value) -> Value:
@@ -106,10 +106,10 @@ def _tan(x: Value) -> Value:
     odd = (n & 1).not_equal(0)
     quotient = odd.where(-cosine, sine) / odd.where(sine, cosine)
     result = quotient.convert("fptrunc", x.kind)
-    return _repair("tan", x, x.equal(0.0).where(x, result))
+    return repair("tan", x, x.equal(0.0).where(x, result))
 
 
-def _repair(name: str, x: Value, approximate: Value) -> Value:
+def repair(name: str, x: Value, approximate: Value) -> Value:
     """`approximate`, or the C library's value where |x| is beyond the reduction's range."""
     kind = x.kind
     symbol = f"repair_{name}_{kind}"
@@ -148,6 +148,7 @@ repair:
   ret {kind} %exact
 }}"""
     module.declare(f"llvm.fabs.{_suffix(kind)}", kind, (kind,))
+    module.apart.add(symbol)
     kept = {symbol}
     for lanes in _LANES[kind]:
         module.definitions[f"{symbol}_{lanes}"] = _vector_repair(module, symbol, kind, lanes)
@@ -197,7 +198,7 @@ def _atan(x: Value) -> Value:
     numerator = large.where(-1.0, middle.where(a - 1.0, a))
     denominator = large.where(a, middle.where(a + 1.0, 1.0))
     r = numerator / denominator
-    high, low, _ = _QUARTER[x.kind]
+    high, low, _ = QUARTER[x.kind]
     base = large.where(high, middle.where(x.lift(high / 2), 0.0))
     base_low = large.where(low, middle.where(x.lift(low / 2), 0.0))
     z = r * r
@@ -232,7 +233,7 @@ def _asin(x: Value) -> Value:
     root = ((1.0 - a) * 0.5).call("sqrt")
     r = outer.where(root, a)
     core = _arcsine_core(r)
-    high, low, _ = _QUARTER[x.kind]
+    high, low, _ = QUARTER[x.kind]
     folded = (high - r * 2.0) - (core * 2.0 - low)
     return outer.where(folded, r + core).call("copysign", x)
 
@@ -242,15 +243,15 @@ def _acos(x: Value) -> Value:
     outer = a > 0.5
     r = outer.where(((1.0 - a) * 0.5).call("sqrt"), x)
     core = _arcsine_core(r)
-    high, low, _ = _QUARTER[x.kind]
+    high, low, _ = QUARTER[x.kind]
     double = (r + core) * 2.0
     far = (x < 0.0).where(2.0 * high - (double - 2.0 * low), double)
     return outer.where(far, high - (r - (low - core)))
 
 
 FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "sin": _sin,
-    "cos": _cos,
+    "sin": vector_sin,
+    "cos": vector_cos,
     "tan": _tan,
     "asin": _asin,
     "acos": _acos,

@@ -32,11 +32,6 @@ def _extended(signal: Array, boundary: str | None, count: int) -> Array:
         return jnp.pad(signal, widths)
     if boundary == "constant":
         return jnp.pad(signal, widths, mode="edge")
-    if count >= signal.shape[-1]:
-        raise ShapeError(
-            f"A signal of {signal.shape[-1]} points cannot be reflected over {count} points.",
-            "Use boundary='zeros', or shorter segments.",
-        )
     return jnp.pad(signal, widths, mode="reflect", reflect_type=boundary)
 
 

@@ -1,0 +1,9 @@
+"""rlx.ad_checkpoint: computing intermediate values again for derivatives, and names of those to keep."""
+
+from __future__ import annotations
+
+from rlx.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
+
+__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
+
+remat = checkpoint
