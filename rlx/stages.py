@@ -179,9 +179,10 @@ class Compiled(_Stage):
         if request.key != traced.key:
             given = ", ".join(repr(x.type) for x in request.leaves)
             expected = ", ".join(repr(x.type) for x in traced.leaves)
+            if request.in_tree != self.in_tree:
+                expected, given = str(self.in_tree), str(request.in_tree)
             raise InputTypeError(
-                f"{self._traced.fun_name} was compiled for ({expected}) in {self.in_tree} and called with ({given})"
-                f" in {request.in_tree}.",
+                f"{self._traced.fun_name} was compiled for ({expected}) and called with ({given}).",
                 "Call the jitted function itself, which compiles for new arguments.",
             )
         return tree.unflatten(self.out_tree, self._compiled.run(request.leaves))

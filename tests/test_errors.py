@@ -429,7 +429,7 @@ def an_unknown_option_of_jit() -> None:
 
 
 @case(
-    errors.RlxError,
+    errors.InputTypeError,
     "lambda was compiled for (float32[]~) and called with (float32[3]).",
     "Call the jitted function itself, which compiles for new arguments.",
 )
@@ -646,7 +646,7 @@ def the_transpose_of_a_sine() -> None:
 
 
 @case(
-    errors.UnsupportedError,
+    errors.CustomRuleError,
     "Forward-mode differentiation (jvp, jacfwd, hessian) met a function with custom_vjp.",
     "Give the function a custom_jvp rule, which serves both modes, or use jacrev.",
 )
@@ -657,7 +657,7 @@ def forward_mode_of_a_custom_vjp() -> None:
 
 
 @case(
-    errors.CustomRuleError,
+    errors.MissingCustomRuleError,
     "lambda is a custom_jvp function without a rule.",
     "Give it one with @f.defjvp.",
 )

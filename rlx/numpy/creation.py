@@ -100,8 +100,8 @@ def asarray(
     """
     check_placement(device, out_sharding)
     wanted = None if dtype is None else to_dtype(dtype)
-    if copy is False and not (isinstance(a, (Array, np.ndarray)) and (wanted is None or wanted == a.dtype)):
-        raise ValueError(f"asarray cannot make an array of {type(a).__name__} without a copy: leave copy=False out.")
+    if copy is False and wanted is not None and isinstance(a, (Array, np.ndarray)) and a.dtype != wanted:
+        raise ValueError(f"asarray cannot make {wanted.name} of {a.dtype.name} without a copy: leave copy=False out.")
     return _from_object(a, wanted, bool(copy))
 
 

@@ -6,7 +6,7 @@ rows passes through all of them on one thread. Values that only these kernels ne
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import gcd
@@ -27,36 +27,44 @@ _LEAST_WORK = 1 << 17  # multiplications, or elements of loops weighed by their 
 
 def group_bands(kernels: Sequence[Kernel], least: int) -> tuple[Kernel, ...]:
     """The kernels with every worthwhile run of them as one Bands of at least `least` bands."""
+    uses = Counter(buffer for kernel in kernels for buffer in {*kernel.reads, *kernel.writes})
+    return tuple(_grouped(kernels, least, uses))
+
+
+def _grouped(kernels: Sequence[Kernel], least: int, uses: Counter[Buffer]) -> Iterator[Kernel]:
     waiting = deque(kernels)
-    result: list[Kernel] = []
     while waiting:
         first = waiting.popleft()
         group = _Group(least)
         if not group.join(first):
-            result.append(first)
+            yield first
             continue
-        before, after = _gather(group, waiting)
+        seen: list[Kernel] = []
+        before, after = _gather(group, waiting, seen)
         if not group.worthwhile:
-            result.append(first)
+            yield first
+            waiting.extendleft(reversed(seen))
             continue
-        taken = {id(k) for k in (*before, *after, *group.members)}
-        rest = [k for k in waiting if id(k) not in taken]
-        result += before
-        result.append(group.made((*before, *after, *rest, *result)))
-        waiting = deque((*after, *rest))
-    return tuple(result)
+        yield from _grouped(before, least, uses)
+        yield group.made(uses)
+        waiting.extendleft(reversed(after))
 
 
-def _gather(group: _Group, kernels: Sequence[Kernel]) -> tuple[list[Kernel], list[Kernel]]:
-    """Let kernels join; the others: those that run before the group, and those that run after it."""
+def _gather(group: _Group, waiting: deque[Kernel], seen: list[Kernel]) -> tuple[list[Kernel], list[Kernel]]:
+    """Let waiting kernels join; the others: those that run before the group, and those that run after it.
+
+    All that are looked at move from `waiting` to `seen`.
+    """
     before: list[Kernel] = []
     after: list[Kernel] = []
     touched: set[Buffer] = set()  # by kernels that run after the group
     written: set[Buffer] = set()
-    for kernel in kernels:
+    while waiting:
+        kernel = waiting[0]
         passed = max(len(before), len(after))
         if len(group.members) >= _MOST_KERNELS or passed >= _MOST_PASSED or has_effect(kernel):
             break
+        seen.append(waiting.popleft())
         late = not written.isdisjoint(kernel.reads) or not touched.isdisjoint(kernel.writes)
         if not late and group.join(kernel):
             continue
@@ -160,14 +168,14 @@ class _Group:
         """Whether there is enough to do for each band."""
         return len(self.members) > 1 and sum(map(_work, self.members)) >= _LEAST_WORK * self.least
 
-    def made(self, others: Sequence[Kernel]) -> Bands:
-        """The kernel; temporaries that no other one touches are local to its bands."""
-        elsewhere = {b for kernel in others for b in (*kernel.reads, *kernel.writes)}
-        local = [b for b in self.written if b.role == "temporary" and b not in elsewhere]
-        scratch = _place_local(self.members, set(local), self.count)
+    def made(self, uses: Counter[Buffer]) -> Bands:
+        """The kernel; temporaries that no other kernel uses are local to its bands."""
+        own = Counter(buffer for kernel in self.members for buffer in {*kernel.reads, *kernel.writes})
+        local = {b for b in self.written if b.role == "temporary" and own[b] == uses[b]}
+        scratch = _place_local(self.members, local, self.count)
         labels = dict.fromkeys(k.label.split("+")[0] for k in self.members)
         origins = dict.fromkeys(origin for k in self.members for origin in k.origins)
-        local_buffers = tuple(b for b in dict.fromkeys(b for k in self.members for b in k.writes) if b in set(local))
+        local_buffers = tuple(b for b in dict.fromkeys(b for k in self.members for b in k.writes) if b in local)
         return Bands(self.count, tuple(self.members), local_buffers, scratch, tuple(origins), "+".join(labels))
 
 

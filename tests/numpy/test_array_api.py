@@ -52,9 +52,8 @@ def test_copy_false() -> None:
     x = np.ones(2, "f4")
     shared = rnp.asarray(x, copy=False)
     assert np.shares_memory(np.asarray(shared), x) and rnp.asarray(shared, copy=False) is shared
-    for refused in (lambda: rnp.asarray([1.0], copy=False), lambda: rnp.asarray(x, rnp.float64, copy=False)):
-        with pytest.raises(ValueError, match="copy"):
-            refused()
+    with pytest.raises(ValueError, match="copy"):
+        rnp.asarray(x, rnp.float64, copy=False)
 
 
 def test_data_exchange() -> None:

@@ -196,6 +196,29 @@ def test_grouping_keeps_kernels_that_depend_on_the_group_behind_it():
     assert grouped[1] is across
 
 
+def test_kernels_moved_before_a_group_form_groups_that_keep_what_others_need():
+    """A group among kernels that run before another one sees the rest of the plan too."""
+    f = np.dtype("f4")
+    x, w = Buffer(f, 1024 * 64, "input"), Buffer(f, 64 * 64, "input")
+    first, second, third = Buffer(f, 1024 * 64), Buffer(f, 1024 * 64), Buffer(f, 1024 * 64)
+    apart = [Buffer(f, 1024 * 64) for _ in range(2)]
+    out = Buffer(f, 64 * 64, "output")
+    turned = Operand(apart[0], (1, 64, 1024), (0, 1, 64))
+    last = Contract(turned, Operand(apart[1], (1, 1024, 64), (0, 64, 1)), Operand(out, (1, 64, 64), (0, 64, 1)))
+    kernels = [
+        product(x, w, first, 1024, 64),
+        product(x, w, apart[0], 1024, 64),
+        product(apart[0], w, apart[1], 1024, 64),
+        product(first, w, second, 1024, 64),
+        product(second, w, third, 1024, 64),
+        last,
+    ]
+    grouped = group_bands(kernels, 4)
+    local = {b for bands in grouped if isinstance(bands, Bands) for b in bands.local}
+    assert local.isdisjoint(apart)
+    assert [type(k) for k in grouped] == [Bands, Bands, Contract]
+
+
 def test_verification_refuses_what_crosses_bands():
     x, w, h, y, kernels = chain()
     bands = Bands(1000, tuple(kernels), (), 0)

@@ -80,10 +80,10 @@ def test_second_computations_are_behind_barriers_and_programs_stay_well_formed()
     original = rematerialize.lower_with_holdings
     rematerialize.lower_with_holdings = kept
     try:
-        plan = plan_within(program, temporary_bytes(plain) // 2)
+        plan = plan_within(program, temporary_bytes(plain) * 2 // 3)
     finally:
         rematerialize.lower_with_holdings = original
-    assert temporary_bytes(plan) <= temporary_bytes(plain) // 2
+    assert temporary_bytes(plan) <= temporary_bytes(plain) * 2 // 3
     names = [e.primitive.name for e in seen[-1].equations]
     assert names.count("optimization_barrier") > 0
     assert len(names) > len(program.equations)

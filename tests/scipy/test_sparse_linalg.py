@@ -31,7 +31,7 @@ def test_solutions(solver: Any, dtype: str) -> None:
     a, b = positive(5, 5, dtype=dtype), matrix(5, dtype=dtype)
     single = dtype in ("f4", "c8")
     tight = partial(solver, tol=1e-6) if single else solver
-    expected = np.linalg.solve(a.astype("c16"), b).astype(dtype)
+    expected = np.linalg.solve(a, b)
     for run in (tight, rlx.jit(tight)):
         for operator in (a, jnp.asarray(a)):
             close(run(operator, b)[0], expected, 1.0)
@@ -95,9 +95,9 @@ def test_trees(solver: Any) -> None:
     def multiply(x: Any) -> Any:
         return {"a": x["a"] + 0.5 * x["b"], "b": 0.5 * x["a"] + x["b"]}
 
-    found, _ = solver(multiply, {"a": 1.0, "b": np.array(-4.0)}, tol=1e-7)
+    found, _ = solver(multiply, {"a": 1.0, "b": np.float32(-4.0)}, tol=1e-7)
     assert found["a"].item() == pytest.approx(4, abs=1e-5) and found["b"].item() == pytest.approx(-6, abs=1e-5)
-    assert found["a"].weak_type and found["b"].dtype == np.float64
+    assert found["a"].weak_type and not found["b"].weak_type
     columns, _ = solver(2 * np.eye(3), np.arange(9).reshape(3, 3))
     np.testing.assert_allclose(columns, np.arange(9).reshape(3, 3) / 2)
 
@@ -116,9 +116,9 @@ def test_operators_with_matmul(solver: Any) -> None:
 
 
 def test_breakdown_and_failure() -> None:
-    singular = np.diag([1.0, 0.0])
     for method in (ours.gmres, incremental):
-        assert method(singular, np.ones(2), maxiter=3)[1].item() == -1
+        for broken in (np.zeros((2, 2)), np.full((2, 2), np.nan)):
+            assert method(broken, np.ones(2), maxiter=3)[1].item() == -1
         assert method(np.eye(4), np.ones(4))[1].item() == 0  # the Krylov space ends after one vector
         np.testing.assert_allclose(method(np.eye(4), np.ones(4))[0], np.ones(4))
     swap = np.array([[0.0, 1.0], [-1.0, 0.0]])  # the first divisor of bicgstab is zero

@@ -244,9 +244,10 @@ def _read(path: Path) -> bytes | None:
     try:
         with open(path, "rb") as file:
             content = file.read()
-        os.utime(path)
     except OSError:
         return None
+    with contextlib.suppress(OSError):  # code on a disk that cannot be written is as good
+        os.utime(path)
     if len(content) < HEADER.size:
         return None
     magic, length, checksum = HEADER.unpack_from(content)

@@ -19,6 +19,7 @@ from rlx.scipy.sparse.linalg.systems import (
     solved,
     squared_norm,
     tolerated,
+    unspoiled,
 )
 
 __all__ = ["bicgstab", "cg"]
@@ -49,7 +50,8 @@ def _conjugate_gradients(system: LinearSystem, tol: Any, atol: Any, maxiter: Any
     direction = system.conditioned(residual)
     weight = convert_to(jnp.real(inner(residual, direction)), dtype)
     start = (system.start, residual, direction, weight, jnp.zeros((), _INT32))
-    return lax.while_loop(go_on, step, start)[0]
+    x, residual, *_ = lax.while_loop(go_on, step, start)
+    return unspoiled(x, residual)
 
 
 def _stabilised(system: LinearSystem, tol: Any, atol: Any, maxiter: Any) -> Any:
@@ -83,7 +85,8 @@ def _stabilised(system: LinearSystem, tol: Any, atol: Any, maxiter: Any) -> Any:
     shadow = plus(system.right, -1, system.multiply(system.start))
     ones = (jnp.ones((), dtype),) * 3
     start = (system.start, shadow, shadow, shadow, ones, jnp.zeros((), bool), jnp.zeros((), _INT32))
-    return lax.while_loop(go_on, step, start)[0]
+    x, residual, *_ = lax.while_loop(go_on, step, start)
+    return unspoiled(x, residual)
 
 
 def _options(system: LinearSystem, tol: Any, atol: Any, maxiter: Any) -> dict[str, Any]:
@@ -103,7 +106,8 @@ def cg(
       maxiter: at most so many iterations (None: ten for each number in b).
       M: a preconditioner, like A, near its inverse.
 
-    Returns: (x, None); x has the derivative of the exact solution, found by the same method.
+    Returns: (x, None); x has the derivative of the exact solution, found by the same method. It is NaN where
+    the iteration met a NaN.
     Raises: ShapeError, TreeMismatchError, InputTypeError for arguments that do not fit.
     Source: Hestenes and Stiefel 1952.
 

@@ -12,7 +12,7 @@ from rlx import lax, tree
 from rlx.array import Array
 from rlx.numpy.promotion import convert_to, float_of
 from rlx.scipy.linalg import solve_triangular
-from rlx.scipy.sparse.linalg.systems import LinearSystem, dtype_of, norm, plus, solved, times, tolerated
+from rlx.scipy.sparse.linalg.systems import LinearSystem, dtype_of, norm, plus, solved, times, tolerated, unspoiled
 
 __all__ = ["gmres"]
 
@@ -147,7 +147,8 @@ def _minimal_residual(system: LinearSystem, tol: Any, atol: Any, maxiter: Any, r
         return x, residual_at(x), count + 1
 
     start = (system.start, residual_at(system.start), jnp.zeros((), _INT32))
-    return lax.while_loop(go_on, step, start)[0]
+    x, residual, _ = lax.while_loop(go_on, step, start)
+    return unspoiled(x, residual)
 
 
 def gmres(
@@ -163,7 +164,7 @@ def gmres(
       solve_method: "batched": the whole Krylov space, then one least squares problem; "incremental": looks
         at the residual after each product with A.
 
-    Returns: (x, info): info is -1 where x has NaN, else 0; x has the derivative of the exact solution.
+    Returns: (x, info): info is 0, or -1 where x is not finite; x has the derivative of the exact solution.
     Raises: ShapeError, TreeMismatchError, InputTypeError for arguments that do not fit.
 
     >>> import rlx, rlx.numpy as jnp
@@ -182,4 +183,4 @@ def gmres(
         "solve_method": solve_method,
     }
     x = solved(system, partial(_minimal_residual, **options))
-    return x, jnp.where(jnp.isnan(norm(x)), -1, 0)
+    return x, jnp.where(jnp.isfinite(norm(x)), 0, -1)

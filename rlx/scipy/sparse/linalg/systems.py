@@ -28,6 +28,7 @@ __all__ = [
     "squared_norm",
     "times",
     "tolerated",
+    "unspoiled",
 ]
 
 Operator = Callable[[Any], Any]
@@ -146,6 +147,12 @@ def solved(system: LinearSystem, iterate: Iteration, symmetric: bool = False) ->
 
     found = lax.custom_linear_solve(system.multiply, system.right, solve, solve, symmetric=symmetric)
     return tree.map(lambda v, r: convert_to(v, v.dtype, r.weak_type), found, system.right)
+
+
+def unspoiled(x: Any, residual: Any) -> Any:
+    """x, or NaN where the residual has become NaN: the iteration ended there, and not because it had converged."""
+    spoiled = jnp.isnan(squared_norm(residual))
+    return tree.map(lambda v: jnp.where(spoiled, convert_to(np.nan, v.dtype), v), x)
 
 
 def tolerated(right: Any, tol: Any, atol: Any) -> Array:
