@@ -216,7 +216,7 @@ def test_kernels_moved_before_a_group_form_groups_that_keep_what_others_need():
     grouped = group_bands(kernels, 4)
     local = {b for bands in grouped if isinstance(bands, Bands) for b in bands.local}
     assert local.isdisjoint(apart)
-    assert [type(k) for k in grouped] == [Bands, Bands, Contract]
+    assert [type(k) for k in grouped] == [Bands, Contract, Bands]
 
 
 def test_verification_refuses_what_crosses_bands():
