@@ -64,6 +64,7 @@ class MissReason(Enum):
     NOTHING_SHARED = "nothing shares its loops"
     RUNS_BEFORE_OPERANDS = "it would have to run before its operands"
     BARRIER = "a barrier lies between"
+    SCATTERS = "the other scatters element by element"
     INDEX_MAPS = "its operands are read through other index maps"
     RUNNING_ROWS = "running reductions need a row of one dimension"
     NO_ITERATIONS = "it has no iterations"
@@ -83,6 +84,8 @@ _HINTS = {
     MissReason.NOTHING_SHARED: "No other nest reads or makes its arrays: there is nothing to fuse it with.",
     MissReason.RUNS_BEFORE_OPERANDS: "A kernel of another kind, a matrix product for instance, lies between the two:"
     " fusing them would be a cycle.",
+    MissReason.SCATTERS: "Scattering runs on one thread, so that what is dear to compute is computed before, by all of them:"
+    " nothing to do, or compute less for each element.",
     MissReason.BARRIER: "lax.optimization_barrier, rlx.checkpoint or a memory_limit keeps the two apart: leave it out.",
     MissReason.INDEX_MAPS: "The operand is needed at other positions than it is computed at: compute both in one"
     " orientation, or let the operand have one user so that it is computed where it is read.",

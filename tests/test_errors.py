@@ -104,7 +104,7 @@ def dtypes_that_lax_does_not_promote() -> None:
 
 
 @case(
-    errors.ShapeError,
+    errors.AxisError,
     "sum got axis 2 for an array of 1 dimensions.",
     "Axes count from -1 to 0.",
 )
@@ -207,7 +207,7 @@ def a_tracer_as_a_list_index() -> None:
     inside="<lambda>",
 )
 def a_tracer_in_a_numpy_call() -> None:
-    rlx.jit(lambda x: np.linalg.norm(x))(ones(3))  # here
+    rlx.jit(lambda x: np.asarray(x))(ones(3))  # here
 
 
 @case(
@@ -422,7 +422,7 @@ def a_static_number_that_is_not_there() -> None:
 @case(
     errors.RlxError,
     "jit does not know fast.",
-    "It takes static_argnums, static_argnames, donate_argnums, donate_argnames and device.",
+    "It takes static_argnums, static_argnames, donate_argnums, donate_argnames, device and memory_limit.",
 )
 def an_unknown_option_of_jit() -> None:
     rlx.jit(lambda x: x, fast=True)  # here

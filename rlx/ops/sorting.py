@@ -10,6 +10,7 @@ import numpy as np
 from rlx.errors import DtypeError, ShapeError, not_linear
 from rlx.ir.types import TensorType, is_complex, is_float
 from rlx.ops.families import full_like, to_front
+from rlx.ops.few_largest import are_few, few_largest
 from rlx.ops.indexing import GatherDimensionNumbers, gather
 from rlx.ops.sample_dtypes import ANY, ORDERED, typed_samples
 from rlx.ops.shape import check_axes, expand_dims, iota
@@ -126,6 +127,23 @@ def _lowered_keys(k: Any, v: Any) -> list[Any]:
     ]
 
 
+def _largest_by_sorting(builder: Any, x: Any, k: int) -> tuple[Any, Any]:
+    """The k largest along the last axis of a lowered value, and their positions."""
+    shape, axis = x.type.shape, len(x.type.shape) - 1
+    size = shape[axis]
+    numbers = builder.iota(TensorType(shape, INT32), axis)
+    ordered, places = builder.sort((builder.reverse(x, (axis,)), numbers), axis, 1)
+
+    def last(v: Any) -> Any:
+        starts = (*(0,) * axis, size - k)
+        return builder.reverse(builder.slice(v, starts, shape, (1,) * len(shape)), (axis,))
+
+    taken = last(places)
+    kept = taken.type
+    positions = builder.elementwise(lambda s, place: s.sub(s.constant_like(place, size - 1), place), (taken,), kept)
+    return last(ordered), positions
+
+
 @primitive
 class top_k(Primitive):
     """The k largest elements along `axis`, largest first, and their int32 positions.
@@ -172,19 +190,15 @@ class top_k(Primitive):
         return self.bind(to_front(inputs[0], dims[0], size), k=k, axis=axis + 1), (0, 0)
 
     def lower(self, builder: Any, x: Any, *, k: int, axis: int) -> tuple[Any, Any]:
-        shape, size = x.type.shape, x.type.shape[axis]
-        numbers = builder.iota(TensorType(shape, INT32), axis)
-        ordered, places = builder.sort((builder.reverse(x, (axis,)), numbers), axis, 1)
-
-        def last(v: Any) -> Any:
-            starts = tuple(size - k if a == axis else 0 for a in range(len(shape)))
-            return builder.reverse(builder.slice(v, starts, shape, (1,) * len(shape)), (axis,))
-
-        taken = last(places)
-        positions = builder.elementwise(
-            lambda s, place: s.sub(s.constant_like(place, size - 1), place), (taken,), taken.type
-        )
-        return last(ordered), positions
+        shape = x.type.shape
+        order = (*(a for a in range(len(shape)) if a != axis), axis)
+        rows = builder.transpose(x, order)
+        if are_few(x.type.dtype, k, shape[axis]):
+            found = few_largest(builder, rows, k, _largest_by_sorting)
+        else:
+            found = _largest_by_sorting(builder, rows, k)
+        back = tuple(order.index(a) for a in range(len(shape)))
+        return builder.transpose(found[0], back), builder.transpose(found[1], back)
 
     def samples(self) -> Iterator[Sample]:
         x = np.sin(np.arange(12, dtype=np.float64) * 1.7).reshape(3, 4)

@@ -22,6 +22,9 @@ __all__ = ["FusionDecision", "fuse"]
 
 _CANDIDATES = 8
 _SIBLINGS = 3
+# more operations than this for so many elements are worth vectors and threads of their own
+_DEAR_SERIAL = 16
+_LONG_SERIAL = 1 << 12
 
 
 class FusionDecision(NamedTuple):
@@ -121,6 +124,18 @@ def without_dead(steps: Iterable[Step], outputs: Iterable[Buffer]) -> list[Step]
     return kept
 
 
+def _serial_cost(first: Nest | None, second: Nest) -> str | None:
+    """Why two nests stay apart of which one scatters, on one thread, and the other has much to compute."""
+    assert first is not None
+    scatters = [any(s.address is not None for s in nest.stores) for nest in (first, second)]
+    if scatters[0] == scatters[1]:
+        return None
+    other = second if scatters[0] else first
+    operations = sum(bool(node.args) for node in postorder(store_roots(other.stores)))
+    dear = operations > _DEAR_SERIAL and other.total >= _LONG_SERIAL
+    return "the other scatters element by element" if dear else None
+
+
 class _Fusion:
     """The state of one greedy pass over the steps."""
 
@@ -209,7 +224,7 @@ class _Fusion:
             if needed > group.rank and group.consumed:
                 reason = "it would have to run before its operands"
                 continue
-            outcome = self._attempt(group, step, group in soft)
+            outcome = _serial_cost(group.nest, step) or self._attempt(group, step, group in soft)
             if isinstance(outcome, str):
                 reason = outcome if group in soft or reason.startswith("nothing") else reason
                 continue
@@ -271,7 +286,7 @@ class _Fusion:
             if other is group or other.consumed or group.consumed or other.nest is None:
                 continue
             assert group.nest is not None
-            if other.nest.epoch != group.nest.epoch:
+            if other.nest.epoch != group.nest.epoch or _serial_cost(other.nest, group.nest):
                 continue
             outcome = self._attempt(other, group.nest, other in producers)
             if isinstance(outcome, str):

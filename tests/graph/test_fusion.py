@@ -68,7 +68,16 @@ def normalised(x: Any) -> Any:
     return y / jnp.exp(y).sum(1, keepdims=True)
 
 
+def scattered(dear: bool) -> Callable[..., Any]:
+    def count(x: Any) -> Any:
+        place = jnp.abs(jnp.sin(x) * jnp.exp(jnp.cos(x)) + jnp.tanh(x) * jnp.log1p(x * x)) if dear else jnp.abs(x)
+        return jnp.zeros(64).at[jnp.floor(place * 9).astype("int32") % 64].add(1.0)
+
+    return count
+
+
 CASES: dict[MissReason, Case] = {
+    MissReason.SCATTERS: (scattered(True), (random(5000),), None),
     MissReason.NOTHING_SHARED: (lambda x: x + 1, (random(8),), None),
     MissReason.RUNS_BEFORE_OPERANDS: (through_product, (random(64, 64), random(64, 64)), None),
     MissReason.BARRIER: (lambda x: (jnp.tanh(x), jnp.sin(rlx.lax.optimization_barrier(x))), (random(64),), None),
