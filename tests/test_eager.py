@@ -92,10 +92,12 @@ def test_numpy_views_are_read_only() -> None:
 
 
 def test_control_flow_runs_eagerly() -> None:
-    """cond takes the branch of the value; scan and while_loop give values."""
+    """cond checks both branches and takes the one of the value; scan and while_loop give values."""
     ran = []
-    out = lax.cond(jnp.bool_(True), lambda x: (ran.append("yes"), x)[1], lambda x: (ran.append("no"), x)[1], 1.0)
-    assert ran == ["yes"] and float(out) == 1.0
+    out = lax.cond(jnp.bool_(True), lambda x: (ran.append(float(x)), x)[1], lambda x: 2 * x, 1.0)
+    assert ran[-1] == 1.0 and float(out) == 1.0
+    with pytest.raises(rlx.errors.ControlFlowTypeError):
+        lax.cond(jnp.bool_(True), lambda x: x, lambda x: (x, x), 1.0)
     last, ys = lax.scan(lambda c, x: (c + x, c), 0.0, np.arange(4, dtype="f4"))
     assert float(last) == 6.0 and ys.tolist() == [0.0, 0.0, 1.0, 3.0]
     assert int(lax.while_loop(lambda i: i < 10, lambda i: i + 3, 0)) == 12
