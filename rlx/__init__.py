@@ -27,6 +27,7 @@ from rlx.device import (
     process_index,
 )
 from rlx.scopes import (
+    debug_infs,
     debug_nans,
     default_matmul_precision,
     enable_x64,
@@ -101,6 +102,7 @@ __all__ = [
     "copy_to_host_async",
     "custom_jvp",
     "custom_vjp",
+    "debug_infs",
     "debug_nans",
     "default_backend",
     "default_device",

@@ -40,7 +40,7 @@ from rlx.trace.builder import Tracer, leaked, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.interpret import Environment
 from rlx.trace.lower import inline_calls
-from rlx.trace.primitive import has_nan
+from rlx.trace.primitive import refused, watching
 from rlx.trace.stage import close_over, stage
 from rlx.transforms.programs import clear_transform_cache
 
@@ -187,12 +187,12 @@ class Jitted:
                 if entry.compiled is None:
                     closed = close_over(entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend_named(self.device), self.memory_limit)
-        if request.fast_key is not None and not config.debug_nans:
+        if request.fast_key is not None and not watching():
             out_tree = None if entry.out_tree.is_leaf() else entry.out_tree
             self._ready[request.fast_key] = (entry.compiled.caller(), out_tree, request.order)
         outs = entry.compiled.run(request.leaves)
-        if config.debug_nans and any(map(has_nan, outs)):
-            _find_nan(entry.compiled.program, request.leaves)
+        if watching() and (found := refused(outs)):
+            _refuse_results(found, self.name, entry.compiled.program, request.leaves)
         request.donate(outs)
         return _unflatten(entry.out_tree, outs)
 
@@ -249,8 +249,8 @@ class Jitted:
         return traced.out_info
 
 
-def _find_nan(program: Program, args: Sequence[Any]) -> None:
-    """Run the program again op by op; raise NanError with the user's line where a NaN is first made."""
+def _refuse_results(found: str, name: str, program: Program, args: Sequence[Any]) -> None:
+    """Run the program again op by op; raise NanError with the user's line where a NaN or infinity is first made."""
     program = inline_calls(program)
     env = Environment(program, args)
     for e in program.equations:
@@ -260,6 +260,10 @@ def _find_nan(program: Program, args: Sequence[Any]) -> None:
             line = source_line(*e.origin) if e.origin is not None else ""
             raise NanError(error.what, error.instead, line) from None
         env.update(zip(e.outputs, out if e.primitive.multiple else (out,), strict=True))
+    raise NanError(
+        f"{name} returned {found} that no operation made: it came in with the arguments or a constant.",
+        "Look at what is passed in, and at the constants that the function uses.",
+    )
 
 
 class _Request:

@@ -25,11 +25,12 @@ class Config(threading.local):
     explain: say on standard error why a jitted call was traced again (RLX_EXPLAIN=1).
     disable_jit: run jitted functions and control flow op by op.
     debug_nans: raise where an operation first makes a NaN (RLX_DEBUG_NANS=1).
+    debug_infs: raise where an operation first makes an infinity (RLX_DEBUG_INFS=1).
     dump: a folder that receives every stage of each compiled program (RLX_DUMP=dir), or "".
     device: name of the default device (RLX_DEVICE).
 
     JAX's names are understood too: jax_enable_x64 (float64 and int64 as default dtypes), jax_debug_nans,
-    jax_disable_jit, jax_platform_name, and switches that change no result.
+    jax_debug_infs, jax_disable_jit, jax_platform_name, and switches that change no result.
     """
 
     default_float: np.dtype = np.dtype("f4")
@@ -38,6 +39,7 @@ class Config(threading.local):
     explain: bool = _flag("RLX_EXPLAIN")
     disable_jit: bool = _flag("RLX_DISABLE_JIT")
     debug_nans: bool = _flag("RLX_DEBUG_NANS")
+    debug_infs: bool = _flag("RLX_DEBUG_INFS")
     dump: str = os.environ.get("RLX_DUMP", "")
     device: str = os.environ.get("RLX_DEVICE", "cpu")
 
@@ -120,11 +122,10 @@ _GIVEN: dict[str, Any] = {
     "numpy_dtype_promotion": "standard",
     "numpy_rank_promotion": "allow",
     # rlx has one behaviour
-    "debug_infs": False,
     "default_prng_impl": "threefry2x32",
     "threefry_partitionable": True,
 }
-_SINGLE = ("debug_infs", "default_prng_impl", "threefry_partitionable")
+_SINGLE = ("default_prng_impl", "threefry_partitionable")
 _PRECISIONS = frozenset(
     "default high highest fastest bfloat16 bfloat16_3x tensorfloat32 float32 ANY_F8_ANY_F8_F32 F16_F16_F16"
     " F16_F16_F32 BF16_BF16_BF16 BF16_BF16_F32 BF16_BF16_F32_X3 BF16_BF16_F32_X6 BF16_BF16_F32_X9 TF32_TF32_F32"
@@ -152,7 +153,8 @@ _tokens: dict[Any, int] = {}
 
 
 def _token(values: Any) -> int:
-    key = (values.default_float, values.default_int, values.device, values.disable_jit, values.debug_nans)
+    watching = values.debug_nans, values.debug_infs
+    key = (values.default_float, values.default_int, values.device, values.disable_jit, *watching)
     return _tokens.setdefault(key, len(_tokens))
 
 

@@ -184,7 +184,7 @@ class MemoryLimitError(RlxError, MemoryError):
 
 
 class NanError(RlxError, FloatingPointError):
-    """An operation made a NaN while the switch debug_nans was on."""
+    """An operation made a NaN while the switch debug_nans was on, or an infinity with debug_infs."""
 
 
 class DeviceError(RlxError, ValueError):

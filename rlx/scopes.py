@@ -13,6 +13,7 @@ from rlx.config import check_precision, scoped
 from rlx.trace.builder import state
 
 __all__ = [
+    "debug_infs",
     "debug_nans",
     "default_matmul_precision",
     "enable_x64",
@@ -45,6 +46,17 @@ def debug_nans(new_val: bool = True) -> AbstractContextManager[None]:
     2.0
     """
     return scoped(debug_nans=bool(new_val))
+
+
+def debug_infs(new_val: bool = True) -> AbstractContextManager[None]:
+    """Raise NanError where an operation first makes an infinity, inside a `with` block.
+
+    >>> import rlx
+    >>> with rlx.debug_infs():
+    ...     float(1.0 / rlx.numpy.array(4.0))
+    0.25
+    """
+    return scoped(debug_infs=bool(new_val))
 
 
 @contextmanager

@@ -96,6 +96,11 @@ class TensorType:
         return (TensorType, (self.shape, self.dtype, self.weak))
 
     @property
+    def weak_type(self) -> bool:
+        """Whether the type is weak, by JAX's name."""
+        return self.weak
+
+    @property
     def ndim(self) -> int:
         """Number of dimensions."""
         return len(self.shape)

@@ -38,7 +38,7 @@ class LibraryPrimitive(Primitive):
         """Compile the equation on its own, so that it gives what it gives in a program; for debugging run
         the reference, on operands of checked types: routines may do something else with others."""
         types = tuple(type_of(a) for a in args)
-        if execution.prepared is None or config.disable_jit or config.debug_nans:
+        if execution.prepared is None or config.disable_jit or watching():
             self.type(*types, **params)
             return super().evaluate(args, params)
         results = _prepared(self, types, tuple(params.items()))(args)

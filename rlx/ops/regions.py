@@ -53,7 +53,7 @@ class RegionPrimitive(Region):
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Compile and run the equation on its own, or op by op for debugging."""
-        if execution.compiled is None or config.disable_jit or config.debug_nans:
+        if execution.compiled is None or config.disable_jit or watching():
             return super().evaluate(args, params)
         inputs = [Var(type_of(a)) for a in args]
         outputs = [Var(t) for t in self.type(*[v.type for v in inputs], **params)]

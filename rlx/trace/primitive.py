@@ -70,18 +70,38 @@ def to_numpy(value: Any) -> np.ndarray:
     return asarray_numpy(value)
 
 
-def has_nan(value: Any) -> bool:
-    """Whether a concrete value is NaN somewhere."""
-    array = to_numpy(value)
-    return is_inexact(array.dtype) and bool(np.isnan(array).any())
+# switches of rlx.config, what they refuse, and its test
+_REFUSED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("debug_nans", "a NaN", np.isnan),
+    ("debug_infs", "an infinity", np.isinf),
+)
 
 
-def refuse_nans(name: str, args: Sequence[Any], results: Sequence[Any]) -> None:
-    """Raise NanError where results have a NaN that no operand has."""
-    if any(map(has_nan, results)) and not any(map(has_nan, args)):
+def watching() -> bool:
+    """Whether a switch asks to look at every result: debug_nans or debug_infs."""
+    return config.debug_nans or config.debug_infs
+
+
+def refused(values: Sequence[Any], beside: Sequence[Any] = ()) -> str:
+    """What the switches refuse of what is in concrete `values` and not in those `beside` them; "" for nothing."""
+
+    def found(test: Callable[[Any], Any], among: Sequence[Any]) -> bool:
+        arrays = map(to_numpy, among)
+        return any(is_inexact(a.dtype) and bool(test(a).any()) for a in arrays)
+
+    for switch, name, test in _REFUSED:
+        if getattr(config, switch) and found(test, values) and not found(test, beside):
+            return name
+    return ""
+
+
+def refuse(name: str, args: Sequence[Any], results: Sequence[Any]) -> None:
+    """Raise NanError where results have a NaN or an infinity that no operand has, if a switch asks for it."""
+    found = refused(results, args)
+    if found:
         given = ", ".join(repr(type_of(a)) for a in args)
         raise NanError(
-            f"{name} made a NaN from operands ({given}) without one.",
+            f"{name} made {found} from operands ({given}) without one.",
             "Look at the operands with rlx.debug.print, or guard them with rlx.numpy.where before the operation.",
         )
 
@@ -136,8 +156,8 @@ class Primitive:
         if builder is not None:
             return builder.emit(self, args, params)
         result = self.evaluate(args, params)
-        if config.debug_nans:
-            refuse_nans(self.name, args, result if self.multiple else (result,))
+        if config.debug_nans or config.debug_infs:
+            refuse(self.name, args, result if self.multiple else (result,))
         return result
 
     __call__ = bind

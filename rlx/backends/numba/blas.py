@@ -35,7 +35,7 @@ __all__ = ["gemm_fields", "load_blas"]
 
 ACCELERATE = "/System/Library/Frameworks/Accelerate.framework/Accelerate"
 LARGEST = 2**31 - 1
-SHORT_SIDE = 8
+SHORT_SIDE = 128
 SHORTEST_BLOCK = 64
 UNCOPIED_PRODUCT = 1_000_000
 TYPES = {"f4": ("s", SINGLE), "f8": ("d", DOUBLE), "c8": ("c", COMPLEX), "c16": ("z", COMPLEX)}

@@ -128,7 +128,7 @@ def from_rotation_vector(vector: Array) -> Array:
 
 def to_rotation_vector(x: Array) -> Array:
     """The axes of rotations, as long as their angles."""
-    x = jnp.where(x[..., 3:] < 0, -x, x)
+    x = canonical(x)
     angle = 2 * jnp.arctan2(length(x[..., :3]), x[..., 3])[..., None]
     squared = angle * angle
     small = angle <= _SMALL_ANGLE
