@@ -58,6 +58,7 @@ _SUBMODULES = (
     "custom_derivatives",
     "debug",
     "dtypes",
+    "experimental",
     "flatten_util",
     "fusion",
     "graph",
@@ -82,7 +83,7 @@ _ELSEWHERE = {"inspect": "rlx.inspection", "io_callback": "rlx.callback", "pure_
 _ELSEWHERE |= {"numba_call": "rlx.numba_functions", "numba_scalar": "rlx.numba_functions"}
 _ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
 _ELSEWHERE |= {"profile": "rlx.profiling"}
-_ELSEWHERE |= {"custom_gradient": "rlx.custom_derivatives"}
+_ELSEWHERE |= {"custom_gradient": "rlx.custom_derivatives", "fwd_and_bwd": "rlx.forward_backward"}
 _ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"
 _ELSEWHERE.update(dict.fromkeys(_GRAPHS.split(), "rlx.graph"))

@@ -26,12 +26,20 @@ from rlx.errors import (
     DonatedArrayError,
     NanError,
     NonHashableStaticArgumentError,
-    RlxError,
+    OptionError,
     UnsupportedError,
     source_line,
 )
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
+from rlx.jit_options import (
+    chosen_arguments,
+    memory_limit_of,
+    names_of,
+    numbers_of,
+    refuse_both,
+    refuse_uncallable,
+)
 from rlx.ops.call import call
 from rlx.ops.regions import execution
 from rlx.passes.pipeline import executables
@@ -109,9 +117,11 @@ class Jitted:
         self.name = function_name(fun)
         self.device = device
         self.memory_limit = memory_limit
-        self.static_argnums, self.static_argnames = _resolve_static(fun, static_argnums, static_argnames)
-        self.donate_argnums = tuple(donate_argnums)
-        self.donate_argnames = tuple(donate_argnames)
+        self.static_argnums, self.static_argnames = chosen_arguments(fun, "static", static_argnums, static_argnames)
+        self.donate_argnums, self.donate_argnames = chosen_arguments(fun, "donate", donate_argnums, donate_argnames)
+        refuse_both(
+            (*self.static_argnums, *self.static_argnames), (*self.donate_argnums, *self.donate_argnames)
+        )
         self.cache_size = cache_size
         self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()
@@ -125,6 +135,13 @@ class Jitted:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A jitted method: the instance is its first argument."""
         return self if instance is None else partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the user's function was given as an attribute."""
+        try:
+            return self.__dict__["fun"].__dict__[name]
+        except (KeyError, AttributeError):
+            raise AttributeError(f"a jitted function has no attribute {name!r}") from None
 
     def __repr__(self) -> str:
         return f"<jitted {self.name}>"
@@ -333,15 +350,30 @@ class _Request:
     def donated_leaves(self) -> list[bool]:
         """Which leaves a call would give away."""
         given: list[bool] = []
+        numbers = self._donated_numbers()
         for i, a in enumerate(self.args):
             if i not in self.held:
-                given += [i in self.jitted.donate_argnums] * len(tree.leaves(a))
+                given += [i in numbers] * len(tree.leaves(a))
         for k, v in sorted(self.kwargs.items()):
             if k not in self.held_names:
                 given += [k in self.jitted.donate_argnames] * len(tree.leaves(v))
         return given
 
+    def _donated_numbers(self) -> set[int]:
+        """Positions of the arguments that a call gives away, counted from the front."""
+        n = len(self.args)
+        return {i % n for i in self.jitted.donate_argnums if -n <= i < n}
+
     def _check_donated(self) -> None:
+        if self.jitted.donate_argnums or self.jitted.donate_argnames:
+            marked = zip(self.leaves, self.donated_leaves(), strict=True)
+            given = [id(x) for x, donated in marked if donated and type(x) is ConcreteArray]
+            every = list(map(id, self.leaves))
+            if any(every.count(i) > 1 for i in given):
+                raise DonatedArrayError(
+                    f"{self.jitted.name} was called with an array to donate that is another argument, too.",
+                    "Pass a copy, or leave the argument out of donate_argnums.",
+                )
         for x in self.leaves:
             if type(x) is ConcreteArray and x.is_deleted():
                 raise DonatedArrayError(
@@ -352,7 +384,7 @@ class _Request:
 
     def donate(self, results: Sequence[Any]) -> None:
         """After a successful call: give donated arguments' memory back."""
-        given = [self.args[i] for i in self.jitted.donate_argnums if i < len(self.args)]
+        given = [self.args[i] for i in sorted(self._donated_numbers())]
         given += [self.kwargs[k] for k in self.jitted.donate_argnames if k in self.kwargs]
         if not given:
             return
@@ -383,38 +415,6 @@ def _leaf(x: Any, jitted: Jitted, abstract: bool) -> Any:
     return as_array(x, f"An argument of {jitted.name}")
 
 
-def _resolve_static(
-    fun: Callable[..., Any], argnums: Sequence[int], argnames: Sequence[str]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Positions and names of static arguments, each inferred from the other where possible."""
-    if not argnums and not argnames:
-        return (), ()
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
-    except (TypeError, ValueError):
-        return tuple(argnums), tuple(argnames)
-    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    accepts_any = any(p.kind == p.VAR_KEYWORD for p in parameters)
-    names = {p.name for p in parameters}
-    takes_more = any(p.kind == p.VAR_POSITIONAL for p in parameters)
-    for number in argnums:
-        if not takes_more and not -len(positional) <= number < len(positional):
-            raise RlxError(
-                f"jit got static_argnums={number}, but {function_name(fun)} takes {len(positional)} positional"
-                f" argument{'s' if len(positional) != 1 else ''}.",
-                "static_argnums counts positional arguments from 0.",
-            )
-    for name in argnames:
-        if name not in names and not accepts_any:
-            raise RlxError(
-                f"jit got static_argnames={name!r}, but {function_name(fun)} has no such argument.",
-                f"Its arguments are: {', '.join(sorted(names))}.",
-            )
-    numbers = list(argnums) + [positional.index(n) for n in argnames if n in positional]
-    found = list(argnames) + [positional[i] for i in argnums if -len(positional) <= i < len(positional)]
-    return tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(found))
-
-
 def _leaf_names(request: _Request) -> list[str]:
     """Where each dynamic leaf stands in the call: 0['a'], or 'y'[1] for a keyword."""
     named: list[tuple[Any, Any]] = [(i, a) for i, a in enumerate(request.args) if i not in request.held]
@@ -441,22 +441,6 @@ def _explain(jitted: Jitted, request: _Request) -> str:
     if len(lines) == 1:
         lines.append("  a switch (default dtype, device) or the mapped axes changed")
     return "\n".join(lines)
-
-
-def _numbers(value: int | Sequence[int] | None) -> tuple[int, ...]:
-    return () if value is None else (value,) if isinstance(value, int) else tuple(value)
-
-
-def _names(value: str | Sequence[str] | None) -> tuple[str, ...]:
-    return () if value is None else (value,) if isinstance(value, str) else tuple(value)
-
-
-def _checked_limit(limit: Any) -> int | None:
-    if limit is None:
-        return None
-    if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 0:
-        raise RlxError(f"jit got memory_limit={limit!r}.", "It is a number of bytes, say 512 * 2**20.")
-    return int(limit)
 
 
 def jit(
@@ -505,12 +489,12 @@ def jit(
     Array([1., 1.], dtype=float32)
     """
     options: dict[str, Any] = dict(
-        static_argnums=_numbers(static_argnums),
-        static_argnames=_names(static_argnames),
-        donate_argnums=_numbers(donate_argnums),
-        donate_argnames=_names(donate_argnames),
+        static_argnums=numbers_of(static_argnums),
+        static_argnames=names_of(static_argnames),
+        donate_argnums=numbers_of(donate_argnums),
+        donate_argnames=names_of(donate_argnames),
         device=device or backend,
-        memory_limit=_checked_limit(memory_limit),
+        memory_limit=memory_limit_of(memory_limit),
     )
     if compiler_options:
         raise UnsupportedError(
@@ -518,15 +502,16 @@ def jit(
             "Those of rlx are the switches of rlx.config.",
         )
     if unused:
-        raise RlxError(
+        raise OptionError(
             f"jit does not know {', '.join(unused)}.",
             "It takes static_argnums, static_argnames, donate_argnums, donate_argnames, device and memory_limit.",
         )
-    if fun is None:
-        return lambda f: Jitted(f, **options)
-    if not callable(fun):
-        raise RlxError(f"jit takes a function, got {type(fun).__name__}.", "Write rlx.jit(f) or @rlx.jit.")
-    return Jitted(fun, **options)
+
+    def jitted(function: Callable[..., Any]) -> Jitted:
+        refuse_uncallable(function)
+        return Jitted(function, **options)
+
+    return jitted if fun is None else jitted(fun)
 
 
 def clear_caches() -> None:

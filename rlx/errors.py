@@ -27,6 +27,7 @@ __all__ = [
     "NonConcreteBooleanIndexError",
     "NonHashableStaticArgumentError",
     "NotLinearError",
+    "OptionError",
     "RlxError",
     "ScalarOutputError",
     "ShapeError",
@@ -137,6 +138,10 @@ class ImmutableArrayError(RlxError, TypeError):
 
 class UnexpectedTracerError(RlxError):
     """A traced value outlived the function that it was traced in."""
+
+
+class OptionError(RlxError, TypeError, ValueError):
+    """An option of jit that it does not have, or with a value that it cannot take."""
 
 
 class NonHashableStaticArgumentError(RlxError, ValueError, TypeError):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 _CACHE = tempfile.TemporaryDirectory(prefix="rlx-tests-")
 os.environ["RLX_CACHE_DIR"] = _CACHE.name  # before rlx is imported, and inherited by subprocesses
+os.environ.setdefault("RLX_NUM_THREADS", "2")  # plans are the same on every machine
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402

@@ -402,7 +402,7 @@ def an_unhashable_static_keyword() -> None:
 
 
 @case(
-    errors.RlxError,
+    errors.OptionError,
     "jit got static_argnames='m', but lambda has no such argument.",
     "Its arguments are: n, x.",
 )
@@ -411,7 +411,7 @@ def a_static_name_that_is_not_there() -> None:
 
 
 @case(
-    errors.RlxError,
+    errors.OptionError,
     "jit got static_argnums=2, but lambda takes 2 positional arguments.",
     "static_argnums counts positional arguments from 0.",
 )
@@ -420,7 +420,7 @@ def a_static_number_that_is_not_there() -> None:
 
 
 @case(
-    errors.RlxError,
+    errors.OptionError,
     "jit does not know fast.",
     "It takes static_argnums, static_argnames, donate_argnums, donate_argnames, device and memory_limit.",
 )

@@ -38,7 +38,9 @@ LAYERS: dict[str, set[str]] = {
     "callback": FOUNDATION | {"ir", "array", "trace", "ops"},
     "numba_functions": FOUNDATION | {"ir", "array", "trace", "ops"},
     "optim": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
+    "experimental": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
     "scopes": FOUNDATION | {"trace"},
+    "jit_options": FOUNDATION | {"trace"},
     "typing": {"array"},
     "profiler": set(),
     "dtypes": FOUNDATION | {"ir", "array", "numpy"},
@@ -52,6 +54,7 @@ EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}
 EVERYTHING |= {"compat", "test_util"}
 EVERYTHING |= {
     "ad_checkpoint",
+    "forward_backward",
     "stages",
     "autodiff",
     "compile",

@@ -39,6 +39,11 @@ class Backend(ABC):
 
     name: str
 
+    @property
+    def least_bands(self) -> int:
+        """Kernels run together, band by band, if there are so many bands: enough for the device's threads."""
+        return 4
+
     @abstractmethod
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; equal kernels are compiled once per process and cached on disk."""

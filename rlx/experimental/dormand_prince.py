@@ -16,7 +16,7 @@ from rlx import lax
 from rlx.array import Array
 from rlx.numpy.promotion import convert_to
 
-__all__ = ["Step", "first_length", "interpolated", "next_length", "step"]
+__all__ = ["Step", "error_ratio", "first_length", "interpolated", "next_length", "step"]
 
 _TIMES = np.array([1 / 5, 3 / 10, 4 / 5, 8 / 9, 1, 1])
 _STAGES = np.zeros((6, 7))
@@ -77,7 +77,6 @@ def _quartic(start: Array, middle: Array, end: Array, opening: Array, closing: A
     """The polynomial over [0, 1] with three values, and the slopes at both ends."""
     rise, half = end - start, middle - start
     fourth = 2 * (closing - opening) - 8 * rise + 16 * half
-    fourth = fourth - 0 * rise
     third = 5 * opening - 3 * closing + 14 * rise - 32 * half
     second = closing - 4 * opening - 5 * rise + 16 * half
     return jnp.stack([fourth, third, second, opening, start])

@@ -16,7 +16,7 @@ from rlx.ops.families import to_front
 from rlx.ops.regions import execution
 from rlx.ops.sample_dtypes import typed_samples
 from rlx.routines import LIBRARY_ROUTINES
-from rlx.trace.primitive import Primitive, Zero, type_of
+from rlx.trace.primitive import Primitive, Zero, type_of, watching
 
 __all__ = ["LibraryPrimitive", "as_real", "samples_in", "zero_tangents"]
 

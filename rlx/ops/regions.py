@@ -14,7 +14,7 @@ from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
 from rlx.ops.families import instantiate, to_front
 from rlx.trace.interpret import interpret
-from rlx.trace.primitive import Region, Zero, type_of
+from rlx.trace.primitive import Region, Zero, type_of, watching
 
 __all__ = [
     "RegionPrimitive",

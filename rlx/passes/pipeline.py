@@ -18,6 +18,7 @@ from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
 from rlx.passes.loop_products import join_loop_products
 from rlx.passes.lower import lower_program
+from rlx.passes.options import LoweringOptions
 from rlx.passes.rematerialize import plan_within
 from rlx.passes.simplify import simplify
 from rlx.passes.sums import join_sums
@@ -83,13 +84,18 @@ def optimize(program: Program) -> Program:
     return stages(program)[-1].program
 
 
-def lower_to_plan(program: Program, memory_limit: int | None = None) -> Plan:
+def lower_to_plan(
+    program: Program, memory_limit: int | None = None, options: LoweringOptions | None = None
+) -> Plan:
     """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in (at most so much) memory."""
     if config.check:
         verify_program(program, "hir")
     found = stages(program)
     optimized = found[-1].program
-    plan = lower_program(optimized) if memory_limit is None else plan_within(optimized, memory_limit)
+    if memory_limit is None:
+        plan = lower_program(optimized, options)
+    else:
+        plan = plan_within(optimized, memory_limit, options)
     if config.dump:
         dump(found, plan, config.dump)
     return plan
@@ -114,7 +120,8 @@ class ExecutableCache:
                 self.hits += 1
                 return found[1]
             self.misses += 1
-            executable = backend.compile(lower_to_plan(program, memory_limit))
+            options = LoweringOptions(least_bands=backend.least_bands)
+            executable = backend.compile(lower_to_plan(program, memory_limit, options))
             self._entries[key] = (program, executable)
             while len(self._entries) > self.limit:
                 self._entries.popitem(last=False)

@@ -156,7 +156,7 @@ class Primitive:
         if builder is not None:
             return builder.emit(self, args, params)
         result = self.evaluate(args, params)
-        if config.debug_nans or config.debug_infs:
+        if watching():
             refuse(self.name, args, result if self.multiple else (result,))
         return result
 

@@ -12,7 +12,7 @@ from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.program import Program
-from rlx.ir.types import TensorType, is_inexact
+from rlx.ir.types import TensorType, is_complex, is_inexact
 from rlx.ops.families import instantiate
 from rlx.trace.flat import FlatFunction, as_array, flatten_call
 from rlx.trace.interpret import interpret
@@ -35,7 +35,7 @@ def check_tangents(name: str, primals: Sequence[TensorType], tangents: Sequence[
         if not is_inexact(p.dtype):
             checked.append(Zero(p))
             continue
-        if t.dtype != p.dtype and not t.type.weak:
+        if t.dtype != p.dtype and (not t.type.weak or is_complex(t.dtype) > is_complex(p.dtype)):
             raise DtypeError(
                 f"{name} got a tangent of dtype {t.dtype} for a primal of dtype {p.dtype}.",
                 "A tangent has the shape and dtype of its primal: use tangent.astype(primal.dtype).",

@@ -84,6 +84,7 @@ def _restrict(
 
 
 def _check(name: str, fun: Any, part: Any, holomorphic: bool, allow_int: bool) -> None:
+    complex_too = holomorphic or name == "jacrev"  # a real function of complex numbers has a gradient
     for x in tree.leaves(part):
         dtype = as_array(x).dtype
         if holomorphic and not is_complex(dtype):
@@ -91,7 +92,7 @@ def _check(name: str, fun: Any, part: Any, holomorphic: bool, allow_int: bool) -
                 f"{name} of {function_name(fun)} with holomorphic=True takes complex arguments, got {dtype}.",
                 "Convert the argument to complex, or leave holomorphic out.",
             )
-        if not holomorphic and (is_complex(dtype) or not is_inexact(dtype)) and not allow_int:
+        if (is_complex(dtype) and not complex_too) or not (is_inexact(dtype) or allow_int):
             raise DtypeError(
                 f"{name} of {function_name(fun)} with respect to an argument of dtype {dtype}.",
                 "Convert it to float, choose other argnums, or pass holomorphic=True for complex functions.",
@@ -157,6 +158,11 @@ def jacrev(
         result, pull, *auxiliary = vjp(chosen, part, has_aux=has_aux)
         leaves, treedef = tree.flatten(result)
         arrays = [as_array(x) for x in leaves]
+        if not holomorphic and any(is_complex(x.dtype) for x in arrays):
+            raise DtypeError(
+                f"jacrev takes a function with real results; {function_name(fun)} returned complex ones.",
+                "Pass holomorphic=True for a holomorphic function, or use the real and imaginary parts.",
+            )
         rows = vmap(lambda *cts: pull(tree.unflatten(treedef, cts))[0])(*_basis(arrays))
         row_leaves, row_tree = tree.flatten(rows)
         pieces = [_unstack(m, arrays, 0) for m in row_leaves]

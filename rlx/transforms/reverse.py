@@ -73,7 +73,7 @@ def _check_cotangents(what: str, types: Sequence[TensorType], leaves: Sequence[A
             checked.append(Zero(t))
         elif ct.dtype == t.dtype:
             checked.append(ct)
-        elif ct.type.weak:
+        elif ct.type.weak and is_complex(ct.dtype) <= is_complex(t.dtype):
             checked.append(convert(ct, dtype=t.dtype, weak=False))
         else:
             raise DtypeError(
@@ -108,7 +108,9 @@ def vjp(
     return (point.result, f_vjp, point.auxiliary) if has_aux else (point.result, f_vjp)
 
 
-def _wanted_arguments(fun_name: str, args: Sequence[Any], argnums: Any) -> list[int]:
+def wanted_arguments(fun: Callable[..., Any], args: Sequence[Any], argnums: Any) -> list[int]:
+    """The positions that `argnums` mean; TreeMismatchError for an argument that is not there."""
+    fun_name = getattr(fun, "__name__", type(fun).__name__)
     numbers = [argnums] if isinstance(argnums, (int, np.integer)) else list(argnums)
     wanted = []
     for n in numbers:
@@ -187,7 +189,7 @@ def value_and_grad(
     @wraps(fun, updated=())
     def function(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         name = getattr(fun, "__name__", type(fun).__name__)
-        wanted = _wanted_arguments(name, args, argnums)
+        wanted = wanted_arguments(fun, args, argnums)
         distinct = sorted(set(wanted))
 
         @wraps(fun, updated=())

@@ -8,10 +8,10 @@ from typing import Any
 
 from rlx import tree
 from rlx.array import Array
-from rlx.errors import VmapAxisError
+from rlx.errors import InputTypeError, VmapAxisError
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
-from rlx.trace.flat import FlatFunction, flatten_call
+from rlx.trace.flat import FlatFunction, as_array
 from rlx.trace.stage import known_value, named_axis, stage
 from rlx.transforms.programs import batch_walk
 
@@ -62,8 +62,8 @@ def vmap(
 
     Args:
       fun: a function of arrays, or trees of them.
-      in_axes: which axis of each positional argument is mapped: an int, None (not mapped), or a tree of
-        those that is a prefix of the arguments. Keyword arguments are mapped over axis 0.
+      in_axes: which axis of each positional argument is mapped: an int, None (not mapped; it need not be an
+        array), or a tuple of trees of those, each a prefix of its argument. Keyword arguments are mapped over axis 0.
       out_axes: where the mapped axis goes in the results, in the same form.
       axis_name: a name for the axis, for rlx.lax.psum and its kin inside `fun`.
       axis_size: the size, needed only where no argument is mapped.
@@ -78,7 +78,7 @@ def vmap(
     """
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if isinstance(in_axes, bool) or not (in_axes is None or isinstance(in_axes, (int, tuple, dict))):
+    if isinstance(in_axes, bool) or not (in_axes is None or isinstance(in_axes, (int, tuple))):
         raise VmapAxisError(
             f"vmap got in_axes={in_axes!r}, a {type(in_axes).__name__}.",
             "in_axes is an int, None, or a tuple with one entry for each positional argument.",
@@ -91,14 +91,15 @@ def vmap(
                 f"vmap got in_axes with {len(in_axes)} entries for {len(args)} positional arguments.",
                 "Give in_axes one entry for each positional argument; None leaves an argument unmapped.",
             )
-        leaves, treedef = flatten_call(args, kwargs, "an argument of vmap")
-        dims = broadcast_prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
+        given, treedef = tree.flatten((args, kwargs))
+        found = broadcast_prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
+        leaves, dims, restore = _mappable(given, found)
         size, dims = _mapped_size(leaves, dims, axis_size)
         flat = FlatFunction(fun, treedef)
         types = [_element(x.type, d) for x, d in zip(leaves, dims, strict=True)]
         known = [known_value(x) if d is None else None for x, d in zip(leaves, dims, strict=True)]
         with named_axis(axis_name, size):
-            program, captured = stage(flat, types, known, flat.name)
+            program, captured = stage(lambda *values: flat(*restore(values)), types, known, flat.name)
         outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)
         result = flat.unflatten(outs)
         wanted = broadcast_prefix(out_axes, result, "out_axes")
@@ -106,6 +107,32 @@ def vmap(
         return tree.unflatten(flat.out_tree, placed)
 
     return function
+
+
+def _mappable(
+    values: Sequence[Any], dims: Sequence[int | None]
+) -> tuple[list[Array], list[int | None], Callable[[Sequence[Any]], list[Any]]]:
+    """The arrays among an argument's leaves, their axes, and what puts the others back between them.
+
+    What is not mapped may be anything: a function, a string. InputTypeError for the rest.
+    """
+    leaves: list[Array] = []
+    kept: list[int | None] = []
+    others: dict[int, Any] = {}
+    for i, (value, dim) in enumerate(zip(values, dims, strict=True)):
+        try:
+            leaves.append(as_array(value, "an argument of vmap"))
+            kept.append(dim)
+        except InputTypeError:
+            if dim is not None:
+                raise
+            others[i] = value
+
+    def restore(arrays: Sequence[Any]) -> list[Any]:
+        rest = iter(arrays)
+        return [others[i] if i in others else next(rest) for i in range(len(values))]
+
+    return leaves, kept, restore
 
 
 def _element(t: TensorType, dim: int | None) -> TensorType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlx.backends.base import Backend, Executable
 from rlx.backends.numba.entry import start_loading
 from rlx.backends.numba.executable import NativeExecutable
+from rlx.backends.numba.threads import get_num_threads
 from rlx.ir.kernels import Plan
 
 __all__ = ["NativeExecutable", "NumbaBackend"]
@@ -17,6 +18,11 @@ class NumbaBackend(Backend):
 
     def __init__(self) -> None:
         start_loading()
+
+    @property
+    def least_bands(self) -> int:
+        """Two for each thread, so that none waits long for another."""
+        return max(super().least_bands, 2 * get_num_threads())
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; kernels that are known already, here or on disk, are not compiled."""

@@ -1,0 +1,227 @@
+"""rlx.experimental.ode: ordinary differential equations with steps of adaptive length, and adjoint derivatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import rlx.numpy as jnp
+from rlx import lax, tree
+from rlx.array import Array
+from rlx.errors import DtypeError, ShapeError
+from rlx.experimental.dormand_prince import error_ratio, first_length, interpolated, next_length, step
+from rlx.ir.types import is_complex, is_float, is_inexact
+from rlx.numpy.promotion import convert_to, operand, promote_inexact, result_of
+from rlx.trace.flat import as_array
+from rlx.transforms.custom import custom_vjp
+from rlx.transforms.functional import closure_convert
+from rlx.transforms.reverse import vjp
+
+__all__ = ["odeint"]
+
+_INT32 = np.dtype("i4")
+
+
+# ------------------------------------------------------------------ trees as vectors
+class _Layout(NamedTuple):
+    """How a tree of arrays lies in one vector."""
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype, ...]
+    dtype: np.dtype
+
+    @classmethod
+    def of(cls, value: Any) -> _Layout:
+        leaves, treedef = tree.flatten(value)
+        dtype = result_of(*leaves)[0] if leaves else np.dtype("f4")
+        return cls(treedef, tuple(x.shape for x in leaves), tuple(x.dtype for x in leaves), dtype)
+
+    @property
+    def size(self) -> int:
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def vector(self, value: Any) -> Array:
+        """The leaves in a row; ShapeError where there are more or fewer numbers than in the state."""
+        leaves = [as_array(operand(x, "odeint")) for x in tree.leaves(value)]
+        flat = [jnp.ravel(convert_to(x, self.dtype)) for x in leaves]
+        if sum(x.size for x in leaves) != self.size:
+            raise ShapeError(
+                f"odeint's func returned arrays of shapes {[x.shape for x in leaves]} for a state of shapes"
+                f" {list(self.shapes)}.",
+                "Return a tree like the state: the rate of change of each number.",
+            )
+        return jnp.concatenate(flat) if flat else jnp.zeros(0, self.dtype)
+
+    def tree(self, vectors: Array) -> Any:
+        """The tree, of leaves with the leading axes of (..., size)."""
+        leaves, start = [], 0
+        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+            piece = vectors[..., start : start + math.prod(shape)]
+            start += math.prod(shape)
+            piece = jnp.real(piece) if is_complex(self.dtype) and not is_complex(dtype) else piece
+            leaves.append(convert_to(jnp.reshape(piece, (*vectors.shape[:-1], *shape)), dtype))
+        return tree.unflatten(self.treedef, leaves)
+
+
+# ------------------------------------------------------------------ integration
+class _Tolerance(NamedTuple):
+    """When a step is good enough, how many there may be, and how long each."""
+
+    rtol: Any
+    atol: Any
+    mxstep: Any
+    hmax: Any
+
+
+class _Progress(NamedTuple):
+    """Where the integration is: the last step's end, and what is between its beginning and its end."""
+
+    state: Array
+    slope: Array
+    time: Array
+    length: Array
+    before: Array
+    polynomial: Array
+
+
+def _integrate(rate: Callable[[Array, Array], Array], start: Array, times: Array, tolerance: _Tolerance) -> Array:
+    """The states at all times, (len(times), n); NaN where the steps did not get there."""
+
+    def advance(progress: _Progress, target: Array) -> tuple[_Progress, Array]:
+        def go_on(carry: Any) -> Array:
+            count, now = carry
+            return (now.time < target) & (count < tolerance.mxstep) & (now.time + now.length > now.time)
+
+        def proceed(carry: Any) -> Any:
+            count, now = carry
+            found = step(rate, now.state, now.slope, now.time, now.length)
+            ratio = error_ratio(found, now.state, tolerance.rtol, tolerance.atol)
+            length = jnp.clip(next_length(now.length, ratio), 0, tolerance.hmax)
+            taken = _Progress(found.end, found.slope, now.time + now.length, length, now.time, found.polynomial)
+            kept = now._replace(length=length)
+            return count + 1, tree.map(lambda new, old: jnp.where(ratio <= 1, new, old), taken, kept)
+
+        _, progress = lax.while_loop(go_on, proceed, (jnp.zeros((), _INT32), progress))
+        width = progress.time - progress.before
+        share = (target - progress.before) / jnp.where(width > 0, width, 1)
+        reached = (progress.before <= target) & (target <= progress.time)
+        return progress, jnp.where(reached, interpolated(progress.polynomial, share), np.nan)
+
+    slope = rate(start, times[0])
+    length = first_length(rate, start, slope, times[0], tolerance.rtol, tolerance.atol)
+    length = convert_to(jnp.clip(length, 0, tolerance.hmax), times.dtype)
+    standing = jnp.concatenate([jnp.zeros((4, *start.shape), start.dtype), start[None]])
+    progress = _Progress(start, slope, times[0], length, times[0], standing)
+    _, states = lax.scan(advance, progress, times[1:])
+    return jnp.concatenate([start[None], states])
+
+
+def _differentiable(function: Callable[..., Array], tolerance: _Tolerance) -> Callable[..., Array]:
+    """(start, times, *args) -> states, with the adjoint derivative: function(state, time, *args) is the rate."""
+
+    @custom_vjp
+    def solution(start: Array, times: Array, args: Any) -> Array:
+        return _integrate(lambda state, time: function(state, time, *args), start, times, tolerance)
+
+    def forward(start: Array, times: Array, args: Any) -> Any:
+        states = solution(start, times, args)
+        return states, (states, times, args)
+
+    def backward(residuals: Any, cotangents: Array) -> Any:
+        states, times, args = residuals
+        return _adjoint(function, tolerance, states, times, args, cotangents)
+
+    solution.defvjp(forward, backward)
+    return solution
+
+
+def _adjoint(
+    function: Callable[..., Array], tolerance: _Tolerance, states: Array, times: Array, args: Any, cotangents: Array
+) -> Any:
+    """The cotangents of start, times and args, by integrating them back in time (Chen et al. 2018, appendix B).
+
+    That of the first time needs no integration: starting later is starting from where the flow comes from.
+    """
+    layout = _Layout.of((states[0], states[0], args))
+
+    def rate(vector: Array, backwards: Array, *given: Any) -> Array:
+        state, weight, _ = layout.tree(vector)
+        change, pull = vjp(lambda y, *values: function(y, -backwards, *values), state, *given)
+        moved, *shares = pull(convert_to(weight, change.dtype))
+        return layout.vector((-change, moved, tuple(shares)))
+
+    solve = _differentiable(rate, tolerance)
+
+    def interval(carry: Any, number: Array) -> tuple[Any, Array]:
+        weight, shares = carry
+        cotangent = cotangents[number]
+        begin = layout.vector((states[number], weight + cotangent, shares))
+        found = solve(begin, -jnp.stack([times[number], times[number - 1]]), args)[1]
+        at_end = jnp.real(jnp.sum(function(states[number], times[number], *args) * cotangent))
+        _, weight, shares = layout.tree(found)
+        return (weight, shares), at_end
+
+    nothing = (jnp.zeros_like(states[0]), tree.map(jnp.zeros_like, args))
+    (weight, shares), later = lax.scan(interval, nothing, np.arange(times.shape[0] - 1, 0, -1))
+    first = -jnp.real(jnp.sum(function(states[0], times[0], *args) * weight))
+    moments = jnp.concatenate([convert_to(first, times.dtype)[None], convert_to(later, times.dtype)[::-1]])
+    return weight + cotangents[0], moments, shares
+
+
+def odeint(
+    func: Callable[..., Any],
+    y0: Any,
+    t: Any,
+    *args: Any,
+    rtol: Any = 1.4e-8,
+    atol: Any = 1.4e-8,
+    mxstep: Any = np.inf,
+    hmax: Any = np.inf,
+) -> Any:
+    """The solution of dy/dt = func(y, t, *args) with y(t[0]) = y0, by Dormand and Prince's method.
+
+    Args:
+      func: func(y, t, *args) returns the rate of change of y, a tree like y.
+      y0: the state at t[0]: an array, or a tree of arrays.
+      t: ascending times, (n,), of a floating dtype.
+      args: arrays, or trees of them.
+      rtol, atol: the error of a step may be atol + rtol * abs(y) in each number.
+      mxstep: at most so many steps from one time to the next.
+      hmax: longest step.
+
+    Returns: a tree like y0 with a leading axis for the times. NaN at times that the steps did not reach.
+    Differentiable in reverse mode, by integrating the adjoint equation back, with respect to y0, t, args and
+    what func closes over; not in forward mode.
+    Raises: DtypeError for times that are not floats, ShapeError for times that are no vector, or a func that
+    returns more or fewer numbers than the state has.
+
+    >>> import rlx, rlx.numpy as jnp
+    >>> from rlx.experimental.ode import odeint
+    >>> odeint(lambda y, t: -y, 1.0, jnp.array([0.0, 1.0, 2.0])).round(4)
+    Array([1.    , 0.3679, 0.1353], dtype=float32)
+    """
+    times = as_array(operand(t, "odeint"))
+    if not is_float(times.dtype):
+        raise DtypeError(f"odeint got times of {times.dtype}.", "Write t as floats.")
+    if times.ndim != 1 or times.size == 0:
+        raise ShapeError(f"odeint got times of shape {times.shape}.", "Pass a 1-d array, the time of y0 first.")
+    start = tree.map(lambda x: promote_inexact("odeint", x)[0], y0)
+    layout = _Layout.of(start)
+    flat, args_tree = tree.flatten(tree.map(lambda x: as_array(operand(x, "odeint")), args))
+    moving = [is_inexact(x.dtype) for x in flat]
+    fixed = [x for x, m in zip(flat, moving, strict=True) if not m]
+
+    def rate(state: Array, time: Array, *values: Any) -> Array:
+        changing, constant = iter(values), iter(fixed)
+        leaves = [next(changing) if m else next(constant) for m in moving]
+        return layout.vector(func(layout.tree(state), time, *tree.unflatten(args_tree, leaves)))
+
+    begin = layout.vector(start)
+    values = [x for x, m in zip(flat, moving, strict=True) if m]
+    converted, held = closure_convert(rate, begin, times[0], *values)
+    solution = _differentiable(converted, _Tolerance(rtol, atol, mxstep, hmax))
+    return layout.tree(solution(begin, times, (*values, *held)))
