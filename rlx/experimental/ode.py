@@ -145,6 +145,7 @@ def _adjoint(
     """The cotangents of start, times and args, by integrating them back in time (Chen et al. 2018, appendix B).
 
     That of the first time needs no integration: starting later is starting from where the flow comes from.
+    Derivatives of higher order go through the steps of this integration.
     """
     layout = _Layout.of((states[0], states[0], args))
 
@@ -154,13 +155,12 @@ def _adjoint(
         moved, *shares = pull(convert_to(weight, change.dtype))
         return layout.vector((-change, moved, tuple(shares)))
 
-    solve = _differentiable(rate, tolerance)
-
     def interval(carry: Any, number: Array) -> tuple[Any, Array]:
         weight, shares = carry
         cotangent = cotangents[number]
         begin = layout.vector((states[number], weight + cotangent, shares))
-        found = solve(begin, -jnp.stack([times[number], times[number - 1]]), args)[1]
+        ends = -jnp.stack([times[number], times[number - 1]])
+        found = _integrate(lambda vector, time: rate(vector, time, *args), begin, ends, tolerance)[1]
         at_end = jnp.real(jnp.sum(function(states[number], times[number], *args) * cotangent))
         _, weight, shares = layout.tree(found)
         return (weight, shares), at_end

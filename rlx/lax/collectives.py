@@ -108,7 +108,14 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 
 
 def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """The mean of x over a mapped axis, or several."""
+    """The mean of x over a mapped axis, or several.
+
+    >>> from rlx import lax
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")(jnp.array([1.0, 3.0])).tolist()
+    [-1.0, 1.0]
+    """
     _check_groups("pmean", axis_index_groups)
     size = stage.axis_size(axis_name)
 
@@ -128,13 +135,27 @@ def _extremum(primitive: Callable[..., Any], x: Any, axis_name: AxisName) -> Any
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """The maximum of x over a mapped axis, or several."""
+    """The maximum of x over a mapped axis, or several.
+
+    >>> from rlx import lax
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(jnp.array([1, 3, 2])).tolist()
+    [3, 3, 3]
+    """
     _check_groups("pmax", axis_index_groups)
     return _extremum(collective.pmax, x, axis_name)
 
 
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """The minimum of x over a mapped axis, or several."""
+    """The minimum of x over a mapped axis, or several.
+
+    >>> from rlx import lax
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(jnp.array([1, 3, 2])).tolist()
+    [1, 1, 1]
+    """
     _check_groups("pmin", axis_index_groups)
     return _extremum(collective.pmin, x, axis_name)
 
@@ -182,7 +203,14 @@ def psum_scatter(
     axis_index_groups: Any = None,
     tiled: bool = False,
 ) -> Any:
-    """The sum of x over a mapped axis, of which each member keeps its own part of one axis."""
+    """The sum of x over a mapped axis, of which each member keeps its own part of one axis.
+
+    >>> from rlx import lax
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.vmap(lambda row: lax.psum_scatter(row, "i"), axis_name="i")(jnp.array([[1, 2], [10, 20]])).tolist()
+    [11, 22]
+    """
     _check_groups("psum_scatter", axis_index_groups)
     size = stage.axis_size(axis_name)
 
@@ -224,7 +252,14 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
 
 
 def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
-    """Member i receives the value of member perm[i]."""
+    """Member i receives the value of member perm[i].
+
+    >>> from rlx import lax
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.vmap(lambda x: lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")(jnp.array([10, 20, 30])).tolist()
+    [30, 10, 20]
+    """
     return ppermute(x, axis_name, [(source, i) for i, source in enumerate(perm)])
 
 
@@ -241,6 +276,13 @@ def all_to_all(
 
     Without `tiled`, split_axis has the size of the mapped axis and disappears, and a new axis
     concat_axis appears. With it, split_axis is divided, and parts are concatenated.
+
+    >>> from rlx import lax
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> x = jnp.array([[1, 2], [3, 4]])
+    >>> rlx.vmap(lambda row: lax.all_to_all(row, "i", 0, 0), axis_name="i")(x).tolist()
+    [[1, 3], [2, 4]]
     """
     _check_groups("all_to_all", axis_index_groups)
     names = _names(axis_name)
@@ -286,6 +328,13 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
 
 
 def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any = None) -> Any:
-    """The mapped axis and an axis of x of the same size change places."""
+    """The mapped axis and an axis of x of the same size change places.
+
+    >>> from rlx import lax
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.vmap(lambda row: lax.pswapaxes(row, "i", 0), axis_name="i")(jnp.array([[1, 2], [3, 4]])).tolist()
+    [[1, 3], [2, 4]]
+    """
     _check_groups("pswapaxes", axis_index_groups)
     return all_to_all(x, axis_name, axis, axis)

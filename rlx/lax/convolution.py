@@ -222,7 +222,17 @@ def conv_with_general_padding(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """A convolution in the default layouts (NCHW, OIHW)."""
+    """A convolution in the default layouts (NCHW, OIHW).
+
+    Args: lhs (batch, features, *spatial); rhs (out features, features, *window); the rest as in
+    conv_general_dilated.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> image, window = jnp.ones((1, 1, 3, 3)), jnp.ones((1, 1, 2, 2))
+    >>> lax.conv_with_general_padding(image, window, (1, 1), "VALID", None, None).tolist()
+    [[[[4.0, 4.0], [4.0, 4.0]]]]
+    """
     return conv_general_dilated(
         lhs,
         rhs,

@@ -16,7 +16,13 @@ __all__ = ["FftType", "fft"]
 
 
 class FftType(enum.Enum):
-    """Which transform."""
+    """Which transform.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.fft(jnp.array([1, 0, 0, 0], jnp.complex64), lax.FftType.FFT, (4,)).real.tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
 
     FFT = "fft"
     IFFT = "ifft"

@@ -47,6 +47,15 @@ class GatherScatterMode(enum.Enum):
 
     CLIP moves them back inside; FILL_OR_DROP reads a fill value, or leaves the update out;
     PROMISE_IN_BOUNDS says that there are none.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> numbers = lax.GatherDimensionNumbers((), (0,), (0,))
+    >>> x, index = jnp.array([1, 2, 3]), jnp.array([[7]])
+    >>> lax.gather(x, index, numbers, (1,), mode=lax.GatherScatterMode.CLIP).tolist()
+    [3]
+    >>> lax.gather(x, index, numbers, (1,), mode=lax.GatherScatterMode.FILL_OR_DROP, fill_value=0).tolist()
+    [0]
     """
 
     CLIP = "clip"
@@ -92,6 +101,14 @@ def gather(
       slice_sizes: the size of a slice along each axis of the operand.
       mode: what is read outside of the operand, see GatherScatterMode; None clips.
       fill_value: what FILL_OR_DROP reads there; by default NaN, or an extreme integer.
+
+    Returns: an array of the indices' shape without its last axis, and the slices' axes at offset_dims.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> lax.gather(jnp.array([[1, 2], [3, 4]]), jnp.array([[1], [1]]), numbers, (1, 2)).tolist()
+    [[3, 4], [3, 4]]
     """
     return indexing.gather(
         as_array(operand),
@@ -241,7 +258,15 @@ def scatter_apply(
     unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with an elementwise function applied to windows (once to each element)."""
+    """The operand with an elementwise function applied to windows (once to each element).
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> x = jnp.array([1.0, 2.0, 3.0])
+    >>> lax.scatter_apply(x, jnp.array([[1]]), lambda x: -x, numbers, update_shape=(1,)).tolist()
+    [1.0, -2.0, 3.0]
+    """
     x = as_array(operand)
     touched = scatter(
         full(x.shape, False),
@@ -345,7 +370,15 @@ def dynamic_slice_in_dim(
     *,
     allow_negative_indices: bool = True,
 ) -> Array:
-    """A slice along one axis at a computed start."""
+    """A slice along one axis at a computed start.
+
+    A start that leaves no room for the slice is moved back; negative ones count from the end.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> [lax.dynamic_slice_in_dim(jnp.arange(5), start, 2).tolist() for start in (1, 9, -2)]
+    [[1, 2], [3, 4], [3, 4]]
+    """
     x = as_array(operand)
     axis = canonical_axis("dynamic_slice_in_dim", axis, x.ndim)
     starts = _along("dynamic_slice_in_dim", start_index, axis, x.ndim)
@@ -380,7 +413,13 @@ def dynamic_update_slice_in_dim(
     *,
     allow_negative_indices: bool = True,
 ) -> Array:
-    """The operand with a slice along one axis replaced."""
+    """The operand with a slice along one axis replaced.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.dynamic_update_slice_in_dim(jnp.arange(5), jnp.array([7, 8]), 1, 0).tolist()
+    [0, 7, 8, 3, 4]
+    """
     x = as_array(operand)
     axis = canonical_axis("dynamic_update_slice_in_dim", axis, x.ndim)
     starts = _along("dynamic_update_slice_in_dim", start_index, axis, x.ndim)

@@ -43,7 +43,13 @@ __all__ = [
 
 
 class EigImplementation(enum.Enum):
-    """Libraries for eigenvalues of general matrices; all of them mean LAPACK here."""
+    """Libraries for eigenvalues of general matrices; all of them mean LAPACK here.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.linalg.eig(jnp.eye(2), implementation=lax.linalg.EigImplementation.LAPACK)[0].real.tolist()
+    [1.0, 1.0]
+    """
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"
@@ -51,7 +57,13 @@ class EigImplementation(enum.Enum):
 
 
 class EighImplementation(enum.Enum):
-    """Ways to compute eigenvalues of Hermitian matrices; all of them mean LAPACK's here."""
+    """Ways to compute eigenvalues of Hermitian matrices; all of them mean LAPACK's here.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.linalg.eigh(jnp.eye(2), implementation=lax.linalg.EighImplementation.QR)[1].tolist()
+    [1.0, 1.0]
+    """
 
     QR = "qr"
     JACOBI = "jacobi"
@@ -59,7 +71,13 @@ class EighImplementation(enum.Enum):
 
 
 class SvdAlgorithm(enum.Enum):
-    """Ways to compute an SVD; all of them mean LAPACK's here."""
+    """Ways to compute an SVD; all of them mean LAPACK's here.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.linalg.svd(jnp.eye(2), compute_uv=False, algorithm=lax.linalg.SvdAlgorithm.QR).tolist()
+    [1.0, 1.0]
+    """
 
     DEFAULT = "default"
     QR = "QR"

@@ -45,7 +45,14 @@ __all__ = [
 
 
 def betainc(a: Any, b: Any, x: Any) -> Array:
-    """The regularised incomplete beta function of a, b and x."""
+    """The regularised incomplete beta function of a, b and x.
+
+    Args: a, b: positive floats; x: floats from 0 to 1; one dtype, shapes that broadcast.
+
+    >>> from rlx import lax
+    >>> round(lax.betainc(2.0, 3.0, 0.5).item(), 4)
+    0.6875
+    """
     return beta.betainc(*operands("betainc", a, b, x))
 
 
@@ -73,22 +80,44 @@ def igamma(a: Any, x: Any) -> Array:
 
 
 def igamma_grad_a(a: Any, x: Any) -> Array:
-    """The derivative of igamma with respect to a."""
+    """The derivative of igamma with respect to a.
+
+    >>> from rlx import lax
+    >>> round(lax.igamma_grad_a(2.0, 1.0).item(), 4)
+    -0.2762
+    """
     return special.igamma_grad_a(*operands("igamma_grad_a", a, x))
 
 
 def igammac(a: Any, x: Any) -> Array:
-    """The regularised upper incomplete gamma function of a and x."""
+    """The regularised upper incomplete gamma function of a and x.
+
+    Args: a: positive floats; x: floats, not negative; one dtype, shapes that broadcast.
+
+    >>> from rlx import lax
+    >>> round(lax.igammac(2.0, 1.0).item(), 4)
+    0.7358
+    """
     return special.igammac(*operands("igammac", a, x))
 
 
 def random_gamma_grad(a: Any, x: Any) -> Array:
-    """The derivative of a gamma sample x with respect to its parameter a."""
+    """The derivative of a gamma sample x with respect to its parameter a.
+
+    >>> from rlx import lax
+    >>> round(lax.random_gamma_grad(2.0, 1.0).item(), 4)
+    0.7508
+    """
     return special.random_gamma_grad(*operands("random_gamma_grad", a, x))
 
 
 def polygamma(m: Any, x: Any) -> Array:
-    """The derivative of order m of digamma."""
+    """The derivative of order m of digamma.
+
+    >>> from rlx import lax
+    >>> round(lax.polygamma(1.0, 2.0).item(), 4)
+    0.6449
+    """
     return special.polygamma(*operands("polygamma", m, x))
 
 
@@ -103,7 +132,13 @@ def zeta(x: Any, q: Any) -> Array:
 
 
 def nextafter(x1: Any, x2: Any) -> Array:
-    """The next float after x1 in the direction of x2."""
+    """The next float after x1 in the direction of x2.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.nextafter(jnp.float64(1.0), jnp.float64(2.0)).item()
+    1.0000000000000002
+    """
     return rounding.nextafter(*operands("nextafter", x1, x2))
 
 
@@ -199,7 +234,14 @@ def reciprocal(x: Any) -> Array:
 
 
 class RoundingMethod(enum.IntEnum):
-    """Where round sends halves."""
+    """Where round sends halves.
+
+    >>> from rlx import lax
+    >>> lax.round(2.5, lax.RoundingMethod.TO_NEAREST_EVEN).item()
+    2.0
+    >>> lax.round(2.5, lax.RoundingMethod.AWAY_FROM_ZERO).item()
+    3.0
+    """
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1

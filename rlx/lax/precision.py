@@ -27,14 +27,28 @@ __all__ = [
 
 
 class AccuracyMode(enum.Enum):
-    """How exact an elementwise function is asked to be. rlx has one implementation of each."""
+    """How exact an elementwise function is asked to be. rlx has one implementation of each.
+
+    HIGHEST and DEFAULT give the same results.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.exp2(jnp.float32(3), accuracy=lax.AccuracyMode.HIGHEST).item()
+    8.0
+    """
 
     HIGHEST = 1
     DEFAULT = 2
 
 
 class Tolerance(NamedTuple):
-    """The error that an elementwise function may have: absolute, relative, in units of the last place."""
+    """The error that an elementwise function may have: absolute, relative, in units of the last place.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.exp(jnp.float32(0), accuracy=lax.Tolerance(ulps=2)).item()
+    1.0
+    """
 
     atol: float = 0.0
     rtol: float = 0.0
@@ -81,6 +95,12 @@ class DotAlgorithm(NamedTuple):
     """A way to compute products: the dtypes that operands are rounded to, and that of the sum.
 
     rlx takes from it the dtype of the sum, and does not round operands.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> algorithm = lax.DotAlgorithm(jnp.float16, jnp.float16, jnp.float32)
+    >>> lax.dot(jnp.ones(3, jnp.float16), jnp.ones(3, jnp.float16), precision=algorithm).item()
+    3.0
     """
 
     lhs_precision_type: Any
@@ -93,7 +113,14 @@ class DotAlgorithm(NamedTuple):
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """Named algorithms: dtypes of the operands, of the sum, and how many products make one."""
+    """Named algorithms: dtypes of the operands, of the sum, and how many products make one.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> x = jnp.ones(3, jnp.bfloat16)
+    >>> lax.dot(x, x, precision=lax.DotAlgorithmPreset.BF16_BF16_F32).item()
+    3.0
+    """
 
     DEFAULT = 0
     ANY_F8_ANY_F8_F32 = 1

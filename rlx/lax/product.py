@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.array import Array
+from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import is_float
+from rlx.ir.types import is_float, promote_dtypes
 from rlx.lax.operands import as_array, as_dtype, operands
 from rlx.lax.precision import accumulation_of
 from rlx.lax.shape import convert_element_type, expand_dims, reshape
@@ -37,7 +38,8 @@ def dot_general(
         narrower operands are widened to an algorithm's accumulation type.
       preferred_element_type: the dtype of the result, at least as wide as that of the operands.
 
-    Returns: an array with the batch axes, then lhs's other axes, then rhs's.
+    Returns: an array with the batch axes, then lhs's other axes, then rhs's. Of operands of different dtypes it
+    has the promoted one.
     Raises: ShapeError, DtypeError for operands that do not fit one another.
 
     >>> from rlx import lax
@@ -62,12 +64,18 @@ def dot_general(
 
 
 def _factors(lhs: Any, rhs: Any, preferred: Any) -> list[Array]:
-    """Both operands in one dtype: floats of different dtypes may meet in a preferred one."""
+    """Both operands in one dtype: unlike those of other functions they promote, floats to a preferred one."""
     x, y = as_array(lhs), as_array(rhs)
-    mixed = x.dtype != y.dtype and not (x.weak_type or y.weak_type)
-    if preferred is not None and mixed and is_float(x.dtype) and is_float(y.dtype):
-        return [convert_element_type(x, preferred), convert_element_type(y, preferred)]
-    return [as_array(v) for v in operands("dot_general", lhs, rhs)]
+    if x.dtype == y.dtype or x.weak_type or y.weak_type:
+        return [as_array(v) for v in operands("dot_general", lhs, rhs)]
+    if preferred is not None and is_float(x.dtype) and is_float(y.dtype):
+        common = preferred
+    else:
+        try:
+            common, _ = promote_dtypes([(v.dtype, False) for v in (x, y)], config.default_float, config.default_int)
+        except TypeError as error:
+            raise DtypeError(f"lax.dot_general got {x.type!r} and {y.type!r}: {error}", "Convert one of them.") from None
+    return [convert_element_type(x, common), convert_element_type(y, common)]
 
 
 def _axes(axes: Sequence[int], ndim: int) -> tuple[int, ...]:

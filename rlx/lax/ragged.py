@@ -23,7 +23,16 @@ __all__ = ["RaggedDotDimensionNumbers", "ragged_dot", "ragged_dot_general"]
 
 
 class RaggedDotDimensionNumbers(NamedTuple):
-    """Axes of ragged_dot_general: those of dot_general, lhs's axis that is cut, rhs's axis of groups."""
+    """Axes of ragged_dot_general: those of dot_general, lhs's axis that is cut, rhs's axis of groups.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> products = (((1,), (1,)), ((), ()))
+    >>> numbers = lax.RaggedDotDimensionNumbers(products, lhs_ragged_dimensions=[0], rhs_group_dimensions=[0])
+    >>> rows, weights = jnp.ones((3, 2)), jnp.stack([jnp.ones((2, 1)), 10 * jnp.ones((2, 1))])
+    >>> lax.ragged_dot_general(rows, weights, jnp.array([1, 2]), numbers).tolist()
+    [[2.0], [20.0], [20.0]]
+    """
 
     dot_dimension_numbers: Any
     lhs_ragged_dimensions: Sequence[int]
@@ -83,6 +92,13 @@ def ragged_dot_general(
       group_sizes: integers (..., groups); leading axes, if there are any, are lhs's batch axes and the
         axes of the cut one's own role that come before it.
       ragged_dot_dimension_numbers: see RaggedDotDimensionNumbers.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> products = (((0,), (0,)), ((), ()))
+    >>> numbers = lax.RaggedDotDimensionNumbers(products, lhs_ragged_dimensions=[0], rhs_group_dimensions=[])
+    >>> lax.ragged_dot_general(jnp.ones((3, 1)), jnp.ones((3, 1)), jnp.array([1, 2]), numbers).tolist()
+    [[[1.0]], [[2.0]]]
     """
     if group_offset is not None:
         raise UnsupportedError("lax.ragged_dot got a group_offset.", "Leave it out: all groups are there.")

@@ -22,7 +22,14 @@ __all__ = ["RandomAlgorithm", "rng_bit_generator", "rng_uniform"]
 
 
 class RandomAlgorithm(enum.IntEnum):
-    """How random bits are made."""
+    """How random bits are made.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> key = jnp.zeros(4, jnp.uint32)
+    >>> lax.rng_bit_generator(key, (3,), algorithm=lax.RandomAlgorithm.RNG_THREE_FRY)[1].shape
+    (3,)
+    """
 
     RNG_DEFAULT = 0
     RNG_THREE_FRY = 1

@@ -74,32 +74,68 @@ def reduce_sum(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -
 
 
 def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
-    """The product over some axes."""
+    """The product over some axes.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.reduce_prod(jnp.array([[1, 5], [7, 2]]), (0, 1)).item()
+    70
+    """
     return _reduced(reduction.reduce_prod, "reduce_prod", operand, axes)
 
 
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
-    """The maximum over some axes; NaN where there is one."""
+    """The maximum over some axes; NaN where there is one.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.reduce_max(jnp.array([[1, 5], [7, 2]]), (0,)).tolist()
+    [7, 5]
+    """
     return _reduced(reduction.reduce_max, "reduce_max", operand, axes)
 
 
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
-    """The minimum over some axes; NaN where there is one."""
+    """The minimum over some axes; NaN where there is one.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.reduce_min(jnp.array([[1, 5], [7, 2]]), (0,)).tolist()
+    [1, 2]
+    """
     return _reduced(reduction.reduce_min, "reduce_min", operand, axes)
 
 
 def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
-    """The bitwise (of bools: logical) and over some axes."""
+    """The bitwise (of bools: logical) and over some axes.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.reduce_and(jnp.array([[True, True], [True, False]]), (1,)).tolist()
+    [True, False]
+    """
     return _reduced(reduction.reduce_and, "reduce_and", operand, axes)
 
 
 def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
-    """The bitwise (of bools: logical) or over some axes."""
+    """The bitwise (of bools: logical) or over some axes.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.reduce_or(jnp.array([[False, False], [True, False]]), (1,)).tolist()
+    [False, True]
+    """
     return _reduced(reduction.reduce_or, "reduce_or", operand, axes)
 
 
 def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
-    """The bitwise (of bools: logical) exclusive or over some axes."""
+    """The bitwise (of bools: logical) exclusive or over some axes.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.reduce_xor(jnp.array([6, 3]), (0,)).item()
+    5
+    """
     return _reduced(reduction.reduce_xor, "reduce_xor", operand, axes)
 
 
@@ -115,7 +151,16 @@ def argmax(operand: Any, axis: int, index_dtype: Any) -> Array:
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any) -> Array:
-    """The position of the first minimum along an axis; of the first NaN, if there is one."""
+    """The position of the first minimum along an axis; of the first NaN, if there is one.
+
+    Args: operand: real numbers; axis; index_dtype: the integer dtype of the result.
+    Returns: an array of operand's shape without the axis.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.argmin(jnp.array([[3, 1, 2], [0, 5, 0]]), 1, jnp.int32).tolist()
+    [1, 0]
+    """
     return _position(reduction.argmin, operand, axis, index_dtype)
 
 
@@ -301,20 +346,44 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """The running product along an axis."""
+    """The running product along an axis.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.cumprod(jnp.array([2, 3, 4]), reverse=True).tolist()
+    [24, 12, 4]
+    """
     return _cumulated(cumulative.cumprod, operand, axis, reverse)
 
 
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """The running maximum along an axis."""
+    """The running maximum along an axis.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.cummax(jnp.array([2, 1, 3])).tolist()
+    [2, 2, 3]
+    """
     return _cumulated(cumulative.cummax, operand, axis, reverse)
 
 
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """The running minimum along an axis."""
+    """The running minimum along an axis.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.cummin(jnp.array([2, 1, 3])).tolist()
+    [2, 1, 1]
+    """
     return _cumulated(cumulative.cummin, operand, axis, reverse)
 
 
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """The running log(sum(exp(x))) along an axis."""
+    """The running log(sum(exp(x))) along an axis.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> print(lax.cumlogsumexp(jnp.zeros(3)).round(4))
+    [0.     0.6931 1.0986]
+    """
     return _cumulated(cumulative.cumlogsumexp, operand, axis, reverse)

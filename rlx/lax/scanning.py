@@ -38,7 +38,7 @@ def scan(
       xs: arrays of one leading size, in a tree; None to loop `length` times without.
       length: how many times; needed where xs is None.
       reverse: go from the end to the start; results keep their places.
-      unroll: a positive integer or a bool, accepted for JAX's sake; the compiler decides.
+      unroll: a bool or an integer from 0 on, accepted for JAX's sake; the compiler decides.
 
     Returns: the last carry, and the results stacked along a new leading axis.
     Raises: ControlFlowTypeError where f changes the carry's type, naming the leaf; ShapeError for
@@ -50,8 +50,8 @@ def scan(
     (6, [0, 0, 1, 3])
     """
     check_callable("scan", f=f)
-    if not isinstance(unroll, bool) and operator.index(unroll) < 1:
-        raise ShapeError(f"lax.scan got unroll={unroll}.", "It is a positive integer or a bool.")
+    if not isinstance(unroll, bool) and operator.index(unroll) < 0:
+        raise ShapeError(f"lax.scan got unroll={unroll}.", "It is a bool, or an integer from 0 on.")
     carries, _ = flatten_call((init,), {}, "the initial carry of lax.scan")
     slices, _ = flatten_call((xs,), {}, "xs of lax.scan")
     count = _length(slices, length)

@@ -142,19 +142,37 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Array:
-    """An array of x's shape and dtype, unless others are given, filled with one value."""
+    """An array of x's shape and dtype, unless others are given, filled with one value.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.full_like(jnp.arange(3), 7).tolist()
+    [7, 7, 7]
+    """
     like = as_array(x)
     dtype = like.dtype if dtype is None else as_dtype(dtype)
     return full(like.shape if shape is None else shape, scalar_of(fill_value, dtype))
 
 
 def zeros_like_array(x: Any) -> Array:
-    """Zeros of x's shape and dtype."""
+    """Zeros of x's shape and dtype.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.zeros_like_array(jnp.ones(2)).tolist()
+    [0.0, 0.0]
+    """
     return full_like(x, 0)
 
 
 def empty(shape: Any, dtype: Any, *, out_sharding: Any = None) -> Array:
-    """An array of zeros: memory without values does not exist in rlx."""
+    """An array of zeros: memory without values does not exist in rlx.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.empty((2,), jnp.float32).tolist()
+    [0.0, 0.0]
+    """
     return full(shape, 0, dtype)
 
 
@@ -169,7 +187,13 @@ def iota(dtype: Any, size: int) -> Array:
 
 
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: Any = None) -> Array:
-    """An array whose elements are their own positions along one axis."""
+    """An array whose elements are their own positions along one axis.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.broadcasted_iota(jnp.int32, (2, 3), 1).tolist()
+    [[0, 1, 2], [0, 1, 2]]
+    """
     shape = canonical_shape(shape)
     axis = canonical_axis("broadcasted_iota", dimension, len(shape))
     return registry["iota"](type=TensorType(shape, as_dtype(dtype)), axis=axis)
@@ -192,7 +216,13 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
 def broadcast_in_dim(
     operand: Any, shape: Any, broadcast_dimensions: Sequence[int], *, out_sharding: Any = None
 ) -> Array:
-    """The array brought to `shape`: its axis i becomes axis broadcast_dimensions[i] of the result."""
+    """The array brought to `shape`: its axis i becomes axis broadcast_dimensions[i] of the result.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.broadcast_in_dim(jnp.array([1, 2]), (2, 3), (0,)).tolist()
+    [[1, 1, 1], [2, 2, 2]]
+    """
     x, shape, dims = as_array(operand), canonical_shape(shape), tuple(broadcast_dimensions)
     if x.shape == shape and dims == tuple(range(len(shape))):
         return x
@@ -236,7 +266,13 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
-    """The array with leading axes of size 1, so that it has `rank` axes."""
+    """The array with leading axes of size 1, so that it has `rank` axes.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.broadcast_to_rank(jnp.ones((2, 3)), 4).shape
+    (1, 1, 2, 3)
+    """
     x = as_array(x)
     return reshape(x, (1,) * (rank - x.ndim) + x.shape) if x.ndim < rank else x
 
@@ -257,7 +293,13 @@ def reshape(
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
-    """The axes in another order: axis permutation[i] becomes axis i."""
+    """The axes in another order: axis permutation[i] becomes axis i.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.transpose(jnp.ones((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     x, order = as_array(operand), tuple(int(p) for p in permutation)
     return x if order == tuple(range(x.ndim)) else registry["transpose"](x, permutation=order)
 
@@ -275,13 +317,25 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Array:
 
 
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
-    """The array without the given axes, which have size 1."""
+    """The array without the given axes, which have size 1.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.squeeze(jnp.ones((1, 3, 1)), (0,)).shape
+    (3, 1)
+    """
     x = as_array(array)
     return shape.squeeze(x, canonical_axes("squeeze", dimensions, x.ndim))
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """The array with axes of size 1 at the given positions of the result."""
+    """The array with axes of size 1 at the given positions of the result.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.expand_dims(jnp.ones((2, 3)), (0, 3)).shape
+    (1, 2, 3, 1)
+    """
     x, axes = as_array(array), tuple(dimensions)
     return shape.expand_dims(x, canonical_axes("expand_dims", axes, x.ndim + len(axes)))
 
@@ -305,7 +359,13 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 
 
 def tile(operand: Any, reps: Sequence[int]) -> Array:
-    """The array repeated reps[i] times along axis i."""
+    """The array repeated reps[i] times along axis i.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.tile(jnp.array([1, 2]), (2,)).tolist()
+    [1, 2, 1, 2]
+    """
     x, counts = as_array(operand), tuple(reps)
     if len(counts) != x.ndim:
         raise ShapeError(
@@ -339,7 +399,13 @@ def slice(
 def slice_in_dim(
     operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0
 ) -> Array:
-    """operand[start:limit:stride] along one axis; negative positions count from its end."""
+    """operand[start:limit:stride] along one axis; negative positions count from its end.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.slice_in_dim(jnp.arange(6), 1, None, stride=2).tolist()
+    [1, 3, 5]
+    """
     x = as_array(operand)
     axis = canonical_axis("slice_in_dim", axis, x.ndim)
     size = x.shape[axis]
@@ -350,7 +416,13 @@ def slice_in_dim(
 
 
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """operand[index] along one axis, for a constant index."""
+    """operand[index] along one axis, for a constant index.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.index_in_dim(jnp.array([[1, 2], [3, 4]]), -1, axis=0, keepdims=False).tolist()
+    [3, 4]
+    """
     x = as_array(operand)
     axis = canonical_axis("index_in_dim", axis, x.ndim)
     size, at = x.shape[axis], int(index)
@@ -365,13 +437,25 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
 
 
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
-    """The array cut along one axis in pieces of the given sizes."""
+    """The array cut along one axis in pieces of the given sizes.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> [part.tolist() for part in lax.split(jnp.arange(5), (2, 3))]
+    [[0, 1], [2, 3, 4]]
+    """
     x = as_array(operand)
     return list(shape.split(x, canonical_shape(sizes), canonical_axis("split", axis, x.ndim)))
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
-    """The array's slices along one axis, each without it."""
+    """The array's slices along one axis, each without it.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> [row.tolist() for row in lax.unstack(jnp.array([[1, 2], [3, 4]]))]
+    [[1, 2], [3, 4]]
+    """
     x = as_array(x)
     axis = canonical_axis("unstack", axis, x.ndim)
     return tuple(index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis]))
@@ -393,7 +477,13 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
 
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Array:
-    """The arrays along a new axis."""
+    """The arrays along a new axis.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> lax.stack([jnp.zeros(3), jnp.ones(3)], axis=1).shape
+    (3, 2)
+    """
     arrays = [as_array(x) for x in operands]
     return concatenate([expand_dims(x, (axis,)) for x in arrays], axis)
 
@@ -420,4 +510,10 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
             "The value is a scalar, and there is a triple (low, high, interior) for each axis.",
         )
     config = tuple((int(low), int(high), int(inner)) for low, high, inner in padding_config)
+    for size, (low, high, inner) in zip(x.shape, config, strict=True):
+        if inner < 0 or low + size + max(size - 1, 0) * inner + high < 0:
+            raise ShapeError(
+                f"lax.pad got {(low, high, inner)} for an axis of size {size}.",
+                "It cuts off at most what there is, and puts no fewer than 0 elements between two.",
+            )
     return registry["pad"](x, scalar_of(padding_value, x.dtype), config=config)

@@ -37,7 +37,14 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
-    """Keys sorted along an axis, and values in the same order."""
+    """Keys sorted along an axis, and values in the same order.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> keys, values = lax.sort_key_val(jnp.array([3, 1, 2]), jnp.array([30, 10, 20]))
+    >>> values.tolist()
+    [10, 20, 30]
+    """
     return sort((keys, values), dimension, is_stable)
 
 

@@ -47,7 +47,13 @@ def _inexact(x: Any) -> Array:
 
 
 def identity(x: Any) -> Array:
-    """x itself, as an array."""
+    """x itself, as an array.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.identity(jnp.array([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
     return as_array(x)
 
 
@@ -76,13 +82,25 @@ def relu6(x: Any) -> Array:
 
 
 def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
-    """x where it is not negative, elsewhere negative_slope * x."""
+    """x where it is not negative, elsewhere negative_slope * x.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.leaky_relu(jnp.array([-2.0, 2.0]), 0.5).tolist()
+    [-1.0, 2.0]
+    """
     value = as_array(x)
     return jnp.where(value >= 0, value, negative_slope * value)
 
 
 def elu(x: Any, alpha: Any = 1.0) -> Array:
-    """x where it is positive, elsewhere alpha * (exp(x) - 1)."""
+    """x where it is positive, elsewhere alpha * (exp(x) - 1).
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> print(nn.elu(jnp.array([-1.0, 2.0])).round(4))
+    [-0.6321  2.    ]
+    """
     value = as_array(x)
     positive = value > 0
     # where x is positive exp must not overflow: its derivative would be NaN
@@ -90,24 +108,48 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
 
 
 def celu(x: Any, alpha: Any = 1.0) -> Array:
-    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)."""
+    """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1).
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> print(nn.celu(jnp.array([-1.0, 2.0])).round(4))
+    [-0.6321  2.    ]
+    """
     return jnp.maximum(x, 0.0) + alpha * jnp.expm1(jnp.minimum(x, 0.0) / alpha)
 
 
 def selu(x: Any) -> Array:
-    """The scaled elu under which networks normalise themselves."""
+    """The scaled elu under which networks normalise themselves.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> print(nn.selu(jnp.array([-1.0, 1.0])).round(4))
+    [-1.1113  1.0507]
+    """
     return 1.0507009873554805 * elu(x, 1.6732632423543772)
 
 
 def sparse_plus(x: Any) -> Array:
-    """0 below -1, x above 1, and a parabola between."""
+    """0 below -1, x above 1, and a parabola between.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.sparse_plus(jnp.array([-2.0, 0.0, 2.0])).tolist()
+    [0.0, 0.25, 2.0]
+    """
     value = as_array(x)
     middle = (value + 1.0) ** 2 / 4
     return jnp.where(value <= -1.0, 0.0, jnp.where(value >= 1.0, value, middle))
 
 
 def squareplus(x: Any, b: Any = 4) -> Array:
-    """(x + sqrt(x**2 + b)) / 2: a smooth relu without exponentials."""
+    """(x + sqrt(x**2 + b)) / 2: a smooth relu without exponentials.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.squareplus(jnp.array([0.0, 1.5])).tolist()
+    [1.0, 2.0]
+    """
     value = as_array(x)
     return (value + jnp.sqrt(jnp.square(value) + b)) / 2
 
@@ -124,12 +166,24 @@ def softplus(x: Any) -> Array:
 
 # ------------------------------------------------------------- sigmoids
 def sigmoid(x: Any) -> Array:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.sigmoid(jnp.array([0.0, 100.0])).tolist()
+    [0.5, 1.0]
+    """
     return lax.logistic(_inexact(x))
 
 
 def log_sigmoid(x: Any) -> Array:
-    """log(sigmoid(x)), for any x without overflow."""
+    """log(sigmoid(x)), for any x without overflow.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> print(nn.log_sigmoid(jnp.array([-9.0, 0.0])).round(4))
+    [-9.0001 -0.6931]
+    """
     return -softplus(-as_array(x))
 
 
@@ -148,34 +202,70 @@ swish = silu
 
 
 def mish(x: Any) -> Array:
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)).
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> round(nn.mish(jnp.float32(1.0)).item(), 4)
+    0.8651
+    """
     value = as_array(x)
     return value * jnp.tanh(softplus(value))
 
 
 def tanh(x: Any) -> Array:
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> round(nn.tanh(jnp.float32(0.5)).item(), 4)
+    0.4621
+    """
     return jnp.tanh(x)
 
 
 def soft_sign(x: Any) -> Array:
-    """x / (1 + abs(x))."""
+    """x / (1 + abs(x)).
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.soft_sign(jnp.array([-1.0, 3.0])).tolist()
+    [-0.5, 0.75]
+    """
     value = as_array(x)
     return value / (jnp.abs(value) + 1)
 
 
 def sparse_sigmoid(x: Any) -> Array:
-    """A line from 0 at -1 to 1 at 1, constant outside."""
+    """A line from 0 at -1 to 1 at 1, constant outside.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.sparse_sigmoid(jnp.array([-2.0, 0.0, 2.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
     return 0.5 * jnp.clip(as_array(x) + 1.0, 0.0, 2.0)
 
 
 def hard_sigmoid(x: Any) -> Array:
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.hard_sigmoid(jnp.array([-4.0, 0.0, 4.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
     return relu6(as_array(x) + 3.0) / 6.0
 
 
 def hard_silu(x: Any) -> Array:
-    """x * hard_sigmoid(x), also called hard_swish."""
+    """x * hard_sigmoid(x), also called hard_swish.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.hard_silu(jnp.array([3.0, 0.0, 4.0])).tolist()
+    [3.0, 0.0, 4.0]
+    """
     value = as_array(x)
     return value * hard_sigmoid(value)
 
@@ -184,7 +274,13 @@ hard_swish = hard_silu
 
 
 def hard_tanh(x: Any) -> Array:
-    """x, brought between -1 and 1."""
+    """x, brought between -1 and 1.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.hard_tanh(jnp.array([-4.0, 0.5, 4.0])).tolist()
+    [-1.0, 0.5, 1.0]
+    """
     value = as_array(x)
     return jnp.where(value > 1, 1, jnp.where(value < -1, -1, value))
 
@@ -208,7 +304,15 @@ def gelu(x: Any, approximate: bool = True) -> Array:
 
 
 def glu(x: Any, axis: int = -1) -> Array:
-    """The first half along an axis, times the sigmoid of the second."""
+    """The first half along an axis, times the sigmoid of the second.
+
+    Args: x: (..., 2n, ...). Returns: half of the axis. Raises: ShapeError where the axis has an odd size.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.glu(jnp.array([3.0, 4.0, 0.0, 0.0])).tolist()
+    [1.5, 2.0]
+    """
     value = as_array(x)
     size = value.shape[axis]
     if size % 2:
@@ -222,7 +326,13 @@ def glu(x: Any, axis: int = -1) -> Array:
 
 
 def log1mexp(x: Any) -> Array:
-    """log(1 - exp(-x)) for positive x, accurate near 0 and for large x."""
+    """log(1 - exp(-x)) for positive x, accurate near 0 and for large x.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> round(nn.log1mexp(jnp.float32(1.0)).item(), 4)
+    -0.4587
+    """
     value = _inexact(x)
     small = value < math.log(2.0)
     # each case is computed where it is accurate, so that derivatives stay finite

@@ -44,7 +44,14 @@ Axes = int | Sequence[int]
 
 
 class Initializer(Protocol):
-    """Makes an array of the given shape and dtype from a key."""
+    """Makes an array of the given shape and dtype from a key.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> make: initializers.Initializer = initializers.he_normal()
+    >>> make(rlx.random.key(0), (3, 4)).dtype
+    dtype('float32')
+    """
 
     def __call__(self, key: Any, shape: Sequence[int], dtype: Any = ..., /) -> Array:
         """The array."""
@@ -70,7 +77,13 @@ def zeros(key: Any, shape: Sequence[int], dtype: Any = None) -> Array:
 
 
 def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Array:
-    """Ones."""
+    """Ones.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> initializers.ones(rlx.random.key(0), (2,)).tolist()
+    [1.0, 1.0]
+    """
     return lax.full(shape, 1, _dtype(dtype))
 
 
@@ -89,7 +102,13 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
 
 def uniform(scale: Any = 0.01, dtype: Any = None) -> Initializer:
-    """An initialiser that draws from 0 <= x < scale."""
+    """An initialiser that draws from 0 <= x < scale.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> bool(initializers.uniform(0.1)(rlx.random.key(0), (100,)).max() < 0.1)
+    True
+    """
 
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Array:
         return _times(random.uniform(key, shape, _dtype(dtype)), scale)
@@ -98,7 +117,13 @@ def uniform(scale: Any = 0.01, dtype: Any = None) -> Initializer:
 
 
 def normal(stddev: Any = 0.01, dtype: Any = None) -> Initializer:
-    """An initialiser that draws from a normal distribution."""
+    """An initialiser that draws from a normal distribution.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> print(initializers.normal(0.1)(rlx.random.key(0), (100, 100)).std().round(2))
+    0.1
+    """
 
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Array:
         return _times(random.normal(key, shape, _dtype(dtype)), stddev)
@@ -107,7 +132,13 @@ def normal(stddev: Any = 0.01, dtype: Any = None) -> Initializer:
 
 
 def truncated_normal(stddev: Any = 0.01, dtype: Any = None, lower: Any = -2.0, upper: Any = 2.0) -> Initializer:
-    """An initialiser that draws from a normal distribution cut off at lower and upper deviations."""
+    """An initialiser that draws from a normal distribution cut off at lower and upper deviations.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> bool(abs(initializers.truncated_normal(1.0)(rlx.random.key(0), (100,))).max() <= 2)
+    True
+    """
 
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Array:
         samples = random.truncated_normal(key, lower, upper, shape, _dtype(dtype))
@@ -206,32 +237,86 @@ def _complex_samples(key: Any, shape: tuple[int, ...], dtype: np.dtype, distribu
 
 
 def glorot_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
-    """Uniform, scaled by the mean of inputs and outputs; also called xavier_uniform."""
+    """Uniform, scaled by the mean of inputs and outputs; also called xavier_uniform.
+
+    Args: in_axis, out_axis, batch_axis: axes of the shape that count inputs, outputs and neither.
+    Returns: an Initializer.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> print(initializers.glorot_uniform()(rlx.random.key(0), (300, 500)).std().round(2))
+    0.05
+    """
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def glorot_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
-    """Truncated normal, scaled by the mean of inputs and outputs; also called xavier_normal."""
+    """Truncated normal, scaled by the mean of inputs and outputs; also called xavier_normal.
+
+    Args: in_axis, out_axis, batch_axis: axes of the shape that count inputs, outputs and neither.
+    Returns: an Initializer.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> print(initializers.glorot_normal()(rlx.random.key(0), (300, 500)).std().round(2))
+    0.05
+    """
     return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
 def lecun_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
-    """Uniform, scaled by the number of inputs."""
+    """Uniform, scaled by the number of inputs.
+
+    Args: in_axis, out_axis, batch_axis: axes of the shape that count inputs, outputs and neither.
+    Returns: an Initializer.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> print(initializers.lecun_uniform()(rlx.random.key(0), (100, 500)).std().round(2))
+    0.1
+    """
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def lecun_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
-    """Truncated normal, scaled by the number of inputs."""
+    """Truncated normal, scaled by the number of inputs.
+
+    Args: in_axis, out_axis, batch_axis: axes of the shape that count inputs, outputs and neither.
+    Returns: an Initializer.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> print(initializers.lecun_normal()(rlx.random.key(0), (100, 500)).std().round(2))
+    0.1
+    """
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 
 def he_uniform(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
-    """Uniform, with twice the variance of lecun_uniform; also called kaiming_uniform."""
+    """Uniform, with twice the variance of lecun_uniform; also called kaiming_uniform.
+
+    Args: in_axis, out_axis, batch_axis: axes of the shape that count inputs, outputs and neither.
+    Returns: an Initializer.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> print(initializers.he_uniform()(rlx.random.key(0), (200, 500)).std().round(2))
+    0.1
+    """
     return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def he_normal(in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None) -> Initializer:
-    """Truncated normal, with twice the variance of lecun_normal; also called kaiming_normal."""
+    """Truncated normal, with twice the variance of lecun_normal; also called kaiming_normal.
+
+    Args: in_axis, out_axis, batch_axis: axes of the shape that count inputs, outputs and neither.
+    Returns: an Initializer.
+
+    >>> import rlx
+    >>> from rlx.nn import initializers
+    >>> print(initializers.he_normal()(rlx.random.key(0), (200, 500)).std().round(2))
+    0.1
+    """
     return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
 
 

@@ -130,7 +130,13 @@ def logsumexp(
 
 
 def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Array:
-    """log(mean(exp(x))) over axes, without overflow."""
+    """log(mean(exp(x))) over axes, without overflow.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.logmeanexp(jnp.array([1000.0, 1000.0])).item()
+    1000.0
+    """
     value = _inexact(x)
     total = logsumexp(value, axis=axis, where=where, keepdims=keepdims)
     axes = _axes(axis, value.ndim)
@@ -185,6 +191,11 @@ def standardize(
     Args:
       algorithm: "fast" takes the variance for mean(x**2) - mean(x)**2; "stable" for the mean squared
         distance from the mean.
+
+    >>> from rlx import nn
+    >>> import rlx.numpy as jnp
+    >>> nn.standardize(jnp.array([1.0, 3.0]), epsilon=0.0).tolist()
+    [-1.0, 1.0]
     """
     value = _inexact(x)
     if mean is None:

@@ -155,7 +155,11 @@ def log10(x: Any, /) -> Any:
 
 def _log_of_base(x: Any, base: float) -> Any:
     scale = np.log(np.asarray(base, "f4" if x.dtype.itemsize <= 4 else "f8")).item()
-    return _divide(transcendental.log(x), _constant(x, scale))
+    log = transcendental.log(x)
+    if is_complex(x.dtype):  # a complex quotient would make -inf + 0j a NaN
+        factor = _constant(arithmetic.real(log), scale)
+        return arithmetic.complex(_divide(arithmetic.real(log), factor), _divide(arithmetic.imag(log), factor))
+    return _divide(log, _constant(x, scale))
 
 
 def deg2rad(x: Any, /) -> Any:

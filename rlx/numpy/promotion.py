@@ -233,7 +233,7 @@ def canonical_axes(axis: Any, ndim: int, name: str = "the function") -> tuple[in
     """An axis argument (None, int, or sequence of ints) as a tuple of different axis numbers."""
     if axis is None:
         return tuple(range(ndim))
-    if not isinstance(axis, (tuple, list)):
+    if not isinstance(axis, (tuple, list, range)):
         return (canonical_axis(axis, ndim, name),)
     axes = tuple(canonical_axis(a, ndim, name) for a in axis)
     if len(set(axes)) != len(axes):

@@ -131,10 +131,19 @@ class cond(RegionPrimitive):
             outs = _select_branch(
                 chosen, [interpret(b, _guard(m, operands)) for m, b in zip(chosen, moved, strict=True)]
             )
-        return outs, [0 if f else None for f in force]
+        # what every branch hands on unchanged needs no choice
+        passed = [_forwarded(branches, i) for i in range(len(force))]
+        outs = [out if k is None else inputs[1 + k] for out, k in zip(outs, passed, strict=True)]
+        return outs, [(0 if f else None) if k is None else dims[1 + k] for f, k in zip(force, passed, strict=True)]
 
     def lower(self, k: Any, index: Any, *values: Any, branches: tuple[Program, ...]) -> Any:
         return k.branch(index, branches, values)
+
+
+def _forwarded(branches: Sequence[Program], output: int) -> int | None:
+    """The operand that every branch returns as this output, if there is one."""
+    found = {b.inputs.index(b.outputs[output]) if b.outputs[output] in b.inputs else None for b in branches}
+    return found.pop() if len(found) == 1 else None
 
 
 def _masks(index: Any, count: int) -> list[Any]:

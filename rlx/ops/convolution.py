@@ -26,7 +26,12 @@ Padding = tuple[tuple[int, int], ...]
 @dataclass(frozen=True)
 class ConvDimensionNumbers:
     """lhs_spec: axes of (batch, feature, *spatial); rhs_spec: of (out feature, in feature,
-    *spatial); out_spec: of (batch, feature, *spatial)."""
+    *spatial); out_spec: of (batch, feature, *spatial).
+
+    >>> from rlx import lax
+    >>> lax.conv_dimension_numbers((1, 3, 8, 8), (4, 3, 2, 2), ("NCHW", "OIHW", "NHWC")).out_spec
+    (0, 3, 1, 2)
+    """
 
     lhs_spec: Axes
     rhs_spec: Axes

@@ -34,6 +34,13 @@ class GatherDimensionNumbers:
     slice size 1 that the result lacks. start_index_map: the operand axis of each component of an
     index. operand_batching_dims and start_indices_batching_dims run together.
     The last axis of the indices holds the components.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> numbers = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+    >>> table = jnp.array([[1, 2], [3, 4], [5, 6]])
+    >>> lax.gather(table, jnp.array([[2], [0]]), numbers, slice_sizes=(1, 2)).tolist()
+    [[5, 6], [1, 2]]
     """
 
     offset_dims: Axes
@@ -49,7 +56,18 @@ class GatherDimensionNumbers:
 
 @dataclass(frozen=True)
 class ScatterDimensionNumbers:
-    """Which axes of operand, indices and updates belong together, as XLA's Scatter names them."""
+    """Which axes of operand, indices and updates belong together, as XLA's Scatter names them.
+
+    update_window_dims: axes of the updates that run inside a window. inserted_window_dims: operand axes of
+    window size 1 that the updates lack. scatter_dims_to_operand_dims: the operand axis of each component
+    of an index. operand_batching_dims and scatter_indices_batching_dims run together.
+
+    >>> from rlx import lax
+    >>> import rlx.numpy as jnp
+    >>> numbers = lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> lax.scatter_add(jnp.zeros(3), jnp.array([[2], [2]]), jnp.array([1.0, 5.0]), numbers).tolist()
+    [0.0, 0.0, 6.0]
+    """
 
     update_window_dims: Axes
     inserted_window_dims: Axes

@@ -165,10 +165,11 @@ class while_loop(RegionPrimitive):
         """With a batched condition the loop goes on while any lane does; finished lanes keep their carry."""
         lead = condition_constants + body_constants
         batched = [d is not None for d in dims]
+        moving = [o is not i for o, i in zip(body.outputs, body.inputs[body_constants:], strict=True)]
         while True:
             inner, out_batched = t.batch(body, size, batched[condition_constants:], batched[lead:], axis_name)
             test, (ragged,) = t.batch(condition, size, [*batched[:condition_constants], *out_batched], False, axis_name)
-            grown = [True] * len(out_batched) if ragged else list(out_batched)
+            grown = [b or (ragged and m) for b, m in zip(out_batched, moving, strict=True)]
             if grown == batched[lead:]:
                 break
             batched[lead:] = grown
@@ -211,6 +212,9 @@ def _masked_body(test: Program, body: Program, n_condition: int, n_body: int, ty
         (lanes,) = interpret(test, [*tests, *carry])
         merged = []
         for new, old in zip(interpret(body, [*constants, *carry]), carry, strict=True):
+            if new is old:
+                merged.append(old)
+                continue
             shape = type_of(old).shape
             mask = broadcast_in_dim(lanes, shape=shape, dims=(0,)) if len(shape) > 1 else lanes
             merged.append(select(mask, new, old))

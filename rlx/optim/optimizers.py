@@ -68,7 +68,15 @@ def nadam(
     eps_root: Any = 0.0,
     mu_dtype: Any = None,
 ) -> GradientTransformation:
-    """Adam with Nesterov momentum."""
+    """Adam with Nesterov momentum.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.nadam(0.1)
+    >>> updates, state = rule.update(jnp.array([2.0]), rule.init(jnp.ones(1)))
+    >>> print(updates.round(4))
+    [-0.1474]
+    """
     return adam(learning_rate, b1, b2, eps, eps_root, mu_dtype, nesterov=True)
 
 
@@ -84,7 +92,15 @@ def adamw(
     *,
     nesterov: bool = False,
 ) -> GradientTransformation:
-    """Adam with weight decay beside the gradient (and times the learning rate)."""
+    """Adam with weight decay beside the gradient (and times the learning rate).
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.adamw(0.1, weight_decay=0.5)
+    >>> updates, state = rule.update(jnp.array([2.0]), rule.init(jnp.ones(1)), jnp.ones(1))
+    >>> print(updates.round(4))
+    [-0.15]
+    """
     return chain(
         scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
         add_decayed_weights(weight_decay, mask),
@@ -100,7 +116,15 @@ def lion(
     weight_decay: Any = 1e-3,
     mask: Any = None,
 ) -> GradientTransformation:
-    """Lion: steps of constant size in the direction of the mean gradient's sign."""
+    """Lion: steps of constant size in the direction of the mean gradient's sign.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.lion(0.1, weight_decay=0.0)
+    >>> updates, state = rule.update(jnp.array([-7.0, 0.01]), rule.init(jnp.ones(2)), jnp.ones(2))
+    >>> print(updates.round(4))
+    [ 0.1 -0.1]
+    """
     return chain(
         scale_by_lion(b1, b2, mu_dtype),
         add_decayed_weights(weight_decay, mask),
@@ -117,7 +141,15 @@ def rmsprop(
     momentum: Any = None,
     nesterov: bool = False,
 ) -> GradientTransformation:
-    """RMSProp, with momentum if it is given."""
+    """RMSProp, with momentum if it is given.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.rmsprop(0.1)
+    >>> updates, state = rule.update(jnp.array([2.0]), rule.init(jnp.ones(1)))
+    >>> print(updates.round(4))
+    [-0.3162]
+    """
     return chain(
         scale_by_rms(decay, eps, initial_scale, eps_in_sqrt),
         scale_by_learning_rate(learning_rate),
@@ -128,6 +160,14 @@ def rmsprop(
 def adagrad(
     learning_rate: Any, initial_accumulator_value: Any = 0.1, eps: Any = 1e-7
 ) -> GradientTransformation:
-    """Adagrad."""
+    """Adagrad.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.adagrad(0.1)
+    >>> updates, state = rule.update(jnp.array([2.0]), rule.init(jnp.ones(1)))
+    >>> print(updates.round(4))
+    [-0.0988]
+    """
     scaled = scale_by_rss(initial_accumulator_value, eps)
     return chain(scaled, scale_by_learning_rate(learning_rate))

@@ -24,17 +24,29 @@ __all__ = [
 ]
 
 Schedule = Callable[[Any], Any]
+"""From the number of the step, counted from 0, to the value at that step."""
 
 
 def constant_schedule(value: Any) -> Schedule:
-    """Always the same value."""
+    """Always the same value.
+
+    >>> from rlx import optim
+    >>> optim.constant_schedule(0.5)(100)
+    0.5
+    """
     return lambda count: value
 
 
 def polynomial_schedule(
     init_value: Any, end_value: Any, power: Any, transition_steps: int, transition_begin: int = 0
 ) -> Schedule:
-    """From init_value to end_value along a polynomial in transition_steps steps."""
+    """From init_value to end_value along a polynomial in transition_steps steps.
+
+    >>> from rlx import optim
+    >>> rate = optim.polynomial_schedule(1.0, 0.0, power=2, transition_steps=10)
+    >>> [round(float(rate(step)), 4) for step in (0, 5, 10)]
+    [1.0, 0.25, 0.0]
+    """
     if transition_steps <= 0:
         return constant_schedule(init_value)
 
@@ -154,7 +166,13 @@ def warmup_cosine_decay_schedule(
     end_value: Any = 0.0,
     exponent: Any = 1.0,
 ) -> Schedule:
-    """A line from init_value to peak_value, then a cosine decay to end_value at step decay_steps."""
+    """A line from init_value to peak_value, then a cosine decay to end_value at step decay_steps.
+
+    >>> from rlx import optim
+    >>> rate = optim.warmup_cosine_decay_schedule(0.0, 1.0, warmup_steps=2, decay_steps=10)
+    >>> [round(float(rate(step)), 4) for step in (0, 1, 2, 6, 10)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
     alpha = 0.0 if peak_value == 0.0 else end_value / peak_value
     warmup = linear_schedule(init_value, peak_value, warmup_steps)
     decay = cosine_decay_schedule(peak_value, decay_steps - warmup_steps, alpha, exponent)
@@ -171,7 +189,13 @@ def warmup_exponential_decay_schedule(
     staircase: bool = False,
     end_value: Any = None,
 ) -> Schedule:
-    """A line from init_value to peak_value, then an exponential decay."""
+    """A line from init_value to peak_value, then an exponential decay.
+
+    >>> from rlx import optim
+    >>> rate = optim.warmup_exponential_decay_schedule(0.0, 1.0, 2, transition_steps=1, decay_rate=0.5)
+    >>> [round(float(rate(step)), 4) for step in (0, 1, 2, 3, 4)]
+    [0.0, 0.5, 1.0, 0.5, 0.25]
+    """
     warmup = linear_schedule(init_value, peak_value, warmup_steps)
     decay = exponential_decay(
         peak_value, transition_steps, decay_rate, transition_begin, staircase, end_value

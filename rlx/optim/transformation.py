@@ -45,6 +45,15 @@ class GradientTransformation(NamedTuple):
 
     `updates` go in as gradients, or as the result of another transformation, and come out to be added
     to the parameters with apply_updates.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> halve = optim.GradientTransformation(
+    ...     init=lambda params: (), update=lambda updates, state, params=None: (updates / 2, state)
+    ... )
+    >>> rule = optim.chain(halve, optim.scale(-1.0))
+    >>> rule.update(jnp.array([4.0]), rule.init(jnp.ones(1)))[0].tolist()
+    [-2.0]
     """
 
     init: InitFunction
@@ -52,7 +61,13 @@ class GradientTransformation(NamedTuple):
 
 
 class EmptyState(NamedTuple):
-    """The state of a transformation that remembers nothing."""
+    """The state of a transformation that remembers nothing.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> optim.scale(2.0).init(jnp.ones(2))
+    EmptyState()
+    """
 
 
 def stateless(function: Callable[[Tree, Tree], Tree]) -> GradientTransformation:
@@ -68,12 +83,26 @@ def stateless(function: Callable[[Tree, Tree], Tree]) -> GradientTransformation:
 
 
 def identity() -> GradientTransformation:
-    """The transformation that changes nothing."""
+    """The transformation that changes nothing.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.identity()
+    >>> rule.update(jnp.array([3.0]), rule.init(jnp.ones(1)))[0].tolist()
+    [3.0]
+    """
     return stateless(lambda updates, params: updates)
 
 
 def set_to_zero() -> GradientTransformation:
-    """The transformation that gives zeros: parameters stay as they are."""
+    """The transformation that gives zeros: parameters stay as they are.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.set_to_zero()
+    >>> rule.update(jnp.array([3.0]), rule.init(jnp.ones(1)))[0].tolist()
+    [0.0]
+    """
     return stateless(lambda updates, params: tree.map(jnp.zeros_like, updates))
 
 
@@ -151,7 +180,14 @@ def global_norm(updates: Tree) -> Array:
 
 # ------------------------------------------------------------- some of the leaves
 class MaskedState(NamedTuple):
-    """The state of the transformation that is applied to some leaves."""
+    """The state of the transformation that is applied to some leaves.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.masked(optim.trace(0.9), {"a": True, "b": False})
+    >>> rule.init({"a": jnp.ones(2), "b": jnp.ones(3)}).inner_state.trace["a"].tolist()
+    [0.0, 0.0]
+    """
 
     inner_state: Any
 

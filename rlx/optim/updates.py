@@ -87,13 +87,27 @@ def scale(step_size: Any) -> GradientTransformation:
 
 
 class ScaleByScheduleState(NamedTuple):
-    """The number of steps so far."""
+    """The number of steps so far.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> optim.scale_by_schedule(lambda step: 1.0).init(jnp.ones(2)).count.item()
+    0
+    """
 
     count: Any
 
 
 def scale_by_schedule(step_size_fn: Callable[[Any], Any]) -> GradientTransformation:
-    """Updates times a number that depends on the number of the step."""
+    """Updates times a number that depends on the number of the step.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.scale_by_schedule(lambda step: 1.0 / (step + 1))
+    >>> updates, state = rule.update(jnp.array([4.0]), rule.init(jnp.ones(1)))
+    >>> rule.update(jnp.array([4.0]), state)[0].tolist()
+    [2.0]
+    """
 
     def init(params: Tree) -> ScaleByScheduleState:
         return ScaleByScheduleState(_count())
@@ -111,7 +125,14 @@ def scale_by_schedule(step_size_fn: Callable[[Any], Any]) -> GradientTransformat
 
 
 def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> GradientTransformation:
-    """Updates times minus the learning rate, a number or a schedule."""
+    """Updates times minus the learning rate, a number or a schedule.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.scale_by_learning_rate(0.5)
+    >>> rule.update(jnp.array([4.0]), rule.init(jnp.ones(1)))[0].tolist()
+    [-2.0]
+    """
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
         return scale_by_schedule(lambda count: sign * learning_rate(count))
@@ -119,7 +140,14 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
 
 
 def clip(max_delta: Any) -> GradientTransformation:
-    """Updates brought between -max_delta and max_delta, element by element."""
+    """Updates brought between -max_delta and max_delta, element by element.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.clip(1.0)
+    >>> rule.update(jnp.array([-5.0, 0.5]), rule.init(jnp.ones(2)))[0].tolist()
+    [-1.0, 0.5]
+    """
     return stateless(
         lambda updates, params: tree.map(lambda g: jnp.clip(g, -max_delta, max_delta), updates)
     )
@@ -151,7 +179,13 @@ def clip_by_global_norm(max_norm: Any) -> GradientTransformation:
 
 # ------------------------------------------------------------- moments
 class TraceState(NamedTuple):
-    """The running sum of updates."""
+    """The running sum of updates.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> optim.trace(0.9).init(jnp.ones(2)).trace.tolist()
+    [0.0, 0.0]
+    """
 
     trace: Any
 
@@ -164,6 +198,13 @@ def trace(
     Args:
       nesterov: look one step ahead.
       accumulator_dtype: the dtype of the sum.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.trace(0.5)
+    >>> updates, state = rule.update(jnp.array([1.0]), rule.init(jnp.ones(1)))
+    >>> rule.update(jnp.array([1.0]), state)[0].tolist()
+    [1.5]
     """
 
     def init(params: Tree) -> TraceState:
@@ -181,7 +222,14 @@ def trace(
 
 
 class ScaleByAdamState(NamedTuple):
-    """The number of steps, and running means of updates and of their squares."""
+    """The number of steps, and running means of updates and of their squares.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> state = optim.scale_by_adam().init(jnp.ones(2))
+    >>> state.count.item(), state.mu.tolist(), state.nu.tolist()
+    (0, [0.0, 0.0], [0.0, 0.0])
+    """
 
     count: Any
     mu: Any
@@ -211,6 +259,12 @@ def scale_by_adam(
       eps_root: added under the root, for derivatives through the update.
       mu_dtype: the dtype of the mean of updates.
       nesterov: look one step ahead.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.scale_by_adam()
+    >>> print(rule.update(jnp.array([5.0, -0.2]), rule.init(jnp.ones(2)))[0].round(4))
+    [ 1. -1.]
     """
 
     def init(params: Tree) -> ScaleByAdamState:
@@ -238,14 +292,27 @@ def scale_by_adam(
 
 
 class ScaleByLionState(NamedTuple):
-    """The number of steps, and a running mean of updates."""
+    """The number of steps, and a running mean of updates.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> optim.scale_by_lion().init(jnp.ones(2)).mu.tolist()
+    [0.0, 0.0]
+    """
 
     count: Any
     mu: Any
 
 
 def scale_by_lion(b1: Any = 0.9, b2: Any = 0.99, mu_dtype: Any = None) -> GradientTransformation:
-    """Lion's step: the sign of an update mixed with a running mean."""
+    """Lion's step: the sign of an update mixed with a running mean.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.scale_by_lion()
+    >>> rule.update(jnp.array([5.0, -0.2]), rule.init(jnp.ones(2)))[0].tolist()
+    [1.0, -1.0]
+    """
 
     def init(params: Tree) -> ScaleByLionState:
         return ScaleByLionState(_count(), _zeros(params, mu_dtype))
@@ -260,7 +327,13 @@ def scale_by_lion(b1: Any = 0.9, b2: Any = 0.99, mu_dtype: Any = None) -> Gradie
 
 
 class ScaleByRmsState(NamedTuple):
-    """A running mean of squared updates."""
+    """A running mean of squared updates.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> optim.scale_by_rms().init(jnp.ones(2)).nu.tolist()
+    [0.0, 0.0]
+    """
 
     nu: Any
 
@@ -272,6 +345,12 @@ def scale_by_rms(
 
     Args:
       eps_in_sqrt: add eps under the root rather than to it.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.scale_by_rms(decay=0.75)
+    >>> print(rule.update(jnp.array([4.0]), rule.init(jnp.ones(1)))[0].round(4))
+    [2.]
     """
 
     def init(params: Tree) -> ScaleByRmsState:
@@ -292,13 +371,26 @@ def scale_by_rms(
 
 
 class ScaleByRssState(NamedTuple):
-    """The sum of squared updates."""
+    """The sum of squared updates.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> optim.scale_by_rss(0.5).init(jnp.ones(2)).sum_of_squares.tolist()
+    [0.5, 0.5]
+    """
 
     sum_of_squares: Any
 
 
 def scale_by_rss(initial_accumulator_value: Any = 0.1, eps: Any = 1e-7) -> GradientTransformation:
-    """Updates divided by the root of the sum of all their squares (Adagrad)."""
+    """Updates divided by the root of the sum of all their squares (Adagrad).
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.scale_by_rss(0.0)
+    >>> print(rule.update(jnp.array([4.0]), rule.init(jnp.ones(1)))[0].round(4))
+    [1.]
+    """
 
     def init(params: Tree) -> ScaleByRssState:
         start = initial_accumulator_value
@@ -315,7 +407,14 @@ def scale_by_rss(initial_accumulator_value: Any = 0.1, eps: Any = 1e-7) -> Gradi
 
 # ------------------------------------------------------------- weight decay
 class AddDecayedWeightsState(NamedTuple):
-    """The number of steps so far."""
+    """The number of steps so far.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule = optim.add_decayed_weights(lambda step: 0.1 * step)
+    >>> rule.init(jnp.ones(2)).count.item()
+    0
+    """
 
     count: Any
 
@@ -325,6 +424,12 @@ def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTr
 
     Args:
       mask: which leaves; see masked.
+
+    >>> from rlx import optim
+    >>> import rlx.numpy as jnp
+    >>> rule, params = optim.add_decayed_weights(0.1), jnp.array([10.0])
+    >>> rule.update(jnp.zeros(1), rule.init(params), params)[0].tolist()
+    [1.0]
     """
 
     def init(params: Tree) -> Any:

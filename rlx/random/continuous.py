@@ -57,14 +57,25 @@ def exponential(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array
 
 
 def cauchy(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
-    """The Cauchy distribution."""
+    """The Cauchy distribution.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> bool(abs(jnp.median(rlx.random.cauchy(rlx.random.key(0), (10000,)))) < 0.1)
+    True
+    """
     drawn, found = _uniform("cauchy", key, shape, dtype, "epsilon")
     centred = lax.sub(drawn, lax.full((), 0.5, found))
     return lax.tan(lax.mul(lax.full((), math.pi, found), centred))
 
 
 def laplace(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
-    """The Laplace distribution: exponential numbers with a random sign."""
+    """The Laplace distribution: exponential numbers with a random sign.
+
+    >>> import rlx
+    >>> round(rlx.random.laplace(rlx.random.key(0), (10000,)).var().item())
+    2
+    """
     found = float_dtype("laplace", dtype)
     lowest = np.asarray(-1.0 + float(ml_dtypes.finfo(found).epsneg), found)
     sizes = sample_shape("laplace", shape)
@@ -73,7 +84,12 @@ def laplace(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
 
 
 def logistic(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
-    """The logistic distribution."""
+    """The logistic distribution.
+
+    >>> import rlx
+    >>> round(rlx.random.logistic(rlx.random.key(0), (10000,)).std().item(), 1)
+    1.8
+    """
     drawn, _ = _uniform("logistic", key, shape, dtype, "tiny")
     return lax.sub(log(drawn), log1p(lax.neg(drawn)))
 
@@ -103,14 +119,24 @@ def gumbel(key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | N
 
 
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """The Pareto distribution of shape parameter b."""
+    """The Pareto distribution of shape parameter b.
+
+    >>> import rlx
+    >>> bool((rlx.random.pareto(rlx.random.key(0), 2.0, (100,)) >= 1).all())
+    True
+    """
     found = float_dtype("pareto", dtype)
     sizes = sample_shape("pareto", shape, b)
     return lax.exp(lax.div(exponential(key, sizes, found), parameter(b, found, sizes)))
 
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """The Rayleigh distribution of the given scale."""
+    """The Rayleigh distribution of the given scale.
+
+    >>> import rlx
+    >>> round((rlx.random.rayleigh(rlx.random.key(0), 2.0, (10000,)) ** 2).mean().item())
+    8
+    """
     found = float_dtype("rayleigh", dtype)
     sizes = sample_shape("rayleigh", shape, scale)
     drawn, _ = _uniform("rayleigh", key, sizes, found)
@@ -119,7 +145,13 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
 
 
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """The triangular distribution over left..right with its peak at mode."""
+    """The triangular distribution over left..right with its peak at mode.
+
+    >>> import rlx
+    >>> x = rlx.random.triangular(rlx.random.key(0), 0.0, 1.0, 2.0, (100,))
+    >>> bool(((x >= 0) & (x <= 2)).all())
+    True
+    """
     found = float_dtype("triangular", dtype)
     sizes = sample_shape("triangular", shape, left, mode, right)
     low, peak, high = (parameter(v, found, sizes) for v in (left, mode, right))
@@ -130,7 +162,12 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
 
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
-    """The Weibull distribution of minima."""
+    """The Weibull distribution of minima.
+
+    >>> import rlx
+    >>> round(rlx.random.weibull_min(rlx.random.key(0), 2.0, 1.0, (10000,)).mean().item())
+    2
+    """
     found = float_dtype("weibull_min", dtype)
     drawn, _ = _uniform("weibull_min", key, sample_shape("weibull_min", shape), found)
     base = lax.neg(log1p(lax.neg(drawn)))

@@ -156,7 +156,12 @@ def _poisson_large(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.
 
 # ------------------------------------------------------------- geometric, binomial
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """How many trials of success probability p it takes until the first success."""
+    """How many trials of success probability p it takes until the first success.
+
+    >>> import rlx
+    >>> round(rlx.random.geometric(rlx.random.key(0), 0.25, (10000,)).mean().item())
+    4
+    """
     found = integer_dtype("geometric", dtype)
     chance = as_array(p)
     if not is_float(chance.dtype):
@@ -291,7 +296,13 @@ def _binomial_large(words: Array, count: Array, chance: Array, shape: tuple[int,
 
 
 def multinomial(key: Any, n: Any, p: Any, *, shape: Sequence[int] | None = None, dtype: Any = None) -> Array:
-    """How often each outcome occurs in n trials with probabilities p along the last axis."""
+    """How often each outcome occurs in n trials with probabilities p along the last axis.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.random.multinomial(rlx.random.key(0), 10, jnp.array([0.5, 0.25, 0.25])).sum().item()
+    10.0
+    """
     found = float_dtype("multinomial", dtype)
     chances, count = jnp.promote_types(as_array(p).dtype, np.float32), None
     sizes = as_array(p).shape if shape is None else canonical_shape(shape)

@@ -141,6 +141,11 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: 
     """The logarithm of gamma numbers, which does not underflow for small parameters.
 
     method: "exact", which is what rlx draws; another raises UnsupportedError.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> bool(jnp.isfinite(rlx.random.loggamma(rlx.random.key(0), 1e-4, (100,))).all())
+    True
     """
     only_exact("loggamma", method)
     found = float_dtype("loggamma", dtype)
@@ -193,6 +198,10 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, method
     """The chi-square distribution of df degrees of freedom.
 
     method: "exact", which is what rlx draws; another raises UnsupportedError.
+
+    >>> import rlx
+    >>> round(rlx.random.chisquare(rlx.random.key(0), 3.0, (10000,)).mean().item(), 1)
+    3.0
     """
     only_exact("chisquare", method)
     found = float_dtype("chisquare", dtype)
@@ -203,7 +212,12 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, method
 
 
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """The F distribution of dfnum and dfden degrees of freedom."""
+    """The F distribution of dfnum and dfden degrees of freedom.
+
+    >>> import rlx
+    >>> bool((rlx.random.f(rlx.random.key(0), 3.0, 5.0, (100,)) > 0).all())
+    True
+    """
     found = float_dtype("f", dtype)
     sizes = sample_shape("f", shape, dfnum, dfden)
     key_below, key_above = lax.unstack(split_words(key_words("f", key)))
@@ -215,7 +229,13 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
 
 
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Student's t distribution of df degrees of freedom."""
+    """Student's t distribution of df degrees of freedom.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.random.t(rlx.random.key(0), jnp.array([1.0, 5.0])).shape
+    (2,)
+    """
     found = float_dtype("t", dtype)
     sizes = sample_shape("t", shape, df)
     key_normal, key_gamma = lax.unstack(split_words(key_words("t", key)))
@@ -225,7 +245,12 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 def generalized_normal(key: Any, p: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
-    """The distribution with density proportional to exp(-abs(x)**p)."""
+    """The distribution with density proportional to exp(-abs(x)**p).
+
+    >>> import rlx
+    >>> round(rlx.random.generalized_normal(rlx.random.key(0), 2.0, (10000,)).var().item(), 1)
+    0.5
+    """
     found = float_dtype("generalized_normal", dtype)
     sizes = sample_shape("generalized_normal", shape)
     key_size, key_sign = lax.unstack(split_words(key_words("generalized_normal", key)))
@@ -235,7 +260,15 @@ def generalized_normal(key: Any, p: Any, shape: Sequence[int] = (), dtype: Any =
 
 
 def ball(key: Any, d: int, p: float = 2, shape: Sequence[int] = (), dtype: Any = None) -> Array:
-    """Points spread evenly in the unit ball of d dimensions under the p-norm."""
+    """Points spread evenly in the unit ball of d dimensions under the p-norm.
+
+    Args: d: dimensions; p: the norm; shape: of the points. Returns: floats (*shape, d).
+
+    >>> import rlx
+    >>> points = rlx.random.ball(rlx.random.key(0), 3, shape=(100,))
+    >>> points.shape, bool((points**2).sum(axis=1).max() <= 1)
+    ((100, 3), True)
+    """
     found = float_dtype("ball", dtype)
     sizes = sample_shape("ball", shape)
     key_direction, key_radius = lax.unstack(split_words(key_words("ball", key)))

@@ -43,6 +43,11 @@ class KeyArray:
     """Typed keys: an array of keys over uint32 words, whose last axis has size 2.
 
     A tree node with the words as its leaf, so that keys pass through jit, vmap and scan.
+
+    >>> import rlx
+    >>> keys = rlx.random.split(rlx.random.key(0), 3)
+    >>> keys.shape, rlx.vmap(rlx.random.uniform)(keys).shape
+    ((3,), (3,))
     """
 
     __slots__ = ("words",)
@@ -300,7 +305,12 @@ def fold_in(key: Any, data: Any) -> Any:
 
 
 def key_data(keys: Any) -> Array:
-    """The uint32 words of keys; the last axis has size 2."""
+    """The uint32 words of keys; the last axis has size 2.
+
+    >>> import rlx
+    >>> rlx.random.key_data(rlx.random.key(7)).tolist()
+    [0, 7]
+    """
     return keys.words if isinstance(keys, KeyArray) else _raw_words("key_data", keys)
 
 
@@ -316,11 +326,22 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
 
 
 def key_impl(keys: Any) -> str:
-    """The name of the generator that keys belong to."""
+    """The name of the generator that keys belong to.
+
+    >>> import rlx
+    >>> rlx.random.key_impl(rlx.random.key(0))
+    'threefry2x32'
+    """
     key_data(keys)
     return IMPLEMENTATION
 
 
 def clone(key: Any) -> Any:
-    """The key itself, for deliberate reuse."""
+    """The key itself, for deliberate reuse.
+
+    >>> import rlx
+    >>> key = rlx.random.key(0)
+    >>> rlx.random.bits(rlx.random.clone(key)) == rlx.random.bits(key)
+    Array(True, dtype=bool)
+    """
     return key

@@ -85,7 +85,13 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
 
 
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
-    """exp(sigma * x) of normal numbers x."""
+    """exp(sigma * x) of normal numbers x.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> round(jnp.log(rlx.random.lognormal(rlx.random.key(0), 0.5, (10000,))).std().item(), 1)
+    0.5
+    """
     found = _inexact_dtype("lognormal", dtype)
     sizes = sample_shape("lognormal", shape, sigma)
     samples = normal_words(key_words("lognormal", key), sizes, found)
@@ -93,7 +99,12 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
 
 
 def maxwell(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
-    """The lengths of normal vectors in three dimensions."""
+    """The lengths of normal vectors in three dimensions.
+
+    >>> import rlx
+    >>> round((rlx.random.maxwell(rlx.random.key(0), (10000,)) ** 2).mean().item())
+    3
+    """
     found = float_dtype("maxwell", dtype)
     sizes = sample_shape("maxwell", shape)
     vectors = normal_words(key_words("maxwell", key), (*sizes, 3), found)
@@ -101,7 +112,13 @@ def maxwell(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
 
 
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
-    """loc plus or minus scale times a Maxwell number; the parameters' shape follows `shape`."""
+    """loc plus or minus scale times a Maxwell number; the parameters' shape follows `shape`.
+
+    >>> import rlx
+    >>> x = rlx.random.double_sided_maxwell(rlx.random.key(0), 1.0, 2.0, (10000,))
+    >>> round(((x - 1) ** 2).mean().item())
+    12
+    """
     found = float_dtype("double_sided_maxwell", dtype)
     joint = sample_shape("double_sided_maxwell", None, loc, scale)
     sizes = (sample_shape("double_sided_maxwell", shape) or joint) + joint
@@ -113,7 +130,12 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Sequence[int] = 
 
 
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """The Wald (inverse Gaussian) distribution of the given mean and scale 1."""
+    """The Wald (inverse Gaussian) distribution of the given mean and scale 1.
+
+    >>> import rlx
+    >>> round(rlx.random.wald(rlx.random.key(0), 2.0, (10000,)).mean().item())
+    2
+    """
     found = float_dtype("wald", dtype)
     sizes = sample_shape("wald", shape, mean)
     key_normal, key_uniform = lax.unstack(split_words(key_words("wald", key)))

@@ -43,7 +43,10 @@ TOKENS = random(8, 32, WIDTH)
 LAYER = (GAIN, OFFSET, random(WIDTH, 3 * WIDTH), random(WIDTH, WIDTH), W, random(HIDDEN, WIDTH))
 
 PATTERNS = {
-    "product, bias, silu, product": (lambda x, w, b, v: rlx.nn.silu(x @ w + b) @ v, (X, W, BIAS, random(HIDDEN, WIDTH))),
+    "product, bias, silu, product": (
+        lambda x, w, b, v: rlx.nn.silu(x @ w + b) @ v,
+        (X, W, BIAS, random(HIDDEN, WIDTH)),
+    ),
     "residual and layer norm": (lambda x, y, g, o: layer_norm(x + y, g, o), (X, random(ROWS, WIDTH), GAIN, OFFSET)),
     "residual and rms norm": (lambda x, y, g: rms_norm(x + y, g), (X, random(ROWS, WIDTH), GAIN)),
     "rms norm and reshape": (lambda x, g: rms_norm(x, g).reshape(ROWS * 2, WIDTH // 2), (X, GAIN)),
