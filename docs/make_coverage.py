@@ -133,8 +133,6 @@ ABSENT = {
     "jax.Ref": _REFERENCES,
     "jax.*_ref": _REFERENCES,
     "jax.freeze": _REFERENCES,
-    "jax.debug_infs": _LATER,
-    "jax.fwd_and_bwd": _LATER,
     "jax.numpy_*_promotion": "operands are promoted and broadcast as NumPy's",
     "jax.ds": "x[start : start + size] for known starts, rlx.lax.dynamic_slice for traced ones",
     "jax.live_arrays": "arrays are freed when nothing refers to them",

@@ -119,9 +119,7 @@ class Jitted:
         self.memory_limit = memory_limit
         self.static_argnums, self.static_argnames = chosen_arguments(fun, "static", static_argnums, static_argnames)
         self.donate_argnums, self.donate_argnames = chosen_arguments(fun, "donate", donate_argnums, donate_argnames)
-        refuse_both(
-            (*self.static_argnums, *self.static_argnames), (*self.donate_argnums, *self.donate_argnames)
-        )
+        refuse_both((*self.static_argnums, *self.static_argnames), (*self.donate_argnums, *self.donate_argnames))
         self.cache_size = cache_size
         self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
         self._entries: OrderedDict[Any, _Entry] = OrderedDict()

@@ -18,6 +18,12 @@ class Array:
     """An immutable array: concrete, or a tracer standing for one inside a transformation.
 
     Operators and methods are installed by `rlx.numpy`; `isinstance(x, rlx.Array)` holds for both.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> x = jnp.ones(3)
+    >>> isinstance(x, rlx.Array), x.at[0].set(5.0).tolist()
+    (True, [5.0, 1.0, 1.0])
     """
 
     __slots__ = ("__weakref__",)
@@ -283,6 +289,11 @@ class Device:
     """A device that programs run on and arrays live on: its platform's name and its number.
 
     The first device of a platform also equals the name: `x.device == "cpu"`.
+
+    >>> import rlx.numpy as jnp
+    >>> device = jnp.ones(3).device
+    >>> device.platform, device.id, device == "cpu"
+    ('cpu', 0, True)
     """
 
     __slots__ = ("id", "platform")

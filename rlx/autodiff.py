@@ -52,12 +52,30 @@ __all__ = [
 
 
 class AutodiffError(RlxError, TypeError):
-    """A derivative that was asked for and makes no sense: of an unknown name, or of what is not used."""
+    """A derivative that was asked for and makes no sense: of an unknown name, or of what is not used.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.autodiff.grad(rlx.Graph.trace(jnp.sin, 1.0), "nothing")
+    Traceback (most recent call last):
+        ...
+    rlx.autodiff.AutodiffError: Graph 'sin' has no input or parameter 'nothing' to differentiate with r...
+    """
 
 
 @dataclass(frozen=True)
 class GradWithLossOptions:
-    """zero_missing_wrt: zeros for what the loss does not depend on, instead of AutodiffError."""
+    """zero_missing_wrt: zeros for what the loss does not depend on, instead of AutodiffError.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import autodiff
+    >>> g = rlx.Graph.trace(lambda x, y: jnp.sum(x), jnp.ones(2), jnp.ones(2))
+    >>> options = autodiff.GradWithLossOptions(zero_missing_wrt=True)
+    >>> loss, slope = autodiff.grad_with_loss_opts(g, "y", options)(jnp.ones(2), jnp.ones(2))
+    >>> slope.tolist()
+    [0.0, 0.0]
+    """
 
     zero_missing_wrt: bool = False
     STRICT: ClassVar[GradWithLossOptions]
@@ -70,13 +88,24 @@ GradWithLossOptions.TRAINING = GradWithLossOptions(zero_missing_wrt=True)
 
 @dataclass(frozen=True)
 class HigherOrderOptions:
-    """fuse_elementwise: mark elementwise regions in the result; the values are the same."""
+    """fuse_elementwise: mark elementwise regions in the result; the values are the same.
+
+    >>> from rlx import autodiff
+    >>> options = autodiff.HigherOrderOptions(fuse_elementwise=False)
+    >>> float(autodiff.nth_order_grad_with_options(lambda x: x**4, None, 2, options)(1.0))
+    12.0
+    """
 
     fuse_elementwise: bool = True
 
 
 class ForceEnergyLossWeights(NamedTuple):
-    """Weights of the two terms of a force and energy loss."""
+    """Weights of the two terms of a force and energy loss.
+
+    >>> from rlx import autodiff
+    >>> autodiff.ForceEnergyLossWeights(energy=0.1)
+    ForceEnergyLossWeights(force=1.0, energy=0.1)
+    """
 
     force: float = 1.0
     energy: float = 1.0
@@ -207,7 +236,17 @@ def grad_with_loss(
 
 
 def grad_with_loss_opts(subject: Any, wrt: Any, options: GradWithLossOptions) -> Any:
-    """grad_with_loss with options."""
+    """grad_with_loss with options.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import autodiff
+    >>> g = rlx.Graph.trace(lambda x, y: jnp.sum(x * y), jnp.ones(2), jnp.ones(2))
+    >>> both = autodiff.grad_with_loss_opts(g, "x", autodiff.GradWithLossOptions())
+    >>> loss, slope = both(jnp.ones(2), 3 * jnp.ones(2))
+    >>> slope.tolist()
+    [3.0, 3.0]
+    """
     return grad_with_loss(subject, wrt, options)
 
 
@@ -229,7 +268,15 @@ def _function_with_loss(
 
 
 def grad(subject: Any, wrt: Any = None) -> Any:
-    """The gradients alone; as grad_with_loss otherwise."""
+    """The gradients alone; as grad_with_loss otherwise.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import autodiff
+    >>> g = rlx.Graph.trace(lambda w, x: jnp.sum(w * x), jnp.ones(2), jnp.ones(2), params=["w"])
+    >>> autodiff.grad(g)(jnp.ones(2), jnp.array([3.0, 4.0]))
+    Array([3., 4.], dtype=float32)
+    """
     if not isinstance(subject, (Graph, GraphModule)):
         return reverse.grad(subject, 0 if wrt is None else wrt)
     full = _graph(grad_with_loss(subject, wrt))
@@ -239,7 +286,16 @@ def grad(subject: Any, wrt: Any = None) -> Any:
 
 
 def grad_subgraph(subject: Any, wrt: Any = None) -> Any:
-    """[energy, gradients...] as a graph that can be part of another, differentiated again, or pushed forward."""
+    """[energy, gradients...] as a graph that can be part of another, differentiated again, or pushed forward.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import autodiff
+    >>> g = rlx.Graph.trace(lambda x: jnp.sum(x**2), jnp.ones(2))
+    >>> energy, gradient = autodiff.grad_subgraph(g, "x")(jnp.array([1.0, 2.0]))
+    >>> gradient.tolist()
+    [2.0, 4.0]
+    """
     graph = _graph(grad_with_loss(subject, wrt))
     count = len(_positions(_graph(subject), wrt))
     graph.set_outputs(graph.outputs[: 1 + count])
@@ -252,6 +308,13 @@ def jvp(subject: Any, *args: Any, **options: Any) -> Any:
 
     For a graph: jvp(graph, names) -> a graph with an input tangent_<name> for each name, and outputs
     [outputs..., their tangents...]. For a function: rlx.jvp.
+
+    >>> import rlx
+    >>> from rlx import autodiff
+    >>> g = rlx.Graph.trace(lambda x: x**2, 1.0)
+    >>> value, tangent = autodiff.jvp(g, ["x"])(3.0, 1.0)
+    >>> float(tangent)
+    6.0
     """
     if not isinstance(subject, (Graph, GraphModule)):
         return forward.jvp(subject, *args, **options)
@@ -274,6 +337,14 @@ def hvp(subject: Any, *args: Any, **options: Any) -> Any:
 
     For a graph: hvp(graph, names) -> a graph with an input tangent_<name> for each name, and outputs
     [loss, gradients..., products...]. For a function: rlx.hvp.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import autodiff
+    >>> g = rlx.Graph.trace(lambda x: jnp.sum(x**3), jnp.ones(2))
+    >>> loss, gradient, product = autodiff.hvp(g, ["x"])(jnp.ones(2), jnp.array([1.0, 0.0]))
+    >>> product.tolist()
+    [6.0, 0.0]
     """
     if not isinstance(subject, (Graph, GraphModule)):
         return functional.hvp(subject, *args, **options)
@@ -292,6 +363,13 @@ def vmap(subject: Any, *args: Any, **options: Any) -> Any:
 
     For a graph: vmap(graph, names, size) -> a graph whose named inputs and whose outputs have a
     leading axis. Parameters may be named too. For a function: rlx.vmap.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import autodiff
+    >>> g = rlx.Graph.trace(lambda w, x: jnp.sum(w * x), jnp.ones(2), jnp.ones(2))
+    >>> autodiff.vmap(g, ["x"], 3)(jnp.ones(2), jnp.ones((3, 2)))
+    Array([2., 2., 2.], dtype=float32)
     """
     if not isinstance(subject, (Graph, GraphModule)):
         return mapping.vmap(subject, *args, **options)
@@ -348,7 +426,13 @@ def nth_order_grad(
 
 
 def nth_order_grad_with_options(subject: Any, wrt: Any, order: int, options: HigherOrderOptions) -> Any:
-    """nth_order_grad with options."""
+    """nth_order_grad with options.
+
+    >>> from rlx import autodiff
+    >>> options = autodiff.HigherOrderOptions()
+    >>> float(autodiff.nth_order_grad_with_options(lambda x: x**4, None, 3, options)(2.0))
+    48.0
+    """
     return nth_order_grad(subject, wrt, order, options)
 
 
@@ -422,6 +506,12 @@ def build_force_energy_loss(
 
     For a graph whose first output is the energy: a graph with further inputs force_ref, energy_ref.
     For a function energy(positions, *rest): a function loss(positions, force_ref, energy_ref, *rest).
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import autodiff
+    >>> loss = autodiff.build_force_energy_loss(lambda positions: jnp.sum(positions**2) / 2)
+    >>> float(loss(jnp.ones(3), -jnp.ones(3), 1.0))
+    0.25
     """
     w = weights or ForceEnergyLossWeights()
 
@@ -450,6 +540,14 @@ class PrepareForAutodiff:
     """A pass: calls of plain programs and marked regions are inlined; custom rules stay what they are.
 
     Derivatives need no preparation here; it shows what they will see, and takes the names out.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> from rlx import autodiff
+    >>> g = rlx.Graph.trace(rlx.jit(jnp.sin), 1.0)
+    >>> opt.run_passes(g, [autodiff.PrepareForAutodiff()])(0.0).item()
+    0.0
     """
 
     name = "prepare_for_autodiff"
@@ -465,6 +563,14 @@ class PrepareForAutodiff:
 
 
 def prepare_graph_for_ad(subject: Subject) -> Any:
-    """PrepareForAutodiff on a graph or a module at HIR or MIR."""
+    """PrepareForAutodiff on a graph or a module at HIR or MIR.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import autodiff
+    >>> g = rlx.Graph.trace(rlx.jit(jnp.sin), 1.0)
+    >>> autodiff.prepare_graph_for_ad(g)(0.0).item()
+    0.0
+    """
     graph = _graph(subject)
     return _like(subject, graph.with_program(PrepareForAutodiff().run(graph.program)))

@@ -70,7 +70,8 @@ def pure_callback(
       result_shape_dtypes: the result's type: a tree of rlx.ShapeDtypeStruct, or of arrays.
       vmap_method: how a batch is computed: "sequential", one call for each element; "expand_dims",
         one call where arguments have a leading batch axis, of size 1 if they are not mapped;
-        "broadcast_all", where all have its full size.
+        "broadcast_all", where all have its full size; "legacy_vectorized", where those that are not
+        mapped have none.
 
     Raises: CallbackError where the result has another type than promised.
 

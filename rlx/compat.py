@@ -80,7 +80,13 @@ class _NoMesh:
 
 
 class SingleDeviceSharding:
-    """Where an array lies: whole, on one device."""
+    """Where an array lies: whole, on one device.
+
+    >>> import rlx
+    >>> import rlx.compat
+    >>> rlx.compat.SingleDeviceSharding().device_set
+    {Device(cpu:0)}
+    """
 
     mesh = _NoMesh()
     spec: tuple[Any, ...] = ()
@@ -108,7 +114,16 @@ class SingleDeviceSharding:
 
 @dataclass(frozen=True)
 class AbstractArray:
-    """What jax.typeof returns: an array's type, and where it lies."""
+    """What jax.typeof returns: an array's type, and where it lies.
+
+    >>> import rlx
+    >>> import rlx.compat
+    >>> with rlx.compat.as_jax():
+    ...     import jax
+    ...     kind = jax.typeof(jax.numpy.ones(3))
+    >>> kind.shape, kind.dtype, kind.weak_type
+    ((3,), dtype('float32'), False)
+    """
 
     shape: tuple[int, ...]
     dtype: Any
@@ -315,7 +330,17 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class Installation:
-    """rlx in place of jax, until `undo()`, or the end of the `with` block that this opens."""
+    """rlx in place of jax, until `undo()`, or the end of the `with` block that this opens.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compat
+    >>> installation = rlx.compat.as_jax()
+    >>> import jax.numpy as jnp
+    >>> installation.undo()
+    >>> jnp.sin is rlx.numpy.sin
+    True
+    """
 
     def __init__(self) -> None:
         self._finder: _Finder | None = _Finder()

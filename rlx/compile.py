@@ -50,7 +50,16 @@ __all__ = [
 
 @dataclass
 class CompileResult:
-    """A compiled program: its plan, the programs on the way, and the reports."""
+    """A compiled program: its plan, the programs on the way, and the reports.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> import rlx.compile as compiler
+    >>> result = compiler.compile_graph_stages("cpu", rlx.Graph.trace(lambda x: jnp.sin(x) + 0.0 * x, jnp.ones(2)))
+    >>> result.fusion.kernels, [step.name for step in result.steps][:2]
+    (1, ['inline', 'fold'])
+    """
 
     lir: Plan
     mir: Program
@@ -66,6 +75,13 @@ class CompilePipeline:
 
     supported_ops: the kinds of operations that may be lowered; others are rewritten (LegalizeError
     where that cannot be). assert_fusion_clean: raise where loop nests that could share work do not.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> result = compiler.CompilePipeline().compile(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> len(result.lir.kernels)
+    1
     """
 
     target: FusionTarget = FusionTarget.CPU
@@ -101,7 +117,12 @@ class CompilePipeline:
 
 # ------------------------------------------------------------------ stages
 def fusion_target_for(device: str) -> FusionTarget:
-    """The target of a device. Raises RlxError for a device that rlx does not compile for."""
+    """The target of a device. Raises RlxError for a device that rlx does not compile for.
+
+    >>> import rlx.compile as compiler
+    >>> compiler.fusion_target_for("cpu")
+    <FusionTarget.CPU: 'cpu'>
+    """
     try:
         return FusionTarget(device)
     except ValueError:
@@ -110,27 +131,66 @@ def fusion_target_for(device: str) -> FusionTarget:
 
 
 def pipeline_for(device: str = "cpu", **options: Any) -> CompilePipeline:
-    """A CompilePipeline for a device."""
+    """A CompilePipeline for a device.
+
+    >>> import rlx.compile as compiler
+    >>> compiler.pipeline_for("cpu", assert_fusion_clean=True).target
+    <FusionTarget.CPU: 'cpu'>
+    """
     return CompilePipeline(fusion_target_for(device), **options)
 
 
 def compile_graph_stages(device: str, graph: Graph, **options: Any) -> CompileResult:
-    """Compile a graph for a device, as far as the plan."""
+    """Compile a graph for a device, as far as the plan.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> import rlx.compile as compiler
+    >>> compiler.compile_graph_stages("cpu", rlx.Graph.trace(jnp.sin, jnp.ones(2))).fusion.kernels
+    1
+    """
     return pipeline_for(device, **options).compile(graph)
 
 
 def compile_hir_stages(device: str, program: Program, **options: Any) -> CompileResult:
-    """Compile a program for a device, as far as the plan."""
+    """Compile a program for a device, as far as the plan.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> import rlx.compile as compiler
+    >>> program = rlx.Graph.trace(jnp.sin, jnp.ones(2)).program
+    >>> compiler.compile_hir_stages("cpu", program).fusion.kernels
+    1
+    """
     return pipeline_for(device, **options).compile(program)
 
 
 def compile_module_stages(device: str, module: GraphModule, **options: Any) -> CompileResult:
-    """Compile a module at HIR or MIR for a device, as far as the plan."""
+    """Compile a module at HIR or MIR for a device, as far as the plan.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> import rlx.compile as compiler
+    >>> module = rlx.GraphModule.from_graph(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> compiler.compile_module_stages("cpu", module).fusion.kernels
+    1
+    """
     return pipeline_for(device, **options).compile(module)
 
 
 def graph_from_lir(result: CompileResult) -> Graph:
-    """The graph of the program that a plan was made from: names and roles kept."""
+    """The graph of the program that a plan was made from: names and roles kept.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> result = compiler.compile_graph_stages("cpu", rlx.Graph.trace(lambda x: jnp.sin(x), jnp.ones(2)))
+    >>> list(compiler.graph_from_lir(result).inputs)
+    ['x']
+    """
     if result.graph is None:
         return Graph.from_program(result.mir)
     return result.graph.with_program(result.mir)
@@ -145,7 +205,14 @@ def _program(subject: Any) -> Program:
 
 
 def inspect_graph(subject: Graph | GraphModule | Program) -> str:
-    """The program as Python that runs, with the lines that made it."""
+    """The program as Python that runs, with the lines that made it.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> "ops.sin(x0)" in compiler.inspect_graph(rlx.Graph.trace(lambda x: jnp.sin(x), jnp.ones(2)))
+    True
+    """
     return show_program(_program(subject))
 
 
@@ -159,12 +226,26 @@ def _statistics(stage: str, program: Program) -> str:
 
 
 def inspect_hir(subject: Graph | GraphModule) -> str:
-    """A graph, or a module at HIR, as text. Raises WrongStageError further down."""
+    """A graph, or a module at HIR, as text. Raises WrongStageError further down.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> "sin" in compiler.inspect_hir(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    True
+    """
     return inspect_graph(subject.hir if isinstance(subject, GraphModule) else subject)
 
 
 def inspect_hir_stats(subject: Graph | GraphModule) -> str:
-    """One line: counts of a graph, or of a module at HIR."""
+    """One line: counts of a graph, or of a module at HIR.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> compiler.inspect_hir_stats(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    'HIR sin: 1 equations, 1 outputs (1 sin)'
+    """
     return _statistics("HIR", (subject.hir if isinstance(subject, GraphModule) else subject).program)
 
 
@@ -175,17 +256,40 @@ def _mir(subject: GraphModule | Program | CompileResult) -> Program:
 
 
 def inspect_mir(subject: GraphModule | Program | CompileResult) -> str:
-    """An optimised program as text."""
+    """An optimised program as text.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> result = compiler.compile_graph_stages("cpu", rlx.Graph.trace(lambda x: jnp.sin(x) * 1.0, jnp.ones(2)))
+    >>> "multiply" in compiler.inspect_mir(result)
+    False
+    """
     return show_program(_mir(subject))
 
 
 def inspect_mir_stats(subject: GraphModule | Program | CompileResult) -> str:
-    """One line: counts of an optimised program."""
+    """One line: counts of an optimised program.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> compiler.inspect_mir_stats(compiler.compile_graph_stages("cpu", rlx.Graph.trace(jnp.sin, jnp.ones(2))))
+    'MIR sin: 1 equations, 1 outputs (1 sin)'
+    """
     return _statistics("MIR", _mir(subject))
 
 
 def inspect_graph_diff(before: Any, after: Any) -> str:
-    """What changed from one program, graph or module to another, as a unified diff."""
+    """What changed from one program, graph or module to another, as a unified diff.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> before, after = (rlx.Graph.trace(f, jnp.ones(2)) for f in (jnp.sin, jnp.cos))
+    >>> "cos" in compiler.inspect_graph_diff(before, after)
+    True
+    """
     return PassStep("passes", _program(before), _program(after), 0.0).diff
 
 
@@ -193,12 +297,28 @@ inspect_mir_diff = inspect_graph_diff
 
 
 def inspect_lir(subject: GraphModule | Plan | CompileResult) -> str:
-    """A plan: one line a kernel, and the map of the arena."""
+    """A plan: one line a kernel, and the map of the arena.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> result = compiler.compile_graph_stages("cpu", rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> "sin" in compiler.inspect_lir(result)
+    True
+    """
     return describe_plan(subject if isinstance(subject, Plan) else subject.lir)
 
 
 class PipelineInspect(NamedTuple):
-    """Each stage of a compilation as text."""
+    """Each stage of a compilation as text.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> text = compiler.inspect_pipeline(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> "sin" in text.mir_optimized
+    True
+    """
 
     hir: str
     mir_lowered: str
@@ -214,12 +334,28 @@ class PipelineInspect(NamedTuple):
 def inspect_pipeline(
     subject: Program | Graph | GraphModule, pipeline: CompilePipeline | None = None
 ) -> PipelineInspect:
-    """Every stage of compiling a subject."""
+    """Every stage of compiling a subject.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> text = compiler.inspect_pipeline(rlx.Graph.trace(lambda x: jnp.sin(x) * 1.0, jnp.ones(2)))
+    >>> "multiply" in text.mir_diff
+    True
+    """
     return inspect_compiled((pipeline or CompilePipeline()).compile(subject))
 
 
 def inspect_compiled(result: CompileResult) -> PipelineInspect:
-    """Every stage of a finished compilation."""
+    """Every stage of a finished compilation.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> result = compiler.compile_graph_stages("cpu", rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> "sin" in compiler.inspect_compiled(result).mir_optimized
+    True
+    """
     traced = result.steps[0].before
     lowered = result.steps[0].after
     return PipelineInspect(
@@ -233,7 +369,14 @@ def inspect_compiled(result: CompileResult) -> PipelineInspect:
 
 
 def maybe_dump_pipeline(inspected: PipelineInspect, name: str) -> Path | None:
-    """Write the stages to <folder>/<name>.ir.txt if RLX_DUMP names a folder; -> the file."""
+    """Write the stages to <folder>/<name>.ir.txt if RLX_DUMP names a folder; -> the file.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> text = compiler.inspect_pipeline(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> file = compiler.maybe_dump_pipeline(text, "sine")
+    """
     if not config.dump:
         return None
     path = Path(config.dump) / f"{name}.ir.txt"

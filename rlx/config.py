@@ -134,7 +134,12 @@ _PRECISIONS = frozenset(
 
 
 def check_precision(precision: Any) -> None:
-    """Raises ValueError unless this is one of JAX's precisions of products; each is granted."""
+    """Raises ValueError unless this is one of JAX's precisions of products; each is granted.
+
+    >>> import rlx
+    >>> from rlx.config import check_precision
+    >>> check_precision("highest")
+    """
     if isinstance(precision, str) and precision not in _PRECISIONS:
         raise ValueError(f"{precision!r} is no precision of products; there are: {', '.join(sorted(_PRECISIONS))}")
 

@@ -49,7 +49,13 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 def user_frame(skip: int = 1) -> FrameType | None:
-    """The innermost frame outside of rlx."""
+    """The innermost frame outside of rlx.
+
+    >>> import rlx
+    >>> from rlx.errors import user_frame
+    >>> user_frame() is not None
+    True
+    """
     frame: FrameType | None = sys._getframe(skip)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
@@ -57,7 +63,13 @@ def user_frame(skip: int = 1) -> FrameType | None:
 
 
 def user_line() -> str:
-    """'file:line' and the text of the user's own line, for a message."""
+    """'file:line' and the text of the user's own line, for a message.
+
+    >>> import rlx
+    >>> from rlx.errors import user_line
+    >>> "in <module>" in user_line()
+    True
+    """
     frame = user_frame(2)
     if frame is None:
         return ""
@@ -75,6 +87,12 @@ class RlxError(Exception):
     """Base of every error that rlx raises on purpose.
 
     `what` happened; `instead`: what to write. The user's own line is added between the two.
+
+    >>> import rlx
+    >>> raise rlx.errors.RlxError("Something happened.", "Write something else.")
+    Traceback (most recent call last):
+        ...
+    rlx.errors.RlxError: Something happened...
     """
 
     def __init__(self, what: str, instead: str = "", line: str | None = None) -> None:
@@ -85,99 +103,285 @@ class RlxError(Exception):
 
 
 class ShapeError(RlxError, ValueError, TypeError):
-    """Operands whose shapes do not fit one another."""
+    """Operands whose shapes do not fit one another.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.ones(2) + jnp.ones(3)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.ShapeError: add got operands whose shapes do not broadcast: float32[2] and float32[3]...
+    """
 
 
 class AxisError(ShapeError, IndexError):
-    """An axis number that an array does not have."""
+    """An axis number that an array does not have.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.ones((2, 3)).sum(axis=2)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.AxisError: sum got axis 2 for an array of 2 dimensions...
+    """
 
 
 class DtypeError(RlxError, TypeError, ValueError):
-    """An operand of a dtype that the operation does not take."""
+    """An operand of a dtype that the operation does not take.
+
+    >>> import rlx
+    >>> rlx.lax.sin(1)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.DtypeError: sin does not take int32...
+    """
 
 
 class InputTypeError(RlxError, TypeError):
-    """An argument that is not an array, a number, or a tree of them."""
+    """An argument that is not an array, a number, or a tree of them.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.sin("text")
+    Traceback (most recent call last):
+        ...
+    rlx.errors.InputTypeError: An argument of sin is of type str, which is not an array, a number, or a...
+    """
 
 
 class ConcretizationTypeError(RlxError, TypeError):
-    """A traced value was needed as a concrete one while tracing."""
+    """A traced value was needed as a concrete one while tracing.
+
+    >>> import rlx
+    >>> rlx.jit(lambda x: float(x))(1.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.ConcretizationTypeError: float() needs the value of a traced float32[]~, which is not kn...
+    """
 
 
 class TracerBoolConversionError(ConcretizationTypeError):
-    """A traced value in `if`, `while`, `and`, `or`, `not` or bool()."""
+    """A traced value in `if`, `while`, `and`, `or`, `not` or bool().
+
+    >>> import rlx
+    >>> rlx.jit(lambda x: 1 if x > 0 else 0)(1.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.TracerBoolConversionError: bool() needs the value of a traced bool[]~, which is not know...
+    """
 
 
 class TracerIntegerConversionError(ConcretizationTypeError):
-    """A traced value as an index, a length or an argument of range()."""
+    """A traced value as an index, a length or an argument of range().
+
+    >>> import rlx
+    >>> rlx.jit(lambda n: list(range(n)))(3)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.TracerIntegerConversionError: index() needs the value of a traced int32[]~, which is not...
+    """
 
 
 class TracerSliceError(TracerIntegerConversionError, IndexError):
-    """A traced value as a bound of a slice: the result's size would depend on it."""
+    """A traced value as a bound of a slice: the result's size would depend on it.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.jit(lambda x, n: x[:n])(jnp.ones(3), 2)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.TracerSliceError: A slice has the traced bound int32[]~, so that the size of its result ...
+    """
 
 
 class TracerArrayConversionError(ConcretizationTypeError):
-    """A traced value handed to NumPy."""
+    """A traced value handed to NumPy.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> rlx.jit(lambda x: np.asarray(x))(1.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.TracerArrayConversionError: A NumPy function (np.asarray or another) needs the value of ...
+    """
 
 
 class TracerHashError(RlxError, TypeError):
-    """A traced value or an array as a dict key or set member."""
+    """A traced value or an array as a dict key or set member.
+
+    >>> import rlx.numpy as jnp
+    >>> {jnp.ones(2)}
+    Traceback (most recent call last):
+        ...
+    rlx.errors.TracerHashError: An rlx array cannot be hashed, so it cannot be a dict key or a set memb...
+    """
 
 
 class NonConcreteBooleanIndexError(RlxError, IndexError):
-    """A traced boolean mask as an index: the result's size would depend on values."""
+    """A traced boolean mask as an index: the result's size would depend on values.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.jit(lambda x: x[x > 0])(jnp.ones(3))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.NonConcreteBooleanIndexError: A traced bool mask bool[3] is used as an index: the result...
+    """
 
 
 class IndexBoundsError(RlxError, IndexError):
-    """An index that does not fit the array: too many entries, out of bounds, or of a wrong shape."""
+    """An index that does not fit the array: too many entries, out of bounds, or of a wrong shape.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.ones(3)[0, 0]
+    Traceback (most recent call last):
+        ...
+    rlx.errors.IndexBoundsError: too many indices for array: array is 1-dimensional, but 2 were indexed...
+    """
 
 
 class ImmutableArrayError(RlxError, TypeError):
-    """x[index] = value: arrays cannot be written to."""
+    """x[index] = value: arrays cannot be written to.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.ones(3)[0] = 1.0
+    Traceback (most recent call last):
+        ...
+    rlx.errors.ImmutableArrayError: x[index] = value does not work: rlx arrays are immutable...
+    """
 
 
 class UnexpectedTracerError(RlxError):
-    """A traced value outlived the function that it was traced in."""
+    """A traced value outlived the function that it was traced in.
+
+    >>> import rlx
+    >>> kept = []
+    >>> y = rlx.jit(lambda x: kept.append(x * 2) or x)(1.0)
+    >>> kept[0] + 1.0
+    Traceback (most recent call last):
+        ...
+    rlx.errors.UnexpectedTracerError: A traced float32[]~ is used outside of the function that it was t...
+    """
 
 
 class OptionError(RlxError, TypeError, ValueError):
-    """An option of jit that it does not have, or with a value that it cannot take."""
+    """An option of jit that it does not have, or with a value that it cannot take.
+
+    >>> import rlx
+    >>> rlx.jit(lambda x: x, memory_limit=-1)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.OptionError: jit got memory_limit=-1...
+    """
 
 
 class NonHashableStaticArgumentError(RlxError, ValueError, TypeError):
-    """A static argument of jit that cannot be hashed."""
+    """A static argument of jit that cannot be hashed.
+
+    >>> import rlx
+    >>> rlx.jit(lambda x, n: x, static_argnums=1)(1.0, [2])
+    Traceback (most recent call last):
+        ...
+    rlx.errors.NonHashableStaticArgumentError: Static argument 1 of lambda is a list, which cannot be h...
+    """
 
 
 class NotLinearError(RlxError, TypeError):
-    """linear_transpose of a function, or a derivative rule, that is not linear."""
+    """linear_transpose of a function, or a derivative rule, that is not linear.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.linear_transpose(jnp.sin, 1.0)(1.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.NotLinearError: sin is not linear in its operands, so it cannot be transposed...
+    """
 
 
 class DonatedArrayError(RlxError, RuntimeError):
-    """An array was used after it had been donated to a jitted call."""
+    """An array was used after it had been donated to a jitted call.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> x = jnp.ones(1000)
+    >>> y = rlx.jit(lambda x: x + 1.0, donate_argnums=0)(x)
+    >>> x + 1.0
+    Traceback (most recent call last):
+        ...
+    rlx.errors.DonatedArrayError: This array was donated to a jitted call and its memory has been given...
+    """
 
 
 class ScalarOutputError(RlxError, TypeError):
-    """grad of a function whose result is not one real number."""
+    """grad of a function whose result is not one real number.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.grad(lambda x: 2.0 * x)(jnp.ones(2))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.ScalarOutputError: grad takes a function that returns one scalar; lambda returned float3...
+    """
 
 
 class VmapAxisError(RlxError, ValueError, TypeError):
-    """in_axes, out_axes or axis sizes of vmap that do not fit the arguments."""
+    """in_axes, out_axes or axis sizes of vmap that do not fit the arguments.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.vmap(lambda x, y: x + y)(jnp.ones(2), jnp.ones(3))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.VmapAxisError: vmap got mapped axes of different sizes [2, 3]: arguments of shapes (2,) ...
+    """
 
 
 class ControlFlowTypeError(RlxError, TypeError, ValueError):
-    """Branches or loop carries whose types differ."""
+    """Branches or loop carries whose types differ.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.lax.cond(True, lambda: 1.0, lambda: jnp.ones(2))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.ControlFlowTypeError: lax.cond: result has different types: float32[2] from false_fun, f...
+    """
 
 
 class TreeMismatchError(RlxError, ValueError, TypeError):
-    """Trees of different structure where equal ones are needed."""
+    """Trees of different structure where equal ones are needed.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.jvp(jnp.sin, (1.0,), (1.0, 2.0))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.TreeMismatchError: jvp got primals of structure PyTreeSpec(((*,), {})) and tangents of s...
+    """
 
 
 class FileFormatError(RlxError, ValueError):
-    """A file that is not what its name says, or that is broken."""
+    """A file that is not what its name says, or that is broken.
+
+    >>> import rlx
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = pathlib.Path(folder) / "broken.npz"
+    ...     file.write_bytes(b"no archive") and rlx.load(file)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.FileFormatError: ...broken.npz is no .npz file of arrays: it is no archive...
+    """
 
 
 class CustomRuleError(RlxError, TypeError, ValueError):
-    """A custom derivative rule that returned something else than it should."""
+    """A custom derivative rule that returned something else than it should.
+
+    >>> import rlx
+    >>> f = rlx.custom_jvp(lambda x: x)
+    >>> _ = f.defjvp(lambda primals, tangents: 1.0)
+    >>> rlx.grad(f)(1.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.CustomRuleError: The custom_jvp rule of lambda must return a pair (result, tangent), got...
+    """
 
 
 class MissingCustomRuleError(CustomRuleError, AttributeError):
@@ -185,31 +389,88 @@ class MissingCustomRuleError(CustomRuleError, AttributeError):
 
 
 class MemoryLimitError(RlxError, MemoryError):
-    """A program cannot be brought under the memory_limit that jit was given."""
+    """A program cannot be brought under the memory_limit that jit was given.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.jit(lambda x: jnp.sort(jnp.sort(x) * 2.0), memory_limit=1)(jnp.ones(1000))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.MemoryLimitError: lambda needs 3.9 KiB of temporary memory, with all that can be compute...
+    """
 
 
 class NanError(RlxError, FloatingPointError):
-    """An operation made a NaN while the switch debug_nans was on, or an infinity with debug_infs."""
+    """An operation made a NaN while the switch debug_nans was on, or an infinity with debug_infs.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> with rlx.debug_nans(True):
+    ...     jnp.log(-1.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.NanError: log made a NaN from operands (float32[]~) without one...
+    """
 
 
 class DeviceError(RlxError, ValueError):
-    """A device or backend that does not exist here."""
+    """A device or backend that does not exist here.
+
+    >>> import rlx
+    >>> rlx.devices("toaster")
+    Traceback (most recent call last):
+        ...
+    rlx.errors.DeviceError: There is no device 'toaster'; this installation has: cpu, reference...
+    """
 
 
 class CallbackError(RlxError, RuntimeError):
-    """A host callback that returned something else than it promised."""
+    """A host callback that returned something else than it promised.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> rlx.pure_callback(lambda x: np.ones(3), rlx.ShapeDtypeStruct((2,), "float64"), 1.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.CallbackError: The callback lambda returned float64[3] instead of float64[2]...
+    """
 
 
 class MissingRuleError(RlxError, TypeError):
-    """A primitive class that does not state a rule."""
+    """A primitive class that does not state a rule.
+
+    >>> import rlx
+    >>> @rlx.primitive
+    ... class Nothing(rlx.Primitive):
+    ...     pass
+    Traceback (most recent call last):
+        ...
+    rlx.errors.MissingRuleError: primitive 'Nothing' states no type, reference, jvp, transpose, batch, ...
+    """
 
 
 class UnsupportedError(RlxError, NotImplementedError):
-    """Something that rlx does not do, said by name."""
+    """Something that rlx does not do, said by name.
+
+    >>> import rlx
+    >>> rlx.random.chisquare(rlx.random.key(0), 1.0, method="fast")
+    Traceback (most recent call last):
+        ...
+    rlx.errors.UnsupportedError: random.chisquare has no method 'fast'...
+    """
 
 
 class VerificationError(RlxError, AssertionError):
-    """A program or plan that breaks the rules of its stage: a bug in rlx or in a user's pass."""
+    """A program or plan that breaks the rules of its stage: a bug in rlx or in a user's pass.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> g = rlx.Graph.trace(jnp.sin, 1.0)
+    >>> rlx.opt.run_passes(g, [lambda program: rlx.Graph.trace(jnp.sin, jnp.ones(2)).program])
+    Traceback (most recent call last):
+        ...
+    rlx.errors.VerificationError: The pass <lambda> changed the input_types from [((), dtype('float32')...
+    """
 
 
 def not_linear(name: str) -> NotLinearError:

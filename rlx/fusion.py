@@ -52,14 +52,24 @@ __all__ = [
 
 
 class FusionTarget(Enum):
-    """What kernels are made for. One fusion pass serves them all; limits may differ."""
+    """What kernels are made for. One fusion pass serves them all; limits may differ.
+
+    >>> from rlx import fusion
+    >>> fusion.FusionTarget("cpu")
+    <FusionTarget.CPU: 'cpu'>
+    """
 
     CPU = "cpu"
     REFERENCE = "reference"
 
 
 class MissReason(Enum):
-    """Why a loop nest got a kernel of its own. `hint` says what would let it fuse."""
+    """Why a loop nest got a kernel of its own. `hint` says what would let it fuse.
+
+    >>> from rlx import fusion
+    >>> bool(fusion.MissReason.INDEX_MAPS.hint)
+    True
+    """
 
     NOTHING_SHARED = "nothing shares its loops"
     RUNS_BEFORE_OPERANDS = "it would have to run before its operands"
@@ -101,14 +111,30 @@ _HINTS = {
 
 
 class Fused(NamedTuple):
-    """A nest that became part of another."""
+    """A nest that became part of another.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> report = fusion.fusion_report(lambda x: jnp.exp(x - x.max(1, keepdims=True)), jnp.ones((8, 8)))
+    >>> report.fused
+    [Fused(kernel='exp+subtract', into='reshape+reduce_max')]
+    """
 
     kernel: str
     into: str
 
 
 class MissedFusion(NamedTuple):
-    """A nest that got a kernel of its own, why, and where it stands in the user's program."""
+    """A nest that got a kernel of its own, why, and where it stands in the user's program.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> def smooth(x):
+    ...     y = jnp.tanh(x)
+    ...     return y, y + y[::-1]
+    >>> fusion.fusion_report(smooth, jnp.ones(64)).opportunities[0].reason
+    <MissReason.INDEX_MAPS: 'its operands are read through other index maps'>
+    """
 
     kernel: str
     reason: MissReason
@@ -126,7 +152,16 @@ class MissedFusion(NamedTuple):
 
 @dataclass(frozen=True)
 class FusionOptions:
-    """Whether nests are fused at all, and how large kernels may grow."""
+    """Whether nests are fused at all, and how large kernels may grow.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> def shifted(x):
+    ...     return jnp.exp(x - x.max(1, keepdims=True))
+    >>> apart = fusion.FusionOptions(skip_fusion=True)
+    >>> fusion.fusion_report(shifted, jnp.ones((8, 8)), options=apart).kernels
+    2
+    """
 
     skip_fusion: bool = False
     limits: FusionLimits = field(default_factory=FusionLimits)
@@ -141,6 +176,12 @@ class Chain(NamedTuple):
 
     steps: what each of them is ("product" or a nest's label), in order. bands: how many parts they can
     be cut in. local: bytes of the values between them that never exist as a whole.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> report = fusion.fusion_report(lambda x, w: jnp.tanh(x @ w) @ w, jnp.ones((512, 64)), jnp.ones((64, 64)))
+    >>> [chain.steps for chain in report.chains]
+    [('product', 'tanh', 'product')]
     """
 
     steps: tuple[str, ...]
@@ -155,6 +196,11 @@ class FusionReport(NamedTuple):
     """What became of every loop nest of a plan, and what still goes through memory; nested plans included.
 
     chains: the kernels that hold products, biases, activations, norms, attention or whole layers together.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> fusion.fusion_report(lambda x: jnp.sin(x) * jnp.cos(x), jnp.ones(8)).kernels
+    1
     """
 
     fused: list[Fused]
@@ -255,12 +301,23 @@ def fusion_report(
 
 
 def inspect_fusion(subject: Any, *args: Any, options: FusionOptions | None = None) -> str:
-    """The fusion report as text."""
+    """The fusion report as text.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> fusion.inspect_fusion(lambda x: jnp.sin(x) * jnp.cos(x), jnp.ones(8)).splitlines()[0]
+    '1 loop nests, 1 kernels'
+    """
     return str(fusion_report(subject, *args, options=options))
 
 
 def assert_fusion_clean(subject: Any, *args: Any, options: FusionOptions | None = None) -> None:
-    """Raise RlxError where nests that have something in common were not fused, with reasons and hints."""
+    """Raise RlxError where nests that have something in common were not fused, with reasons and hints.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> fusion.assert_fusion_clean(lambda x: jnp.sin(x) * jnp.cos(x), jnp.ones(8))
+    """
     report = subject if isinstance(subject, FusionReport) else fusion_report(subject, *args, options=options)
     if report.opportunities:
         listed = "\n".join(f"  {miss}" for miss in report.opportunities)
@@ -268,12 +325,22 @@ def assert_fusion_clean(subject: Any, *args: Any, options: FusionOptions | None 
 
 
 def fusion_limits_for_target(target: FusionTarget | str = FusionTarget.CPU) -> FusionLimits:
-    """How large kernels of a target may grow."""
+    """How large kernels of a target may grow.
+
+    >>> from rlx import fusion
+    >>> fusion.fusion_limits_for_target("cpu").operands
+    40
+    """
     FusionTarget(target)
     return FusionLimits()
 
 
 def fusion_passes(target: FusionTarget | str = FusionTarget.CPU) -> list[Pass]:
-    """The passes over programs that come before kernels are made and fused, in order."""
+    """The passes over programs that come before kernels are made and fused, in order.
+
+    >>> from rlx import fusion
+    >>> [step.name for step in fusion.fusion_passes()][:2]
+    ['inline', 'constant_folding']
+    """
     FusionTarget(target)
     return [Inline(), ConstantFolding(), AlgebraicSimplify(), CommonSubexpressions(), DeadCodeElimination()]

@@ -50,7 +50,15 @@ def start_trace(log_dir: str | os.PathLike[str]) -> None:
 
 
 def stop_trace() -> Path:
-    """End the trace and write it. Returns the file. Raises RuntimeError if none is being taken."""
+    """End the trace and write it. Returns the file. Raises RuntimeError if none is being taken.
+
+    >>> import rlx
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rlx.profiler.start_trace(folder)
+    ...     rlx.profiler.stop_trace().is_file()
+    True
+    """
     if _recording.folder is None:
         raise RuntimeError("no trace is being taken: call start_trace(folder) first")
     target = _recording.folder / FILE
@@ -113,7 +121,14 @@ class TraceAnnotation:
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """The span of a training step; `step_num=` says which."""
+    """The span of a training step; `step_num=` says which.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> for step in range(2):
+    ...     with rlx.profiler.StepTraceAnnotation("train", step_num=step):
+    ...         y = rlx.jit(jnp.sin)(1.0)
+    """
 
 
 def annotate_function(function: Callable[..., Any], name: str | None = None, **kwargs: Any) -> Callable[..., Any]:

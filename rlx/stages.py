@@ -10,12 +10,14 @@ import numpy as np
 from rlx import tree
 from rlx.backends import backend_named
 from rlx.compiled import CompiledProgram
-from rlx.errors import DtypeError, InputTypeError, UnsupportedError
+from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.types import TensorType
 from rlx.ir.work import Work, plan_work
 from rlx.passes.pipeline import stages
+from rlx.trace.flat import as_array
+from rlx.trace.primitive import type_of
 from rlx.trace.stage import close_over
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct", "Traced"]
@@ -35,8 +37,21 @@ class ShapeDtypeStruct:
         if dtype is None:
             raise DtypeError("A ShapeDtypeStruct got dtype=None.", "Name a dtype: it has no default.")
         self.shape = tuple(shape)
+        if None in self.shape:
+            raise ShapeError(f"A ShapeDtypeStruct got shape={self.shape}.", "Every size is a number.")
         self.dtype = np.dtype(dtype)
         self.weak_type = weak_type
+
+    @classmethod
+    def like(cls, array: Any) -> ShapeDtypeStruct:
+        """The shape and dtype of an array, or of a number.
+
+        >>> import rlx
+        >>> rlx.ShapeDtypeStruct.like(rlx.numpy.ones(3))
+        ShapeDtypeStruct(shape=(3,), dtype=float32)
+        """
+        found = type_of(as_array(array))
+        return cls(found.shape, found.dtype, found.weak)
 
     @property
     def ndim(self) -> int:
@@ -74,7 +89,13 @@ class ShapeDtypeStruct:
 
 
 class ArgInfo(NamedTuple):
-    """An argument of a staged call: its shape, its dtype, and whether a call gives it away."""
+    """An argument of a staged call: its shape, its dtype, and whether a call gives it away.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.jit(jnp.sin).lower(jnp.ones(3)).args_info
+    ((ArgInfo(shape=(3,), dtype=dtype('float32'), donated=False),), {})
+    """
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -82,7 +103,14 @@ class ArgInfo(NamedTuple):
 
 
 class MemoryAnalysis(NamedTuple):
-    """Static memory of a compiled call, in bytes."""
+    """Static memory of a compiled call, in bytes.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> compiled = rlx.jit(lambda x: 2.0 * x).lower(jnp.ones(2)).compile()
+    >>> compiled.memory_analysis().output_size_in_bytes
+    8
+    """
 
     argument_size_in_bytes: int
     output_size_in_bytes: int
@@ -125,7 +153,14 @@ class _Stage:
 
 
 class Traced(_Stage):
-    """A traced call: `program` is its HIR."""
+    """A traced call: `program` is its HIR.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> traced = rlx.jit(lambda x: 2.0 * x).trace(jnp.ones(2))
+    >>> len(traced.program.equations)
+    1
+    """
 
     def __init__(self, request: Any, program: Program, captured: Sequence[Any], out_tree: tree.TreeDef) -> None:
         super().__init__(self)
@@ -143,7 +178,14 @@ class Traced(_Stage):
 
 
 class Lowered(_Stage):
-    """A traced and optimised call."""
+    """A traced and optimised call.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> lowered = rlx.jit(lambda x: 2.0 * x).lower(jnp.ones(2))
+    >>> lowered.out_info.shape
+    (2,)
+    """
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """The optimised MIR as Python that runs."""
@@ -166,7 +208,14 @@ class Lowered(_Stage):
 
 
 class Compiled(_Stage):
-    """A compiled call: takes arguments of exactly the traced structure, shapes and dtypes."""
+    """A compiled call: takes arguments of exactly the traced structure, shapes and dtypes.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> compiled = rlx.jit(lambda x: 2.0 * x).lower(jnp.ones(2)).compile()
+    >>> compiled(jnp.array([1.0, 2.0])).tolist()
+    [2.0, 4.0]
+    """
 
     def __init__(self, traced: Traced) -> None:
         super().__init__(traced)

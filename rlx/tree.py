@@ -258,7 +258,13 @@ def _rows(found: list[tuple[KeyPath, Any]], others: list[Any]) -> Iterable[tuple
 
 
 def path_text(path: Iterable[Any]) -> str:
-    """A path as the text that follows the tree's name: `['a'][0].weight`."""
+    """A path as the text that follows the tree's name: `['a'][0].weight`.
+
+    >>> import rlx
+    >>> from rlx import tree
+    >>> [tree.path_text(path) for path, _ in tree.leaves_with_path({"a": [1, 2]})]
+    ["['a'][0]", "['a'][1]"]
+    """
     return "".join(builtins.map(str, path))
 
 
@@ -399,5 +405,11 @@ def static(*, metadata: Mapping[str, Any] | None = None, **options: Any) -> Any:
 
 
 def is_leaf_type(value: Any) -> bool:
-    """Whether a value is a leaf rather than a node of the tree."""
+    """Whether a value is a leaf rather than a node of the tree.
+
+    >>> import rlx
+    >>> from rlx import tree
+    >>> tree.is_leaf_type(1.0), tree.is_leaf_type([1.0]), tree.is_leaf_type(None)
+    (True, False, False)
+    """
     return optree.tree_is_leaf(value, none_is_leaf=False, namespace=NAMESPACE)

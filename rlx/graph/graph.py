@@ -34,6 +34,13 @@ class Node:
 
     Arithmetic and ordering work as on arrays. `==` asks whether two nodes are the same one; for
     the elementwise comparison there is graph.equal.
+
+    >>> import rlx
+    >>> g = rlx.Graph("line")
+    >>> x = g.input("x", rlx.Shape([2]))
+    >>> y = 2.0 * x + 1.0
+    >>> y.shape
+    Shape([2], F32)
     """
 
     __slots__ = ("atom", "graph")

@@ -19,7 +19,13 @@ __all__ = ["GraphModule", "GraphStage", "WrongStageError"]
 
 
 class GraphStage(Enum):
-    """HIR: as written, with calls. MIR: inlined and optimised. LIR: a plan of kernels in memory."""
+    """HIR: as written, with calls. MIR: inlined and optimised. LIR: a plan of kernels in memory.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.GraphModule.from_graph(rlx.Graph.trace(jnp.sin, 1.0)).stage
+    <GraphStage.HIR: 'hir'>
+    """
 
     HIR = "hir"
     MIR = "mir"
@@ -27,7 +33,16 @@ class GraphStage(Enum):
 
 
 class WrongStageError(RlxError, TypeError):
-    """A module was asked for what it is not, or no longer."""
+    """A module was asked for what it is not, or no longer.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> module = rlx.GraphModule.from_graph(rlx.Graph.trace(jnp.sin, 1.0))
+    >>> module.lir
+    Traceback (most recent call last):
+        ...
+    rlx.graph.module.WrongStageError: This module is at HIR; it was asked for LIR...
+    """
 
 
 class GraphModule:

@@ -25,7 +25,16 @@ __all__ = ["CompiledGraph", "Session"]
 
 
 class CompiledGraph:
-    """A graph compiled for a device. `run` computes the outputs; parameters are set once."""
+    """A graph compiled for a device. `run` computes the outputs; parameters are set once.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> g = rlx.Graph.trace(lambda w, x: w * x, jnp.ones(2), jnp.ones(2), params=["w"])
+    >>> compiled = rlx.Session("cpu").compile(g)
+    >>> compiled.set_param("w", [2.0, 3.0])
+    >>> compiled.run({"x": [1.0, 10.0]})
+    [Array([ 2., 30.], dtype=float32)]
+    """
 
     def __init__(
         self,

@@ -109,14 +109,28 @@ class Shape:
 
 
 class NodeId(int):
-    """The number of a node in its graph; never used again for another one."""
+    """The number of a node in its graph; never used again for another one.
+
+    >>> import rlx
+    >>> g = rlx.Graph("line")
+    >>> x = g.input("x", rlx.Shape([2]))
+    >>> g.node(x.id) == x
+    True
+    """
 
     def __repr__(self) -> str:
         return f"%{int(self)}"
 
 
 class NodeOrigin(NamedTuple):
-    """Where a node comes from: the line that made it (None for inputs), and its label."""
+    """Where a node comes from: the line that made it (None for inputs), and its label.
+
+    >>> import rlx
+    >>> g = rlx.Graph("line")
+    >>> y = g.input("x", rlx.Shape([2])) + 1.0
+    >>> y.origin.label, y.origin.place is None
+    ('add%2', False)
+    """
 
     place: Origin | None
     label: str
@@ -156,7 +170,14 @@ class OpKind(str):
 
 
 class Op(NamedTuple):
-    """An operation: its kind, and its parameters."""
+    """An operation: its kind, and its parameters.
+
+    >>> import rlx
+    >>> g = rlx.Graph("line")
+    >>> y = g.input("x", rlx.Shape([2])) + 1.0
+    >>> y.op.kind
+    OpKind('add')
+    """
 
     kind: OpKind
     params: Mapping[str, Any]

@@ -8,7 +8,15 @@ __all__ = ["KeyDtype", "extended", "prng_key"]
 
 
 class extended(np.generic):
-    """The category of dtypes whose elements are no numbers."""
+    """The category of dtypes whose elements are no numbers.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> jnp.issubdtype(rlx.random.key(0).dtype, rlx.dtypes.extended)
+    True
+    >>> jnp.issubdtype(jnp.float32, rlx.dtypes.extended)
+    False
+    """
 
 
 class prng_key(extended):

@@ -74,7 +74,9 @@ def _factors(lhs: Any, rhs: Any, preferred: Any) -> list[Array]:
         try:
             common, _ = promote_dtypes([(v.dtype, False) for v in (x, y)], config.default_float, config.default_int)
         except TypeError as error:
-            raise DtypeError(f"lax.dot_general got {x.type!r} and {y.type!r}: {error}", "Convert one of them.") from None
+            raise DtypeError(
+                f"lax.dot_general got {x.type!r} and {y.type!r}: {error}", "Convert one of them."
+            ) from None
     return [convert_element_type(x, common), convert_element_type(y, common)]
 
 

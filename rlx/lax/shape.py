@@ -134,8 +134,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
     value = as_array(fill_value)
     if value.shape != ():
         raise ShapeError(f"lax.full got a fill value of shape {value.shape}.", "Pass a scalar; broadcast arrays.")
+    weak = dtype is None and value.weak_type
     dtype = value.dtype if dtype is None else as_dtype(dtype)
-    weak = dtype == value.dtype and value.weak_type
     value = scalar_of(fill_value, dtype)
     filled = broadcast_in_dim(value, canonical_shape(shape), ())
     return conversion.convert(filled, dtype=dtype, weak=True) if weak else filled
@@ -150,8 +150,10 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     [7, 7, 7]
     """
     like = as_array(x)
+    weak = dtype is None and like.weak_type
     dtype = like.dtype if dtype is None else as_dtype(dtype)
-    return full(like.shape if shape is None else shape, scalar_of(fill_value, dtype))
+    filled = full(like.shape if shape is None else shape, scalar_of(fill_value, dtype))
+    return conversion.convert(filled, dtype=dtype, weak=True) if weak else filled
 
 
 def zeros_like_array(x: Any) -> Array:

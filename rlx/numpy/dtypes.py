@@ -103,7 +103,12 @@ newaxis = None
 
 
 class ScalarType:
-    """A dtype that can be called: `float32(3)` is a 0-d array, and works as a dtype argument."""
+    """A dtype that can be called: `float32(3)` is a 0-d array, and works as a dtype argument.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.float32(3).dtype, jnp.zeros(2, jnp.bfloat16).dtype
+    (dtype('float32'), dtype(bfloat16))
+    """
 
     def __init__(self, name: str) -> None:
         self.dtype = np.dtype(name)
@@ -139,7 +144,13 @@ class ScalarType:
 
 
 class DefaultType(ScalarType):
-    """The dtype that rlx.config names as default for a kind of numbers."""
+    """The dtype that rlx.config names as default for a kind of numbers.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> jnp.float_(3).dtype == rlx.config.default_float
+    True
+    """
 
     def __init__(self, name: str, kind: str) -> None:
         self.__name__ = name

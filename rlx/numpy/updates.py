@@ -53,7 +53,13 @@ def parse_mode(mode: Any) -> str | None:
 
 
 class IndexUpdates:
-    """`x.at`: give it an index."""
+    """`x.at`: give it an index.
+
+    >>> import rlx.numpy as jnp
+    >>> x = jnp.zeros(3)
+    >>> x.at[1].add(5.0).tolist(), x.at[jnp.array([0, 0])].add(1.0).tolist()
+    ([0.0, 5.0, 0.0], [2.0, 0.0, 0.0])
+    """
 
     __slots__ = ("array",)
 

@@ -16,9 +16,9 @@ from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, r
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive
-from rlx.trace.stage import finish
+from rlx.trace.stage import finish, known_value
 
-__all__ = ["Deferred", "call", "checkpoint", "custom_jvp_call", "custom_vjp_call", "optimization_barrier"]
+__all__ = ["ByValue", "Deferred", "call", "checkpoint", "custom_jvp_call", "custom_vjp_call", "optimization_barrier"]
 
 
 def has_effect(program: Program) -> bool:
@@ -128,6 +128,19 @@ class Deferred:
     def then(self, transform: Callable[[Any, tuple[bool, ...] | None], Any]) -> Deferred:
         """The deferred result of a transform of program and mask."""
         return Deferred(lambda mask: transform(self.program(mask), mask), self.symbolic)
+
+
+class ByValue:
+    """A backward rule whose program depends on values: made anew where they are known, as far as they are."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[Sequence[Any] | None], Program]) -> None:
+        self._make = make
+
+    def program(self, operands: Sequence[Any] | None) -> Program:
+        """The program for these residuals and cotangents; ConcretizationTypeError if it asks for an unknown one."""
+        return self._make(None if operands is None else [known_value(x) for x in operands])
 
 
 def _made(rule: Program | Deferred, mask: Sequence[bool] | None = None) -> Any:
@@ -272,11 +285,13 @@ class custom_vjp_call(CallLike):
 
 
 def _batch_backward(
-    t: Any, rule: Program | Deferred, size: int, moving: Sequence[bool] | None, axis_name: Any
+    t: Any, rule: Program | Deferred | ByValue, size: int, moving: Sequence[bool] | None, axis_name: Any
 ) -> Program | Deferred:
     """A backward rule over a batch; cotangents of what `moving` leaves out are summed over it."""
     if isinstance(rule, Deferred):
         return rule.then(lambda program, _: _batch_backward(t, program, size, moving, axis_name))
+    if isinstance(rule, ByValue):
+        rule = rule.program(None)
     behind, _ = t.batch(rule, size, [True] * len(rule.inputs), True, axis_name)
     if moving is None or all(moving):
         return behind
@@ -336,7 +351,9 @@ class custom_vjp_tangent(RegionPrimitive):
     ) -> list[Any]:
         """The user's backward rule."""
         mask, explicit = _moving_of(backward, cotangents)
-        cts = interpret(_made(backward, mask), [*inputs[:residuals], *explicit])
+        operands = [*inputs[:residuals], *explicit]
+        rule = backward.program(operands) if isinstance(backward, ByValue) else _made(backward, mask)
+        cts = interpret(rule, operands)
         return [None] * residuals + list(cts)
 
     def batch(

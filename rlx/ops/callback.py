@@ -15,7 +15,7 @@ from rlx.trace.primitive import Linear, Primitive, Zero, primitive, type_of
 
 __all__ = ["VMAP_METHODS", "HostFunction", "debug_callback", "io_callback", "pure_callback"]
 
-VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all")
+VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
 _SCALARS = (bool, int, float, complex)
 
 
@@ -125,11 +125,14 @@ class pure_callback(HostCall):
             )
         if vmap_method.startswith("sequential"):
             return self.map_rows(size, inputs, dims, params)
-        expand = vmap_method == "expand_dims"
-        front = [
-            reshape(x, shape=(1, *type_of(x).shape)) if d is None and expand else to_front(x, d, size)
-            for x, d in zip(inputs, dims, strict=True)
-        ]
+
+        def spread(x: Any) -> Any:
+            """What is not mapped, as the method wants it."""
+            if vmap_method == "legacy_vectorized":
+                return x
+            return reshape(x, shape=(1, *type_of(x).shape)) if vmap_method == "expand_dims" else to_front(x, None, size)
+
+        front = [spread(x) if d is None else to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
         outs = self.bind(*front, function=function.batched(size), vmap_method=vmap_method)
         return outs, (0,) * len(outs)
 

@@ -23,6 +23,14 @@ def common_form(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     """Decorator: what replaces the primitive `name`, a function of its operands and parameters.
 
     It calls other primitives (`registry[...]`) and returns the result, or a tuple of several.
+
+    >>> import rlx
+    >>> from rlx import opt
+    >>> @opt.common_form("twice")
+    ... def _twice(x):
+    ...     return rlx.ops.arithmetic.add(x, x)
+    >>> rlx.passes.common_forms.COMMON_FORMS.pop("twice") is _twice
+    True
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,7 +177,15 @@ def _spread(x: Any, order: Sequence[int], shape: Sequence[int], dims: Sequence[i
 
 # ------------------------------------------------------------------ passes
 class LegalizeBroadcast:
-    """A pass: operands of elementwise operations are broadcast explicitly, select's and comparisons' too."""
+    """A pass: operands of elementwise operations are broadcast explicitly, select's and comparisons' too.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x, y: x + y, jnp.ones((2, 3)), jnp.ones(3))
+    >>> [e.primitive.name for e in opt.run_passes(g, [opt.LegalizeBroadcast()]).program.equations]
+    ['broadcast_in_dim', 'add']
+    """
 
     name = "legalize_broadcast"
 
@@ -199,6 +215,13 @@ class LowerDotGeneral:
     """A pass: every contraction becomes a batched matrix product (b, m, k) x (b, k, n).
 
     Transposes and reshapes are put around it; any batch, contracted and free axes are handled.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x, y: jnp.einsum("ij,kj->ik", x, y), jnp.ones((2, 3)), jnp.ones((4, 3)))
+    >>> opt.run_passes(g, [opt.LowerDotGeneral()])(jnp.ones((2, 3)), jnp.ones((4, 3))).shape
+    (2, 4)
     """
 
     name = "lower_dot_general"

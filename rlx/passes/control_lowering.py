@@ -32,6 +32,13 @@ class LowerControlFlow:
       kinds: which primitives are lowered; the others' regions are only searched.
 
     Raises: UnsupportedError also for regions with effects, which a select would run in any case.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: rlx.lax.cond(x > 0, jnp.sin, jnp.cos, x), 1.0)
+    >>> "cond" in {e.primitive.name for e in opt.run_passes(g, [opt.LowerControlFlow()]).program.equations}
+    False
     """
 
     name = "lower_control_flow"

@@ -28,6 +28,15 @@ class MarkElementwiseRegions:
     """A pass: connected elementwise operations become calls named "elementwise_region".
 
     max_steps: a region has at most so many operations; larger ones are cut.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> from rlx import fusion
+    >>> g = rlx.Graph.trace(lambda x: jnp.sin(x) * 2.0, jnp.ones(2))
+    >>> marked = opt.run_passes(g, [fusion.MarkElementwiseRegions()])
+    >>> [equation.params["name"] for equation in marked.program.equations]
+    ['elementwise_region']
     """
 
     name = "mark_elementwise_regions"
@@ -59,7 +68,17 @@ class MarkElementwiseRegions:
 
 
 class UnfuseElementwiseRegions:
-    """A pass: regions are taken apart into their operations."""
+    """A pass: regions are taken apart into their operations.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> from rlx import fusion
+    >>> g = rlx.Graph.trace(lambda x: jnp.sin(x) * 2.0, jnp.ones(2))
+    >>> passes = [fusion.MarkElementwiseRegions(), fusion.UnfuseElementwiseRegions()]
+    >>> [equation.primitive.name for equation in opt.run_passes(g, passes).program.equations]
+    ['sin', 'multiply']
+    """
 
     name = "unfuse_elementwise_regions"
 

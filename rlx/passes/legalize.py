@@ -37,6 +37,10 @@ class KernelDispatchPolicy(Enum):
     """When an operation goes to the backend as it is, and when in its common form.
 
     Control flow is lowered only where the backend lacks it, or where it is named.
+
+    >>> from rlx import opt
+    >>> opt.KernelDispatchConfig().policy
+    <KernelDispatchPolicy.PREFER_NATIVE: 'prefer native'>
     """
 
     PREFER_NATIVE = "prefer native"  # the common form only where the backend lacks the kind
@@ -46,7 +50,16 @@ class KernelDispatchPolicy(Enum):
 
 @dataclass(frozen=True)
 class KernelDispatchConfig:
-    """A policy, exceptions by kind (native ones win), and the bound of unrolled while_loops."""
+    """A policy, exceptions by kind (native ones win), and the bound of unrolled while_loops.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> config = opt.KernelDispatchConfig(force_common_kinds=frozenset({"tanh"}))
+    >>> g = rlx.Graph.trace(jnp.tanh, jnp.ones(2))
+    >>> opt.analyze_dispatch(g, None, config).kinds(opt.DispatchPath.COMMON)
+    {'tanh': 1}
+    """
 
     policy: KernelDispatchPolicy = KernelDispatchPolicy.PREFER_NATIVE
     force_common_kinds: frozenset[str] = frozenset()
@@ -55,7 +68,15 @@ class KernelDispatchConfig:
 
 
 class DispatchPath(Enum):
-    """What became of operations of a kind."""
+    """What became of operations of a kind.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: jnp.tanh(x) + 1.0, jnp.ones(2))
+    >>> opt.analyze_dispatch(g, opt.supported_for_target() - {"tanh"}).kinds(opt.DispatchPath.REWRITTEN)
+    {'tanh': 1}
+    """
 
     NATIVE = "native"
     COMMON = "common"
@@ -64,7 +85,14 @@ class DispatchPath(Enum):
 
 
 class KindDispatchSummary(NamedTuple):
-    """How many operations of a kind took a path."""
+    """How many operations of a kind took a path.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> opt.analyze_dispatch(rlx.Graph.trace(jnp.tanh, jnp.ones(2)), None).summaries[0].count
+    1
+    """
 
     kind: str
     count: int
@@ -72,7 +100,15 @@ class KindDispatchSummary(NamedTuple):
 
 
 class UnsupportedKind(NamedTuple):
-    """A kind that the backend does not claim, how often it is there, where first, and what its form lacks."""
+    """A kind that the backend does not claim, how often it is there, where first, and what its form lacks.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: jnp.tanh(x), 1.0)
+    >>> [(lacking.kind, lacking.count) for lacking in opt.legalize_for_backend(g, {"add"})]
+    [('tanh', 1)]
+    """
 
     kind: str
     count: int
@@ -82,7 +118,15 @@ class UnsupportedKind(NamedTuple):
 
 @dataclass
 class KernelDispatchReport:
-    """What legalisation did. Native counts are those of the program that runs."""
+    """What legalisation did. Native counts are those of the program that runs.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> report = opt.analyze_dispatch(rlx.Graph.trace(jnp.tanh, jnp.ones(2)), None)
+    >>> report.kinds(opt.DispatchPath.NATIVE)
+    {'tanh': 1}
+    """
 
     backend: str
     policy: KernelDispatchPolicy
@@ -106,7 +150,15 @@ class KernelDispatchReport:
 
 
 class LegalizeError(RlxError, NotImplementedError):
-    """A program has operations that a backend does not claim and that have no common form in its claims."""
+    """A program has operations that a backend does not claim and that have no common form in its claims.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.opt.legalize_or_rewrite_for_backend(rlx.Graph.trace(jnp.tanh, 1.0), {"add"})
+    Traceback (most recent call last):
+        ...
+    rlx.passes.legalize.LegalizeError: The backend backend does not support 1 kinds of operations:...
+    """
 
     def __init__(self, backend: str, unsupported: Sequence[UnsupportedKind]) -> None:
         self.unsupported = list(unsupported)
@@ -118,7 +170,15 @@ class LegalizeError(RlxError, NotImplementedError):
 
 
 def format_legalize_error(backend: str, unsupported: Sequence[UnsupportedKind]) -> str:
-    """The kinds that a backend lacks, each with how often and where it is used."""
+    """The kinds that a backend lacks, each with how often and where it is used.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> lacking = opt.legalize_for_backend(rlx.Graph.trace(lambda x: jnp.tanh(x), 1.0), {"add"})
+    >>> "tanh" in opt.format_legalize_error("small", lacking)
+    True
+    """
     lines = [f"The backend {backend} does not support {len(unsupported)} kinds of operations:"]
     for kind, count, origin, needs in unsupported:
         place = f", first at {origin}" if origin else ""

@@ -26,6 +26,13 @@ class MemoryPlanOptions:
 
     alignment: what every offset is a multiple of, in bytes. element_bytes: what each element takes;
     None for the bytes of its dtype.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1.0), jnp.zeros((8, 8)))
+    >>> opt.plan_memory_with_options(g, opt.MemoryPlanOptions(alignment=4096)).arena
+    4096
     """
 
     alignment: int = ALIGNMENT
@@ -41,6 +48,13 @@ class Lifetime(NamedTuple):
     """A temporary: where it lies in the arena, and from which kernel to which it is needed.
 
     `alias` names the temporary whose place it takes over in the kernel that makes it.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> plan = opt.plan_memory(rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1.0), jnp.zeros((8, 8))))
+    >>> [(buffer.offset, buffer.nbytes) for buffer in plan.buffers][:1]
+    [(0, 256)]
     """
 
     name: str
@@ -61,6 +75,13 @@ class MemoryPlan:
     that are live at once where most are (in the kernel numbered peak_kernel), which is what any
     arena has to hold. kernels: their labels. nested: the plans inside loops and branches, by
     the kernels that hold them; each has an arena of its own behind this one.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> plan = opt.plan_memory(rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1.0), jnp.zeros((8, 8))))
+    >>> plan.arguments, plan.outputs, plan.peak <= plan.arena
+    (256, 256, True)
     """
 
     name: str

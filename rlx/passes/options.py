@@ -9,7 +9,12 @@ __all__ = ["FusionLimits", "LoweringOptions"]
 
 @dataclass(frozen=True, slots=True)
 class FusionLimits:
-    """How large a fused kernel may grow."""
+    """How large a fused kernel may grow.
+
+    >>> from rlx import fusion
+    >>> fusion.FusionLimits(instructions=100)
+    FusionLimits(instructions=100, operands=40, reduce_depth=4)
+    """
 
     instructions: int = 400
     operands: int = 40

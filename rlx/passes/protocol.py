@@ -36,6 +36,15 @@ class Pass(Protocol):
     """A program in, a program of the same inputs and outputs out.
 
     A pass that changes the inputs says so with an attribute `changes_signature = True`.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> def nothing(program):
+    ...     return program
+    >>> g = rlx.Graph.trace(jnp.sin, 1.0)
+    >>> opt.run_passes(g, [nothing])(0.0).item()
+    0.0
     """
 
     name: str
@@ -46,7 +55,15 @@ class Pass(Protocol):
 
 
 class PassStep(NamedTuple):
-    """One pass that ran: the program before and after it, and the seconds it took."""
+    """One pass that ran: the program before and after it, and the seconds it took.
+
+    >>> import rlx
+    >>> from rlx import opt
+    >>> history = []
+    >>> g = opt.run_passes(rlx.Graph.trace(lambda x: x * 1.0, 1.0), [opt.AlgebraicSimplify()], watch=history.append)
+    >>> history[0].name, history[0].changed
+    ('algebraic_simplify', True)
+    """
 
     name: str
     before: Program
@@ -148,7 +165,15 @@ def _write(folder: Path, number: int, step: PassStep) -> None:
 
 # ------------------------------------------------------------------ the standard passes
 class ConstantFolding:
-    """Evaluates what depends on literals and constants only; results over `limit` bytes stay as they are."""
+    """Evaluates what depends on literals and constants only; results over `limit` bytes stay as they are.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: x * jnp.exp(0.0), jnp.ones(2))
+    >>> [e.primitive.name for e in opt.run_passes(g, [opt.ConstantFolding()]).program.equations]
+    ['multiply']
+    """
 
     name = "constant_folding"
 
@@ -161,7 +186,15 @@ class ConstantFolding:
 
 
 class AlgebraicSimplify:
-    """Replaces equations by cheaper ones of exactly the same value; NaN, inf and -0.0 included."""
+    """Replaces equations by cheaper ones of exactly the same value; NaN, inf and -0.0 included.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: x * 1.0, jnp.ones(2))
+    >>> len(opt.run_passes(g, [opt.AlgebraicSimplify()]).program.equations)
+    0
+    """
 
     name = "algebraic_simplify"
 
@@ -171,7 +204,15 @@ class AlgebraicSimplify:
 
 
 class CommonSubexpressions:
-    """Computes equal equations once."""
+    """Computes equal equations once.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: (jnp.sin(x), jnp.sin(x)), jnp.ones(2))
+    >>> len(opt.run_passes(g, [opt.CommonSubexpressions()]).program.equations)
+    1
+    """
 
     name = "cse"
 
@@ -181,7 +222,15 @@ class CommonSubexpressions:
 
 
 class DeadCodeElimination:
-    """Drops what no output and no effect needs."""
+    """Drops what no output and no effect needs.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: (jnp.sin(x), x + 1.0)[1], jnp.ones(2))
+    >>> [e.primitive.name for e in opt.run_passes(g, [opt.DeadCodeElimination()]).program.equations]
+    ['add']
+    """
 
     name = "dce"
 
@@ -191,7 +240,15 @@ class DeadCodeElimination:
 
 
 class Inline:
-    """Puts the equations of calls in their place."""
+    """Puts the equations of calls in their place.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(rlx.jit(lambda x: jnp.sin(x)), jnp.ones(2))
+    >>> [e.primitive.name for e in opt.run_passes(g, [opt.Inline()]).program.equations]
+    ['sin']
+    """
 
     name = "inline"
 
@@ -201,7 +258,16 @@ class Inline:
 
 
 class SpecializeParams:
-    """Turns inputs into constants, by position."""
+    """Turns inputs into constants, by position.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda w, x: w * x, jnp.ones(2), jnp.ones(2))
+    >>> fixed = opt.SpecializeParams({0: jnp.array([3.0, 4.0])})
+    >>> len(opt.run_passes(g.program, [fixed]).inputs)
+    1
+    """
 
     name = "specialize_params"
     changes_signature = True

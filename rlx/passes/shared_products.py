@@ -17,6 +17,15 @@ class FuseSharedInputMatMul:
 
     constants_only: leave matrices alone that are not known, which every run would have to copy.
     Run ConstantFolding after it, so that known ones are joined once.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> from rlx import fusion
+    >>> g = rlx.Graph.trace(lambda x, v, w: (x @ v, x @ w), *[jnp.ones((4, 4))] * 3)
+    >>> joined = opt.run_passes(g, [fusion.FuseSharedInputMatMul(constants_only=False)])
+    >>> [equation.primitive.name for equation in joined.program.equations].count("dot_general")
+    1
     """
 
     name = "fuse_shared_input_matmul"

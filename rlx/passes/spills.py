@@ -28,7 +28,12 @@ __all__ = ["Spill", "SpillReason", "first_line", "spills_of"]
 
 
 class SpillReason(Enum):
-    """Why an array is written to memory and read again. `hint` says what would change that."""
+    """Why an array is written to memory and read again. `hint` says what would change that.
+
+    >>> from rlx import fusion
+    >>> all(reason.hint for reason in fusion.SpillReason)
+    True
+    """
 
     MADE_BY_PRODUCT = "a matrix product makes it"
     READ_BY_PRODUCT = "a matrix product reads it"
@@ -87,6 +92,12 @@ class Spill(NamedTuple):
 
     moved: bytes that fusing would save, one write and a read by each reader. line: where the maker
     stands in the user's program.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> report = fusion.fusion_report(lambda x: jnp.sort(jnp.sin(x)), jnp.ones(64))
+    >>> [(spill.nbytes, spill.reason.name) for spill in report.spills]
+    [(256, 'READ_BY_SORT')]
     """
 
     array: str

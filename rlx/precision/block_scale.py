@@ -26,7 +26,14 @@ _LEAST_EXPONENT, _GREATEST_EXPONENT = -127, 127  # of an E8M0 scale
 
 
 class BlockScaled(NamedTuple):
-    """Elements of eight bits in the shape of what they stand for, and float32 scales, one for each block."""
+    """Elements of eight bits in the shape of what they stand for, and float32 scales, one for each block.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> cast = rlx.precision.CastConfig("float8_e4m3fn", block=2).quantize(jnp.ones((2, 32)))
+    >>> cast.elements.shape, cast.scales.shape
+    ((2, 32), (2, 16))
+    """
 
     elements: Array
     scales: Array

@@ -22,14 +22,27 @@ __all__ = ["LossScale", "LossScaler", "Unscaled", "all_finite", "choose"]
 
 
 class LossScale(NamedTuple):
-    """The state: the scale (float32), and how many steps in a row were finite (int32)."""
+    """The state: the scale (float32), and how many steps in a row were finite (int32).
+
+    >>> import rlx
+    >>> rlx.precision.LossScaler(initial=8.0).init().scale.item()
+    8.0
+    """
 
     scale: Array
     good_steps: Array
 
 
 class Unscaled(NamedTuple):
-    """Gradients with the scale taken out, and whether all of them are finite (a bool array)."""
+    """Gradients with the scale taken out, and whether all of them are finite (a bool array).
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> scaler = rlx.precision.LossScaler(initial=8.0)
+    >>> found = scaler.unscale(scaler.init(), jnp.array([8.0, jnp.inf]))
+    >>> found.gradients.tolist(), found.finite.item()
+    ([1.0, inf], False)
+    """
 
     gradients: Any
     finite: Array

@@ -17,7 +17,12 @@ __all__ = ["OperationKind", "Precision", "PrecisionPolicy", "operation_kind"]
 
 
 class Precision(Enum):
-    """A float that an operation may compute in, in float32's place."""
+    """A float that an operation may compute in, in float32's place.
+
+    >>> import rlx
+    >>> rlx.precision.Precision("bfloat16").dtype
+    dtype(bfloat16)
+    """
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
@@ -37,6 +42,10 @@ class OperationKind(Enum):
     lose or overflow in 16 bits (exp, log, powers, square roots, special functions).
     DATA_MOVEMENT: elements moved, not changed. BOUNDARY: all else (comparisons, casts, bits, sorting,
     library routines, control flow, callbacks), which computes in the dtypes that the program says.
+
+    >>> import rlx
+    >>> rlx.precision.operation_kind("reduce_sum")
+    <OperationKind.REDUCTION: 'reduction'>
     """
 
     COMPUTE = "compute"

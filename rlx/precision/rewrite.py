@@ -69,12 +69,28 @@ def mixed_precision(fun: Callable[..., Any], policy: PrecisionPolicy | None = No
 
 
 def mixed_program(program: Program, policy: PrecisionPolicy) -> Program:
-    """The program with the same inputs and outputs, computed in a policy's precisions."""
+    """The program with the same inputs and outputs, computed in a policy's precisions.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> g = rlx.Graph.trace(lambda x: x @ x, jnp.ones((2, 2)))
+    >>> mixed = rlx.precision.mixed_program(g.program, rlx.PrecisionPolicy.mixed())
+    >>> [str(e.outputs[0].type.dtype) for e in mixed.equations]
+    ['bfloat16', 'float32']
+    """
     return program if policy.is_identity else _Rewriter(policy).program(program)
 
 
 class AutoMixedPrecision:
-    """Mixed precision as a pass, for rlx.opt.run_passes."""
+    """Mixed precision as a pass, for rlx.opt.run_passes.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> g = rlx.Graph.trace(lambda x: x @ x, jnp.ones((2, 2)))
+    >>> mixed = rlx.opt.run_passes(g, [rlx.precision.AutoMixedPrecision()])
+    >>> [str(e.outputs[0].type.dtype) for e in mixed.program.equations]
+    ['bfloat16', 'float32']
+    """
 
     name = "auto_mixed_precision"
 

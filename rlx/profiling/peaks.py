@@ -44,6 +44,11 @@ class Peaks:
     copies: pairs of the bytes that a copy reads and writes, and bytes in a second at that size, which
     falls from cache to cache. products: floating-point operations in a second of a large matrix
     product, float32 and float64.
+
+    >>> import rlx
+    >>> peaks = rlx.profiling.machine_peaks()
+    >>> peaks.bandwidth(10**6) > 0, peaks.float32_products > 0
+    (True, True)
     """
 
     device: str
@@ -95,6 +100,11 @@ def machine_peaks(threads: int | None = None, again: bool = False) -> Peaks:
     They are measured once for each machine, which takes about a second, and kept in the folder of
     rlx's cache; RLX_CACHE=0 keeps them for this process only. `again` measures now, and keeps the better
     numbers: for a machine that was busy the first time.
+
+    >>> import rlx
+    >>> peaks = rlx.profiling.machine_peaks()
+    >>> peaks.device, peaks.threads == rlx.get_num_threads()
+    ('cpu', True)
     """
     count = get_num_threads() if threads is None else threads
     key = (config.device, count)
@@ -113,7 +123,12 @@ def machine_peaks(threads: int | None = None, again: bool = False) -> Peaks:
 
 
 def measure_peaks(threads: int | None = None) -> Peaks:
-    """Measure, whatever is kept. While it measures, all of this process uses `threads` threads."""
+    """Measure, whatever is kept. While it measures, all of this process uses `threads` threads.
+
+    >>> import rlx
+    >>> rlx.profiling.measure_peaks(threads=1).threads
+    1
+    """
     before = get_num_threads()
     count = before if threads is None else threads
     set_num_threads(count)

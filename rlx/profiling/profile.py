@@ -33,6 +33,13 @@ class KernelProfile:
     kernel 3). seconds: median over the runs of the call; a loop's is what the kernels in it do not
     tell. runs: how often it ran in one call. work: what all these runs compute and move. origins: the user's lines.
     roofline: the least time that the machine's peaks allow, in seconds, and `bound` what sets it.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> found = rlx.profile(lambda x: jnp.tanh(x @ x).sum())(jnp.ones((64, 64)))
+    >>> kernel = found.kernels[0]
+    >>> kernel.kind, kernel.work.flops, kernel.seconds > 0
+    ('Contract', 524288.0, True)
     """
 
     path: str
@@ -77,6 +84,12 @@ class Profile:
 
     seconds: the kernels' times together. call_seconds: a whole run without clocks, from Python: what it
     takes longer than the kernels is the call itself.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> found = rlx.profile(lambda x: jnp.tanh(x).sum(), runs=2)(jnp.ones(1000))
+    >>> found.calls, len(found.kernels), found.seconds > 0
+    (2, 1, True)
     """
 
     name: str

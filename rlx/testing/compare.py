@@ -37,7 +37,12 @@ def tolerance(dtype: Any) -> float:
 
 
 def gradient_tolerance(dtype: Any) -> float:
-    """The relative error of a derivative by finite differences in `dtype`."""
+    """The relative error of a derivative by finite differences in `dtype`.
+
+    >>> import rlx
+    >>> rlx.testing.gradient_tolerance("float64") < rlx.testing.gradient_tolerance("float32")
+    True
+    """
     return _by_width(_GRADIENTS, np.dtype(dtype))
 
 

@@ -50,7 +50,13 @@ class Sample(NamedTuple):
 
 
 def type_of(value: Any) -> TensorType:
-    """The TensorType of an Array, a NumPy array or a Python scalar."""
+    """The TensorType of an Array, a NumPy array or a Python scalar.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> rlx.typeof(np.zeros((2, 3)))
+    float64[2,3]
+    """
     if isinstance(value, (Array, Zero, Linear)):
         return value.type
     if isinstance(value, (bool, int, float, complex)):
@@ -122,6 +128,13 @@ class Primitive:
 
     See docs/architecture.md for what each rule receives and returns. Subclasses are made instances
     by `@primitive`, which raises MissingRuleError for a rule that is not stated.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> isinstance(rlx.ops.transcendental.exp, rlx.Primitive)
+    True
+    >>> rlx.ops.transcendental.exp(np.zeros(2, np.float32)).tolist()
+    [1.0, 1.0]
     """
 
     name: str
@@ -204,6 +217,14 @@ def primitive(cls: type[P]) -> P:
     """Class decorator: check that every rule is stated, register, and return the instance.
 
     Raises MissingRuleError naming the rules that are missing.
+
+    >>> import rlx
+    >>> @rlx.primitive
+    ... class Nothing(rlx.Primitive):
+    ...     pass
+    Traceback (most recent call last):
+        ...
+    rlx.errors.MissingRuleError: primitive 'Nothing' states no type, reference, jvp, transpose, batch, ...
     """
     rules = ["type", "reference", "jvp", "transpose", "batch", "lower"]
     rules += ["split"] if issubclass(cls, Region) else []

@@ -82,6 +82,12 @@ class checkpoint_policies:
 
     A policy is a function of (primitive, *types, **params) that says whether the results of such an
     equation are kept.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> f = rlx.checkpoint(lambda w, x: jnp.sum(jnp.sin(x @ w)), policy=rlx.checkpoint_policies.dots_saveable)
+    >>> rlx.grad(f)(jnp.zeros((2, 2)), jnp.ones((1, 2))).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
     """
 
     @staticmethod

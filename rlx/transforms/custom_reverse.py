@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 from rlx import tree
 from rlx.array import Array
-from rlx.errors import CustomRuleError, MissingCustomRuleError
+from rlx.errors import ConcretizationTypeError, CustomRuleError, MissingCustomRuleError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_inexact
-from rlx.ops.call import Deferred, custom_vjp_call
+from rlx.ops.call import ByValue, Deferred, custom_vjp_call
 from rlx.trace.builder import state
 from rlx.trace.flat import FlatFunction, as_array, flatten_call
 from rlx.trace.interpret import interpret
@@ -35,7 +35,14 @@ __all__ = ["CustomVJPPrimal", "custom_gradient", "custom_vjp", "custom_vjp_prima
 
 @dataclass(frozen=True)
 class CustomVJPPrimal:
-    """An argument as a fwd rule with symbolic_zeros=True sees it: whether its derivative is wanted."""
+    """An argument as a fwd rule with symbolic_zeros=True sees it: whether its derivative is wanted.
+
+    >>> import rlx
+    >>> square = rlx.custom_vjp(lambda x: x * x)
+    >>> square.defvjp(lambda x: (x.value**2, x.value), lambda x, ct: (2 * x * ct,), symbolic_zeros=True)
+    >>> rlx.grad(square)(3.0).item()
+    6.0
+    """
 
     value: Any
     perturbed: bool
@@ -101,7 +108,7 @@ class custom_vjp(CustomRule):
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         program, captured = stage(flat, types, known, name)
         rules = _Rules(self, flat, join, held, types)
-        values, ahead, behind = captured, *_deferred(rules, program, captured, state.axes)
+        values, ahead, behind = captured, *_deferred(rules, program, captured, known, state.axes)
         if not self.symbolic_zeros and not self._within_rule():
             try:
                 with self._tracing_rule(state.axes):
@@ -167,9 +174,16 @@ class _Rules:
         ]
 
     def backward(
-        self, forward: Program, residual_tree: tree.TreeDef, mask: Sequence[bool] | None
+        self,
+        forward: Program,
+        residual_tree: tree.TreeDef,
+        mask: Sequence[bool] | None,
+        known: Sequence[Any] | None = None,
     ) -> tuple[Program, list[Any]]:
-        """bwd's program over residuals and moving cotangents, of those in `mask` alone if it sees symbolic zeros."""
+        """bwd's program over residuals and moving cotangents, of those in `mask` alone if it sees symbolic zeros.
+
+        `known`: values of residuals and cotangents, or None, with which a rule's `if` may be answered.
+        """
         flat, bwd = self.flat, self.owner.bwd
         assert bwd is not None
         n = flat.results
@@ -182,7 +196,7 @@ class _Rules:
             filled = fill_tangents(out_types, spread(leaves[count:], mask, moving), mask is not None)
             return self._checked_cotangents(bwd(*self.held, residuals, tree.unflatten(flat.out_tree, filled)))
 
-        return stage(run, [*residual_types, *given], None, f"{self.owner.name}_bwd")
+        return stage(run, [*residual_types, *given], known, f"{self.owner.name}_bwd")
 
     def _checked_cotangents(self, cts: Any) -> list[Any]:
         """The moving leaves of what bwd returned."""
@@ -226,7 +240,9 @@ def _leaves_like(name: str, argument: Any, cotangent: Any) -> list[Any]:
         ) from None
 
 
-def _deferred(rules: _Rules, program: Program, captured: Sequence[Any], axes: Any) -> tuple[Deferred, Deferred]:
+def _deferred(
+    rules: _Rules, program: Program, captured: Sequence[Any], known: Sequence[Any], axes: Any
+) -> tuple[Deferred, Deferred]:
     """Both rules' programs, made when a derivative asks for them: it knows which values are zero."""
     owner, symbolic = rules.owner, rules.owner.symbolic_zeros
     outside = len(moving_types([type_of(v) for v in captured]))
@@ -234,21 +250,26 @@ def _deferred(rules: _Rules, program: Program, captured: Sequence[Any], axes: An
     @cache
     def ahead(mask: tuple[bool, ...] | None) -> tuple[Program, tree.TreeDef]:
         with owner._tracing_rule(axes):
-            forward, more, residual_tree = rules.forward(None, None if mask is None else mask[outside:])
+            forward, more, residual_tree = rules.forward(known, None if mask is None else mask[outside:])
         return close_over(forward, more), residual_tree
 
     def forward(mask: tuple[bool, ...] | None) -> Program:
         return prefix_forward(program, captured, ahead(mask)[0], [], [])[1]
 
-    def backward(mask: tuple[bool, ...] | None) -> Program | Deferred:
+    def backward(mask: tuple[bool, ...] | None) -> Program | Deferred | ByValue:
         own, residual_tree = ahead(mask)
 
-        def at(cotangent_mask: tuple[bool, ...] | None) -> Program:
+        def at(cotangent_mask: tuple[bool, ...] | None, known: Sequence[Any] | None = None) -> Program:
             with owner._tracing_rule(axes):
-                behind, third = rules.backward(own, residual_tree, cotangent_mask)
+                behind, third = rules.backward(own, residual_tree, cotangent_mask, known)
             return prefix_backward(close_over(behind, third), captured)
 
-        return Deferred(at, True) if symbolic else at(None)
+        if symbolic:
+            return Deferred(at, True)
+        try:
+            return at(None)
+        except ConcretizationTypeError:
+            return ByValue(partial(at, None))
 
     return Deferred(forward, symbolic), Deferred(backward, symbolic)
 

@@ -144,3 +144,18 @@ def test_debug_callback_with_trees():
     seen = []
     debug.callback(lambda tree, scale: seen.append((tree["a"].tolist(), scale.item())), {"a": np.arange(2)}, scale=3)
     assert seen == [([0, 1], 3)]
+
+
+def test_a_callback_that_gets_unmapped_arguments_as_they_are():
+    shapes = []
+
+    def add(x, y):
+        shapes.append((x.shape, y.shape))
+        return x + y
+
+    def f(x, y):
+        return rlx.pure_callback(add, rlx.ShapeDtypeStruct((), x.dtype), x, y, vmap_method="legacy_vectorized")
+
+    x, y = np.arange(3.0), np.float32(2.0).astype("f8")
+    np.testing.assert_array_equal(rlx.vmap(f, in_axes=(0, None))(x, np.asarray(y)), x + 2)
+    assert shapes == [((3,), ())]

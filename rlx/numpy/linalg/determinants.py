@@ -27,7 +27,12 @@ __all__ = ["SlogdetResult", "det", "slogdet"]
 
 
 class SlogdetResult(NamedTuple):
-    """The sign (phase) of a determinant and the logarithm of its magnitude."""
+    """The sign (phase) of a determinant and the logarithm of its magnitude.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.linalg.slogdet(-jnp.eye(3)).sign.item()
+    -1.0
+    """
 
     sign: Array
     logabsdet: Array

@@ -33,14 +33,24 @@ __all__ = [
 
 
 class QRResult(NamedTuple):
-    """The factors of a matrix: orthonormal columns, upper triangle."""
+    """The factors of a matrix: orthonormal columns, upper triangle.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.linalg.qr(jnp.ones((3, 2))).R.shape
+    (2, 2)
+    """
 
     Q: Array
     R: Array
 
 
 class SVDResult(NamedTuple):
-    """Left singular vectors, descending singular values, adjoint right singular vectors."""
+    """Left singular vectors, descending singular values, adjoint right singular vectors.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.linalg.svd(jnp.diag(jnp.array([1.0, 2.0]))).S.tolist()
+    [2.0, 1.0]
+    """
 
     U: Array
     S: Array
@@ -48,14 +58,24 @@ class SVDResult(NamedTuple):
 
 
 class EigResult(NamedTuple):
-    """Eigenvalues and eigenvectors (columns)."""
+    """Eigenvalues and eigenvectors (columns).
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.linalg.eig(jnp.diag(jnp.array([3.0, 4.0]))).eigenvalues.real.tolist()
+    [3.0, 4.0]
+    """
 
     eigenvalues: Array
     eigenvectors: Array
 
 
 class EighResult(NamedTuple):
-    """Ascending eigenvalues and orthonormal eigenvectors (columns)."""
+    """Ascending eigenvalues and orthonormal eigenvectors (columns).
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.linalg.eigh(jnp.diag(jnp.array([4.0, 3.0]))).eigenvalues.tolist()
+    [3.0, 4.0]
+    """
 
     eigenvalues: Array
     eigenvectors: Array

@@ -24,6 +24,13 @@ class OptimizeResults(NamedTuple):
     x: where the minimum is; success; status: 0 for success, else the method's reason; fun, jac: value and
     gradient at x; hess_inv: approximate inverse Hessian (None for L-BFGS); nfev, njev: numbers of
     evaluations; nit: of iterations.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx.scipy.optimize import minimize
+    >>> found = minimize(lambda x: jnp.sum((x - 3.0) ** 2), jnp.zeros(2), method="BFGS")
+    >>> found.success.item(), found.x.round(3).tolist()
+    (True, [3.0, 3.0])
     """
 
     x: Array

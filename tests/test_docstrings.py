@@ -1,0 +1,124 @@
+"""Every public function and class has a docstring of its own, with an example that runs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rlx
+from rlx.scipy import stats
+
+PUBLIC = [
+    "rlx",
+    "rlx.ad_checkpoint",
+    "rlx.autodiff",
+    "rlx.compat",
+    "rlx.compile",
+    "rlx.config",
+    "rlx.custom_batching",
+    "rlx.custom_derivatives",
+    "rlx.debug",
+    "rlx.dtypes",
+    "rlx.errors",
+    "rlx.experimental.ode",
+    "rlx.flatten_util",
+    "rlx.fusion",
+    "rlx.graph",
+    "rlx.image",
+    "rlx.lax",
+    "rlx.lax.linalg",
+    "rlx.nn",
+    "rlx.nn.initializers",
+    "rlx.numpy",
+    "rlx.numpy.fft",
+    "rlx.numpy.linalg",
+    "rlx.opt",
+    "rlx.optim",
+    "rlx.precision",
+    "rlx.profiler",
+    "rlx.profiling",
+    "rlx.random",
+    "rlx.scipy.cluster.vq",
+    "rlx.scipy.fft",
+    "rlx.scipy.integrate",
+    "rlx.scipy.interpolate",
+    "rlx.scipy.linalg",
+    "rlx.scipy.ndimage",
+    "rlx.scipy.optimize",
+    "rlx.scipy.signal",
+    "rlx.scipy.sparse.linalg",
+    "rlx.scipy.spatial.transform",
+    "rlx.scipy.special",
+    "rlx.scipy.stats",
+    "rlx.segments",
+    "rlx.serialization",
+    "rlx.stages",
+    "rlx.test_util",
+    "rlx.testing",
+    "rlx.tree",
+    "rlx.tree_util",
+    "rlx.typing",
+]
+DISTRIBUTIONS = [f"rlx.scipy.stats.{name}" for name in stats.__all__ if inspect.ismodule(getattr(stats, name))]
+
+
+def documented(value: Any) -> bool:
+    """Whether a public value owes a docstring: rlx's own functions, classes and callable objects."""
+    if inspect.ismodule(value) or not callable(value):
+        return False
+    return getattr(value, "__module__", "").split(".")[0] == "rlx"
+
+
+def docstring(value: Callable[..., Any]) -> str:
+    """A value's docstring, without what a class inherits."""
+    return (vars(value) if isinstance(value, type) else {"__doc__": value.__doc__}).get("__doc__") or ""
+
+
+def names_without_example(module: Any) -> list[str]:
+    """Names of `module.__all__` that owe an example and have none."""
+    public = [(name, getattr(module, name)) for name in module.__all__]
+    return [name for name, value in public if documented(value) and ">>>" not in docstring(value)]
+
+
+@pytest.mark.parametrize("name", PUBLIC + DISTRIBUTIONS)
+def test_public_names_have_an_example(name: str) -> None:
+    """What `__all__` names shows how it is used; test_documents.py runs the examples."""
+    lacking = names_without_example(importlib.import_module(name))
+    assert not lacking, f"{name}: an example (>>> ...) is missing in the docstrings of {', '.join(lacking)}"
+
+
+def test_every_lazy_module_is_looked_at() -> None:
+    """A module that `rlx` exports, and that holds functions, is in PUBLIC; namespaces are by what they hold."""
+    modules = [getattr(rlx, name) for name in rlx.__all__ if inspect.ismodule(getattr(rlx, name))]
+    namespaces = {"rlx.experimental", "rlx.scipy"}
+    assert {module.__name__ for module in modules} - namespaces <= set(PUBLIC)
+
+
+def test_a_missing_example_is_found() -> None:
+    """The walk sees a function, a class, and a class that inherits its docstring."""
+    module = type("module", (), {"__all__": ["bare", "Bare", "shown"]})
+
+    def bare() -> None:
+        """No example."""
+
+    def shown() -> None:
+        """An example.
+
+        >>> 1 + 1
+        2
+        """
+
+    class Shown:
+        """An example: >>> 1."""
+
+    class Bare(Shown):
+        pass
+
+    for value in (bare, shown, Bare):
+        value.__module__ = "rlx.example"
+        setattr(module, value.__name__, staticmethod(value) if inspect.isfunction(value) else value)
+    assert names_without_example(module) == ["bare", "Bare"]
