@@ -82,15 +82,11 @@ def pure_callback(
     [2.0, 2.0, 2.0]
     """
     if vmap_method not in (None, *VMAP_METHODS):
-        raise UnsupportedError(
-            f"pure_callback has no vmap_method {vmap_method!r}.", f"Use one of {VMAP_METHODS}."
-        )
+        raise UnsupportedError(f"pure_callback has no vmap_method {vmap_method!r}.", f"Use one of {VMAP_METHODS}.")
     leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
     types, out_tree = _result_types(result_shape_dtypes)
     function = host_function(callback, in_tree, types, out_tree)
-    return tree.unflatten(
-        out_tree, ops.pure_callback(*leaves, function=function, vmap_method=vmap_method)
-    )
+    return tree.unflatten(out_tree, ops.pure_callback(*leaves, function=function, vmap_method=vmap_method))
 
 
 def io_callback(
@@ -120,6 +116,4 @@ def io_callback(
     leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
     types, out_tree = _result_types(result_shape_dtypes)
     function = host_function(callback, in_tree, types, out_tree)
-    return tree.unflatten(
-        out_tree, ops.io_callback(*leaves, function=function, ordered=bool(ordered))
-    )
+    return tree.unflatten(out_tree, ops.io_callback(*leaves, function=function, ordered=bool(ordered)))

@@ -65,9 +65,7 @@ class select(Elementwise):
     def partials(self, out: Any, predicate: Any, x: Any, y: Any) -> tuple[Any, ...]:
         return (None, lambda t: select(predicate, t, 0), lambda t: select(predicate, 0, t))
 
-    def jvp(
-        self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any
-    ) -> tuple[Any, Any]:
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         """One selection between the tangents."""
         if any(isinstance(t, Zero) for t in tangents[1:]):
             return super().jvp(primals, tangents, **params)
@@ -225,9 +223,7 @@ def _converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 class convert(Elementwise):
     """Another dtype: floats truncate and saturate to integers, complex loses its imaginary part."""
 
-    sample_params = tuple(
-        {"dtype": np.dtype(d)} for d in ("f4", "f8", "c8", "i4", "u1", "?", "f2", "bfloat16")
-    )
+    sample_params = tuple({"dtype": np.dtype(d)} for d in ("f4", "f8", "c8", "i4", "u1", "?", "f2", "bfloat16"))
 
     def type(self, *types: TensorType, dtype: np.dtype, weak: bool = False) -> TensorType:
         return TensorType(types[0].shape, dtype, weak)
@@ -251,9 +247,7 @@ class convert(Elementwise):
         differentiable = is_inexact(dtype) and is_inexact(type_of(x).dtype)
         return (lambda t: convert(t, dtype=dtype, weak=weak),) if differentiable else (None,)
 
-    def linear_transpose(
-        self, ct: Any, x: Any, *, dtype: np.dtype, weak: bool = False
-    ) -> tuple[Any, ...]:
+    def linear_transpose(self, ct: Any, x: Any, *, dtype: np.dtype, weak: bool = False) -> tuple[Any, ...]:
         return (convert(ct, dtype=x.type.dtype, weak=x.type.weak),)
 
 

@@ -35,9 +35,7 @@ def associative_scan(combine: Callable[[Pair, Pair], Pair], pair: Pair, axis: in
     length = type_of(pair[0]).shape[axis]
     if length < 2:
         return pair
-    odd = associative_scan(
-        combine, combine(part(0, length - 1, 2, pair), part(1, length, 2, pair)), axis
-    )
+    odd = associative_scan(combine, combine(part(0, length - 1, 2, pair), part(1, length, 2, pair)), axis)
     before = odd if length % 2 else part(0, length // 2 - 1, 1, odd)
     even = part(0, 1, 1, pair)
     if length > 2:
@@ -110,9 +108,7 @@ class Cumulative(Primitive):
     def transpose(self, cotangent: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
         raise not_linear(self.name)
 
-    def batch(
-        self, size: int, inputs: Any, dims: Any, *, axis: int, reverse: bool = False
-    ) -> tuple[Any, int]:
+    def batch(self, size: int, inputs: Any, dims: Any, *, axis: int, reverse: bool = False) -> tuple[Any, int]:
         (x,), (dim,) = inputs, dims
         return self.bind(x, axis=axis + (axis >= dim), reverse=reverse), dim
 
@@ -149,9 +145,7 @@ class cumsum(Cumulative):
     def derivative(self, x: Any, tangent: Any, axis: int, backwards: bool) -> Any:
         return cumsum(tangent, axis=axis, reverse=backwards)
 
-    def transpose(
-        self, cotangent: Any, *inputs: Any, axis: int, reverse: bool = False
-    ) -> tuple[Any, ...]:
+    def transpose(self, cotangent: Any, *inputs: Any, axis: int, reverse: bool = False) -> tuple[Any, ...]:
         if isinstance(cotangent, Zero):
             return (Zero(inputs[0].type),)
         assert isinstance(inputs[0], Linear)

@@ -262,8 +262,7 @@ def _lower_shifted(
         zero = k.full(value.type.update(shape=()), 0)
         padded.append(k.pad(value, zero, tuple(around)))
     pieces = {
-        phase: _phase(k, padded, spec, counts, reach, phase, contribution)
-        for phase in np.ndindex(*_phases(spec))
+        phase: _phase(k, padded, spec, counts, reach, phase, contribution) for phase in np.ndindex(*_phases(spec))
     }
     return _joined(k, pieces, spec, shape)
 

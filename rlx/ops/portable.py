@@ -27,9 +27,7 @@ class _Arrays:
 
     @staticmethod
     def fma(x: Any, y: Any, z: Any) -> Any:
-        total = (
-            x.astype(np.float64) * np.float32(y) if np.ndim(y) == 0 else x.astype(np.float64) * y
-        )
+        total = x.astype(np.float64) * np.float32(y) if np.ndim(y) == 0 else x.astype(np.float64) * y
         total = total + (np.float32(z) if np.ndim(z) == 0 else z)
         # a second rounding errs only from halfway between two float32 numbers
         if ((total.view(np.int64) & 0x1FFFFFFF) == 0x10000000).any():

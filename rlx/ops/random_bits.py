@@ -69,9 +69,7 @@ class threefry2x32(Elementwise):
         outs = self.bind(*primals, **params)
         return outs, tuple(Zero(type_of(o)) for o in outs)
 
-    def batch(
-        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any
-    ) -> Any:
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Any:
         outs, dim = super().batch(size, inputs, dims, **params)
         return outs, (dim, dim)
 
