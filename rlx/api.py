@@ -30,6 +30,7 @@ from rlx.errors import (
     UnsupportedError,
     source_line,
 )
+from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.jit_options import (
@@ -129,6 +130,7 @@ class Jitted:
         self._lock = threading.RLock()
         self._misses = self._calls = 0
         _all_jitted.add(self)
+        reopen_after_fork(self)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A jitted method: the instance is its first argument."""

@@ -8,10 +8,13 @@ from typing import Any
 from rlx.array import Array, ConcreteArray, arrays_over, wrap
 from rlx.backends import backend_named
 from rlx.backends.base import Backend, Executable
+from rlx.forks import reopen_after_fork
 from rlx.ir.program import Literal, Program, Var
 from rlx.passes.pipeline import executables
 
 __all__ = ["CompiledProgram", "prepare_program", "run_program"]
+
+reopen_after_fork(executables)
 
 
 class CompiledProgram:

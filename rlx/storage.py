@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
 from sys import getrefcount
 
 import numpy as np
+
+from rlx.forks import reopen_after_fork
 
 __all__ = [
     "Blocks",
@@ -55,6 +58,7 @@ def from_numpy(array: np.ndarray) -> Storage:
 _pool: dict[int, Queue] = {}
 _bytes = 0
 _lock = threading.Lock()
+reopen_after_fork(sys.modules[__name__])
 
 
 def padded(nbytes: int) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import threading
 
 from rlx.backends.base import Backend
 from rlx.config import config
 from rlx.errors import DeviceError
+from rlx.forks import reopen_after_fork
 
 __all__ = ["backend_named", "device_names"]
 
@@ -18,6 +20,7 @@ _BACKENDS = {
 }
 _loaded: dict[str, Backend] = {}
 _lock = threading.Lock()
+reopen_after_fork(sys.modules[__name__])
 
 
 def device_names() -> list[str]:

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from rlx import numpy as jnp
 from rlx.backends.numba.store import user_folder
 from rlx.backends.numba.threads import get_num_threads, set_num_threads
 from rlx.config import config, scoped
+from rlx.forks import reopen_after_fork
 from rlx.ir.work import Work
 from rlx.profiling.timed_call import TimedCall
 from rlx.version import __version__
@@ -92,6 +94,7 @@ class Peaks:
 
 _known: dict[tuple[str, int], Peaks] = {}
 _lock = threading.Lock()
+reopen_after_fork(sys.modules[__name__])
 
 
 def machine_peaks(threads: int | None = None, again: bool = False) -> Peaks:

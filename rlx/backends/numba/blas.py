@@ -29,6 +29,7 @@ from rlx.backends.numba.gemm import (
     TRANSPOSED,
 )
 from rlx.errors import UnsupportedError, VerificationError
+from rlx.forks import reopen_after_fork
 from rlx.ir.kernels import Buffer, Contract, Operand
 
 __all__ = ["gemm_fields", "load_blas"]
@@ -41,6 +42,7 @@ UNCOPIED_PRODUCT = 1_000_000
 TYPES = {"f4": ("s", SINGLE), "f8": ("d", DOUBLE), "c8": ("c", COMPLEX), "c16": ("z", COMPLEX)}
 
 _lock = threading.Lock()
+reopen_after_fork(sys.modules[__name__])
 
 
 class Blas(NamedTuple):

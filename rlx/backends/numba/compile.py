@@ -9,11 +9,14 @@ import threading
 from functools import lru_cache
 from typing import Any
 
+from rlx.forks import Gate
+
 __all__ = ["assembly", "compile_ir", "load_object", "optimized_ir"]
 
 _lock = threading.Lock()
 _kept: list[Any] = []  # code stays mapped for the life of the process
 _thread = threading.local()
+_llvm = Gate()
 
 
 @lru_cache(maxsize=1)
@@ -95,25 +98,28 @@ def _object_code(module: Any) -> bytes:
 
 def compile_ir(ir: str, symbol: str) -> tuple[bytes, int]:
     """Compile a module; returns its object code and the address of `symbol` in this process."""
-    data = _object_code(_optimized(ir))
+    with _llvm.entered():
+        data = _object_code(_optimized(ir))
     return data, load_object(data, symbol)
 
 
 def assembly(ir: str) -> str:
     """Machine code of a module as text, for reading."""
-    return str(_machine().emit_assembly(_optimized(ir)))
+    with _llvm.entered():
+        return str(_machine().emit_assembly(_optimized(ir)))
 
 
 def optimized_ir(ir: str) -> str:
     """The module's LLVM IR after optimization, for reading."""
-    return str(_optimized(ir))
+    with _llvm.entered():
+        return str(_optimized(ir))
 
 
 def load_object(data: bytes, symbol: str) -> int:
     """Map object code and return the address of `symbol`."""
     import llvmlite.binding as llvm
 
-    with _lock:
+    with _llvm.entered(), _lock:
         machine = _target().create_target_machine(opt=3, jit=True)
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         engine.add_object_file(llvm.ObjectFileRef.from_data(data))

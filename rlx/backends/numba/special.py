@@ -7,12 +7,14 @@ call of it a scalar function. SciPy is imported only when a kernel needs one of 
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Iterable
 from typing import Any
 
 from rlx.backends.numba.store import default_store
 from rlx.errors import UnsupportedError
+from rlx.forks import reopen_after_fork
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS, SpecialFunction
 
 __all__ = ["bind_special"]
@@ -23,6 +25,7 @@ TYPE_NUMBERS = {"d": 12, "D": 15}
 
 _bound: set[str] = set()
 _lock = threading.RLock()
+reopen_after_fork(sys.modules[__name__])
 
 
 class _UfuncFields(ctypes.Structure):
