@@ -277,11 +277,18 @@ class _Alias(ModuleType):
         if value is not None and not isinstance(value, ModuleType):
             return value
         if _is_module(path):
-            return importlib.import_module(path)
+            return self._module(path)
         if name in _PLACEHOLDERS.get(self.__name__, "").split():
             value = self.__dict__[name] = _placeholder(path)
             return value
         raise AttributeError(f"rlx, in place of jax, has no {path}")
+
+    def _module(self, path: str) -> ModuleType:
+        """A module in this one; still rlx's where the alias has outlived the installation."""
+        if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+            return importlib.import_module(path)
+        module = self.__dict__[path.rpartition(".")[2]] = _alias_of(path)
+        return module
 
     def __dir__(self) -> list[str]:
         return sorted({*self.__dict__, *(dir(self._source) if self._source else ())})
@@ -300,6 +307,10 @@ def _source_of(name: str) -> ModuleType | None:
         parent, _, last = name.replace("jax", "rlx", 1).rpartition(".")
         found = getattr(importlib.import_module(parent), last, None)  # a namespace that is no module
         return found if isinstance(found, ModuleType) else None
+
+
+def _alias_of(name: str) -> _Alias:
+    return _Alias(name, _source_of(name), _own_names().get(name, {}))
 
 
 def _is_module(name: str) -> bool:
@@ -323,7 +334,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """The alias of rlx's module."""
-        return _Alias(spec.name, _source_of(spec.name), _own_names().get(spec.name, {}))
+        return _alias_of(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing: the alias is complete."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,7 +42,7 @@ class Gate:
             os.register_at_fork(before=self._close, after_in_parent=self._open, after_in_child=self._open)
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> Generator[None, None, None]:
         """Be inside."""
         with self._condition:
             self._condition.wait_for(lambda: not self._closed)

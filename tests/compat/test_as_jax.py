@@ -37,6 +37,13 @@ def test_imports_give_rlx_and_come_back() -> None:
     assert importlib.import_module("jax") is real_jax
 
 
+def test_an_alias_that_outlives_the_block_stays_rlx() -> None:
+    with rlx.compat.as_jax():
+        import jax
+    assert jax.numpy.sin is rlx.numpy.sin
+    assert jax.scipy.special.gammaln is rlx.scipy.special.gammaln
+
+
 def test_names_for_several_devices_are_there_and_refuse() -> None:
     with rlx.compat.as_jax():
         sharding = importlib.import_module("jax.sharding")
