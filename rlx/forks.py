@@ -1,7 +1,7 @@
 """What a forked child must not inherit: locks that other threads of its parent held, and their work half done.
 
 In a child only the thread that forked goes on. A lock that another one held stays held for ever, so those in Python are
-made anew; native code has locks of its own, so a fork waits until no thread is inside it.
+made anew; native code and imports have locks of their own, so a fork waits until no other thread is inside them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Gate", "reopen_after_fork"]
+__all__ = ["reopen_after_fork", "unforked"]
 
 _owners: weakref.WeakSet[Any] = weakref.WeakSet()
+_condition = threading.Condition()
+_depth = threading.local()
+_inside = 0
+_closed = False
 
 
 def reopen_after_fork(owner: Any) -> None:
@@ -23,48 +27,51 @@ def reopen_after_fork(owner: Any) -> None:
     _owners.add(owner)
 
 
-def _reopen() -> None:
+@contextmanager
+def unforked() -> Generator[None, None, None]:
+    """Work that is never in the middle when another thread forks: the fork waits, and meanwhile nobody begins."""
+    global _inside
+    depth = getattr(_depth, "value", 0)
+    if not depth:
+        with _condition:
+            _condition.wait_for(lambda: not _closed)
+            _inside += 1
+    _depth.value = depth + 1
+    try:
+        yield
+    finally:
+        _depth.value = depth
+        if not depth:
+            with _condition:
+                _inside -= 1
+                _condition.notify_all()
+
+
+def _close() -> None:
+    """Before a fork; the condition stays held until after it."""
+    global _closed
+    own = bool(getattr(_depth, "value", 0))
+    _condition.acquire()
+    _condition.wait_for(lambda: not _closed)
+    _closed = True
+    _condition.wait_for(lambda: _inside == own)
+
+
+def _open() -> None:
+    """After a fork, in parent and child."""
+    global _closed
+    _closed = False
+    _condition.notify_all()
+    _condition.release()
+
+
+def _begin_child() -> None:
+    """Nobody waits in a child: those who did are threads of its parent."""
+    global _closed, _condition
+    _closed, _condition = False, threading.Condition()
     for owner in list(_owners):
         owner._lock = threading.RLock()
 
 
-class Gate:
-    """Work that is never in the middle when the process forks: a fork waits for it, and nobody begins meanwhile.
-
-    One thread does not enter twice.
-    """
-
-    def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._inside = 0
-        self._closed = False
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=self._close, after_in_parent=self._open, after_in_child=self._open)
-
-    @contextmanager
-    def entered(self) -> Generator[None, None, None]:
-        """Be inside."""
-        with self._condition:
-            self._condition.wait_for(lambda: not self._closed)
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._inside -= 1
-                self._condition.notify_all()
-
-    def _close(self) -> None:
-        self._condition.acquire()
-        self._closed = True
-        self._condition.wait_for(lambda: not self._inside)
-
-    def _open(self) -> None:
-        # this thread holds the condition since _close, in the child too; waiting threads are the parent's only
-        self._closed = False
-        self._condition.notify_all()
-        self._condition.release()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reopen)
+    os.register_at_fork(before=_close, after_in_parent=_open, after_in_child=_begin_child)

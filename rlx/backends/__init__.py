@@ -9,7 +9,7 @@ import threading
 from rlx.backends.base import Backend
 from rlx.config import config
 from rlx.errors import DeviceError
-from rlx.forks import reopen_after_fork
+from rlx.forks import reopen_after_fork, unforked
 
 __all__ = ["backend_named", "device_names"]
 
@@ -40,7 +40,7 @@ def backend_named(name: str | None) -> Backend:
             "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
         )
     module, cls = _BACKENDS[name]
-    with _lock:
+    with unforked(), _lock:
         if name not in _loaded:
             _loaded[name] = getattr(importlib.import_module(module), cls)()
     return _loaded[name]

@@ -19,7 +19,6 @@ import rlx.numpy as jnp
 
 ROOT = Path(rlx.__file__).resolve().parents[1]
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-METHODS = ["spawn"] if sys.platform == "win32" else ["fork", "spawn", "forkserver"]
 WORK = """
 import os, sys, threading, time
 import numpy as np
@@ -57,24 +56,12 @@ def assert_done(folder: Path, body: str, **environment: str) -> None:
 
 
 # ---------------------------------------------------------------------- pools
-@pytest.mark.parametrize("method", METHODS)
-def test_pools_of_processes(tmp_path: Path, method: str) -> None:
-    """The parent has used its threads before, and uses them afterwards."""
-    body = f"""
-import multiprocessing
-with multiprocessing.get_context({method!r}).Pool(2) as pool:
-    check(lambda: pool.map(work, range(4)))
-"""
-    assert_done(tmp_path, body)
-
-
-@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
-def test_pools_of_joblib(tmp_path: Path, backend: str) -> None:
-    """loky sends functions of the main module by value, the jitted ones that they use included."""
+def test_workers_receive_jitted_functions_by_value(tmp_path: Path) -> None:
+    """loky sends the functions of a main module whole, with the jitted ones that they use."""
     pytest.importorskip("joblib")
-    body = f"""
+    body = """
 import joblib
-check(lambda: joblib.Parallel(n_jobs=3, backend={backend!r})(joblib.delayed(work)(n) for n in range(4)))
+check(lambda: joblib.Parallel(n_jobs=2, backend="loky")(joblib.delayed(work)(n) for n in range(4)))
 """
     assert_done(tmp_path, body)
 

@@ -29,7 +29,7 @@ from rlx.backends.numba.gemm import (
     TRANSPOSED,
 )
 from rlx.errors import UnsupportedError, VerificationError
-from rlx.forks import reopen_after_fork
+from rlx.forks import reopen_after_fork, unforked
 from rlx.ir.kernels import Buffer, Contract, Operand
 
 __all__ = ["gemm_fields", "load_blas"]
@@ -80,7 +80,8 @@ def _core_type() -> dict[str, str]:
     chosen = os.environ.get("RLX_OPENBLAS_CORETYPE")
     if chosen:
         return {"OPENBLAS_CORETYPE": chosen}
-    features = llvm.get_host_cpu_features()
+    with unforked():
+        features = llvm.get_host_cpu_features()
     needed = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
     if all(features.get(name, False) for name in needed):
         return {"OPENBLAS_CORETYPE": "SkylakeX"}

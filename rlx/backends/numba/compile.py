@@ -9,14 +9,13 @@ import threading
 from functools import lru_cache
 from typing import Any
 
-from rlx.forks import Gate
+from rlx.forks import unforked
 
-__all__ = ["assembly", "compile_ir", "load_object", "optimized_ir"]
+__all__ = ["assembly", "compile_ir", "define_symbol", "load_object", "optimized_ir"]
 
 _lock = threading.Lock()
 _kept: list[Any] = []  # code stays mapped for the life of the process
 _thread = threading.local()
-_llvm = Gate()
 
 
 @lru_cache(maxsize=1)
@@ -98,28 +97,36 @@ def _object_code(module: Any) -> bytes:
 
 def compile_ir(ir: str, symbol: str) -> tuple[bytes, int]:
     """Compile a module; returns its object code and the address of `symbol` in this process."""
-    with _llvm.entered():
+    with unforked():
         data = _object_code(_optimized(ir))
     return data, load_object(data, symbol)
 
 
 def assembly(ir: str) -> str:
     """Machine code of a module as text, for reading."""
-    with _llvm.entered():
+    with unforked():
         return str(_machine().emit_assembly(_optimized(ir)))
 
 
 def optimized_ir(ir: str) -> str:
     """The module's LLVM IR after optimization, for reading."""
-    with _llvm.entered():
+    with unforked():
         return str(_optimized(ir))
+
+
+def define_symbol(name: str, address: int) -> None:
+    """Tell LLVM where the function or data called `name` is."""
+    import llvmlite.binding as llvm
+
+    with unforked():
+        llvm.add_symbol(name, address)
 
 
 def load_object(data: bytes, symbol: str) -> int:
     """Map object code and return the address of `symbol`."""
     import llvmlite.binding as llvm
 
-    with _llvm.entered(), _lock:
+    with unforked(), _lock:
         machine = _target().create_target_machine(opt=3, jit=True)
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         engine.add_object_file(llvm.ObjectFileRef.from_data(data))

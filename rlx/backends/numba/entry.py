@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from rlx.backends.numba import runtime, signals, system
+from rlx.backends.numba.compile import define_symbol
 from rlx.backends.numba.native import External
 from rlx.backends.numba.store import default_store, fingerprint
 from rlx.storage import Storage
@@ -55,8 +56,6 @@ def _libraries() -> list[Any]:
 @lru_cache(maxsize=1)
 def bind_externals() -> None:
     """Tell LLVM where the C functions are that the run-time system calls."""
-    import llvmlite.binding as llvm
-
     libraries = _libraries()
     for module in (runtime, signals, system):
         for value in vars(module).values():
@@ -65,7 +64,7 @@ def bind_externals() -> None:
                     function = getattr(library, value.name, None)
                     if function is not None:
                         address = ctypes.cast(function, ctypes.c_void_p).value
-                        llvm.add_symbol(value.name, address)
+                        define_symbol(value.name, address or 0)
                         break
 
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from rlx.backends.numba.compile import define_symbol
 from rlx.backends.numba.store import default_store
 from rlx.errors import UnsupportedError
 from rlx.forks import reopen_after_fork
@@ -124,13 +125,11 @@ def bind_special(externals: Iterable[str]) -> None:
 
 
 def _bind(name: str) -> None:
-    import llvmlite.binding as llvm
-
     symbol = PREFIX + name
     if symbol in _bound:
         return
     if name in USER_FUNCTIONS:
-        llvm.add_symbol(symbol, USER_FUNCTIONS[name].address())
+        define_symbol(symbol, USER_FUNCTIONS[name].address())
         _bound.add(symbol)
         return
     if name == "polygamma":
@@ -143,11 +142,11 @@ def _bind(name: str) -> None:
         function = SPECIAL[name]
         ufunc = scipy.special._ufuncs._zeta if name == "zeta" else getattr(scipy.special, function.ufunc)
         loop, data = _loop(ufunc, function)
-        llvm.add_symbol(f"rlx_loop_{name}", loop)
-        llvm.add_symbol(f"rlx_data_{name}", data)
+        define_symbol(f"rlx_loop_{name}", loop)
+        define_symbol(f"rlx_data_{name}", data)
         text = _wrapper_text(name, function)
     else:
         raise UnsupportedError(f"the CPU has no special function {name!r}")
     key = symbol.encode() + text.encode()
-    llvm.add_symbol(symbol, default_store().address(key, symbol, lambda: text))
+    define_symbol(symbol, default_store().address(key, symbol, lambda: text))
     _bound.add(symbol)

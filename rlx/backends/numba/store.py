@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 
 from rlx.backends.numba.compile import compile_ir, load_object
 from rlx.backends.numba.threads import get_num_threads
+from rlx.forks import unforked
 
 __all__ = ["Code", "Statistics", "Store", "default_store", "statistics"]
 
@@ -192,6 +193,8 @@ class Store:
 
     def _without_disk(self, reason: str) -> None:
         folder, self._folder = self._folder, None
+        if folder is None:  # another thread has said so
+            return
         warnings.warn(
             f"rlx keeps no compiled code on disk: {folder} {reason}. "
             "Set RLX_CACHE_DIR to a folder of yours, or RLX_CACHE=0.",
@@ -273,13 +276,14 @@ _sources = _source_digest()
 @lru_cache(maxsize=1)
 def fingerprint() -> bytes:
     """All that compiled code depends on besides its key: this compiler, LLVM, the processor."""
-    import llvmlite
-    import llvmlite.binding as llvm
+    with unforked():
+        import llvmlite
+        import llvmlite.binding as llvm
 
+        processor, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
     digest = hashlib.blake2b(_sources, digest_size=32)
-    for part in (llvmlite.__version__, llvm.get_host_cpu_name(), sys.platform):
+    for part in (llvmlite.__version__, processor, sys.platform):
         digest.update(part.encode() + b"\0")
-    features = llvm.get_host_cpu_features()
     digest.update(",".join(sorted(name for name, there in features.items() if there)).encode())
     return digest.digest()
 
