@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import joblib
@@ -37,16 +36,6 @@ def resident() -> int:
 
 def expected() -> list[float]:
     return [work(seed) for seed in range(4)]
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_processes_of_a_pool(method):
-    if sys.platform == "win32" and method != "spawn":
-        pytest.skip("Windows has spawn only")
-    wanted = expected()  # the parent has worked before: its pool of threads must not be missed by a child
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
-        assert list(pool.map(work, range(4), timeout=100)) == pytest.approx(wanted, rel=1e-5)
-    assert expected() == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
