@@ -11,7 +11,7 @@ from rlx.api import Jitted, make_program
 from rlx.errors import RlxError
 from rlx.graph.graph import Graph
 from rlx.graph.module import GraphModule, GraphStage
-from rlx.ir.kernels import Bands, Contract, Loops, Plan
+from rlx.ir.kernels import Bands, Contract, Loops, Plan, members
 from rlx.ir.program import Program
 from rlx.ir.show_plan import nested_plans
 from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
@@ -256,8 +256,7 @@ def _chain(bands: Bands) -> Chain:
 
 def _nests(plan: Plan) -> list[Loops]:
     """The loop nests of a plan, those in bands too."""
-    members = [m for k in plan.kernels for m in (k.kernels if isinstance(k, Bands) else (k,))]
-    return [m for m in members if isinstance(m, Loops)]
+    return [m for kernel in plan.kernels for m in members(kernel) if isinstance(m, Loops)]
 
 
 def _line_of(label: str, nests: list[Loops]) -> str:

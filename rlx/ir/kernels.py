@@ -31,6 +31,7 @@ __all__ = [
     "Sort",
     "Store",
     "While",
+    "members",
 ]
 
 Role = Literal["input", "output", "constant", "temporary"]
@@ -276,6 +277,11 @@ class Bands(Kernel):
             read.update(b for b in kernel.reads if b not in first)
             first.update(b for b in kernel.writes if b not in read)
         return first
+
+
+def members(kernel: Kernel) -> tuple[Kernel, ...]:
+    """The kernels that run in bands as this one, or the kernel itself."""
+    return kernel.kernels if isinstance(kernel, Bands) else (kernel,)
 
 
 @dataclass(eq=False, slots=True)

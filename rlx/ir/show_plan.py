@@ -34,6 +34,7 @@ __all__ = [
     "bytes_text",
     "describe_kernel",
     "describe_plan",
+    "kernel_name",
     "nested_plans",
     "plan_functions",
     "show_kernel",
@@ -232,6 +233,11 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
 def describe_kernel(kernel: Kernel, plan: Plan) -> str:
     """The kernel's line of `describe_plan`."""
     return _kernel_line(kernel, buffer_names(plan))
+
+
+def kernel_name(kernel: Kernel) -> str:
+    """The operations that a kernel computes, or its kind where those are not known."""
+    return getattr(kernel, "label", "") or type(kernel).__name__
 
 
 def buffer_names(plan: Plan) -> dict[Buffer, str]:

@@ -77,13 +77,11 @@ def _lower(program: Program, options: LoweringOptions | None) -> tuple[Plan, dic
 
 def _with_least_memory(plan: Plan, builder: KernelBuilder) -> Plan:
     """The plan with places in memory; bands may move work that a barrier holds back, and take more then."""
-    in_bands = plan_memory(plan, builder.options.least_bands)
-    if not builder.epoch or not builder.options.least_bands:
-        return in_bands
-    apart = plan_memory(plan)
-    if apart.arena < in_bands.arena:
-        return apart
-    return plan_memory(plan, builder.options.least_bands)
+    least = builder.options.least_bands
+    apart = plan_memory(plan).arena if builder.epoch and least else None
+    in_bands = plan_memory(plan, least)
+    # planning gives buffers their places, so that the plan that is kept is made last
+    return plan_memory(plan) if apart is not None and apart < in_bands.arena else in_bands
 
 
 def _read(builder: KernelBuilder, values: dict[Var, Lowered], atom: Atom) -> Lowered:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlx.errors import RlxError
-from rlx.ir.kernels import Buffer, Kernel, Plan
-from rlx.ir.show_plan import buffer_names, bytes_text, nested_plans
+from rlx.ir.kernels import Buffer, Plan
+from rlx.ir.show_plan import buffer_names, bytes_text, kernel_name, nested_plans
 from rlx.passes.arena import Block, most_live, place
 from rlx.passes.memory import ALIGNMENT, blocks_of
 
@@ -120,7 +120,7 @@ class MemoryPlan:
             peak.size,
             peak.kernel,
             tuple(_lifetimes(plan, blocks, offsets, chosen.element_bytes)),
-            tuple(map(_label, plan.kernels)),
+            tuple(map(kernel_name, plan.kernels)),
             tuple(inner),
         )
 
@@ -218,10 +218,6 @@ class MemoryPlan:
             f"{buffer.name} {buffer.dtype}[{buffer.size}]: {bytes_text(buffer.nbytes)} at {buffer.offset}, kernels"
             f" {buffer.first} ({self.kernels[buffer.first]}) to {buffer.last} ({self.kernels[buffer.last]}){alias}"
         )
-
-
-def _label(kernel: Kernel) -> str:
-    return getattr(kernel, "label", "") or type(kernel).__name__
 
 
 def _lifetimes(

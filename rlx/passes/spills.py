@@ -20,9 +20,10 @@ from rlx.ir.kernels import (
     Scan,
     Sort,
     While,
+    members,
 )
 from rlx.ir.program import Equation, Origin
-from rlx.ir.show_plan import buffer_names, nested_plans
+from rlx.ir.show_plan import buffer_names, kernel_name, nested_plans
 
 __all__ = ["Spill", "SpillReason", "first_line", "spills_of"]
 
@@ -135,8 +136,8 @@ def _spills(plan: Plan, path: str) -> Iterator[Spill]:
     readers: dict[Buffer, list[tuple[str, Kernel]]] = {}
     for number, kernel in enumerate(plan.kernels):
         local = set(kernel.local) if isinstance(kernel, Bands) else set()
-        for member in kernel.kernels if isinstance(kernel, Bands) else (kernel,):
-            place = (f"kernel {path}{number} {_label(member)}", member)
+        for member in members(kernel):
+            place = (f"kernel {path}{number} {kernel_name(member)}", member)
             for buffer in dict.fromkeys(member.writes):
                 makers.setdefault(buffer, place)
             for buffer in dict.fromkeys(member.reads):
@@ -164,10 +165,6 @@ def _reason(maker: Kernel, readers: Sequence[Kernel]) -> SpillReason:
         if any(isinstance(reader, kinds) for reader in readers) and not any(isinstance(r, Loops) for r in readers):
             return read
     return SpillReason.NESTS_APART
-
-
-def _label(kernel: Kernel) -> str:
-    return getattr(kernel, "label", "") or type(kernel).__name__
 
 
 def first_line(kernel: Kernel) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from rlx.backends.numba.frame import POOL
 from rlx.backends.numba.gemm import BAND_ROWS, COLUMNS, ROWS, STRIPE_COLUMNS, gemm_block
-from rlx.backends.numba.native import Signature, Word, address_of, atomic_add, minimum, native, stack
+from rlx.backends.numba.kernel_calls import call_kernel, run_chunk
+from rlx.backends.numba.native import Word, address_of, atomic_add, minimum, native, stack
 from rlx.backends.numba.regions import launch
 from rlx.backends.numba.signals import interrupted
 
 __all__ = ["bands_step"]
-
-call_kernel = Signature("void", ("i64", "i64", "i64", "i64", "i64"))
 
 # Fields of a row. Behind them come the slots of the frame that the kernels use, two words for each
 # local buffer, and the kernels.
@@ -71,12 +70,9 @@ def run_member(slots: Word, member: Word, begin: Word, end: Word) -> int:
     if member[KIND] == LOOPS:
         call_kernel(member[KERNEL], slots, member + 8 * KERNEL_ROW, first, last, 0)
     elif member[KIND] == CHUNKED:
-        extent = member[CHUNK_EXTENT]
-        chunks = member[CHUNK_COUNT]
+        own = member + 8 * CHUNKED_ROW
         for chunk in range(first, last):
-            low = extent * chunk // chunks
-            high = extent * (chunk + 1) // chunks
-            call_kernel(member[KERNEL], slots, member + 8 * CHUNKED_ROW, low, high, chunk)
+            run_chunk(member[KERNEL], slots, own, member[CHUNK_EXTENT], member[CHUNK_COUNT], chunk)
     else:
         product_rows(slots, member + 8 * PRODUCT_ROW, first, last)
     return 0

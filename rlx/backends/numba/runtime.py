@@ -29,6 +29,7 @@ from rlx.backends.numba.frame import (
     THREADS,
 )
 from rlx.backends.numba.gemm import gemm_step
+from rlx.backends.numba.kernel_calls import call_kernel, run_chunk
 from rlx.backends.numba.native import (
     NativeFunction,
     Signature,
@@ -62,7 +63,6 @@ acquire_reference = external("Py_IncRef", "void", "ptr")
 release_reference = external("Py_DecRef", "void", "ptr")
 
 call_step = Signature("i64", ("i64", "i64"))
-call_kernel = Signature("void", ("i64", "i64", "i64", "i64", "i64"))
 call_loop = Signature("i64", ("i64", "i64", "i64", "i64", "i64"))
 
 # Fields of rows. The words that follow the last field belong to the kernel, or are entries.
@@ -165,9 +165,7 @@ def parallel_step(slots: Word, row: Word) -> int:
 @native
 def chunk_task(context: Word, chunk: Word) -> int:
     row = context[1]
-    begin = row[EXTENT] * chunk // row[TASK_COUNT]
-    end = row[EXTENT] * (chunk + 1) // row[TASK_COUNT]
-    call_kernel(row[KERNEL], context[0], row + 8 * CHUNKED_ROW, begin, end, chunk)
+    run_chunk(row[KERNEL], context[0], row + 8 * CHUNKED_ROW, row[EXTENT], row[TASK_COUNT], chunk)
     return 0
 
 

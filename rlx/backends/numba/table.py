@@ -15,12 +15,13 @@ import numpy as np
 from rlx.backends.numba import band_steps, runtime
 from rlx.backends.numba.band_form import band_form
 from rlx.backends.numba.blas import gemm_fields
-from rlx.backends.numba.carried import carried_code, carried_row
+from rlx.backends.numba.carried import carried_row
+from rlx.backends.numba.codes import compiled_kernels
 from rlx.backends.numba.cost import parallel_parts, plan_cost
-from rlx.backends.numba.emit import KernelCode, loops_code, loops_extent
+from rlx.backends.numba.emit import KernelCode, loops_extent
 from rlx.backends.numba.entry import RuntimeCode
 from rlx.backends.numba.frame import FIRST_SLOT, STEP_HEAD
-from rlx.backends.numba.layout import Layout, layout_of
+from rlx.backends.numba.layout import Layout
 from rlx.backends.numba.library import HostStep, host_function
 from rlx.backends.numba.native_library import library_rows
 from rlx.backends.numba.special import bind_special
@@ -43,9 +44,10 @@ from rlx.ir.kernels import (
     Sort,
     While,
 )
+from rlx.ir.show_plan import nested_plans
 from rlx.storage import Storage, allocate, from_numpy
 
-__all__ = ["Clock", "Table", "build_table", "inner_plans"]
+__all__ = ["Clock", "Table", "build_table"]
 
 ALIGNMENT = 64
 UNBOUNDED = 1 << 62
@@ -133,34 +135,14 @@ class _Builder:
 
     def compile_codes(self, plan: Plan) -> None:
         """Find the code of every kernel, and compile together what is missing."""
-        self.find_codes(plan)
+        for kernel, code, layout in compiled_kernels(plan):
+            self.codes[kernel] = code
+            if layout is not None:
+                self.layouts[kernel] = layout
         for code in self.codes.values():
             bind_special(code.external)
         runtime_codes = [RuntimeCode(part) for part in sorted(_runtime_parts(plan))]
         default_store().prepare([*runtime_codes, *self.codes.values()])
-
-    def find_codes(self, plan: Plan) -> None:
-        """The codes of kernels, or of whole loops where those are one function."""
-        for kernel in plan.kernels:
-            if isinstance(kernel, Loops):
-                layout = self.layouts[kernel] = layout_of(kernel)
-                self.codes[kernel] = loops_code(kernel, layout)
-                continue
-            code = carried_code(kernel) if isinstance(kernel, (Scan, While)) else None
-            if code is not None:
-                self.codes[kernel] = code
-                continue
-            if isinstance(kernel, Bands):
-                self.find_band_codes(kernel)
-            for inner in inner_plans(kernel):
-                self.find_codes(inner)
-
-    def find_band_codes(self, bands: Bands) -> None:
-        """The codes of kernels that run band by band: whole rows, so that a range of them is a band."""
-        for kernel in bands.kernels:
-            if isinstance(kernel, Loops):
-                layout = self.layouts[kernel] = layout_of(kernel, tile=False)
-                self.codes[kernel] = loops_code(kernel, layout)
 
     def address(self, code: KernelCode) -> int:
         """The native function of a code."""
@@ -391,18 +373,9 @@ def _runtime_parts(plan: Plan) -> set[str]:
             parts.add("products")
         elif isinstance(kernel, (Scan, While, Branch)):
             parts.add("control")
-        for inner in inner_plans(kernel):
+        for inner in nested_plans(kernel):
             parts |= _runtime_parts(inner)
     return parts
-
-
-def inner_plans(kernel: Kernel) -> tuple[Plan, ...]:
-    """The plans inside a kernel."""
-    if isinstance(kernel, Scan):
-        return (kernel.body,)
-    if isinstance(kernel, While):
-        return (kernel.condition, kernel.body)
-    return kernel.branches if isinstance(kernel, Branch) else ()
 
 
 def _aligned(nbytes: int) -> int:
