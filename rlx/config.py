@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -86,6 +87,27 @@ class Config(threading.local):
         False
         """
         return getattr(self, name)
+
+    def parse_flags_with_absl(self) -> None:
+        """Set the switches that the command line names as `--jax_NAME=value` or `--jax_NAME value`.
+
+        Words are read as they stand, and left where they are: absl need not be installed. Raises AttributeError
+        for a switch that rlx has not.
+
+        >>> import rlx
+        >>> rlx.config.parse_flags_with_absl()
+        """
+        words = iter(sys.argv[1:])
+        for word in words:
+            flag, given, value = word.lstrip("-").partition("=")
+            if not (word.startswith("-") and flag.startswith(("jax_", "nojax_"))):
+                continue
+            off = flag.startswith("no")
+            name = flag.removeprefix("no").removeprefix("jax_")
+            if off or isinstance(self.read(name), bool):
+                self.update(name, not off and value.lower() not in ("false", "0", "no"))
+            else:
+                self.update(name, value if given else next(words, ""))
 
     def _publish(self) -> None:
         Config.token = _token(Config)

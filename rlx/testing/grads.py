@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from rlx.transforms.reverse import vjp
 __all__ = ["check_grads"]
 
 Flat = Callable[..., tuple[Any, ...]]
+Tolerance = float | Mapping[Any, float] | None
 
 # steps of the central difference, by the bytes of a real number
 _STEPS = {1: 0.25, 2: 5e-2, 4: 5e-3, 8: 1e-4}
@@ -26,9 +27,10 @@ class _Check:
     """The modes and tolerances of one check."""
 
     def __init__(
-        self, modes: Sequence[str], atol: float | None, rtol: float | None, eps: float | None
+        self, modes: Sequence[str], atol: Tolerance, rtol: Tolerance, eps: float | None
     ) -> None:
-        self.modes, self.atol, self.rtol, self.eps = modes, atol, rtol, eps
+        self.modes, self.eps = modes, eps
+        self.atol, self.rtol = _by_dtype(atol), _by_dtype(rtol)
         self.generator = np.random.default_rng(0)
 
     def run(self, f: Flat, args: Sequence[np.ndarray], order: int, path: str) -> None:
@@ -58,13 +60,13 @@ class _Check:
         cotangents = self.random_like([to_numpy(v) for v in values])
         pulled = pull(tuple(_with_dtype_of(values, cotangents)))
         expected = _paired(cotangents, self.difference(f, args, direction))
-        widest = max(map(self.tolerance, map(np.asarray, args)), default=0.0)
+        dtypes = [np.asarray(x).dtype for x in args]
         size = sum(np.abs(np.asarray(c, complex)).sum() for c in cotangents)
         np.testing.assert_allclose(
             _paired(pulled, direction),
             expected,
-            rtol=self.rtol or widest,
-            atol=(self.atol or widest) * max(1.0, float(size)),
+            rtol=max(map(self.rtol, dtypes), default=0.0),
+            atol=max(map(self.atol, dtypes), default=0.0) * max(1.0, float(size)),
             err_msg=what,
         )
 
@@ -94,15 +96,16 @@ class _Check:
     def close(self, actual: Sequence[Any], expected: Sequence[Any], what: str) -> None:
         """Compare arrays with the tolerance of the actual ones."""
         for x, y in zip(actual, expected, strict=True):
-            default = self.tolerance(to_numpy(x))
-            assert_close(
-                x, y, self.rtol or default, self.atol or default, check_dtype=False, message=what
-            )
+            dtype = to_numpy(x).dtype
+            assert_close(x, y, self.rtol(dtype), self.atol(dtype), check_dtype=False, message=what)
 
-    @staticmethod
-    def tolerance(x: np.ndarray) -> float:
-        """The tolerance of a derivative with x's dtype."""
-        return gradient_tolerance(x.dtype)
+
+def _by_dtype(given: Tolerance) -> Callable[[np.dtype], float]:
+    """The tolerance of a derivative with a dtype, where one number or one for some dtypes is given."""
+    if isinstance(given, Mapping):
+        table = {np.dtype(dtype): value for dtype, value in given.items()}
+        return lambda dtype: table.get(dtype) or gradient_tolerance(dtype)
+    return lambda dtype: given or gradient_tolerance(dtype)
 
 
 def _gap(ahead: np.ndarray, behind: np.ndarray) -> np.ndarray:
@@ -153,8 +156,8 @@ def check_grads(
     args: Sequence[Any],
     order: int,
     modes: Sequence[str] = ("fwd", "rev"),
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float | None = None,
 ) -> None:
     """Compare derivatives of `f` at `args` with finite differences along one random direction.
@@ -164,7 +167,7 @@ def check_grads(
       args: its positional arguments. float64 ones give the sharpest check.
       order: how many times to differentiate; every mixture of `modes` is checked up to it.
       modes: "fwd" (jvp), "rev" (vjp), or both.
-      atol, rtol: tolerances; by default those of the dtype.
+      atol, rtol: tolerances, a number or one for each dtype ({dtype: number}); by default those of the dtype.
       eps: the step of the central difference; by default one that fits the dtype.
 
     Raises: AssertionError where a derivative is wrong, naming the derivative.
