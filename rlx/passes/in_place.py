@@ -7,10 +7,10 @@ alternate between two buffers without copies.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,14 +18,7 @@ from rlx.ir.kernels import Access, Buffer, Instruction, Kernel, Loops, Plan, Sca
 from rlx.ir.verify_loops import may_update
 from rlx.passes.rename import renamed
 
-__all__ = ["Joined", "carries_in_place", "join_buffers"]
-
-
-class Joined(NamedTuple):
-    """Kernels in which two buffers became one, and the buffers that this took."""
-
-    kernels: tuple[Kernel, ...]
-    temporaries: tuple[Buffer, ...]
+__all__ = ["KernelRows", "carries_in_place"]
 
 
 def carries_in_place(body: Plan, constants: int, carries: int) -> tuple[Plan, tuple[int, ...]]:
@@ -34,62 +27,108 @@ def carries_in_place(body: Plan, constants: int, carries: int) -> tuple[Plan, tu
     The body's inputs are `constants` constants, then carries; its outputs begin with the next ones.
     Its memory has to be planned again.
     """
-    found = []
-    for number in range(carries):
-        joined = join_buffers(body.kernels, body.inputs[constants + number], body.outputs[number])
-        if joined is not None:
-            buffers = (*body.buffers, *joined.temporaries)
-            body = replace(body, kernels=joined.kernels, buffers=buffers)
-            found.append(number)
-    return body, tuple(found)
+    rows = KernelRows(body.kernels)
+    pairs = zip(body.inputs[constants : constants + carries], body.outputs, strict=False)
+    found = tuple(number for number, (old, new) in enumerate(pairs) if rows.join(old, new))
+    if found:
+        body = replace(body, kernels=rows.kernels, buffers=(*body.buffers, *rows.temporaries))
+    return body, found
 
 
-def join_buffers(kernels: Sequence[Kernel], old: Buffer, new: Buffer) -> Joined | None:
-    """The kernels with `new`, a copy of `old` at first, in the place of both.
+class KernelRows:
+    """Kernels in order, in which buffers become one: a join looks only at kernels that touch the two.
 
-    None where that saves no copy, or `old` is needed after `new` has changed.
+    A row is what has become of one kernel: itself, nothing, or a few kernels. `temporaries` are the buffers
+    that joins have taken.
     """
-    joining = _Joining(old, new)
-    for kernel in kernels:
-        rest = _without_copies(kernel, old, new)
-        joining.saved = joining.saved or rest is not kernel or _is_updating_loop(kernel, old, new)
-        if rest is not None and not joining.take(rest):
-            return None
-    if not joining.saved:
-        return None
-    result = tuple(renamed(kernel, {old: new}) for kernel in joining.kernels)
-    return Joined(result, tuple(joining.temporaries))
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self.rows: list[tuple[Kernel, ...]] = [(kernel,) for kernel in kernels]
+        self.temporaries: list[Buffer] = []
+        self._touching: dict[Buffer, list[int]] = {}  # rows of a buffer, ascending
+        for position in range(len(self.rows)):
+            self._note(position)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels as they are now."""
+        return tuple(kernel for row in self.rows for kernel in row)
+
+    def join(self, old: Buffer, new: Buffer) -> bool:
+        """Let `new`, a copy of `old` at first, take the place of both.
+
+        False, and nothing is changed, where that saves no copy, or `old` is needed after `new` has changed.
+        """
+        of_old = self._touching.get(old, [])
+        if not of_old or new not in self._touching:
+            return False
+        # what comes after the last use of `old` sees no difference
+        of_new = self._touching[new][: bisect_right(self._touching[new], of_old[-1])]
+        joining = _Joining(old, new, self.rows)
+        for position in sorted({*of_old, *of_new}):
+            joining.rows[position] = []
+            for kernel in self.rows[position]:
+                rest = _without_copies(kernel, old, new)
+                joining.saved = joining.saved or rest is not kernel or _is_updating_loop(kernel, old, new)
+                if rest is not None and not joining.take(rest, position):
+                    return False
+        if not joining.saved:
+            return False
+        for position, row in joining.rows.items():
+            self.rows[position] = tuple(renamed(kernel, {old: new}) for kernel in row)
+            self._note(position)
+        self.temporaries += joining.temporaries
+        del self._touching[old]
+        return True
+
+    def _note(self, position: int) -> None:
+        """Enter a row under the buffers that it touches."""
+        for kernel in self.rows[position]:
+            for buffer in (*kernel.reads, *kernel.writes):
+                found = self._touching.setdefault(buffer, [])
+                place = bisect_left(found, position)
+                if place == len(found) or found[place] != position:
+                    found.insert(place, position)
 
 
 class _Joining:
     """The attempt to make two buffers the same, kernel by kernel."""
 
-    def __init__(self, old: Buffer, new: Buffer) -> None:
-        self.old, self.new = old, new
+    def __init__(self, old: Buffer, new: Buffer, before: Sequence[tuple[Kernel, ...]]) -> None:
+        self.old, self.new, self.before = old, new, before
         self.temporaries: list[Buffer] = []
-        self.kernels: list[Kernel] = []
+        self.rows: dict[int, list[Kernel]] = {}  # those that change
         self.saved = False
-        self.first_write: int | None = None  # of `new`: a position in kernels
+        self.first_write: tuple[int, int] | None = None  # of `new`: a row, and a kernel in it
 
-    def take(self, kernel: Kernel) -> bool:
-        """Go on with the next kernel; False where it would see what it must not."""
+    def take(self, kernel: Kernel, position: int) -> bool:
+        """Go on with the next kernel, of a row; False where it would see what it must not."""
         writes, reads = self.new in kernel.writes, self.old in kernel.reads
         if self.old in kernel.writes and (self.saved or self.first_write is not None):
             return False
         if reads and self.first_write is not None:
-            parts: tuple[Kernel, ...] = self.loaded_early(kernel, self.first_write)
+            parts: tuple[Kernel, ...] = self.loaded_early(kernel, position)
         elif reads and writes and not _loads_before_storing(kernel, self.old, self.new):
             parts = self.computed_first(kernel)
         else:
             parts = (kernel,)
+        self.rows[position].extend(parts)
         if writes and self.first_write is None:
-            self.first_write = len(self.kernels) + len(parts) - 1
-        self.kernels.extend(parts)
+            self.first_write = position, len(self.rows[position]) - 1
         return bool(parts)
 
+    def changed_until(self, position: int) -> set[Buffer]:
+        """What is written from the first write of `new` to a row."""
+        assert self.first_write is not None
+        row, place = self.first_write
+        kernels = list(self.rows[row][place:])
+        for later in range(row + 1, position + 1):
+            kernels += self.rows.get(later, self.before[later])
+        return {buffer for kernel in kernels for buffer in kernel.writes}
+
     def loaded_early(self, kernel: Kernel, position: int) -> tuple[Loops, ...]:
-        """The kernel with what it loads of `old` loaded before `new` changed, at `position`."""
-        if not isinstance(kernel, Loops) or not self.is_small(kernel):
+        """The kernel, of a row, with what it loads of `old` loaded before `new` changed."""
+        if not isinstance(kernel, Loops) or not self.is_small(kernel) or self.first_write is None:
             return ()
         instructions = list(kernel.instructions)
         operands, stores = list(kernel.operands), []
@@ -101,11 +140,11 @@ class _Joining:
                 instructions[number] = Instruction("load", (), instruction.dtype, access)
         wide = replace(kernel, operands=tuple(operands))
         early = _with_stores(wide, tuple(stores))
-        changed = {buffer for later in self.kernels[position:] for buffer in later.writes}
-        if changed.intersection(early.reads):
+        if self.changed_until(position).intersection(early.reads):
             return ()
-        self.kernels.insert(position, replace(early, parallel=0))
-        self.first_write = position + 1
+        row, place = self.first_write
+        self.rows[row].insert(place, replace(early, parallel=0))
+        self.first_write = row, place + 1
         return (_with_stores(replace(wide, instructions=tuple(instructions)), kernel.stores),)
 
     def is_small(self, kernel: Loops) -> bool:

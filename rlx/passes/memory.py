@@ -10,7 +10,7 @@ from rlx.ir.kernels import Bands, Buffer, Kernel, Loops, Plan
 from rlx.ir.verify_loops import may_share
 from rlx.passes.arena import Block, place
 from rlx.passes.bands import group_bands
-from rlx.passes.in_place import join_buffers
+from rlx.passes.in_place import KernelRows
 from rlx.passes.rename import renamed
 
 __all__ = ["ALIGNMENT", "assign_offsets", "blocks_of", "plan_memory", "plan_statistics"]
@@ -85,17 +85,15 @@ def _updated_in_place(kernels: tuple[Kernel, ...]) -> tuple[tuple[Kernel, ...], 
 
     Also returns buffers that this takes.
     """
-    temporaries: tuple[Buffer, ...] = ()
-    for kernel in kernels:
-        pair = _plain_copy(kernel)
+    rows = KernelRows(kernels)
+    # from the last copy to the first: of a chain of them, each join then looks at its own kernels only
+    for position in reversed(range(len(kernels))):
+        pair = _plain_copy(rows.rows[position][0]) if len(rows.rows[position]) == 1 else None
         if pair is None or pair[0].role != "temporary" or pair[0].dtype != pair[1].dtype:
             continue
         if pair[0].size == pair[1].size:
-            joined = join_buffers(kernels, *pair)
-            if joined is not None:
-                kernels = joined.kernels
-                temporaries += joined.temporaries
-    return kernels, temporaries
+            rows.join(*pair)
+    return rows.kernels, tuple(rows.temporaries)
 
 
 # ---------------------------------------------------------------- liveness

@@ -14,6 +14,7 @@ from rlx import lax
 from rlx.ir.kernels import Loops, Plan, Scan, While
 from rlx.ir.show_plan import nested_plans
 from rlx.ir.verify_plan import verify_plan
+from rlx.passes.rename import renamed
 
 rng = np.random.default_rng(5)
 
@@ -261,3 +262,33 @@ def test_loops_share_code_whether_or_not_the_carry_is_there_already():
     for mine, theirs in zip(rlx.jit(function)(x, y), expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5)
     agree(compiled(function, x, y), x, y, rtol=1e-5)
+
+
+def test_a_chain_of_updates_is_one_buffer_and_takes_time_in_proportion(monkeypatch):
+    def chain(length: int) -> Callable:
+        def function(x, v):
+            for i in range(length):
+                x = x.at[i % 50].add(v[i % 7] * 1.5)
+            return x
+
+        return function
+
+    def renames(length: int) -> int:
+        counted = 0
+
+        def counting(kernel, buffers):
+            nonlocal counted
+            counted += 1
+            return renamed(kernel, buffers)
+
+        monkeypatch.setattr("rlx.passes.in_place.renamed", counting)
+        rlx.inspect(chain(length))(vector(100), vector(7)).plan  # noqa: B018
+        return counted
+
+    x, v = vector(100), vector(7)
+    expected = x.copy()
+    for i in range(40):
+        expected[i % 50] += v[i % 7] * np.float32(1.5)
+    plan = check(chain(40), expected, x, v)
+    assert plan.arena == 0  # no copy is kept between steps
+    assert 0 < renames(82) < 2.2 * renames(41)

@@ -26,7 +26,7 @@ from native_plans import (
     scan_plan,
 )
 
-from rlx.backends.numba import NumbaBackend, table
+from rlx.backends.numba import NumbaBackend, codes
 from rlx.backends.numba.library import sorted_rows
 from rlx.errors import CallbackError, InputTypeError, UnsupportedError
 from rlx.ir.kernels import (
@@ -50,14 +50,14 @@ from rlx.storage import from_numpy
 def loop_style(request, monkeypatch):
     """Small loops as one function, or every loop as steps of the executor."""
     if request.param == "stepwise":
-        monkeypatch.setattr(table, "carried_code", lambda kernel: None)
+        monkeypatch.setattr(codes, "carried_code", lambda kernel: None)
     return request.param
 
 
 @pytest.fixture
 def stepwise(monkeypatch):
     """Every loop as steps of the executor."""
-    monkeypatch.setattr(table, "carried_code", lambda kernel: None)
+    monkeypatch.setattr(codes, "carried_code", lambda kernel: None)
 
 
 def whole(size, seed=0):
@@ -442,7 +442,7 @@ def test_a_daemon_thread_in_a_loop_does_not_hold_up_the_exit():
     text = """
 import threading, time, numpy as np
 from native_plans import counting_plan
-from rlx.backends.numba import NumbaBackend, table
+from rlx.backends.numba import NumbaBackend
 from rlx.ir.scalar import SPECIAL
 from rlx.storage import from_numpy
 executable = NumbaBackend().compile(counting_plan(1 << 62))

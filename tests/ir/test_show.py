@@ -158,12 +158,12 @@ def test_deep_programs_take_linear_time_and_no_stack() -> None:
     short, deep = chain(10_000), chain(100_000)
 
     def seconds(deep: Program) -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         optimised = stages(deep)[-1].program
         assert len(optimised.equations) == len(deep.equations) // 2
         assert len(deep.fingerprint) == 16
         assert len(show_lines(deep)) == len(deep.equations) + 1
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     seconds(chain(1000))
     assert seconds(deep) < 40 * seconds(short)

@@ -126,8 +126,8 @@ def test_planning_is_near_linear():
     for v in values[1:]:
         total = graph.map("add", lambda s, a, b: a + b, total, v)
     plan = graph.plan(total, fuse=False)
-    start = time.perf_counter()
+    start = time.process_time()
     plan_memory(plan)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     assert all(isinstance(b, Buffer) for b in plan.buffers)
     assert any(isinstance(k, Loops) for k in plan.kernels)

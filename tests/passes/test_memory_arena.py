@@ -75,9 +75,9 @@ def long_lifetimes(count: int) -> list[Block]:
 @pytest.mark.parametrize("make", [mixed_lifetimes, long_lifetimes])
 def test_ten_thousand_blocks(make: Callable[[int], list[Block]]) -> None:
     found = make(10_000)
-    start = time.perf_counter()
+    start = time.process_time()
     placement = place(found)
-    assert time.perf_counter() - start < 5  # about half a second
+    assert time.process_time() - start < 5  # about half a second
     assert most_live(found).size <= placement.size < 1.1 * most_live(found).size
 
 
@@ -86,10 +86,10 @@ def test_time_does_not_grow_with_the_cube() -> None:
         found = mixed_lifetimes(count)
         times = []
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.process_time()
             place_by_time(found)
             place_by_size(found)
-            times.append(time.perf_counter() - start)
+            times.append(time.process_time() - start)
         return min(times)
 
     assert seconds(8000) < 100 * seconds(1000)  # about 10; the cube would be 512

@@ -165,10 +165,10 @@ def test_a_long_function_is_traced_in_linear_time() -> None:
         body = "".join(f"    x = {name}(x)\n" for name in ("sin", "cos") for _ in range(count // 2))
         names: dict[str, Any] = {"sin": lax.sin, "cos": lax.cos}
         exec(compile(f"def f(x):\n{body}    return x\n", "<long>", "exec"), names)
-        start = time.perf_counter()
+        start = time.process_time()
         program = rlx.make_program(names["f"])(1.0)
         assert len(program.equations) == count and program.equations[-1].origin.line == count + 1
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     seconds(1000)
     short = min(seconds(1000) for _ in range(3))
