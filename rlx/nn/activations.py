@@ -10,6 +10,7 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "celu",
@@ -58,6 +59,7 @@ def identity(x: Any) -> Array:
 
 
 # ------------------------------------------------------------- rectifiers
+@replayed
 def relu(x: Any) -> Array:
     """max(x, 0), with derivative 0 at 0.
 
@@ -70,6 +72,7 @@ def relu(x: Any) -> Array:
     return jnp.where(value <= 0, 0, value)
 
 
+@replayed
 def relu6(x: Any) -> Array:
     """x, brought between 0 and 6; the derivative is 0 at both.
 
@@ -81,6 +84,7 @@ def relu6(x: Any) -> Array:
     return jnp.where(value <= 0, 0.0, jnp.where(value >= 6, 6.0, value))
 
 
+@replayed
 def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
     """x where it is not negative, elsewhere negative_slope * x.
 
@@ -93,6 +97,7 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
     return jnp.where(value >= 0, value, negative_slope * value)
 
 
+@replayed
 def elu(x: Any, alpha: Any = 1.0) -> Array:
     """x where it is positive, elsewhere alpha * (exp(x) - 1).
 
@@ -107,6 +112,7 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
     return jnp.where(positive, value, alpha * jnp.expm1(jnp.where(positive, 0.0, value)))
 
 
+@replayed
 def celu(x: Any, alpha: Any = 1.0) -> Array:
     """max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1).
 
@@ -118,6 +124,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
     return jnp.maximum(x, 0.0) + alpha * jnp.expm1(jnp.minimum(x, 0.0) / alpha)
 
 
+@replayed
 def selu(x: Any) -> Array:
     """The scaled elu under which networks normalise themselves.
 
@@ -129,6 +136,7 @@ def selu(x: Any) -> Array:
     return 1.0507009873554805 * elu(x, 1.6732632423543772)
 
 
+@replayed
 def sparse_plus(x: Any) -> Array:
     """0 below -1, x above 1, and a parabola between.
 
@@ -142,6 +150,7 @@ def sparse_plus(x: Any) -> Array:
     return jnp.where(value <= -1.0, 0.0, jnp.where(value >= 1.0, value, middle))
 
 
+@replayed
 def squareplus(x: Any, b: Any = 4) -> Array:
     """(x + sqrt(x**2 + b)) / 2: a smooth relu without exponentials.
 
@@ -154,6 +163,7 @@ def squareplus(x: Any, b: Any = 4) -> Array:
     return (value + jnp.sqrt(jnp.square(value) + b)) / 2
 
 
+@replayed
 def softplus(x: Any) -> Array:
     """log(1 + exp(x)), for any x without overflow.
 
@@ -165,6 +175,7 @@ def softplus(x: Any) -> Array:
 
 
 # ------------------------------------------------------------- sigmoids
+@replayed
 def sigmoid(x: Any) -> Array:
     """1 / (1 + exp(-x)).
 
@@ -176,6 +187,7 @@ def sigmoid(x: Any) -> Array:
     return lax.logistic(_inexact(x))
 
 
+@replayed
 def log_sigmoid(x: Any) -> Array:
     """log(sigmoid(x)), for any x without overflow.
 
@@ -187,6 +199,7 @@ def log_sigmoid(x: Any) -> Array:
     return -softplus(-as_array(x))
 
 
+@replayed
 def silu(x: Any) -> Array:
     """x * sigmoid(x), also called swish.
 
@@ -201,6 +214,7 @@ def silu(x: Any) -> Array:
 swish = silu
 
 
+@replayed
 def mish(x: Any) -> Array:
     """x * tanh(softplus(x)).
 
@@ -224,6 +238,7 @@ def tanh(x: Any) -> Array:
     return jnp.tanh(x)
 
 
+@replayed
 def soft_sign(x: Any) -> Array:
     """x / (1 + abs(x)).
 
@@ -236,6 +251,7 @@ def soft_sign(x: Any) -> Array:
     return value / (jnp.abs(value) + 1)
 
 
+@replayed
 def sparse_sigmoid(x: Any) -> Array:
     """A line from 0 at -1 to 1 at 1, constant outside.
 
@@ -247,6 +263,7 @@ def sparse_sigmoid(x: Any) -> Array:
     return 0.5 * jnp.clip(as_array(x) + 1.0, 0.0, 2.0)
 
 
+@replayed
 def hard_sigmoid(x: Any) -> Array:
     """relu6(x + 3) / 6.
 
@@ -258,6 +275,7 @@ def hard_sigmoid(x: Any) -> Array:
     return relu6(as_array(x) + 3.0) / 6.0
 
 
+@replayed
 def hard_silu(x: Any) -> Array:
     """x * hard_sigmoid(x), also called hard_swish.
 
@@ -273,6 +291,7 @@ def hard_silu(x: Any) -> Array:
 hard_swish = hard_silu
 
 
+@replayed
 def hard_tanh(x: Any) -> Array:
     """x, brought between -1 and 1.
 
@@ -286,6 +305,7 @@ def hard_tanh(x: Any) -> Array:
 
 
 # ------------------------------------------------------------- gates and others
+@replayed
 def gelu(x: Any, approximate: bool = True) -> Array:
     """x times the normal distribution's probability of a smaller value.
 
@@ -303,6 +323,7 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     return 0.5 * value * lax.erfc(value * -math.sqrt(0.5))
 
 
+@replayed
 def glu(x: Any, axis: int = -1) -> Array:
     """The first half along an axis, times the sigmoid of the second.
 
@@ -325,6 +346,7 @@ def glu(x: Any, axis: int = -1) -> Array:
     return first * sigmoid(lax.slice_in_dim(value, size // 2, size, axis=at))
 
 
+@replayed
 def log1mexp(x: Any) -> Array:
     """log(1 - exp(-x)) for positive x, accurate near 0 and for large x.
 

@@ -13,11 +13,13 @@ from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.nn.normalisation import logsumexp, softmax
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 from rlx.transforms.custom import checkpoint
 
 __all__ = ["dot_product_attention"]
 
 
+@replayed
 def dot_product_attention(
     query: Any,
     key: Any,

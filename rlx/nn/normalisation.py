@@ -16,6 +16,7 @@ from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_float, is_inexact
 from rlx.lax.operands import as_dtype
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "batch_norm",
@@ -56,6 +57,7 @@ def _shifted(x: Array, axes: tuple[int, ...], where: Any) -> Array:
     return safe - largest
 
 
+@replayed
 def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     """exp(x) divided by its sum over an axis, without overflow.
 
@@ -73,6 +75,7 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     return result if where is None else jnp.where(where, result, 0)
 
 
+@replayed
 def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     """log(softmax(x)), without overflow.
 
@@ -88,6 +91,7 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     return result if where is None else jnp.where(where, result, -math.inf)
 
 
+@replayed
 def logsumexp(
     a: Any,
     axis: Axis = None,
@@ -129,6 +133,7 @@ def logsumexp(
     return jnp.log(jnp.abs(total)) + shift, jnp.sign(total)
 
 
+@replayed
 def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Array:
     """log(mean(exp(x))) over axes, without overflow.
 
@@ -148,6 +153,7 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
 
 
 # ------------------------------------------------------------- one_hot
+@replayed
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> Array:
     """Ones where a new axis's position equals x, zeros elsewhere (everywhere, if x is outside).
 
@@ -176,6 +182,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
 
 
 # ------------------------------------------------------------- normalisations
+@replayed
 def standardize(
     x: Any,
     axis: Axis = -1,
@@ -211,6 +218,7 @@ def standardize(
     return (value - mean) * lax.rsqrt(as_array(variance + epsilon))
 
 
+@replayed
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, axis: Axis = -1, epsilon: float = 1e-5) -> Array:
     """x with mean 0 and variance 1 over an axis, then scaled and shifted.
 
@@ -228,6 +236,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, axis: Axis = -1, ep
     return _affine(centred * lax.rsqrt(variance + epsilon), value.dtype, weight, bias)
 
 
+@replayed
 def rms_norm(x: Any, weight: Any = None, axis: Axis = -1, epsilon: float = 1e-6) -> Array:
     """x divided by the root of its mean square over an axis, then scaled.
 
@@ -241,6 +250,7 @@ def rms_norm(x: Any, weight: Any = None, axis: Axis = -1, epsilon: float = 1e-6)
     return _affine(wide * scale, value.dtype, weight, None)
 
 
+@replayed
 def batch_norm(
     x: Any,
     weight: Any = None,

@@ -28,6 +28,7 @@ from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["gradient", "trapezoid", "unwrap"]
 
@@ -88,6 +89,7 @@ def _unevenly_spaced(x: Any, axis: int, places: Any, edge_order: int) -> Any:
     return shapes.concatenate(first, inner, last, axis=axis)
 
 
+@replayed
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
     """Derivatives by central differences.
 
@@ -123,6 +125,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
     return results[0] if len(results) == 1 else results
 
 
+@replayed
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     """The integral of sampled values by the trapezoidal rule.
 
@@ -150,6 +153,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     return arithmetic.multiply(total, scalar_array(0.5, total.dtype, True))
 
 
+@replayed
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: float = 2 * math.pi) -> Array:
     """Phases without jumps of more than half a period.
 

@@ -15,12 +15,14 @@ from rlx.numpy.promotion import convert_to, float_of, operand, promote, promote_
 from rlx.numpy.reductions import all as all_
 from rlx.ops import arithmetic, comparison
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["allclose", "array_equal", "array_equiv", "isclose"]
 
 _BOOL = np.dtype(bool)
 
 
+@replayed
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Whether |a - b| <= atol + rtol * |b|; equal infinities are close.
 
@@ -47,6 +49,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
     return close
 
 
+@replayed
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Array:
     """Whether all elements are close, see `isclose`.
 
@@ -63,6 +66,7 @@ def _convert(value: Any) -> Any:
     return as_array(np.asarray(value) if isinstance(value, (list, tuple)) else value)
 
 
+@replayed
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     """Whether two arrays have the same shape and elements.
 

@@ -28,6 +28,7 @@ from rlx.ops import arithmetic, comparison, cumulative
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "cumprod",
@@ -85,6 +86,7 @@ def _without_nan(a: Any, value: int) -> Any:
     return select(isnan(x), scalar_array(value, x.dtype, True), x) if is_inexact(x.dtype) else x
 
 
+@replayed
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
     """Running sums in which NaN counts as 0.
 
@@ -150,6 +152,7 @@ def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, in
 
 
 # ------------------------------------------------------------------ differences
+@replayed
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
     """Differences of neighbours.
 

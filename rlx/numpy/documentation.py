@@ -24,6 +24,7 @@ def alias(function: Any, name: str) -> Callable[..., Any]:
         function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
     )
     copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
+    copy.__dict__.update(function.__dict__)
     copy.__doc__, copy.__module__, copy.__qualname__ = function.__doc__, function.__module__, name
     return copy
 

@@ -33,6 +33,7 @@ from rlx.ops.arithmetic import add, select, subtract
 from rlx.ops.cumulative import cumsum
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["delete", "insert", "repeat", "resize", "roll", "trim_zeros"]
 
@@ -88,6 +89,7 @@ def _repeat_known(x: Any, counts: np.ndarray, axis: int, total: int | None) -> A
     return take(x, ConcreteArray(index.astype(np.int32)), axis=axis, mode="clip")
 
 
+@replayed
 def roll(a: Any, shift: Any, axis: Any = None) -> Array:
     """Elements shifted along axes; those that leave come back at the other end.
 

@@ -16,6 +16,7 @@ from rlx.numpy.promotion import convert_to, promote, to_dtype
 from rlx.numpy.reductions import sum as sum_
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["einsum", "einsum_path"]
 
@@ -57,6 +58,7 @@ def _check_sizes(terms: list[str], arrays: Any) -> None:
                 )
 
 
+@replayed
 def einsum(
     subscripts: Any,
     /,

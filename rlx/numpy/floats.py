@@ -16,6 +16,7 @@ from rlx.numpy.promotion import convert_to, fill, inexact, promote, promote_inex
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.arithmetic import select
 from rlx.ops.stop_gradient import stop_gradient
+from rlx.trace.replay import replayed
 
 __all__ = [
     "abs",
@@ -136,6 +137,7 @@ def conjugate(x: Any, /) -> Any:
 conj = alias(conjugate, "conj")
 
 
+@replayed
 def angle(z: Any, deg: bool = False) -> Any:
     """The angle of complex numbers.
 
@@ -213,6 +215,7 @@ def _has_infinity(dtype: np.dtype) -> bool:
     return bool(np.isinf(np.asarray(np.inf, dtype).astype("f4")))
 
 
+@replayed
 def isposinf(x: Any, /, out: None = None) -> Any:
     """Whether elements are +infinity.
 
@@ -226,6 +229,7 @@ def isposinf(x: Any, /, out: None = None) -> Any:
     return _is_infinity("isposinf", x, np.inf)
 
 
+@replayed
 def isneginf(x: Any, /, out: None = None) -> Any:
     """Whether elements are -infinity.
 
@@ -371,6 +375,7 @@ def spacing(x: Any, /) -> Any:
 
 
 # ------------------------------------------------------------------ NaN
+@replayed
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """NaN and infinities replaced by numbers.
 
@@ -423,6 +428,7 @@ def fmin(x1: Any, x2: Any) -> Any:
     return select(isnan(x), y, select(isnan(y), x, smaller)) if is_inexact(x.dtype) else smaller
 
 
+@replayed
 def heaviside(x: Any, y: Any, /) -> Any:
     """0 where x < 0, y where x is 0, 1 where x > 0, NaN where x is NaN.
 

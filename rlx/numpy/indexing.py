@@ -20,6 +20,7 @@ from rlx.ops.gather import gather
 from rlx.ops.index_windows import GatherDimensionNumbers
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed_in_traces
 
 __all__ = ["Cut", "Plan", "expand_index", "getitem", "plan_index", "read_plan"]
 
@@ -341,6 +342,11 @@ def getitem(x: Any, index: Any) -> Any:
         numbers = index.numpy()
         if numbers.dtype.kind in "iu" and numbers.ndim and x.shape and x.shape[0]:
             return ConcreteArray(_take_rows(x.numpy(), numbers), x._weak)
+    return _read_index(x, index)
+
+
+@replayed_in_traces
+def _read_index(x: Any, index: Any) -> Any:
     return read(x, expand_index(x.shape, index))
 
 

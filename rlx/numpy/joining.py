@@ -17,6 +17,7 @@ from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import canonical_axis, convert_to, known_numpy, operand, promote, to_dtype
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "append",
@@ -84,6 +85,7 @@ def concat(arrays: Any, /, *, axis: int | None = 0) -> Array:
     return concatenate(arrays, axis)
 
 
+@replayed
 def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Array:
     """Arrays of one shape joined along a new axis.
 
@@ -119,6 +121,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Array, ...]:
     return tuple(unstacked(array, canonical_axis(axis, array.ndim, "unstack")))
 
 
+@replayed
 def vstack(tup: Any, dtype: Any = None) -> Array:
     """Arrays joined along the first axis; 1-d ones are rows.
 
@@ -134,6 +137,7 @@ def vstack(tup: Any, dtype: Any = None) -> Array:
 row_stack = alias(vstack, "row_stack")
 
 
+@replayed
 def hstack(tup: Any, dtype: Any = None) -> Array:
     """Arrays joined along the second axis; 1-d ones along their only one.
 
@@ -147,6 +151,7 @@ def hstack(tup: Any, dtype: Any = None) -> Array:
     return concatenate(arrays, 0 if arrays[0].ndim == 1 else 1, dtype)
 
 
+@replayed
 def dstack(tup: Any, dtype: Any = None) -> Array:
     """Arrays joined along the third axis.
 
@@ -159,6 +164,7 @@ def dstack(tup: Any, dtype: Any = None) -> Array:
     return concatenate([atleast_3d(x) for x in _parts("dstack", tup)], 2, dtype)
 
 
+@replayed
 def column_stack(tup: Any) -> Array:
     """Arrays joined along the second axis; 1-d ones are columns.
 

@@ -34,6 +34,7 @@ from rlx.ops.index_windows import GatherDimensionNumbers, ScatterDimensionNumber
 from rlx.ops.reduction import reduce_sum
 from rlx.ops.scatter import scatter
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "argwhere",
@@ -75,6 +76,7 @@ def _within(index: Any, size: int, mode: str | None) -> tuple[Any, str]:
     raise UnsupportedError(f"There is no mode {mode!r}.", 'Use "fill", "clip" or "wrap".')
 
 
+@replayed
 def take(
     a: Any, indices: Any, axis: int | None = None, out: None = None, mode: Any = None,
     unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
@@ -147,6 +149,7 @@ def _matched(x: Any, index: Any, axis: int) -> tuple[Any, Any]:
     return full(x), full(index)
 
 
+@replayed
 def take_along_axis(
     arr: Any,
     indices: Any,

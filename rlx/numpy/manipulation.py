@@ -22,6 +22,7 @@ from rlx.numpy.promotion import (
 )
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed, replayed_in_traces
 
 __all__ = [
     "atleast_1d",
@@ -121,6 +122,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
     return shapes.expand_dims(x, canonical_axes(axis, x.ndim + count, "expand_dims"))
 
 
+@replayed_in_traces
 def squeeze(a: Any, axis: Any = None) -> Array:
     """Axes of size 1 removed.
 
@@ -243,6 +245,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
 
 
 # ------------------------------------------------------------------ broadcasting
+@replayed
 def broadcast_to(array: Any, shape: Any, *, out_sharding: None = None) -> Array:
     """An array repeated along new axes and axes of size 1.
 
@@ -375,6 +378,7 @@ def flipud(m: Any) -> Array:
     return flip(m, 0)
 
 
+@replayed
 def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Rotated by quarter turns in the plane of two axes.
 
@@ -398,6 +402,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     return flip(swapaxes(x, first, second), second)
 
 
+@replayed
 def tile(A: Any, reps: Any) -> Array:
     """An array repeated as a whole.
 

@@ -21,6 +21,7 @@ from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
 from rlx.trace.builder import state
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "diag",
@@ -111,6 +112,7 @@ def _matrix(m: Any, name: str) -> Any:
     return x
 
 
+@replayed
 def tril(m: Any, k: int = 0) -> Array:
     """Zeros above a diagonal.
 
@@ -127,6 +129,7 @@ def tril(m: Any, k: int = 0) -> Array:
     return select(mask, x, scalar_array(0, x.dtype, True))
 
 
+@replayed
 def triu(m: Any, k: int = 0) -> Array:
     """Zeros below a diagonal.
 
@@ -190,6 +193,7 @@ def diag(v: Any, k: int = 0) -> Array:
     return select(mask, reshape(padded, (1, n)), scalar_array(0, x.dtype, True))
 
 
+@replayed
 def diagflat(v: Any, k: int = 0) -> Array:
     """A matrix with all elements of an array on a diagonal.
 
@@ -202,6 +206,7 @@ def diagflat(v: Any, k: int = 0) -> Array:
     return diag(ravel(v), k)
 
 
+@replayed
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Array:
     """The sum of a diagonal.
 
@@ -324,6 +329,7 @@ def diag_indices_from(arr: Any) -> tuple[Array, ...]:
     return diag_indices(x.shape[0], x.ndim)
 
 
+@replayed
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """Powers of the elements as columns.
 

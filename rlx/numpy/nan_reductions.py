@@ -16,6 +16,7 @@ from rlx.numpy.promotion import broadcast_array, convert_to, operand, scalar_arr
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.arithmetic import select
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "nanargmax",
@@ -39,6 +40,7 @@ def _replaced(name: str, a: Any, value: Callable[[np.dtype], Any]) -> tuple[Any,
     return select(missing, scalar_array(value(x.dtype), x.dtype, True), x), missing
 
 
+@replayed
 def nansum(
     a: Any,
     axis: Any = None,
@@ -61,6 +63,7 @@ def nansum(
     return reductions.sum(x, axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
+@replayed
 def nanprod(
     a: Any,
     axis: Any = None,
@@ -91,6 +94,7 @@ def _all_missing(missing: Any, axis: Any, keepdims: bool, where: Any, result: An
     return select(nothing, scalar_array(np.nan, result.dtype, True), result)
 
 
+@replayed
 def nanmax(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -108,6 +112,7 @@ def nanmax(
     return result if initial is not None else _all_missing(missing, axis, keepdims, where, result)
 
 
+@replayed
 def nanmin(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Array:
@@ -134,6 +139,7 @@ def _position(name: str, find: Any, value: Any, a: Any, axis: int | None, keepdi
     return select(nothing, scalar_array(-1, found.dtype, True), found)
 
 
+@replayed
 def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """The index of the first largest element that is not NaN.
 
@@ -147,6 +153,7 @@ def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
     return _position("nanargmax", reductions.argmax, reductions.lowest, a, axis, keepdims)
 
 
+@replayed
 def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
     """The index of the first smallest element that is not NaN.
 
@@ -164,6 +171,7 @@ def _present(missing: Any, axis: Any, keepdims: bool, where: Any, dtype: np.dtyp
     return reductions.sum(comparison.bitwise_not(missing), axis, dtype, keepdims=keepdims, where=where)
 
 
+@replayed
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Array:
@@ -183,6 +191,7 @@ def nanmean(
     return arithmetic.divide(total, _present(missing, axis, keepdims, where, total.dtype))
 
 
+@replayed
 def nanvar(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
     where: Any = None, mean: Any = None, correction: float | None = None,
@@ -217,6 +226,7 @@ def nanvar(
     return select(enough, arithmetic.divide(total, divisor), nan)
 
 
+@replayed
 def nanstd(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: int = 0, keepdims: bool = False,
     where: Any = None, mean: Any = None, correction: float | None = None,

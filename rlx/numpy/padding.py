@@ -21,6 +21,7 @@ from rlx.numpy.rounding import round as round_
 from rlx.ops import arithmetic
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["pad"]
 
@@ -49,6 +50,7 @@ def _pairs(value: Any, ndim: int, name: str) -> list[tuple[Any, Any]]:
     return rows
 
 
+@replayed
 def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Array:
     """An array with values around it.
 

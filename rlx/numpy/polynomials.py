@@ -18,6 +18,7 @@ from rlx.numpy.signals import convolve
 from rlx.ops import arithmetic
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval"]
 
@@ -34,6 +35,7 @@ def _row(p: Any, i: int) -> Any:
     return shapes.squeeze(shapes.slice_along(p, i, i + 1, 0), (0,))
 
 
+@replayed
 def polyval(p: Any, x: Any, *, unroll: int = 16) -> Array:
     """The value of a polynomial, by Horner's rule.
 

@@ -17,6 +17,7 @@ from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.arithmetic import select
 from rlx.ops.rounding import is_finite
 from rlx.ops.special import bessel_i0e
+from rlx.trace.replay import replayed
 
 __all__ = [
     "deg2rad",
@@ -103,6 +104,7 @@ def _integers_to_integers(x: Any, y: Any) -> Any:
     return select(comparison.bitwise_and(negative, comparison.bitwise_not(unit)), zero, result)
 
 
+@replayed
 def float_power(x: Any, y: Any, /) -> Any:
     """x to the power y, computed in floating dtypes.
 
@@ -129,6 +131,7 @@ def reciprocal(x: Any, /) -> Any:
 
 
 # ------------------------------------------------------------------ logarithms and angles
+@replayed
 def log2(x: Any, /) -> Any:
     """The logarithm to base 2.
 
@@ -141,6 +144,7 @@ def log2(x: Any, /) -> Any:
     return _log_of_base(inexact(x, "log2"), 2.0)
 
 
+@replayed
 def log10(x: Any, /) -> Any:
     """The logarithm to base 10.
 
@@ -192,6 +196,7 @@ radians, degrees = alias(deg2rad, "radians"), alias(rad2deg, "degrees")
 
 
 # ------------------------------------------------------------------ sums in other scales
+@replayed
 def logaddexp(x: Any, y: Any, /) -> Any:
     """log(exp(x) + exp(y)) without overflow.
 
@@ -204,6 +209,7 @@ def logaddexp(x: Any, y: Any, /) -> Any:
     return _log_sum(*promote_inexact("logaddexp", x, y), 1.0)
 
 
+@replayed
 def logaddexp2(x: Any, y: Any, /) -> Any:
     """log2(2**x + 2**y) without overflow.
 
@@ -252,6 +258,7 @@ def _complex_log_sum(x: Any, y: Any) -> Any:
     return arithmetic.complex(arithmetic.real(total), arithmetic.subtract(angle, _multiply(turns, turn)))
 
 
+@replayed
 def hypot(x: Any, y: Any, /) -> Any:
     """sqrt(x**2 + y**2) without overflow.
 
@@ -276,6 +283,7 @@ def hypot(x: Any, y: Any, /) -> Any:
 
 
 # ------------------------------------------------------------------ special
+@replayed
 def sinc(x: Any, /) -> Any:
     """sin(pi x) / (pi x), and 1 at 0, smooth there.
 

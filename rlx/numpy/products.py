@@ -15,6 +15,7 @@ from rlx.numpy.placement import check_placement, refuse_out
 from rlx.numpy.promotion import canonical_axes, canonical_axis, convert_to, promote, to_dtype
 from rlx.ops import shape as shapes
 from rlx.ops.contract import dot_general
+from rlx.trace.replay import replayed, replayed_in_traces
 
 __all__ = [
     "cross",
@@ -51,6 +52,7 @@ def _mismatch(name: str, x: Any, y: Any) -> ShapeError:
     )
 
 
+@replayed_in_traces
 def matmul(
     a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: None = None
 ) -> Array:
@@ -118,6 +120,7 @@ def _without_axes(x: Any, rank: int, gone: list[int]) -> tuple[Any, dict[int, in
     return x, {axis: position for position, axis in enumerate(kept)}
 
 
+@replayed_in_traces
 def dot(
     a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: None = None
 ) -> Array:
@@ -141,6 +144,7 @@ def dot(
     return contract(x, y, ((x.ndim - 1,), (row,)), preferred=preferred_element_type)
 
 
+@replayed
 def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum of products over the last axes.
 
@@ -158,6 +162,7 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
     return contract(x, y, ((x.ndim - 1,), (y.ndim - 1,)), preferred=preferred_element_type)
 
 
+@replayed
 def outer(a: Any, b: Any, out: None = None) -> Array:
     """All products of elements of a with elements of b.
 
@@ -173,6 +178,7 @@ def outer(a: Any, b: Any, out: None = None) -> Array:
     return multiply(reshape(x, (x.size, 1)), reshape(y, (1, y.size)))
 
 
+@replayed
 def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The sum of products of all elements, the first operand conjugated.
 
@@ -185,6 +191,7 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
     return dot(ravel(conj(a)), ravel(b), preferred_element_type=preferred_element_type)
 
 
+@replayed
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """Products of vectors along an axis, the first conjugated, over the broadcast others.
 
@@ -206,6 +213,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
     return shapes.reshape(product, shape=product.shape[:-2])
 
 
+@replayed
 def matvec(x1: Any, x2: Any, /) -> Array:
     """Matrices times vectors, over broadcast leading axes.
 
@@ -220,6 +228,7 @@ def matvec(x1: Any, x2: Any, /) -> Array:
     return shapes.reshape(product, shape=product.shape[:-1])
 
 
+@replayed
 def vecmat(x1: Any, x2: Any, /) -> Array:
     """Conjugated vectors times matrices, over broadcast leading axes.
 
@@ -234,6 +243,7 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
     return shapes.reshape(product, shape=(*product.shape[:-2], product.shape[-1]))
 
 
+@replayed
 def tensordot(
     a: Any,
     b: Any,
@@ -266,6 +276,7 @@ def tensordot(
     return contract(x, y, (left, right), preferred=preferred_element_type)
 
 
+@replayed
 def kron(a: Any, b: Any) -> Array:
     """The Kronecker product.
 
@@ -283,6 +294,7 @@ def kron(a: Any, b: Any) -> Array:
     return reshape(multiply(spread, other), tuple(n * m for n, m in zip(left, right, strict=True)))
 
 
+@replayed
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Array:
     """The vector product of vectors of two or three components.
 

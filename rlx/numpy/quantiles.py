@@ -30,6 +30,7 @@ from rlx.ops import arithmetic, comparison, sorting
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
 
@@ -169,6 +170,7 @@ def _at(ordered: Any, place: Any, method: str, lead: int) -> Any:
 
 
 # ------------------------------------------------------------------ the functions
+@replayed
 def quantile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
@@ -190,6 +192,7 @@ def quantile(
     return _quantile(a, q, axis, keepdims, method, False, weights)
 
 
+@replayed
 def nanquantile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
@@ -210,6 +213,7 @@ def _hundredths(q: Any) -> Any:
     return divide(_array(q, "percentile"), 100.0)
 
 
+@replayed
 def percentile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None, out_sharding: None = None,
@@ -227,6 +231,7 @@ def percentile(
     return quantile(a, _hundredths(q), axis, method=method, keepdims=keepdims, weights=weights)
 
 
+@replayed
 def nanpercentile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
@@ -243,6 +248,7 @@ def nanpercentile(
     return nanquantile(a, _hundredths(q), axis, method=method, keepdims=keepdims, weights=weights)
 
 
+@replayed
 def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False) -> Array:
     """The middle element, or the mean of the two middle ones.
 
@@ -256,6 +262,7 @@ def median(a: Any, axis: Any = None, out: None = None, overwrite_input: bool = F
     return quantile(a, 0.5, axis, method="midpoint", keepdims=keepdims)
 
 
+@replayed
 def nanmedian(
     a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Array:

@@ -30,6 +30,7 @@ from rlx.numpy.promotion import (
 from rlx.ops import arithmetic, transcendental
 from rlx.ops import shape as shapes
 from rlx.trace.builder import Tracer, state
+from rlx.trace.replay import replayed
 
 __all__ = ["arange", "geomspace", "linspace", "logspace"]
 
@@ -78,6 +79,7 @@ def _static_number(value: Any) -> Any:
     return value if isinstance(value, SCALARS) else operator.index(value)
 
 
+@replayed
 def linspace(
     start: Any,
     stop: Any,
@@ -150,6 +152,7 @@ def _move_first(x: Any, axis: int) -> Any:
     return shapes.transpose(x, permutation=tuple(order))
 
 
+@replayed
 def logspace(
     start: Any,
     stop: Any,
@@ -173,6 +176,7 @@ def logspace(
     return values if dtype is None else convert_to(values, to_dtype(dtype))
 
 
+@replayed
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
     """Numbers from start to stop, each a constant multiple of the one before.
 

@@ -30,6 +30,7 @@ from rlx.ops import arithmetic, comparison, reduction, transcendental
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "all",
@@ -225,6 +226,7 @@ def min(
 amax, amin = alias(max, "amax"), alias(min, "amin")
 
 
+@replayed
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
     """The largest element minus the smallest.
 
@@ -339,6 +341,7 @@ def _counts(x: Any, axes: tuple[int, ...], keepdims: bool, where: Any, dtype: np
     return sum(broadcast_array(mask, x.shape), axes, dtype, keepdims=keepdims)
 
 
+@replayed
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Array:
@@ -367,6 +370,7 @@ def _wide(dtype: np.dtype) -> np.dtype:
     return np.dtype("f4") if is_float(dtype) and dtype.itemsize < 4 else inexact_dtype(dtype)
 
 
+@replayed
 def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
     """The weighted mean.
 
@@ -403,6 +407,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     return (result, total) if returned else result
 
 
+@replayed
 def var(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, keepdims: bool = False,
     *, where: Any = None, correction: float | None = None, mean: Any = None,
@@ -445,6 +450,7 @@ def _mean(x: Any, axes: tuple[int, ...], where: Any) -> Any:
     return mean(x, axes, keepdims=True, where=where)
 
 
+@replayed
 def std(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: float = 0, keepdims: bool = False,
     *, where: Any = None, correction: float | None = None, mean: Any = None,

@@ -18,6 +18,7 @@ from rlx.ops.arithmetic import select
 from rlx.ops.stop_gradient import stop_gradient
 from rlx.ops.while_loop import loop_while
 from rlx.trace.builder import state
+from rlx.trace.replay import replayed, replayed_in_traces
 
 __all__ = [
     "around",
@@ -79,6 +80,7 @@ def rint(x: Any, /) -> Any:
     return _both_parts(x if is_inexact(x.dtype) else convert_to(x, config.default_float))
 
 
+@replayed
 def round(a: Any, decimals: int = 0, out: None = None) -> Any:
     """Round to a number of decimals; halves go to the even digit.
 
@@ -143,6 +145,7 @@ def _by_numpy(function: np.ufunc, x: Any, y: Any) -> Any:
         return ConcreteArray(np.asarray(function(x.numpy(), y.numpy())), x.weak_type and y.weak_type)
 
 
+@replayed_in_traces
 def remainder(x: Any, y: Any, /) -> Any:
     """x - y * floor(x / y), with the sign of y, as Python's %.
 
@@ -178,6 +181,7 @@ def _float_remainder(x: Any, y: Any) -> Any:
 mod = alias(remainder, "mod")
 
 
+@replayed
 def fmod(x: Any, y: Any, /) -> Any:
     """x - y * trunc(x / y), with the sign of x, as C's %.
 
@@ -191,6 +195,7 @@ def fmod(x: Any, y: Any, /) -> Any:
     return arithmetic.remainder(*_real_operands("fmod", x, y))
 
 
+@replayed_in_traces
 def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
     """floor_divide and remainder at once.
 
@@ -205,6 +210,7 @@ def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
     return floor_divide(x, y), remainder(x, y)
 
 
+@replayed_in_traces
 def floor_divide(x: Any, y: Any, /) -> Any:
     """floor(x / y), as Python's //.
 

@@ -20,6 +20,7 @@ from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
 from rlx.ops.sorting import sort
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["digitize", "interp", "searchsorted"]
 
@@ -98,6 +99,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     return select(falls, descending, ascending)
 
 
+@replayed
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: float | None = None) -> Array:
     """Piecewise linear interpolation.
 

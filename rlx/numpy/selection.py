@@ -27,10 +27,12 @@ from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
 from rlx.ops.arithmetic import select as choose_between
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed, replayed_in_traces
 
 __all__ = ["choose", "clip", "piecewise", "select", "where"]
 
 
+@replayed_in_traces
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """x where the condition holds, elsewhere y; with one argument, `nonzero`.
 
@@ -51,6 +53,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     return choose_between(truth(condition, "where"), x, y)
 
 
+@replayed
 def clip(
     arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None, a_max: Any = None
 ) -> Array:

@@ -18,6 +18,7 @@ from rlx.numpy.promotion import convert_to, promote_inexact, to_dtype
 from rlx.ops import arithmetic
 from rlx.ops import shape as shapes
 from rlx.ops.convolution import ConvDimensionNumbers, conv_general_dilated
+from rlx.trace.replay import replayed
 
 __all__ = ["bartlett", "blackman", "convolve", "correlate", "hamming", "hanning", "kaiser"]
 
@@ -60,6 +61,7 @@ def _vectors(name: str, x: Any, y: Any) -> list[Any]:
     return operands
 
 
+@replayed
 def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Array:
     """The convolution of two sequences.
 
@@ -77,6 +79,7 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
     return _slide("convolve", x, flip(y), mode, preferred_element_type)
 
 
+@replayed
 def correlate(
     a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None
 ) -> Array:

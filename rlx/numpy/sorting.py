@@ -18,6 +18,7 @@ from rlx.numpy.promotion import canonical_axis, complex_dtype, convert_to, inexa
 from rlx.ops import shape as shapes
 from rlx.ops import sorting
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["argpartition", "argsort", "lexsort", "partition", "sort", "sort_complex", "top_k"]
 
@@ -138,6 +139,7 @@ def sort_complex(a: Any) -> Array:
     return sort(convert_to(x, complex_dtype(inexact_dtype(x.dtype))))
 
 
+@replayed
 def partition(a: Any, kth: int, axis: int = -1) -> Array:
     """Elements rearranged so that the kth is where sorting would put it, smaller ones before it.
 
@@ -153,6 +155,7 @@ def partition(a: Any, kth: int, axis: int = -1) -> Array:
     return sort(x, number)
 
 
+@replayed
 def argpartition(a: Any, kth: int, axis: int = -1) -> Array:
     """The indices of `partition`.
 

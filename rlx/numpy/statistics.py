@@ -18,10 +18,12 @@ from rlx.numpy.reductions import average
 from rlx.numpy.reductions import sum as sum_
 from rlx.ops import arithmetic, transcendental
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["corrcoef", "cov"]
 
 
+@replayed
 def cov(
     m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None,
     fweights: Any = None, aweights: Any = None, dtype: Any = None,
@@ -92,6 +94,7 @@ def _weights(rows: Any, fweights: Any, aweights: Any) -> Any:
     return weights
 
 
+@replayed
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Array:
     """The matrix of correlation coefficients.
 

@@ -25,6 +25,7 @@ from rlx.ops.reduction import reduce_max
 from rlx.ops.scatter import scatter, scatter_add, scatter_max, scatter_min, scatter_mul
 from rlx.ops.while_loop import loop_while
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = ["IndexReference", "IndexUpdates"]
 
@@ -124,30 +125,30 @@ class IndexReference:
 
     def set(self, values: Any, **options: Any) -> Array:
         """Replace the elements by `values`."""
-        return _update(self, scatter, None, values, **options)
+        return _update(self.array, self.index, scatter, None, values, **options)
 
     def add(self, values: Any, **options: Any) -> Array:
         """Add `values` to the elements."""
-        return _update(self, scatter_add, arithmetic.add, values, **options)
+        return _update(self.array, self.index, scatter_add, arithmetic.add, values, **options)
 
     def subtract(self, values: Any, **options: Any) -> Array:
         """Subtract `values` from the elements."""
         negated = arithmetic.negative(convert_update(values, self.array))
-        return _update(self, scatter_add, arithmetic.add, negated, **options)
+        return _update(self.array, self.index, scatter_add, arithmetic.add, negated, **options)
 
     def multiply(self, values: Any, **options: Any) -> Array:
         """Multiply the elements by `values`."""
-        return _update(self, scatter_mul, arithmetic.multiply, values, **options)
+        return _update(self.array, self.index, scatter_mul, arithmetic.multiply, values, **options)
 
     mul = multiply
 
     def min(self, values: Any, **options: Any) -> Array:
         """The smaller ones of the elements and `values`."""
-        return _update(self, scatter_min, arithmetic.minimum, values, **options)
+        return _update(self.array, self.index, scatter_min, arithmetic.minimum, values, **options)
 
     def max(self, values: Any, **options: Any) -> Array:
         """The larger ones of the elements and `values`."""
-        return _update(self, scatter_max, arithmetic.maximum, values, **options)
+        return _update(self.array, self.index, scatter_max, arithmetic.maximum, values, **options)
 
     def divide(self, values: Any, **options: Any) -> Array:
         """Divide the elements by `values`."""
@@ -217,7 +218,7 @@ def convert_update(values: Any, x: Any) -> Any:
             f"An update of dtype {values.dtype.name} goes into an array of dtype {dtype.name}, which may not hold it:"
             " convert it with .astype(...) if that is meant.",
             FutureWarning,
-            stacklevel=4,
+            stacklevel=6,
         )
     return convert_to(values, dtype, x.weak_type)
 
@@ -230,8 +231,10 @@ def _holds(x: Any, values: Any) -> bool:
         return False
 
 
+@replayed
 def _update(
-    reference: IndexReference,
+    x: Array,
+    index: Any,
     primitive: Any,
     combine: Any,
     values: Any,
@@ -244,10 +247,9 @@ def _update(
 ) -> Any:
     """`values` scattered by a primitive, or combined with a static window."""
     check_placement(None, out_sharding)
-    x = reference.array
     parsed = parse_mode(mode)
     values = convert_update(values, x)
-    entries = _entries(x, reference.index, parsed, strict=parsed is None and _only_static(reference.index))
+    entries = _entries(x, index, parsed, strict=parsed is None and _only_static(index))
     plan = plan_index(x.shape, entries, bool(wrap_negative_indices))
     values = _shaped(values, plan)
     if plan.static:

@@ -17,6 +17,8 @@ __all__ = ["threefry2x32"]
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
 UINT32 = np.dtype(np.uint32)
+MASK = 0xFFFFFFFF
+FEW = 6  # blocks that Python's integers are faster for than a hundred NumPy calls
 
 
 def _rounds(rotate: Callable[[Any, int], Any], k0: Any, k1: Any, x0: Any, x1: Any) -> Any:
@@ -30,6 +32,18 @@ def _rounds(rotate: Callable[[Any, int], Any], k0: Any, k1: Any, x0: Any, x1: An
         x0 = x0 + keys[(group + 1) % 3]
         x1 = x1 + keys[(group + 2) % 3] + (group + 1)
     return x0, x1
+
+
+def _rotate_integer(x: int, distance: int) -> int:
+    x &= MASK
+    return (x << distance | x >> (32 - distance)) & MASK
+
+
+def _values(array: np.ndarray, together: np.broadcast) -> list[int]:
+    """The elements of an array as it broadcasts with others."""
+    if array.size == 1:
+        return [array.item()] * together.size
+    return np.broadcast_to(array, together.shape).ravel().tolist()
 
 
 def _rotate_array(x: np.ndarray, distance: int) -> np.ndarray:
@@ -53,7 +67,13 @@ class threefry2x32(Elementwise):
         return result, result
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
-        shape = np.broadcast_shapes(*(a.shape for a in arrays))
+        together = np.broadcast(*arrays)
+        shape = together.shape
+        if 0 < together.size <= FEW:
+            operands = zip(*(_values(a, together) for a in arrays), strict=True)
+            # a rotation alone looks at bits above others: sums need no cutting in between
+            words = np.array([[x & MASK for x in _rounds(_rotate_integer, *block)] for block in operands], UINT32)
+            return words[:, 0].reshape(shape), words[:, 1].reshape(shape)
         # arrays of at least one axis: NumPy's scalars would warn when they wrap
         flat = [np.broadcast_to(a, shape or (1,)) for a in arrays]
         return tuple(x.reshape(shape) for x in _rounds(_rotate_array, *flat))

@@ -16,6 +16,7 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.call import call
 from rlx.trace.builder import state
+from rlx.trace.replay import replayed
 from rlx.trace.stage import close_over, stage
 
 __all__ = ["compiled_when_large"]
@@ -32,6 +33,7 @@ def _program(function: FunctionType, arguments: tuple[Any, ...]) -> Program:
 
 def compiled_when_large(function: FunctionType) -> Callable[..., Array]:
     """function(words, shape, *static), run eagerly as one kernel where the shape is large."""
+    small = replayed(function)
 
     @wraps(function)
     def run(words: Array, shape: tuple[int, ...], *static: Any) -> Array:
@@ -39,6 +41,6 @@ def compiled_when_large(function: FunctionType) -> Callable[..., Array]:
         if eager and math.prod(shape) >= _LARGE and not config.disable_jit:
             program = _program(function, (shape, *static))
             return call(words, program=program, name=function.__name__)[0]
-        return function(words, shape, *static)
+        return small(words, shape, *static)
 
     return run

@@ -18,6 +18,7 @@ from rlx.ir.types import is_integer
 from rlx.ops.random_bits import threefry2x32
 from rlx.trace.builder import state
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "KeyArray",
@@ -181,6 +182,7 @@ def _random_words_now(words: np.ndarray, shape: tuple[int, ...]) -> tuple[Array,
     return wrap(first), wrap(second)
 
 
+@replayed
 def split_words(words: Array, shape: Sequence[int] = (2,)) -> Array:
     """The words of several new keys, in an array of shape (*shape, 2)."""
     return lax.stack(random_words(words, shape), axis=len(shape))

@@ -181,6 +181,19 @@ class Builder:
         self.equations.append(Equation(primitive, atoms, params, (output,), origin))
         return Tracer(self, output)
 
+    def inline(self, program: Program, args: Sequence[Any]) -> list[Tracer]:
+        """Append a program's equations on `args`, of the types that it was traced for, as of the caller's line."""
+        atoms: dict[Var, Atom] = dict(zip(program.inputs, map(self.lift, args), strict=True))
+        for var, value in program.constants:
+            atoms[var] = self.lift(value)
+        origin = self._origin_override or current_origin()
+        for e in program.equations:
+            inputs = tuple([atoms[a] if type(a) is Var else a for a in e.inputs])
+            outputs = tuple([Var(v.type) for v in e.outputs])
+            self.equations.append(Equation(e.primitive, inputs, e.params, outputs, origin))
+            atoms.update(zip(e.outputs, outputs))  # noqa: B905  a check of the lengths costs time
+        return [Tracer(self, atoms[a] if type(a) is Var else a) for a in program.outputs]
+
     def close(self, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
         """The finished program with captures as leading inputs, and the captured values."""
         atoms = [self.lift(v) for v in outputs]

@@ -21,10 +21,12 @@ from rlx.numpy.reductions import sum as sum_
 from rlx.ops.arithmetic import absolute, add, imag, multiply, real, select
 from rlx.ops.comparison import greater, not_equal
 from rlx.ops.transcendental import sqrt
+from rlx.trace.replay import replayed
 
 __all__ = ["cond", "matrix_norm", "matrix_rank", "norm", "vector_norm"]
 
 
+@replayed
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Array:
     """A norm of vectors or matrices.
 
@@ -98,6 +100,7 @@ def _extreme(values: Any, largest: bool, axes: tuple[int, ...], keepdims: bool) 
     return min_(values, axis=axes, keepdims=keepdims)
 
 
+@replayed
 def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Array:
     """A norm of vectors, over any axes.
 
@@ -113,6 +116,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     return _vector_norm(value, 2 if ord is None else ord, axes, keepdims)
 
 
+@replayed
 def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
     """A norm of the matrices in the last two axes.
 

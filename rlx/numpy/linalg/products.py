@@ -16,6 +16,7 @@ from rlx.numpy.manipulation import matrix_transpose
 from rlx.numpy.products import matmul, tensordot, vecdot
 from rlx.numpy.promotion import broadcast_array, inexact, operand, promote
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "cross",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 
+@replayed
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     """The vector product of vectors of three components.
 
@@ -47,6 +49,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     return products.cross(x, y, axis=axis)
 
 
+@replayed
 def outer(x1: Any, x2: Any, /) -> Array:
     """The products of all pairs of elements of two vectors.
 
@@ -75,6 +78,7 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     return constructions.diagonal(x, offset, -2, -1)
 
 
+@replayed
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """The sums of the diagonals of the matrices in the last two axes.
 
