@@ -27,6 +27,7 @@ from rlx.errors import (
     NanError,
     NonHashableStaticArgumentError,
     OptionError,
+    SwitchError,
     UnsupportedError,
     source_line,
 )
@@ -233,6 +234,11 @@ class Jitted:
             return entry
 
     def _trace(self, request: _Request) -> _Entry:
+        if config.no_tracing:
+            raise SwitchError(
+                f"{self.name} would be traced, which the switch no_tracing forbids.",
+                "Call it with arguments of shapes and dtypes that it was traced for, or outside of the `with` block.",
+            )
         flat = FlatFunction(request.function, request.in_tree, name=self.name)
         types = [x.type for x in request.leaves]
         program, captured = stage(flat, types, None, self.name)

@@ -8,7 +8,6 @@ import importlib.machinery
 import math
 import sys
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, TracebackType
@@ -27,7 +26,7 @@ VERSION = "0.10.2"  # the JAX whose names these are
 # modules of jax that are modules of rlx of the same name, with all that is below them
 _SAME = frozenset(
     "ad_checkpoint custom_batching custom_derivatives debug dtypes errors example_libraries flatten_util image lax nn"
-    " numpy ops profiler random scipy test_util tree tree_util typing".split()
+    " memory numpy ops profiler random scipy test_util tree tree_util typing".split()
 )
 _LOCATED = {
     "jax": "rlx",
@@ -202,16 +201,6 @@ def _note(*_: Any, **__: Any) -> None:
     """Takes what is registered for JAX's compiler."""
 
 
-def _accepts_any(*_: Any, **__: Any) -> Any:
-    """A context in which nothing is different."""
-
-    @contextmanager
-    def unchanged() -> Any:
-        yield
-
-    return unchanged()
-
-
 @cache
 def _own_names() -> dict[str, dict[str, Any]]:
     """Names of jax's modules that rlx keeps under another name."""
@@ -223,11 +212,6 @@ def _own_names() -> dict[str, dict[str, Any]]:
             "typeof": typeof,
             "pmap": pmap,
             "float0": rlx.dtypes.float0,
-            **dict.fromkeys(
-                "numpy_dtype_promotion numpy_rank_promotion checking_leaks check_tracer_leaks log_compiles"
-                " transfer_guard enable_checks legacy_prng_key threefry_partitionable".split(),
-                _accepts_any,
-            ),
         },
         "jax.core": {
             "Tracer": Tracer,
@@ -235,12 +219,6 @@ def _own_names() -> dict[str, dict[str, Any]]:
             "get_aval": typeof,
             "ConcretizationTypeError": rlx.errors.ConcretizationTypeError,
             "ensure_compile_time_eval": rlx.ensure_compile_time_eval,
-        },
-        "jax.errors": {
-            "JAXTypeError": rlx.errors.RlxError,
-            "JAXIndexError": rlx.errors.RlxError,
-            "JaxRuntimeError": rlx.errors.CallbackError,
-            "KeyReuseError": _placeholder("jax.errors.KeyReuseError"),
         },
         "jax.sharding": {"SingleDeviceSharding": SingleDeviceSharding},
         "jax.experimental": {"enable_x64": rlx.enable_x64},
@@ -255,7 +233,7 @@ def _own_names() -> dict[str, dict[str, Any]]:
         "jax._src": {},
         "jax._src.traceback_util": {"register_exclusion": _note, "api_boundary": lambda function, **_: function},
         "jax._src.dispatch": {"wait_for_tokens": rlx.effects_barrier},
-        "jax._src.dtypes": {"TypePromotionError": rlx.errors.DtypeError},
+        "jax._src.dtypes": {"TypePromotionError": rlx.errors.TypePromotionError},
         "jax.version": {"__version__": VERSION},
     }
 

@@ -8,12 +8,13 @@ import ml_dtypes
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import DtypeError
+from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended, prng_key
 from rlx.numpy import bfloat16, finfo, iinfo, issubdtype, result_type
 from rlx.numpy.promotion import to_dtype
 
 __all__ = [
+    "TypePromotionError",
     "bfloat16",
     "canonicalize_dtype",
     "extended",
