@@ -99,6 +99,7 @@ def warn(what: str, category: type[Warning] = UserWarning) -> None:
     >>> import rlx
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as seen:
+    ...     warnings.simplefilter("always")
     ...     rlx.errors.warn("Something is odd.")
     >>> str(seen[0].message)
     'Something is odd.'
