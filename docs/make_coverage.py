@@ -42,7 +42,6 @@ MODULES = {"jax.ad_checkpoint": "rlx"}
 # the same under another name
 ELSEWHERE = {
     "jax.float0": ("rlx.dtypes.float0", "no function returns it: integers have zeros of their own dtype"),
-    "jax.make_jaxpr": ("rlx.make_program", "a Program, which prints as Python that runs"),
     "jax.debug.visualize_sharding": ("rlx.debug.visualize_array_sharding", ""),
     "jax.profiler.ProfileData": ("rlx.profiling.Profile", "rlx.profile(f)(*args) makes one"),
     "jax.profiler.ProfileEvent": ("rlx.profiling.KernelProfile", ""),
@@ -57,6 +56,7 @@ DIFFERS = {
     "jax.errors.InconclusiveDimensionOperation": "nothing raises it: sizes are numbers",
     "jax.errors.JaxprTypeError": "the base of VerificationError, which rlx.ir.verify raises",
     "jax.errors.KeyReuseError": "nothing raises it: keys are not followed",
+    "jax.make_jaxpr": "returns a Program, which prints as Python that runs; its primitives have NumPy's names",
     "jax.memory": "there is one memory, so that every Space is it",
     "jax.numpy_dtype_promotion": "looks at the operands of functions that the user calls, not at those that they call",
     "jax.numpy_rank_promotion": "looks at the operands of functions that the user calls, not at those that they call",

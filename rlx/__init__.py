@@ -54,6 +54,7 @@ _SUBMODULES = (
     "autodiff",
     "compat",
     "compile",
+    "core",
     "custom_batching",
     "custom_derivatives",
     "debug",
@@ -89,7 +90,7 @@ _SWITCHES = """check_tracer_leaks checking_leaks debug_key_reuse default_prng_im
 _ELSEWHERE.update(dict.fromkeys(_SWITCHES.split(), "rlx.switches"))
 _ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
 _ELSEWHERE.update(dict.fromkeys(("host_count", "host_id", "host_ids", "process_indices"), "rlx.device"))
-_ELSEWHERE |= {"profile": "rlx.profiling", "ds": "rlx.numpy.indexing"}
+_ELSEWHERE |= {"make_jaxpr": "rlx.core", "profile": "rlx.profiling", "ds": "rlx.numpy.indexing"}
 _ELSEWHERE |= {"custom_gradient": "rlx.custom_derivatives", "fwd_and_bwd": "rlx.forward_backward"}
 _ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"

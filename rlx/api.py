@@ -553,7 +553,7 @@ def make_program(fun: Callable[..., Any]) -> Callable[..., Program]:
     """A function that returns the traced program (HIR) of `fun` instead of running it.
 
     >>> import rlx
-    >>> print(rlx.make_program(lambda x: x + 1.0)(2.0))
+    >>> rlx.make_program(lambda x: x + 1.0)(2.0)
     <Program lambda: (float32[]~) -> (float32[]~), 1 equations>
     """
 

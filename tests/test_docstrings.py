@@ -19,6 +19,7 @@ PUBLIC = [
     "rlx.compat",
     "rlx.compile",
     "rlx.config",
+    "rlx.core",
     "rlx.custom_batching",
     "rlx.custom_derivatives",
     "rlx.debug",

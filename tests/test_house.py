@@ -61,6 +61,7 @@ EVERYTHING |= {
     "stages",
     "autodiff",
     "compile",
+    "core",
     "custom_batching",
     "custom_derivatives",
     "fusion",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -156,6 +156,15 @@ class Primitive:
     def effect(self, **params: Any) -> bool:
         """Whether the operation must run even if nobody uses its result, and in order."""
         return False
+
+    @property
+    def multiple_results(self) -> bool:
+        """Whether the result is a tuple, by JAX's name."""
+        return self.multiple
+
+    def get_bind_params(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """What comes before the operands of `bind`, and its parameters, as JAX's interpreters of equations ask."""
+        return [], dict(params)
 
     def samples(self) -> Iterator[Sample]:
         """Inputs on which the generic tests check every rule."""
