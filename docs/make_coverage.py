@@ -41,7 +41,6 @@ MODULES = {"jax.ad_checkpoint": "rlx"}
 
 # the same under another name
 ELSEWHERE = {
-    "jax.float0": ("rlx.dtypes.float0", "no function returns it: integers have zeros of their own dtype"),
     "jax.debug.visualize_sharding": ("rlx.debug.visualize_array_sharding", ""),
     "jax.profiler.ProfileData": ("rlx.profiling.Profile", "rlx.profile(f)(*args) makes one"),
     "jax.profiler.ProfileEvent": ("rlx.profiling.KernelProfile", ""),
@@ -69,16 +68,12 @@ DIFFERS = {
     "jax.Array": "NumPy arrays are taken wherever these are; operators with a NumPy array give an rlx array",
     "jax.Device": "a platform's name and a number",
     "jax.config": "64-bit numbers need no switch: jax_enable_x64 makes them the default; further switches of rlx's own",
-    "jax.custom_jvp": "tangents of integers are zeros of their dtype, not float0",
-    "jax.custom_vjp": "cotangents of integers are zeros of their dtype, not float0",
     "jax.default_matmul_precision": "every precision is granted: products are always in full precision",
     "jax.device_put": "one device in a process; shardings are not known",
-    "jax.grad": "with allow_int the gradient of an integer is zeros of its dtype, not float0",
     "jax.jit": "runs eagerly at once without it; donate, static and keyword arguments as JAX's; no shardings",
     "jax.named_call": "gives the function its name; programs name file and line of each operation",
     "jax.named_scope": "programs do not show it: they name file and line of each operation",
     "jax.typeof": "returns an rlx.ir.types.TensorType: shape, dtype, weakness",
-    "jax.vjp": "cotangents of integers are zeros of their dtype, not float0",
     "jax.tree_util.PyTreeDef": "optree's: prints as PyTreeSpec(...)",
     "jax.dtypes.canonicalize_dtype": "64-bit dtypes stay what they are",
     "jax.debug.breakpoint": "Python's debugger, with the caller's arrays in `values`",

@@ -90,7 +90,8 @@ _SWITCHES = """check_tracer_leaks checking_leaks debug_key_reuse default_prng_im
 _ELSEWHERE.update(dict.fromkeys(_SWITCHES.split(), "rlx.switches"))
 _ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
 _ELSEWHERE.update(dict.fromkeys(("host_count", "host_id", "host_ids", "process_indices"), "rlx.device"))
-_ELSEWHERE |= {"make_jaxpr": "rlx.core", "profile": "rlx.profiling", "ds": "rlx.numpy.indexing"}
+_ELSEWHERE |= {"make_jaxpr": "rlx.core", "profile": "rlx.profiling"}
+_ELSEWHERE |= {"ds": "rlx.numpy.indexing", "float0": "rlx.ir.types"}
 _ELSEWHERE |= {"custom_gradient": "rlx.custom_derivatives", "fwd_and_bwd": "rlx.forward_backward"}
 _ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"

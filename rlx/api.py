@@ -47,7 +47,7 @@ from rlx.ops.regions import execution
 from rlx.passes.pipeline import executables
 from rlx.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
 from rlx.trace.builder import Tracer, leaked, state
-from rlx.trace.flat import FlatFunction, as_array, function_name
+from rlx.trace.flat import FlatFunction, as_array, flatten_values, function_name
 from rlx.trace.interpret import Environment
 from rlx.trace.lower import inline_calls
 from rlx.trace.primitive import refused, watching
@@ -312,7 +312,7 @@ class _Request:
             static.append((where, value))
         dynamic = tuple(a for i, a in enumerate(args) if i not in held)
         dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in held_names}
-        leaves, self.in_tree = tree.flatten((dynamic, dynamic_kwargs))
+        leaves, self.in_tree = flatten_values((dynamic, dynamic_kwargs))
         self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
         self.held, self.held_names, self.count = held, held_names, n
         types = [x.type for x in self.leaves]
