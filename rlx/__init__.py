@@ -54,6 +54,7 @@ _SUBMODULES = (
     "autodiff",
     "compat",
     "compile",
+    "core",
     "custom_batching",
     "custom_derivatives",
     "debug",
@@ -64,6 +65,7 @@ _SUBMODULES = (
     "graph",
     "image",
     "lax",
+    "memory",
     "nn",
     "opt",
     "optim",
@@ -81,8 +83,15 @@ _SUBMODULES = (
 )
 _ELSEWHERE = {"inspect": "rlx.inspection", "io_callback": "rlx.callback", "pure_callback": "rlx.callback"}
 _ELSEWHERE |= {"numba_call": "rlx.numba_functions", "numba_scalar": "rlx.numba_functions"}
+_SWITCHES = """check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks enable_custom_prng
+    explain_cache_misses legacy_prng_key live_arrays log_compiles no_execution no_tracing numpy_dtype_promotion
+    numpy_rank_promotion print_environment_info softmax_custom_jvp threefry_partitionable transfer_guard
+    transfer_guard_device_to_device transfer_guard_device_to_host transfer_guard_host_to_device"""
+_ELSEWHERE.update(dict.fromkeys(_SWITCHES.split(), "rlx.switches"))
 _ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
-_ELSEWHERE |= {"profile": "rlx.profiling"}
+_ELSEWHERE.update(dict.fromkeys(("host_count", "host_id", "host_ids", "process_indices"), "rlx.device"))
+_ELSEWHERE |= {"make_jaxpr": "rlx.core", "profile": "rlx.profiling"}
+_ELSEWHERE |= {"ds": "rlx.numpy.indexing", "float0": "rlx.ir.types"}
 _ELSEWHERE |= {"custom_gradient": "rlx.custom_derivatives", "fwd_and_bwd": "rlx.forward_backward"}
 _ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"

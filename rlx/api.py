@@ -27,6 +27,7 @@ from rlx.errors import (
     NanError,
     NonHashableStaticArgumentError,
     OptionError,
+    SwitchError,
     UnsupportedError,
     source_line,
 )
@@ -46,7 +47,7 @@ from rlx.ops.regions import execution
 from rlx.passes.pipeline import executables
 from rlx.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
 from rlx.trace.builder import Tracer, leaked, state
-from rlx.trace.flat import FlatFunction, as_array, function_name
+from rlx.trace.flat import FlatFunction, as_array, flatten_values, function_name
 from rlx.trace.interpret import Environment
 from rlx.trace.lower import inline_calls
 from rlx.trace.primitive import refused, watching
@@ -233,6 +234,11 @@ class Jitted:
             return entry
 
     def _trace(self, request: _Request) -> _Entry:
+        if config.no_tracing:
+            raise SwitchError(
+                f"{self.name} would be traced, which the switch no_tracing forbids.",
+                "Call it with arguments of shapes and dtypes that it was traced for, or outside of the `with` block.",
+            )
         flat = FlatFunction(request.function, request.in_tree, name=self.name)
         types = [x.type for x in request.leaves]
         program, captured = stage(flat, types, None, self.name)
@@ -306,7 +312,7 @@ class _Request:
             static.append((where, value))
         dynamic = tuple(a for i, a in enumerate(args) if i not in held)
         dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in held_names}
-        leaves, self.in_tree = tree.flatten((dynamic, dynamic_kwargs))
+        leaves, self.in_tree = flatten_values((dynamic, dynamic_kwargs))
         self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
         self.held, self.held_names, self.count = held, held_names, n
         types = [x.type for x in self.leaves]
@@ -547,7 +553,7 @@ def make_program(fun: Callable[..., Any]) -> Callable[..., Program]:
     """A function that returns the traced program (HIR) of `fun` instead of running it.
 
     >>> import rlx
-    >>> print(rlx.make_program(lambda x: x + 1.0)(2.0))
+    >>> rlx.make_program(lambda x: x + 1.0)(2.0)
     <Program lambda: (float32[]~) -> (float32[]~), 1 equations>
     """
 

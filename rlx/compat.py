@@ -8,7 +8,6 @@ import importlib.machinery
 import math
 import sys
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType, TracebackType
@@ -16,7 +15,6 @@ from typing import Any
 
 import rlx
 from rlx.errors import UnsupportedError
-from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 from rlx.trace.primitive import type_of
 
@@ -26,13 +24,14 @@ VERSION = "0.10.2"  # the JAX whose names these are
 
 # modules of jax that are modules of rlx of the same name, with all that is below them
 _SAME = frozenset(
-    "ad_checkpoint custom_batching custom_derivatives debug dtypes errors example_libraries flatten_util image lax nn"
-    " numpy ops profiler random scipy test_util tree tree_util typing".split()
+    "ad_checkpoint core custom_batching custom_derivatives debug dtypes errors example_libraries flatten_util image lax"
+    " nn memory numpy ops profiler random scipy test_util tree tree_util typing".split()
 )
 _LOCATED = {
     "jax": "rlx",
     "jax.ops": "rlx.segments",
     "jax.ad_checkpoint": "rlx",
+    "jax.extend.core": "rlx.core",
     "jax.experimental": "rlx",
 }
 # names that JAX's users know elsewhere than rlx's
@@ -42,14 +41,13 @@ _PLACEHOLDERS: dict[str, str] = {
     "jax.stages": "Compiled Lowered Traced Wrapped",
     "jax.export": "Exported export",
     "jax.ffi": "ffi_call register_ffi_target",
-    "jax.core": "AbstractValue Atom ClosedJaxpr Jaxpr JaxprEqn Literal Trace Var mapped_aval unmapped_aval eval_jaxpr",
+    "jax.core": "AbstractValue Trace",
     "jax.interpreters": "",
     "jax.interpreters.ad": "",
     "jax.interpreters.batching": "",
     "jax.interpreters.mlir": "",
     "jax.interpreters.partial_eval": "trace_to_jaxpr_dynamic",
     "jax.extend": "",
-    "jax.extend.core": "ClosedJaxpr Jaxpr JaxprEqn Literal Var jaxpr_as_fun mapped_aval unmapped_aval",
     "jax.experimental.shard_map": "shard_map",
     "jax.experimental.pallas": "",
     "jax.experimental.multihost_utils": "process_allgather sync_global_devices broadcast_one_to_all",
@@ -202,16 +200,6 @@ def _note(*_: Any, **__: Any) -> None:
     """Takes what is registered for JAX's compiler."""
 
 
-def _accepts_any(*_: Any, **__: Any) -> Any:
-    """A context in which nothing is different."""
-
-    @contextmanager
-    def unchanged() -> Any:
-        yield
-
-    return unchanged()
-
-
 @cache
 def _own_names() -> dict[str, dict[str, Any]]:
     """Names of jax's modules that rlx keeps under another name."""
@@ -219,28 +207,13 @@ def _own_names() -> dict[str, dict[str, Any]]:
         "jax": {
             "__version__": VERSION,
             "__version_info__": tuple(map(int, VERSION.split("."))),
-            "make_jaxpr": rlx.make_program,
             "typeof": typeof,
             "pmap": pmap,
             "float0": rlx.dtypes.float0,
-            **dict.fromkeys(
-                "numpy_dtype_promotion numpy_rank_promotion checking_leaks check_tracer_leaks log_compiles"
-                " transfer_guard enable_checks legacy_prng_key threefry_partitionable".split(),
-                _accepts_any,
-            ),
         },
         "jax.core": {
-            "Tracer": Tracer,
-            "ShapedArray": rlx.ShapeDtypeStruct,
             "get_aval": typeof,
             "ConcretizationTypeError": rlx.errors.ConcretizationTypeError,
-            "ensure_compile_time_eval": rlx.ensure_compile_time_eval,
-        },
-        "jax.errors": {
-            "JAXTypeError": rlx.errors.RlxError,
-            "JAXIndexError": rlx.errors.RlxError,
-            "JaxRuntimeError": rlx.errors.CallbackError,
-            "KeyReuseError": _placeholder("jax.errors.KeyReuseError"),
         },
         "jax.sharding": {"SingleDeviceSharding": SingleDeviceSharding},
         "jax.experimental": {"enable_x64": rlx.enable_x64},
@@ -255,7 +228,7 @@ def _own_names() -> dict[str, dict[str, Any]]:
         "jax._src": {},
         "jax._src.traceback_util": {"register_exclusion": _note, "api_boundary": lambda function, **_: function},
         "jax._src.dispatch": {"wait_for_tokens": rlx.effects_barrier},
-        "jax._src.dtypes": {"TypePromotionError": rlx.errors.DtypeError},
+        "jax._src.dtypes": {"TypePromotionError": rlx.errors.TypePromotionError},
         "jax.version": {"__version__": VERSION},
     }
 

@@ -29,6 +29,15 @@ class Config(threading.local):
     debug_infs: raise where an operation first makes an infinity (RLX_DEBUG_INFS=1).
     dump: a folder that receives every stage of each compiled program (RLX_DUMP=dir), or "".
     device: name of the default device (RLX_DEVICE).
+    numpy_rank_promotion: "allow", or "warn" or "raise" where a function of rlx.numpy broadcasts operands of
+      different numbers of axes (numbers alone aside).
+    numpy_dtype_promotion: "standard", or "strict": functions of rlx.numpy refuse operands of different dtypes
+      (those of Python numbers aside).
+    legacy_prng_key: "allow", or "warn" or "error" where a function of rlx.random gets a key that is an array of
+      uint32.
+    log_compiles: say by the logger "rlx" what is compiled, at level WARNING instead of DEBUG.
+    check_tracer_leaks: raise as soon as a function has been traced, if one of its traced values is still held.
+    no_tracing: raise where a jitted function would be traced.
 
     JAX's names are understood too: jax_enable_x64 (float64 and int64 as default dtypes), jax_debug_nans,
     jax_debug_infs, jax_disable_jit, jax_platform_name, and switches that change no result.
@@ -43,6 +52,12 @@ class Config(threading.local):
     debug_infs: bool = _flag("RLX_DEBUG_INFS")
     dump: str = os.environ.get("RLX_DUMP", "")
     device: str = os.environ.get("RLX_DEVICE", "cpu")
+    numpy_rank_promotion: str = "allow"
+    numpy_dtype_promotion: str = "standard"
+    legacy_prng_key: str = "allow"
+    log_compiles: bool = False
+    check_tracer_leaks: bool = False
+    no_tracing: bool = False
 
     def update(self, name: str, value: Any) -> None:
         """Set a process-wide default by name.
@@ -50,30 +65,20 @@ class Config(threading.local):
         >>> import rlx
         >>> rlx.config.update("check", False)
         """
-        name = name.removeprefix("jax_")
-        if name == "enable_x64":
-            type(self).default_float = np.dtype("f8" if value else "f4")
-            type(self).default_int = np.dtype("i8" if value else "i4")
-            self._publish()
-            return
-        if name in _GIVEN:
-            _accept(name, value)
-            return
-        name = _OTHER_NAMES.get(name, name)
-        if name not in _SWITCHES:
-            raise AttributeError(f"rlx has no switch named {name!r}; there are: {', '.join(_SWITCHES)}")
-        if name in ("default_float", "default_int"):
-            value = np.dtype(value)
-        setattr(type(self), name, value)
+        for switch, setting in _settings(name, value):
+            if switch in _GIVEN:
+                _GIVEN[switch] = setting
+            else:
+                setattr(type(self), switch, setting)
         self._publish()
 
     def __getattr__(self, name: str) -> Any:
         """JAX's names for the switches, with or without "jax_" in front."""
         plain = name.removeprefix("jax_")
-        if plain == "enable_x64":
+        if plain in ("enable_x64", "x64_enabled"):
             return self.default_float == np.dtype("f8")
         if plain in _GIVEN:
-            return _GIVEN[plain]
+            return self.__dict__.get(plain, _GIVEN[plain])
         plain = _OTHER_NAMES.get(plain, plain)
         if name != plain and plain in _SWITCHES:
             return getattr(self, plain)
@@ -110,44 +115,52 @@ class Config(threading.local):
                 self.update(name, value if given else next(words, ""))
 
     def _publish(self) -> None:
-        Config.token = _token(Config)
+        Config.token, Config.watched = _token(Config), _watched(Config)
         self.__dict__.pop("token", None)
+        self.__dict__.pop("watched", None)
 
     # a number for the combination of switches that a traced program depends on
     token: int = 0
+    # whether a switch asks to look at every operation that runs eagerly
+    watched: bool = False
 
     def refresh(self) -> None:
         """Bring this thread's token up to date after a change."""
-        self.token = _token(self)
+        self.token, self.watched = _token(self), _watched(self)
 
 
 # JAX's names for switches of rlx
 _OTHER_NAMES = {"platform_name": "device", "platforms": "device"}
+_OTHER_NAMES |= {"enable_checks": "check", "explain_cache_misses": "explain"}
+_TRANSFERS = (("host", "device"), ("device", "device"), ("device", "host"))
 _GIVEN: dict[str, Any] = {
     # granted whatever they say: no result depends on them
     "compilation_cache_dir": None,
     "default_matmul_precision": None,
     "disable_most_optimizations": False,
-    "enable_checks": False,
     "enable_compilation_cache": True,
-    "explain_cache_misses": False,
     "include_full_tracebacks_in_locations": False,
-    "log_compiles": False,
     "logging_level": None,
     "persistent_cache_min_compile_time_secs": 1.0,
     "persistent_cache_min_entry_size_bytes": 0,
     "traceback_filtering": None,
-    "transfer_guard": None,
-    # they add errors to JAX's rules, which rlx's are not
-    "check_tracer_leaks": False,
-    "enable_custom_prng": False,
-    "numpy_dtype_promotion": "standard",
-    "numpy_rank_promotion": "allow",
+    **dict.fromkeys(("transfer_guard", *(f"transfer_guard_{a}_to_{b}" for a, b in _TRANSFERS))),
+    "softmax_custom_jvp": True,
+    "enable_custom_prng": True,
     # rlx has one behaviour
+    "debug_key_reuse": False,
     "default_prng_impl": "threefry2x32",
     "threefry_partitionable": True,
 }
-_SINGLE = ("default_prng_impl", "threefry_partitionable")
+_SINGLE = ("debug_key_reuse", "default_prng_impl", "threefry_partitionable")
+_GUARDS = (None, "allow", "log", "disallow", "log_explicit", "disallow_explicit")
+# the values of switches that are words
+_WORDS: dict[str, tuple[str | None, ...]] = {
+    "numpy_rank_promotion": ("allow", "warn", "raise"),
+    "numpy_dtype_promotion": ("standard", "strict"),
+    "legacy_prng_key": ("allow", "warn", "error"),
+    **{name: _GUARDS for name in _GIVEN if name.startswith("transfer_guard")},
+}
 _PRECISIONS = frozenset(
     "default high highest fastest bfloat16 bfloat16_3x tensorfloat32 float32 ANY_F8_ANY_F8_F32 F16_F16_F16"
     " F16_F16_F32 BF16_BF16_BF16 BF16_BF16_F32 BF16_BF16_F32_X3 BF16_BF16_F32_X6 BF16_BF16_F32_X9 TF32_TF32_F32"
@@ -166,26 +179,43 @@ def check_precision(precision: Any) -> None:
         raise ValueError(f"{precision!r} is no precision of products; there are: {', '.join(sorted(_PRECISIONS))}")
 
 
-def _accept(name: str, value: Any) -> None:
-    """Note a switch of JAX's. Raises ValueError for a value that asks for something else than happens."""
+def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
+    """What a switch, by rlx's name or JAX's, and its value set. AttributeError, ValueError for what there is not."""
+    name = name.removeprefix("jax_")
+    if name == "enable_x64":
+        return [
+            ("default_float", np.dtype("f8" if value else "f4")),
+            ("default_int", np.dtype("i8" if value else "i4")),
+        ]
+    name = _OTHER_NAMES.get(name, name)
+    if name not in _SWITCHES and name not in _GIVEN:
+        raise AttributeError(f"rlx has no switch named {name!r}; there are: {', '.join(_SWITCHES)}")
     if name in _SINGLE and value != _GIVEN[name]:
         raise ValueError(f"rlx knows only {name}={_GIVEN[name]!r}, got {value!r}")
+    if name in _WORDS and value not in _WORDS[name]:
+        raise ValueError(f"{name} is one of {', '.join(map(repr, _WORDS[name]))}, got {value!r}")
     if name == "default_matmul_precision":
         check_precision(value)
-    _GIVEN[name] = value
+    if name in ("default_float", "default_int"):
+        value = np.dtype(value)
+    return [(name, value)]
 
 
-_SWITCHES = tuple(name for name in Config.__annotations__ if name != "token")
+_SWITCHES = tuple(name for name in Config.__annotations__ if name not in ("token", "watched"))
 _tokens: dict[Any, int] = {}
 
 
 def _token(values: Any) -> int:
-    watching = values.debug_nans, values.debug_infs
+    watching = values.debug_nans, values.debug_infs, values.numpy_rank_promotion, values.numpy_dtype_promotion
     key = (values.default_float, values.default_int, values.device, values.disable_jit, *watching)
-    return _tokens.setdefault(key, len(_tokens))
+    return _tokens.setdefault((*key, values.legacy_prng_key), len(_tokens))
 
 
-Config.token = _token(Config)
+def _watched(values: Any) -> bool:
+    return values.debug_nans or values.debug_infs or values.numpy_rank_promotion != "allow"
+
+
+Config.token, Config.watched = _token(Config), _watched(Config)
 config = Config()
 
 
@@ -198,17 +228,16 @@ def scoped(**values: Any) -> Generator[None]:
     ...     rlx.numpy.zeros(2).dtype
     dtype('float64')
     """
+    settings = [setting for name, value in values.items() for setting in _settings(name, value)]
     own = config.__dict__
-    before = {name: own[name] for name in values if name in own}
+    before = {name: own[name] for name, _ in settings if name in own}
     try:
-        for name, value in values.items():
-            if name not in _SWITCHES:
-                raise AttributeError(f"rlx has no switch named {name!r}")
+        for name, value in settings:
             setattr(config, name, value)
         config.refresh()
         yield
     finally:
-        for name in values:
+        for name, _ in settings:
             if name in before:
                 setattr(config, name, before[name])
             else:

@@ -12,6 +12,7 @@ from rlx.array import Array, Device
 from rlx.backends import backend_named, device_names
 from rlx.config import config, scoped
 from rlx.errors import DeviceError
+from rlx.memory import Space
 from rlx.trace.flat import as_array
 
 __all__ = [
@@ -25,10 +26,14 @@ __all__ = [
     "device_put",
     "devices",
     "effects_barrier",
+    "host_count",
+    "host_id",
+    "host_ids",
     "local_device_count",
     "local_devices",
     "process_count",
     "process_index",
+    "process_indices",
 ]
 
 
@@ -90,6 +95,20 @@ def process_index(backend: str | None = None) -> int:
     return 0
 
 
+def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of the processes that compute together.
+
+    >>> import rlx
+    >>> rlx.process_indices()
+    [0]
+    """
+    return [process_index(backend)]
+
+
+# JAX's older names
+host_count, host_id, host_ids = process_count, process_index, process_indices
+
+
 def default_backend() -> str:
     """Platform of the default device.
 
@@ -116,7 +135,8 @@ def default_device(device: str | Device) -> AbstractContextManager[None]:
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: bool | None = None
 ) -> Any:
-    """The tree `x` with its leaves as rlx arrays, on a device: a Device, its name, or a tree of those.
+    """The tree `x` with its leaves as rlx arrays, on a device: a Device, its name, a rlx.memory.Space, or a
+    tree of those.
 
     src, donate, may_alias: accepted for JAX's sake; arrays are immutable, so that sharing memory cannot be seen.
 
@@ -125,7 +145,8 @@ def device_put(
     Array([1., 1.], dtype=float32)
     """
     for place in tree.leaves(device):
-        backend_named(place.platform if isinstance(place, Device) else place)
+        if not isinstance(place, Space):
+            backend_named(place.platform if isinstance(place, Device) else place)
     return tree.map(as_array, x)
 
 

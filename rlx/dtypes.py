@@ -8,16 +8,19 @@ import ml_dtypes
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import DtypeError
+from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended, prng_key
+from rlx.ir.types import float0
 from rlx.numpy import bfloat16, finfo, iinfo, issubdtype, result_type
 from rlx.numpy.promotion import to_dtype
 
 __all__ = [
+    "TypePromotionError",
     "bfloat16",
     "canonicalize_dtype",
     "extended",
     "finfo",
+    "float0",
     "float0",
     "iinfo",
     "issubdtype",
@@ -26,9 +29,6 @@ __all__ = [
     "result_type",
     "scalar_type_of",
 ]
-
-# the dtype of JAX's tangents of integers; here those are zeros of the integer's dtype, and no function returns this one
-float0 = np.dtype([("float0", np.void, 0)])
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import warnings
 from types import FrameType
 from typing import Any
 
@@ -19,10 +20,16 @@ __all__ = [
     "DtypeError",
     "FileFormatError",
     "ImmutableArrayError",
+    "InconclusiveDimensionOperation",
     "IndexBoundsError",
     "InputTypeError",
-    "MissingRuleError",
+    "JAXIndexError",
+    "JAXTypeError",
+    "JaxRuntimeError",
+    "JaxprTypeError",
+    "KeyReuseError",
     "MemoryLimitError",
+    "MissingRuleError",
     "NanError",
     "NonConcreteBooleanIndexError",
     "NonHashableStaticArgumentError",
@@ -31,18 +38,21 @@ __all__ = [
     "RlxError",
     "ScalarOutputError",
     "ShapeError",
+    "SwitchError",
     "TracerArrayConversionError",
     "TracerBoolConversionError",
     "TracerHashError",
     "TracerIntegerConversionError",
     "TracerSliceError",
     "TreeMismatchError",
+    "TypePromotionError",
     "UnexpectedTracerError",
     "UnsupportedError",
     "VerificationError",
     "VmapAxisError",
     "user_frame",
     "user_line",
+    "warn",
 ]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -81,6 +91,25 @@ def source_line(file: str, line: int, function: str) -> str:
     text = linecache.getline(file, line).strip()
     place = f"{os.path.basename(file)}:{line}, in {function}"
     return f"  at {place}\n    {text}" if text else f"  at {place}"
+
+
+def warn(what: str, category: type[Warning] = UserWarning) -> None:
+    """A warning at the user's own line.
+
+    >>> import rlx
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as seen:
+    ...     warnings.simplefilter("always")
+    ...     rlx.errors.warn("Something is odd.")
+    >>> str(seen[0].message)
+    'Something is odd.'
+    """
+    frame = user_frame(2)
+    depth = 2
+    walked = sys._getframe(1)
+    while walked is not None and walked is not frame:
+        walked, depth = walked.f_back, depth + 1
+    warnings.warn(what, category, stacklevel=depth)
 
 
 class RlxError(Exception):
@@ -135,6 +164,31 @@ class DtypeError(RlxError, TypeError, ValueError):
     """
 
 
+class TypePromotionError(DtypeError):
+    """Operands of dtypes that have no common one, or none that the switch numpy_dtype_promotion allows.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> with rlx.numpy_dtype_promotion("strict"):
+    ...     jnp.ones(2) + jnp.arange(2)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.TypePromotionError: Operands have dtypes float32, int32, while the switch numpy_dtype_pr...
+    """
+
+
+class SwitchError(RlxError, RuntimeError):
+    """Something that a switch forbids.
+
+    >>> import rlx
+    >>> with rlx.no_tracing():
+    ...     rlx.jit(lambda x: x + 1.0)(2.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.SwitchError: lambda would be traced, which the switch no_tracing forbids...
+    """
+
+
 class InputTypeError(RlxError, TypeError):
     """An argument that is not an array, a number, or a tree of them.
 
@@ -146,7 +200,63 @@ class InputTypeError(RlxError, TypeError):
     """
 
 
-class ConcretizationTypeError(RlxError, TypeError):
+class JAXTypeError(RlxError, TypeError):
+    """JAX's name for what is wrong with traced values: the base of those errors.
+
+    >>> import rlx
+    >>> try:
+    ...     rlx.jit(lambda x: float(x))(1.0)
+    ... except rlx.errors.JAXTypeError as error:
+    ...     print(type(error).__name__)
+    ConcretizationTypeError
+    """
+
+
+class JAXIndexError(RlxError, IndexError):
+    """JAX's name for what is wrong with an index: the base of those errors.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> try:
+    ...     rlx.jit(lambda x: x[x > 0])(jnp.ones(3))
+    ... except rlx.errors.JAXIndexError as error:
+    ...     print(type(error).__name__)
+    NonConcreteBooleanIndexError
+    """
+
+
+class JaxRuntimeError(RlxError, RuntimeError):
+    """JAX's name for what goes wrong while a program runs: the base of those errors.
+
+    >>> import rlx
+    >>> import numpy as np
+    >>> try:
+    ...     rlx.pure_callback(lambda x: np.ones(3), rlx.ShapeDtypeStruct((2,), "float64"), 1.0)
+    ... except rlx.errors.JaxRuntimeError as error:
+    ...     print(type(error).__name__)
+    CallbackError
+    """
+
+
+class KeyReuseError(JAXTypeError):
+    """JAX's name for a random key that is used twice, where keys are followed: nothing here raises it.
+
+    >>> import rlx
+    >>> issubclass(rlx.errors.KeyReuseError, TypeError)
+    True
+    """
+
+
+class InconclusiveDimensionOperation(RlxError):
+    """JAX's name for a comparison of sizes that are not known: sizes are numbers here, and nothing raises it.
+
+    >>> import rlx
+    >>> issubclass(rlx.errors.InconclusiveDimensionOperation, Exception)
+    True
+    """
+
+
+class ConcretizationTypeError(JAXTypeError):
     """A traced value was needed as a concrete one while tracing.
 
     >>> import rlx
@@ -214,7 +324,7 @@ class TracerHashError(RlxError, TypeError):
     """
 
 
-class NonConcreteBooleanIndexError(RlxError, IndexError):
+class NonConcreteBooleanIndexError(JAXIndexError):
     """A traced boolean mask as an index: the result's size would depend on values.
 
     >>> import rlx
@@ -226,7 +336,7 @@ class NonConcreteBooleanIndexError(RlxError, IndexError):
     """
 
 
-class IndexBoundsError(RlxError, IndexError):
+class IndexBoundsError(JAXIndexError):
     """An index that does not fit the array: too many entries, out of bounds, or of a wrong shape.
 
     >>> import rlx.numpy as jnp
@@ -248,7 +358,7 @@ class ImmutableArrayError(RlxError, TypeError):
     """
 
 
-class UnexpectedTracerError(RlxError):
+class UnexpectedTracerError(JAXTypeError):
     """A traced value outlived the function that it was traced in.
 
     >>> import rlx
@@ -295,7 +405,7 @@ class NotLinearError(RlxError, TypeError):
     """
 
 
-class DonatedArrayError(RlxError, RuntimeError):
+class DonatedArrayError(JaxRuntimeError):
     """An array was used after it had been donated to a jitted call.
 
     >>> import rlx
@@ -424,7 +534,7 @@ class DeviceError(RlxError, ValueError):
     """
 
 
-class CallbackError(RlxError, RuntimeError):
+class CallbackError(JaxRuntimeError):
     """A host callback that returned something else than it promised.
 
     >>> import rlx
@@ -460,7 +570,16 @@ class UnsupportedError(RlxError, NotImplementedError):
     """
 
 
-class VerificationError(RlxError, AssertionError):
+class JaxprTypeError(RlxError, TypeError):
+    """JAX's name for a program that breaks the rules: the base of VerificationError.
+
+    >>> import rlx
+    >>> issubclass(rlx.errors.VerificationError, rlx.errors.JaxprTypeError)
+    True
+    """
+
+
+class VerificationError(JaxprTypeError, AssertionError):
     """A program or plan that breaks the rules of its stage: a bug in rlx or in a user's pass.
 
     >>> import rlx

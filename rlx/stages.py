@@ -146,6 +146,16 @@ class _Stage:
         return tuple(i for i, d in enumerate(self._traced._request.donated_leaves()) if d)
 
     @property
+    def in_avals(self) -> Any:
+        """A tree of types for (args, kwargs), static arguments left out."""
+        return tree.unflatten(self.in_tree, [x.type for x in self._traced._request.leaves])
+
+    @property
+    def out_avals(self) -> Any:
+        """A tree of the results' types."""
+        return tree.unflatten(self.out_tree, list(self._traced.program.output_types))
+
+    @property
     def out_info(self) -> Any:
         """Shapes and dtypes of the results."""
         types = self._traced.program.output_types
@@ -171,6 +181,11 @@ class Traced(_Stage):
     def closed(self) -> Program:
         """The program with what the function closed over as constants."""
         return close_over(self.program, self._captured)
+
+    @property
+    def jaxpr(self) -> Program:
+        """The program with what the function closed over as constants, by JAX's name."""
+        return self.closed()
 
     def lower(self, *, lowering_platforms: tuple[str, ...] | None = None) -> Lowered:
         """The program after the compiler's passes, which are the same for every platform."""

@@ -36,19 +36,34 @@ class Origin(NamedTuple):
 
 
 class Var:
-    """A variable: defined once, by a program's inputs or by one equation."""
+    """A variable: defined once, by a program's inputs or by one equation.
+
+    >>> import rlx
+    >>> rlx.make_program(lambda x: x + 1.0)(1.0).inputs
+    (Var(float32[]~),)
+    """
 
     __slots__ = ("type",)
 
     def __init__(self, type: TensorType) -> None:
         self.type = type
 
+    @property
+    def aval(self) -> TensorType:
+        """The type, by JAX's name."""
+        return self.type
+
     def __repr__(self) -> str:
         return f"Var({self.type!r})"
 
 
 class Literal:
-    """A scalar constant that stands in an operand's place."""
+    """A scalar constant that stands in an operand's place.
+
+    >>> import rlx
+    >>> rlx.make_program(lambda x: x + 1.0)(1.0).equations[0].inputs[1]
+    Literal(array(1., dtype=float32), float32[]~)
+    """
 
     __slots__ = ("type", "value")
 
@@ -56,15 +71,32 @@ class Literal:
         self.value = value  # 0-d array of type.dtype
         self.type = type
 
+    @property
+    def val(self) -> np.ndarray:
+        """The value, by JAX's name."""
+        return self.value
+
+    @property
+    def aval(self) -> TensorType:
+        """The type, by JAX's name."""
+        return self.type
+
     def __repr__(self) -> str:
         return f"Literal({self.value!r}, {self.type!r})"
 
 
 Atom = Var | Literal
+# JAX's names of the fields of equations and programs
+_FIELDS = {"invars": "inputs", "outvars": "outputs", "eqns": "equations"}
 
 
 class Equation:
-    """outputs = primitive(inputs, **params), written by the user at `origin`."""
+    """outputs = primitive(inputs, **params), written by the user at `origin`.
+
+    >>> import rlx
+    >>> rlx.make_program(lambda x: x + 1.0)(1.0).equations[0]
+    Equation(add, 2 -> 1)
+    """
 
     __slots__ = ("inputs", "origin", "outputs", "params", "primitive")
 
@@ -81,6 +113,32 @@ class Equation:
         self.params = params
         self.outputs = outputs
         self.origin = origin
+
+    @property
+    def invars(self) -> list[Atom]:
+        """The operands, by JAX's name."""
+        return list(self.inputs)
+
+    @property
+    def outvars(self) -> list[Var]:
+        """The results, by JAX's name."""
+        return list(self.outputs)
+
+    @property
+    def source_info(self) -> Origin | None:
+        """The line of the user's program, by JAX's name."""
+        return self.origin
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """The primitive's name, if it must run even where nobody uses its result; as JAX's, empty without effects."""
+        return frozenset((self.primitive.name,)) if self.primitive.effect(**self.params) else frozenset()
+
+    def replace(self, **fields: Any) -> Equation:
+        """The same equation with the given fields replaced, by rlx's names or JAX's (invars, outvars)."""
+        new: dict[str, Any] = {f: getattr(self, f) for f in ("primitive", "inputs", "params", "outputs", "origin")}
+        new |= {_FIELDS.get(name, name): value for name, value in fields.items()}
+        return Equation(new["primitive"], tuple(new["inputs"]), new["params"], tuple(new["outputs"]), new["origin"])
 
     def __repr__(self) -> str:
         return f"Equation({self.primitive.name}, {len(self.inputs)} -> {len(self.outputs)})"
@@ -121,6 +179,54 @@ class Program:
         """Types of the outputs, in order."""
         return tuple(a.type for a in self.outputs)
 
+    # ------------------------------------------------- JAX's names, for programs that walk over a jaxpr
+    @property
+    def jaxpr(self) -> Program:
+        """The program itself: constants are part of it."""
+        return self
+
+    @property
+    def eqns(self) -> list[Equation]:
+        """The equations."""
+        return list(self.equations)
+
+    @property
+    def invars(self) -> list[Var]:
+        """The inputs."""
+        return list(self.inputs)
+
+    @property
+    def outvars(self) -> list[Atom]:
+        """The outputs."""
+        return list(self.outputs)
+
+    @property
+    def constvars(self) -> list[Var]:
+        """The variables of arrays that the function closed over."""
+        return [v for v, _ in self.constants]
+
+    @property
+    def consts(self) -> list[Any]:
+        """The arrays that the function closed over."""
+        return [value for _, value in self.constants]
+
+    literals = consts
+
+    @property
+    def in_avals(self) -> list[TensorType]:
+        """Types of the inputs."""
+        return list(self.input_types)
+
+    @property
+    def out_avals(self) -> list[TensorType]:
+        """Types of the outputs."""
+        return list(self.output_types)
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """The names of primitives that must run even where nobody uses their results."""
+        return frozenset().union(*(e.effects for e in self.equations))
+
     def regions(self) -> Iterator[Program]:
         """Programs held by this program's equations, one level down."""
         for equation in self.equations:
@@ -131,7 +237,8 @@ class Program:
                     yield from (v for v in value if isinstance(v, Program))
 
     def replace(self, **fields: Any) -> Program:
-        """The same program with the given fields replaced."""
+        """The same program with the given fields replaced, by rlx's names or JAX's (invars, eqns, outvars)."""
+        fields = {_FIELDS.get(name, name): value for name, value in fields.items()}
         keep = {f: getattr(self, f) for f in ("inputs", "equations", "outputs", "constants", "name")}
         return Program(**{**keep, **fields})
 

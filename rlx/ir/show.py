@@ -27,6 +27,10 @@ def show_program(program: Program) -> str:
     return _write(program).text()
 
 
+# what print(program) shows
+setattr(Program, "__str__", show_program)  # noqa: B010
+
+
 def show_bindings(program: Program) -> dict[str, Any]:
     """What the free names in `show_program` stand for."""
     return {name: thing for thing, name in _write(program).bound.values()}

@@ -13,6 +13,7 @@ __all__ = [
     "TensorType",
     "bfloat16",
     "dtype_of",
+    "float0",
     "is_complex",
     "is_float",
     "is_inexact",
@@ -23,6 +24,8 @@ __all__ = [
 ]
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
+# the dtype of tangents and cotangents of integers and bools, which are zero: an array of it holds nothing
+float0 = np.dtype([("float0", np.void, 0)])
 _float8 = tuple(
     np.dtype(getattr(ml_dtypes, name))
     for name in (

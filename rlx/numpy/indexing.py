@@ -8,8 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from rlx import tree
 from rlx.array import Array, ConcreteArray
-from rlx.errors import DtypeError, IndexBoundsError, NonConcreteBooleanIndexError, TracerSliceError
+from rlx.errors import (
+    DtypeError,
+    IndexBoundsError,
+    InputTypeError,
+    NonConcreteBooleanIndexError,
+    ShapeError,
+    TracerSliceError,
+)
 from rlx.numpy.creation import array
 from rlx.numpy.promotion import convert_to, fill, scalar_array
 from rlx.ops import arithmetic, comparison
@@ -22,7 +30,7 @@ from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed_in_traces
 
-__all__ = ["Cut", "Plan", "expand_index", "getitem", "plan_index", "read_plan"]
+__all__ = ["Cut", "Plan", "Slice", "ds", "expand_index", "getitem", "plan_index", "read_plan"]
 
 _FULL = slice(None)
 _STATIC = (int, slice, type(None), type(Ellipsis))
@@ -52,12 +60,79 @@ class Cut:
         return low, high + 1, abs(self.step)
 
 
+@dataclass(frozen=True)
+class Window:
+    """Elements start, start + step, ... (`count` of them) of an axis, from a start known at run time only."""
+
+    start: Any  # in bounds
+    step: int
+    count: int
+
+    @property
+    def positions(self) -> Any:
+        """Where they stand, as an index array."""
+        steps = ConcreteArray(self.step * np.arange(self.count, dtype=self.start.dtype))
+        return arithmetic.add(shapes.broadcast_in_dim(self.start, shape=(self.count,), dims=()), steps)
+
+
+class Slice:
+    """The `size` elements from `start` on, `stride` apart, as an index; see `ds`. A tree node if `start` is traced."""
+
+    __slots__ = ("size", "start", "stride")
+
+    def __init__(self, start: Any, size: Any, stride: int = 1) -> None:
+        self.start, self.size, self.stride = start, size, stride
+
+    def __repr__(self) -> str:
+        return f"Slice(start={self.start}, size={self.size}, stride={self.stride})"
+
+
+def _slice_parts(x: Slice) -> tuple[tuple[Any, ...], Any]:
+    static = isinstance(x.start, int)
+    return (() if static else (x.start,)), (x.start if static else None, x.size, x.stride)
+
+
+tree.register_node(
+    Slice, _slice_parts, lambda held, start: Slice(held[0] if held[0] is not None else start[0], held[1], held[2])
+)
+
+
+def ds(start: Any, size: Any = None, stride: int | None = None) -> Any:
+    """An index for `size` elements from `start` on, which may be traced: x[ds(start, size)].
+
+    The start is moved so that all elements lie inside, as by lax.dynamic_slice; a negative one counts from the end.
+
+    Args:
+      start: an integer, or an array of one. ds(None) is `:`, ds(n) is `:n`.
+      size: how many elements: an integer.
+      stride: how far apart, 1 if left out.
+
+    Raises: InputTypeError for a size or stride that is no integer; ShapeError (when used) for more elements than
+    the axis has.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.jit(lambda x, i: x[rlx.ds(i, 2)])(jnp.arange(10), 4)
+    Array([4, 5], dtype=int32)
+    """
+    if start is None and size is None:
+        return slice(None, None, stride)
+    start, size = (0, start) if size is None else (0 if start is None else start, size)
+    stride = 1 if stride is None else stride
+    for what, value in (("size", size), ("stride", stride)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+            raise InputTypeError(
+                f"ds got the {what} {value!r:.60}.", "It is an integer: sizes of results are known while tracing."
+            )
+    return Slice(int(start) if isinstance(start, np.integer) else start, int(size), int(stride))
+
+
 # ------------------------------------------------------------------ reading an index
 def _classify(item: Any) -> Any:
     """One entry: None, Ellipsis, slice, int, bool, or an integer or bool array."""
     if isinstance(item, (bool, np.bool_)):
         return as_array(bool(item))
-    if item is None or item is Ellipsis or isinstance(item, (slice, int)):
+    if item is None or item is Ellipsis or isinstance(item, (slice, int, Slice)):
         return item
     if isinstance(item, np.integer):
         return int(item)
@@ -85,11 +160,12 @@ def _mask_positions(mask: Any) -> list[Any]:
     return [ConcreteArray(np.asarray(p)) for p in np.nonzero(np.atleast_1d(value.numpy()))]
 
 
-def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True) -> list[Any]:
+def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True, inside: bool = True) -> list[Any]:
     """The index as a list with one entry per axis of x (Cut, int, array), and None for new axes.
 
     strict: ints must lie inside, and 0-d arrays are clamped. Otherwise what lies outside stays an
-    array, for the mode of a gather or scatter to deal with.
+    array, for the mode of a gather or scatter to deal with. inside: a Slice is moved inside; otherwise one that does
+    not fit lies outside as a whole.
     """
     entries = [_classify(i) for i in (index if isinstance(index, tuple) else (index,))]
     if sum(i is Ellipsis for i in entries) > 1:
@@ -115,7 +191,7 @@ def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True) -> lis
             result += _mask_entries(entry, shape, axis)
             axis += entry.ndim
         else:
-            result.append(_entry(entry, shape[axis], axis, strict))
+            result.append(_entry(entry, shape[axis], axis, strict, inside))
             axis += 1
     return result
 
@@ -148,7 +224,33 @@ class Mask0:
     size: int
 
 
-def _entry(entry: Any, size: int, axis: int, strict: bool) -> Any:
+def _window(entry: Slice, size: int, axis: int, inside: bool) -> Cut | Window:
+    """A Slice of an axis, moved inside, or outside if it does not fit."""
+    span = (entry.size - 1) * entry.stride + 1 if entry.size else 0
+    if span > size:
+        raise ShapeError(
+            f"{entry} takes {entry.size} elements of axis {axis}, which has {size}.",
+            "A slice has no more elements than the axis.",
+        )
+    if isinstance(entry.start, int):
+        start = entry.start + size if entry.start < 0 else entry.start
+        if inside or 0 <= start <= size - span:
+            return Cut(min(max(start, 0), size - span), entry.stride, entry.size, size)
+        return Window(scalar_array(size, np.dtype("i4" if size < 2**31 else "i8"), False), entry.stride, entry.size)
+    start = as_array(entry.start, "the start of ds")
+    if start.ndim or start.dtype.kind not in "iu":
+        raise DtypeError(f"ds got a start {start.type!r}.", "It is one integer.")
+    start = wrapped(convert_to(start, np.dtype("i8") if start.dtype.itemsize == 8 else np.dtype("i4")), size)
+    low, high = (scalar_array(n, start.dtype, True) for n in (0, size - span))
+    moved = arithmetic.clamp(low, start, high)
+    if not inside:
+        moved = select(comparison.equal(moved, start), start, scalar_array(size, start.dtype, False))
+    return Window(moved, entry.stride, entry.size)
+
+
+def _entry(entry: Any, size: int, axis: int, strict: bool, inside: bool) -> Any:
+    if isinstance(entry, Slice):
+        return _window(entry, size, axis, inside)
     if isinstance(entry, slice):
         start, stop, step = slice(*[_bound(b) for b in (entry.start, entry.stop, entry.step)]).indices(size)
         return Cut(start, step, len(range(start, stop, step)), size)
@@ -248,7 +350,12 @@ def plan_index(shape: tuple[int, ...], entries: list[Any], wrap_negative: bool =
             continue
         if isinstance(entry, Mask0):
             continue
-        if isinstance(entry, Cut):
+        if isinstance(entry, Window):
+            plan.layout.append(("batch", len(batch)))
+            raw.append((axis, entry.positions, len(batch)))
+            batch.append(entry.count)
+            plan.static = False
+        elif isinstance(entry, Cut):
             if entry.full or abs(entry.step) == 1 or entry.count <= 1:
                 plan.layout.append(("window", axis))
                 plan.windows.append((axis, entry.bounds[0], entry.count, entry.step < 0 and entry.count > 1))
@@ -392,11 +499,11 @@ def read(
     """The elements that an expanded index names."""
     arrays = any((isinstance(e, Array) and e.ndim) or isinstance(e, Mask0) for e in entries)
     x, entries, backwards = _cut(x, entries, drop_integers=not arrays)
-    if not any(_is_advanced(e) for e in entries):
+    if not any(_is_advanced(e) or isinstance(e, Window) for e in entries):
         x = shapes.reverse(x, axes=backwards) if backwards else x
         return _with_new_axes(x, [i for i, e in enumerate(entries) if e is None])
     x = shapes.reverse(x, axes=backwards) if backwards else x
-    if not arrays and default:
+    if not arrays and default and not any(isinstance(e, Window) and e.step != 1 for e in entries):
         return _read_scalars(x, entries)
     plan = plan_index(x.shape, entries, wrap_negative)
     return read_plan(x, plan, mode, fill_value)
@@ -449,6 +556,10 @@ def _read_scalars(x: Any, entries: list[Any]) -> Any:
             starts.append(scalar_array(0, np.dtype("i4"), False))
             sizes.append(size)
             continue
+        if isinstance(entry, Window):
+            starts.append(entry.start)
+            sizes.append(entry.count)
+            continue
         if size == 0:
             raise IndexBoundsError("index is out of bounds for an axis with size 0", "It has no elements to read.")
         array = as_array(entry)
@@ -457,9 +568,10 @@ def _read_scalars(x: Any, entries: list[Any]) -> Any:
         )
         sizes.append(1)
     x = dynamic_slice(x, *starts, sizes=tuple(sizes))
-    kept = [i for i, e in enumerate(axes) if isinstance(e, Cut)]
+    kept = [i for i, e in enumerate(axes) if isinstance(e, (Cut, Window))]
     x = shapes.reshape(x, shape=tuple(x.shape[i] for i in kept))
-    positions = [i for i, e in enumerate([e for e in entries if e is None or isinstance(e, Cut)]) if e is None]
+    ranges = [e for e in entries if e is None or isinstance(e, (Cut, Window))]
+    positions = [i for i, e in enumerate(ranges) if e is None]
     return _with_new_axes(x, positions)
 
 

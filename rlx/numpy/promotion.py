@@ -11,7 +11,15 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray
 from rlx.config import config
-from rlx.errors import AxisError, ConcretizationTypeError, DtypeError, InputTypeError, ShapeError, describe
+from rlx.errors import (
+    AxisError,
+    ConcretizationTypeError,
+    DtypeError,
+    InputTypeError,
+    ShapeError,
+    TypePromotionError,
+    describe,
+)
 from rlx.ir.types import (
     dtype_of,
     is_complex,
@@ -24,6 +32,7 @@ from rlx.ops.conversion import convert_array
 from rlx.ops.shape import broadcast_in_dim, reshape
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array
+from rlx.trace.strictness import check_dtypes, check_ranks
 
 __all__ = [
     "broadcast_array",
@@ -109,10 +118,13 @@ def _pair(value: Any) -> Pair:
 
 def result_of(*values: Any) -> Pair:
     """The dtype and weakness that operands promote to."""
+    pairs = tuple(map(_pair, values))
+    if config.numpy_dtype_promotion == "strict":
+        check_dtypes(pairs)
     try:
-        return _join(tuple(map(_pair, values)), config.default_float, config.default_int)
+        return _join(pairs, config.default_float, config.default_int)
     except TypeError as error:
-        raise DtypeError(
+        raise TypePromotionError(
             f"No implicit promotion between {', '.join(map(describe, values))}.",
             "Convert one operand with .astype(...).",
         ) from error
@@ -280,6 +292,7 @@ def broadcast_operands(arrays: Sequence[Any], name: str) -> list[Any]:
             f"{name} got shapes that do not broadcast: {', '.join(str(x.shape) for x in arrays)}.",
             "Axes are aligned from the last one and must be equal or 1.",
         ) from None
+    check_ranks(name, [x.shape for x in arrays])
     return [broadcast_array(x, shape, name) for x in arrays]
 
 

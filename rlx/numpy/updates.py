@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import DtypeError, UnsupportedError
+from rlx.config import config
+from rlx.errors import UnsupportedError
+from rlx.ir.types import promote_dtypes
 from rlx.numpy.elementwise import divide
 from rlx.numpy.indexing import Plan, expand_index, plan_index, read, stack_columns
 from rlx.numpy.placement import check_placement
 from rlx.numpy.powers import power
-from rlx.numpy.promotion import broadcast_array, convert_to, fill, operand, promote, result_of, scalar_array
+from rlx.numpy.promotion import broadcast_array, convert_to, fill, operand, promote, scalar_array
 from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
@@ -195,7 +197,7 @@ def _repeated(ufunc: Callable[[Any], Any], before: Any, once: Any, times: Any) -
 
 # ------------------------------------------------------------------ writing
 def _entries(x: Any, index: Any, mode: str | None, strict: bool) -> list[Any]:
-    entries = expand_index(x.shape, index, strict)
+    entries = expand_index(x.shape, index, strict, inside=mode in ("clip", "wrap", "promise_in_bounds"))
     if mode != "wrap":
         return entries
     sizes = iter(x.shape)
@@ -225,9 +227,10 @@ def convert_update(values: Any, x: Any) -> Any:
 
 def _holds(x: Any, values: Any) -> bool:
     """Whether x and the values promote to the dtype of x."""
+    pairs = [(v.dtype, v.weak_type) for v in (x, values)]
     try:
-        return result_of(x, values)[0] == x.dtype
-    except DtypeError:
+        return promote_dtypes(pairs, config.default_float, config.default_int)[0] == x.dtype
+    except TypeError:
         return False
 
 

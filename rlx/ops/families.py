@@ -16,6 +16,7 @@ from rlx.ir.types import TensorType, is_complex, is_float, is_integer
 from rlx.trace.builder import Builder
 from rlx.trace.builder import _scalar as literal_array
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, registry, type_of
+from rlx.trace.strictness import check_ranks
 
 __all__ = [
     "Elementwise",
@@ -53,6 +54,7 @@ def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
     first = types[0].shape
     if all(t.shape == first for t in types):
         return first
+    check_ranks(name, [t.shape for t in types])
     try:
         return np.broadcast_shapes(*[t.shape for t in types])
     except ValueError:
@@ -154,6 +156,7 @@ class Elementwise(Primitive):
     operand), `sample_params` the parameters to try.
     """
 
+    broadcasts = True
     kinds = "biufc"
     dtypes: tuple[np.dtype, ...] = ()
     domain: tuple[Any, Any] | tuple[tuple[float, float], ...] = (-2.0, 2.0)

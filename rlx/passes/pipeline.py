@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -26,6 +27,7 @@ from rlx.trace.lower import inline_calls, map_regions
 
 __all__ = ["Stage", "lower_to_plan", "optimize", "passes", "stages"]
 
+_logger = logging.getLogger("rlx")
 Pass = Callable[[Program], Program]
 
 
@@ -84,9 +86,7 @@ def optimize(program: Program) -> Program:
     return stages(program)[-1].program
 
 
-def lower_to_plan(
-    program: Program, memory_limit: int | None = None, options: LoweringOptions | None = None
-) -> Plan:
+def lower_to_plan(program: Program, memory_limit: int | None = None, options: LoweringOptions | None = None) -> Plan:
     """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in (at most so much) memory."""
     if config.check:
         verify_program(program, "hir")
@@ -120,6 +120,8 @@ class ExecutableCache:
                 self.hits += 1
                 return found[1]
             self.misses += 1
+            level = logging.WARNING if config.log_compiles else logging.DEBUG
+            _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
             options = LoweringOptions(least_bands=backend.least_bands)
             executable = backend.compile(lower_to_plan(program, memory_limit, options))
             self._entries[key] = (program, executable)

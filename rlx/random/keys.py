@@ -12,7 +12,7 @@ import numpy as np
 from rlx import lax, tree
 from rlx.array import Array, ConcreteArray, wrap
 from rlx.config import config
-from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError
+from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError, warn
 from rlx.ir.extended import KeyDtype
 from rlx.ir.types import is_integer
 from rlx.ops.random_bits import threefry2x32
@@ -122,12 +122,21 @@ tree.register_node(KeyArray, lambda keys: ((keys.words,), None), lambda _, child
 def key_words(name: str, key: Any) -> Array:
     """The two words of a single key, typed or raw."""
     words = key.words if isinstance(key, KeyArray) else _raw_words(name, key)
+    if config.legacy_prng_key != "allow" and not isinstance(key, KeyArray):
+        _refuse_raw_key(name)
     if words.ndim != 1:
         raise ShapeError(
             f"random.{name} takes one key, but got keys of shape {words.shape[:-1]}.",
             f"Use rlx.vmap over the keys, or pick one: rlx.random.{name}(keys[0], ...).",
         )
     return words
+
+
+def _refuse_raw_key(name: str) -> None:
+    what = f"random.{name} got a key that is an array of uint32, while the switch legacy_prng_key"
+    if config.legacy_prng_key == "error":
+        raise InputTypeError(f'{what} is "error".', "Make keys with rlx.random.key(seed).")
+    warn(f"{what} asks to say so: make keys with rlx.random.key(seed)")
 
 
 def _raw_words(name: str, key: Any) -> Array:

@@ -65,7 +65,12 @@ def current_origin() -> Origin | None:
 
 
 class Tracer(Array):
-    """A value inside a program under construction: its builder, and its variable there."""
+    """A value inside a program under construction: its builder, and its variable there.
+
+    >>> import rlx
+    >>> rlx.jit(lambda x: print(isinstance(x, rlx.core.Tracer), x.shape))(rlx.numpy.ones(2))
+    True (2,)
+    """
 
     __slots__ = ("atom", "builder", "type")
 

@@ -12,9 +12,9 @@ from rlx import tree
 from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
 from rlx.config import config
 from rlx.errors import InputTypeError
-from rlx.ir.types import scalar_dtype
+from rlx.ir.types import TensorType, float0, scalar_dtype
 
-__all__ = ["FlatFunction", "as_array", "function_name"]
+__all__ = ["FlatFunction", "as_array", "function_name", "is_float0", "tangent_array", "zero_tangent"]
 
 _WEAK_GENERIC = (np.float64, np.int64, np.complex128)
 
@@ -50,6 +50,33 @@ def function_name(function: Any) -> str:
     return "".join(c if c.isalnum() else "_" for c in name).strip("_") or "function"
 
 
+def is_float0(value: Any) -> bool:
+    """Whether a leaf is a zero tangent of integers or bools: a NumPy array of dtype float0."""
+    return isinstance(value, (np.ndarray, np.void)) and value.dtype == float0
+
+
+def zero_tangent(type: TensorType) -> Any:
+    """The zero tangent that users see of a value without derivative: NumPy zeros of dtype float0."""
+    return np.zeros(type.shape, float0)
+
+
+def tangent_array(value: Any, what: str) -> Array:
+    """A tangent or cotangent that a user gave as an array; one of dtype float0 as bools, which have none either."""
+    return wrap(np.zeros(value.shape, bool)) if is_float0(value) else as_array(value, what)
+
+
+class ZeroLeaf:
+    """Stands in a result for an array of dtype float0, which no program computes: a node without leaves."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+
+tree.register_node(ZeroLeaf, lambda leaf: ((), leaf.shape), lambda shape, _: np.zeros(shape, float0))
+
+
 class FlatFunction:
     """`function` over flat arrays: unflattens its arguments, flattens and checks its result.
 
@@ -80,8 +107,8 @@ class FlatFunction:
                     "Return (result, auxiliary) from the function, or leave has_aux out.",
                 )
             out, auxiliary = out
-            extra, self.auxiliary_tree = tree.flatten(auxiliary)
-        outs, self.out_tree = tree.flatten(out)
+            extra, self.auxiliary_tree = flatten_values(auxiliary)
+        outs, self.out_tree = flatten_values(out)
         self.results = len(outs)
         return [as_array(x, f"the result of {self.name}") for x in (*outs, *extra)]
 
@@ -92,6 +119,20 @@ class FlatFunction:
     def auxiliary(self, values: Sequence[Any]) -> Any:
         """The tree of auxiliary results."""
         return tree.unflatten(self.auxiliary_tree, values[self.results :])
+
+
+def flatten_values(values: Any) -> tuple[list[Any], tree.TreeDef]:
+    """Leaves and structure; arrays of dtype float0 are part of the latter."""
+    leaves, treedef = tree.flatten(values)
+    if any(map(is_float0, leaves)):
+        return tree.flatten(tree.map(lambda x: ZeroLeaf(x.shape) if is_float0(x) else x, values))
+    return leaves, treedef
+
+
+def flatten_tangents(args: Sequence[Any], what: str) -> tuple[list[Array], tree.TreeDef]:
+    """As flatten_call, for tangents."""
+    leaves, treedef = tree.flatten((tuple(args), {}))
+    return [tangent_array(x, what) for x in leaves], treedef
 
 
 def flatten_call(

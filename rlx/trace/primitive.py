@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from rlx.errors import MissingRuleError, NanError, not_linear
 from rlx.ir.program import Atom
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
+from rlx.trace.strictness import check_ranks
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
 
@@ -142,6 +143,7 @@ class Primitive:
     region = False
     collective = False
     opaque = False  # never merged with an equal equation, never folded
+    broadcasts = False  # operands of different shapes are brought to one, as NumPy does
     inlined = False  # a call of params['program'], replaced by its equations in MIR
 
     type: Callable[..., Any] = _missing("type")
@@ -154,6 +156,15 @@ class Primitive:
     def effect(self, **params: Any) -> bool:
         """Whether the operation must run even if nobody uses its result, and in order."""
         return False
+
+    @property
+    def multiple_results(self) -> bool:
+        """Whether the result is a tuple, by JAX's name."""
+        return self.multiple
+
+    def get_bind_params(self, params: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """What comes before the operands of `bind`, and its parameters, as JAX's interpreters of equations ask."""
+        return [], dict(params)
 
     def samples(self) -> Iterator[Sample]:
         """Inputs on which the generic tests check every rule."""
@@ -169,11 +180,18 @@ class Primitive:
         if builder is not None:
             return builder.emit(self, args, params)
         result = self.evaluate(args, params)
-        if watching():
-            refuse(self.name, args, result if self.multiple else (result,))
+        if config.watched:
+            self.watch(args, result)
         return result
 
     __call__ = bind
+
+    def watch(self, args: Sequence[Any], result: Any) -> None:
+        """Raise or warn where a switch asks for it: an operation has run eagerly."""
+        if self.broadcasts:
+            check_ranks(self.name, [np.shape(a) for a in args])
+        if watching():
+            refuse(self.name, args, result if self.multiple else (result,))
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run eagerly on concrete values."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rlx.array import ConcreteArray
-from rlx.errors import VmapAxisError
+from rlx.config import config
+from rlx.errors import UnexpectedTracerError, VmapAxisError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.trace.builder import Builder, Tracer, leaked, state
@@ -33,11 +36,52 @@ def stage(
     Returns the program, whose leading inputs are what the function captured, and those values.
     `known`: values (or None) with which tracers may answer bool(), int(), ... while tracing.
     """
+    if config.check_tracer_leaks:
+        return _stage_watched(function, types, known, name)
     with Builder(name) as builder:
         values = known if known is not None else [None] * len(types)
         tracers = [builder.input(t, v) for t, v in zip(types, values, strict=True)]
         outputs = function(*tracers)
         return builder.close(outputs)
+
+
+class _WatchedBuilder(Builder):
+    """Remembers every tracer that it makes, as long as something else does."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.made: list[weakref.ref[Tracer]] = []
+
+    def input(self, type: TensorType, known: Any = None) -> Tracer:
+        """As Builder's."""
+        tracer = super().input(type, known)
+        self.made.append(weakref.ref(tracer))
+        return tracer
+
+    def emit(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """As Builder's."""
+        found = super().emit(primitive, args, params)
+        self.made += map(weakref.ref, found if primitive.multiple else (found,))
+        return found
+
+
+def _stage_watched(
+    function: Callable[..., Sequence[Any]], types: Sequence[TensorType], known: Sequence[Any] | None, name: str
+) -> tuple[Program, list[Any]]:
+    """As stage, for the switch check_tracer_leaks: UnexpectedTracerError where a tracer outlives the function."""
+    builder = _WatchedBuilder(name)
+    with builder:
+        values = known if known is not None else [None] * len(types)
+        found = builder.close(function(*map(builder.input, types, values)))
+    gc.collect()  # what only a cycle holds is not held by the user
+    for made in builder.made:
+        tracer = made()
+        if tracer is not None:
+            raise UnexpectedTracerError(
+                f"Leaked: a traced {tracer.type!r} of {name} is still held after the function has ended.",
+                "Return the value from the function instead of storing it in a global, an attribute or a list.",
+            )
+    return found
 
 
 def close_over(program: Program, captured: Sequence[Any]) -> Program:

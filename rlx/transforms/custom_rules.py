@@ -18,7 +18,7 @@ from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.arithmetic import convert
 from rlx.ops.families import full_like
 from rlx.trace.builder import Builder, state
-from rlx.trace.flat import as_array, function_name
+from rlx.trace.flat import as_array, function_name, zero_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero, type_of
 from rlx.trace.stage import finish
@@ -174,11 +174,11 @@ def moving_types(types: Sequence[TensorType]) -> list[TensorType]:
 
 
 def fill_tangents(types: Sequence[TensorType], moving: Sequence[Any], symbolic: bool = False) -> list[Any]:
-    """Tangents of every leaf: those given for float leaves, zeros of its own dtype for others."""
+    """Tangents of every leaf: those given for float leaves, zeros of dtype float0 for others."""
     found = iter(moving)
 
     def zero(t: TensorType) -> Any:
-        return SymbolicZero(t.strong()) if symbolic else full_like(t.strong(), 0)
+        return SymbolicZero(t.strong()) if symbolic else zero_tangent(t)
 
     return [next(found) if is_inexact(t.dtype) else zero(t) for t in types]
 

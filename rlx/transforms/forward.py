@@ -14,7 +14,7 @@ from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_complex, is_inexact
 from rlx.ops.families import instantiate
-from rlx.trace.flat import FlatFunction, as_array, flatten_call
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_tangents, zero_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
 from rlx.trace.stage import known_value, stage
@@ -55,8 +55,9 @@ def jvp(
       tangents: tuple of the same structure, shapes and dtypes.
       has_aux: `fun` returns (result, auxiliary); the auxiliary data comes back third.
 
-    Returns: (result, tangent of the result), or with has_aux also the auxiliary data. The tangent of
-    an integer or bool result is zeros of its shape and dtype.
+    Returns: (result, tangent of the result), or with has_aux also the auxiliary data. Tangents of
+    integers and bools are NumPy zeros of dtype float0: those of the result, and those given, where zeros of the
+    primal's own dtype will do, too.
     Raises: TreeMismatchError, DtypeError for tangents that do not fit.
 
     >>> import rlx
@@ -71,7 +72,7 @@ def jvp(
                 "Write rlx.jvp(f, (x,), (dx,)).",
             )
     leaves, treedef = flatten_call(primals, {}, "a primal of jvp")
-    tangent_leaves, tangent_tree = flatten_call(tangents, {}, "a tangent of jvp")
+    tangent_leaves, tangent_tree = flatten_tangents(tangents, "a tangent of jvp")
     if treedef != tangent_tree:
         raise TreeMismatchError(
             f"jvp got primals of structure {treedef} and tangents of structure {tangent_tree}.",
@@ -83,7 +84,9 @@ def jvp(
     values = [*captured, *leaves]
     outs, out_tangents = jvp_walk(program, values, [*[Zero(v.type) for v in captured], *moving])
     result = flat.unflatten(outs)
-    tangent = tree.unflatten(flat.out_tree, [instantiate(t) for t in out_tangents[: flat.results]])
+    pairs = zip(program.output_types, out_tangents, strict=True)
+    moved = [instantiate(t) if is_inexact(p.dtype) else zero_tangent(p) for p, t in pairs]
+    tangent = tree.unflatten(flat.out_tree, moved[: flat.results])
     return (result, tangent, flat.auxiliary(outs)) if has_aux else (result, tangent)
 
 
@@ -123,7 +126,8 @@ class LinearSpec:
         outs = iter(interpret(self.linear, [*residuals, *moving]))
         found = [next(outs) if k else None for k in self.kept][: len(self.result_types)]
         return [
-            instantiate(Zero(t.strong())) if x is None else x for t, x in zip(self.result_types, found, strict=True)
+            x if x is not None else instantiate(Zero(t.strong())) if is_inexact(t.dtype) else zero_tangent(t)
+            for t, x in zip(self.result_types, found, strict=True)
         ]
 
 
@@ -135,7 +139,7 @@ class Pushforward:
 
     def __call__(self, *tangents: Any) -> Any:
         """The tangent of the result."""
-        leaves, treedef = flatten_call(tangents, {}, "a tangent of a linearized function")
+        leaves, treedef = flatten_tangents(tangents, "a tangent of a linearized function")
         if treedef != self.spec.in_tree:
             raise TreeMismatchError(
                 f"A linearized function got tangents of structure {treedef}, expected {self.spec.in_tree}.",

@@ -14,7 +14,7 @@ from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.ops.shape import reshape, slice_along
 from rlx.trace.builder import Tracer
-from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, is_float0
 from rlx.trace.interpret import interpret
 from rlx.trace.stage import known_value, stage
 from rlx.transforms.forward import jvp
@@ -63,6 +63,11 @@ def _unstack(matrix: Any, leaves: Sequence[Array], axis: int) -> list[Any]:
         out.append(reshape(piece, shape=shape))
         start += x.size
     return out
+
+
+def _zeros_of(argument: Array, leaves: Sequence[Array]) -> list[Any]:
+    """The Jacobian of each leaf by an argument of integers."""
+    return [wrap(np.zeros((*x.shape, *argument.shape), argument.dtype)) for x in leaves]
 
 
 def _select_arguments(args: Sequence[Any], argnums: int | Sequence[int]) -> Any:
@@ -165,7 +170,10 @@ def jacrev(
             )
         rows = vmap(lambda *cts: pull(tree.unflatten(treedef, cts))[0])(*_basis(arrays))
         row_leaves, row_tree = tree.flatten(rows)
-        pieces = [_unstack(m, arrays, 0) for m in row_leaves]
+        pieces = [
+            _zeros_of(as_array(x), arrays) if is_float0(m) else _unstack(m, arrays, 0)
+            for m, x in zip(row_leaves, tree.leaves(part), strict=True)
+        ]
         by_result = [tree.unflatten(row_tree, [p[i] for p in pieces]) for i in range(len(arrays))]
         jacobian = tree.unflatten(treedef, by_result)
         return (jacobian, auxiliary[0]) if has_aux else jacobian

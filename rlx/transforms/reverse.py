@@ -14,7 +14,7 @@ from rlx.errors import DtypeError, ScalarOutputError, TreeMismatchError
 from rlx.ir.types import TensorType, is_complex, is_inexact
 from rlx.ops.arithmetic import convert
 from rlx.ops.families import full_like, instantiate
-from rlx.trace.flat import FlatFunction, as_array, flatten_call
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, tangent_array, zero_tangent
 from rlx.trace.primitive import Linear, Zero
 from rlx.trace.stage import stage
 from rlx.transforms.forward import LinearizedCall, LinearSpec
@@ -24,14 +24,14 @@ __all__ = ["grad", "linear_transpose", "value_and_grad", "vjp"]
 
 
 def _pull(spec: LinearSpec, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of all argument leaves; zeros for integers."""
+    """Cotangents of all argument leaves; zeros of dtype float0 for integers."""
     given = [ct for ct, k in zip(cotangents, spec.kept, strict=False) if k]
     given += [Zero(t) for t in spec.linear.output_types[len(given) :]]  # of auxiliary data
     active = [t for t, a in zip(spec.argument_types, spec.active, strict=True) if a]
     inputs = [*residuals, *[Linear(t.strong()) for t in active]]
     found = iter(backward_walk(spec.linear, inputs, given)[len(residuals) :])
     return [
-        instantiate(next(found)) if a else full_like(t.strong(), 0)
+        instantiate(next(found)) if a else zero_tangent(t)
         for t, a in zip(spec.argument_types, spec.active, strict=True)
     ]
 
@@ -52,7 +52,7 @@ class Pullback:
                 f" structure {spec.out_tree}.",
                 "Give a cotangent of the structure that the function returned.",
             )
-        given = [as_array(x, "a cotangent") for x in leaves]
+        given = [tangent_array(x, "a cotangent") for x in leaves]
         checked = _check_cotangents(f"The pullback of {spec.name}", spec.result_types, given)
         args, _ = tree.unflatten(spec.in_tree, _pull(spec, self.residuals, checked))
         return args
@@ -95,7 +95,7 @@ def vjp(
 
     Returns: (result, f_vjp), and the auxiliary data with has_aux. f_vjp takes a cotangent of the
     result's structure, shapes and dtypes and returns a tuple with one entry for each argument;
-    integer and bool arguments get zeros of their own shape and dtype. It is a tree, of the arrays that it
+    integer and bool arguments get NumPy zeros of dtype float0. It is a tree, of the arrays that it
     needs: jitted functions can take and return it.
 
     >>> import rlx
@@ -229,7 +229,7 @@ def grad(
       argnums: which positional arguments to differentiate, an int or several.
       has_aux: return (gradient, auxiliary data).
       holomorphic: `fun` is complex-differentiable; arguments and result are complex.
-      allow_int: integer arguments get a zero gradient of their own dtype instead of an error.
+      allow_int: integer and bool arguments get NumPy zeros of dtype float0 as gradient instead of an error.
 
     Returns: a function of the same arguments whose result has the structure and shapes of the chosen
     argument (a tuple of them for several). For a complex argument x + iy of a real function it is

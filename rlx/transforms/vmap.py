@@ -6,12 +6,14 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from rlx import tree
 from rlx.array import Array
 from rlx.errors import InputTypeError, VmapAxisError
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
-from rlx.trace.flat import FlatFunction, as_array
+from rlx.trace.flat import FlatFunction, as_array, is_float0
 from rlx.trace.stage import known_value, named_axis, stage
 from rlx.transforms.programs import batch_walk
 
@@ -103,8 +105,12 @@ def vmap(
         outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)
         result = flat.unflatten(outs)
         wanted = broadcast_prefix(out_axes, result, "out_axes")
-        placed = [_place(x, d, w, size) for x, d, w in zip(outs, out_dims, wanted, strict=True)]
-        return tree.unflatten(flat.out_tree, placed)
+        computed = iter(zip(outs, out_dims, strict=True))
+        placed = [
+            _place(x, None, w, size) if is_float0(x) else _place(*next(computed), w, size)
+            for x, w in zip(tree.leaves(result), wanted, strict=True)
+        ]
+        return tree.unflatten(tree.structure(result), placed)
 
     return function
 
@@ -120,6 +126,9 @@ def _mappable(
     kept: list[int | None] = []
     others: dict[int, Any] = {}
     for i, (value, dim) in enumerate(zip(values, dims, strict=True)):
+        if is_float0(value):
+            others[i] = value if dim is None else np.zeros(np.delete(value.shape, dim), value.dtype)
+            continue
         try:
             leaves.append(as_array(value, "an argument of vmap"))
             kept.append(dim)
@@ -178,11 +187,11 @@ def _place(x: Any, dim: int | None, wanted: int | None, size: int) -> Any:
             "Use an int for this result, or reduce it over the axis inside (rlx.lax.psum).",
         )
     if dim is None:
-        x, dim = to_front(x, None, size), 0
+        x, dim = (np.zeros((size, *x.shape), x.dtype) if is_float0(x) else to_front(x, None, size)), 0
     if not -x.ndim <= wanted < x.ndim:
         raise VmapAxisError(
             f"vmap was asked to put the mapped axis at {wanted} of a result of shape {x.shape}, which has"
             f" {x.ndim} axes with it.",
             f"out_axes counts from {-x.ndim} to {x.ndim - 1} for this result.",
         )
-    return move_axis(x, dim, wanted % x.ndim)
+    return np.moveaxis(x, dim, wanted) if is_float0(x) else move_axis(x, dim, wanted % x.ndim)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from comparison import agree_on, draw
@@ -223,3 +224,58 @@ def test_updates_of_another_kind_warn() -> None:
     """A float into an integer array is probably a mistake."""
     with pytest.warns(FutureWarning, match="float"):
         rnp.arange(3).at[0].set(1.5)
+
+
+# ------------------------------------------------------------------ slices from a traced start
+DS_VECTOR, DS_MATRIX = np.arange(10.0, dtype=np.float32), np.arange(24, dtype=np.int32).reshape(4, 6)
+DS_READS: list[Any] = [
+    (DS_VECTOR, lambda ds, i: ds(i, 3)),
+    (DS_VECTOR, lambda ds, i: ds(i % 5, 3, 2)),
+    (DS_VECTOR, lambda ds, i: (None, ds(i, 4))),
+    (DS_MATRIX, lambda ds, i: (ds(i, 2), ds(i, 3))),
+    (DS_MATRIX, lambda ds, i: (ds(i, 2), slice(None, None, 2))),
+    (DS_MATRIX, lambda ds, i: (ds(i, 2), slice(None, None, -1))),
+    (DS_MATRIX, lambda ds, i: (ds(i, 2), 1, None)),
+    (DS_MATRIX, lambda ds, i: (np.array([0, 3]), ds(i, 2))),
+    (DS_MATRIX, lambda ds, i: (i, ds(i, 2))),
+    (DS_MATRIX, lambda ds, i: (..., ds(i, 0))),
+]
+
+
+@pytest.mark.parametrize("array, index", DS_READS)
+@pytest.mark.parametrize("start", [0, 1, 9])
+def test_slices_from_a_traced_start(array: np.ndarray, index: Any, start: int) -> None:
+    def outcome(module: Any) -> Any:
+        read = module.jit(lambda x, i: x[index(module.ds, i)])
+        return np.asarray(read(array, start))
+
+    expected = outcome(jax)
+    np.testing.assert_array_equal(outcome(rlx), expected)
+    traced = rlx.vmap(lambda x, i: x[index(rlx.ds, i)], (None, 0))(array, np.array([start]))
+    np.testing.assert_array_equal(traced[0], expected)
+    slope = rlx.grad(lambda x, i: x[index(rlx.ds, i)].sum())(array.astype(np.float32), rnp.asarray(start))
+    assert slope.sum() == expected.size
+
+
+def test_slices_from_a_traced_negative_start_count_from_the_end() -> None:
+    for x, read in ((DS_VECTOR, lambda x, i: x[rlx.ds(i, 2)]), (DS_MATRIX, lambda x, i: x[rlx.ds(i, 2), ::2])):
+        np.testing.assert_array_equal(rlx.jit(read)(x, -3), read(rnp.asarray(x), x.shape[0] - 3))
+        np.testing.assert_array_equal(rlx.jit(read)(x, -3), read(rnp.asarray(x), -3))
+
+
+@pytest.mark.parametrize("start", [1, 8, 9])
+def test_updates_through_slices_from_a_traced_start(start: int) -> None:
+    def outcome(module: Any) -> Any:
+        change = module.jit(lambda x, i: x.at[module.ds(i, 3)].set(0.5))
+        return np.asarray(change(module.numpy.asarray(DS_VECTOR), start))
+
+    np.testing.assert_array_equal(outcome(rlx), outcome(jax))
+
+
+def test_slices_from_a_start_refuse_what_they_cannot_do() -> None:
+    with pytest.raises(TypeError, match="has 10"):
+        rnp.asarray(DS_VECTOR)[rlx.ds(0, 11)]
+    with pytest.raises(TypeError, match="is an integer"):
+        rlx.jit(lambda n: rlx.ds(0, n).start)(3)
+    assert rlx.ds(None) == slice(None) and rlx.ds(3).size == 3
+    assert rlx.jit(lambda x, s: x[s])(rnp.asarray(DS_VECTOR), rlx.ds(rnp.asarray(1), 2)).tolist() == [1.0, 2.0]

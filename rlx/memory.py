@@ -1,0 +1,20 @@
+"""rlx.memory: JAX's names for the memories of a device; here there is one."""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["Space"]
+
+
+class Space(enum.Enum):
+    """A memory that device_put may be asked for: each is the machine's own.
+
+    >>> import rlx
+    >>> rlx.device_put(rlx.numpy.ones(2), rlx.memory.Space.Host).tolist()
+    [1.0, 1.0]
+    """
+
+    Device = "device"
+    Host = "host"
+    Any = "any"

@@ -1,0 +1,93 @@
+"""What the switches numpy_rank_promotion and numpy_dtype_promotion refuse of the operands that a user gave."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+import numpy as np
+
+from rlx.config import config
+from rlx.errors import ShapeError, TypePromotionError, warn
+
+__all__ = ["check_dtypes", "check_ranks"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PLUMBING = tuple(
+    _PACKAGE + os.path.join(*parts)
+    for parts in (
+        ("trace", "strictness.py"),
+        ("trace", "primitive.py"),
+        ("trace", "builder.py"),
+        ("ops", ""),
+        ("numpy", "promotion.py"),
+        ("numpy", "operators.py"),
+        ("numpy", "ufuncs.py"),
+        ("numpy", "documentation.py"),
+    )
+)
+# where functions of arrays are that users call
+_FRONTS = tuple(
+    _PACKAGE + name + os.sep for name in ("numpy", "lax", "nn", "scipy", "random", "image", "optim", "experimental")
+)
+
+
+def _called_by_user() -> bool:
+    """Whether the function of rlx.numpy that brings its operands together was called by the user.
+
+    What functions do among themselves is not the user's to change: only the outermost one counts.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_PLUMBING):
+        frame = frame.f_back
+    if frame is None or not frame.f_code.co_filename.startswith(_PACKAGE):
+        return True  # an operator, or a promotion by hand
+    if not frame.f_code.co_filename.startswith(_FRONTS[0]):
+        return False
+    caller = frame.f_back
+    while caller is not None and caller.f_code.co_filename.startswith(_PLUMBING):
+        caller = caller.f_back
+    return caller is None or not caller.f_code.co_filename.startswith(_FRONTS)
+
+
+def check_ranks(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
+    """Warn or raise ShapeError, as numpy_rank_promotion says, where operands have different numbers of axes."""
+    if config.numpy_rank_promotion == "allow" or len({len(s) for s in shapes if s}) < 2 or not _called_by_user():
+        return
+    given = " and ".join(map(str, shapes))
+    if config.numpy_rank_promotion == "raise":
+        raise ShapeError(
+            f"{name} got operands of different numbers of axes, {given}, while the switch numpy_rank_promotion is"
+            ' "raise".',
+            "Insert axes with x[None, :] or rlx.numpy.expand_dims, or set the switch to 'allow'.",
+        )
+    what = f"{name} gives operands of shapes {given} the same number of axes, as NumPy does"
+    warn(f"{what}; the switch numpy_rank_promotion asks to say so")
+
+
+def check_dtypes(pairs: Sequence[tuple[np.dtype, bool]]) -> None:
+    """Raise TypePromotionError where dtypes differ otherwise than a Python number's from that of arrays.
+
+    pairs: (dtype, weakness) of each operand.
+    """
+    strong = {dtype for dtype, weak in pairs if not weak and dtype.kind != "V"}
+    kinds = {_rank_of(dtype) for dtype, weak in pairs if weak}
+    if len(strong) > 1 or (strong and kinds and max(kinds) > _rank_of(next(iter(strong)))) or _mixes_bool(pairs):
+        if _called_by_user():
+            given = ", ".join(f"{dtype.name}{' (of a Python number)' if weak else ''}" for dtype, weak in pairs)
+            raise TypePromotionError(
+                f'Operands have dtypes {given}, while the switch numpy_dtype_promotion is "strict".',
+                "Convert them to one dtype with .astype(...), or set the switch to 'standard'.",
+            )
+
+
+def _rank_of(dtype: np.dtype) -> int:
+    """bool, integer, float, complex as 0 to 3."""
+    return {"b": 0, "i": 1, "u": 1, "c": 3}.get(dtype.kind, 2)
+
+
+def _mixes_bool(pairs: Sequence[tuple[np.dtype, bool]]) -> bool:
+    bools = [dtype.kind == "b" for dtype, _ in pairs]
+    return any(bools) and not all(bools)
