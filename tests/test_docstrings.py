@@ -26,6 +26,7 @@ PUBLIC = [
     "rlx.errors",
     "rlx.example_libraries.optimizers",
     "rlx.example_libraries.stax",
+    "rlx.experimental.checkify",
     "rlx.experimental.jet",
     "rlx.experimental.ode",
     "rlx.flatten_util",

@@ -1,8 +1,8 @@
 """rlx.experimental: what may still change.
 
-jet: derivatives of high order. ode: differential equations.
+checkify: conditions at run time. jet: derivatives of high order. ode: differential equations.
 """
 
-from rlx.experimental import jet, ode
+from rlx.experimental import checkify, jet, ode
 
-__all__ = ["jet", "ode"]
+__all__ = ["checkify", "jet", "ode"]

@@ -170,7 +170,6 @@ class _Operation:
         pairs = [(first.coefficient(i), second.coefficient(order - i)) for i in range(order + 1)]
         return _sum([self._bind(pair)[0] for pair in pairs if not any(x is None for x in pair)])
 
-
     def _quotient(self, order: int) -> Any:
         """What times the denominator gives the numerator, by Leibniz' rule."""
         numerator, denominator = self.inputs
