@@ -59,6 +59,7 @@ _SUBMODULES = (
     "custom_derivatives",
     "debug",
     "dtypes",
+    "example_libraries",
     "experimental",
     "flatten_util",
     "fusion",

@@ -24,15 +24,14 @@ VERSION = "0.10.2"  # the JAX whose names these are
 
 # modules of jax that are modules of rlx of the same name, with all that is below them
 _SAME = frozenset(
-    "ad_checkpoint core custom_batching custom_derivatives debug dtypes errors example_libraries flatten_util image lax"
-    " nn memory numpy ops profiler random scipy test_util tree tree_util typing".split()
+    "ad_checkpoint core custom_batching custom_derivatives debug dtypes errors example_libraries experimental"
+    " flatten_util image lax nn memory numpy ops profiler random scipy test_util tree tree_util typing".split()
 )
 _LOCATED = {
     "jax": "rlx",
     "jax.ops": "rlx.segments",
     "jax.ad_checkpoint": "rlx",
     "jax.extend.core": "rlx.core",
-    "jax.experimental": "rlx",
 }
 # names that JAX's users know elsewhere than rlx's
 _PLACEHOLDERS: dict[str, str] = {
@@ -216,7 +215,7 @@ def _own_names() -> dict[str, dict[str, Any]]:
             "ConcretizationTypeError": rlx.errors.ConcretizationTypeError,
         },
         "jax.sharding": {"SingleDeviceSharding": SingleDeviceSharding},
-        "jax.experimental": {"enable_x64": rlx.enable_x64},
+        "jax.experimental": {"enable_x64": rlx.enable_x64, "io_callback": rlx.io_callback},
         "jax.custom_derivatives": {name: OwnPrimitive(name) for name in ("custom_jvp_call_p", "custom_vjp_call_p")},
         "jax.lax": {"stop_gradient_p": OwnPrimitive("stop_gradient_p")},
         "jax.extend.core": {"Primitive": OwnPrimitive},

@@ -12,6 +12,7 @@ from typing import Any
 __all__ = [
     "AxisError",
     "CallbackError",
+    "CheckError",
     "ConcretizationTypeError",
     "ControlFlowTypeError",
     "CustomRuleError",
@@ -543,6 +544,17 @@ class CallbackError(JaxRuntimeError):
     Traceback (most recent call last):
         ...
     rlx.errors.CallbackError: The callback lambda returned float64[3] instead of float64[2]...
+    """
+
+
+class CheckError(RlxError, ValueError):
+    """A check of rlx.experimental.checkify that failed, or that is compiled though nobody collects its failures.
+
+    >>> from rlx.experimental import checkify
+    >>> checkify.check(1 > 2, "one is not more than two")
+    Traceback (most recent call last):
+        ...
+    rlx.ops.check.FailedCheckError: one is not more than two (`check` failed)...
     """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
@@ -283,8 +284,14 @@ def register_node(
     >>> rlx.tree.leaves(Pair(1, 2))
     [1, 2]
     """
+    return _registered(cls, flatten, unflatten)
+
+
+def _registered(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any], **options: Any) -> type:
     node_class: Any = cls
-    optree.register_pytree_node(node_class, flatten, unflatten, namespace=NAMESPACE)
+    with warnings.catch_warnings():  # a named tuple is one already: being another node is what was asked for
+        warnings.filterwarnings("ignore", "PyTree type .* is a subclass of", UserWarning)
+        optree.register_pytree_node(node_class, flatten, unflatten, namespace=NAMESPACE, **options)
     return cls
 
 
@@ -311,9 +318,7 @@ def register_node_with_keys(
         pairs = list(pairs)
         return [child for _, child in pairs], data, [key for key, _ in pairs]
 
-    node_class: Any = cls
-    optree.register_pytree_node(node_class, take, unflatten, path_entry_type=OwnEntry, namespace=NAMESPACE)
-    return cls
+    return _registered(cls, take, unflatten, path_entry_type=OwnEntry)
 
 
 def _fields_checked(cls: Any, data: list[str], meta: list[str], dropped: list[str]) -> None:

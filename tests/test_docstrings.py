@@ -25,6 +25,10 @@ PUBLIC = [
     "rlx.debug",
     "rlx.dtypes",
     "rlx.errors",
+    "rlx.example_libraries.optimizers",
+    "rlx.example_libraries.stax",
+    "rlx.experimental.checkify",
+    "rlx.experimental.jet",
     "rlx.experimental.ode",
     "rlx.flatten_util",
     "rlx.fusion",
@@ -97,7 +101,7 @@ def test_public_names_have_an_example(name: str) -> None:
 def test_every_lazy_module_is_looked_at() -> None:
     """A module that `rlx` exports, and that holds functions, is in PUBLIC; namespaces are by what they hold."""
     modules = [getattr(rlx, name) for name in rlx.__all__ if inspect.ismodule(getattr(rlx, name))]
-    namespaces = {"rlx.experimental", "rlx.scipy"}
+    namespaces = {"rlx.example_libraries", "rlx.experimental", "rlx.scipy"}
     assert {module.__name__ for module in modules} - namespaces <= set(PUBLIC)
 
 

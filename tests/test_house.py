@@ -40,6 +40,8 @@ LAYERS: dict[str, set[str]] = {
     "numba_functions": FOUNDATION | {"ir", "array", "trace", "ops"},
     "optim": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
     "experimental": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
+    "example_libraries": FOUNDATION
+    | {"array", "trace", "ops", "transforms", "numpy", "lax", "nn", "optim", "random"},
     "scopes": FOUNDATION | {"trace"},
     "switches": FOUNDATION | {"array", "backends", "trace"},
     "jit_options": FOUNDATION | {"trace"},

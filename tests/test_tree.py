@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict, defaultdict, namedtuple
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -179,3 +179,13 @@ def test_arrays_are_leaves() -> None:
     value = object()
     assert tree.leaves([rlx.numpy.ones(2), np.ones(2), 1, value])[3] is value
     assert tree.is_leaf_type(rlx.numpy.ones(2)) and not tree.is_leaf_type([1]) and not tree.is_leaf_type(None)
+
+
+def test_a_named_tuple_can_be_another_node() -> None:
+    class Pair(NamedTuple):
+        left: float
+        name: str
+
+    rlx.tree.register_node(Pair, lambda p: ((p.left,), p.name), lambda name, left: Pair(left[0], name))
+    assert rlx.tree.leaves(Pair(1.0, "a")) == [1.0]
+    assert rlx.tree.map(lambda x: x + 1, Pair(1.0, "a")) == Pair(2.0, "a")

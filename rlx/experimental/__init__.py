@@ -1,5 +1,8 @@
-"""rlx.experimental: what may still change. ode: differential equations."""
+"""rlx.experimental: what may still change.
 
-from rlx.experimental import ode
+checkify: conditions at run time. jet: derivatives of high order. ode: differential equations.
+"""
 
-__all__ = ["ode"]
+from rlx.experimental import checkify, jet, ode
+
+__all__ = ["checkify", "jet", "ode"]

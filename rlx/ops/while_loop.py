@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import CheckError
 from rlx.ir.program import Equation, Program, Var, dead_code
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add, divide, multiply, select, subtract
 from rlx.ops.call import call
+from rlx.ops.check import has_check
 from rlx.ops.comparison import bitwise_and, equal, greater, less
 from rlx.ops.families import full_like, instantiate
 from rlx.ops.indexing import dynamic_slice, dynamic_update_slice
@@ -175,6 +177,7 @@ class while_loop(RegionPrimitive):
             batched[lead:] = grown
         operands = batch_front(inputs, dims, batched, size)
         if ragged:
+            _refuse_checks(condition, body)
             inner = _masked_body(test, inner, condition_constants, body_constants, [type_of(x) for x in operands])
             operands = [*operands[:lead], *operands[:condition_constants], *operands[lead:]]
             # the masked body also needs the condition's constants
@@ -194,6 +197,15 @@ class while_loop(RegionPrimitive):
     ) -> Any:
         n = condition_constants + body_constants
         return k.while_loop(condition, body, values[:condition_constants], values[condition_constants:n], values[n:])
+
+
+def _refuse_checks(*programs: Program) -> None:
+    """Lanes that have ended run on, on values that nobody uses: checks would look at them."""
+    if any(map(has_check, programs)):
+        raise CheckError(
+            "vmap met a while_loop with a check whose lanes end at different times.",
+            "Map the function that checkify returns: rlx.vmap(checkify.checkify(f)).",
+        )
 
 
 def _any_lane(test: Program) -> Program:
