@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.array import Array
 from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended, prng_key
-from rlx.ir.types import float0
+from rlx.ir.types import bits_of, float0
 from rlx.numpy import bfloat16, finfo, iinfo, issubdtype, result_type
 from rlx.numpy.promotion import to_dtype
 
@@ -54,13 +53,7 @@ def itemsize_bits(dtype: Any) -> int:
     >>> rlx.dtypes.itemsize_bits("float16")
     16
     """
-    found = np.dtype(dtype)
-    if found == np.bool_:
-        return 8
-    if found.kind == "V" or found.name.startswith(("int", "uint")):
-        small = ml_dtypes.iinfo if found.name.startswith(("int", "uint")) else ml_dtypes.finfo
-        return small(found).bits
-    return found.itemsize * 8
+    return bits_of(to_dtype(dtype))
 
 
 def scalar_type_of(x: Any) -> type:

@@ -12,7 +12,7 @@ import numpy as np
 
 import rlx.ops
 from rlx.backends.base import Backend
-from rlx.ir.types import TensorType, is_float
+from rlx.ir.types import TensorType, is_float, is_integer
 from rlx.passes.lower import lower_program
 from rlx.storage import from_numpy
 from rlx.trace.primitive import Primitive, Sample, registry
@@ -68,7 +68,7 @@ class Case(NamedTuple):
         """Whether the operands have the widest dtype of their kind: one sample for all of them."""
         dtypes = [a.dtype for a in self.arrays]
         narrow_floats = any(is_float(d) and d.itemsize < 8 for d in dtypes)
-        narrow_integers = any(d.kind in "iu" and d.itemsize == 1 for d in dtypes)
+        narrow_integers = any(is_integer(d) and d.itemsize == 1 for d in dtypes)
         return not (narrow_floats or narrow_integers or np.dtype("c8") in dtypes)
 
 

@@ -227,8 +227,8 @@ def test_compiled_code_at_the_edges(name: str, backend: str, dtype: str) -> None
     assert_close(result, expected, tolerance, tolerance * 1e-30)
 
 
-FLOATS = ("f8", "f4", "f2", "bfloat16", "float8_e4m3fn", "float8_e5m2")
-TARGETS = (*FLOATS, "i1", "u1", "i4", "u4", "i8", "u8", "?", "c8")
+FLOATS = ("f8", "f4", "f2", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn")
+TARGETS = (*FLOATS, "i1", "u1", "i4", "u4", "i8", "u8", "?", "c8", "int4", "uint2")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -17,7 +17,7 @@ from rlx.graph.operations import Operations
 from rlx.graph.types import NodeId, NodeOrigin, Op, OpKind, Shape
 from rlx.ir.program import Atom, Equation, Program, dead_code
 from rlx.ir.show import show_program
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, dtype_kind
 from rlx.numpy.operators import OPERATORS, REFLECTED
 from rlx.ops.arithmetic import convert
 from rlx.ops.call import call
@@ -404,7 +404,7 @@ def fit(value: Any, type: TensorType, name: str) -> Array:
         raise ShapeError(f"{name!r} has shape {type.shape}, and got a value of shape {array.shape}.")
     if array.dtype == type.dtype and not array.weak_type:
         return array
-    if array.weak_type and _RANKS[array.dtype.kind] <= _RANKS.get(type.dtype.kind, 2):  # "V": bfloat16
+    if array.weak_type and _RANKS[dtype_kind(array.dtype)] <= _RANKS[dtype_kind(type.dtype)]:
         found: Array = convert(array, dtype=type.dtype, weak=False)
         return found
     raise DtypeError(

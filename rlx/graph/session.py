@@ -16,7 +16,7 @@ from rlx.errors import RlxError
 from rlx.graph.graph import Graph, fit
 from rlx.graph.module import GraphModule
 from rlx.ir.kernels import Plan
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, dtype_kind
 from rlx.passes.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
 from rlx.passes.lower import lower_program
 from rlx.passes.pipeline import optimize
@@ -121,8 +121,8 @@ def _from_numbers(value: Sequence[Any], type: TensorType, name: str) -> np.ndarr
     """Python numbers as an array of a type; RlxError where they are not all of its kind."""
     found = asarray_numpy(np.asarray(value))
     converted = found.astype(type.dtype)
-    exact = found.dtype.kind in "biu" or type.dtype.kind not in "biu"
-    if not exact or (type.dtype.kind in "biu" and not np.array_equal(found, converted)):
+    exact = dtype_kind(found.dtype) in "biu" or dtype_kind(type.dtype) not in "biu"
+    if not exact or (dtype_kind(type.dtype) in "biu" and not np.array_equal(found, converted)):
         raise RlxError(f"{name!r} is of dtype {type.dtype.name}, and got numbers of {found.dtype.name}.")
     return converted
 

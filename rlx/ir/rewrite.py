@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx.errors import RlxError, VerificationError
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
-from rlx.ir.types import TensorType, is_float
+from rlx.ir.types import TensorType, dtype_kind
 
 __all__ = ["Match", "Rule", "RuleSet", "rewrite"]
 
@@ -31,7 +31,7 @@ class _Number(NamedTuple):
         """Whether an operand is the number."""
         if not isinstance(atom, Literal):
             return False
-        found = atom.value.item() if atom.value.dtype.kind != "V" else float(atom.value)
+        found = atom.value.item()
         if found != self.value:
             return False
         if found != 0 or isinstance(found, (bool, int)):
@@ -242,7 +242,7 @@ class _Rewriter:
 
     def attempt(self, rule: Rule, equation: Equation) -> tuple[Atom, ...] | None:
         """What a rule puts in an equation's place; None if it does not apply."""
-        if rule.kinds and _kind(equation.inputs[0].type.dtype) not in rule.kinds:
+        if rule.kinds and dtype_kind(equation.inputs[0].type.dtype) not in rule.kinds:
             return None
         found: dict[str, Atom] = {}
         if rule.before.operands is not None and not self.matches(rule.before.operands, equation.inputs, found):
@@ -318,10 +318,6 @@ class _Rewriter:
             results = self.settle(Equation(e.primitive, operands, e.params, outputs, e.origin))
             values.update(zip(e.outputs, results, strict=True))
         return tuple(values[a] if isinstance(a, Var) else a for a in program.outputs)
-
-
-def _kind(dtype: np.dtype) -> str:
-    return "f" if is_float(dtype) else dtype.kind
 
 
 def _check_types(rule: Rule, equation: Equation, results: Sequence[Atom]) -> None:

@@ -1,9 +1,10 @@
 """The closed scalar alphabet: what every backend spells, and nothing else.
 
-An operation works on scalars of one dtype (that of its operands). Complex numbers and floats
-narrower than 32 bits do not occur: `ScalarBuilder` in passes computes them in real parts and in
-float32; only `load`, `store`, `cast` and `bitcast` know the narrow dtypes: a `cast` to one rounds,
-and its result can only be an argument of `cast`, `bitcast` or `store`.
+An operation works on scalars of one dtype (that of its operands). Complex numbers and narrow ones
+(ir.formats) do not occur: `ScalarBuilder` in passes computes complex ones in real parts, floats of
+less than 32 bits in float32, integers of less than 8 bits in bytes. Only `load`, `store`, `cast`
+and `bitcast` know the narrow dtypes: a `cast` to one rounds or wraps, and its result can only be an
+argument of `cast`, `bitcast` or `store`.
 """
 
 from __future__ import annotations

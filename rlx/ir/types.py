@@ -9,15 +9,21 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
+
 __all__ = [
     "TensorType",
     "bfloat16",
+    "bits_of",
+    "compute_dtype",
+    "dtype_kind",
     "dtype_of",
     "float0",
     "is_complex",
     "is_float",
     "is_inexact",
     "is_integer",
+    "is_narrow",
     "promote_dtypes",
     "scalar_dtype",
     "supported_dtypes",
@@ -26,20 +32,14 @@ __all__ = [
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
 # the dtype of tangents and cotangents of integers and bools, which are zero: an array of it holds nothing
 float0 = np.dtype([("float0", np.void, 0)])
-_float8 = tuple(
-    np.dtype(getattr(ml_dtypes, name))
-    for name in (
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e4m3b11fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-    )
-)
+_small_floats = tuple(d for d, form in FLOAT_FORMATS.items() if form.bits <= 8)
+_small_integers = tuple(INTEGER_FORMATS)
 _bools = (np.dtype(bool),)
-_unsigned = tuple(np.dtype(f"u{n}") for n in (1, 2, 4, 8))
-_signed = tuple(np.dtype(f"i{n}") for n in (1, 2, 4, 8))
-_floats = (*_float8, np.dtype("f2"), bfloat16, np.dtype("f4"), np.dtype("f8"))
+_unsigned = tuple(d for d, form in INTEGER_FORMATS.items() if not form.signed)
+_unsigned += tuple(np.dtype(f"u{n}") for n in (1, 2, 4, 8))
+_signed = tuple(d for d, form in INTEGER_FORMATS.items() if form.signed)
+_signed += tuple(np.dtype(f"i{n}") for n in (1, 2, 4, 8))
+_floats = (*_small_floats, np.dtype("f2"), bfloat16, np.dtype("f4"), np.dtype("f8"))
 _complexes = (np.dtype("c8"), np.dtype("c16"))
 supported_dtypes = frozenset((*_bools, *_unsigned, *_signed, *_floats, *_complexes))
 _float_set, _complex_set = frozenset(_floats), frozenset(_complexes)
@@ -65,6 +65,44 @@ def is_integer(dtype: np.dtype) -> bool:
     """Whether `dtype` is a signed or unsigned integer (bool is neither)."""
     return dtype in _integer_set
 
+
+_KINDS = {
+    **dict.fromkeys(_bools, "b"),
+    **dict.fromkeys(_unsigned, "u"),
+    **dict.fromkeys(_signed, "i"),
+    **dict.fromkeys(_floats, "f"),
+    **dict.fromkeys(_complexes, "c"),
+}
+
+
+def dtype_kind(dtype: np.dtype) -> str:
+    """One letter: b(ool), i(nt), u(nsigned), f(loat), c(omplex); small numbers, to NumPy all "V", included."""
+    return _KINDS.get(dtype) or dtype.kind
+
+
+def is_narrow(dtype: np.dtype) -> bool:
+    """Whether numbers of `dtype` are computed in a wider dtype, and rounded or wrapped to their own."""
+    return dtype in FLOAT_FORMATS or dtype in INTEGER_FORMATS
+
+
+def bits_of(dtype: np.dtype) -> int:
+    """The bits that an element means: 4 for int4, though it takes a byte of memory; 8 for bool."""
+    form = FLOAT_FORMATS.get(dtype) or INTEGER_FORMATS.get(dtype)
+    return 8 * dtype.itemsize if form is None else form.bits
+
+
+def compute_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype that one real scalar of an array of `dtype` is computed in."""
+    if dtype in _complex_set:
+        return np.dtype(f"f{dtype.itemsize // 2}")
+    if dtype in FLOAT_FORMATS:
+        return _FLOAT32
+    integer = INTEGER_FORMATS.get(dtype)
+    return dtype if integer is None else _BYTES[integer.signed]
+
+
+_FLOAT32 = np.dtype(np.float32)
+_BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
 _interned: dict[Any, TensorType] = {}
 
@@ -151,7 +189,7 @@ class TensorType:
 # 'i*', 'f*' and 'c*' are Python scalars.
 _EDGES: dict[Any, tuple[Any, ...]] = {
     "b": ("i*",),
-    "i*": ("u1", "i1"),
+    "i*": ("u1", "i1", *_small_integers),
     "u1": ("i2", "u2"),
     "u2": ("i4", "u4"),
     "u4": ("i8", "u8"),
@@ -160,7 +198,7 @@ _EDGES: dict[Any, tuple[Any, ...]] = {
     "i2": ("i4",),
     "i4": ("i8",),
     "i8": ("f*",),
-    "f*": (*_float8, "f2", bfloat16, "c*"),
+    "f*": (*_small_floats, "f2", bfloat16, "c*"),
     "c*": ("c8",),
     "f2": ("f4",),
     bfloat16: ("f4",),
@@ -168,7 +206,7 @@ _EDGES: dict[Any, tuple[Any, ...]] = {
     "f8": ("c16",),
     "c8": ("c16",),
     "c16": (),
-    **{f8: () for f8 in _float8},
+    **{small: () for small in (*_small_floats, *_small_integers)},
 }
 
 
@@ -189,7 +227,7 @@ def _upper(node: Any) -> frozenset[Any]:
 
 
 def _weak_node(dtype: np.dtype) -> Any:
-    if dtype.kind == "b":
+    if dtype_kind(dtype) == "b":
         return dtype
     return "c*" if is_complex(dtype) else "f*" if is_float(dtype) else "i*"
 

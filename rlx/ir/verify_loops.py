@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
 from rlx.ir.scalar import ALPHABET, REDUCERS, SPECIAL, USER_FUNCTIONS
-from rlx.ir.types import is_complex, is_float, supported_dtypes
+from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_narrow, supported_dtypes
 
 __all__ = [
     "Refusal",
@@ -23,7 +23,6 @@ __all__ = [
 
 _INT64 = np.dtype(np.int64)
 _BOOL = np.dtype(bool)
-_FLOAT32 = np.dtype(np.float32)
 
 
 class Refusal(Exception):
@@ -270,15 +269,7 @@ def _verify_bounds(reach: tuple[int, int] | None, buffer: Buffer) -> None:
 
 # ------------------------------------------------------------------ instructions
 def _real(dtype: np.dtype) -> np.dtype:
-    return np.dtype(f"f{dtype.itemsize // 2}") if is_complex(dtype) else dtype
-
-
-def _is_narrow(dtype: np.dtype) -> bool:
-    return is_float(dtype) and dtype.itemsize < 4
-
-
-def _kind(dtype: np.dtype) -> str:
-    return "f" if is_float(dtype) else dtype.kind
+    return compute_dtype(dtype) if is_complex(dtype) else dtype
 
 
 def _verify_instruction(kernel: Loops, number: int, instruction: Instruction) -> None:
@@ -291,8 +282,8 @@ def _verify_instruction(kernel: Loops, number: int, instruction: Instruction) ->
     arguments = [kernel.instructions[n].dtype for n in instruction.args]
     converts = instruction.op in ("cast", "bitcast")
     require(
-        converts or not any(map(_is_narrow, (*arguments, instruction.dtype))),
-        "narrow floats are only cast, bitcast and stored",
+        converts or not any(map(is_narrow, (*arguments, instruction.dtype))),
+        "narrow numbers are only cast, bitcast and stored",
     )
     rule = _STRUCTURAL.get(instruction.op)
     if rule is not None:
@@ -319,7 +310,7 @@ def _verify_index(kernel: Loops, instruction: Instruction, arguments: list[np.dt
 def _verify_load(kernel: Loops, instruction: Instruction, arguments: list[np.dtype]) -> None:
     buffer = _verify_access(kernel, instruction.attribute)
     require(arguments in ([], [_INT64]), "takes one int64 address at most")
-    loaded = _FLOAT32 if _is_narrow(buffer.dtype) else _real(buffer.dtype)
+    loaded = compute_dtype(buffer.dtype)
     require(instruction.dtype == loaded, f"loads {loaded}, not {instruction.dtype}")
     if not arguments:
         _verify_bounds(_reach(kernel, instruction.attribute), buffer)
@@ -338,7 +329,7 @@ def _verify_cumulate(kernel: Loops, instruction: Instruction, arguments: list[np
 def _verify_reducer(reducer: object, dtype: np.dtype) -> None:
     require(reducer in REDUCERS, f"{reducer!r} is not a reducer")
     accepted = ALPHABET[str(reducer)].kinds
-    require(_kind(dtype) in accepted, f"no {reducer} of {dtype}")
+    require(dtype_kind(dtype) in accepted, f"no {reducer} of {dtype}")
 
 
 _STRUCTURAL: dict[str, Callable[[Loops, Instruction, list[np.dtype]], None]] = {
@@ -370,12 +361,12 @@ def _verify_operation(instruction: Instruction, arguments: list[np.dtype]) -> No
         arguments = arguments[1:]
     dtype = arguments[0]
     require(all(a == dtype for a in arguments), f"its operands' dtypes differ: {arguments}")
-    require(_kind(dtype) in operation.kinds, f"no {instruction.op} of {dtype}")
+    require(dtype_kind(dtype) in operation.kinds, f"no {instruction.op} of {dtype}")
     if operation.result != "attribute":
         result = _BOOL if operation.result == "bool" else dtype
         require(instruction.dtype == result, f"its result is {result}, not {instruction.dtype}")
     elif instruction.op == "bitcast":
-        same = dtype.itemsize == instruction.dtype.itemsize and instruction.dtype != _BOOL
+        same = bits_of(dtype) == bits_of(instruction.dtype) and instruction.dtype != _BOOL
         require(same, f"{dtype} and {instruction.dtype} differ in width")
 
 
@@ -388,7 +379,7 @@ def _verify_store(kernel: Loops, store: Store, levels: Sequence[bool]) -> None:
         require(exists, f"its {what} is not an instruction")
     value = kernel.instructions[store.value].dtype
     stored = _real(buffer.dtype)
-    fits = value == stored or (value == _FLOAT32 and _is_narrow(stored))
+    fits = value == stored or value == compute_dtype(stored)
     require(fits, f"stores {value} into {stored}")
     if store.address is not None:
         require(kernel.instructions[store.address].dtype == _INT64, "its address is not int64")
@@ -396,7 +387,7 @@ def _verify_store(kernel: Loops, store: Store, levels: Sequence[bool]) -> None:
         require(kernel.instructions[store.guard].dtype == _BOOL, "its guard is not bool")
     if store.accumulate is not None:
         _verify_reducer(store.accumulate, value)
-        require(not _is_narrow(value), "accumulates a narrow float")
+        require(not is_narrow(value), "accumulates a narrow number")
     if store.initialize:
         fits = store.accumulate is not None and store.address is None
         require(fits, "initialize is for accumulating stores without an address")

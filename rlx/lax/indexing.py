@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, wrap
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
-from rlx.ir.types import is_integer
+from rlx.ir.types import dtype_kind, is_integer
 from rlx.lax.operands import as_array, canonical_axis, canonical_shape, scalar_of
 from rlx.lax.shape import concatenate, expand_dims, full, index_in_dim, squeeze
 from rlx.ops import indexing
@@ -306,7 +306,7 @@ def _starts(name: str, starts: Any, shape: Sequence[int], negative: bool | Seque
 
 
 def _from_end(start: Array, size: int) -> Any:
-    if start.dtype.kind == "u":
+    if dtype_kind(start.dtype) == "u":
         return start
     if isinstance(start, ConcreteArray):
         position = int(start.numpy())

@@ -11,7 +11,7 @@ import numpy as np
 from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
+from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, is_integer
 from rlx.lax.elementwise import abs, add, bitwise_and, ne, shift_right_arithmetic, shift_right_logical
 from rlx.lax.operands import as_array, as_dtype, operands
 from rlx.ops import arithmetic, beta, comparison, conversion, rounding, special
@@ -172,13 +172,13 @@ def mulhi(x: Any, y: Any, /) -> Array:
         return _upper_product(first, second)
     wide = np.dtype(f"{dtype.kind}8")
     product = arithmetic.multiply(*(conversion.convert(v, dtype=wide, weak=False) for v in (first, second)))
-    shift = shift_right_arithmetic if dtype.kind == "i" else shift_right_logical
+    shift = shift_right_arithmetic if dtype_kind(dtype) == "i" else shift_right_logical
     return conversion.convert(shift(product, _word(8 * dtype.itemsize, wide)), dtype=dtype, weak=False)
 
 
 def _upper_product(x: Array, y: Array) -> Array:
     """mulhi of 64-bit integers, from products of their halves."""
-    shift = shift_right_arithmetic if x.dtype.kind == "i" else shift_right_logical
+    shift = shift_right_arithmetic if dtype_kind(x.dtype) == "i" else shift_right_logical
     half, mask = _word(32, x.dtype), _word((1 << 32) - 1, x.dtype)
     x_low, x_high = bitwise_and(x, mask), shift(x, half)
     y_low, y_high = bitwise_and(y, mask), shift(y, half)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
-from rlx.ir.types import TensorType, is_complex, is_inexact
+from rlx.ir.types import TensorType, dtype_kind, is_complex, is_inexact
 from rlx.lax.operands import as_array, as_dtype, canonical_shape, operands
 from rlx.lax.shape import bitcast_convert_type, concatenate, convert_element_type, iota, reshape, slice_in_dim
 from rlx.ops.arithmetic import add
@@ -64,7 +64,7 @@ def rng_bit_generator(
         raise ShapeError(
             f"lax.rng_bit_generator got a key {given.type!r}.", "A key is uint32[4] or uint64[2]; see rlx.random."
         )
-    if wanted.kind != "u":
+    if dtype_kind(wanted) != "u":
         raise DtypeError(f"lax.rng_bit_generator got dtype={wanted.name}.", "Bits are unsigned integers.")
     if RandomAlgorithm(algorithm) is RandomAlgorithm.RNG_PHILOX:
         raise UnsupportedError("lax.rng_bit_generator has no Philox.", "Use RandomAlgorithm.RNG_THREE_FRY.")

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.program import Literal, Program
-from rlx.ir.types import TensorType, is_inexact, is_integer
+from rlx.ir.types import TensorType, dtype_kind, is_inexact, is_integer
 from rlx.lax.operands import as_array, as_dtype, canonical_axes, canonical_axis, scalar_of
 from rlx.lax.shape import broadcast_in_dim, concatenate, index_in_dim, reshape, slice_in_dim, transpose
 from rlx.ops import cumulative, reduction
@@ -189,8 +190,8 @@ def identity_of(monoid: str, dtype: np.dtype) -> Any:
     if monoid in ("maximum", "minimum"):
         if dtype.kind == "b":
             return monoid == "minimum"
-        if dtype.kind in "iu":
-            info = np.iinfo(dtype)
+        if dtype_kind(dtype) in "iu":
+            info = ml_dtypes.iinfo(dtype)
             return info.min if monoid == "maximum" else info.max
         return float("-inf") if monoid == "maximum" else float("inf")
     if monoid == "bitwise_and":

@@ -9,6 +9,7 @@ from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError
+from rlx.ir.types import dtype_kind
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
@@ -44,7 +45,7 @@ __all__ = [
 def _inexact(x: Any) -> Array:
     """An array of floats; integers become floats."""
     value = as_array(x)
-    return value if value.dtype.kind not in "biu" else jnp.asarray(value, float)
+    return value if dtype_kind(value.dtype) not in "biu" else jnp.asarray(value, float)
 
 
 def identity(x: Any) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import ShapeError
+from rlx.ir.types import dtype_kind
 from rlx.numpy.cumulative import cumsum, diff
 from rlx.numpy.elementwise import multiply
 from rlx.numpy.floats import absolute
@@ -170,7 +171,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: float = 2 * math
         return x
     jumps = diff(x, axis=number)
     whole = scalar_array(period, x.dtype, True)
-    if x.dtype.kind in "iu":
+    if dtype_kind(x.dtype) in "iu":
         half = scalar_array(int(period) // 2, x.dtype, True)
         ambiguous = period % 2 == 0
     else:

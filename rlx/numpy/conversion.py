@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx import errors
 from rlx.array import Array, ConcreteArray
-from rlx.ir.types import is_complex
+from rlx.ir.types import dtype_kind, is_complex
 from rlx.numpy.promotion import convert_to
 from rlx.ops import arithmetic, comparison
 from rlx.ops.conversion import bitcast
@@ -79,7 +79,7 @@ def to_complex(self: Any) -> complex:
 
 def to_index(self: Any) -> int:
     """operator.index(x) of a 0-d integer array."""
-    if self.ndim != 0 or self.dtype.kind not in "iu":
+    if self.ndim != 0 or dtype_kind(self.dtype) not in "iu":
         raise TypeError(f"only 0-d integer arrays can be an index; this one is {errors.describe(self)}")
     return operator.index(_scalar(self, "index()", errors.TracerIntegerConversionError, _INDEX))
 

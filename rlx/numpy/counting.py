@@ -10,7 +10,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import is_integer
+from rlx.ir.types import dtype_kind, is_integer
 from rlx.numpy.cumulative import diff
 from rlx.numpy.elementwise import divide
 from rlx.numpy.joining import stack
@@ -70,7 +70,7 @@ def bincount(
         added = as_array(operand(weights))
         if added.shape != values.shape:
             raise ShapeError(f"bincount got weights of shape {added.shape}.", "One weight for each number.")
-    if values.dtype.kind == "i":
+    if dtype_kind(values.dtype) == "i":
         values = arithmetic.maximum(values, scalar_array(0, values.dtype, True))
     return fill((size,), 0, added.dtype).at[values].add(added)
 
@@ -216,7 +216,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     Array([129], dtype=uint8)
     """
     x = as_array(operand(a, "packbits"))
-    if x.dtype.kind not in "biu":
+    if dtype_kind(x.dtype) not in "biu":
         raise DtypeError(f"packbits got dtype {x.dtype.name}.", "Pass integers or bools.")
     if axis is None:
         x, axis = ravel(x), 0

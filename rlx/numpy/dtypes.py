@@ -12,7 +12,7 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError
 from rlx.ir.extended import KeyDtype, extended
-from rlx.ir.types import is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
+from rlx.ir.types import dtype_kind, is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
 from rlx.numpy.promotion import SCALARS, canonical_axes, complex_dtype, convert_to, operand, to_dtype
 from rlx.trace.flat import as_array
 
@@ -79,6 +79,18 @@ __all__ = [
     "uint64",
     "uint8",
     "unsignedinteger",
+    "int1",
+    "int2",
+    "int4",
+    "uint1",
+    "uint2",
+    "uint4",
+    "float4_e2m1fn",
+    "float6_e2m3fn",
+    "float6_e3m2fn",
+    "float8_e3m4",
+    "float8_e4m3",
+    "float8_e8m0fnu",
 ]
 
 dtype = np.dtype
@@ -181,6 +193,18 @@ float32 = ScalarType("float32")
 float64 = ScalarType("float64")
 complex64 = ScalarType("complex64")
 complex128 = ScalarType("complex128")
+int1 = ScalarType("int1")
+int2 = ScalarType("int2")
+int4 = ScalarType("int4")
+uint1 = ScalarType("uint1")
+uint2 = ScalarType("uint2")
+uint4 = ScalarType("uint4")
+float4_e2m1fn = ScalarType("float4_e2m1fn")
+float6_e2m3fn = ScalarType("float6_e2m3fn")
+float6_e3m2fn = ScalarType("float6_e3m2fn")
+float8_e3m4 = ScalarType("float8_e3m4")
+float8_e4m3 = ScalarType("float8_e4m3")
+float8_e8m0fnu = ScalarType("float8_e8m0fnu")
 float8_e4m3fn = ScalarType("float8_e4m3fn")
 float8_e4m3b11fnuz = ScalarType("float8_e4m3b11fnuz")
 float8_e4m3fnuz = ScalarType("float8_e4m3fnuz")
@@ -224,7 +248,7 @@ def iinfo(dtype: Any) -> Any:
     wanted = _dtype_argument(dtype)
     if not is_integer(wanted):
         raise DtypeError(f"iinfo got {wanted.name}, which is no integer.", "Use finfo instead.")
-    return np.iinfo(wanted)
+    return ml_dtypes.iinfo(wanted)
 
 
 def _dtype_argument(value: Any) -> np.dtype:
@@ -233,10 +257,10 @@ def _dtype_argument(value: Any) -> np.dtype:
 
 _CATEGORIES = {
     np.generic: lambda d: True,
-    np.number: lambda d: d.kind != "b",
+    np.number: lambda d: dtype_kind(d) in "iufc",
     np.integer: is_integer,
-    np.signedinteger: lambda d: d.kind == "i",
-    np.unsignedinteger: lambda d: d.kind == "u",
+    np.signedinteger: lambda d: dtype_kind(d) == "i",
+    np.unsignedinteger: lambda d: dtype_kind(d) == "u",
     np.inexact: lambda d: is_float(d) or is_complex(d),
     np.floating: is_float,
     np.complexfloating: is_complex,
@@ -272,8 +296,8 @@ def _dtype_like(value: Any) -> Any:
 
 _KINDS = {
     "bool": lambda d: d.kind == "b",
-    "signed integer": lambda d: d.kind == "i",
-    "unsigned integer": lambda d: d.kind == "u",
+    "signed integer": lambda d: dtype_kind(d) == "i",
+    "unsigned integer": lambda d: dtype_kind(d) == "u",
     "integral": is_integer,
     "real floating": is_float,
     "complex floating": is_complex,

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.array import ConcreteArray
 from rlx.errors import DtypeError
-from rlx.ir.types import is_complex, is_float, is_inexact, supported_dtypes
+from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, supported_dtypes
 from rlx.numpy.documentation import alias, document
 from rlx.numpy.promotion import convert_to, promote, promote_inexact, promote_numeric, scalar_array
 from rlx.ops import arithmetic, comparison, transcendental
@@ -222,7 +222,7 @@ def _population_count(x: Any) -> Any:
     # of the magnitude, as NumPy counts
     if x.dtype == _BOOL:
         return convert_to(x, np.dtype("u1"))
-    magnitude = arithmetic.absolute(x) if x.dtype.kind == "i" else x
+    magnitude = arithmetic.absolute(x) if dtype_kind(x.dtype) == "i" else x
     return convert_to(comparison.population_count(magnitude), np.dtype("u1"))
 
 

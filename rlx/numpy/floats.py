@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.config import config
 from rlx.errors import DtypeError
-from rlx.ir.types import is_complex, is_float, is_inexact
+from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact
 from rlx.numpy.documentation import alias
 from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import convert_to, fill, inexact, promote, promote_inexact, scalar_array
@@ -61,7 +61,7 @@ def absolute(x: Any, /) -> Any:
     5.0
     """
     (x,) = promote("absolute", x)
-    return x if x.dtype.kind in "bu" else arithmetic.absolute(x)
+    return x if dtype_kind(x.dtype) in "bu" else arithmetic.absolute(x)
 
 
 abs = alias(absolute, "abs")
@@ -297,7 +297,7 @@ def signbit(x: Any, /) -> Any:
         raise DtypeError("signbit does not take complex numbers.", "Look at its parts.")
     if is_float(x.dtype):
         x = arithmetic.bitcast(x, dtype=_bits_dtype(x.dtype))
-    return comparison.less(x, _constant(x, 0)) if x.dtype.kind == "i" else _none(x)
+    return comparison.less(x, _constant(x, 0)) if dtype_kind(x.dtype) == "i" else _none(x)
 
 
 def frexp(x: Any, /) -> tuple[Any, Any]:
@@ -347,7 +347,7 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
     """
     x = inexact(x1, "ldexp")
     (exponent,) = promote("ldexp", x2)
-    if exponent.dtype.kind not in "iub":
+    if dtype_kind(exponent.dtype) not in "iub":
         raise DtypeError(f"ldexp got exponents of dtype {exponent.dtype.name}.", "Pass integers.")
     exponent = convert_to(exponent, np.dtype("i4"))
     limit = int(ml_dtypes.finfo(x.dtype).maxexp) - 2

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import is_integer
+from rlx.ir.types import dtype_kind, is_integer
 from rlx.numpy.creation import array, count_along
 from rlx.numpy.joining import concatenate, stack
 from rlx.numpy.lookups import nonzero
@@ -153,7 +153,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     sizes = canonical_shape(shape, "unravel_index")
     total = math.prod(sizes)
     zero = scalar_array(0, index.dtype, True)
-    if index.dtype.kind == "i":
+    if dtype_kind(index.dtype) == "i":
         wrapped = arithmetic.add(index, scalar_array(total, index.dtype, True))
         index = select(comparison.less(index, zero), wrapped, index)
     last = scalar_array(max(total - 1, 0), index.dtype, True)
@@ -173,7 +173,7 @@ def _unraveled(index: Any, sizes: Sequence[Any]) -> tuple[Array, ...]:
     total: Any = one
     for size in sizes:
         total = arithmetic.multiply(total, size)
-    if index.dtype.kind == "i":
+    if dtype_kind(index.dtype) == "i":
         index = select(comparison.less(index, zero), arithmetic.add(index, total), index)
     index = arithmetic.clamp(zero, index, arithmetic.subtract(total, one))
     result = []

@@ -6,6 +6,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx import tree
@@ -18,6 +19,7 @@ from rlx.errors import (
     ShapeError,
     TracerSliceError,
 )
+from rlx.ir.types import dtype_kind
 from rlx.numpy.creation import array
 from rlx.numpy.promotion import convert_to, fill, scalar_array
 from rlx.ops import arithmetic, comparison
@@ -139,7 +141,7 @@ def _classify(item: Any) -> Any:
     if isinstance(item, (list, tuple)):
         item = array(item) if len(item) else np.zeros(0, np.int32)
     positions: Any = as_array(item, "an index")
-    if positions.dtype.kind not in "biu":
+    if dtype_kind(positions.dtype) not in "biu":
         raise DtypeError(
             f"An index has dtype {positions.dtype.name}; indices are integers, slices or bool masks.",
             "Convert it with .astype(int).",
@@ -402,7 +404,7 @@ def _column(entry: Any, size: int, dims: list[int], rank: int, wrap_negative: bo
     column = as_array(entry)
     if column.dtype.itemsize < 4 or column.dtype == np.uint32:
         column = convert_to(column, np.dtype("i4") if column.dtype.itemsize < 4 else np.dtype("i8"))
-    if column.dtype.kind == "i" and wrap_negative:
+    if dtype_kind(column.dtype) == "i" and wrap_negative:
         column = wrapped(column, size)
     aligned = [1] * rank
     for dim, n in zip(dims, column.shape, strict=True):
@@ -426,7 +428,7 @@ def wrapped(array: Any, size: int) -> Any:
 def stack_columns(columns: list[Any], batch: tuple[int, ...]) -> Any:
     """Index columns broadcast to the batch axes and joined in a new last axis."""
     dtype = np.result_type(*[c.dtype for c in columns])
-    dtype = dtype if dtype.kind in "iu" else np.dtype("i8")
+    dtype = dtype if dtype_kind(dtype) in "iu" else np.dtype("i8")
     parts = []
     for column in columns:
         column = convert_to(column, dtype)
@@ -447,7 +449,7 @@ def getitem(x: Any, index: Any) -> Any:
         return ConcreteArray(_view(x.numpy(), index), x._weak)
     if type(index) is ConcreteArray and type(x) is ConcreteArray and state.builder is None:
         numbers = index.numpy()
-        if numbers.dtype.kind in "iu" and numbers.ndim and x.shape and x.shape[0]:
+        if dtype_kind(numbers.dtype) in "iu" and numbers.ndim and x.shape and x.shape[0]:
             return ConcreteArray(_take_rows(x.numpy(), numbers), x._weak)
     return _read_index(x, index)
 
@@ -471,7 +473,7 @@ def _view(values: np.ndarray, index: Any) -> np.ndarray:
 def _take_rows(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """values[numbers] of concrete arrays, as the gather reads: from the end if negative, then clamped."""
     size = values.shape[0]
-    if numbers.dtype.kind == "i" and numbers.size and numbers.min() < 0:
+    if dtype_kind(numbers.dtype) == "i" and numbers.size and numbers.min() < 0:
         wide = numbers.astype(np.int64, copy=False)
         numbers = np.where(wide < 0, wide + size, wide)
     if numbers.dtype == np.uint64:
@@ -563,9 +565,8 @@ def _read_scalars(x: Any, entries: list[Any]) -> Any:
         if size == 0:
             raise IndexBoundsError("index is out of bounds for an axis with size 0", "It has no elements to read.")
         array = as_array(entry)
-        starts.append(
-            wrapped(array, size) if array.dtype.kind == "i" and _holds(array.dtype, size) else _wide_start(array, size)
-        )
+        plain = dtype_kind(array.dtype) == "i" and _holds(array.dtype, size)
+        starts.append(wrapped(array, size) if plain else _wide_start(array, size))
         sizes.append(1)
     x = dynamic_slice(x, *starts, sizes=tuple(sizes))
     kept = [i for i, e in enumerate(axes) if isinstance(e, (Cut, Window))]
@@ -576,12 +577,12 @@ def _read_scalars(x: Any, entries: list[Any]) -> Any:
 
 
 def _holds(dtype: np.dtype, size: int) -> bool:
-    return size <= np.iinfo(dtype).max
+    return size <= ml_dtypes.iinfo(dtype).max
 
 
 def _wide_start(array: Any, size: int) -> Any:
     wide = convert_to(array, np.dtype("i8")) if array.dtype != np.uint64 else array
-    return wrapped(wide, size) if wide.dtype.kind == "i" else wide
+    return wrapped(wide, size) if dtype_kind(wide.dtype) == "i" else wide
 
 
 def read_plan(x: Any, plan: Plan, mode: str = "clip", fill_value: Any = None) -> Any:

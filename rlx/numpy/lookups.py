@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.array import Array, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, IndexBoundsError, ShapeError, UnsupportedError
+from rlx.ir.types import dtype_kind
 from rlx.numpy.elementwise import truth
 from rlx.numpy.indexing import Cut, read, wrapped
 from rlx.numpy.manipulation import ravel, reshape
@@ -54,7 +56,7 @@ def _integer_indices(name: str, indices: Any) -> Any:
     if isinstance(indices, (list, tuple)):
         indices = np.asarray(indices)
     array = as_array(indices, "indices")
-    if array.dtype.kind not in "iu":
+    if dtype_kind(array.dtype) not in "iu":
         raise DtypeError(f"{name} got indices of dtype {array.dtype.name}.", "Convert them with .astype(int).")
     return array
 
@@ -62,7 +64,8 @@ def _integer_indices(name: str, indices: Any) -> Any:
 def _within(index: Any, size: int, mode: str | None) -> tuple[Any, str]:
     """Indices prepared for an out-of-bounds mode, and the gather's mode."""
     if mode == "clip":
-        high = scalar_array(max(size - 1, 0), index.dtype, True) if size - 1 <= np.iinfo(index.dtype).max else None
+        fits = size - 1 <= ml_dtypes.iinfo(index.dtype).max
+        high = scalar_array(max(size - 1, 0), index.dtype, True) if fits else None
         index = arithmetic.maximum(index, scalar_array(0, index.dtype, True))
         return (index if high is None else arithmetic.minimum(index, high)), "clip"
     if mode == "wrap":
@@ -128,9 +131,9 @@ def _along(
             "Both need the same number of axes.",
         )
     mode = getattr(mode, "name", mode)
-    if index.dtype.kind == "i" and index.dtype.itemsize < 4:
+    if dtype_kind(index.dtype) == "i" and index.dtype.itemsize < 4:
         index = convert_to(index, np.dtype("i4"))
-    if index.dtype.kind == "i" and wrap_negative:
+    if dtype_kind(index.dtype) == "i" and wrap_negative:
         index = wrapped(index, x.shape[number])
     index, mode = _within(index, x.shape[number], mode.lower() if isinstance(mode, str) else mode)
     return x, index, number, mode

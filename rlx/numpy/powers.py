@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import DtypeError
-from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
+from rlx.ir.types import bits_of, dtype_kind, is_complex, is_float, is_inexact, is_integer
 from rlx.numpy.documentation import alias
 from rlx.numpy.elementwise import aligned
 from rlx.numpy.promotion import convert_to, inexact, operand, promote_inexact, promote_numeric, scalar_array
@@ -89,15 +89,15 @@ def _integer_power(x: Any, exponent: int) -> Any:
 
 def _integers_to_integers(x: Any, y: Any) -> Any:
     """By repeated squaring over the bits of the exponents; negative exponents give 0, 1 or -1."""
-    bits = 8 * x.dtype.itemsize
+    bits = bits_of(x.dtype)
     zero, one = _constant(x, 0), _constant(x, 1)
     result, square, rest = one, x, y
-    for _ in range(bits if x.dtype.kind == "u" else bits - 1):
+    for _ in range(bits if dtype_kind(x.dtype) == "u" else bits - 1):
         odd = comparison.equal(comparison.bitwise_and(rest, one), one)
         result = select(odd, _multiply(result, square), result)
         square = _multiply(square, square)
         rest = comparison.shift_right_logical(rest, one)
-    if x.dtype.kind == "u":
+    if dtype_kind(x.dtype) == "u":
         return result
     unit = comparison.equal(arithmetic.absolute(x), one)
     negative = comparison.less(y, zero)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array, ConcreteArray
+from rlx.ir.types import compute_dtype
 from rlx.trace.builder import Tracer
 
 __all__ = ["array_repr", "array_str", "get_printoptions", "printoptions", "set_printoptions", "show"]
@@ -48,9 +49,8 @@ def show(array: Array) -> str:
 
 
 def _printable(values: np.ndarray) -> np.ndarray:
-    """Narrow floats as float32: NumPy prints them like its own."""
-    narrow = values.dtype.kind not in "biufc" or values.dtype.name == "bfloat16"
-    return values.astype(np.float32) if narrow else values
+    """Numbers of other packages' dtypes in those they are computed in: NumPy prints them like its own."""
+    return values.astype(compute_dtype(values.dtype)) if values.dtype.isbuiltin != 1 else values
 
 
 def _text(values: np.ndarray, prefix: str, suffix: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, wrap
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import is_complex, is_inexact
+from rlx.ir.types import dtype_kind, is_complex, is_inexact
 from rlx.numpy.creation import count_along
 from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
@@ -125,7 +125,7 @@ def linspace(
     if values is None:
         values = fill((0, *sizes), 0, computed)
     values = _move_first(values, canonical_axis(axis, values.ndim, "linspace"))
-    if not is_inexact(wanted) and wanted.kind in "iu":
+    if not is_inexact(wanted) and dtype_kind(wanted) in "iu":
         values = arithmetic.floor(values)
     values = convert_to(values, wanted)
     return (values, step) if retstep else values

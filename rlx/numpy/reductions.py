@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.array import Array, ConcreteArray
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import is_complex, is_float, is_inexact
+from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact
 from rlx.numpy.documentation import alias
 from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import (
@@ -65,11 +66,11 @@ def _keep(result: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: 
 
 def summed_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype in which sums of `dtype` are returned: integers widen to the default int."""
-    kind = _SUMMED.get(dtype.kind) if not is_inexact(dtype) else None
+    kind = _SUMMED.get(dtype_kind(dtype))
     if kind is None:
         return dtype
     default = np.dtype(f"{kind}{config.default_int.itemsize}")
-    return dtype if dtype.itemsize >= default.itemsize and dtype.kind == kind else default
+    return dtype if dtype.itemsize >= default.itemsize and dtype_kind(dtype) == kind else default
 
 
 def _masked(x: Any, where: Any, value: Any) -> Any:
@@ -159,14 +160,14 @@ def lowest(dtype: np.dtype) -> Any:
     """What is not above any number of `dtype`."""
     if dtype == _BOOL:
         return False
-    return -math.inf if is_inexact(dtype) else int(np.iinfo(dtype).min)
+    return -math.inf if is_inexact(dtype) else int(ml_dtypes.iinfo(dtype).min)
 
 
 def highest(dtype: np.dtype) -> Any:
     """What is not below any number of `dtype`."""
     if dtype == _BOOL:
         return True
-    return math.inf if is_inexact(dtype) else int(np.iinfo(dtype).max)
+    return math.inf if is_inexact(dtype) else int(ml_dtypes.iinfo(dtype).max)
 
 
 def _extremum(

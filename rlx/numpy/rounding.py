@@ -9,7 +9,7 @@ import numpy as np
 from rlx.array import ConcreteArray
 from rlx.config import config
 from rlx.errors import DtypeError
-from rlx.ir.types import is_complex, is_float, is_inexact, is_integer
+from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, is_integer
 from rlx.numpy.documentation import alias, document
 from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import broadcast_operands, convert_to, promote, promote_inexact, promote_numeric, scalar_array
@@ -126,7 +126,7 @@ def _truncated(x: Any, y: Any) -> tuple[Any, Any]:
     zero = scalar_array(0, x.dtype, True)
     if is_integer(x.dtype):
         left = select(comparison.equal(y, zero), zero, left)
-    if x.dtype.kind == "u":
+    if dtype_kind(x.dtype) == "u":
         return left, None
     differs = comparison.not_equal(comparison.less(left, zero), comparison.less(y, zero))
     return left, comparison.bitwise_and(differs, comparison.not_equal(left, zero))
@@ -267,7 +267,7 @@ def right_shift(x: Any, y: Any, /) -> Any:
     x, y = promote_numeric("right_shift", x, y)
     if not is_integer(x.dtype):
         raise DtypeError(f"right_shift does not take {x.dtype.name}.", "Shift integers.")
-    unsigned = x.dtype.kind == "u"
+    unsigned = dtype_kind(x.dtype) == "u"
     return (comparison.shift_right_logical if unsigned else comparison.shift_right_arithmetic)(x, y)
 
 
@@ -279,7 +279,7 @@ def _integers(name: str, x: Any, y: Any) -> list[Any]:
     operands = promote(name, x, y)
     if is_inexact(operands[0].dtype) or operands[0].dtype.kind == "b":
         raise DtypeError(f"{name} does not take {operands[0].dtype.name}.", "Pass integers.")
-    return [v if v.dtype.kind == "u" else arithmetic.absolute(v) for v in operands]
+    return [v if dtype_kind(v.dtype) == "u" else arithmetic.absolute(v) for v in operands]
 
 
 def gcd(x1: Any, x2: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import is_complex
+from rlx.ir.types import dtype_kind, is_complex
 from rlx.numpy.elementwise import aligned, truth
 from rlx.numpy.lookups import nonzero
 from rlx.numpy.placement import refuse_out
@@ -154,7 +154,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array
     """
     refuse_out("choose", out)
     index = as_array(operand(a, "choose"))
-    if index.dtype.kind not in "iu":
+    if dtype_kind(index.dtype) not in "iu":
         raise DtypeError(f"choose got indices of dtype {index.dtype.name}.", "Pass integers.")
     options = promote("choose", *(choices if isinstance(choices, (list, tuple)) else list(choices)))
     count = len(options)

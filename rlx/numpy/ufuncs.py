@@ -11,6 +11,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
+from rlx.ir.types import dtype_kind
 from rlx.numpy import folds
 from rlx.numpy.functional import vectorize
 from rlx.numpy.lookups import take
@@ -304,7 +305,7 @@ def _size(x: Any, axes: tuple[int, ...]) -> int:
 def _piece_starts(name: str, indices: Any, size: int) -> Any:
     """The indices of reduceat as a 1-d int32 array; ones from outside are refused where they are known."""
     starts = as_array(np.asarray(indices) if isinstance(indices, (list, tuple)) else indices, "indices")
-    if starts.ndim != 1 or starts.dtype.kind not in "iu":
+    if starts.ndim != 1 or dtype_kind(starts.dtype) not in "iu":
         raise ShapeError(f"{name}.reduceat got indices {starts.type!r}.", "Pass 1-d integers.")
     if starts.shape[0] and not (isinstance(starts, Tracer) and starts.known() is None):
         values = known_numpy(starts, name, "")

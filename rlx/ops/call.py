@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import CustomRuleError
 from rlx.ir.program import Equation, Program, Var, dead_code, substitute
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, dtype_kind
 from rlx.ops.families import instantiate, to_front
 from rlx.ops.reduction import reduce_sum
 from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
@@ -302,7 +302,7 @@ def _batch_backward(
 
 
 def _moves(type: TensorType) -> bool:
-    return type.dtype.kind not in "biu"
+    return dtype_kind(type.dtype) not in "biu"
 
 
 def _float_tangents(program: Program, tangents: Sequence[Any]) -> list[Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.types import bits_of, is_narrow
 from rlx.ops.families import NonDifferentiable
 from rlx.trace.primitive import primitive
 
@@ -147,21 +148,38 @@ class bitwise_not(NonDifferentiable):
 
 
 # ------------------------------------------------------------- bits
-def _as_unsigned(x: np.ndarray) -> np.ndarray:
+def _codes(x: np.ndarray) -> np.ndarray:
+    """The bits of integers as unsigned numbers, those of narrow ones in bytes."""
+    if is_narrow(x.dtype):
+        return x.astype(np.int8).view(np.uint8) & np.uint8((1 << bits_of(x.dtype)) - 1)
     return x.view(np.dtype(f"u{x.dtype.itemsize}"))
 
 
-class Shift(NonDifferentiable):
-    """Shifts of x by y bits, y read as unsigned: the width or more shifts everything out."""
+def _numbers(codes: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The integers whose lowest bits are given."""
+    return codes.astype(dtype) if is_narrow(dtype) else codes.view(dtype)
+
+
+class Bits(NonDifferentiable):
+    """Operations on the bits of integers, which see their width."""
 
     kinds = "iu"
+
+    def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
+        """`compute` in the operands' own width."""
+        return self.compute(*arrays)
+
+
+class Shift(Bits):
+    """Shifts of x by y bits, y read as unsigned: the width or more shifts everything out."""
+
     domain = (0, 9)
 
     @staticmethod
     def split_amount(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Whether the amount is below the width; and the amount, 0 where it is not."""
-        amount = _as_unsigned(y)
-        inside = amount < amount.dtype.itemsize * 8
+        amount = _codes(y)
+        inside = amount < bits_of(y.dtype)
         return inside, np.where(inside, amount, amount.dtype.type(0))
 
 
@@ -171,8 +189,8 @@ class shift_left(Shift):
 
     def compute(self, x: np.ndarray, y: np.ndarray) -> Any:
         inside, amount = self.split_amount(y)
-        shifted = np.left_shift(_as_unsigned(x), amount)
-        return np.where(inside, shifted, shifted.dtype.type(0)).view(x.dtype)
+        shifted = np.left_shift(_codes(x), amount)
+        return _numbers(np.where(inside, shifted, shifted.dtype.type(0)), x.dtype)
 
     def scalar(self, s: Any, x: Any, y: Any) -> Any:
         return s.shift_left(x, y)
@@ -184,8 +202,8 @@ class shift_right_logical(Shift):
 
     def compute(self, x: np.ndarray, y: np.ndarray) -> Any:
         inside, amount = self.split_amount(y)
-        shifted = np.right_shift(_as_unsigned(x), amount)
-        return np.where(inside, shifted, shifted.dtype.type(0)).view(x.dtype)
+        shifted = np.right_shift(_codes(x), amount)
+        return _numbers(np.where(inside, shifted, shifted.dtype.type(0)), x.dtype)
 
     def scalar(self, s: Any, x: Any, y: Any) -> Any:
         return s.shift_right_logical(x, y)
@@ -197,38 +215,37 @@ class shift_right_arithmetic(Shift):
 
     def compute(self, x: np.ndarray, y: np.ndarray) -> Any:
         inside, amount = self.split_amount(y)
-        signed = x.view(np.dtype(f"i{x.dtype.itemsize}"))
-        last = signed.dtype.type(x.dtype.itemsize * 8 - 1)
-        steps = np.where(inside, amount.view(signed.dtype), last)
-        return np.asarray(np.right_shift(signed, steps)).view(x.dtype)
+        spare = 8 * x.dtype.itemsize - bits_of(x.dtype)  # the sign bit of a narrow integer has to stand at the top
+        top = np.left_shift(_codes(x), amount.dtype.type(spare)) if spare else _codes(x)
+        signed = top.view(np.dtype(f"i{x.dtype.itemsize}"))
+        steps = np.where(inside, amount.view(signed.dtype), signed.dtype.type(bits_of(x.dtype) - 1))
+        return _numbers(np.asarray(np.right_shift(signed, steps + signed.dtype.type(spare))), x.dtype)
 
     def scalar(self, s: Any, x: Any, y: Any) -> Any:
         return s.shift_right_arithmetic(x, y)
 
 
 @primitive
-class population_count(NonDifferentiable):
+class population_count(Bits):
     """How many bits are set."""
 
-    kinds = "iu"
     domain = (-100, 100)
 
     def compute(self, x: np.ndarray) -> Any:
-        return np.bitwise_count(_as_unsigned(x)).astype(x.dtype)
+        return np.bitwise_count(_codes(x)).astype(x.dtype)
 
     def scalar(self, s: Any, x: Any) -> Any:
         return s.population_count(x)
 
 
 @primitive
-class count_leading_zeros(NonDifferentiable):
+class count_leading_zeros(Bits):
     """How many bits are clear above the highest one that is set."""
 
-    kinds = "iu"
     domain = (-100, 100)
 
     def compute(self, x: np.ndarray) -> Any:
-        bits, width = _as_unsigned(x), x.dtype.itemsize * 8
+        bits, width = _codes(x), bits_of(x.dtype)
         step = 1
         while step < width:  # set every bit below the highest
             bits = bits | np.right_shift(bits, bits.dtype.type(step))

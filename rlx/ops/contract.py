@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import TensorType, is_complex, is_float, is_integer
+from rlx.ir.types import TensorType, bits_of, compute_dtype, is_complex, is_float, is_integer, is_narrow
 from rlx.ops.families import add_values
 from rlx.ops.sample_dtypes import ANY, typed_samples
 from rlx.ops.shape import check_axes
@@ -43,10 +43,10 @@ def layout(lhs_ndim: int, rhs_ndim: int, dimension_numbers: DotDimensionNumbers)
 
 
 def accumulation_dtype(operand: np.dtype, preferred: np.dtype | None) -> np.dtype:
-    """The dtype products are summed in: float32 for narrower floats, else the result's."""
+    """The dtype products are summed in: what narrow numbers are computed in, else the result's."""
     result = operand if preferred is None else np.dtype(preferred)
-    if is_float(operand) and operand.itemsize < 4 and result.itemsize < 4:
-        return np.dtype(np.float32)
+    if is_narrow(operand) and is_narrow(result):
+        return compute_dtype(operand)
     return result
 
 
@@ -244,7 +244,7 @@ def _check_preferred(operand: np.dtype, result: np.dtype) -> None:
         for d in (operand, result)
     ]
     fits = kinds[0] == kinds[1] or kinds[:2] == ["integer", "float"] or kinds[0] == "bool"
-    if not fits or result.itemsize < operand.itemsize:
+    if not fits or bits_of(result) < bits_of(operand):
         raise DtypeError(
             f"dot_general of {operand.name} cannot accumulate in {result.name}.",
             "preferred_dtype must be of the operands' kind and at least as wide.",

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.array import wrap
 from rlx.errors import DtypeError
-from rlx.ir.types import TensorType, is_complex, is_float, is_inexact, is_integer
+from rlx.ir.types import TensorType, bits_of, is_complex, is_float, is_inexact, is_integer, is_narrow
 from rlx.ops.families import (
     Elementwise,
     NonDifferentiable,
     broadcast_shapes,
     broadcast_to,
-    is_narrow,
+    in_compute_dtype,
     sample_array,
 )
 from rlx.trace.primitive import Linear, Sample, Zero, primitive, registry, to_numpy, type_of
@@ -191,7 +192,7 @@ class complex(Elementwise):
 def _saturating(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Truncate floats to integers; what does not fit saturates, NaN becomes 0."""
     wide = x.astype(np.float64)
-    info = np.iinfo(dtype)
+    info = ml_dtypes.iinfo(dtype)
     # float(2**63 - 1) rounds up to 2**63: only what lies strictly inside may be cast
     low, high = wide <= float(info.min), wide >= float(info.max)
     inside = np.where(low | high | np.isnan(wide), 0.0, wide).astype(dtype)
@@ -212,7 +213,8 @@ def _converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return np.asarray(x != np.zeros((), x.dtype))
     if is_complex(x.dtype) and not is_complex(dtype):
         x = x.real
-    if is_narrow(x.dtype) or (is_narrow(dtype) and not is_float(x.dtype)):
+    x = in_compute_dtype(x)
+    if is_float(dtype) and is_narrow(dtype) and not is_float(x.dtype):
         x = x.astype(np.float32)
     if is_integer(dtype) and is_float(x.dtype):
         return _saturating(x, dtype)
@@ -223,7 +225,10 @@ def _converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 class convert(Elementwise):
     """Another dtype: floats truncate and saturate to integers, complex loses its imaginary part."""
 
-    sample_params = tuple({"dtype": np.dtype(d)} for d in ("f4", "f8", "c8", "i4", "u1", "?", "f2", "bfloat16"))
+    sample_params = tuple(
+        {"dtype": np.dtype(d)}
+        for d in ("f4", "f8", "c8", "i4", "u1", "?", "f2", "bfloat16", "int4", "uint2")
+    )
 
     def type(self, *types: TensorType, dtype: np.dtype, weak: bool = False) -> TensorType:
         return TensorType(types[0].shape, dtype, weak)
@@ -253,14 +258,14 @@ class convert(Elementwise):
 
 @primitive
 class bitcast(NonDifferentiable):
-    """The same bits read as another dtype of equal width."""
+    """The same bits read as another dtype of as many bits."""
 
     kinds = "iuf"
-    sample_params = tuple({"dtype": np.dtype(d)} for d in ("u4", "f4", "i1", "u2"))
+    sample_params = tuple({"dtype": np.dtype(d)} for d in ("u4", "f4", "i1", "u2", "uint4", "float4_e2m1fn"))
 
     def result_dtype(self, *dtypes: np.dtype, dtype: np.dtype) -> np.dtype:
         """The dtype asked for, which must be as wide."""
-        if dtype.itemsize != dtypes[0].itemsize or not (is_integer(dtype) or is_float(dtype)):
+        if bits_of(dtype) != bits_of(dtypes[0]) or not (is_integer(dtype) or is_float(dtype)):
             raise DtypeError(
                 f"bitcast cannot read the bits of {dtypes[0].name} as {dtype.name}.",
                 "Use an integer or floating dtype of the same width.",
@@ -276,5 +281,5 @@ class bitcast(NonDifferentiable):
     def samples(self) -> Iterator[Sample]:
         """Only pairs of dtypes of equal width."""
         for sample in super().samples():
-            if sample.args[0].dtype.itemsize == sample.params["dtype"].itemsize:
+            if bits_of(sample.args[0].dtype) == bits_of(sample.params["dtype"]):
                 yield sample

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import TensorType, is_float
-from rlx.ops.families import add_values, dtype_kind, full_like, move_axis
+from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_narrow
+from rlx.ops.families import add_values, full_like, move_axis
 from rlx.ops.sample_dtypes import NUMBERS, typed_samples
 from rlx.ops.shape import check_axes, reshape, reverse
 from rlx.ops.window_spec import WindowSpec, dilated, lowered_windows, numpy_windows
@@ -144,8 +144,7 @@ class conv_general_dilated(Primitive):
         shape = spec.out_shape(lhs.shape, rhs.shape)
         if 0 in (*shape, *lhs.shape, *rhs.shape):
             return np.zeros(shape, lhs.dtype).transpose(np.argsort(numbers.out_spec))
-        narrow = is_float(lhs.dtype) and lhs.dtype.itemsize < 4
-        working = np.dtype(np.float32) if narrow else lhs.dtype
+        working = compute_dtype(lhs.dtype) if is_narrow(lhs.dtype) else lhs.dtype
         left = lhs.astype(working, copy=False).transpose(numbers.lhs_spec)
         kernel = rhs.astype(working, copy=False).transpose(numbers.rhs_spec)
         rank, groups, sizes = len(shape) - 2, spec.groups, kernel.shape[2:]

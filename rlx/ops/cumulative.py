@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, not_linear
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, dtype_kind
 from rlx.ops.arithmetic import add, maximum, minimum, multiply, select, subtract
 from rlx.ops.comparison import equal
-from rlx.ops.families import dtype_kind, is_narrow
+from rlx.ops.families import in_compute_dtype
 from rlx.ops.rounding import is_finite
 from rlx.ops.shape import check_axes, concatenate, pad, reverse, slice_along
 from rlx.ops.transcendental import exp, log1p
@@ -75,7 +75,7 @@ class Cumulative(Primitive):
         return x
 
     def reference(self, x: np.ndarray, *, axis: int, reverse: bool = False) -> Any:
-        wide = x.astype(np.float32) if is_narrow(x.dtype) else x
+        wide = in_compute_dtype(x)
         result = self.accumulate(np.flip(wide, axis) if reverse else wide, axis)
         return (np.flip(result, axis) if reverse else result).astype(x.dtype, copy=False)
 

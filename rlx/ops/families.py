@@ -7,12 +7,13 @@ from inspect import Parameter, signature
 from types import FunctionType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.array import ConcreteArray
 from rlx.errors import DtypeError, ShapeError, not_linear
 from rlx.ir.program import Atom
-from rlx.ir.types import TensorType, is_complex, is_float, is_integer
+from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_complex, is_integer, is_narrow
 from rlx.trace.builder import Builder
 from rlx.trace.builder import _scalar as literal_array
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, registry, type_of
@@ -25,10 +26,9 @@ __all__ = [
     "add_values",
     "broadcast_shapes",
     "broadcast_to",
-    "dtype_kind",
     "full_like",
     "instantiate",
-    "is_narrow",
+    "in_compute_dtype",
     "move_axis",
     "samples_of",
     "scalar_like",
@@ -37,16 +37,6 @@ __all__ = [
 ]
 
 _SCALARS = (bool, int, float, complex)
-
-
-def dtype_kind(dtype: np.dtype) -> str:
-    """One letter: b(ool), i(nt), u(nsigned), f(loat, small ones included), c(omplex)."""
-    return "f" if is_float(dtype) else dtype.kind
-
-
-def is_narrow(dtype: np.dtype) -> bool:
-    """Whether `dtype` is a float of less than 32 bits: computed in float32, then rounded."""
-    return dtype.itemsize < 4 and is_float(dtype)
 
 
 def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
@@ -66,6 +56,11 @@ def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
 
 
 # ------------------------------------------------------------- helpers for rules
+def in_compute_dtype(x: np.ndarray) -> np.ndarray:
+    """An array of narrow numbers in the dtype that they are computed in; any other as it is."""
+    return x.astype(compute_dtype(x.dtype)) if is_narrow(x.dtype) else x
+
+
 def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     """`x` broadcast to `shape` (NumPy's rule); itself where it has that shape already."""
     t = type_of(x)
@@ -164,10 +159,10 @@ class Elementwise(Primitive):
     compute: Callable[..., Any]
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
-        """`compute` on the arrays; floats of less than 32 bits are computed in float32."""
+        """`compute` on the arrays; narrow numbers are computed in a wider dtype."""
         if not is_narrow(arrays[-1].dtype):
             return self.compute(*arrays, **params)
-        wide = [a.astype(np.float32) if is_narrow(a.dtype) else a for a in arrays]
+        wide = [in_compute_dtype(a) for a in arrays]
         dtype = self.result_dtype(*[a.dtype for a in arrays], **params)
         return np.asarray(self.compute(*wide, **params)).astype(dtype)
 
@@ -306,9 +301,9 @@ class NonDifferentiable(Elementwise):
 
 _SAMPLE_DTYPES = {
     "b": ("?",),
-    "i": ("i4", "i1"),
-    "u": ("u1", "u4"),
-    "f": ("f8", "f4", "f2", "bfloat16", "float8_e4m3fn"),
+    "i": ("i4", "i1", "int4"),
+    "u": ("u1", "u4", "uint2"),
+    "f": ("f8", "f4", "f2", "bfloat16", "float8_e4m3fn", "float4_e2m1fn"),
     "c": ("c16", "c8"),
 }
 _SAMPLE_SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
@@ -326,7 +321,8 @@ def sample_array(
     if dtype.kind == "b":
         return generator.integers(0, 2, shape).astype(dtype)
     if is_integer(dtype):
-        low, high = max(int(low), 0 if dtype.kind == "u" else -100), min(int(high), 100)
+        info = ml_dtypes.iinfo(dtype)
+        low, high = max(int(low), info.min, -100), min(int(high), info.max, 100)
         return np.asarray(generator.integers(low, high + 1, shape)).astype(dtype)
     values = np.asarray(generator.uniform(low, high, shape))
     if is_complex(dtype):

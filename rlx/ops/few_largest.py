@@ -10,9 +10,10 @@ from __future__ import annotations
 from math import isqrt
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from rlx.ir.types import TensorType, is_float
+from rlx.ir.types import TensorType, dtype_kind, is_float
 
 __all__ = ["few_largest", "are_few"]
 
@@ -23,7 +24,7 @@ _SHORT = 256
 
 def are_few(dtype: np.dtype, k: int, size: int) -> bool:
     """Whether blocks pay: k of `size` elements."""
-    return (is_float(dtype) or dtype.kind in "iu") and size >= _SHORT and 0 < k and 8 * k <= size
+    return (is_float(dtype) or dtype_kind(dtype) in "iu") and size >= _SHORT and 0 < k and 8 * k <= size
 
 
 def few_largest(builder: Any, x: Any, k: int, by_sorting: Any) -> tuple[Any, Any]:
@@ -62,7 +63,7 @@ def _blocks(builder: Any, x: Any, count: int, block: int) -> Any:
     *outer, size = x.type.shape
     if count * block > size:
         dtype = x.type.dtype
-        least = -np.inf if is_float(dtype) else int(np.iinfo(dtype).min)
+        least = -np.inf if is_float(dtype) else int(ml_dtypes.iinfo(dtype).min)
         fill = builder.full(TensorType((), dtype), least)
         x = builder.pad(x, fill, (*((0, 0, 0),) * len(outer), (0, count * block - size, 0)))
     return builder.reshape(x, (*outer, count, block))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.errors import UnsupportedError
-from rlx.ir.types import TensorType, is_inexact
+from rlx.ir.types import TensorType, dtype_kind, is_inexact
 from rlx.ops.families import full_like, move_axis
 from rlx.ops.index_windows import (
     GatherDimensionNumbers,
@@ -34,8 +35,8 @@ def default_fill(dtype: np.dtype) -> Any:
         return float("nan")
     if dtype.kind == "b":
         return True
-    info = np.iinfo(dtype)
-    return int(info.min if dtype.kind == "i" else info.max)
+    info = ml_dtypes.iinfo(dtype)
+    return int(info.min if dtype_kind(dtype) == "i" else info.max)
 
 
 def up(axes: Axes) -> Axes:

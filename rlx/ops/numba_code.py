@@ -13,8 +13,7 @@ import numpy as np
 
 from rlx.errors import CallbackError, UnsupportedError
 from rlx.ir.scalar import USER_FUNCTIONS, UserFunction
-from rlx.ir.types import TensorType, is_float, promote_dtypes
-from rlx.ops.families import is_narrow
+from rlx.ir.types import TensorType, compute_dtype, is_float, promote_dtypes
 
 __all__ = ["ArrayFunction", "Levels", "ScalarFunction", "array_function", "checked", "scalar_function"]
 
@@ -296,11 +295,11 @@ class ScalarFunction:
         self.__name__ = str(dispatcher.__name__)
         self.name = f"user_{next(_numbers)}"
         self._dispatcher = dispatcher
-        self._operands = tuple(map(_computed, dtypes))
+        self._operands = tuple(map(compute_dtype, dtypes))
         self._types = tuple(_numba_dtype(d, self.__name__) for d in self._operands)
         found = self._found(_return_type(dispatcher, self._types, "numba_scalar"))
         self.dtype = result or _result_dtype(found, dtypes)
-        self._result = _computed(self.dtype)
+        self._result = compute_dtype(self.dtype)
         self._loop: Any = None
         self._code: Any = None
         USER_FUNCTIONS[self.name] = UserFunction(self._operands, self._result, self._evaluate, self._address)
@@ -363,10 +362,6 @@ class ScalarFunction:
         source = f"def scalar({names}):\n    return made(function({names}))\n"
         result = _numba_dtype(self._result, self.__name__)
         return cfunc(result(*self._types))(_defined(source, "scalar", self._namespace()))
-
-
-def _computed(dtype: np.dtype) -> np.dtype:
-    return np.dtype(np.float32) if is_narrow(dtype) else dtype
 
 
 def _result_dtype(found: np.dtype, operands: Sequence[np.dtype]) -> np.dtype:

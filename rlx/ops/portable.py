@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.types import dtype_kind
 from rlx.ops.arithmetic import add, divide, fma, multiply, square
 from rlx.ops.families import Elementwise
 from rlx.ops.transcendental import exp
@@ -38,7 +39,7 @@ class _Arrays:
     @staticmethod
     def select(predicate: Any, on_true: Any, on_false: Any) -> Any:
         chosen = np.where(predicate, on_true, on_false)
-        return chosen if chosen.dtype.kind in "iu" else chosen.astype(np.float32)
+        return chosen if dtype_kind(chosen.dtype) in "iu" else chosen.astype(np.float32)
 
     @staticmethod
     def bitcast(x: Any, dtype: np.dtype) -> Any:

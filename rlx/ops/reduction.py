@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError, UnsupportedError, not_linear
 from rlx.ir.program import Program
-from rlx.ir.types import TensorType, is_complex, is_float, is_integer
+from rlx.ir.types import TensorType, dtype_kind, is_complex, is_float, is_integer
 from rlx.ops.arithmetic import add, convert, divide, multiply
 from rlx.ops.comparison import equal
-from rlx.ops.families import dtype_kind, is_narrow, to_front
+from rlx.ops.families import in_compute_dtype, to_front
 from rlx.ops.scalar_program import array_function, check_elementwise, scalar_function
 from rlx.ops.shape import check_axes, concatenate, reshape, slice_along, transpose
 from rlx.trace.primitive import Primitive, Sample, Zero, primitive, registry, type_of
@@ -68,7 +69,7 @@ class Reduction(Primitive):
         return TensorType(_without(x.shape, axes), x.dtype, x.weak)
 
     def reference(self, x: np.ndarray, *, axes: Axes) -> Any:
-        wide = x.astype(np.float32) if is_narrow(x.dtype) else x
+        wide = in_compute_dtype(x)
         return np.asarray(self.reduce_array(wide, tuple(axes))).astype(x.dtype, copy=False)
 
     def reduce_array(self, x: np.ndarray, axes: Axes) -> Any:
@@ -126,7 +127,7 @@ def _draw(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) ->
     values = np.asarray(generator.permutation(size) - size / 2 + 0.25).reshape(shape)
     if np.dtype(dtype).kind == "c":
         return np.asarray(values + 1j * generator.permutation(size).reshape(shape)).astype(dtype)
-    if np.dtype(dtype).kind in "biu":
+    if dtype_kind(np.dtype(dtype)) in "biu":
         return np.asarray(generator.permutation(size).reshape(shape) % 5).astype(dtype)
     return values.astype(dtype)
 
@@ -198,10 +199,13 @@ class ReduceExtremum(Reduction):
 
     kinds = "biufc"
 
-    def reduce_array(self, x: np.ndarray, axes: Axes) -> Any:
+    def reference(self, x: np.ndarray, *, axes: Axes) -> Any:
         if x.size or not axes:
-            return self.ufunc.reduce(x, axis=axes)
+            return super().reference(x, axes=axes)
         return np.full(_without(x.shape, axes), self.identity(x.dtype), x.dtype)
+
+    def reduce_array(self, x: np.ndarray, axes: Axes) -> Any:
+        return self.ufunc.reduce(x, axis=axes)
 
     def identity(self, dtype: np.dtype) -> Any:
         """What an empty reduction gives: the value that every other one beats."""
@@ -212,7 +216,7 @@ class ReduceExtremum(Reduction):
             return -np.inf if low else np.inf
         if not is_integer(dtype):
             return not low
-        info = np.iinfo(dtype)
+        info = ml_dtypes.iinfo(dtype)
         return info.min if low else info.max
 
     def derivative(self, out: Any, x: Any, tangent: Any, axes: Axes) -> Any:
@@ -293,7 +297,7 @@ class ArgExtremum(Primitive):
         return TensorType(_without(x.shape, (axis,)), index_dtype)
 
     def reference(self, x: np.ndarray, *, axis: int, index_dtype: np.dtype) -> Any:
-        wide = x.astype(np.float32) if is_narrow(x.dtype) else x
+        wide = in_compute_dtype(x)
         return np.asarray(self.position(wide, axis)).astype(index_dtype)
 
     def position(self, x: np.ndarray, axis: int) -> Any:

@@ -12,11 +12,11 @@ from rlx.trace.primitive import Sample
 
 __all__ = ["ANY", "NUMBERS", "ORDERED", "typed_samples"]
 
-_float8 = np.dtype("float8_e4m3fn")
+_narrow = tuple(map(np.dtype, ("float8_e4m3fn", "float4_e2m1fn", "int4", "uint2")))
 _real = tuple(map(np.dtype, ("f4", "f2", "i1", "u2", "i4", "u8")))
-ORDERED = (*_real, bfloat16, _float8)
+ORDERED = (*_real, bfloat16, *_narrow)
 NUMBERS = (*_real, bfloat16, np.dtype("c8"), np.dtype("c16"))
-ANY = (*NUMBERS, _float8, np.dtype(bool))
+ANY = (*NUMBERS, *_narrow, np.dtype(bool))
 
 
 def _in_dtype(x: Any, dtype: np.dtype) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError, not_linear
-from rlx.ir.types import TensorType, is_complex, is_float
-from rlx.ops.families import full_like, to_front
+from rlx.ir.types import TensorType, is_complex
+from rlx.ops.families import full_like, in_compute_dtype, to_front
 from rlx.ops.few_largest import are_few, few_largest
 from rlx.ops.indexing import GatherDimensionNumbers, gather
 from rlx.ops.sample_dtypes import ANY, ORDERED, typed_samples
@@ -41,9 +41,7 @@ def _sort_keys(x: np.ndarray) -> list[np.ndarray]:
     """Real arrays that NumPy orders as `x` should be: NaN last, complex by real, then imaginary."""
     if x.dtype.kind == "c":
         return [x.real, x.imag]
-    if is_float(x.dtype) and x.dtype.itemsize < 4:
-        return [x.astype(np.float32)]
-    return [x]
+    return [in_compute_dtype(x)]
 
 
 def _order(keys: Sequence[np.ndarray], axis: int) -> np.ndarray:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, not_linear
-from rlx.ir.types import TensorType, is_float
-from rlx.ops.families import dtype_kind, full_like, to_front
+from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_narrow
+from rlx.ops.families import full_like, to_front
 from rlx.ops.overlap import overlap_add, windows
 from rlx.ops.sample_dtypes import NUMBERS, ORDERED, typed_samples
 from rlx.ops.shape import broadcast_in_dim, pad
@@ -47,8 +47,7 @@ class reduce_window(Primitive):
 
     def reference(self, x: np.ndarray, *, op: str, **fields: Any) -> np.ndarray:
         spec = WindowSpec(**fields)
-        narrow = is_float(x.dtype) and x.dtype.itemsize < 4
-        working = np.dtype(np.float32) if narrow else x.dtype
+        working = compute_dtype(x.dtype) if is_narrow(x.dtype) else x.dtype
         start = identity(op, x.dtype)
         view = numpy_windows(x.astype(working, copy=False), spec, start)
         out = _UFUNCS[op].reduce(view, axis=spec.offsets, initial=start, dtype=working)

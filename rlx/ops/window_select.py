@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import TensorType, is_float
-from rlx.ops.families import dtype_kind, to_front
+from rlx.ir.types import TensorType, dtype_kind, is_float
+from rlx.ops.families import in_compute_dtype, to_front
 from rlx.ops.overlap import lower_overlap, lower_side_by_side, offset_number, overlap_add, settled
 from rlx.ops.sample_dtypes import ORDERED, typed_samples
 from rlx.ops.shape import Movement, pad
@@ -38,8 +38,7 @@ def _first_extreme(operand: np.ndarray, select: str, spec: WindowSpec) -> np.nda
     view, present = view.reshape(flat), present.reshape(flat)
     if view.size == 0:
         return np.zeros(flat, bool)
-    if is_float(view.dtype) and view.dtype.itemsize < 4:
-        view = view.astype(np.float32)
+    view = in_compute_dtype(view)
     extreme = np.maximum if select == ">=" else np.minimum
     first = np.argmax(present, -1)[..., None]
     # where there is padding the first element stands in, so that it never wins by itself

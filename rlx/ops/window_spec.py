@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.errors import ShapeError
@@ -35,7 +36,7 @@ def identity(op: str, dtype: np.dtype) -> Any:
     if dtype.kind == "b":
         return largest
     if not is_float(dtype):
-        info = np.iinfo(dtype)
+        info = ml_dtypes.iinfo(dtype)
         return int(info.max if largest else info.min)
     with np.errstate(all="ignore"):
         infinity = np.asarray(np.inf if largest else -np.inf).astype(dtype)

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx.ir.program import Atom, Literal
 from rlx.ir.rewrite import Match, Rule, RuleSet
-from rlx.ir.types import TensorType, is_float, is_integer
+from rlx.ir.types import TensorType, bits_of, dtype_kind, is_float, is_integer
 from rlx.passes.fold import folded
 
 __all__ = ["arithmetic", "dtypes", "folding", "logic", "splat", "splats", "spread"]
@@ -199,9 +199,9 @@ def lossless(source: np.dtype, target: np.dtype) -> bool:
         return is_integer(target) or is_float(target)
     if is_integer(source):
         if is_integer(target):
-            inner, outer = np.iinfo(source), np.iinfo(target)
+            inner, outer = ml_dtypes.iinfo(source), ml_dtypes.iinfo(target)
             return bool(outer.min <= inner.min and inner.max <= outer.max)
-        bits = source.itemsize * 8 - (source.kind == "i")
+        bits = bits_of(source) - (dtype_kind(source) == "i")
         return is_float(target) and target.itemsize >= 4 and bits <= _digits(target)
     wide = target.itemsize >= 4 and target.itemsize > source.itemsize
     return wide and is_float(source) and is_float(target)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.kernels import Buffer, Kernel, Operand
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, compute_dtype
 from rlx.passes.lowered import (
     BufferView,
     Lowered,
@@ -21,7 +21,7 @@ from rlx.passes.lowered import (
     view_of,
 )
 from rlx.passes.nest import Nest, NestStore, collapse
-from rlx.passes.nodes import INT64, IndexMap, Node, NodeTable, expression_cost, narrow_to_compute
+from rlx.passes.nodes import INT64, IndexMap, Node, NodeTable, expression_cost
 from rlx.passes.options import LoweringOptions
 from rlx.passes.scalar_builder import Scalar, ScalarBuilder
 
@@ -277,7 +277,7 @@ class BuilderCore:
         """A view to gather from: any buffer whose loads are the value's compute dtype."""
         node = value.nodes[0]
         if len(value.nodes) == 1 and node.op == "load" and not node.args:
-            if narrow_to_compute(node.attribute.buffer.dtype) == node.dtype:
+            if compute_dtype(node.attribute.buffer.dtype) == node.dtype:
                 return BufferView(*node.attribute)
         return self.realise(value)
 

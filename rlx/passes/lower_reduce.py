@@ -8,14 +8,16 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.errors import DtypeError
-from rlx.ir.types import TensorType, is_float
+from rlx.ir.formats import INTEGER_FORMATS
+from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_float
 from rlx.passes.lower_views import ViewLowering
 from rlx.passes.lowered import BufferView, Lowered, dense_strides, natural_order
 from rlx.passes.nest import Nest, NestStore, collapse, refine
-from rlx.passes.nodes import IndexMap, Node, expression_cost, narrow_to_compute, postorder
+from rlx.passes.nodes import IndexMap, Node, expression_cost, postorder
 from rlx.passes.scalar_builder import Scalar, ScalarBuilder
 
 __all__ = ["ReductionLowering", "identity"]
@@ -33,12 +35,12 @@ def identity(op: str, dtype: np.dtype) -> Any:
     if op == "mul":
         return 1
     if op == "and":
-        return True if dtype.kind == "b" else -1
-    if dtype.kind == "b":
+        return True if dtype_kind(dtype) == "b" else -1
+    if dtype_kind(dtype) == "b":
         return op == "min"
     if is_float(dtype):
         return np.inf if op == "min" else -np.inf
-    info = np.iinfo(dtype)
+    info = ml_dtypes.iinfo(dtype)
     return info.max if op == "min" else info.min
 
 
@@ -126,7 +128,7 @@ class ReductionLowering(ViewLowering):
         kept = [a for a in range(len(v.shape)) if a not in axes]
         kept_order = [a for a in order if a not in axes]
         type = v.type.update(shape=tuple(v.shape[a] for a in kept))
-        accumulator = v.dtype if v.dtype.kind == "c" else narrow_to_compute(v.dtype)
+        accumulator = v.dtype if v.dtype.kind == "c" else compute_dtype(v.dtype)
         buffer = self.allocate(accumulator, type.size)
         layout = dense_strides(v.shape, kept_order + list(axes))
         # strides of the kept axes as if the reduced ones had size 1
@@ -139,7 +141,13 @@ class ReductionLowering(ViewLowering):
         if not self._in_lanes(op, sizes, stores, v):
             self.emit(self._with_row(sizes, stores), v)
         result_view = BufferView(buffer, tuple(strides[a] for a in kept), 0)
-        return self.from_view(result_view, type)
+        return self._wrapped(self.from_view(result_view, type))
+
+    def _wrapped(self, v: Lowered) -> Lowered:
+        """A reduction of narrow integers, accumulated in bytes, as a number of their own width."""
+        if v.dtype not in INTEGER_FORMATS:
+            return v
+        return self.elementwise(lambda s, x: s.cast(s.real_scalar(x.node, x.node.dtype), v.dtype), (v,), v.type)
 
     def _in_lanes(self, op: str, sizes: tuple[int, ...], stores: list[NestStore], v: Lowered) -> bool:
         """Sum rows of few elements as long ones: every so many rows apart, then those.

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.ir.kernels import Buffer
+from rlx.ir.types import compute_dtype
 
 __all__ = [
     "INT64",
@@ -18,13 +19,11 @@ __all__ = [
     "constant_value",
     "expression_cost",
     "leaves",
-    "narrow_to_compute",
     "postorder",
     "rewrite",
 ]
 
 INT64 = np.dtype(np.int64)
-_FLOAT32 = np.dtype(np.float32)
 _WEIGHT_LIMIT = 1 << 20
 
 # Cost in units of one vectorised arithmetic operation; memory traffic is weighed by callers.
@@ -97,22 +96,13 @@ class NodeTable:
     def load(self, index_map: IndexMap, address: Node | None = None) -> Node:
         """Read one element of a buffer; `address` elements further if given."""
         args = () if address is None else (address,)
-        return self.make("load", args, narrow_to_compute(index_map.buffer.dtype), index_map)
+        return self.make("load", args, compute_dtype(index_map.buffer.dtype), index_map)
 
     def affine(self, strides: tuple[int, ...], offset: int) -> Node:
         """A linear form of the loop indices."""
         if not any(strides):
             return self.constant(offset, INT64)
         return self.make("affine", (), INT64, (strides, offset))
-
-
-def narrow_to_compute(dtype: np.dtype) -> np.dtype:
-    """The dtype that one real scalar of a buffer of `dtype` is computed in."""
-    if dtype.kind == "c":
-        return np.dtype(f"f{dtype.itemsize // 2}")
-    if dtype.kind in "biu" or dtype.itemsize >= 4:
-        return dtype
-    return _FLOAT32
 
 
 def constant_value(node: Node) -> Any:

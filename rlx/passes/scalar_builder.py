@@ -1,7 +1,8 @@
 """ScalarBuilder: calculus on scalar handles, recorded as nodes of the closed scalar alphabet.
 
 Complex numbers are pairs of real nodes, floats narrower than 32 bits are float32 nodes that are
-rounded when stored or converted. Primitives' `scalar` rules and reducers are written against this.
+rounded when stored or converted, integers narrower than 8 bits are byte-wide nodes that every
+operation wraps. Primitives' `scalar` rules and reducers are written against this.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
+from rlx.ir.types import bits_of, compute_dtype, dtype_kind
 from rlx.passes import complex_scalars
-from rlx.passes.narrow_bits import bits_to_narrow, narrow_nextafter, narrow_to_bits
-from rlx.passes.nodes import INT64, Node, NodeTable, constant_value, narrow_to_compute
+from rlx.passes.narrow_bits import bits_to_narrow, narrow_integer, narrow_nextafter, narrow_to_bits
+from rlx.passes.nodes import INT64, Node, NodeTable, constant_value
 from rlx.passes.scalar_fold import fold
 
 if TYPE_CHECKING:
@@ -129,7 +132,7 @@ class ScalarBuilder:
         value = np.asarray(value)
         with np.errstate(all="ignore"):
             value = value.astype(dtype)
-        compute = narrow_to_compute(dtype)
+        compute = compute_dtype(dtype)
         if dtype.kind == "c":
             real, imaginary = (self.table.constant(v, compute) for v in (value.real, value.imag))
             return Scalar(self, dtype, real, imaginary)
@@ -171,12 +174,16 @@ class ScalarBuilder:
         (x,) = self._common(x)
         if x.imaginary is not None:
             return complex_scalars.unary(op, self, x)
+        if x.dtype in INTEGER_FORMATS:
+            return narrow_integer(op, self, x)
         return Scalar(self, x.dtype, self._emit(op, (x.node,), x.node.dtype))
 
     def _binary(self, op: str, x: Operand, y: Operand) -> Scalar:
         x, y = self._common(x, y)
         if x.imaginary is not None:
             return complex_scalars.binary(op, self, x, y)
+        if x.dtype in INTEGER_FORMATS:
+            return narrow_integer(op, self, x, y)
         return Scalar(self, x.dtype, self._emit(op, (x.node, y.node), x.node.dtype))
 
     def _compare(self, op: str, x: Operand, y: Operand) -> Scalar:
@@ -184,6 +191,10 @@ class ScalarBuilder:
         if x.imaginary is not None:
             return complex_scalars.compare(op, self, x, y)
         return Scalar(self, BOOL, self._emit(op, (x.node, y.node), BOOL))
+
+    def same_dtype(self, op: str, *operands: Scalar) -> Scalar:
+        """An operation of the alphabet whose result has its one or two operands' dtype."""
+        return self._unary(op, *operands) if len(operands) == 1 else self._binary(op, *operands)
 
     def real_scalar(self, node: Node, dtype: np.dtype) -> Scalar:
         """A handle on a node, seen as a real value of `dtype`."""
@@ -247,7 +258,7 @@ class ScalarBuilder:
     def abs(self, x: Operand) -> Scalar:
         """Magnitude; real for complex x."""
         (x,) = self._common(x)
-        return x if x.dtype.kind in "bu" else self._unary("abs", x)
+        return x if dtype_kind(x.dtype) in "bu" else self._unary("abs", x)
 
     def sign(self, x: Operand) -> Scalar:
         return self._unary("sign", x)
@@ -462,7 +473,7 @@ class ScalarBuilder:
             return x
         if dtype == BOOL:
             return self.ne(x, self.constant_like(x, 0))
-        compute = narrow_to_compute(dtype)
+        compute = compute_dtype(dtype)
         if dtype.kind == "c":
             real = self._cast_node(self.rounded(x).node, compute)
             imaginary = self.table.constant(0, compute)
@@ -477,8 +488,8 @@ class ScalarBuilder:
     convert = cast
 
     def rounded(self, x: Scalar) -> Scalar:
-        """x rounded to its own dtype where it was computed in a wider one."""
-        if x.is_complex or x.node.dtype == x.dtype or self._is_exact(x.node, x.dtype):
+        """x rounded to its own dtype where it was computed in a wider one; integers have been wrapped."""
+        if x.dtype not in FLOAT_FORMATS or self._is_exact(x.node, x.dtype):
             return x
         narrow = self._emit("cast", (x.node,), x.dtype)
         return Scalar(self, x.dtype, self._cast_node(narrow, x.node.dtype))
@@ -488,16 +499,23 @@ class ScalarBuilder:
         dtype = np.dtype(dtype)
         if x.dtype == dtype:
             return x
-        if dtype.itemsize != x.dtype.itemsize or "c" in (dtype.kind, x.dtype.kind):
+        if bits_of(dtype) != bits_of(x.dtype) or "c" in (dtype.kind, x.dtype.kind):
             raise TypeError(f"cannot bitcast a {x.dtype.name} scalar to {dtype.name}")
         if BOOL in (dtype, x.dtype):
             return self.cast(x, dtype)
-        if x.node.dtype != x.dtype:
-            return self.bitcast(narrow_to_bits(self, self.rounded(x)), dtype)
-        if narrow_to_compute(dtype) != dtype:
-            unsigned = self.bitcast(x, np.dtype(f"u{dtype.itemsize}"))
-            return bits_to_narrow(self, unsigned, dtype)
+        if x.dtype in FLOAT_FORMATS:
+            return self._of_code(narrow_to_bits(self, self.rounded(x)), dtype)
+        if dtype in FLOAT_FORMATS:
+            return bits_to_narrow(self, self.bitcast(x, np.dtype(f"uint{bits_of(dtype)}")), dtype)
+        if x.dtype in INTEGER_FORMATS:
+            return self.cast(x, dtype)
         return Scalar(self, dtype, self._emit("bitcast", (x.node,), dtype))
+
+    def _of_code(self, code: Scalar, dtype: np.dtype) -> Scalar:
+        """The value of `dtype` whose bits are the lowest ones of an unsigned integer."""
+        if dtype in FLOAT_FORMATS:
+            return bits_to_narrow(self, code, dtype)
+        return self.cast(code, dtype) if dtype in INTEGER_FORMATS else self.bitcast(code, dtype)
 
     def _cast_node(self, node: Node, dtype: np.dtype) -> Node:
         return self._emit("cast", (node,), dtype)

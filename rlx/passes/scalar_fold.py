@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.types import dtype_kind
 from rlx.passes.nodes import INT64, Node, NodeTable, constant_value
 
 __all__ = ["fold"]
@@ -62,7 +63,7 @@ def _fold_cast(table: NodeTable, node: Node, dtype: np.dtype) -> Node | None:
     if node.dtype == dtype:
         return node
     plain = dtype.kind in "biuf" and dtype.itemsize >= 1 and dtype.type.__module__ == "numpy"
-    exact_kind = node.dtype.kind in "biu" or dtype.kind == "f"
+    exact_kind = dtype_kind(node.dtype) in "biu" or dtype.kind == "f"
     wide = dtype.kind != "f" or dtype.itemsize >= 4
     if node.op == "constant" and plain and exact_kind and wide:
         with np.errstate(all="ignore"):
@@ -98,7 +99,7 @@ def _right_identity(op: str, x: Node, value: Any) -> Node | None:
     if op == "sub":
         return x if value == 0 and not np.signbit(value) else None
     if op == "add":
-        integral = x.dtype.kind in "iu"
+        integral = dtype_kind(x.dtype) in "iu"
         return x if value == 0 and (integral or np.signbit(value)) else None
     if x.dtype.kind == "b":
         return x if (op == "and" and value) or (op == "or" and not value) else None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx import lax
@@ -101,7 +102,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, method:
 
 
 def _limit(dtype: np.dtype) -> int:
-    return min(int(np.iinfo(dtype).max), 2**31 - 1)
+    return min(int(ml_dtypes.iinfo(dtype).max), 2**31 - 1)
 
 
 def _poisson_small(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:

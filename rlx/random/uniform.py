@@ -12,7 +12,7 @@ from rlx import lax
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
-from rlx.ir.types import is_float, is_integer
+from rlx.ir.types import dtype_kind, is_float, is_integer
 from rlx.lax.operands import as_dtype, canonical_shape
 from rlx.ops.arithmetic import fma
 from rlx.random.compiled import compiled_when_large
@@ -78,7 +78,7 @@ def bits(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     dtype('uint32')
     """
     found = np.dtype(f"u{config.default_int.itemsize}") if dtype is None else as_dtype(dtype)
-    if found.kind != "u":
+    if dtype_kind(found) != "u":
         raise DtypeError(f"random.bits got dtype {found.name}.", "Pass an unsigned integer dtype.")
     return random_bits(key_words("bits", key), canonical_shape(shape), 8 * found.itemsize)
 
@@ -203,7 +203,7 @@ def randint(key: Any, shape: Sequence[int], minval: Any, maxval: Any, dtype: Any
     working = found
     if found.itemsize < 4:
         working = np.dtype(np.int32)
-        info = np.iinfo(found)
+        info = ml_dtypes.iinfo(found)
         low = _saturated(low, working, int(info.min), int(info.max))
         high = _saturated(high, working, int(info.min), int(info.max) + 1)
     samples = _integers(words, sizes, low, high, working)
@@ -219,7 +219,7 @@ def _bound(value: Any) -> Array:
 
 def _saturated(value: Array, dtype: np.dtype, low: int, high: int) -> Array:
     """Integers brought between two numbers, and to another dtype without wrapping."""
-    own = np.iinfo(value.dtype)
+    own = ml_dtypes.iinfo(value.dtype)
     clipped = lax.clamp(
         lax.full((), max(low, int(own.min)), value.dtype),
         value,
@@ -229,8 +229,8 @@ def _saturated(value: Array, dtype: np.dtype, low: int, high: int) -> Array:
 
 
 def _integers(words: Array, shape: tuple[int, ...], minval: Array, maxval: Array, dtype: np.dtype) -> Array:
-    info = np.iinfo(dtype)
-    whole = int(info.max) <= int(np.iinfo(maxval.dtype).max)
+    info = ml_dtypes.iinfo(dtype)
+    whole = int(info.max) <= int(ml_dtypes.iinfo(maxval.dtype).max)
     above = lax.gt(maxval, lax.full((), int(info.max), maxval.dtype)) if whole else None
     low = _saturated(minval, dtype, int(info.min), int(info.max))
     high = _saturated(maxval, dtype, int(info.min), int(info.max))

@@ -130,7 +130,7 @@ BROKEN = {
         loops([load(), step("special", 0, attribute="sinc")], [to(1)]),
         "no function 'sinc'",
     ),
-    "narrow value": (loops([load(dtype=BFLOAT)], [to()], source=BFLOAT), "narrow floats are only"),
+    "narrow value": (loops([load(dtype=BFLOAT)], [to()], source=BFLOAT), "narrow numbers are only"),
     "load dtype": (loops([load(dtype=INT)], [to()]), "loads float32, not int64"),
     "address dtype": (loops([load(), load(args=(0,))], [to(1)]), "one int64 address"),
     "constant": (loops([Instruction("constant", (), FLOAT, b"ab")], [to()]), "value's bytes"),

@@ -14,7 +14,7 @@ import numpy as np
 from rlx.backends.routines import LIBRARY_ROUTINES
 from rlx.errors import CallbackError, UnsupportedError
 from rlx.ir.kernels import Buffer, Callback, Kernel, Library, Operand, Sort
-from rlx.ir.types import is_float
+from rlx.ir.types import compute_dtype, is_narrow
 
 __all__ = ["HostStep", "host_function", "sorted_rows"]
 
@@ -133,9 +133,7 @@ def _sorted_alone(rows: np.ndarray) -> np.ndarray:
 
 def _comparable(keys: np.ndarray) -> np.ndarray:
     """Keys that NumPy orders as rlx does."""
-    if is_float(keys.dtype) and keys.dtype.itemsize < 4:
-        return keys.astype(np.float32)
-    return keys
+    return keys.astype(compute_dtype(keys.dtype)) if is_narrow(keys.dtype) else keys
 
 
 def _write(targets: Sequence[np.ndarray], results: Sequence[Any], what: str) -> None:

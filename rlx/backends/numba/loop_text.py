@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlx.backends.numba.narrow import is_narrow
 from rlx.backends.numba.stages import Staging, staging
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Scan, Store, While
+from rlx.ir.types import compute_dtype
 
 __all__ = ["loop_text"]
 
@@ -67,7 +67,7 @@ def _names(buffers: Iterable[Buffer]) -> dict[int, str]:
 
 def _constant(instruction: Instruction) -> str:
     value = np.frombuffer(instruction.attribute, instruction.dtype.newbyteorder("<"))[0]
-    return repr((np.float32(value) if is_narrow(instruction.dtype) else value).item())
+    return repr(value.astype(compute_dtype(instruction.dtype)).item())
 
 
 @dataclass

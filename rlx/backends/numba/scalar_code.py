@@ -8,9 +8,11 @@ import numpy as np
 
 from rlx.backends.numba import branching, error_functions, polynomials, trigonometry
 from rlx.backends.numba.ir_text import Code, Value, bit_width, is_real
-from rlx.backends.numba.narrow import decode, encode, is_narrow
+from rlx.backends.numba.narrow import decode, encode, saturate
+from rlx.ir.formats import INTEGER_FORMATS
 from rlx.ir.kernels import Instruction
 from rlx.ir.scalar import USER_FUNCTIONS
+from rlx.ir.types import compute_dtype, dtype_kind, is_narrow
 
 __all__ = [
     "combine",
@@ -30,8 +32,7 @@ def register_kind(dtype: np.dtype) -> str:
     """The LLVM type of a value in a register."""
     if dtype.kind == "b":
         return "i1"
-    if is_narrow(dtype):
-        return "float"
+    dtype = compute_dtype(dtype)
     if dtype.kind == "f":
         return {4: "float", 8: "double"}[dtype.itemsize]
     return f"i{8 * dtype.itemsize}"
@@ -68,9 +69,7 @@ def store_scalar(
 def constant(code: Code, dtype: np.dtype, data: bytes) -> Value:
     """A "constant" instruction's value."""
     number = np.frombuffer(data, dtype.newbyteorder("<"))[0]
-    if is_narrow(dtype):
-        number = np.float32(number)
-    return code.constant(register_kind(dtype), number.item())
+    return code.constant(register_kind(dtype), number.astype(compute_dtype(dtype)).item())
 
 
 def identity(code: Code, reducer: str, dtype: np.dtype) -> Value:
@@ -87,7 +86,7 @@ def identity(code: Code, reducer: str, dtype: np.dtype) -> Value:
         return code.constant(kind, 0 if least else 1)
     if is_real(kind):
         return code.constant(kind, float("-inf") if least else float("inf"))
-    limits = np.iinfo(dtype)
+    limits = np.iinfo(compute_dtype(dtype))
     return code.constant(kind, limits.min if least else limits.max)
 
 
@@ -278,25 +277,25 @@ def _cast(target: np.dtype, value: Value, source: np.dtype) -> Value:
     if target.kind == "b":
         return value.not_equal(0)
     if is_real(value.kind):
-        if is_real(kind):
-            narrowed = value.convert("fpext" if kind == "double" else "fptrunc", kind)
-            return decode(target, encode(target, narrowed)) if is_narrow(target) else narrowed
-        return _saturate(target, value)
-    unsigned = source.kind in "bu"
-    if is_real(kind):
+        if not is_real(kind):
+            return _saturate(target, value)
+        number = value.convert("fpext" if kind == "double" else "fptrunc", kind)
+    elif is_real(kind):
         # a direct conversion to a narrow float would round twice; 24 bits are ample for the check
-        number = value.convert("uitofp" if unsigned else "sitofp", kind)
-        return decode(target, encode(target, number)) if is_narrow(target) else number
-    if bit_width(kind) < bit_width(value.kind):
-        return value.convert("trunc", kind)
-    return value.convert("zext" if unsigned else "sext", kind)
+        number = value.convert("uitofp" if dtype_kind(source) in "bu" else "sitofp", kind)
+    elif bit_width(kind) < bit_width(value.kind):
+        number = value.convert("trunc", kind)
+    else:
+        number = value.convert("zext" if dtype_kind(source) in "bu" else "sext", kind)
+    return decode(target, encode(target, number)) if is_narrow(target) else number
 
 
 def _saturate(target: np.dtype, value: Value) -> Value:
     kind = register_kind(target)
-    name = f"fpto{'u' if target.kind == 'u' else 's'}i.sat"
+    name = f"fpto{'u' if dtype_kind(target) == 'u' else 's'}i.sat"
     suffix = {"float": "f32", "double": "f64"}[value.kind]
-    return value.code.call(f"llvm.{name}.{kind}.{suffix}", kind, value)
+    number = value.code.call(f"llvm.{name}.{kind}.{suffix}", kind, value)
+    return saturate(INTEGER_FORMATS[target], number) if target in INTEGER_FORMATS else number
 
 
 def _bitcast(target: np.dtype, value: Value, source: np.dtype) -> Value:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlx.backends.numba.ir_text import Code, Value
-from rlx.backends.numba.narrow import decode, encode, is_narrow
+from rlx.backends.numba.narrow import decode, encode
 from rlx.backends.numba.scalar_code import (
     combine,
     constant,
@@ -32,6 +32,7 @@ from rlx.ir.kernels import (
     Plan,
     Store,
 )
+from rlx.ir.types import is_narrow
 
 __all__ = ["Cells", "Memory", "can_unroll", "cell_count", "cell_dtype", "unroll"]
 

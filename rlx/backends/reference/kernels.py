@@ -25,7 +25,7 @@ from rlx.ir.kernels import (
     Sort,
     While,
 )
-from rlx.ir.types import is_float
+from rlx.ir.types import compute_dtype, is_narrow
 
 __all__ = ["Memory", "RunPlan", "empty_garbage", "run_kernel"]
 
@@ -103,9 +103,7 @@ def _sort(kernel: Sort, memory: Memory, run: RunPlan) -> None:
 
 
 def _comparable(keys: np.ndarray) -> np.ndarray:
-    if is_float(keys.dtype) and keys.dtype.itemsize < 4:
-        return keys.astype(np.float32)
-    return keys
+    return keys.astype(compute_dtype(keys.dtype)) if is_narrow(keys.dtype) else keys
 
 
 def _library(kernel: Library, memory: Memory, run: RunPlan) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.backends.reference.scalar import apply, identity, reducer_function
 from rlx.ir.kernels import Access, Instruction, Loops, Store
-from rlx.ir.types import is_complex, is_float
+from rlx.ir.types import compute_dtype, is_complex, is_narrow
 from rlx.ir.verify_loops import element_levels, store_is_of_the_row
 
 __all__ = ["run_loops", "strided_view"]
@@ -65,10 +65,6 @@ def _cut(kernel: Loops, start: int, stop: int) -> Iterator[tuple[int, int]]:
     step = max(1, _BLOCK_ELEMENTS // max(1, math.prod(kernel.sizes[1:])))
     for first in range(start, stop, step):
         yield first, min(first + step, stop)
-
-
-def _is_narrow(dtype: np.dtype) -> bool:
-    return is_float(dtype) and dtype.itemsize < 4
 
 
 def _is_injective(strides: Sequence[int], extents: Sequence[int]) -> bool:
@@ -167,7 +163,7 @@ class _Block:
             loaded = strided_view(memory, shape, access.strides, self.base(access))
             if self.is_stored(memory):
                 loaded = loaded.copy()
-        return loaded.astype(np.float32) if _is_narrow(memory.dtype) else loaded
+        return loaded.astype(compute_dtype(memory.dtype)) if is_narrow(memory.dtype) else loaded
 
     def is_stored(self, memory: np.ndarray) -> bool:
         """Whether a store of the kernel may touch the bytes of an operand."""

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rlx.ir.kernels import Instruction
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
-from rlx.ir.types import is_float
+from rlx.ir.types import dtype_kind, is_float, is_integer, is_narrow
 
 __all__ = ["OPERATIONS", "apply", "cast", "identity", "reducer_function"]
 
@@ -33,16 +34,16 @@ def cast(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return value
     if dtype.kind == "b":
         return np.asarray(value != 0)
-    if dtype.kind in "iu" and is_float(value.dtype):
+    if is_integer(dtype) and is_float(value.dtype):
         return _saturating_cast(value, dtype)
-    if value.dtype.kind in "biu" and dtype.itemsize < 4 and is_float(dtype):
+    if not is_float(value.dtype) and is_narrow(dtype) and is_float(dtype):
         value = value.astype(np.float32)
     return value.astype(dtype)
 
 
 def _saturating_cast(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
     wide = value.astype(np.float64)
-    info = np.iinfo(dtype)
+    info = ml_dtypes.iinfo(dtype)
     # float(2**63 - 1) is 2**63, which overflows: what lies strictly inside is converted
     low, high = wide <= float(info.min), wide >= float(info.max)
     inside = np.where(low | high | np.isnan(wide), 0.0, wide)
@@ -117,7 +118,7 @@ _fma_double = np.frompyfunc(_fma_scalar, 3, 1)
 
 # ------------------------------------------------------------------ bits
 def _all_ones(dtype: np.dtype) -> Any:
-    return dtype.type(-1) if dtype.kind == "i" else dtype.type(np.iinfo(dtype).max)
+    return dtype.type(-1) if dtype_kind(dtype) == "i" else dtype.type(ml_dtypes.iinfo(dtype).max)
 
 
 def _unsigned(x: np.ndarray) -> np.ndarray:
@@ -274,5 +275,5 @@ def identity(reducer: str, dtype: np.dtype) -> Any:
         return _all_ones(dtype)
     if is_float(dtype):
         return dtype.type(np.inf if reducer == "min" else -np.inf)
-    info = np.iinfo(dtype)
+    info = ml_dtypes.iinfo(dtype)
     return dtype.type(info.max if reducer == "min" else info.min)
