@@ -97,7 +97,37 @@ class _Entry:
         self.compiled = None
 
 
-_all_jitted: weakref.WeakSet[Jitted] = weakref.WeakSet()
+class _Traces:
+    """What was traced of a function with some options: shared by all that jit gave for these."""
+
+    __slots__ = ("__weakref__", "_lock", "entries", "ready")
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[Any, _Entry] = OrderedDict()
+        # by the key that a plain call makes fast: what runs, the results' tree (None: one array
+        # alone), and what puts the leaves in order
+        self.ready: dict[Any, tuple[Callable[[Any], Any], Any, Callable[[Any], Any] | None]] = {}
+        self._lock = threading.RLock()
+        _all_traces.add(self)
+        reopen_after_fork(self)
+
+    def clear(self) -> None:
+        """Forget every signature."""
+        with self._lock:
+            self.entries.clear()
+            self.ready.clear()
+
+
+_all_traces: weakref.WeakSet[_Traces] = weakref.WeakSet()
+_by_function: weakref.WeakKeyDictionary[Any, dict[Any, _Traces]] = weakref.WeakKeyDictionary()
+
+
+def _traces_of(fun: Callable[..., Any], options: tuple[Any, ...]) -> _Traces:
+    """The traces of a function with these options, as long as the function lives."""
+    # callables that are equal to others need not do the same, and some cannot be held weakly
+    if type(fun).__eq__ is not object.__eq__ or not getattr(type(fun), "__weakrefoffset__", 0):
+        return _Traces()
+    return _by_function.setdefault(fun, {}).setdefault(options, _Traces())
 
 
 class Jitted:
@@ -124,14 +154,10 @@ class Jitted:
         refuse_both((*self.static_argnums, *self.static_argnames), (*self.donate_argnums, *self.donate_argnames))
         self.cache_size = cache_size
         self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
-        self._entries: OrderedDict[Any, _Entry] = OrderedDict()
-        # by the key that a plain call makes fast: what runs, the results' tree (None: one array
-        # alone), and what puts the leaves in order
-        self._ready: dict[Any, tuple[Callable[[Any], Any], Any, Callable[[Any], Any] | None]] = {}
-        self._lock = threading.RLock()
+        arguments = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
+        self._traces = _traces_of(fun, (*arguments, device, memory_limit, cache_size))
+        self._entries, self._ready = self._traces.entries, self._traces.ready
         self._misses = self._calls = 0
-        _all_jitted.add(self)
-        reopen_after_fork(self)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A jitted method: the instance is its first argument."""
@@ -201,7 +227,7 @@ class Jitted:
         self._calls += 1
         entry = self._entry(request)
         if entry.compiled is None:
-            with self._lock:
+            with self._traces._lock:
                 if entry.compiled is None:
                     closed = close_over(entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend_named(self.device), self.memory_limit)
@@ -218,7 +244,7 @@ class Jitted:
         entry = self._entries.get(request.key)
         if entry is not None:
             return entry
-        with self._lock:
+        with self._traces._lock:
             entry = self._entries.get(request.key)
             if entry is not None:
                 return entry
@@ -251,15 +277,13 @@ class Jitted:
 
     def clear_cache(self) -> None:
         """Forget every traced signature."""
-        with self._lock:
-            self._entries.clear()
-            self._ready.clear()
+        self._traces.clear()
 
     # ------------------------------------------------------------------ ahead of time
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments (arrays, or anything with .shape and .dtype), without compiling."""
         request = _Request(self, args, kwargs, abstract=True)
-        entry = self._trace(request)
+        entry = self._entry(request)
         return Traced(request, entry.program, entry.captured, entry.out_tree)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
@@ -531,8 +555,8 @@ def clear_caches() -> None:
     >>> f.cache_info().currsize
     0
     """
-    for jitted in list(_all_jitted):
-        jitted.clear_cache()
+    for traces in list(_all_traces):
+        traces.clear()
     executables.clear()
     clear_transform_cache()
 
