@@ -10,7 +10,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, InputTypeError, ShapeError
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, float0
 from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
     SCALARS,
@@ -292,7 +292,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     return broadcast_array(value, sizes, "full")
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Any:
     """An array of zeros.
 
     Args: shape: int or ints; dtype: of the result (None: the default float). Returns: an array.
@@ -302,6 +302,8 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: No
     Array([0., 0.], dtype=float32)
     """
     check_placement(device, out_sharding)
+    if isinstance(dtype, np.dtype) and dtype == float0:
+        return np.zeros(canonical_shape(shape, "zeros"), float0)  # no program has arrays of it
     wanted = config.default_float if dtype is None else to_dtype(dtype)
     return fill(canonical_shape(shape, "zeros"), 0, wanted)
 

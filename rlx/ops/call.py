@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import CustomRuleError
+from rlx.errors import CustomRuleError, UnexpectedTracerError
 from rlx.ir.program import Equation, Program, Var, dead_code, substitute
 from rlx.ir.types import TensorType, dtype_kind
 from rlx.ops.families import instantiate, to_front
@@ -165,14 +165,37 @@ def _batch_all(
     return rule.then(wide) if isinstance(rule, Deferred) else wide(rule, None)
 
 
+def _refuse_captured(name: str, tangents: Sequence[Any], captured: int) -> None:
+    """UnexpectedTracerError where a value that a function with a rule closes over is differentiated."""
+    if all(map(is_zero, tangents[:captured])):
+        return
+    raise UnexpectedTracerError(
+        f"{name} has a derivative rule and closes over a value that is being differentiated: the rule says nothing of"
+        " its derivative.",
+        "Pass the value as an argument of the function; rlx.closure_convert makes arguments of what one closes over.",
+    )
+
+
 @primitive
 class custom_jvp_call(CallLike):
-    """A call with its own forward derivative. params: program; rule: (inputs, tangents) -> (outputs, tangents)."""
+    """A call with its own forward derivative.
+
+    params: program; rule: (inputs, tangents) -> (outputs, tangents); captured: how many leading operands the function
+    or its rule closed over.
+    """
 
     def jvp(
-        self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, rule: Program | Deferred
+        self,
+        t: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        program: Program,
+        rule: Program | Deferred,
+        captured: int,
     ) -> Any:
         """The user's rule."""
+        _refuse_captured(program.name, tangents, captured)
         mask, explicit = _moving_of(rule, _float_tangents(program, tangents))
         outs = interpret(_made(rule, mask), [*primals, *explicit])
         n = len(program.outputs)
@@ -182,9 +205,7 @@ class custom_jvp_call(CallLike):
         """A call that depends on tangents is linear as a whole."""
         return [], [equation]
 
-    def transpose(
-        self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, rule: Program | Deferred
-    ) -> list[Any]:
+    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, **params: Any) -> list[Any]:
         """Transpose the program itself."""
         return call.transpose(t, cotangents, *inputs, program=program, name="custom_jvp")
 
@@ -198,6 +219,7 @@ class custom_jvp_call(CallLike):
         *,
         program: Program,
         rule: Program | Deferred,
+        captured: int,
     ) -> Any:
         """Batch the program and its rule alike."""
         batched = [d is not None for d in dims]
@@ -205,7 +227,8 @@ class custom_jvp_call(CallLike):
         if isinstance(rule, Deferred):
             wide, _ = t.batch(program, size, batched, True, axis_name)
             later = _batch_all(t, rule, size, batched, axis_name, moving)
-            outs = custom_jvp_call(*batch_front(inputs, dims, batched, size), program=wide, rule=later)
+            values = batch_front(inputs, dims, batched, size)
+            outs = custom_jvp_call(*values, program=wide, rule=later, captured=captured)
             return outs, [0] * len(outs)
         _, kept = t.batch(program, size, batched, False, axis_name)
         inner_outs = [k for k, ty in zip(kept, program.output_types, strict=True) if _moves(ty)]
@@ -219,7 +242,8 @@ class custom_jvp_call(CallLike):
         inner, _ = t.batch(program, size, batched, force, axis_name)
         force_rule = [*force, *[f for f, ty in zip(force, program.output_types, strict=True) if _moves(ty)]]
         batched_rule, _ = t.batch(rule, size, [*batched, *moving], force_rule, axis_name)
-        outs = custom_jvp_call(*batch_front(inputs, dims, batched, size), program=inner, rule=batched_rule)
+        values = batch_front(inputs, dims, batched, size)
+        outs = custom_jvp_call(*values, program=inner, rule=batched_rule, captured=captured)
         return outs, [0 if f else None for f in force]
 
 
@@ -228,7 +252,8 @@ class custom_vjp_call(CallLike):
     """A call with its own reverse derivative.
 
     params: program; forward: inputs -> (outputs, residuals); backward: (residuals, cotangents of the
-    outputs) -> cotangents of the inputs that can have one.
+    outputs) -> cotangents of the inputs that can have one; captured: how many leading operands the function or its
+    rules closed over.
     """
 
     def jvp(
@@ -240,15 +265,20 @@ class custom_vjp_call(CallLike):
         program: Program,
         forward: Program | Deferred,
         backward: Program | Deferred,
+        captured: int,
     ) -> Any:
         """Run `forward`; the tangents go through an equation that only transposition can read."""
+        _refuse_captured(program.name, tangents, captured)
         mask = [not is_zero(x) for x in _float_tangents(program, tangents)]
         results = interpret(_made(forward, mask), primals)
         n = len(program.outputs)
         explicit = [instantiate(x) for x in _float_tangents(program, tangents)]
         out_types = tuple(ty.strong() for ty in program.output_types if _moves(ty))
+        # the backward rule is made where something is pulled back, if anything is
+        later = isinstance(backward, Deferred) and not backward.symbolic
+        behind = backward if later else _made(backward, mask)
         moving = custom_vjp_tangent(
-            *results[n:], *explicit, backward=_made(backward, mask), residuals=len(results) - n, types=out_types
+            *results[n:], *explicit, backward=behind, residuals=len(results) - n, types=out_types
         )
         return results[:n], _scatter_tangents(program, moving)
 
@@ -271,6 +301,7 @@ class custom_vjp_call(CallLike):
         program: Program,
         forward: Program | Deferred,
         backward: Program | Deferred,
+        captured: int,
     ) -> Any:
         """Batch all three programs; cotangents of unbatched inputs are summed over the batch."""
         batched = [d is not None for d in dims]
@@ -280,7 +311,8 @@ class custom_vjp_call(CallLike):
         moving = [b for b, ty in zip(batched, program.input_types, strict=True) if _moves(ty)]
 
         behind = _batch_backward(t, backward, size, moving, axis_name)
-        outs = custom_vjp_call(*batch_front(inputs, dims, batched, size), program=inner, forward=ahead, backward=behind)
+        values = batch_front(inputs, dims, batched, size)
+        outs = custom_vjp_call(*values, program=inner, forward=ahead, backward=behind, captured=captured)
         return outs, [0] * n
 
 
@@ -352,8 +384,8 @@ class custom_vjp_tangent(RegionPrimitive):
         """The user's backward rule."""
         mask, explicit = _moving_of(backward, cotangents)
         operands = [*inputs[:residuals], *explicit]
-        rule = backward.program(operands) if isinstance(backward, ByValue) else _made(backward, mask)
-        cts = interpret(rule, operands)
+        rule = _made(backward, mask)
+        cts = interpret(rule.program(operands) if isinstance(rule, ByValue) else rule, operands)
         return [None] * residuals + list(cts)
 
     def batch(

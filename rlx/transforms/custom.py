@@ -90,14 +90,15 @@ class custom_jvp(CustomRule):
         program, captured = stage(flat, types, known, flat.name)
         values: list[Any] = captured
         rule: Program | Deferred = self._deferred_rule(flat, held, types, program, captured)
-        if not self.symbolic_zeros and not self._within_rule():
+        # outside of every trace nothing is differentiated
+        if not self.symbolic_zeros and state.builder is not None and not self._within_rule():
             try:
                 with self._tracing_rule(state.axes):
                     staged, more = self._stage_rule(flat, held, types, known)
                 program, rule, values = share_captures(program, captured, staged, more)
             except Exception:  # it is raised where a derivative asks for the rule, if one does
                 values = captured
-        outs = custom_jvp_call(*values, *leaves, program=program, rule=rule)
+        outs = custom_jvp_call(*values, *leaves, program=program, rule=rule, captured=len(values))
         return flat.unflatten(outs)
 
     def _deferred_rule(

@@ -109,7 +109,8 @@ class custom_vjp(CustomRule):
         program, captured = stage(flat, types, known, name)
         rules = _Rules(self, flat, join, held, types)
         values, ahead, behind = captured, *_deferred(rules, program, captured, known, state.axes)
-        if not self.symbolic_zeros and not self._within_rule():
+        # outside of every trace nothing is differentiated
+        if not self.symbolic_zeros and state.builder is not None and not self._within_rule():
             try:
                 with self._tracing_rule(state.axes):
                     forward, more, residual_tree = rules.forward(known, None)
@@ -118,7 +119,8 @@ class custom_vjp(CustomRule):
                 program, ahead, behind = prefix_captures(program, captured, forward, more, backward, third)
             except Exception:  # it is raised where a derivative asks for the rules, if one does
                 values = captured
-        outs = custom_vjp_call(*values, *leaves, program=program, forward=ahead, backward=behind)
+        params = {"program": program, "forward": ahead, "backward": behind, "captured": len(values)}
+        outs = custom_vjp_call(*values, *leaves, **params)
         return flat.unflatten(outs)
 
 

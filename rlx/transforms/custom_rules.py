@@ -75,7 +75,9 @@ def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
     ()
     """
     zeros = tree.map(SymbolicZero.from_primal_value, value)
-    return zeros if symbolic_zeros else tree.map(lambda zero: full_like(zero.type, 0), zeros)
+    if symbolic_zeros:
+        return zeros
+    return tree.map(lambda z: full_like(z.type, 0) if is_inexact(z.dtype) else zero_tangent(z.type), zeros)
 
 
 class _Tracing(threading.local):
@@ -197,12 +199,12 @@ def moving_values(types: Sequence[TensorType], values: Sequence[Any], what: str)
     for t, v in zip(types, values, strict=True):
         if not is_inexact(t.dtype):
             continue
-        if v is None or isinstance(v, Zero):
+        if v is None or (isinstance(v, Zero) and v.type.shape == t.shape):
             v = full_like(t.strong(), 0)
-        v = as_array(v, what)
-        if v.shape != t.shape:
+        v = v if isinstance(v, Zero) else as_array(v, what)
+        if isinstance(v, Zero) or v.shape != t.shape:
             raise CustomRuleError(
-                f"{what} has shape {v.shape}, its value has shape {t.shape}.",
+                f"{what} has shape {v.type.shape}, its value has shape {t.shape}.",
                 "A tangent or cotangent has the shape and dtype of the value it belongs to.",
             )
         out.append(v if v.dtype == t.dtype else convert(v, dtype=t.dtype, weak=False))

@@ -189,3 +189,79 @@ def test_a_backward_rule_that_does_not_fit(backward: Any, message: str) -> None:
     f.defvjp(lambda x: (jnp.sin(x), x), backward)
     with pytest.raises(errors.CustomRuleError, match=message):
         rlx.grad(f)(1.0)
+
+
+# ------------------------------------------------------------- rules made late, and values that they close over
+def _recursive(library: Any, kind: str) -> Any:
+    """A function whose rule calls the function itself."""
+    if kind == "jvp":
+        f = library.custom_jvp(lambda x: library.numpy.sin(x))
+        f.defjvp(lambda primals, tangents: (f(primals[0]), 2 * tangents[0] * f(primals[0] + 1)))
+    else:
+        f = library.custom_vjp(lambda x: library.numpy.sin(x))
+        f.defvjp(lambda x: (f(x), x), lambda x, ct: (2 * ct * f(x + 1),))
+    return f
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+def test_rules_that_call_their_own_function(kind: str) -> None:
+    def build(library: Any) -> Any:
+        f = _recursive(library, kind)
+        second = library.grad(library.grad(f))
+        loop = library.grad(lambda x: library.lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0])
+        return lambda x: (library.vmap(second)(x), library.vmap(loop)(x))
+
+    assert_twins(build, np.linspace(0.1, 0.9, 3))
+
+
+def test_a_backward_rule_that_nothing_asks_for_is_not_run() -> None:
+    @rlx.custom_vjp
+    def f(x: Any, y: Any) -> Any:
+        return None
+
+    def backward(residuals: Any, ct: Any) -> Any:
+        raise AssertionError("not needed")
+
+    f.defvjp(lambda x, y: (None, y), backward)
+
+    def body(x: Any, _: Any) -> Any:
+        _, pull = rlx.vjp(lambda x, y: rlx.vmap(f, (0, None), None)(x, y), x, rlx.numpy.zeros(1))
+        pull(None)
+        return x, None
+
+    assert rlx.lax.scan(body, rlx.numpy.ones(3), None, 2)[0].tolist() == [1.0] * 3
+    assert f(1.0, 2.0) is None
+
+
+def test_rules_are_not_traced_where_nothing_is_differentiated() -> None:
+    seen: list[str] = []
+    f = rlx.custom_vjp(lambda x: x * 2.0)
+    f.defvjp(lambda x: seen.append("ahead") or (f(x), None), lambda _, ct: (seen.append("behind") or 3.0 * ct,))
+    assert f(1.0) == 2.0 and not seen
+    assert rlx.grad(f)(1.0) == 3.0 and set(seen) == {"ahead", "behind"}
+
+
+@pytest.mark.parametrize("rule", ["jvp", "vjp"])
+def test_the_derivative_by_what_a_function_with_a_rule_closes_over_is_refused(rule: str) -> None:
+    def outer(x: Any, y: Any) -> Any:
+        if rule == "jvp":
+            g = rlx.custom_jvp(lambda y: x * y)
+            g.defjvp(lambda primals, tangents: (g(*primals), 2.0 * tangents[0]))
+        else:
+            g = rlx.custom_vjp(lambda y: x * y)
+            g.defvjp(lambda y: (g(y), None), lambda _, ct: (2.0 * ct,))
+        return g(y)
+
+    mapped = lambda f: lambda x, y: rlx.vmap(rlx.grad(f))(x[None], y[None])  # noqa: E731
+    for transform in (rlx.grad, lambda f: rlx.jit(rlx.grad(f)), mapped):
+        with pytest.raises(errors.UnexpectedTracerError, match="closes over"):
+            transform(outer)(rlx.numpy.asarray(3.0), rlx.numpy.asarray(1.0))
+    assert rlx.grad(outer, argnums=1)(3.0, 1.0) == 2.0 and rlx.jit(outer)(3.0, 2.0) == 6.0
+    assert rlx.vmap(outer, (0, None))(np.arange(3.0, dtype=np.float32), 2.0).tolist() == [0.0, 2.0, 4.0]
+
+
+def test_symbolic_zeros_of_another_shape_are_refused() -> None:
+    f = rlx.custom_vjp(lambda x, y: (x, y))
+    f.defvjp(lambda x, y: ((x.value, y.value), None), lambda _, cts: (cts[1], cts[0]), symbolic_zeros=True)
+    with pytest.raises(errors.CustomRuleError, match="has shape"):
+        rlx.grad(lambda x, y: f(x, y)[1].sum())(rlx.numpy.ones(1), rlx.numpy.ones(2))
