@@ -215,6 +215,10 @@ def _own_names() -> dict[str, dict[str, Any]]:
             "ConcretizationTypeError": rlx.errors.ConcretizationTypeError,
         },
         "jax.sharding": {"SingleDeviceSharding": SingleDeviceSharding},
+        "jax.dlpack": {
+            "from_dlpack": rlx.numpy.from_dlpack,
+            "is_supported_dtype": lambda dtype: rlx.numpy.dtype(dtype).kind in "biufc",
+        },
         "jax.experimental": {"enable_x64": rlx.enable_x64, "io_callback": rlx.io_callback},
         "jax.custom_derivatives": {name: OwnPrimitive(name) for name in ("custom_jvp_call_p", "custom_vjp_call_p")},
         "jax.lax": {"stop_gradient_p": OwnPrimitive("stop_gradient_p")},
@@ -240,6 +244,8 @@ class _Alias(ModuleType):
         self.__dict__.update(own, _source=source)
         if source is not None and hasattr(source, "__all__"):
             self.__all__ = list(source.__all__)
+            # those that the array API standard names like Python's own; a module's own are not its source's
+            self.__dict__.update({n: getattr(source, n) for n in source.__all__ if n.startswith("__")})
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

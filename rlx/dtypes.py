@@ -49,10 +49,14 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
 def itemsize_bits(dtype: Any) -> int:
     """The number of bits that an element means: 4 for int4, though it takes a byte of memory.
 
+    Raises DtypeError for what is no dtype, None included.
+
     >>> import rlx
     >>> rlx.dtypes.itemsize_bits("float16")
     16
     """
+    if dtype is None:
+        raise DtypeError("itemsize_bits got None.", "Pass a dtype.")
     return bits_of(to_dtype(dtype))
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "DeviceError",
     "DonatedArrayError",
     "DtypeError",
+    "DtypeOverflowError",
     "FileFormatError",
     "ImmutableArrayError",
     "InconclusiveDimensionOperation",
@@ -187,6 +188,17 @@ class SwitchError(RlxError, RuntimeError):
     Traceback (most recent call last):
         ...
     rlx.errors.SwitchError: lambda would be traced, which the switch no_tracing forbids...
+    """
+
+
+class DtypeOverflowError(DtypeError, OverflowError):
+    """A Python integer that its dtype cannot hold.
+
+    >>> import rlx
+    >>> rlx.numpy.ones(2, "int8") + 300
+    Traceback (most recent call last):
+        ...
+    rlx.errors.DtypeOverflowError: The Python integer 300 does not fit int8...
     """
 
 

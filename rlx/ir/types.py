@@ -102,6 +102,7 @@ def compute_dtype(dtype: np.dtype) -> np.dtype:
 
 
 _FLOAT32 = np.dtype(np.float32)
+_INT64 = np.dtype(np.int64)
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
 _interned: dict[Any, TensorType] = {}
@@ -252,6 +253,8 @@ def promote_dtypes(
         return first
     node = _join(frozenset(_weak_node(d) if w else d for d, w in pairs))
     if not isinstance(node, str):
+        if node == _INT64 and default_int.itemsize < 8 and all(d.itemsize < 8 for d, _ in pairs):
+            node = default_int  # uint32 with a signed integer: as in JAX, 64 bits come from 64 bits only
         return node, all(w for _, w in pairs)
     # every operand is weak (or bool): keep the widest weak dtype that is present
     kinds = [d for d, w in pairs if w and _weak_node(d) == node]

@@ -24,6 +24,7 @@ from rlx.lax.operands import (
     scalar_of,
 )
 from rlx.lax.operands import operands as of_one_dtype
+from rlx.numpy.bits import cast_bits
 from rlx.ops import conversion, shape
 from rlx.ops.families import broadcast_to
 from rlx.trace.primitive import registry
@@ -86,46 +87,12 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     '0x3f800000'
     """
     x, dtype = as_array(operand), as_dtype(new_dtype)
-    have, want = bits_of(x.dtype), bits_of(dtype)
-    if x.dtype == dtype:
-        return x
-    if have == want:
-        return conversion.bitcast(x, dtype=dtype)
-    if max(have, want) % min(have, want):
-        raise DtypeError(
-            f"lax.bitcast_convert_type got {x.dtype.name}, of {have} bits, for {dtype.name}, of {want}.",
-            "One width must be a multiple of the other.",
-        )
-    return _to_narrower(x, dtype) if have > want else _to_wider(x, dtype)
-
-
-def _to_narrower(x: Array, dtype: np.dtype) -> Array:
-    from_word, to_word = (np.dtype(f"uint{bits_of(d)}") for d in (x.dtype, dtype))
-    count, width = bits_of(x.dtype) // bits_of(dtype), bits_of(dtype)
-    bits = x if x.dtype == from_word else conversion.bitcast(x, dtype=from_word)
-    distances = wrap((np.arange(count) * width).astype(from_word))
-    bits = reshape(bits, (*x.shape, 1))
-    parts = registry["shift_right_logical"](bits, distances)
-    mask = wrap(np.asarray((1 << width) - 1, from_word))
-    words = conversion.convert(registry["bitwise_and"](parts, mask), dtype=to_word, weak=False)
-    return words if dtype == to_word else conversion.bitcast(words, dtype=dtype)
-
-
-def _to_wider(x: Array, dtype: np.dtype) -> Array:
-    count, width = bits_of(dtype) // bits_of(x.dtype), bits_of(x.dtype)
-    if x.ndim == 0 or x.shape[-1] != count:
+    if bits_of(x.dtype) < bits_of(dtype) and x.shape[-1:] != (bits_of(dtype) // bits_of(x.dtype),):
         raise ShapeError(
             f"lax.bitcast_convert_type cannot join {x.type!r} to {dtype.name}.",
-            f"The last axis must have size {count}.",
+            f"The last axis must have size {bits_of(dtype) // bits_of(x.dtype)}.",
         )
-    from_word, to_word = (np.dtype(f"uint{bits_of(d)}") for d in (x.dtype, dtype))
-    bits = x if x.dtype == from_word else conversion.bitcast(x, dtype=from_word)
-    wide = conversion.convert(bits, dtype=to_word, weak=False)
-    distances = wrap((np.arange(count) * width).astype(to_word))
-    moved = registry["shift_left"](wide, distances)
-    # the parts do not overlap, so that their sum is their union
-    joined = registry["reduce_sum"](moved, axes=(x.ndim - 1,))
-    return joined if dtype == to_word else conversion.bitcast(joined, dtype=dtype)
+    return cast_bits(x, dtype)
 
 
 # ------------------------------------------------------------- new arrays

@@ -11,9 +11,11 @@ import numpy as np
 
 from rlx import errors
 from rlx.array import Array, ConcreteArray
-from rlx.ir.types import dtype_kind, is_complex
+from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex
+from rlx.numpy.bits import cast_bits
 from rlx.numpy.promotion import convert_to
 from rlx.ops import arithmetic, comparison
+from rlx.ops import shape as shapes
 from rlx.ops.conversion import bitcast
 from rlx.trace.builder import leaked, state
 
@@ -162,21 +164,55 @@ def dlpack_device(self: Any) -> tuple[int, int]:
 
 
 def view(x: Any, dtype: np.dtype) -> Any:
-    """The same bytes as another dtype; widths may differ along the last axis."""
+    """The same bits as another dtype; widths may differ along the last axis."""
     if dtype == x.dtype:
         return x
-    if type(x) is ConcreteArray and state.builder is None:
-        values = x.numpy()
-        if values.ndim == 0 and dtype.itemsize != values.itemsize:
-            raise errors.ShapeError(f"A 0-d array has no axis to view as {dtype.name}.", "Reshape it first.")
-        return ConcreteArray(np.ascontiguousarray(values).reshape(values.shape).view(dtype))
-    if dtype.itemsize != x.dtype.itemsize or is_complex(dtype) or is_complex(x.dtype):
-        raise errors.DtypeError(
-            f"A traced {x.dtype.name} cannot be viewed as {dtype.name}.", "Use a dtype of the same width."
+    have, want = bits_of(x.dtype), bits_of(dtype)
+    if x.ndim == 0 and want != have:
+        raise errors.ShapeError(f"A 0-d array has no axis to view as {dtype.name}.", "Reshape it first.")
+    if have < want and (want % have or x.shape[-1] % (want // have)):
+        raise errors.ShapeError(
+            f"{errors.describe(x)} cannot be viewed as {dtype.name}: its last axis has {x.shape[-1] * have} bits.",
+            "Their number must be a multiple of the wider dtype's.",
         )
-    if x.dtype.kind == "b":
-        x = convert_to(x, np.dtype("u1"))
-    return convert_to(bitcast(x, dtype=np.dtype("u1")), dtype) if dtype.kind == "b" else bitcast(x, dtype=dtype)
+    whole = have % 8 == want % 8 == 0  # NumPy keeps numbers of less than 8 bits in bytes of their own
+    if whole and type(x) is ConcreteArray and state.builder is None:
+        values = x.numpy()
+        return ConcreteArray(np.ascontiguousarray(values).reshape(values.shape).view(dtype))
+    if x.ndim == 0:
+        return shapes.reshape(view(shapes.reshape(x, shape=(1,)), dtype), shape=())
+    return _of_real_parts(_view_of_numbers(_real_parts(x), _part_dtype(dtype)), dtype)
+
+
+def _part_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of numbers that have bits: the parts of complex ones, bytes for bools."""
+    return np.dtype(np.uint8) if dtype.kind == "b" else compute_dtype(dtype) if is_complex(dtype) else dtype
+
+
+def _real_parts(x: Any) -> Any:
+    if is_complex(x.dtype):
+        parts = [shapes.expand_dims(part(x), (x.ndim,)) for part in (arithmetic.real, arithmetic.imag)]
+        joined = shapes.concatenate(*parts, axis=x.ndim)
+        return shapes.reshape(joined, shape=(*x.shape[:-1], 2 * x.shape[-1]))
+    return convert_to(x, np.dtype(np.uint8)) if x.dtype.kind == "b" else x
+
+
+def _view_of_numbers(x: Any, dtype: np.dtype) -> Any:
+    have, want = bits_of(x.dtype), bits_of(dtype)
+    if have < want:
+        x = shapes.reshape(x, shape=(*x.shape[:-1], x.shape[-1] * have // want, want // have))
+    result = cast_bits(x, dtype)
+    if have <= want:
+        return result
+    return shapes.reshape(result, shape=(*result.shape[:-2], result.shape[-2] * result.shape[-1]))
+
+
+def _of_real_parts(x: Any, dtype: np.dtype) -> Any:
+    if not is_complex(dtype):
+        return convert_to(x, dtype)
+    pairs = shapes.reshape(x, shape=(*x.shape[:-1], x.shape[-1] // 2, 2))
+    real, imaginary = [shapes.slice_along(pairs, i, i + 1, pairs.ndim - 1) for i in range(2)]
+    return shapes.squeeze(arithmetic.complex(real, imaginary), (pairs.ndim - 1,))
 
 
 # ------------------------------------------------------------------ NumPy's functions

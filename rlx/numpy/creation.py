@@ -9,8 +9,8 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
 from rlx.config import config
-from rlx.errors import DtypeError, InputTypeError, ShapeError
-from rlx.ir.types import TensorType, float0
+from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, ShapeError
+from rlx.ir.types import TensorType, float0, promote_dtypes, scalar_dtype
 from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
     SCALARS,
@@ -139,6 +139,8 @@ def _from_sequence(value: Any, dtype: np.dtype | None) -> Array:
     if not leaves:
         return convert_to(wrap(np.asarray(value, config.default_float)), dtype or config.default_float)
     kinds = set(map(type, leaves))
+    if type(None) in kinds:
+        raise DtypeError("array got None among its values.", "Use rlx.numpy.nan for a missing number.")
     try:
         plain = np.asarray(value)
     except ValueError:
@@ -146,12 +148,23 @@ def _from_sequence(value: Any, dtype: np.dtype | None) -> Array:
             "array got a nested sequence whose parts differ in length.",
             "Pad the rows to one length, or keep them in a list.",
         ) from None
+    if plain.dtype == object and kinds <= {bool, int}:
+        raise DtypeOverflowError("array got a Python integer of more than 64 bits.", "Pass a float.")
     if kinds <= {bool, int, float, complex}:
         # by JAX's rule: Python numbers take the default dtypes
         wanted = dtype or _default_of(plain, leaves)
         return _cast_plain(plain, wanted)
     result = wrap(asarray_numpy(plain))
-    return result if dtype is None else convert_to(result, dtype)
+    return convert_to(result, _joined(leaves) if dtype is None else dtype)
+
+
+def _joined(leaves: list[Any]) -> np.dtype:
+    """What NumPy's arrays and scalars, and Python's numbers among them, promote to."""
+    kinds = {(type(x), getattr(x, "dtype", None)): x for x in leaves}
+    strong = [(dtype, False) for _, dtype in kinds if dtype is not None]
+    weak = [(scalar_dtype(x, config.default_float, config.default_int), True) for x in kinds.values()
+            if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic)]  # fmt: skip
+    return promote_dtypes([*strong, *weak], config.default_float, config.default_int)[0]
 
 
 def _default_of(plain: np.ndarray, leaves: list[Any]) -> np.dtype:
@@ -169,7 +182,7 @@ def _cast_plain(plain: np.ndarray, dtype: np.dtype) -> Array:
     if plain.dtype.kind in "iu" and dtype.kind in "iu" and plain.size:
         info = np.iinfo(dtype)
         if int(plain.min()) < info.min or int(plain.max()) > info.max:
-            raise DtypeError(f"A value of the sequence does not fit {dtype.name}.", "Pass a wider dtype.")
+            raise DtypeOverflowError(f"A value of the sequence does not fit {dtype.name}.", "Pass a wider dtype.")
     return convert_to(wrap(asarray_numpy(plain)), dtype)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import DtypeError
+from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
 from rlx.numpy.promotion import SCALARS, canonical_axes, complex_dtype, convert_to, operand, to_dtype
@@ -137,6 +137,10 @@ class ScalarType:
         if isinstance(value, (list, tuple, str)):
             value = np.asarray(value, None if isinstance(value, (list, tuple)) else self.dtype)
         return convert_to(as_array(value), self.dtype)
+
+    def __instancecheck__(self, instance: Any) -> bool:
+        """Whether a NumPy scalar is of this type, as isinstance asks."""
+        return isinstance(instance, self.dtype.type)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ScalarType):
@@ -280,7 +284,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     if isinstance(arg1, KeyDtype) or (isinstance(arg2, type) and issubclass(arg2, extended)):
         kind = arg1.type if isinstance(arg1, KeyDtype) else arg1
         return arg1 == arg2 or (isinstance(kind, type) and isinstance(arg2, type) and issubclass(kind, arg2))
-    if isinstance(arg1, type) and arg1 in _CATEGORIES:
+    if isinstance(arg1, type) and (arg1 in _CATEGORIES or issubclass(arg1, extended)):
         return isinstance(arg2, type) and issubclass(arg1, arg2)
     first = np.dtype(_dtype_like(arg1))
     if isinstance(arg2, type) and arg2 in _CATEGORIES:
@@ -336,24 +340,45 @@ def _promotion_pair(value: Any) -> tuple[np.dtype, bool]:
     return to_dtype(value), False
 
 
-def result_type(*args: Any) -> np.dtype:
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     """The dtype that arrays, scalars and dtypes promote to.
 
-    Args: args: arrays, Python scalars (weak) and dtypes.
-    Returns: a NumPy dtype. Raises: TypeError where no implicit promotion exists.
+    Args: args: arrays, Python scalars (weak) and dtypes (None: the default float);
+        return_weak_type_flag: whether to tell if the result is weak.
+    Returns: a NumPy dtype, or (dtype, bool). Raises: TypePromotionError where no implicit promotion exists.
 
     >>> import rlx.numpy as jnp
     >>> jnp.result_type(jnp.int32, 1.0)
     dtype('float32')
     """
-    pairs = [_promotion_pair(a) for a in args]
-    return promote_dtypes(pairs, config.default_float, config.default_int)[0]
+    if not args:
+        raise DtypeError("result_type got no arguments.", "Pass at least one array or dtype.")
+    pairs = [(config.default_float, False) if a is None else _promotion_pair(a) for a in args]
+    try:
+        dtype, weak = promote_dtypes(pairs, config.default_float, config.default_int)
+    except TypeError as error:
+        names = " and ".join(dtype.name for dtype, _ in pairs)
+        raise TypePromotionError(f"No implicit promotion between {names}.", "Convert with .astype(...).") from error
+    if weak:
+        dtype = _at_least_default(dtype)
+    return (dtype, weak) if return_weak_type_flag else dtype
+
+
+def _at_least_default(dtype: np.dtype) -> np.dtype:
+    """What a weak number of a dtype is without others: the default of its kind, if that is not narrower."""
+    kind = dtype_kind(dtype)
+    if kind == "b":
+        return dtype
+    default = complex_dtype(config.default_float) if kind == "c" else config.default_float
+    if kind in "iu":
+        default = np.dtype(f"{kind}{config.default_int.itemsize}")
+    return default if default.itemsize >= dtype.itemsize else dtype
 
 
 def promote_types(a: Any, b: Any) -> np.dtype:
     """The dtype to which two dtypes promote.
 
-    Args: a, b: dtypes. Returns: a NumPy dtype. Raises: TypeError where there is none.
+    Args: a, b: dtypes. Returns: a NumPy dtype. Raises: TypePromotionError where there is none.
 
     >>> import rlx.numpy as jnp
     >>> jnp.promote_types("int32", "float16")

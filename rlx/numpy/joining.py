@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -227,7 +226,7 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: int, even: bool)
     number = canonical_axis(axis, x.ndim, name)
     size = x.shape[number]
     if isinstance(indices_or_sections, (int, np.integer)) or np.ndim(indices_or_sections) == 0:
-        count = operator.index(indices_or_sections)
+        count = _whole_number(indices_or_sections, name)
         if count <= 0:
             raise ShapeError(f"{name} got {count} sections.", "Pass one or more.")
         quotient, rest = divmod(size, count)
@@ -243,6 +242,16 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: int, even: bool)
         edges = [0, *[slice(int(i)).indices(size)[1] for i in inner], size]
     pieces = zip(edges[:-1], edges[1:], strict=True)
     return [shapes.slice_along(x, start, max(start, stop), number) for start, stop in pieces]
+
+
+def _whole_number(value: Any, name: str) -> int:
+    """A number of sections, which may be a float."""
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    number = known_numpy(value, name, "Pass a Python integer.").item()
+    if number != int(number):
+        raise ShapeError(f"{name} got {number} sections.", "Pass a whole number.")
+    return int(number)
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:

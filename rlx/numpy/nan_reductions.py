@@ -12,7 +12,7 @@ from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy import reductions
 from rlx.numpy.floats import isnan
 from rlx.numpy.placement import refuse_out
-from rlx.numpy.promotion import broadcast_array, convert_to, operand, scalar_array
+from rlx.numpy.promotion import broadcast_array, convert_to, float_of, operand, scalar_array, to_dtype
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.arithmetic import select
 from rlx.trace.flat import as_array
@@ -205,8 +205,9 @@ def nanvar(
     1.0
     """
     refuse_out("nanvar", out)
-    freedom = ddof if correction is None else correction
     x = as_array(operand(a, "nanvar"))
+    reductions.check_spread("nanvar", x.dtype, dtype, ddof, correction)
+    freedom = ddof if correction is None else correction
     if not is_inexact(x.dtype):
         return reductions.var(x, axis, dtype, ddof=freedom, keepdims=keepdims, where=where, mean=mean)
     center = nanmean(x, axis, keepdims=True, where=where) if mean is None else operand(mean)
@@ -218,12 +219,15 @@ def nanvar(
     if is_complex(x.dtype):
         parts = arithmetic.real(deviation), arithmetic.imag(deviation)
         squares = arithmetic.add(*[arithmetic.square(p) for p in parts])
-    total = reductions.sum(squares, axis, dtype, keepdims=keepdims, where=where)
+    wanted = None if dtype is None else to_dtype(dtype)
+    real = None if wanted is None else float_of(wanted)  # the sum of real squares
+    total = reductions.sum(squares, axis, real, keepdims=keepdims, where=where)
     count = _present(missing, axis, keepdims, where, total.dtype)
     divisor = arithmetic.subtract(count, scalar_array(freedom, total.dtype, True))
     enough = comparison.less(scalar_array(0, total.dtype, True), divisor)
     nan = scalar_array(np.nan, total.dtype, True)
-    return select(enough, arithmetic.divide(total, divisor), nan)
+    result = select(enough, arithmetic.divide(total, divisor), nan)
+    return result if wanted is None else convert_to(result, wanted)
 
 
 @replayed

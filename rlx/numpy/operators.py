@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import ShapeError
+from rlx.errors import InputTypeError, ShapeError
 from rlx.numpy import elementwise, floats, powers, products, reductions, rounding
 from rlx.numpy.indexing import getitem
 from rlx.ops import shape as shapes
@@ -89,6 +89,13 @@ def _length(self: Any) -> int:
 
 
 def _contains(self: Any, value: Any) -> bool:
+    if not isinstance(value, (Array, np.ndarray, np.generic, bool, int, float, complex)):
+        raise InputTypeError(f"`in` of an array got a {type(value).__name__}.", "Pass a number.")
+    if self.ndim != 1 or np.ndim(value) != 0:
+        raise ShapeError(
+            f"`in` got an array of shape {self.shape} and a value of shape {np.shape(value)}.",
+            "It asks whether a 1-d array has a number: for others use rlx.numpy.isin(value, x).",
+        )
     return bool(reductions.any(elementwise.equal(self, value)))
 
 

@@ -306,7 +306,7 @@ def sinc(x: Any, /) -> Any:
     return select(small, series, _divide(transcendental.sin(safe), safe))
 
 
-def i0(x: Any, /) -> Any:
+def i0(x: Any) -> Any:
     """The modified Bessel function of the first kind of order 0.
 
     Args: x: a real array or number. Returns: a floating array.

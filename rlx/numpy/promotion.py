@@ -15,6 +15,7 @@ from rlx.errors import (
     AxisError,
     ConcretizationTypeError,
     DtypeError,
+    DtypeOverflowError,
     InputTypeError,
     ShapeError,
     TypePromotionError,
@@ -151,7 +152,7 @@ def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
     try:
         return ConcreteArray(np.asarray(value, dtype), weak)
     except OverflowError:
-        raise DtypeError(
+        raise DtypeOverflowError(
             f"The Python integer {value} does not fit {dtype.name}.",
             "Use a wider dtype, for instance rlx.numpy.int64(value).",
         ) from None

@@ -118,7 +118,7 @@ def linspace(
         step = arithmetic.divide(arithmetic.subtract(last, first), scalar_array(divisor, computed, True))
         values = _between(first, last, num, divisor, endpoint)
     else:
-        step = fill(sizes, np.nan, computed)
+        step = fill((), np.nan, computed)
         if num == 1 and not endpoint:
             step = arithmetic.subtract(last, first)
         values = broadcast_array(shapes.reshape(first, shape=(1, *sizes)), (1, *sizes)) if num else None

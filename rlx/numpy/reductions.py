@@ -426,6 +426,7 @@ def var(
     refuse_out("var", out)
     x = _array(a, "var")
     axes = canonical_axes(axis, x.ndim, "var")
+    check_spread("var", x.dtype, dtype, ddof, correction)
     wanted = float_of(x.dtype) if dtype is None else to_dtype(dtype)
     working = _wide(inexact_dtype(x.dtype))
     if dtype is not None and wanted.itemsize > float_of(working).itemsize:
@@ -445,6 +446,17 @@ def var(
     enough = comparison.less(scalar_array(0, real, True), count)
     result = select(enough, arithmetic.divide(total, count), scalar_array(np.nan, real, True))
     return convert_to(result, wanted, weak)
+
+
+def check_spread(name: str, given: np.dtype, dtype: Any, ddof: float, correction: float | None) -> None:
+    """Refuse variances of complex numbers in a real dtype, and two corrections."""
+    if correction is not None and ddof != 0:
+        raise ValueError(f"{name} got both ddof and correction, which mean the same: pass one.")
+    if dtype is not None and is_complex(given) and not is_complex(to_dtype(dtype)):
+        raise DtypeError(
+            f"{name} got dtype={to_dtype(dtype).name} for {given.name} numbers.",
+            "Leave dtype out (a variance is real), or pass a complex one.",
+        )
 
 
 def _mean(x: Any, axes: tuple[int, ...], where: Any) -> Any:

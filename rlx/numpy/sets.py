@@ -9,7 +9,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import ShapeError
-from rlx.ir.types import is_inexact
+from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy.creation import count_along
 from rlx.numpy.elementwise import equal
 from rlx.numpy.floats import isnan
@@ -66,6 +66,11 @@ def _columns(rows: Any) -> list[Any]:
     return [shapes.squeeze(shapes.slice_along(rows, i, i + 1, 1), (1,)) for i in range(rows.shape[1])]
 
 
+def _one_nan(x: Any) -> Any:
+    """Complex numbers, any that has a NaN replaced by the one that comes last in order."""
+    return select(isnan(x), scalar_array(complex(np.nan, np.nan), x.dtype, False), x)
+
+
 def _same_as_before(ordered: list[Any], equal_nan: bool) -> Any:
     """For every sorted row after the first: whether it equals the one before."""
     size = ordered[0].shape[0]
@@ -84,7 +89,8 @@ def _unique_rows(rows: Any, size: int | None, fill_value: Any, equal_nan: bool) 
     dtype, count = config.default_int, rows.shape[0]
     if count == 0 or rows.shape[1] == 0:
         return _of_nothing(rows, size, fill_value)
-    *ordered, order = sorting.sort(*_columns(rows), count_along((count,), 0, dtype), axis=0, keys=rows.shape[1])
+    columns = [_one_nan(c) if equal_nan and is_complex(c.dtype) else c for c in _columns(rows)]
+    *ordered, order = sorting.sort(*columns, count_along((count,), 0, dtype), axis=0, keys=len(columns))
     first = fill((1,), True, np.dtype(bool))
     if count > 1:
         first = concatenate([first, comparison.bitwise_not(_same_as_before(ordered, equal_nan))])
@@ -119,7 +125,8 @@ def _of_nothing(rows: Any, size: int | None, fill_value: Any) -> _Unique:
         raise ShapeError("unique got no elements to fill size= with.", "Pass fill_value=.")
     zeros = fill((total,), 0, config.default_int)
     values = fill((total, rows.shape[1]), 0 if fill_value is None else fill_value, rows.dtype)
-    return _Unique(values, zeros, fill((rows.shape[0],), 0, config.default_int), zeros)
+    counts = zeros.at[:1].set(rows.shape[0])  # rows without elements are all the same
+    return _Unique(values, zeros, fill((rows.shape[0],), 0, config.default_int), counts)
 
 
 def unique(
@@ -301,13 +308,23 @@ def _first_of_runs(ordered: Any) -> Any:
     return concatenate([first, comparison.bitwise_not(_same_as_before([ordered], True))])
 
 
+def _only_one_of_runs(ordered: Any) -> Any:
+    """Whether elements in order differ from both neighbours."""
+    first = _first_of_runs(ordered)
+    if ordered.shape[0] < 2:
+        return first
+    last = concatenate([shapes.slice_along(first, 1, first.shape[0], 0), fill((1,), True, np.dtype(bool))])
+    return comparison.bitwise_and(first, last)
+
+
 def intersect1d(
     ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False, *,
     size: int | None = None, fill_value: Any = None,
 ) -> Any:  # fmt: skip
     """Elements that both arrays have, each once, in ascending order.
 
-    Args: ar1, ar2: arrays; return_indices: also give where they first are in both; size, fill_value.
+    Args: ar1, ar2: arrays; return_indices: also give where they first are in both; size: how many to make
+    room for (needed where an operand is traced); fill_value: for the rest (None: the smallest one).
     Returns: a 1-d array, or a tuple of three.
 
     >>> import rlx.numpy as jnp
@@ -319,13 +336,23 @@ def intersect1d(
     ordered, order = sorting.sort(x, count_along(x.shape, 0, dtype), axis=0, keys=1)
     common = comparison.bitwise_and(_first_of_runs(ordered), isin(ordered, y))
     values = _kept("intersect1d", ordered, common, size, fill_value)
+    if size is not None and fill_value is None and ordered.shape[0]:
+        (smallest,) = _kept("intersect1d", ordered, common, 1, None)
+        there = comparison.less(count_along((size,), 0, dtype), reduce_sum(convert_to(common, dtype), axes=(0,)))
+        values = select(there, values, smallest)
     if not return_indices:
         return values
     missing_first, missing_second = x.shape[0], y.shape[0]
     first = _kept("intersect1d", order, common, size, missing_first)
+    if not missing_second:
+        return values, first, fill(first.shape, 0, dtype)
     matches = equal(reshape(values, (-1, 1)), reshape(y, (1, -1)))
     second = argmax(matches, axis=1, index_dtype=dtype) if values.shape[0] else fill((0,), 0, dtype)
-    second = select(any_(matches, axis=1), second, scalar_array(missing_second, dtype, True))
+    valid = any_(matches, axis=1)
+    if size is not None:  # what fills the rest may be an element, too
+        found = reduce_sum(convert_to(common, dtype), axes=(0,))
+        valid = comparison.bitwise_and(valid, comparison.less(count_along((size,), 0, dtype), found))
+    second = select(valid, second, scalar_array(missing_second, dtype, True))
     return values, first, second
 
 
@@ -334,7 +361,8 @@ def setxor1d(
 ) -> Array:
     """Elements that exactly one of the arrays has, each once, in ascending order.
 
-    Args: ar1, ar2: arrays; size, fill_value: as `unique`. Returns: a 1-d array.
+    Args: ar1, ar2: arrays; assume_unique: they have no repetitions (an element of either that is repeated
+    counts as one of both); size, fill_value: as `unique`. Returns: a 1-d array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.setxor1d(jnp.array([1, 2]), jnp.array([2, 3]))
@@ -342,5 +370,7 @@ def setxor1d(
     """
     x, y = promote("setxor1d", ravel(_array(ar1, "setxor1d")), ravel(_array(ar2, "setxor1d")))
     (ordered,) = sorting.sort(concatenate([x, y]), axis=0, keys=1)
+    if assume_unique:
+        return _kept("setxor1d", ordered, _only_one_of_runs(ordered), size, fill_value)
     once = comparison.bitwise_xor(isin(ordered, x), isin(ordered, y))
     return _kept("setxor1d", ordered, comparison.bitwise_and(once, _first_of_runs(ordered)), size, fill_value)

@@ -14,7 +14,7 @@ from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_complex
 from rlx.numpy.creation import count_along
 from rlx.numpy.manipulation import flip, ravel
-from rlx.numpy.promotion import canonical_axis, complex_dtype, convert_to, inexact_dtype, operand, to_dtype
+from rlx.numpy.promotion import canonical_axis, complex_dtype, convert_to, fill, inexact_dtype, operand, to_dtype
 from rlx.ops import shape as shapes
 from rlx.ops import sorting
 from rlx.trace.flat import as_array
@@ -121,6 +121,8 @@ def lexsort(keys: Sequence[Any] | Any, axis: int = -1) -> Array:
     arrays = [as_array(k) for k in keys]
     if not arrays or any(k.shape != arrays[0].shape for k in arrays):
         raise ShapeError("lexsort needs keys of one shape.", "Pass a sequence of arrays.")
+    if not arrays[0].ndim:
+        return fill((), 0, config.default_int)  # as NumPy's: a number is in order
     number = canonical_axis(axis, arrays[0].ndim, "lexsort")
     numbers = count_along(arrays[0].shape, number, config.default_int)
     return sorting.sort(*arrays[::-1], numbers, axis=number, keys=len(arrays))[-1]
