@@ -55,6 +55,9 @@ _PLACEHOLDERS: dict[str, str] = {
 }
 
 
+_NOTHING = object()
+
+
 def _placeholder(path: str) -> type:
     """A class that stands for a name of JAX's that rlx does not have: good for isinstance, an error when made."""
 
@@ -251,8 +254,8 @@ class _Alias(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         path = f"{self.__name__}.{name}"
-        value = getattr(self._source, name, None)
-        if value is not None and not isinstance(value, ModuleType):
+        value = getattr(self._source, name, _NOTHING)  # newaxis is None
+        if value is not _NOTHING and not isinstance(value, ModuleType):
             return value
         if _is_module(path):
             return self._module(path)

@@ -332,7 +332,13 @@ def _pooling(
         one = jnp.ones([1 if i in channels else n for i, n in enumerate(x.shape)], x.dtype)
         return out / lax.reduce_window(one, 0.0, lax.add, window, steps, padding)
 
-    return _stateless(pooled, lambda shape: lax.reduce_window_shape_tuple(shape, window, steps, padding))
+    def shape_of(shape: Shape) -> Shape:
+        """The channels' axes stay; the batch may be -1, for any."""
+        sizes = [1 if i in channels else n for i, n in enumerate(shape)]
+        found = lax.reduce_window_shape_tuple(sizes, window, steps, padding)
+        return tuple(shape[i] if i in channels else n for i, n in enumerate(found))
+
+    return _stateless(pooled, shape_of)
 
 
 def MaxPool(

@@ -84,6 +84,13 @@ def test_a_network_is_differentiable_and_batches() -> None:
     np.testing.assert_allclose(batched, np.stack([apply_fun(params, x) for x in images]), rtol=1e-6)
 
 
+def test_a_batch_of_any_size() -> None:
+    layers = stax.Conv(2, (3, 3), (2, 2), "SAME"), stax.AvgPool((2, 2), padding="SAME"), stax.Flatten, stax.Dense(3)
+    init_fun, apply_fun = stax.serial(*layers)
+    shape, params = init_fun(rlx.random.key(0), (-1, 8, 8, 1))
+    assert shape == (-1, 3) and apply_fun(params, np.ones((5, 8, 8, 1), "f4")).shape == (5, 3)
+
+
 def test_dropout_needs_a_key() -> None:
     with pytest.raises(ValueError, match="without a key"):
         stax.Dropout(0.5)[1]((), np.ones(3))
