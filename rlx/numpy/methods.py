@@ -115,7 +115,7 @@ def _addressable_data(self: Any, index: int) -> Any:
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
     """The array on a device, or where a sharding says."""
     placement.check_placement(device)
-    return placement.placed(self, device)
+    return self if isinstance(device, (str, Device)) else placement.placed(self, device)
 
 
 def _sharding(self: Any) -> Any:

@@ -46,7 +46,9 @@ def placed(x: Any, device: Any = None, out_sharding: Any = None) -> Any:
     3.0
     """
     place = device if out_sharding is None else out_sharding
-    return x if place is None else arrays_and_shardings().device_put(x, place)
+    if place is None:
+        return x
+    return arrays_and_shardings().device_put(x, HOST if isinstance(place, str) else place)
 
 
 def refuse_out(name: str, out: Any) -> None:

@@ -197,6 +197,8 @@ def make_array_from_single_device_arrays(
     owner = "make_array_from_single_device_arrays"
     if not isinstance(arrays, (list, tuple)) or not all(isinstance(x, Array) for x in arrays):
         raise InputTypeError(f"{owner} got {arrays!r:.60} as arrays.", "Pass a list of rlx arrays.")
+    if not all(isinstance(x, ConcreteArray) for x in arrays):
+        raise ShardingError(f"{owner} got a traced value.", "Make arrays of parts outside of traced functions.")
     count = len(_sharding(owner, sharding).devices)
     if len(arrays) != count:
         raise ShardingError(f"{owner} got {len(arrays)} arrays for {count} device.", "Pass one for each device.")

@@ -27,6 +27,8 @@ def _entry(entry: Any) -> Any:
     """One mesh axis as its name, several as a tuple, none as None."""
     if not isinstance(entry, (tuple, list)):
         return entry
+    if any(isinstance(part, (tuple, list)) for part in entry):
+        raise ShardingError(f"PartitionSpec got the entry {entry!r}.", "An entry is a name, or a tuple of names.")
     return None if not entry else entry[0] if len(entry) == 1 else tuple(entry)
 
 

@@ -66,6 +66,16 @@ def test_specs_are_leaves_with_tuple_like_parts() -> None:
             refused()
     with pytest.raises(TypeError):
         P("x", unreduced="y")
+    with pytest.raises(ValueError, match="tuple of names"):
+        P((("x", "y"), "z"))
+
+
+def test_arrays_of_parts_are_made_outside_of_traces() -> None:
+    sharding = SingleDeviceSharding(rlx.devices()[0])
+    with pytest.raises(ValueError, match="traced value"):
+        rlx.jit(lambda x: rlx.make_array_from_single_device_arrays((2,), sharding, [x]))(jnp.ones(2))
+    with pytest.raises(errors.UnexpectedTracerError):
+        rlx.jit(lambda x: rlx.make_array_from_callback((2,), sharding, lambda index: x[index]))(jnp.ones(2))
 
 
 # ------------------------------------------------------------- meshes
