@@ -41,7 +41,6 @@ MODULES = {"jax.ad_checkpoint": "rlx"}
 
 # the same under another name
 ELSEWHERE = {
-    "jax.debug.visualize_sharding": ("rlx.debug.visualize_array_sharding", ""),
     "jax.profiler.ProfileData": ("rlx.profiling.Profile", "rlx.profile(f)(*args) makes one"),
     "jax.profiler.ProfileEvent": ("rlx.profiling.KernelProfile", ""),
     "jax.custom_derivatives.custom_jvp_call_p": ("rlx.ops.call.custom_jvp_call", ""),
@@ -69,8 +68,17 @@ DIFFERS = {
     "jax.Device": "a platform's name and a number",
     "jax.config": "64-bit numbers need no switch: jax_enable_x64 makes them the default; further switches of rlx's own",
     "jax.default_matmul_precision": "every precision is granted: products are always in full precision",
-    "jax.device_put": "one device in a process; shardings are not known",
-    "jax.jit": "runs eagerly at once without it; donate, static and keyword arguments as JAX's; no shardings",
+    "jax.device_put": "one device: nothing moves; the array's sharding is the one asked for",
+    "jax.jit": "runs eagerly at once without it; donate, static and keyword arguments as JAX's; results lie whole"
+    " on the device unless out_shardings say otherwise",
+    "jax.pmap": "over one device: mapped axes have size 1",
+    "jax.shard_map": "over a mesh of one device; check_vma checks nothing, since one device varies over nothing",
+    "jax.smap": "over a mesh of one device",
+    "jax.make_mesh": "a mesh has one device",
+    "jax.auto_pcast": "changes nothing: values are not marked by the axes that they vary over",
+    "jax.lax.pcast": "checks its arguments; values are not marked by the axes that they vary over",
+    "jax.sharding.Mesh": "of one device",
+    "jax.distributed.initialize": "one process",
     "jax.named_call": "gives the function its name; programs name file and line of each operation",
     "jax.named_scope": "programs do not show it: they name file and line of each operation",
     "jax.typeof": "returns an rlx.ir.types.TensorType: shape, dtype, weakness",
@@ -97,7 +105,12 @@ ABSENT = {
     "jax.lax.dtype": "use x.dtype, or rlx.numpy.result_type",
     "jax.lax.*token*": "effects keep their order without tokens",
     "jax.lax.after_all": "effects keep their order without tokens",
-    "jax.lax.pcast*": "a mapped value is not marked by the axes that it varies over",
+    "jax.make_user_context": _NEVER,
+    "jax.remove_size_one_mesh_axis_from_type": "an array's type names no mesh axes",
+    "jax.sharding.ManualAxisType": "an array's type names no mesh axes",
+    "jax.experimental.mesh_utils.device_kind_handler_dict": "one device has one order",
+    "jax.experimental.multihost_utils.live_devices": _ONE_DEVICE,
+    "jax.experimental.multihost_utils.ProcessFailureError": _ONE_DEVICE,
     "jax.lax.precv": _ONE_DEVICE,
     "jax.lax.psend": _ONE_DEVICE,
     "jax.lax.ragged_all_to_all": _ONE_DEVICE,
@@ -112,22 +125,11 @@ ABSENT = {
     "jax.nn.*scaled*": "block-scaled products are made for particular GPUs; see rlx.precision",
     "jax.tree_util.default_registry": "one registry, which rlx.tree.register_node adds to",
     "jax.debug.*Effect": "an effect is a property of a primitive",
-    "jax.debug.inspect_array_sharding": _ONE_DEVICE,
     "jax.profiler.*memory_profile": "rlx.inspect(f)(*args).memory says what a program needs",
     "jax.profiler.Profile*": "rlx.profile(f)(*args) returns an object with all that it measured",
     "jax.profiler.*": "no server: a trace is a file",
     "jax.ad_checkpoint.print_saved_residuals": "rlx.inspect(rlx.grad(f))(*args) shows them",
     "jax.ad_checkpoint.*": "residuals are saved or computed again; they do not move between memories",
-    "jax.NamedSharding": _ONE_DEVICE,
-    "jax.P": _ONE_DEVICE,
-    "jax.Shard": _ONE_DEVICE,
-    "jax.*mesh*": _ONE_DEVICE,
-    "jax.make_array_from*": _ONE_DEVICE,
-    "jax.auto_pcast": _ONE_DEVICE,
-    "jax.pmap": _ONE_DEVICE + "; rlx.vmap",
-    "jax.smap": _ONE_DEVICE,
-    "jax.shard_map": _ONE_DEVICE,
-    "jax.reshard": _ONE_DEVICE,
     "jax.Ref": _REFERENCES,
     "jax.*_ref": _REFERENCES,
     "jax.freeze": _REFERENCES,
@@ -135,7 +137,7 @@ ABSENT = {
     "jax.scipy.*": _LATER,
 }
 # patterns that only speak of the top level
-_TOP = {"jax.*", "jax.*mesh*", "jax.*_ref"}
+_TOP = {"jax.*", "jax.*_ref"}
 
 
 def find(path: str) -> Any:

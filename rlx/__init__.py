@@ -58,6 +58,7 @@ _SUBMODULES = (
     "custom_batching",
     "custom_derivatives",
     "debug",
+    "distributed",
     "dtypes",
     "example_libraries",
     "experimental",
@@ -77,6 +78,7 @@ _SUBMODULES = (
     "scipy",
     "segments",
     "serialization",
+    "sharding",
     "test_util",
     "testing",
     "tree_util",
@@ -93,6 +95,9 @@ _ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
 _ELSEWHERE.update(dict.fromkeys(("host_count", "host_id", "host_ids", "process_indices"), "rlx.device"))
 _ELSEWHERE |= {"make_jaxpr": "rlx.core", "profile": "rlx.profiling"}
 _ELSEWHERE |= {"ds": "rlx.numpy.indexing", "float0": "rlx.ir.types"}
+_SHARDING = "NamedSharding P auto_pcast make_mesh pmap reshard set_mesh shard_map smap Shard"
+_SHARDING += " make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays"
+_ELSEWHERE.update(dict.fromkeys(_SHARDING.split(), "rlx.sharding"))
 _ELSEWHERE |= {"custom_gradient": "rlx.custom_derivatives", "fwd_and_bwd": "rlx.forward_backward"}
 _ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
 import operator
@@ -270,6 +271,10 @@ class Jitted:
         program, captured = stage(flat, types, None, self.name)
         return _Entry(program, captured, flat.out_tree)
 
+    def delivered(self, out: Any) -> Any:
+        """What a call returns, of what was computed; with out_shardings arrays know where they lie."""
+        return out
+
     # ------------------------------------------------------------------ the cache
     def cache_info(self) -> CacheInfo:
         """Hits, misses (traces), current and largest number of kept signatures."""
@@ -502,8 +507,10 @@ def jit(
       memory_limit: bytes that temporaries may take. What would need more is computed a second time instead
         of being kept (see rlx.checkpoint, which does so by hand); results are the same up to rounding. It
         counts for the outermost jit; arguments, results and constants are not part of it.
-      keep_unused, inline, in_shardings, out_shardings: accepted for JAX's sake: the compiler drops and
-        inlines what it can, and arrays lie on one device.
+      keep_unused, inline: accepted for JAX's sake: the compiler drops and inlines what it can.
+      in_shardings, out_shardings: how the positional arguments and the results are divided among devices: a
+        sharding, a PartitionSpec under rlx.set_mesh, None, or a tree of those that is a prefix of them. They are
+        checked against shapes; on one device nothing is divided.
       compiler_options: None; options of XLA mean nothing here.
 
     Returns: a function of the same arguments, with .trace, .lower, .cache_info, .clear_cache.
@@ -531,6 +538,12 @@ def jit(
             f"jit has no compiler options {', '.join(compiler_options)}.",
             "Those of rlx are the switches of rlx.config.",
         )
+    if options["device"] is not None and not (in_shardings is None and out_shardings is None):
+        raise OptionError(
+            "jit got a device (or backend), and in_shardings or out_shardings.", "Shardings name their devices."
+        )
+    if device is not None and backend is not None:
+        raise OptionError("jit got device and backend.", "Both name where to compute: pass one.")
     if unused:
         raise OptionError(
             f"jit does not know {', '.join(unused)}.",
@@ -539,7 +552,10 @@ def jit(
 
     def jitted(function: Callable[..., Any]) -> Jitted:
         refuse_uncallable(function)
-        return Jitted(function, **options)
+        if in_shardings is None and out_shardings is None:
+            return Jitted(function, **options)
+        sharded = importlib.import_module("rlx.sharding.jitted").ShardedJitted
+        return sharded(function, in_shardings, out_shardings, **options)
 
     return jitted if fun is None else jitted(fun)
 

@@ -178,7 +178,9 @@ class Array:
 class ConcreteArray(Array):
     """An array with values, over NumPy memory or over storage that a compiled program filled."""
 
-    __slots__ = ("_numpy", "_storage", "_type", "_weak")
+    # _sharding stays unset, which costs nothing, unless somebody asks for one
+    __slots__ = ("_numpy", "_sharding", "_storage", "_type", "_weak")
+    _sharding: Any
 
     def __init__(self, array: np.ndarray, weak: bool = False) -> None:
         self._numpy: np.ndarray | None = array
@@ -251,6 +253,13 @@ class ConcreteArray(Array):
     def is_deleted(self) -> bool:
         """Whether the memory was given away."""
         return self._numpy is None and self._storage is None
+
+    def with_sharding(self, sharding: Any) -> ConcreteArray:
+        """An array over the same memory that is known to lie where `sharding` says."""
+        other = _new(ConcreteArray)
+        other._numpy, other._storage, other._type, other._weak = self._numpy, self._storage, self._type, self._weak
+        other._sharding = sharding
+        return other
 
     def concrete(self) -> ConcreteArray:
         """Itself: tracers answer this with their value where it is known."""

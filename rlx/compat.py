@@ -15,17 +15,20 @@ from typing import Any
 
 import rlx
 from rlx.errors import UnsupportedError
+from rlx.sharding.arrays import abstract_sharding
+from rlx.sharding.shardings import NamedSharding
 from rlx.trace.flat import as_array
 from rlx.trace.primitive import type_of
 
-__all__ = ["AbstractArray", "Installation", "SingleDeviceSharding", "as_jax", "typeof"]
+__all__ = ["AbstractArray", "Installation", "as_jax", "typeof"]
 
 VERSION = "0.10.2"  # the JAX whose names these are
 
 # modules of jax that are modules of rlx of the same name, with all that is below them
 _SAME = frozenset(
-    "ad_checkpoint core custom_batching custom_derivatives debug dtypes errors example_libraries experimental"
-    " flatten_util image lax nn memory numpy ops profiler random scipy test_util tree tree_util typing".split()
+    "ad_checkpoint core custom_batching custom_derivatives debug distributed dtypes errors example_libraries"
+    " experimental flatten_util image lax nn memory numpy ops profiler random scipy sharding test_util tree tree_util"
+    " typing".split()
 )
 _LOCATED = {
     "jax": "rlx",
@@ -35,8 +38,6 @@ _LOCATED = {
 }
 # names that JAX's users know elsewhere than rlx's
 _PLACEHOLDERS: dict[str, str] = {
-    "jax": "NamedSharding P make_mesh set_mesh shard_map smap make_array_from_callback",
-    "jax.sharding": "AbstractMesh AxisType Mesh NamedSharding PartitionSpec Sharding use_mesh",
     "jax.stages": "Compiled Lowered Traced Wrapped",
     "jax.export": "Exported export",
     "jax.ffi": "ffi_call register_ffi_target",
@@ -47,11 +48,8 @@ _PLACEHOLDERS: dict[str, str] = {
     "jax.interpreters.mlir": "",
     "jax.interpreters.partial_eval": "trace_to_jaxpr_dynamic",
     "jax.extend": "",
-    "jax.experimental.shard_map": "shard_map",
     "jax.experimental.pallas": "",
-    "jax.experimental.multihost_utils": "process_allgather sync_global_devices broadcast_one_to_all",
     "jax.lib": "",
-    "jax.distributed": "initialize shutdown",
 }
 
 
@@ -64,52 +62,10 @@ def _placeholder(path: str) -> type:
     def refuse(*_: Any, **__: Any) -> Any:
         raise UnsupportedError(
             f"{path} is not part of rlx.",
-            "Programs run in one process on one device; see docs/coverage.md for what is there.",
+            "See docs/coverage.md for what is there.",
         )
 
     return type(path.rpartition(".")[2], (), {"__new__": refuse, "__doc__": f"Stands for {path}, which rlx lacks."})
-
-
-class _NoMesh:
-    """The mesh of an array on one device: it has no axes."""
-
-    axis_names: tuple[str, ...] = ()
-    shape: dict[str, int] = {}
-    empty = True
-    are_all_axes_explicit = are_all_axes_manual = False
-
-
-class SingleDeviceSharding:
-    """Where an array lies: whole, on one device.
-
-    >>> import rlx
-    >>> import rlx.compat
-    >>> rlx.compat.SingleDeviceSharding().device_set
-    {Device(cpu:0)}
-    """
-
-    mesh = _NoMesh()
-    spec: tuple[Any, ...] = ()
-    is_fully_replicated = is_fully_addressable = True
-    memory_kind = None
-
-    def __init__(self, device: Any = None) -> None:
-        self.device = device or rlx.devices(rlx.default_backend())[0]
-
-    @property
-    def device_set(self) -> set[Any]:
-        """The device."""
-        return {self.device}
-
-    def shard_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the part on the device: all of it."""
-        return tuple(shape)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SingleDeviceSharding) and self.device == other.device
-
-    def __hash__(self) -> int:
-        return hash(self.device)
 
 
 @dataclass(frozen=True)
@@ -128,7 +84,7 @@ class AbstractArray:
     shape: tuple[int, ...]
     dtype: Any
     weak_type: bool
-    sharding: SingleDeviceSharding
+    sharding: NamedSharding
 
     @property
     def ndim(self) -> int:
@@ -148,17 +104,9 @@ def typeof(x: Any) -> AbstractArray:
     >>> rlx.compat.typeof(rlx.numpy.ones(3)).shape
     (3,)
     """
-    found = type_of(as_array(x))
-    return AbstractArray(found.shape, found.dtype, found.weak, SingleDeviceSharding())
-
-
-def pmap(fun: Any, *_: Any, **__: Any) -> Any:
-    """A function that raises UnsupportedError when called: there is one device. rlx.vmap maps on it."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise UnsupportedError("jax.pmap is not part of rlx.", "Programs run on one device: use vmap.")
-
-    return refuse
+    array = as_array(x)
+    found = type_of(array)
+    return AbstractArray(found.shape, found.dtype, found.weak, abstract_sharding(array))
 
 
 class OwnPrimitive:
@@ -210,14 +158,12 @@ def _own_names() -> dict[str, dict[str, Any]]:
             "__version__": VERSION,
             "__version_info__": tuple(map(int, VERSION.split("."))),
             "typeof": typeof,
-            "pmap": pmap,
             "float0": rlx.dtypes.float0,
         },
         "jax.core": {
             "get_aval": typeof,
             "ConcretizationTypeError": rlx.errors.ConcretizationTypeError,
         },
-        "jax.sharding": {"SingleDeviceSharding": SingleDeviceSharding},
         "jax.dlpack": {
             "from_dlpack": rlx.numpy.from_dlpack,
             "is_supported_dtype": lambda dtype: rlx.numpy.dtype(dtype).kind in "biufc",
@@ -371,7 +317,7 @@ def as_jax() -> Installation:
     a library that has been imported before keeps the jax that it found. JAX need not be installed.
 
     Returns the installation: `undo()` ends it, and so does leaving a `with` block over it. Names that rlx lacks raise
-    AttributeError or ModuleNotFoundError on import, and those that only make sense on several devices raise
+    AttributeError or ModuleNotFoundError on import, and some that stand for JAX's own machinery raise
     UnsupportedError when used. docs/ecosystem.md says which libraries have been tried.
 
     >>> import rlx.compat

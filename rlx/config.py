@@ -38,6 +38,7 @@ class Config(threading.local):
     log_compiles: say by the logger "rlx" what is compiled, at level WARNING instead of DEBUG.
     check_tracer_leaks: raise as soon as a function has been traced, if one of its traced values is still held.
     no_tracing: raise where a jitted function would be traced.
+    mesh: what rlx.set_mesh and its kin have set, for functions that are traced under it.
 
     JAX's names are understood too: jax_enable_x64 (float64 and int64 as default dtypes), jax_debug_nans,
     jax_debug_infs, jax_disable_jit, jax_platform_name, and switches that change no result.
@@ -58,6 +59,7 @@ class Config(threading.local):
     log_compiles: bool = False
     check_tracer_leaks: bool = False
     no_tracing: bool = False
+    mesh: Any = None
 
     def update(self, name: str, value: Any) -> None:
         """Set a process-wide default by name.
@@ -208,7 +210,7 @@ _tokens: dict[Any, int] = {}
 def _token(values: Any) -> int:
     watching = values.debug_nans, values.debug_infs, values.numpy_rank_promotion, values.numpy_dtype_promotion
     key = (values.default_float, values.default_int, values.device, values.disable_jit, *watching)
-    return _tokens.setdefault((*key, values.legacy_prng_key), len(_tokens))
+    return _tokens.setdefault((*key, values.legacy_prng_key, values.mesh), len(_tokens))
 
 
 def _watched(values: Any) -> bool:

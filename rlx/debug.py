@@ -14,13 +14,21 @@ from typing import Any
 import numpy as np
 
 from rlx import tree
-from rlx.array import Array
+from rlx.array import Array, ConcreteArray
 from rlx.callback import host_function
-from rlx.config import config
 from rlx.ops.callback import debug_callback
+from rlx.sharding.shardings import default_sharding
 from rlx.trace.flat import flatten_call
 
-__all__ = ["breakpoint", "callback", "log", "print", "visualize_array_sharding"]
+__all__ = [
+    "breakpoint",
+    "callback",
+    "inspect_array_sharding",
+    "log",
+    "print",
+    "visualize_array_sharding",
+    "visualize_sharding",
+]
 
 
 def callback(
@@ -156,10 +164,12 @@ def _stop(**values: Any) -> None:
     pdb.Pdb().set_trace()
 
 
-def visualize_array_sharding(arr: Any, **_: Any) -> None:
-    """Print where the parts of an array lie: the whole of it on the default device.
+def visualize_array_sharding(arr: Any, **options: Any) -> None:
+    """Print where the parts of an array lie: the whole of it on one device.
 
-    Raises ValueError unless the array has one or two axes.
+    Args: arr: an array of one or two axes. options: as of visualize_sharding.
+
+    Raises ValueError for another number of axes.
 
     >>> import rlx
     >>> rlx.debug.visualize_array_sharding(rlx.numpy.ones(4))
@@ -167,7 +177,52 @@ def visualize_array_sharding(arr: Any, **_: Any) -> None:
     │  CPU 0  │
     └─────────┘
     """
-    if arr.ndim not in (1, 2):
-        raise ValueError(f"visualize_array_sharding shows arrays of 1 or 2 axes, got {arr.ndim}")
-    label = f"  {config.device.upper()} 0  "
-    builtins.print(f"┌{'─' * len(label)}┐\n│{label}│\n└{'─' * len(label)}┘")
+    inspect_array_sharding(arr, callback=lambda sharding: visualize_sharding(arr.shape, sharding, **options))
+
+
+def visualize_sharding(
+    shape: Any,
+    sharding: Any,
+    *,
+    use_color: bool = True,
+    scale: float = 1.0,
+    min_width: int = 9,
+    max_width: int = 80,
+    color_map: Any = None,
+) -> None:
+    """Print where the parts of an array of this shape would lie: the whole of it on one device.
+
+    Args:
+      shape: one or two sizes. sharding: which device has which part.
+      min_width, max_width: of the picture, in characters. use_color, scale, color_map: accepted for JAX's sake: one
+        part needs neither colours nor proportions.
+
+    Raises ValueError for another number of axes, and where the sharding does not fit the shape.
+
+    >>> import rlx
+    >>> sharding = rlx.NamedSharding(rlx.make_mesh((1,), ("x",)), rlx.P("x"))
+    >>> rlx.debug.visualize_sharding((4, 2), sharding, min_width=13)
+    ┌─────────────┐
+    │    CPU 0    │
+    └─────────────┘
+    """
+    if len(shape) not in (1, 2):
+        raise ValueError(f"visualize_sharding shows arrays of 1 or 2 axes, got the shape {tuple(shape)}")
+    (device,) = sharding.devices_indices_map(tuple(shape))
+    width = min(min_width, max_width - 2)
+    builtins.print(f"┌{'─' * width}┐\n│{f'{device.platform.upper()} {device.id}':^{width}}│\n└{'─' * width}┘")
+
+
+def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> None:
+    """Call a function with the sharding of each array in a tree; of traced values once, while they are traced.
+
+    Args: value: a tree of arrays. callback: takes a rlx.sharding.Sharding.
+
+    >>> import rlx
+    >>> found = []
+    >>> rlx.debug.inspect_array_sharding(rlx.numpy.ones(4), callback=found.append)
+    >>> found[0].num_devices
+    1
+    """
+    for leaf in tree.leaves(value):
+        callback(leaf.sharding if isinstance(leaf, ConcreteArray) else default_sharding())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,7 +13,6 @@ from rlx.array import Array, Device
 from rlx.backends import backend_named, device_names
 from rlx.config import config, scoped
 from rlx.errors import DeviceError
-from rlx.memory import Space
 from rlx.trace.flat import as_array
 
 __all__ = [
@@ -135,19 +135,28 @@ def default_device(device: str | Device) -> AbstractContextManager[None]:
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: bool | None = None
 ) -> Any:
-    """The tree `x` with its leaves as rlx arrays, on a device: a Device, its name, a rlx.memory.Space, or a
-    tree of those.
+    """The tree `x` with its leaves as rlx arrays, on a device.
 
-    src, donate, may_alias: accepted for JAX's sake; arrays are immutable, so that sharing memory cannot be seen.
+    Args:
+      x: a tree of arrays and numbers.
+      device: a Device, its name, a rlx.memory.Space, a sharding, a PartitionSpec under rlx.set_mesh, or a tree of
+        those that is a prefix of x. The arrays' `.sharding` is then what was asked for; on one device nothing moves.
+      src, donate, may_alias: accepted for JAX's sake; arrays are immutable, so that sharing memory cannot be seen.
+
+    Raises: DeviceError for something that is no place; ShardingError for a sharding that does not fit an array.
 
     >>> import rlx, numpy as np
     >>> rlx.device_put(np.ones(2, np.float32))
     Array([1., 1.], dtype=float32)
+    >>> mesh = rlx.make_mesh((1,), ("x",))
+    >>> rlx.device_put(np.ones(2), rlx.NamedSharding(mesh, rlx.P("x"))).sharding.spec
+    P('x',)
     """
-    for place in tree.leaves(device):
-        if not isinstance(place, Space):
-            backend_named(place.platform if isinstance(place, Device) else place)
-    return tree.map(as_array, x)
+    if donate and may_alias:
+        raise DeviceError("device_put got donate=True and may_alias=True.", "Memory is shared or given away, not both.")
+    if device is None:
+        return tree.map(as_array, x)
+    return importlib.import_module("rlx.sharding.arrays").device_put(x, device)
 
 
 def device_get(x: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = [
     "AxisError",
+    "AxisNameError",
     "CallbackError",
     "CheckError",
     "ConcretizationTypeError",
@@ -31,6 +32,7 @@ __all__ = [
     "JaxprTypeError",
     "KeyReuseError",
     "MemoryLimitError",
+    "MeshContextError",
     "MissingRuleError",
     "NanError",
     "NonConcreteBooleanIndexError",
@@ -40,6 +42,7 @@ __all__ = [
     "RlxError",
     "ScalarOutputError",
     "ShapeError",
+    "ShardingError",
     "SwitchError",
     "TracerArrayConversionError",
     "TracerBoolConversionError",
@@ -456,6 +459,17 @@ class VmapAxisError(RlxError, ValueError, TypeError):
     """
 
 
+class AxisNameError(VmapAxisError, NameError):
+    """A name of a mapped axis that is not in scope.
+
+    >>> import rlx
+    >>> rlx.lax.psum(1.0, "batch")
+    Traceback (most recent call last):
+        ...
+    rlx.errors.AxisNameError: There is no mapped axis named 'batch' here...
+    """
+
+
 class ControlFlowTypeError(RlxError, TypeError, ValueError):
     """Branches or loop carries whose types differ.
 
@@ -544,6 +558,29 @@ class DeviceError(RlxError, ValueError):
     Traceback (most recent call last):
         ...
     rlx.errors.DeviceError: There is no device 'toaster'; this installation has: cpu, reference...
+    """
+
+
+class ShardingError(RlxError, ValueError):
+    """A mesh, partition spec or sharding that does not fit the devices, the mesh or the array.
+
+    >>> import rlx
+    >>> rlx.make_mesh((8,), ("x",))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.ShardingError: make_mesh was asked for a mesh of 8 devices, but this process has 1...
+    """
+
+
+class MeshContextError(ShardingError, RuntimeError):
+    """A partition spec alone, where no mesh is set that it could refer to.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.lax.with_sharding_constraint(jnp.ones(2), rlx.P("x"))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.MeshContextError: with_sharding_constraint got P('x',), but no mesh is set...
     """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,12 +27,19 @@ __all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct
 class ShapeDtypeStruct:
     """Shape and dtype of an array that is not there.
 
+    Args:
+      shape: sizes of the axes. dtype: of the elements. weak_type: whether the dtype yields to others.
+      sharding: how the array would be divided: a sharding, or a PartitionSpec under rlx.set_mesh.
+
+    Raises: DtypeError without a dtype; ShapeError for a size that is no number; ShardingError or InputTypeError for
+      a sharding that does not fit.
+
     >>> import rlx
     >>> rlx.ShapeDtypeStruct((2, 3), "float32")
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
-    __slots__ = ("dtype", "shape", "weak_type")
+    __slots__ = ("_sharding", "dtype", "shape", "weak_type")
 
     def __init__(self, shape: Sequence[int], dtype: Any, weak_type: bool = False, *, sharding: Any = None) -> None:
         if dtype is None:
@@ -41,6 +49,15 @@ class ShapeDtypeStruct:
             raise ShapeError(f"A ShapeDtypeStruct got shape={self.shape}.", "Every size is a number.")
         self.dtype = np.dtype(dtype)
         self.weak_type = weak_type
+        self._sharding = sharding
+        if sharding is not None:
+            _shardings().check_described(sharding, self.shape)
+
+    @property
+    def sharding(self) -> Any:
+        """How the array would be divided; None where nobody said."""
+        found = self._sharding
+        return None if found is None else _shardings().resolve("ShapeDtypeStruct", found)
 
     @classmethod
     def like(cls, array: Any) -> ShapeDtypeStruct:
@@ -51,7 +68,7 @@ class ShapeDtypeStruct:
         ShapeDtypeStruct(shape=(3,), dtype=float32)
         """
         found = type_of(as_array(array))
-        return cls(found.shape, found.dtype, found.weak)
+        return cls(found.shape, found.dtype, found.weak, sharding=getattr(array, "_sharding", None))
 
     @property
     def ndim(self) -> int:
@@ -71,7 +88,7 @@ class ShapeDtypeStruct:
         (3,)
         """
         kept: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type}
-        return ShapeDtypeStruct(**{**kept, **fields})
+        return ShapeDtypeStruct(**{**kept, "sharding": self._sharding, **fields})
 
     def __len__(self) -> int:
         if not self.shape:
@@ -79,13 +96,21 @@ class ShapeDtypeStruct:
         return self.shape[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype) == (other.shape, other.dtype)
+        if not isinstance(other, ShapeDtypeStruct):
+            return False
+        return (self.shape, self.dtype, self._sharding) == (other.shape, other.dtype, other._sharding)
 
     def __hash__(self) -> int:
-        return hash((self.shape, self.dtype))
+        return hash((self.shape, self.dtype, self._sharding))
 
     def __repr__(self) -> str:
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name})"
+        sharding = "" if self._sharding is None else f", sharding={self._sharding}"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding})"
+
+
+def _shardings() -> Any:
+    """The module that knows shardings, loaded when somebody names one."""
+    return importlib.import_module("rlx.sharding.trees")
 
 
 class ArgInfo(NamedTuple):
@@ -249,7 +274,17 @@ class Compiled(_Stage):
                 f"{self._traced.fun_name} was compiled for ({expected}) and called with ({given}).",
                 "Call the jitted function itself, which compiles for new arguments.",
             )
-        return tree.unflatten(self.out_tree, self._compiled.run(request.leaves))
+        return request.jitted.delivered(tree.unflatten(self.out_tree, self._compiled.run(request.leaves)))
+
+    @property
+    def input_shardings(self) -> tuple[Any, dict[str, Any]]:
+        """How the positional and the keyword arguments are divided: a sharding for each array."""
+        return importlib.import_module("rlx.sharding.jitted").input_shardings(self._traced)
+
+    @property
+    def output_shardings(self) -> Any:
+        """How the results are divided: a sharding for each array."""
+        return importlib.import_module("rlx.sharding.jitted").output_shardings(self._traced)
 
     @property
     def plan(self) -> Any:

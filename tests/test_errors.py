@@ -526,9 +526,9 @@ def out_axes_beyond_the_axes() -> None:
 
 
 @case(
-    errors.VmapAxisError,
+    errors.AxisNameError,
     "There is no mapped axis named 'i' here.",
-    "Call the function under rlx.vmap(..., axis_name='i').",
+    "Call the function under rlx.vmap(..., axis_name='i'), or in rlx.shard_map over a mesh that has it.",
 )
 def an_axis_name_that_is_not_there() -> None:
     lax.psum(ones(3), "i")  # here

@@ -17,6 +17,7 @@ from rlx.lax.collectives import (
     axis_index,
     axis_size,
     pbroadcast,
+    pcast,
     pmax,
     pmean,
     pmin,
@@ -25,12 +26,12 @@ from rlx.lax.collectives import (
     psum,
     psum_scatter,
     pswapaxes,
+    pvary,
 )
 from rlx.lax.composition import (
     composite,
     platform_dependent,
     stage,
-    with_sharding_constraint,
 )
 from rlx.lax.conditional import (
     cond,
@@ -262,6 +263,7 @@ from rlx.lax.window_shapes import (
 from rlx.lax.windows import (
     reduce_window,
 )
+from rlx.sharding.constraint import with_sharding_constraint
 
 __all__ = [
     "AccuracyMode",
@@ -400,6 +402,7 @@ __all__ = [
     "padtype_to_pads",
     "pbroadcast",
     "platform_dependent",
+    "pcast",
     "pmax",
     "pmean",
     "pmin",
@@ -411,6 +414,7 @@ __all__ = [
     "psum",
     "psum_scatter",
     "pswapaxes",
+    "pvary",
     "ragged_dot",
     "ragged_dot_general",
     "random_gamma_grad",

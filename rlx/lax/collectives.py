@@ -1,9 +1,9 @@
-"""Operations along the named axis of a vmap: psum, all_gather and their kin."""
+"""Operations along the named axis of a vmap, shard_map or pmap: psum, all_gather and their kin."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,17 @@ import numpy as np
 from rlx import tree
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import ShapeError, UnsupportedError
+from rlx.errors import InputTypeError, OptionError, ShapeError, UnsupportedError
 from rlx.ir.types import is_inexact
 from rlx.lax.elementwise import add, div
 from rlx.lax.indexing import dynamic_slice_in_dim
 from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.parametric import mul
-from rlx.lax.shape import convert_element_type, index_in_dim, reshape, squeeze
+from rlx.lax.shape import convert_element_type, full_like, index_in_dim, reshape, squeeze
 from rlx.ops import collective
 from rlx.ops.families import move_axis
 from rlx.trace import stage
+from rlx.trace.primitive import Primitive
 
 __all__ = [
     "all_gather",
@@ -28,6 +29,7 @@ __all__ = [
     "axis_index",
     "axis_size",
     "pbroadcast",
+    "pcast",
     "pmax",
     "pmean",
     "pmin",
@@ -36,6 +38,7 @@ __all__ = [
     "psum",
     "psum_scatter",
     "pswapaxes",
+    "pvary",
 ]
 
 AxisName = Any
@@ -45,8 +48,13 @@ def _names(axis_name: AxisName) -> tuple[Any, ...]:
     return tuple(axis_name) if isinstance(axis_name, (tuple, list)) else (axis_name,)
 
 
-def _check_groups(name: str, axis_index_groups: Any) -> None:
-    if axis_index_groups is not None:
+def _shared(axis_name: AxisName) -> tuple[Any, ...]:
+    """The names of axes that have other members: along an axis of one device there is nobody to exchange with."""
+    return tuple(name for name in _names(axis_name) if not stage.axis_named(name).alone)
+
+
+def _check_groups(name: str, axis_name: AxisName, axis_index_groups: Any) -> None:
+    if axis_index_groups is not None and (_shared(axis_name) or [list(g) for g in axis_index_groups] != [[0]]):
         raise UnsupportedError(
             f"lax.{name} does not support axis_index_groups.",
             "Nest two vmaps with an axis name each, and name the inner one.",
@@ -76,12 +84,17 @@ def axis_index(axis_name: AxisName) -> Array:
     total: Any = None
     for name in _names(axis_name):
         size = stage.axis_size(name)
-        own = collective.axis_index(axis_name=name)
+        own = collective.axis_index(axis_name=name) if _shared(name) else as_array(np.int32(0))
         total = own if total is None else add(mul(total, size), own)
     return total
 
 
 # ------------------------------------------------------------- reductions
+def _sum(value: Array, axis_name: AxisName) -> Array:
+    names = _shared(axis_name)
+    return collective.psum(value, axis_name=names) if names else value
+
+
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The sum of x (an array, or a tree of arrays) over a mapped axis, or several.
 
@@ -93,7 +106,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 3.0], np.float32)).tolist()
     [0.25, 0.75]
     """
-    _check_groups("psum", axis_index_groups)
+    _check_groups("psum", axis_name, axis_index_groups)
     size = stage.axis_size(axis_name)
 
     def total(leaf: Any) -> Any:
@@ -102,7 +115,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
         value = as_array(leaf)
         if value.dtype == np.dtype(bool):
             value = convert_element_type(value, config.default_int)
-        return collective.psum(value, axis_name=_names(axis_name))
+        return _sum(value, axis_name)
 
     return tree.map(total, x)
 
@@ -116,22 +129,21 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> rlx.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")(jnp.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
     """
-    _check_groups("pmean", axis_index_groups)
+    _check_groups("pmean", axis_name, axis_index_groups)
     size = stage.axis_size(axis_name)
 
     def mean(leaf: Any) -> Any:
         value = as_array(leaf)
         if not is_inexact(value.dtype):
             value = convert_element_type(value, config.default_float)
-        return div(collective.psum(value, axis_name=_names(axis_name)), size)
+        return div(_sum(value, axis_name), size)
 
     return tree.map(mean, x)
 
 
-def _extremum(primitive: Callable[..., Any], x: Any, axis_name: AxisName) -> Any:
-    stage.axis_size(axis_name)
-    names = _names(axis_name)
-    return tree.map(lambda leaf: primitive(as_array(leaf), axis_name=names), x)
+def _extremum(primitive: Primitive, x: Any, axis_name: AxisName) -> Any:
+    names = _shared(axis_name)
+    return tree.map(lambda leaf: primitive(as_array(leaf), axis_name=names) if names else as_array(leaf), x)
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
@@ -143,7 +155,7 @@ def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> rlx.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(jnp.array([1, 3, 2])).tolist()
     [3, 3, 3]
     """
-    _check_groups("pmax", axis_index_groups)
+    _check_groups("pmax", axis_name, axis_index_groups)
     return _extremum(collective.pmax, x, axis_name)
 
 
@@ -156,7 +168,7 @@ def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> rlx.vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(jnp.array([1, 3, 2])).tolist()
     [1, 1, 1]
     """
-    _check_groups("pmin", axis_index_groups)
+    _check_groups("pmin", axis_name, axis_index_groups)
     return _extremum(collective.pmin, x, axis_name)
 
 
@@ -178,7 +190,7 @@ def all_gather(
     >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 2.0], np.float32)).tolist()
     [2.0, 1.0]
     """
-    _check_groups("all_gather", axis_index_groups)
+    _check_groups("all_gather", axis_name, axis_index_groups)
     sizes = [stage.axis_size(name) for name in _names(axis_name)]
 
     def gather(leaf: Any) -> Array:
@@ -186,7 +198,8 @@ def all_gather(
         at = canonical_axis("all_gather", axis, value.ndim + (not tiled))
         shape = value.shape
         for name, size in reversed(list(zip(_names(axis_name), sizes, strict=True))):
-            value = collective.all_gather(value, axis_name=name, axis=at, size=size)
+            if _shared(name):
+                value = collective.all_gather(value, axis_name=name, axis=at, size=size)
         count = math.prod(sizes)
         if tiled:
             return reshape(value, (*shape[:at], count * shape[at], *shape[at + 1 :]))
@@ -211,7 +224,7 @@ def psum_scatter(
     >>> rlx.vmap(lambda row: lax.psum_scatter(row, "i"), axis_name="i")(jnp.array([[1, 2], [10, 20]])).tolist()
     [11, 22]
     """
-    _check_groups("psum_scatter", axis_index_groups)
+    _check_groups("psum_scatter", axis_name, axis_index_groups)
     size = stage.axis_size(axis_name)
 
     def scatter(leaf: Any) -> Array:
@@ -223,6 +236,8 @@ def psum_scatter(
                 "The axis has the size of the mapped axis, or with tiled=True a multiple.",
             )
         width = value.shape[at] // size
+        if not _shared(axis_name):
+            return value if tiled else squeeze(value, (at,))
         start = mul(axis_index(axis_name), width)
         own = dynamic_slice_in_dim(psum(value, axis_name), start, width, at)
         return own if tiled else squeeze(own, (at,))
@@ -248,7 +263,15 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
             f"lax.ppermute got perm={list(pairs)} for an axis of size {size}.",
             "Each member sends at most once and receives at most once.",
         )
-    return tree.map(lambda leaf: collective.ppermute(as_array(leaf), axis_name=axis_name, permutation=pairs), x)
+    names = _shared(axis_name)
+
+    def send(leaf: Any) -> Array:
+        value = as_array(leaf)
+        if not names:
+            return value if pairs else full_like(value, 0)
+        return collective.ppermute(value, axis_name=names[0] if len(names) == 1 else axis_name, permutation=pairs)
+
+    return tree.map(send, x)
 
 
 def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
@@ -284,7 +307,7 @@ def all_to_all(
     >>> rlx.vmap(lambda row: lax.all_to_all(row, "i", 0, 0), axis_name="i")(x).tolist()
     [[1, 3], [2, 4]]
     """
-    _check_groups("all_to_all", axis_index_groups)
+    _check_groups("all_to_all", axis_name, axis_index_groups)
     names = _names(axis_name)
     sizes = [stage.axis_size(name) for name in names]
     count = math.prod(sizes)
@@ -302,7 +325,10 @@ def all_to_all(
         inner = [width] if tiled else []
         moved = reshape(value, (*value.shape[:split], *sizes, *inner, *value.shape[split + 1 :]))
         for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
-            moved = collective.all_to_all(moved, axis_name=name, split=split + number, concat=number, size=size)
+            if _shared(name):
+                moved = collective.all_to_all(moved, axis_name=name, split=split + number, concat=number, size=size)
+            else:
+                moved = move_axis(moved, split + number, number)
         arrived = move_axis(reshape(moved, (count, *moved.shape[len(names) :])), 0, concat)
         if not tiled:
             return arrived
@@ -336,5 +362,44 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
     >>> rlx.vmap(lambda row: lax.pswapaxes(row, "i", 0), axis_name="i")(jnp.array([[1, 2], [3, 4]])).tolist()
     [[1, 3], [2, 4]]
     """
-    _check_groups("pswapaxes", axis_index_groups)
+    _check_groups("pswapaxes", axis_name, axis_index_groups)
     return all_to_all(x, axis_name, axis, axis)
+
+
+def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
+    """x (an array, or a tree of arrays), noted as varying over a mapped axis or several, or as reduced or not.
+
+    rlx keeps no such note of a value: only the arguments are checked.
+
+    Args:
+      x: arrays of any shape and dtype.
+      axis_name: a name, or a tuple of names. to: "varying", "reduced" or "unreduced".
+
+    Returns: x.
+
+    Raises: VmapAxisError for an axis that is not in scope; OptionError for another `to`.
+
+    >>> from rlx import lax
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.vmap(lambda x: lax.pcast(x, "i", to="varying"), axis_name="i")(jnp.array([1, 2])).tolist()
+    [1, 2]
+    """
+    if isinstance(axis_name, (set, frozenset)):
+        raise InputTypeError(f"lax.pcast got axis_name={axis_name!r}, a set.", "Pass a name or a tuple of names.")
+    if to not in ("varying", "reduced", "unreduced"):
+        raise OptionError(f"lax.pcast got to={to!r}.", 'It is "varying", "reduced" or "unreduced".')
+    stage.axis_size(axis_name)
+    return tree.map(as_array, x)
+
+
+def pvary(x: Any, axis_name: AxisName) -> Any:
+    """pcast(x, axis_name, to="varying"), by the name that it had before.
+
+    >>> from rlx import lax
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.vmap(lambda x: lax.pvary(x, "i"), axis_name="i")(jnp.array([1, 2])).tolist()
+    [1, 2]
+    """
+    return pcast(x, axis_name, to="varying")

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from rlx import tree
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import UnsupportedError
@@ -16,7 +15,7 @@ from rlx.lax.staging import check_callable, stage_flat
 from rlx.ops.call import call
 from rlx.trace.flat import flatten_call
 
-__all__ = ["composite", "platform_dependent", "stage", "with_sharding_constraint"]
+__all__ = ["composite", "platform_dependent", "stage"]
 
 _HOSTS = {"reference": "cpu", "numba": "cpu"}  # devices that are the processor
 
@@ -87,13 +86,3 @@ def stage(x: Any, /) -> Array:
     ()
     """
     return as_array(x)
-
-
-def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """x (an array, or a tree of arrays): on one device every placement is this one.
-
-    >>> from rlx import lax
-    >>> lax.with_sharding_constraint(1.0, None).item()
-    1.0
-    """
-    return tree.map(as_array, x)

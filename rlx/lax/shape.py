@@ -25,6 +25,7 @@ from rlx.lax.operands import (
 )
 from rlx.lax.operands import operands as of_one_dtype
 from rlx.numpy.bits import cast_bits
+from rlx.numpy.placement import placed
 from rlx.ops import conversion, shape
 from rlx.ops.families import broadcast_to
 from rlx.trace.primitive import registry
@@ -110,7 +111,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
     dtype = value.dtype if dtype is None else as_dtype(dtype)
     value = scalar_of(fill_value, dtype)
     filled = broadcast_in_dim(value, canonical_shape(shape), ())
-    return conversion.convert(filled, dtype=dtype, weak=True) if weak else filled
+    return placed(conversion.convert(filled, dtype=dtype, weak=True) if weak else filled, sharding)
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Array:
@@ -125,7 +126,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     weak = dtype is None and like.weak_type
     dtype = like.dtype if dtype is None else as_dtype(dtype)
     filled = full(like.shape if shape is None else shape, scalar_of(fill_value, dtype))
-    return conversion.convert(filled, dtype=dtype, weak=True) if weak else filled
+    return placed(conversion.convert(filled, dtype=dtype, weak=True) if weak else filled, sharding)
 
 
 def zeros_like_array(x: Any) -> Array:

@@ -11,7 +11,7 @@ from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, ShapeError
 from rlx.ir.types import TensorType, float0, promote_dtypes, scalar_dtype
-from rlx.numpy.placement import check_placement
+from rlx.numpy.placement import check_placement, placed
 from rlx.numpy.promotion import (
     SCALARS,
     broadcast_array,
@@ -58,7 +58,7 @@ def array(
     ndmin: int = 0,
     *,
     device: Any = None,
-    out_sharding: None = None,
+    out_sharding: Any = None,
 ) -> Array:
     """An array of the given values.
 
@@ -75,7 +75,7 @@ def array(
     result = _from_object(object, None if dtype is None else to_dtype(dtype), bool(copy))
     if result.ndim < ndmin:
         result = shapes.reshape(result, shape=(1,) * (ndmin - result.ndim) + result.shape)
-    return result
+    return placed(result, device, out_sharding)
 
 
 def asarray(
@@ -85,7 +85,7 @@ def asarray(
     *,
     copy: bool | None = None,
     device: Any = None,
-    out_sharding: None = None,
+    out_sharding: Any = None,
 ) -> Array:
     """An array of the given values, sharing memory with NumPy arrays.
 
@@ -102,7 +102,7 @@ def asarray(
     wanted = None if dtype is None else to_dtype(dtype)
     if copy is False and wanted is not None and isinstance(a, (Array, np.ndarray)) and a.dtype != wanted:
         raise ValueError(f"asarray cannot make {wanted.name} of {a.dtype.name} without a copy: leave copy=False out.")
-    return _from_object(a, wanted, bool(copy))
+    return placed(_from_object(a, wanted, bool(copy)), device, out_sharding)
 
 
 def _from_object(value: Any, dtype: np.dtype | None, copy: bool) -> Array:
@@ -287,7 +287,7 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
 
 
 # ------------------------------------------------------------------ filled
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of one value.
 
     Args: shape: int or ints; fill_value: number or array that broadcasts; dtype: of the result
@@ -301,11 +301,13 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     sizes = canonical_shape(shape, "full")
     value = _from_object(fill_value, None if dtype is None else to_dtype(dtype), False)
     if type(value) is ConcreteArray and value.ndim == 0:
-        return fill(sizes, value.numpy(), value.dtype, value.weak_type and dtype is None)
-    return broadcast_array(value, sizes, "full")
+        filled = fill(sizes, value.numpy(), value.dtype, value.weak_type and dtype is None)
+    else:
+        filled = broadcast_array(value, sizes, "full")
+    return placed(filled, device, out_sharding)
 
 
-def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Any:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """An array of zeros.
 
     Args: shape: int or ints; dtype: of the result (None: the default float). Returns: an array.
@@ -318,10 +320,10 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: No
     if isinstance(dtype, np.dtype) and dtype == float0:
         return np.zeros(canonical_shape(shape, "zeros"), float0)  # no program has arrays of it
     wanted = config.default_float if dtype is None else to_dtype(dtype)
-    return fill(canonical_shape(shape, "zeros"), 0, wanted)
+    return placed(fill(canonical_shape(shape, "zeros"), 0, wanted), device, out_sharding)
 
 
-def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of ones.
 
     Args: shape: int or ints; dtype: of the result (None: the default float). Returns: an array.
@@ -332,10 +334,10 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Non
     """
     check_placement(device, out_sharding)
     wanted = config.default_float if dtype is None else to_dtype(dtype)
-    return fill(canonical_shape(shape, "ones"), 1, wanted)
+    return placed(fill(canonical_shape(shape, "ones"), 1, wanted), device, out_sharding)
 
 
-def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """An array of zeros: arrays cannot be written to, so nothing is gained by leaving them out.
 
     Args: shape: int or ints; dtype: of the result. Returns: an array.
@@ -348,7 +350,7 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: No
 
 
 def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: None = None
+    a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
     """An array of one value with the shape and dtype of another.
 
@@ -364,9 +366,11 @@ def full_like(
     sizes = like.shape if shape is None else canonical_shape(shape, "full_like")
     wanted = like.dtype if dtype is None else to_dtype(dtype)
     if isinstance(fill_value, SCALARS) and not narrows(fill_value, wanted):
-        return fill(sizes, fill_value, wanted, dtype is None and like.weak)
-    value = convert_to(_from_object(fill_value, None, False), wanted, dtype is None and like.weak)
-    return broadcast_array(value, sizes, "full_like")
+        filled = fill(sizes, fill_value, wanted, dtype is None and like.weak)
+    else:
+        value = convert_to(_from_object(fill_value, None, False), wanted, dtype is None and like.weak)
+        filled = broadcast_array(value, sizes, "full_like")
+    return placed(filled, device, out_sharding)
 
 
 def _type_like(a: Any) -> TensorType:
@@ -376,7 +380,7 @@ def _type_like(a: Any) -> TensorType:
     return as_array(a).type
 
 
-def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Zeros with the shape and dtype of another array.
 
     Args: a: array; dtype, shape: in place of a's. Returns: an array.
@@ -388,7 +392,7 @@ def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = No
     return full_like(a, 0, dtype, shape, device=device, out_sharding=out_sharding)
 
 
-def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: None = None) -> Array:
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:
     """Ones with the shape and dtype of another array.
 
     Args: a: array; dtype, shape: in place of a's. Returns: an array.
@@ -401,7 +405,7 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
 
 
 def empty_like(
-    prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: None = None
+    prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
     """Zeros with the shape and dtype of another array; see `empty`.
 

@@ -39,7 +39,7 @@ __all__ = ["delete", "insert", "repeat", "resize", "roll", "trim_zeros"]
 
 
 def repeat(
-    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: None = None
+    a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None, out_sharding: Any = None
 ) -> Array:
     """Each element repeated.
 

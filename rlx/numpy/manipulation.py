@@ -54,7 +54,7 @@ def _array(value: Any, name: str) -> Array:
 
 
 # ------------------------------------------------------------------ reshaping
-def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: None = None) -> Array:
+def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, out_sharding: Any = None) -> Array:
     """The same elements in another shape.
 
     Args: a: array; shape: int or ints, one of them may be -1; order: "C", "F" (first axis fastest).
@@ -95,7 +95,7 @@ def fitting_shape(x: Any, shape: Any) -> tuple[int, ...]:
     return tuple(x.size // rest if n == -1 else n for n in sizes)
 
 
-def ravel(a: Any, order: str = "C", *, out_sharding: None = None) -> Array:
+def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Array:
     """All elements in one axis.
 
     Args: a: array; order: "C" or "F". Returns: a 1-d array.
@@ -246,7 +246,7 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Array:
 
 # ------------------------------------------------------------------ broadcasting
 @replayed
-def broadcast_to(array: Any, shape: Any, *, out_sharding: None = None) -> Array:
+def broadcast_to(array: Any, shape: Any, *, out_sharding: Any = None) -> Array:
     """An array repeated along new axes and axes of size 1.
 
     Args: array; shape: int or ints. Returns: an array of that shape.

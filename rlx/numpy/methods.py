@@ -27,7 +27,7 @@ def _astype(self: Any, dtype: Any, copy: bool = False, device: Any = None) -> An
     return _copy(result) if copy and result is self else result
 
 
-def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None, out_sharding: None = None) -> Any:
+def _reshape(self: Any, *args: Any, order: str = "C", copy: bool | None = None, out_sharding: Any = None) -> Any:
     """The same elements in another shape, given as ints or as one tuple."""
     return manipulation.reshape(self, args[0] if len(args) == 1 else args, order, out_sharding=out_sharding)
 
@@ -52,7 +52,7 @@ def _compress(
     return lookups.compress(condition, self, axis, size=size, fill_value=fill_value, out=out)
 
 
-def _flatten(self: Any, order: str = "C", *, out_sharding: None = None) -> Any:
+def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
     """All elements in one axis."""
     return manipulation.ravel(self, order, out_sharding=out_sharding)
 
@@ -60,7 +60,9 @@ def _flatten(self: Any, order: str = "C", *, out_sharding: None = None) -> Any:
 def _copy(self: Any) -> Any:
     """A copy that shares no memory."""
     if isinstance(self, ConcreteArray):
-        return ConcreteArray(self.numpy().copy(), self._weak)
+        copied = ConcreteArray(self.numpy().copy(), self._weak)
+        sharding = getattr(self, "_sharding", None)
+        return copied if sharding is None else copied.with_sharding(sharding)
     return self
 
 
@@ -107,15 +109,31 @@ def _address(self: Any) -> int:
 
 def _addressable_data(self: Any, index: int) -> Any:
     """The part of the array on a device; there is one device, so that 0 gives all of it."""
-    if index != 0:
-        raise IndexError(f"addressable_data got {index}: arrays have one part, number 0")
-    return self
+    return placement.arrays_and_shardings().part_of(self, index)
 
 
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
-    """The array on a device."""
+    """The array on a device, or where a sharding says."""
     placement.check_placement(device)
-    return self
+    return self if isinstance(device, (str, Device)) else placement.placed(self, device)
+
+
+def _sharding(self: Any) -> Any:
+    """Where the array lies: as device_put or its like was told, or whole on the default device.
+
+    AttributeError for traced values.
+    """
+    return placement.arrays_and_shardings().sharding_of(self)
+
+
+def _committed(self: Any) -> bool:
+    """Whether somebody said where the array is to lie."""
+    return placement.arrays_and_shardings().is_committed(self)
+
+
+def _shards(self: Any) -> Any:
+    """The parts of the array: on one device it is one."""
+    return placement.arrays_and_shardings().shards_of(self)
 
 
 def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
@@ -202,11 +220,13 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "imag": imag,
     "at": IndexUpdates,
     "device": lambda self: placement.HOST,
-    "committed": lambda self: True,
+    "committed": _committed,
+    "addressable_shards": _shards,
+    "global_shards": _shards,
     "is_fully_addressable": lambda self: True,
     "is_fully_replicated": lambda self: True,
     "flat": manipulation.ravel,
-    "sharding": lambda self: None,
+    "sharding": _sharding,
 }
 # methods that are the functions of the same name in rlx.numpy
 NAMED = (

@@ -54,7 +54,7 @@ def _mismatch(name: str, x: Any, y: Any) -> ShapeError:
 
 @replayed_in_traces
 def matmul(
-    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: None = None
+    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Array:
     """The matrix product, over broadcast leading axes.
 
@@ -122,7 +122,7 @@ def _without_axes(x: Any, rank: int, gone: list[int]) -> tuple[Any, dict[int, in
 
 @replayed_in_traces
 def dot(
-    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: None = None
+    a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
 ) -> Array:
     """The sum of products over the last axis of a and the second to last (or only) one of b.
 
@@ -251,7 +251,7 @@ def tensordot(
     *,
     precision: Any = None,
     preferred_element_type: Any = None,
-    out_sharding: None = None,
+    out_sharding: Any = None,
 ) -> Array:
     """The sum of products over given axes.
 

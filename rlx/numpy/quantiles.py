@@ -216,7 +216,7 @@ def _hundredths(q: Any) -> Any:
 @replayed
 def percentile(
     a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: bool = False, *, weights: Any = None, out_sharding: None = None,
+    keepdims: bool = False, *, weights: Any = None, out_sharding: Any = None,
 ) -> Array:  # fmt: skip
     """`quantile` with q in percent.
 

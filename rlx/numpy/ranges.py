@@ -12,7 +12,7 @@ from rlx.array import Array, ConcreteArray, wrap
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import dtype_kind, is_complex, is_inexact
 from rlx.numpy.creation import count_along
-from rlx.numpy.placement import check_placement
+from rlx.numpy.placement import check_placement, placed
 from rlx.numpy.promotion import (
     SCALARS,
     broadcast_array,
@@ -36,7 +36,7 @@ __all__ = ["arange", "geomspace", "linspace", "logspace"]
 
 
 def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: None = None
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
 ) -> Array:
     """Numbers from start up to, not including, stop.
 
@@ -59,10 +59,12 @@ def arange(
     simple = len(bounds) == 1 and stop is None and wanted.kind != "b"
     if simple and state.builder is not None:
         size = max(0, math.ceil(bounds[0]))
-        return count_along((size,), 0, wanted)
+        return placed(count_along((size,), 0, wanted), device, out_sharding)
     if is_inexact(wanted) and wanted.itemsize < 8:
-        return wrap(np.arange(*[np.float64(b) for b in bounds]).astype(wanted))
-    return wrap(np.arange(*bounds, dtype=wanted))
+        values = np.arange(*[np.float64(b) for b in bounds]).astype(wanted)
+    else:
+        values = np.arange(*bounds, dtype=wanted)
+    return placed(wrap(values), device, out_sharding)
 
 
 def _static_number(value: Any) -> Any:

@@ -107,7 +107,7 @@ class IndexReference:
         mode: Any = None,
         fill_value: Any = None,
         wrap_negative_indices: bool = True,
-        out_sharding: None = None,
+        out_sharding: Any = None,
     ) -> Array:
         """The elements, with control over what indices outside read.
 
@@ -246,7 +246,7 @@ def _update(
     unique_indices: bool = False,
     mode: Any = None,
     wrap_negative_indices: bool = True,
-    out_sharding: None = None,
+    out_sharding: Any = None,
 ) -> Any:
     """`values` scattered by a primitive, or combined with a static window."""
     check_placement(None, out_sharding)

@@ -8,7 +8,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,16 +18,24 @@ from rlx.config import config
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, scalar_dtype
 
-__all__ = ["Builder", "Tracer", "state"]
+__all__ = ["Builder", "NamedAxis", "Tracer", "state"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
+class NamedAxis(NamedTuple):
+    """A mapped axis. `alone`: it is an axis of one device, with one member, which has no batch axis."""
+
+    name: Any
+    size: int
+    alone: bool
+
+
 class _State(threading.local):
-    """This thread's innermost open builder, and the sizes of named axes in scope."""
+    """This thread's innermost open builder, and the named axes in scope."""
 
     builder: Builder | None = None
-    axes: tuple[tuple[Any, int], ...] = ()
+    axes: tuple[NamedAxis, ...] = ()
 
 
 state = _State()

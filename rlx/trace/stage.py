@@ -10,12 +10,12 @@ from typing import Any
 
 from rlx.array import ConcreteArray
 from rlx.config import config
-from rlx.errors import UnexpectedTracerError, VmapAxisError
+from rlx.errors import AxisNameError, UnexpectedTracerError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
-from rlx.trace.builder import Builder, Tracer, leaked, state
+from rlx.trace.builder import Builder, NamedAxis, Tracer, leaked, state
 
-__all__ = ["axis_size", "close_over", "finish", "known_value", "named_axis", "stage"]
+__all__ = ["axis_named", "axis_size", "close_over", "finish", "known_value", "named_axis", "stage"]
 
 
 def known_value(value: Any) -> ConcreteArray | None:
@@ -101,14 +101,29 @@ def finish(builder: Builder, outputs: Sequence[Any]) -> Program:
 
 
 @contextmanager
-def named_axis(name: Any, size: int) -> Generator[None]:
-    """Bring a mapped axis into scope while a function is traced."""
+def named_axis(name: Any, size: int, alone: bool = False) -> Generator[None]:
+    """Bring a mapped axis into scope while a function is traced.
+
+    `alone`: an axis over one device. No batch axis stands for it, and operations along it are what they mean for
+    one member at once.
+    """
     before = state.axes
-    state.axes = (*before, (name, size)) if name is not None else before
+    state.axes = (*before, NamedAxis(name, size, alone)) if name is not None else before
     try:
         yield
     finally:
         state.axes = before
+
+
+def axis_named(name: Any) -> NamedAxis:
+    """The innermost axis of this name in scope. Raises AxisNameError if there is none."""
+    for axis in reversed(state.axes):
+        if axis.name == name:
+            return axis
+    raise AxisNameError(
+        f"There is no mapped axis named {name!r} here.",
+        f"Call the function under rlx.vmap(..., axis_name={name!r}), or in rlx.shard_map over a mesh that has it.",
+    )
 
 
 def axis_size(name: Any) -> int:
@@ -118,10 +133,4 @@ def axis_size(name: Any) -> int:
         for part in name:
             n *= axis_size(part)
         return n
-    for known, size in reversed(state.axes):
-        if known == name:
-            return size
-    raise VmapAxisError(
-        f"There is no mapped axis named {name!r} here.",
-        f"Call the function under rlx.vmap(..., axis_name={name!r}).",
-    )
+    return axis_named(name).size

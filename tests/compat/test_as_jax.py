@@ -48,19 +48,35 @@ def test_an_alias_that_outlives_the_block_stays_rlx() -> None:
     assert jax.scipy.special.gammaln is rlx.scipy.special.gammaln
 
 
-def test_names_for_several_devices_are_there_and_refuse() -> None:
+def test_names_for_several_devices_are_rlx_s() -> None:
     with rlx.compat.as_jax():
         sharding = importlib.import_module("jax.sharding")
         jax = importlib.import_module("jax")
-        assert not isinstance(3, sharding.Mesh)
-        for refused in (sharding.Mesh, sharding.PartitionSpec, jax.P, jax.pmap(lambda x: x)):
-            with pytest.raises(rlx.errors.UnsupportedError, match="not part of rlx"):
-                refused(np.ones(2))
+        assert sharding.Mesh is rlx.sharding.Mesh and jax.P is sharding.PartitionSpec is rlx.P
+        assert jax.shard_map is rlx.shard_map and jax.pmap is rlx.pmap
+        assert importlib.import_module("jax.experimental.shard_map").shard_map(
+            lambda x: x, jax.make_mesh((1,), ("x",)), jax.P("x"), jax.P("x")
+        )(np.ones(2)).tolist() == [1.0, 1.0]
+        for name in ("mesh_utils", "multihost_utils", "pjit"):
+            assert importlib.import_module(f"jax.experimental.{name}").__all__
+        with pytest.raises(ValueError, match="8 devices, but this process has 1"):
+            jax.make_mesh((8,), ("x",))
         found = jax.typeof(np.ones((2, 3), np.float32))
         assert (found.shape, found.ndim, found.size, found.weak_type) == ((2, 3), 2, 6, False)
-        assert found.sharding.device_set == {rlx.devices("cpu")[0]} and not found.sharding.mesh.are_all_axes_explicit
+        assert found.sharding.mesh.empty and not found.sharding.mesh.are_all_axes_explicit
+        assert found.sharding.spec == jax.P(None, None)
+        placed = jax.device_put(np.ones(2), jax.NamedSharding(jax.make_mesh((1,), ("x",)), jax.P("x")))
+        assert jax.typeof(placed).sharding.spec == jax.P("x")
         with jax.numpy_dtype_promotion("strict"), jax.check_tracer_leaks():
             assert jax.core.get_aval(1.0).weak_type
+
+
+def test_a_placeholder_refuses() -> None:
+    with rlx.compat.as_jax():
+        stages = importlib.import_module("jax.stages")
+        assert not isinstance(3, stages.Wrapped)
+        with pytest.raises(rlx.errors.UnsupportedError, match="not part of rlx"):
+            stages.Wrapped()
 
 
 def test_a_library_s_own_primitive_is_its_implementation() -> None:

@@ -1,0 +1,232 @@
+"""Arrays and their shardings: the parts of an array, and arrays made of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx import tree
+from rlx.array import Array, ConcreteArray, Device
+from rlx.backends import backend_named
+from rlx.errors import ConcretizationTypeError, DeviceError, InputTypeError, ShardingError, UnexpectedTracerError
+from rlx.ir.types import dtype_of
+from rlx.memory import Space
+from rlx.sharding.mesh import AbstractMesh
+from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, default_sharding
+from rlx.sharding.spec import PartitionSpec, names_of_entry
+from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
+from rlx.trace.flat import as_array
+
+__all__ = [
+    "Shard",
+    "device_put",
+    "make_array_from_callback",
+    "make_array_from_process_local_data",
+    "make_array_from_single_device_arrays",
+    "shards_of",
+    "sharding_of",
+]
+
+
+class Shard:
+    """The part of an array on one device: `device`, `index` (in the whole array), `replica_id` and `data`.
+
+    >>> import rlx
+    >>> (part,) = rlx.numpy.ones((2, 3)).addressable_shards
+    >>> part.device, part.index, part.replica_id, part.data.shape
+    (Device(cpu:0), (slice(None, None, None), slice(None, None, None)), 0, (2, 3))
+    """
+
+    def __init__(self, device: Device, index: tuple[slice, ...], replica_id: int, data: Array) -> None:
+        self.device = device
+        self.index = index
+        self.replica_id = replica_id
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
+
+
+def _concrete(x: Array, attribute: str, error: type[Exception] = ConcretizationTypeError) -> ConcreteArray:
+    if isinstance(x, ConcreteArray):
+        return x
+    message = f"A traced {x.type!r} has no {attribute}: it is known where arrays lie, not where traced values do."
+    raise error(message)
+
+
+def sharding_of(x: Array) -> Sharding:
+    """Where an array lies: what was asked for, or whole on the default device. AttributeError for traced values."""
+    return getattr(_concrete(x, "sharding", AttributeError), "_sharding", None) or default_sharding()
+
+
+def abstract_sharding(x: Array) -> NamedSharding:
+    """How an array's axes are divided by its type: over Explicit axes of a mesh, which has no devices there."""
+    found = getattr(x, "_sharding", None)
+    if not isinstance(found, NamedSharding):
+        return NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * x.ndim))
+    mesh = found.mesh.abstract_mesh
+    entries = [tuple(n for n in names_of_entry(e) if n in mesh.explicit_axes) for e in found.spec.partitions]
+    return NamedSharding(mesh, PartitionSpec(*entries, *[None] * (x.ndim - len(entries))))
+
+
+def is_committed(x: Array) -> bool:
+    """Whether somebody asked where the array should lie."""
+    return hasattr(_concrete(x, "committed"), "_sharding")
+
+
+def shards_of(x: Array) -> list[Shard]:
+    """The parts of an array: on one device it is one."""
+    value = _concrete(x, "addressable_shards")
+    indices = sharding_of(value).devices_indices_map(value.shape)
+    return [Shard(device, index, 0, placed(value, device)) for device, index in indices.items()]
+
+
+def part_of(x: Array, index: int) -> Array:
+    """The part of the array with this number. Raises IndexError for another than those that there are."""
+    return shards_of(x)[index].data
+
+
+# ------------------------------------------------------------- putting arrays somewhere
+def names_a_place(x: Any) -> bool:
+    """Whether this is a sharding or a PartitionSpec."""
+    return isinstance(x, (Sharding, PartitionSpec))
+
+
+def check_out_sharding(owner: str, out_sharding: Any) -> None:
+    """Raises for what is no sharding, or names axes that are not Explicit."""
+    resolve_explicit(owner, out_sharding)
+
+
+def _is_target(x: Any) -> bool:
+    return x is None or isinstance(x, (Sharding, PartitionSpec, Device, Space, str))
+
+
+def _target(entry: Any) -> Sharding | None:
+    """A place that device_put takes, as a sharding."""
+    if not _is_target(entry):
+        raise DeviceError(
+            f"device_put got {entry!r:.60}, a {type(entry).__name__}, as a place.",
+            "Pass a device, its name, a sharding, a PartitionSpec under rlx.set_mesh, or a tree of those.",
+        )
+    if isinstance(entry, Space):
+        return None
+    if isinstance(entry, str):
+        backend_named(entry)
+        entry = Device(entry)
+    if isinstance(entry, Device):
+        backend_named(entry.platform)
+        return SingleDeviceSharding(entry)
+    return resolve("device_put", entry)
+
+
+def device_put(x: Any, target: Any) -> Any:
+    """The tree `x` with its leaves as arrays that lie where `target` (one place, or a tree of them) says."""
+    leaves, treedef = tree.flatten(x)
+    places = [_target(entry) for entry in spread("device_put's tree of places", target, x, _is_target)]
+    arrays = [as_array(leaf) for leaf in leaves]
+    for array, place in zip(arrays, places, strict=True):
+        if place is not None:
+            _check_addressable(place)
+            check_shape("device_put", place, array.shape)
+    return tree.unflatten(treedef, [placed(a, p) for a, p in zip(arrays, places, strict=True)])
+
+
+def _check_addressable(sharding: Sharding) -> None:
+    if not sharding.devices:
+        raise ShardingError(f"{sharding!r} has no devices.", "Pass one with a mesh of devices.")
+
+
+# ------------------------------------------------------------- arrays from their parts
+def _sharding(owner: str, sharding: Any) -> Sharding:
+    if not isinstance(sharding, Sharding):
+        raise InputTypeError(f"{owner} got {sharding!r:.60} as the sharding.", "Pass a rlx.sharding.Sharding.")
+    return sharding
+
+
+def _check_part(owner: str, part: Array, shape: Sequence[int], dtype: Any) -> None:
+    if part.shape != tuple(shape):
+        raise ShardingError(f"{owner} got a part of shape {part.shape}; by the sharding it is {tuple(shape)}.")
+    if dtype is not None and part.dtype != dtype_of(dtype):
+        raise ShardingError(f"{owner} got a part of dtype {part.dtype}, not {dtype_of(dtype)}.", "Convert it first.")
+
+
+def make_array_from_callback(
+    shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Any], Any], dtype: Any = None
+) -> Array:
+    """An array whose parts a function provides.
+
+    Args:
+      shape: of the whole array. sharding: which device has which part.
+      data_callback: takes the index of a part (a tuple of slices), returns its values.
+      dtype: what the values' dtype has to be; None takes what comes.
+
+    Raises: ShardingError where a part has another shape or dtype; InputTypeError for something that is no sharding.
+
+    >>> import numpy as np
+    >>> import rlx
+    >>> values = np.arange(4.0)
+    >>> sharding = rlx.NamedSharding(rlx.make_mesh((1,), ("x",)), rlx.P("x"))
+    >>> rlx.make_array_from_callback(values.shape, sharding, lambda index: values[index]).tolist()
+    [0.0, 1.0, 2.0, 3.0]
+    """
+    owner = "make_array_from_callback"
+    (index,) = _sharding(owner, sharding).devices_indices_map(shape).values()
+    part = as_array(data_callback(index))
+    if not isinstance(part, ConcreteArray):
+        raise UnexpectedTracerError(f"{owner} got a traced value from its callback.", "Return NumPy arrays from it.")
+    _check_part(owner, part, shape, dtype)
+    return placed(ConcreteArray(part.numpy()), sharding)
+
+
+def make_array_from_single_device_arrays(
+    shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *, dtype: Any = None
+) -> Array:
+    """An array made of one array for each device: on one device, that array.
+
+    Args: shape: of the whole array; sharding: of it; arrays: its parts; dtype: of the parts, if given.
+
+    Raises: ShardingError where number, shapes or dtypes do not fit; InputTypeError for other things than arrays.
+
+    >>> import rlx
+    >>> sharding = rlx.NamedSharding(rlx.make_mesh((1,), ("x",)), rlx.P("x"))
+    >>> rlx.make_array_from_single_device_arrays((2,), sharding, [rlx.numpy.ones(2)]).tolist()
+    [1.0, 1.0]
+    """
+    owner = "make_array_from_single_device_arrays"
+    if not isinstance(arrays, (list, tuple)) or not all(isinstance(x, Array) for x in arrays):
+        raise InputTypeError(f"{owner} got {arrays!r:.60} as arrays.", "Pass a list of rlx arrays.")
+    if not all(isinstance(x, ConcreteArray) for x in arrays):
+        raise ShardingError(f"{owner} got a traced value.", "Make arrays of parts outside of traced functions.")
+    count = len(_sharding(owner, sharding).devices)
+    if len(arrays) != count:
+        raise ShardingError(f"{owner} got {len(arrays)} arrays for {count} device.", "Pass one for each device.")
+    _check_part(owner, arrays[0], sharding.shard_shape(shape), dtype)
+    return placed(arrays[0], sharding)
+
+
+def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
+    """Arrays of what each process has: with one process, of all.
+
+    Args:
+      sharding: a sharding, or a tree of them. local_data: an array, or a tree of them.
+      global_shape: the arrays' shapes, if given.
+
+    Raises: ShardingError where the shape is another one than that of the data.
+
+    >>> import numpy as np
+    >>> import rlx
+    >>> sharding = rlx.NamedSharding(rlx.make_mesh((1,), ("x",)), rlx.P("x"))
+    >>> rlx.make_array_from_process_local_data(sharding, np.ones((4, 2))).shape
+    (4, 2)
+    """
+    owner = "make_array_from_process_local_data"
+    shapes = spread(f"{owner}'s global_shape", global_shape, local_data, lambda s: isinstance(s, tuple))
+    for shape, leaf in zip(shapes, tree.leaves(local_data), strict=True):
+        if shape is not None and tuple(shape) != np.shape(leaf):
+            raise ShardingError(
+                f"{owner} got global_shape={shape} for data of shape {np.shape(leaf)}.",
+                "With one process both are equal; leave global_shape out.",
+            )
+    return device_put(local_data, sharding)

@@ -1,0 +1,158 @@
+"""Saying how values are divided: with_sharding_constraint, reshard, and a change of the axes' types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+from rlx import tree
+from rlx.errors import MeshContextError, OptionError, ShardingError
+from rlx.sharding.context import get_abstract_mesh, use_abstract_mesh
+from rlx.sharding.mesh import AbstractMesh, AxisType
+from rlx.sharding.shardings import NamedSharding, Sharding
+from rlx.sharding.spec import names_in
+from rlx.sharding.trees import check_shape, complete, placed_all, resolve, resolve_explicit, spread
+from rlx.trace.flat import as_array
+
+__all__ = ["auto_axes", "explicit_axes", "reshard", "with_sharding_constraint"]
+
+
+def _divided(owner: str, x: Any, shardings: Any, resolve_one: Callable[[str, Any], Sharding | None]) -> Any:
+    """x with its arrays known to lie where the shardings, which are checked, say."""
+    leaves, treedef = tree.flatten(x)
+    arrays = [as_array(leaf, f"an argument of {owner}") for leaf in leaves]
+    found = []
+    for entry, array in zip(spread(f"The tree of shardings of {owner}", shardings, x), arrays, strict=True):
+        sharding = resolve_one(owner, entry)
+        if sharding is None:
+            raise ShardingError(f"{owner} got None as a sharding.", "Pass a sharding or a spec for each value.")
+        check_shape(owner, sharding, array.shape)
+        if isinstance(sharding, NamedSharding):
+            # a mesh without devices says how, not where
+            sharding = None if isinstance(sharding.mesh, AbstractMesh) else complete(sharding, array.ndim)
+        found.append(sharding)
+    return tree.unflatten(treedef, placed_all(arrays, found))
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """x, divided among devices as the shardings say: on one device it stays what it is, and they are checked.
+
+    Args:
+      x: an array, or a tree of arrays.
+      shardings: a sharding, a PartitionSpec under rlx.set_mesh, or a tree of those that is a prefix of x.
+
+    Returns: x.
+
+    Raises: ShardingError for a spec that names unknown axes, has more entries than an array has axes, or divides one
+      unevenly; MeshContextError for a spec where no mesh is set; InputTypeError for something else.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> sharding = rlx.NamedSharding(rlx.make_mesh((1,), ("data",)), rlx.P("data"))
+    >>> rlx.jit(lambda x: rlx.lax.with_sharding_constraint(2 * x, sharding))(jnp.ones(2)).tolist()
+    [2.0, 2.0]
+    """
+    return _divided("with_sharding_constraint", x, shardings, _without_manual_axes)
+
+
+def _without_manual_axes(owner: str, entry: Any) -> Sharding | None:
+    """resolve. Raises ShardingError for an axis that the program itself divides values over, in rlx.shard_map."""
+    found = resolve(owner, entry)
+    if isinstance(found, NamedSharding):
+        manual = [n for n in names_in(found.spec.partitions) if n in get_abstract_mesh().manual_axes]
+        if manual:
+            raise ShardingError(
+                f"{owner} got {found.spec!r} inside of a shard_map over the axis {manual[0]!r}.",
+                "There values are one device's own: leave the axis out of the spec.",
+            )
+    return found
+
+
+def reshard(xs: Any, out_shardings: Any) -> Any:
+    """xs divided otherwise, over mesh axes of type Explicit.
+
+    Args:
+      xs: an array, or a tree of arrays.
+      out_shardings: a sharding, a PartitionSpec under rlx.set_mesh, or a tree of those that is a prefix of xs.
+
+    Raises: ShardingError for shardings that do not fit the arrays, or name Auto or Manual axes.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> with rlx.set_mesh(rlx.make_mesh((1,), ("data",))):
+    ...     rlx.reshard(jnp.ones(2), rlx.P("data")).sharding.spec
+    P('data',)
+    """
+    return _divided("reshard", xs, out_shardings, resolve_explicit)
+
+
+def _names(axes: Any) -> tuple[Any, ...]:
+    mesh = get_abstract_mesh()
+    return mesh.axis_names if axes is None else axes if isinstance(axes, tuple) else (axes,)
+
+
+def _take(owner: str, name: str, given: Any, kwargs: dict[str, Any]) -> Any:
+    if given is not None:
+        return given
+    if name not in kwargs:
+        raise OptionError(f"{owner} was given no {name}.", f"Pass {name}= to it, or to the function.")
+    return kwargs.pop(name)
+
+
+def auto_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, out_sharding: Any = None) -> Any:
+    """A function in which mesh axes are of type Auto; its result is divided as `out_sharding` says.
+
+    Args:
+      f: the function. axes: names of axes; all.
+      out_sharding: as of rlx.reshard; may be given to the function instead.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> with rlx.set_mesh(rlx.make_mesh((1,), ("x",))):
+    ...     rlx.sharding.auto_axes(lambda x: x + 1, out_sharding=rlx.P("x"))(jnp.ones(2)).tolist()
+    [2.0, 2.0]
+    """
+    if f is None:
+        return partial(auto_axes, axes=axes, out_sharding=out_sharding)
+
+    @wraps(f)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        wanted = _take("auto_axes", "out_sharding", out_sharding, kwargs)
+        if get_abstract_mesh().empty:
+            return f(*args, **kwargs)
+        with use_abstract_mesh(get_abstract_mesh().update_axis_types(dict.fromkeys(_names(axes), AxisType.Auto))):
+            out = f(*args, **kwargs)
+        return _divided("auto_axes", out, wanted, resolve)
+
+    return function
+
+
+def explicit_axes(f: Callable[..., Any] | None = None, /, *, axes: Any = None, in_sharding: Any = None) -> Any:
+    """A function in which mesh axes are of type Explicit; its arguments are divided as `in_sharding` says.
+
+    Args:
+      f: the function. axes: names of axes; all.
+      in_sharding: as of rlx.reshard, for the tuple of arguments; may be given to the function instead.
+
+    Raises: MeshContextError (when called) where no mesh is set.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> with rlx.set_mesh(rlx.make_mesh((1,), ("x",), (rlx.sharding.AxisType.Auto,))):
+    ...     rlx.sharding.explicit_axes(lambda x: x + 1, in_sharding=rlx.P("x"))(jnp.ones(2)).tolist()
+    [2.0, 2.0]
+    """
+    if f is None:
+        return partial(explicit_axes, axes=axes, in_sharding=in_sharding)
+
+    @wraps(f)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        wanted = _take("explicit_axes", "in_sharding", in_sharding, kwargs)
+        mesh = get_abstract_mesh()
+        if mesh.empty:
+            raise MeshContextError("explicit_axes is called where no mesh is set.", "Use rlx.set_mesh around it.")
+        with use_abstract_mesh(mesh.update_axis_types(dict.fromkeys(_names(axes), AxisType.Explicit))):
+            return f(*_divided("explicit_axes", args, wanted, resolve), **kwargs)
+
+    return function

@@ -1,0 +1,146 @@
+"""The mesh in force: set_mesh and its kin, and what a partition spec alone refers to."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import MeshContextError, ShardingError
+from rlx.sharding.mesh import AbstractMesh, Mesh, current, set_current
+from rlx.trace.builder import state
+
+__all__ = [
+    "auto_pcast",
+    "context_mesh",
+    "get_abstract_mesh",
+    "get_mesh",
+    "set_mesh",
+    "use_abstract_mesh",
+    "use_mesh",
+]
+
+EMPTY_MESH = Mesh(np.empty((), object), ())
+
+
+class set_mesh:
+    """Put a mesh in force for this thread: at once, and until the end of the `with` block over it, if there is one.
+
+    Partition specs alone then refer to it. None takes the mesh away.
+
+    Args: mesh: a Mesh, or None.
+
+    Raises: ShardingError for something else, and inside of a traced function.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> with rlx.set_mesh(rlx.make_mesh((1,), ("data",))):
+    ...     rlx.device_put(jnp.ones(2), rlx.P("data")).sharding.spec
+    P('data',)
+    """
+
+    __slots__ = ("_before",)
+
+    def __init__(self, mesh: Mesh | None) -> None:
+        if mesh is not None and not isinstance(mesh, Mesh):
+            raise ShardingError(f"set_mesh got {mesh!r:.60}, a {type(mesh).__name__}.", "Pass a Mesh.")
+        if state.builder is not None:
+            raise ShardingError("set_mesh is called inside of a traced function.", "Set the mesh around the call.")
+        if mesh is not None and mesh.manual_axes:
+            raise ShardingError(f"set_mesh got {mesh} with Manual axes.", "rlx.shard_map makes axes manual.")
+        self._before = current()
+        abstract = None if mesh is None else mesh.abstract_mesh
+        set_current(self._before._replace(concrete=mesh, abstract=abstract))
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        set_current(self._before)
+
+
+use_mesh = set_mesh
+
+
+class use_abstract_mesh:
+    """A mesh without devices in force inside a `with` block.
+
+    Args: mesh: an AbstractMesh.
+
+    Raises: ShardingError for something else, or where a mesh of another size is in force.
+
+    >>> import rlx
+    >>> with rlx.sharding.use_abstract_mesh(rlx.sharding.AbstractMesh((4,), ("data",))):
+    ...     rlx.sharding.get_abstract_mesh().shape["data"]
+    4
+    """
+
+    __slots__ = ("_before", "_mesh")
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        if not isinstance(mesh, AbstractMesh):
+            raise ShardingError(f"use_abstract_mesh got a {type(mesh).__name__}.", "Pass an AbstractMesh.")
+        self._mesh = mesh
+
+    def __enter__(self) -> None:
+        self._before = current()
+        known = self._before.abstract
+        if known is not None and not known.empty and not self._mesh.empty and known.size != self._mesh.size:
+            raise ShardingError(
+                f"use_abstract_mesh got {self._mesh} inside of {known}, which has another size.",
+                "A mesh in another one describes the same devices.",
+            )
+        set_current(self._before._replace(abstract=self._mesh))
+
+    def __exit__(self, *_: object) -> None:
+        set_current(self._before)
+
+
+def auto_pcast(value: bool = True) -> AbstractContextManager[None]:
+    """A `with` block in which rlx.lax.pcast is called by itself, or not: rlx does not note what values vary over.
+
+    >>> import rlx
+    >>> with rlx.auto_pcast(False):
+    ...     rlx.lax.psum(rlx.numpy.ones(2), ())
+    Array([1., 1.], dtype=float32)
+    """
+    return nullcontext()
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The mesh in force, without its devices; one without axes if there is none.
+
+    >>> import rlx
+    >>> rlx.sharding.get_abstract_mesh()
+    AbstractMesh((), axis_types=())
+    """
+    return current().abstract or AbstractMesh((), ())
+
+
+def get_mesh() -> Mesh:
+    """The mesh that set_mesh has put in force; an empty one if there is none.
+
+    Raises: ShardingError inside of a traced function.
+
+    >>> import rlx
+    >>> rlx.sharding.get_mesh().empty
+    True
+    """
+    if state.builder is not None:
+        raise ShardingError(
+            "get_mesh is called inside of a traced function.", "Call rlx.sharding.get_abstract_mesh there."
+        )
+    return current().concrete or EMPTY_MESH
+
+
+def context_mesh(owner: str, spec: Any) -> Mesh | AbstractMesh:
+    """The mesh that a partition spec alone refers to. Raises MeshContextError if there is none."""
+    found = current()
+    for mesh in (found.concrete, found.abstract, *reversed(found.entered)):
+        if mesh is not None and not mesh.empty:
+            return mesh
+    raise MeshContextError(
+        f"{owner} got {spec!r}, but no mesh is set that its names could refer to.",
+        "Pass rlx.NamedSharding(mesh, spec), or set the mesh around it: with rlx.set_mesh(mesh): ...",
+    )

@@ -1,0 +1,261 @@
+"""shard_map: a function of the parts that a device has, with the names of the mesh's axes in scope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial, wraps
+from typing import Any
+
+from rlx import tree
+from rlx.array import Array
+from rlx.errors import InputTypeError, ShardingError
+from rlx.sharding.context import context_mesh, use_abstract_mesh
+from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, too_many
+from rlx.sharding.shardings import NamedSharding, check_names
+from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
+from rlx.sharding.trees import placed, spread
+from rlx.trace.flat import as_array, function_name
+from rlx.trace.stage import named_axis
+
+__all__ = ["shard_map", "smap"]
+
+
+class _Infer:
+    """Stands for in_specs that are left out."""
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+Infer = _Infer()
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = Infer,
+    mesh: Mesh | AbstractMesh | None = None,
+    axis_names: set[Any] | frozenset[Any] = frozenset(),
+    check_vma: bool = True,
+) -> Any:
+    """A function that runs `f` on each device, on the part of the arguments that the device has.
+
+    On one device that is all of them. In `f` the names of the mesh's axes are in scope for rlx.lax.psum and its kin,
+    as axes with one member.
+
+    Args:
+      f: a function of arrays, or trees of them. Left out: a decorator.
+      out_specs: how the results are put together: a PartitionSpec, or a tree of them that is a prefix of the result.
+      in_specs: how the arguments are divided, a prefix of the tuple of arguments. None as an entry: the argument is
+        handed on as it is, and need not be an array. Left out: as the arguments lie, for Explicit axes.
+      mesh: the mesh; the one of rlx.set_mesh if left out. Its axes have size 1.
+      axis_names: the axes that `f` sees; all.
+      check_vma: accepted for JAX's sake. Results of a device alone are the same along every axis.
+
+    Returns: a function of the same positional arguments.
+
+    Raises: ShardingError for a mesh of several devices, and for specs that name other axes, have more entries than
+      an array has axes, or are no prefix; InputTypeError for other things than specs; MeshContextError where there
+      is no mesh.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> mesh = rlx.make_mesh((1,), ("x",))
+    >>> P = rlx.P
+    >>> @rlx.shard_map(mesh=mesh, in_specs=(P(None, "x"), P("x")), out_specs=P())
+    ... def product(a, b):
+    ...     return rlx.lax.psum(a @ b, "x")
+    >>> product(jnp.ones((2, 3)), jnp.ones((3, 2))).tolist()
+    [[3.0, 3.0], [3.0, 3.0]]
+    """
+    if f is None:
+        options = dict(out_specs=out_specs, in_specs=in_specs, mesh=mesh, axis_names=axis_names, check_vma=check_vma)
+        return partial(shard_map, **options)
+    if not callable(f):
+        raise InputTypeError(f"shard_map got {f!r:.60}, a {type(f).__name__}.", "Pass a function.")
+    if not isinstance(axis_names, (set, frozenset)):
+        raise InputTypeError(f"shard_map got axis_names={axis_names!r}.", "Pass a set of names.")
+    return _mapped(f, mesh, in_specs, out_specs, frozenset(axis_names))
+
+
+def smap(
+    f: Callable[..., Any] | None = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: Any
+) -> Callable[..., Any]:
+    """shard_map over one axis of the mesh in force, with numbers of arrays' axes in place of specs.
+
+    Args:
+      f: a function of arrays, or trees of them. Left out: a decorator.
+      in_axes: which axis of each argument is divided: an integer, None, or a tuple of trees of those.
+      out_axes: along which axis results are put together, in the same form.
+      axis_name: the name of the mesh axis.
+
+    Raises: InputTypeError for other things than integers and None; otherwise as shard_map.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> with rlx.set_mesh(rlx.make_mesh((1,), ("x",))):
+    ...     rlx.smap(lambda x: rlx.lax.psum(x, "x"), in_axes=0, out_axes=None, axis_name="x")(jnp.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+    if f is None:
+        return partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
+    if isinstance(axis_name, (list, tuple)):
+        raise InputTypeError(f"smap got axis_name={axis_name!r}.", "Pass one name; shard_map takes several.")
+    if in_axes is not Infer and not (in_axes is None or isinstance(in_axes, (int, tuple))):
+        raise InputTypeError(f"smap got in_axes={in_axes!r}.", "Pass an integer, None, or a tuple of those.")
+    for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
+        if axes is not Infer and not all(isinstance(axis, int) for axis in tree.leaves(axes)):
+            raise InputTypeError(f"smap got {name}={axes!r}.", "Its leaves are integers and None.")
+
+    def specs(axes: Any) -> Any:
+        return tree.map(lambda axis: _spec_of(axis_name, axis), axes, is_leaf=lambda axis: axis is None)
+
+    in_specs = Infer if in_axes is Infer else specs(in_axes)
+    return _mapped(f, None, in_specs, specs(out_axes), frozenset([axis_name]))
+
+
+def _spec_of(axis_name: Any, axis: int | None) -> PartitionSpec:
+    return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, axis_name)
+
+
+def _mapped(
+    f: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any, axis_names: frozenset[Any]
+) -> Callable[..., Any]:
+    name = function_name(f)
+
+    @wraps(f)
+    def function(*args: Any) -> Any:
+        found = _mesh_of(mesh)
+        manual = _manual_axes(found, axis_names)
+        specs = _input_specs(name, found, manual, in_specs, args)
+        _check_specs(f"out_specs of {name}", out_specs, found, manual)
+        leaves, treedef = tree.flatten(args)
+        pairs = list(zip(leaves, specs, strict=True))
+        values = [x if spec is None else as_array(x, "an argument of shard_map") for x, spec in pairs]
+        for value, spec in zip(values, specs, strict=True):
+            if spec is not None:
+                _check_shape(f"in_specs of {name}", found, spec, value.shape)
+        with ExitStack() as scope:
+            scope.enter_context(use_abstract_mesh(_manual(found.abstract_mesh, manual)))
+            for axis in found.axis_names:
+                if axis in manual and found.type_of(axis) is not AxisType.Manual:
+                    scope.enter_context(named_axis(axis, 1, alone=True))
+            out = f(*tree.unflatten(treedef, values))
+        return _results(name, found, out, out_specs)
+
+    return function
+
+
+def _mesh_of(mesh: Any) -> Mesh | AbstractMesh:
+    """The mesh of a call: the one given, or the one in force. Each axis has size 1."""
+    known = current().abstract
+    if mesh is None:
+        if known is None or known.empty:
+            mesh = context_mesh("shard_map", None)
+        else:
+            mesh = _with_devices(known)
+    if not isinstance(mesh, (Mesh, AbstractMesh)):
+        raise InputTypeError(f"shard_map got {mesh!r:.60} as its mesh.", "Pass a rlx.sharding.Mesh.")
+    if mesh.empty:
+        raise ShardingError(f"shard_map got {mesh!r}, which is empty.", "Pass a mesh with devices.")
+    if known is not None and not known.empty and (mesh.shape_tuple, mesh.axis_types) != (
+        known.shape_tuple,
+        known.axis_types,
+    ):
+        raise ShardingError(
+            f"shard_map got {mesh!r} where the mesh in force is {known!r}.", "Leave mesh out, or pass the same one."
+        )
+    if mesh.size > 1:
+        raise too_many("shard_map", mesh.size)
+    return mesh
+
+
+def _with_devices(abstract: AbstractMesh) -> Mesh | AbstractMesh:
+    """The mesh in force with its devices, where they are known, and the axis types that are in force."""
+    concrete = current().concrete
+    if concrete is not None and concrete.shape_tuple == abstract.shape_tuple:
+        return concrete.update(axis_types=abstract.axis_types)
+    return abstract
+
+
+def _manual_axes(mesh: Mesh | AbstractMesh, axis_names: frozenset[Any]) -> frozenset[Any]:
+    unknown = axis_names - frozenset(mesh.axis_names)
+    if unknown:
+        raise ShardingError(
+            f"shard_map got axis_names={set(axis_names)} for a mesh with the axes {mesh.axis_names}.",
+            f"The mesh has no axis {min(unknown, key=str)!r}.",
+        )
+    return axis_names or frozenset(mesh.axis_names)
+
+
+def _manual(mesh: AbstractMesh, manual: frozenset[Any]) -> AbstractMesh:
+    return mesh.update_axis_types(dict.fromkeys(manual, AxisType.Manual))
+
+
+# ------------------------------------------------------------- specs
+def _check_specs(owner: str, specs: Any, mesh: Mesh | AbstractMesh, manual: frozenset[Any]) -> None:
+    """Raises unless the leaves are specs that name manual axes only, each once."""
+    for spec in tree.leaves(specs):
+        if not isinstance(spec, PartitionSpec):
+            raise InputTypeError(
+                f"{owner}: {spec!r:.60} is a {type(spec).__name__}.", "Its leaves are PartitionSpecs: rlx.P('x')."
+            )
+        check_names(owner, mesh, spec)
+        others = [n for n in names_in(spec.partitions) if n not in manual]
+        if others:
+            raise ShardingError(
+                f"{owner} got {spec!r}, but the function is mapped over {sorted(map(str, manual))} only.",
+                f"Leave {others[0]!r} out of the spec, or add it to axis_names.",
+            )
+
+
+def _input_specs(
+    name: str, mesh: Mesh | AbstractMesh, manual: frozenset[Any], in_specs: Any, args: tuple[Any, ...]
+) -> list[Any]:
+    """A spec for each leaf of the arguments; None for what is handed on as it is."""
+    owner = f"in_specs of {name}"
+    if in_specs is Infer:
+        others = [n for n in mesh.axis_names if n in manual and mesh.type_of(n) is not AxisType.Explicit]
+        if others:
+            raise InputTypeError(
+                f"{name} is mapped without in_specs over the axis {others[0]!r}, which is {mesh.type_of(others[0])!r}.",
+                "Pass in_specs: only for Explicit axes arrays know how they are divided.",
+            )
+        return [_own_spec(x, manual) for x in tree.leaves(args)]
+    _check_specs(owner, in_specs, mesh, manual)
+    return spread(owner, in_specs, args)
+
+
+def _own_spec(x: Any, manual: frozenset[Any]) -> PartitionSpec:
+    sharding = getattr(x, "_sharding", None)
+    partitions = sharding.spec.partitions if isinstance(sharding, NamedSharding) else ()
+    return PartitionSpec(*(tuple(n for n in names_of_entry(entry) if n in manual) for entry in partitions))
+
+
+def _check_shape(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec, shape: Sequence[int]) -> None:
+    if len(spec) > len(shape):
+        raise ShardingError(
+            f"{owner} got {spec!r}, which has {len(spec)} entries, for an array of shape {tuple(shape)}.",
+            "A spec has at most as many entries as the array has axes; for a scalar it is P().",
+        )
+    sizes = mesh.shape
+    for size, entry in zip(shape, spec.partitions, strict=False):
+        if size % math.prod(sizes[n] for n in names_of_entry(entry)):
+            raise ShardingError(f"{owner}: {spec!r} does not divide an array of shape {tuple(shape)} evenly.")
+
+
+def _results(name: str, mesh: Mesh | AbstractMesh, out: Any, out_specs: Any) -> Any:
+    leaves, treedef = tree.flatten(out)
+    specs = spread(f"out_specs of {name}", out_specs, out)
+    arrays: list[Array] = []
+    for leaf, spec in zip(leaves, specs, strict=True):
+        if spec is None:
+            raise ShardingError(f"out_specs of {name} has None for a result.", "Pass a PartitionSpec: P() for a copy.")
+        array = as_array(leaf, f"a result of {name}")
+        _check_shape(f"out_specs of {name}", mesh, spec, array.shape)
+        arrays.append(placed(array, NamedSharding(mesh, spec)) if isinstance(mesh, Mesh) else array)
+    return tree.unflatten(treedef, arrays)

@@ -1,0 +1,406 @@
+"""Meshes: devices in a grid whose axes have names."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import ContextDecorator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.array import Device
+from rlx.backends import device_names
+from rlx.config import config
+from rlx.errors import InputTypeError, ShardingError
+
+__all__ = ["AbstractDevice", "AbstractMesh", "AxisType", "Mesh", "make_mesh"]
+
+
+class AxisType(enum.Enum):
+    """Who says how arrays are divided over a mesh axis: the compiler, the arrays' types, or the program (shard_map).
+
+    >>> import rlx
+    >>> rlx.sharding.AxisType.Auto
+    Auto
+    """
+
+    Auto = enum.auto()
+    Explicit = enum.auto()
+    Manual = enum.auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class AbstractDevice:
+    """A kind of device, of which there need not be one here.
+
+    >>> import rlx
+    >>> rlx.sharding.AbstractDevice("cpu", None, "cpu")
+    AbstractDevice(device_kind=cpu, num_cores=None, platform=cpu)
+    """
+
+    device_kind: str
+    num_cores: int | None
+    platform: str
+
+    def __repr__(self) -> str:
+        return f"AbstractDevice(device_kind={self.device_kind}, num_cores={self.num_cores}, platform={self.platform})"
+
+
+def _types_of(owner: str, names: Sequence[Any], types: Any) -> tuple[AxisType, ...]:
+    found = (AxisType.Auto,) * len(names) if types is None else types if isinstance(types, tuple) else (types,)
+    if not all(isinstance(t, AxisType) for t in found):
+        raise InputTypeError(f"{owner} got axis_types={types!r}.", "Pass a tuple of rlx.sharding.AxisType.")
+    if len(found) != len(names):
+        raise ShardingError(f"{owner} got {len(names)} axis names and {len(found)} axis types.", "Give one to each.")
+    return found
+
+
+class _Axes:
+    """What meshes with devices and without have in common: names, sizes and types of axes."""
+
+    axis_names: tuple[Any, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[AxisType, ...]
+    size: int
+
+    @property
+    def shape_tuple(self) -> tuple[tuple[Any, int], ...]:
+        """Pairs of name and size."""
+        return tuple(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @property
+    def shape(self) -> OrderedDict[Any, int]:
+        """Sizes by name."""
+        return OrderedDict(self.shape_tuple)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no devices."""
+        return self.size == 0
+
+    def names_of_type(self, kind: AxisType) -> tuple[Any, ...]:
+        """The axes of a type."""
+        return tuple(n for n, t in zip(self.axis_names, self.axis_types, strict=True) if t is kind)
+
+    def type_of(self, name: Any) -> AxisType:
+        """The type of an axis."""
+        return self.axis_types[self.axis_names.index(name)]
+
+    @property
+    def auto_axes(self) -> tuple[Any, ...]:
+        """The axes of type Auto."""
+        return self.names_of_type(AxisType.Auto)
+
+    @property
+    def explicit_axes(self) -> tuple[Any, ...]:
+        """The axes of type Explicit."""
+        return self.names_of_type(AxisType.Explicit)
+
+    @property
+    def manual_axes(self) -> tuple[Any, ...]:
+        """The axes of type Manual."""
+        return self.names_of_type(AxisType.Manual)
+
+    def _all(self, kind: AxisType) -> bool:
+        return bool(self.axis_types) and all(t is kind for t in self.axis_types)
+
+    @property
+    def are_all_axes_auto(self) -> bool:
+        """Whether every axis, and at least one, is of type Auto."""
+        return self._all(AxisType.Auto)
+
+    @property
+    def are_all_axes_explicit(self) -> bool:
+        """Whether every axis, and at least one, is of type Explicit."""
+        return self._all(AxisType.Explicit)
+
+    @property
+    def are_all_axes_manual(self) -> bool:
+        """Whether every axis, and at least one, is of type Manual."""
+        return self._all(AxisType.Manual)
+
+    def _described(self) -> str:
+        return ", ".join(f"'{name}': {size}" for name, size in self.shape_tuple)
+
+
+class AbstractMesh(_Axes):
+    """Names, sizes and types of a mesh's axes, without devices. Any number of devices can be described.
+
+    Args:
+      axis_sizes: a size for each axis. axis_names: a name for each. axis_types: an AxisType for each; Auto.
+      abstract_device: the kind of devices, or None.
+
+    Raises: ShardingError where the numbers of names, sizes and types differ.
+
+    >>> import rlx
+    >>> mesh = rlx.sharding.AbstractMesh((4, 2), ("data", "model"))
+    >>> mesh.shape["model"], mesh.size
+    (2, 8)
+    >>> rlx.NamedSharding(mesh, rlx.P("data")).shard_shape((64, 3))
+    (16, 3)
+    """
+
+    def __init__(
+        self,
+        axis_sizes: Sequence[int],
+        axis_names: Any,
+        axis_types: Any = None,
+        *,
+        abstract_device: AbstractDevice | None = None,
+    ) -> None:
+        self.axis_sizes = tuple(axis_sizes)
+        self.axis_names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        if len(self.axis_sizes) != len(self.axis_names):
+            raise ShardingError(
+                f"AbstractMesh got sizes {self.axis_sizes} and names {self.axis_names}.", "Give each axis one of both."
+            )
+        self.axis_types = _types_of("AbstractMesh", self.axis_names, axis_types)
+        self.abstract_device = abstract_device
+        self.size = math.prod(self.axis_sizes) if self.axis_sizes else 0
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        """Itself."""
+        return self
+
+    def update(self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None) -> AbstractMesh:
+        """The mesh with other sizes, names or types."""
+        return AbstractMesh(
+            self.axis_sizes if axis_sizes is None else axis_sizes,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+            abstract_device=self.abstract_device,
+        )
+
+    def update_axis_types(self, types: dict[Any, AxisType]) -> AbstractMesh:
+        """The mesh with the named axes of other types."""
+        pairs = zip(self.axis_names, self.axis_types, strict=True)
+        return self.update(axis_types=tuple(types.get(name, old) for name, old in pairs))
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.axis_sizes, self.axis_names, self.axis_types, self.abstract_device
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, AbstractMesh) and self._key() == other._key())
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self) -> Any:
+        return _rebuild_abstract, self._key()
+
+    def __repr__(self) -> str:
+        kind = "" if self.abstract_device is None else f", {repr(self.abstract_device)[15:-1]}"
+        return f"AbstractMesh({self._described() or '()'}, axis_types={self.axis_types}{kind})"
+
+    def _without_devices(self) -> Any:
+        raise ShardingError(
+            "An AbstractMesh has no devices, and no context is entered with it.",
+            "Use rlx.sharding.Mesh, or rlx.sharding.use_abstract_mesh(mesh).",
+        )
+
+    devices = device_ids = local_devices = local_mesh = is_multi_process = property(_without_devices)
+
+    def __enter__(self) -> Any:
+        return self._without_devices()
+
+    def __exit__(self, *_: object) -> None:
+        self._without_devices()
+
+
+def _rebuild_abstract(sizes: Any, names: Any, types: Any, device: Any) -> AbstractMesh:
+    return AbstractMesh(sizes, names, types, abstract_device=device)
+
+
+class Mesh(_Axes, ContextDecorator):
+    """The devices of a program in a grid whose axes have names.
+
+    rlx computes on one device, so that every axis of a mesh has size 1. A `with` block over a mesh gives partition
+    specs in it a meaning; rlx.set_mesh does so, too.
+
+    Args:
+      devices: NumPy array (or nested sequence) of rlx.Device, with an axis for each name.
+      axis_names: a name, or a sequence of names.
+      axis_types: an AxisType for each axis; Auto.
+
+    Raises: ShardingError for more devices than there are, and where the numbers of axes and names differ.
+
+    >>> import numpy as np
+    >>> import rlx
+    >>> mesh = rlx.sharding.Mesh(np.array(rlx.devices()).reshape(1, 1), ("data", "model"))
+    >>> mesh, mesh.shape["data"]
+    (Mesh(axis_sizes=(1, 1), axis_names=('data', 'model'), axis_types=(Auto, Auto)), 1)
+    """
+
+    def __init__(self, devices: Any, axis_names: Any, axis_types: Any = None) -> None:
+        grid = devices if isinstance(devices, np.ndarray) else np.array(devices)
+        self.axis_names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        if None in self.axis_names:
+            raise ShardingError(f"Mesh got axis names {self.axis_names}.", "None is no name of an axis.")
+        if grid.ndim != len(self.axis_names):
+            raise ShardingError(
+                f"Mesh got devices of {grid.ndim} axes and {len(self.axis_names)} axis names {self.axis_names}.",
+                "Reshape the devices, so that each axis has a name: np.array(rlx.devices()).reshape(...).",
+            )
+        self.axis_types = _types_of("Mesh", self.axis_names, axis_types)
+        self._empty = not self.axis_names and grid.item() is None
+        if not self._empty:
+            _check_devices("Mesh", grid.ravel().tolist())
+        self.devices = grid.astype(object)
+        self.devices.flags.writeable = False
+        self.axis_sizes = grid.shape
+        self.size = 0 if self._empty else grid.size
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether it is one device without axes."""
+        return self.size == 1 and not self.axis_names
+
+    @property
+    def is_multi_process(self) -> bool:
+        """Whether other processes have some of the devices: never."""
+        return False
+
+    @property
+    def local_devices(self) -> list[Device]:
+        """The devices of this process: all."""
+        return [] if self._empty else list(self.devices.flat)
+
+    @property
+    def local_mesh(self) -> Mesh:
+        """The part of this process: all."""
+        return self
+
+    @property
+    def device_ids(self) -> np.ndarray:
+        """The devices' numbers."""
+        return np.array([d.id for d in self.local_devices], int).reshape(self.devices.shape)
+
+    @cached_property
+    def abstract_mesh(self) -> AbstractMesh:
+        """The mesh without its devices."""
+        if not self.axis_names:
+            return AbstractMesh((), ())
+        device = self.devices.flat[0]
+        kind = AbstractDevice(device.device_kind, None, device.platform)
+        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types, abstract_device=kind)
+
+    def update(self, devices: Any = None, axis_names: Any = None, axis_types: Any = None) -> Mesh:
+        """The mesh with other devices, names or types."""
+        return Mesh(
+            self.devices if devices is None else devices,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+        )
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(self.devices.flat), self.devices.shape, self.axis_names, self.axis_types
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Mesh) and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __reduce__(self) -> Any:
+        return Mesh, (self.devices, self.axis_names, self.axis_types)
+
+    def __str__(self) -> str:
+        return f"Mesh({self._described()}, axis_types={self.axis_types})" if not self._empty else "Mesh()"
+
+    def __repr__(self) -> str:
+        if self._empty:
+            return "Mesh(axis_sizes=(), axis_names=())"
+        return f"Mesh(axis_sizes={self.axis_sizes}, axis_names={self.axis_names}, axis_types={self.axis_types})"
+
+    def __enter__(self) -> Mesh:
+        found = current()
+        set_current(found._replace(entered=(*found.entered, self)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        found = current()
+        set_current(found._replace(entered=found.entered[:-1]))
+
+
+class Context(NamedTuple):
+    """The meshes in force: by set_mesh, without devices by use_abstract_mesh, and those of open `with mesh` blocks."""
+
+    concrete: Mesh | None = None
+    abstract: AbstractMesh | None = None
+    entered: tuple[Mesh, ...] = ()
+
+
+def current() -> Context:
+    """The meshes in force in this thread."""
+    return config.mesh or Context()
+
+
+def set_current(context: Context) -> None:
+    """Put other meshes in force. Functions are traced anew under them."""
+    config.mesh = context if any(context) else None
+    config.refresh()
+
+
+def known_devices() -> list[Device]:
+    """The devices that programs run on."""
+    return [Device(name) for name in device_names() if name != "reference"]
+
+
+def too_many(owner: str, wanted: int, available: int | None = None) -> ShardingError:
+    """The error for more devices than there are."""
+    found = len(known_devices()) if available is None else available
+    return ShardingError(
+        f"{owner} was asked for a mesh of {wanted} devices, but this process has {found}.",
+        "rlx computes on one device: give every axis of the mesh the size 1, or map with rlx.vmap.",
+    )
+
+
+def _check_devices(owner: str, devices: Sequence[Any]) -> None:
+    strangers = [d for d in devices if not isinstance(d, Device)]
+    if strangers:
+        raise InputTypeError(f"{owner} got {strangers[0]!r} as a device.", "Pass devices of rlx.devices().")
+    if len(devices) > 1:
+        raise too_many(owner, len(devices))
+
+
+def sizes_of(owner: str, sizes: Any) -> tuple[int, ...]:
+    """Sizes of axes as a tuple. Raises ShardingError unless they are a sequence of integers."""
+    try:
+        return tuple(int(n.__index__()) for n in sizes)
+    except (TypeError, AttributeError):
+        raise ShardingError(f"{owner} got sizes {sizes!r}.", "Pass a sequence of integers.") from None
+
+
+def make_mesh(
+    axis_sizes: Sequence[int], axis_names: Any, axis_types: Any = None, *, devices: Sequence[Device] | None = None
+) -> Mesh:
+    """A mesh of this process's devices.
+
+    Args:
+      axis_sizes: the size of each axis. On one device: 1.
+      axis_names: a name for each axis. axis_types: an AxisType for each; Explicit.
+      devices: those to take; all.
+
+    Raises: ShardingError for more devices than there are.
+
+    >>> import rlx
+    >>> rlx.make_mesh((1, 1), ("data", "model")).shape["data"]
+    1
+    """
+    sizes = sizes_of("make_mesh", axis_sizes)
+    given = known_devices() if devices is None else list(devices)
+    count = math.prod(sizes)
+    if count > len(given):
+        raise too_many("make_mesh", count, len(given))
+    types = (AxisType.Explicit,) * len(sizes) if axis_types is None else axis_types
+    return Mesh(np.array(given[:count], object).reshape(sizes), axis_names, types)

@@ -1,0 +1,96 @@
+"""Trees of shardings and specs: one for each leaf of a tree of arrays, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rlx import tree
+from rlx.array import Array, ConcreteArray, Device
+from rlx.errors import InputTypeError, ShardingError
+from rlx.sharding.context import context_mesh
+from rlx.sharding.mesh import AxisType
+from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
+from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in
+
+__all__ = ["check_shape", "placed", "resolve", "resolve_explicit", "spread"]
+
+
+def spread(owner: str, prefix: Any, full: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """An entry of `prefix` for each leaf of `full`. Raises ShardingError where it is no prefix of that tree."""
+    entries, treedef = tree.flatten(prefix, lambda x: x is None or (is_leaf is not None and is_leaf(x)))
+    try:
+        parts = treedef.flatten_up_to(full)
+    except (ValueError, TypeError):
+        raise ShardingError(
+            f"{owner} has the structure {treedef}, which is no prefix of that of the values, {tree.structure(full)}.",
+            "Give one entry for each value, or one for a whole tuple, list or dict of them.",
+        ) from None
+    return [entry for entry, part in zip(entries, parts, strict=True) for _ in tree.leaves(part)]
+
+
+def resolve(owner: str, entry: Any) -> Sharding | None:
+    """A sharding as itself, a spec with the mesh in force, None as None. Raises InputTypeError for others."""
+    if entry is None or isinstance(entry, Sharding):
+        if isinstance(entry, NamedSharding) and entry.mesh.empty:
+            raise ShardingError(f"{owner} got {entry!r}, whose mesh is empty.", "Leave it out, or pass a mesh.")
+        return entry
+    if isinstance(entry, PartitionSpec):
+        return NamedSharding(context_mesh(owner, entry), entry)
+    raise InputTypeError(
+        f"{owner} got {entry!r:.60}, a {type(entry).__name__}, as a sharding.",
+        "Pass a rlx.sharding.Sharding, a PartitionSpec under rlx.set_mesh, or None.",
+    )
+
+
+def resolve_explicit(owner: str, entry: Any) -> Sharding | None:
+    """resolve, for functions that say how Explicit axes divide their result. Raises ShardingError for other axes."""
+    found = resolve(owner, entry)
+    if isinstance(found, NamedSharding):
+        named = (*names_in(found.spec.partitions), *found.spec.unreduced, *found.spec.reduced)
+        others = [n for n in named if found.mesh.type_of(n) is not AxisType.Explicit]
+        if others:
+            raise ShardingError(
+                f"{owner} got {found.spec!r}, whose axis {others[0]!r} is {found.mesh.type_of(others[0])!r}.",
+                "For Auto axes there is rlx.lax.with_sharding_constraint.",
+            )
+    return found
+
+
+def check_shape(owner: str, sharding: Sharding | None, shape: Sequence[int]) -> None:
+    """Raises ShardingError where an array of this shape cannot be divided so."""
+    if sharding is not None:
+        sharding.check_rank(owner, shape)
+        sharding.shard_shape(shape)
+
+
+def complete(sharding: NamedSharding, ndim: int) -> NamedSharding:
+    """The sharding with an entry for each axis of an array: None for those that it leaves out."""
+    spec = sharding.spec
+    entries = [None if e is UNCONSTRAINED else e for e in spec.partitions]
+    return sharding.update(spec=spec.update([*entries, *[None] * (ndim - len(entries))]))
+
+
+def check_described(sharding: Any, shape: Sequence[int]) -> None:
+    """Raises where this is no sharding or spec, or does not fit an array of this shape."""
+    if not isinstance(sharding, (Sharding, PartitionSpec)):
+        raise ShardingError(
+            f"ShapeDtypeStruct got {sharding!r:.60}, a {type(sharding).__name__}, as its sharding.",
+            "Pass a rlx.sharding.Sharding or a PartitionSpec.",
+        )
+    if isinstance(sharding, Sharding):
+        check_shape("ShapeDtypeStruct", sharding, shape)
+
+
+def placed(x: Array, sharding: Sharding | Device | None) -> Array:
+    """The array, known to lie where `sharding` says; it shares its memory. Tracers and None leave it as it is."""
+    if sharding is None or not isinstance(x, ConcreteArray):
+        return x
+    if isinstance(sharding, Device):
+        sharding = SingleDeviceSharding(sharding)
+    return x.with_sharding(sharding)
+
+
+def placed_all(arrays: Iterable[Array], shardings: Iterable[Any]) -> list[Array]:
+    """Each array where its sharding says."""
+    return [placed(x, s) for x, s in zip(arrays, shardings, strict=True)]
