@@ -332,7 +332,6 @@ from rlx.numpy.padding import (
     pad,
 )
 from rlx.numpy.polynomials import (
-    poly,
     polyadd,
     polyder,
     polydiv,
@@ -924,7 +923,7 @@ _install(globals())
 
 # imported on first use: submodules, and functions that need one
 _SUBMODULES = ("fft", "linalg")
-_FITTING = ("polyfit", "roots")
+_FITTING = ("poly", "polyfit", "roots")
 
 
 def __getattr__(name: str) -> _Any:

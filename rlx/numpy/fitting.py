@@ -1,4 +1,4 @@
-"""Polynomials from samples, and their roots: polyfit, roots."""
+"""Polynomials from samples and from their roots, and their roots: polyfit, poly, roots."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from rlx.numpy.polynomials import coefficients
 from rlx.numpy.products import matmul, outer
 from rlx.numpy.promotion import complex_dtype, convert_to, fill, inexact, known_numpy, operand, promote_inexact
 from rlx.numpy.reductions import sum as sum_
+from rlx.numpy.signals import convolve
 from rlx.ops import arithmetic, transcendental
 from rlx.ops import shape as shapes
+from rlx.trace.flat import as_array
 
-__all__ = ["polyfit", "roots"]
+__all__ = ["poly", "polyfit", "roots"]
 
 _STRIP = "Pass strip_zeros=False; leading zeros then give NaN."
 
@@ -114,3 +116,23 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     first = reshape(arithmetic.negative(divide(rest, lead)), (1, size))
     below = shapes.slice_along(eye(size, dtype=x.dtype), 0, size - 1, 0)
     return concatenate([eigvals(concatenate([first, below])), at_zero])
+
+
+def poly(seq_of_zeros: Any) -> Array:
+    """The coefficients of the polynomial with given roots, or of a matrix's characteristic polynomial.
+
+    Args: seq_of_zeros: 1-d array of roots, or a square matrix. Returns: a 1-d array, the first element 1.
+    Raises: ShapeError for any other shape.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.poly(jnp.array([1.0, -1.0]))
+    Array([ 1.,  0., -1.], dtype=float32)
+    """
+    given = as_array(operand(seq_of_zeros, "poly"))
+    square = given.ndim == 2 and given.shape[0] == given.shape[1] != 0
+    roots = eigvals(inexact(given)) if square else inexact(coefficients(seq_of_zeros, "poly"))
+    result = fill((1,), 1, roots.dtype)
+    for i in range(roots.shape[0]):
+        factor = concatenate([fill((1,), 1, roots.dtype), arithmetic.negative(shapes.slice_along(roots, i, i + 1, 0))])
+        result = convolve(result, factor)
+    return result

@@ -12,16 +12,15 @@ from rlx.errors import ShapeError
 from rlx.numpy.editing import trim_zeros
 from rlx.numpy.elementwise import add, multiply
 from rlx.numpy.joining import concatenate
-from rlx.numpy.linalg import eigvals
 from rlx.numpy.manipulation import atleast_1d
-from rlx.numpy.promotion import convert_to, fill, inexact, operand, promote, promote_inexact, scalar_array
+from rlx.numpy.promotion import convert_to, fill, inexact, promote, promote_inexact, scalar_array
 from rlx.numpy.signals import convolve
 from rlx.ops import arithmetic
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
-__all__ = ["poly", "polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval"]
+__all__ = ["polyadd", "polyder", "polydiv", "polyint", "polymul", "polysub", "polyval"]
 
 
 def coefficients(value: Any, name: str) -> Any:
@@ -178,23 +177,3 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
         constant = shapes.slice_along(constants, i % constants.shape[0], i % constants.shape[0] + 1, 0)
         x = concatenate([arithmetic.divide(x, as_array(divisors)), constant])
     return x
-
-
-def poly(seq_of_zeros: Any) -> Array:
-    """The coefficients of the polynomial with given roots, or of a matrix's characteristic polynomial.
-
-    Args: seq_of_zeros: 1-d array of roots, or a square matrix. Returns: a 1-d array, the first element 1.
-    Raises: ShapeError for any other shape.
-
-    >>> import rlx.numpy as jnp
-    >>> jnp.poly(jnp.array([1.0, -1.0]))
-    Array([ 1.,  0., -1.], dtype=float32)
-    """
-    given = as_array(operand(seq_of_zeros, "poly"))
-    square = given.ndim == 2 and given.shape[0] == given.shape[1] != 0
-    roots = eigvals(inexact(given)) if square else inexact(coefficients(seq_of_zeros, "poly"))
-    result = fill((1,), 1, roots.dtype)
-    for i in range(roots.shape[0]):
-        factor = concatenate([fill((1,), 1, roots.dtype), arithmetic.negative(shapes.slice_along(roots, i, i + 1, 0))])
-        result = convolve(result, factor)
-    return result
