@@ -16,10 +16,11 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from rlx import tree
-from rlx.array import Array, ConcreteArray, wrap
+from rlx.array import Array, ConcreteArray, KeyArray, array_of_type, wrap
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
+from rlx.ir.types import is_key
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.primitive import Primitive, watching
 from rlx.trace.stage import close_over, stage
@@ -40,6 +41,8 @@ class Replay:
         self.program = program
         self.structure = structure
         self.runs = not any(map(_does_more, program.equations))
+        self.types = program.output_types
+        self.keys = any(is_key(t.dtype) for t in self.types)
         self.weak = tuple(atom.type.weak for atom in program.outputs)
         self.places: list[Any] = [None] * len(program.inputs)
         numbers: dict[Var, int] = {var: n for n, var in enumerate(program.inputs)}
@@ -75,6 +78,8 @@ class Replay:
                         values[n] = part
                 else:
                     values[written[0]] = result
+        if self.keys:
+            return self.result([array_of_type(values[n], t) for n, t in zip(self.outputs, self.types, strict=True)])
         return self.result([wrap(values[n], weak) for n, weak in zip(self.outputs, self.weak)])  # noqa: B905
 
     def inline(self, builder: Builder, arrays: Sequence[Array]) -> Any:
@@ -158,6 +163,9 @@ def _describe(value: Any, key: list[Any], arrays: list[Any]) -> bool:
         parts = (value.start, value.stop, value.step)
         key += (kind, *parts)
         return all(part is None or type(part) is int for part in parts)
+    elif kind is KeyArray:
+        key.append(value.type)
+        arrays.append(value)
     elif isinstance(value, (np.dtype, Primitive, Enum, type)):
         key.append(value)
     else:
