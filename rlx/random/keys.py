@@ -111,7 +111,7 @@ def _like(given: Any, key: Array) -> Any:
 
 # ------------------------------------------------------------- seeds and generators
 def _seed_words(name: str, seed: Any) -> tuple[Any, Any]:
-    """The high and the low word of a seed."""
+    """The high and the low word of a seed; the high one is 0 where default integers are 32 bits wide, as in JAX."""
     if _is_typed(seed):
         raise InputTypeError(f"random.{name} takes a seed, but got a key.", "Use the key itself.")
     if isinstance(seed, (int, np.int64)):
@@ -122,7 +122,7 @@ def _seed_words(name: str, seed: Any) -> tuple[Any, Any]:
             f"random.{name} takes an integer as its seed, but got {value.type!r}.",
             "Pass one integer; use rlx.vmap for several seeds.",
         )
-    if value.dtype.itemsize < 8:
+    if value.dtype.itemsize < 8 or config.default_int.itemsize < 8:
         return lax.full((), 0, UINT32), lax.convert_element_type(value, UINT32)
     wide = lax.convert_element_type(value, UINT64)
     high = lax.shift_right_logical(wide, lax.full((), 32, UINT64))
@@ -130,7 +130,7 @@ def _seed_words(name: str, seed: Any) -> tuple[Any, Any]:
 
 
 def _words_of_integer(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The seed's bits; only the low 32 where the default integers are 32 bits wide, as in JAX."""
+    """The seed's bits; as above, only the low 32 where default integers are as wide."""
     if not -(2**63) <= seed < 2**63:
         raise OverflowError(f"the seed {seed} does not fit a signed integer of 64 bits")
     high = (seed >> 32) & 0xFFFFFFFF if config.default_int.itemsize == 8 else 0
@@ -177,7 +177,7 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     compared, but nothing else is computed with them.
 
     Args:
-      seed: an integer. Of Python integers the low 32 bits count where default integers are as wide, else 64.
+      seed: an integer, of which the low 32 bits count where default integers are 32 bits wide, else 64.
       impl: the generator: "threefry2x32" (unless rlx.config.default_prng_impl says otherwise), "threefry4x32",
         "philox2x32", "philox4x32", "rbg" or "unsafe_rbg"; or the dtype of a key.
       dtype: the same, as another name.
