@@ -93,6 +93,12 @@ def _rotate_array(x: np.ndarray, distance: int) -> np.ndarray:
     return (x << np.uint32(distance)) | (x >> np.uint32(32 - distance))
 
 
+def _integer_product(x: int, factor: int) -> tuple[int, int]:
+    """The high and the low word of a product."""
+    wide = (x & MASK) * factor
+    return wide >> 32, wide & MASK
+
+
 def _array_product(x: np.ndarray, factor: int) -> tuple[np.ndarray, np.ndarray]:
     """The high and the low word of a product."""
     wide = x.astype(UINT64) * np.uint64(factor)
@@ -125,14 +131,18 @@ class CounterBits(Elementwise):
         """The rounds in NumPy."""
         raise NotImplementedError(self.name)
 
+    def on_integers(self, *words: int) -> Any:
+        """The rounds on Python's integers; bits above the lowest 32 of the results mean nothing."""
+        raise NotImplementedError(self.name)
+
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
         together = np.broadcast(*arrays)
         shape = together.shape
         if 0 < together.size <= FEW:
             operands = zip(*(_values(a, together) for a in arrays), strict=True)
-            # a rotation alone looks at bits above others: sums need no cutting in between
-            words = np.array([[x & MASK for x in _rounds(_rotate_integer, *block)] for block in operands], UINT32)
-            return words[:, 0].reshape(shape), words[:, 1].reshape(shape)
+            # rotations and products alone look at bits above others: sums need no cutting in between
+            words = np.array([[x & MASK for x in self.on_integers(*block)] for block in operands], UINT32)
+            return tuple(words[:, i].reshape(shape) for i in range(self.counter_words))
         # arrays of at least one axis: NumPy's scalars would warn when they wrap
         flat = [np.broadcast_to(a, shape or (1,)) for a in arrays]
         return tuple(x.reshape(shape) for x in self.on_arrays(*flat))
@@ -169,6 +179,10 @@ class Threefry(CounterBits):
         """The rounds in NumPy."""
         return self.rounds(_rotate_array, *arrays)
 
+    def on_integers(self, *words: int) -> Any:
+        """The rounds on Python's integers."""
+        return self.rounds(_rotate_integer, *words)
+
     def scalar(self, s: Any, *xs: Any) -> Any:
         def rotate(x: Any, distance: int) -> Any:
             return s.shift_left(x, distance) | s.shift_right_logical(x, 32 - distance)
@@ -184,6 +198,10 @@ class Philox(CounterBits):
     def on_arrays(self, *arrays: np.ndarray) -> Any:
         """The rounds in NumPy."""
         return self.rounds(_array_product, *arrays)
+
+    def on_integers(self, *words: int) -> Any:
+        """The rounds on Python's integers."""
+        return self.rounds(_integer_product, *words)
 
     def scalar(self, s: Any, *xs: Any) -> Any:
         def product(x: Any, factor: int) -> Any:

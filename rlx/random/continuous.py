@@ -12,7 +12,7 @@ import numpy as np
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
-from rlx.errors import UnsupportedError
+from rlx.errors import OptionError
 from rlx.random.functions import log, log1p
 from rlx.random.keys import single_key
 from rlx.random.uniform import float_dtype, parameter, sample_shape, uniform_between
@@ -105,7 +105,7 @@ def gumbel(key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | N
     (3,)
     """
     if mode not in (None, "low", "high"):
-        raise UnsupportedError(f"random.gumbel has no mode {mode!r}.", "Use 'low' or 'high'.")
+        raise OptionError(f"random.gumbel has no mode {mode!r}.", "Use 'low' or 'high'.")
     if mode != "high":
         drawn, _ = _uniform("gumbel", key, shape, dtype, "tiny")
         return lax.neg(log(lax.neg(log(drawn))))

@@ -21,6 +21,7 @@ from rlx.ir.types import is_integer, is_key
 from rlx.ops.random_keys import random_unwrap, random_wrap
 from rlx.random.generators import Generator, generator_named
 from rlx.trace.flat import as_array
+from rlx.trace.replay import replayed
 
 __all__ = [
     "PRNGKey",
@@ -98,6 +99,7 @@ def generator_of(key: Array) -> Generator:
     return generator_named(dtype.generator)
 
 
+@replayed
 def split_key(key: Array, shape: Sequence[int] = (2,)) -> Array:
     """Several new keys from a typed one, in an array of the given shape."""
     words = generator_of(key).split(random_unwrap(key), tuple(shape))

@@ -11,7 +11,7 @@ import numpy as np
 from rlx import lax
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import DtypeError, ShapeError, UnsupportedError
+from rlx.errors import DtypeError, OptionError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind, is_float, is_integer
 from rlx.lax.operands import as_dtype, canonical_shape
 from rlx.ops.arithmetic import fma
@@ -152,7 +152,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     dtype('bool')
     """
     if mode not in ("low", "high"):
-        raise UnsupportedError(f"random.bernoulli has no mode {mode!r}.", "Use 'low' or 'high'.")
+        raise OptionError(f"random.bernoulli has no mode {mode!r}.", "Use 'low' or 'high'.")
     probability = as_array(p)
     if not is_float(probability.dtype):
         raise DtypeError(f"random.bernoulli got a probability {probability.type!r}.", "Pass a floating one.")
@@ -256,6 +256,8 @@ def _where(condition: Array, on_true: Array, on_false: Array) -> Array:
 
 
 def only_exact(name: str, method: str) -> None:
-    """Raises UnsupportedError unless a sampler's `method` is "exact"."""
+    """Raises an error unless a sampler's `method` is "exact": JAX has another, "approximate", which rlx lacks."""
+    if method not in ("exact", "approximate"):
+        raise OptionError(f"random.{name} has no method {method!r}.", 'rlx draws exactly: method="exact".')
     if method != "exact":
         raise UnsupportedError(f"random.{name} has no method {method!r}.", 'rlx draws exactly: method="exact".')
