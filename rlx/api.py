@@ -14,7 +14,6 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, NamedTuple
 
-import numpy as np
 import optree
 from optree import _C as _optree
 
@@ -446,7 +445,7 @@ def _leaf(x: Any, jitted: Jitted, abstract: bool) -> Any:
     if isinstance(x, Array):
         return x
     if abstract and not hasattr(x, "__array__") and hasattr(x, "shape") and hasattr(x, "dtype"):
-        return _Abstract(TensorType(tuple(x.shape), np.dtype(x.dtype), getattr(x, "weak_type", False)))
+        return _Abstract(TensorType(tuple(x.shape), x.dtype, getattr(x, "weak_type", False)))
     return as_array(x, f"An argument of {jitted.name}")
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx.errors import DonatedArrayError, InputTypeError, TracerHashError
-from rlx.ir.types import TensorType, dtype_of, supported_dtypes
+from rlx.ir.extended import key_dtype_of
+from rlx.ir.types import TensorType, dtype_of, is_key, supported_dtypes
 from rlx.storage import Storage, from_numpy
 
-__all__ = ["Array", "ConcreteArray", "Device", "asarray_numpy", "wrap"]
+__all__ = ["Array", "ConcreteArray", "Device", "KeyArray", "array_of_type", "asarray_numpy", "wrap"]
 
 
 class Array:
@@ -266,6 +267,35 @@ class ConcreteArray(Array):
         return self
 
 
+class KeyArray(ConcreteArray):
+    """An array of random keys: an array like others for whatever moves elements, refused by arithmetic.
+
+    Its NumPy array holds records (`KeyDtype.record`), which NumPy moves about but does not compute with.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, records: np.ndarray) -> None:
+        super().__init__(records)
+        self._type = TensorType(records.shape, records.dtype)
+
+    @property
+    def dtype(self) -> Any:  # type: ignore[override]
+        """The dtype of the keys."""
+        return self.type.dtype
+
+
+
+def keys_of_number(shape: tuple[int, ...], value: Any, dtype: Any) -> KeyArray:
+    """Keys each of whose words is a number."""
+    return KeyArray(np.full(shape, value, dtype.record))
+
+
+def array_of_type(array: Any, type: TensorType) -> ConcreteArray:
+    """A NumPy array that holds values of a type as an rlx array, sharing memory."""
+    return KeyArray(array) if is_key(type.dtype) else wrap(array, type.weak)
+
+
 def arrays_over(storages: Iterable[Storage], types: Iterable[TensorType]) -> list[ConcreteArray]:
     """Arrays over dense storages; the NumPy views are made when somebody asks."""
     arrays = []
@@ -284,6 +314,9 @@ _new = ConcreteArray.__new__
 
 def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
     """An array over dense storage."""
+    if is_key(type.dtype):
+        dtype: Any = type.dtype
+        return KeyArray(storage.view(type.shape, dtype.record))
     return arrays_over((storage,), (type,))[0]
 
 
@@ -348,6 +381,8 @@ def asarray_numpy(value: Any) -> np.ndarray:
         value = np.asarray(value)
     array = value if type(value) is np.ndarray else np.asarray(value)
     if array.dtype not in supported_dtypes:
+        if key_dtype_of(array.dtype):  # what a KeyArray holds
+            return array
         try:
             dtype = dtype_of(array.dtype)
         except TypeError:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx import tree
+from rlx.array import Array, KeyArray
 from rlx.errors import CallbackError, UnsupportedError
-from rlx.ir.types import TensorType, dtype_of
+from rlx.ir.types import TensorType, dtype_of, is_key
 from rlx.ops import callback as ops
 from rlx.ops.callback import VMAP_METHODS, HostFunction
+from rlx.ops.random_keys import random_unwrap
 from rlx.trace.flat import flatten_call, function_name
 
 __all__ = ["host_function", "io_callback", "pure_callback"]
@@ -31,15 +33,21 @@ def _result_types(result_shape_dtypes: Any) -> tuple[list[TensorType], tree.Tree
 
 def host_function(
     callback: Callable[..., Any],
+    leaves: Sequence[Array],
     in_tree: tree.TreeDef,
     types: Sequence[TensorType],
     out_tree: tree.TreeDef | None,
-) -> HostFunction:
-    """`callback` over flat arrays; with out_tree None whatever it returns is dropped."""
+) -> tuple[HostFunction, list[Any]]:
+    """`callback` over flat arrays, and its operands: the leaves, of keys the words, which it gets as keys again.
+
+    With out_tree None whatever it returns is dropped.
+    """
     name = function_name(callback)
+    keys: dict[int, Any] = {i: x.dtype for i, x in enumerate(leaves) if is_key(x.dtype)}
 
     def call(*arrays: Any) -> Sequence[Any]:
-        args, kwargs = tree.unflatten(in_tree, arrays)
+        given = [KeyArray(keys[i].records_of(a)) if i in keys else a for i, a in enumerate(arrays)]
+        args, kwargs = tree.unflatten(in_tree, given)
         result = callback(*args, **kwargs)
         if out_tree is None:
             return ()
@@ -51,7 +59,8 @@ def host_function(
             )
         return leaves
 
-    return HostFunction(call, types, name)
+    operands = [random_unwrap(x) if i in keys else x for i, x in enumerate(leaves)]
+    return HostFunction(call, types, name), operands
 
 
 def pure_callback(
@@ -85,8 +94,8 @@ def pure_callback(
         raise UnsupportedError(f"pure_callback has no vmap_method {vmap_method!r}.", f"Use one of {VMAP_METHODS}.")
     leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
     types, out_tree = _result_types(result_shape_dtypes)
-    function = host_function(callback, in_tree, types, out_tree)
-    return tree.unflatten(out_tree, ops.pure_callback(*leaves, function=function, vmap_method=vmap_method))
+    function, operands = host_function(callback, leaves, in_tree, types, out_tree)
+    return tree.unflatten(out_tree, ops.pure_callback(*operands, function=function, vmap_method=vmap_method))
 
 
 def io_callback(
@@ -115,5 +124,5 @@ def io_callback(
     """
     leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
     types, out_tree = _result_types(result_shape_dtypes)
-    function = host_function(callback, in_tree, types, out_tree)
-    return tree.unflatten(out_tree, ops.io_callback(*leaves, function=function, ordered=bool(ordered)))
+    function, operands = host_function(callback, leaves, in_tree, types, out_tree)
+    return tree.unflatten(out_tree, ops.io_callback(*operands, function=function, ordered=bool(ordered)))

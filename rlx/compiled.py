@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx.array import Array, ConcreteArray, arrays_over, wrap
+from rlx.array import Array, ConcreteArray, array_of_type, arrays_over, from_storage
 from rlx.backends import backend_named
 from rlx.backends.base import Backend, Executable
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Literal, Program, Var
+from rlx.ir.types import TensorType, is_key
 from rlx.passes.pipeline import executables
+from rlx.storage import Storage
 
 __all__ = ["CompiledProgram", "prepare_program", "run_program"]
 
@@ -47,6 +49,7 @@ class CompiledProgram:
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
         self.executable: Executable | None = executables.get(core, backend, memory_limit) if needed else None
         self.types = [v.type for v in computed]
+        self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
         self.whole = len(self.used) == len(program.inputs)
 
@@ -55,10 +58,10 @@ class CompiledProgram:
         executable, types = self.executable, self.types
         if executable is None or not (self.whole and self.direct):
             return self.run
-        run = executable.run
+        run, over = executable.run, self.over
 
         def call(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-            return arrays_over(run([x._storage or x.storage() for x in args]), types)
+            return over(run([x._storage or x.storage() for x in args]), types)
 
         return call
 
@@ -70,7 +73,7 @@ class CompiledProgram:
         else:
             taken = args if self.whole else [args[i] for i in self.used]
             storages = [x._storage or x.storage() for x in taken]
-            found = arrays_over(executable.run(storages), self.types)
+            found = self.over(executable.run(storages), self.types)
         if self.direct:
             return found
         out: list[ConcreteArray] = []
@@ -82,10 +85,21 @@ class CompiledProgram:
         return out
 
 
+def _arrays_or_keys(storages: Sequence[Storage], types: Sequence[TensorType]) -> list[ConcreteArray]:
+    """As arrays_over, where some are of keys."""
+    return list(map(from_storage, storages, types))
+
+
+def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
+    """The arguments of a program as arrays of rlx."""
+    types = program.input_types
+    return [x if isinstance(x, ConcreteArray) else array_of_type(x, t) for x, t in zip(args, types, strict=True)]
+
+
 def run_program(program: Program, args: Sequence[Any]) -> list[Array]:
     """Compile (or find) a closed program and run it on concrete arguments."""
     compiled = CompiledProgram(program, backend_named(None))
-    return list(compiled.run([x if type(x) is ConcreteArray else wrap(x) for x in args]))
+    return list(compiled.run(_concrete(args, program)))
 
 
 def prepare_program(program: Program) -> Callable[[Sequence[Any]], list[Array]]:
@@ -97,6 +111,6 @@ def prepare_program(program: Program) -> Callable[[Sequence[Any]], list[Array]]:
         caller = callers.get(backend)
         if caller is None:
             caller = callers[backend] = CompiledProgram(program, backend).caller()
-        return list(caller([x if type(x) is ConcreteArray else wrap(x) for x in args]))
+        return list(caller(_concrete(args, program)))
 
     return call

@@ -39,6 +39,8 @@ class Config(threading.local):
     check_tracer_leaks: raise as soon as a function has been traced, if one of its traced values is still held.
     no_tracing: raise where a jitted function would be traced.
     mesh: what rlx.set_mesh and its kin have set, for functions that are traced under it.
+    default_prng_impl: the generator that random keys belong to where none is named.
+    enable_custom_prng: random.PRNGKey makes typed keys, as random.key does.
 
     JAX's names are understood too: jax_enable_x64 (float64 and int64 as default dtypes), jax_debug_nans,
     jax_debug_infs, jax_disable_jit, jax_platform_name, and switches that change no result.
@@ -60,6 +62,8 @@ class Config(threading.local):
     check_tracer_leaks: bool = False
     no_tracing: bool = False
     mesh: Any = None
+    default_prng_impl: str = "threefry2x32"
+    enable_custom_prng: bool = False
 
     def update(self, name: str, value: Any) -> None:
         """Set a process-wide default by name.
@@ -148,18 +152,17 @@ _GIVEN: dict[str, Any] = {
     "traceback_filtering": None,
     **dict.fromkeys(("transfer_guard", *(f"transfer_guard_{a}_to_{b}" for a, b in _TRANSFERS))),
     "softmax_custom_jvp": True,
-    "enable_custom_prng": True,
     # rlx has one behaviour
     "debug_key_reuse": False,
-    "default_prng_impl": "threefry2x32",
     "threefry_partitionable": True,
 }
-_SINGLE = ("debug_key_reuse", "default_prng_impl", "threefry_partitionable")
+_SINGLE = ("debug_key_reuse", "threefry_partitionable")
 _GUARDS = (None, "allow", "log", "disallow", "log_explicit", "disallow_explicit")
 # the values of switches that are words
 _WORDS: dict[str, tuple[str | None, ...]] = {
     "numpy_rank_promotion": ("allow", "warn", "raise"),
     "numpy_dtype_promotion": ("standard", "strict"),
+    "default_prng_impl": ("threefry2x32", "threefry4x32", "philox2x32", "philox4x32", "rbg", "unsafe_rbg"),
     "legacy_prng_key": ("allow", "warn", "error"),
     **{name: _GUARDS for name in _GIVEN if name.startswith("transfer_guard")},
 }
@@ -209,8 +212,9 @@ _tokens: dict[Any, int] = {}
 
 def _token(values: Any) -> int:
     watching = values.debug_nans, values.debug_infs, values.numpy_rank_promotion, values.numpy_dtype_promotion
+    generator = values.default_prng_impl, values.enable_custom_prng, values.legacy_prng_key
     key = (values.default_float, values.default_int, values.device, values.disable_jit, *watching)
-    return _tokens.setdefault((*key, values.legacy_prng_key, values.mesh), len(_tokens))
+    return _tokens.setdefault((*key, *generator, values.mesh), len(_tokens))
 
 
 def _watched(values: Any) -> bool:

@@ -49,8 +49,8 @@ def callback(
     [3.0]
     """
     leaves, in_tree = flatten_call(args, kwargs, "an argument of debug.callback")
-    host = host_function(callback, in_tree, (), None)
-    debug_callback(*leaves, function=host, ordered=bool(ordered))
+    host, operands = host_function(callback, leaves, in_tree, (), None)
+    debug_callback(*operands, function=host, ordered=bool(ordered))
 
 
 class _Checked(string.Formatter):

@@ -13,6 +13,7 @@ from rlx.array import Array, Device
 from rlx.backends import backend_named, device_names
 from rlx.config import config, scoped
 from rlx.errors import DeviceError
+from rlx.ir.types import is_key
 from rlx.trace.flat import as_array
 
 __all__ = [
@@ -160,13 +161,13 @@ def device_put(
 
 
 def device_get(x: Any) -> Any:
-    """The tree `x` with its arrays as NumPy arrays.
+    """The tree `x` with its arrays as NumPy arrays; those of random keys, which NumPy has not, stay.
 
     >>> import rlx
     >>> rlx.device_get({"a": rlx.numpy.zeros(2)})
     {'a': array([0., 0.], dtype=float32)}
     """
-    return tree.map(lambda v: np.asarray(v) if isinstance(v, Array) else v, x)
+    return tree.map(lambda v: np.asarray(v) if isinstance(v, Array) and not is_key(v.dtype) else v, x)
 
 
 def block_until_ready(x: Any) -> Any:

@@ -47,7 +47,7 @@ class ShapeDtypeStruct:
         self.shape = tuple(shape)
         if None in self.shape:
             raise ShapeError(f"A ShapeDtypeStruct got shape={self.shape}.", "Every size is a number.")
-        self.dtype = np.dtype(dtype)
+        self.dtype = TensorType((), dtype).dtype
         self.weak_type = weak_type
         self._sharding = sharding
         if sharding is not None:

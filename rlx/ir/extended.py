@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-__all__ = ["KeyDtype", "extended", "prng_key"]
+__all__ = ["KEY_DTYPES", "KeyDtype", "extended", "key_dtype_of", "prng_key"]
+
+UINT32 = np.dtype(np.uint32)
 
 
 class extended(np.generic):
@@ -29,17 +33,62 @@ class prng_key(extended):
 
 
 class KeyDtype:
-    """The dtype of an array of typed keys; `str` of it is key<fry>."""
+    """The dtype of an array of keys of one generator: `words` uint32 words in each; `str` of it is key<tag>.
+
+    There is one object for each generator. In memory a key is a record of its words: `record`, a NumPy dtype.
+    """
 
     type = prng_key
-    name = "key<fry>"
-    itemsize = 8
+    kind = "k"  # none of NumPy's
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, KeyDtype)
+    def __init__(self, generator: str, tag: str, words: int) -> None:
+        self.generator = generator
+        self.tag = tag
+        self.name = f"key<{tag}>"
+        self.words = words
+        self.itemsize = words * UINT32.itemsize
+        self.record = np.dtype([(tag, UINT32, (words,))])
 
-    def __hash__(self) -> int:
-        return hash(self.name)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return key_dtype_of, (self.generator,)
+
+    def __copy__(self) -> KeyDtype:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> KeyDtype:
+        return self
 
     def __repr__(self) -> str:
         return self.name
+
+    def words_of(self, records: np.ndarray) -> np.ndarray:
+        """The words of an array of records, along a new last axis."""
+        return records[self.tag]
+
+    def records_of(self, words: np.ndarray) -> np.ndarray:
+        """An array of records whose words lie along the last axis of `words`."""
+        dense = np.ascontiguousarray(words).reshape(words.shape)
+        return np.ndarray(words.shape[:-1], self.record, dense)
+
+
+KEY_DTYPES = {
+    dtype.generator: dtype
+    for dtype in (
+        KeyDtype("threefry2x32", "fry", 2),
+        KeyDtype("threefry4x32", "fry4", 4),
+        KeyDtype("philox2x32", "phx2", 1),
+        KeyDtype("philox4x32", "phx4", 2),
+        KeyDtype("rbg", "rbg", 4),
+        KeyDtype("unsafe_rbg", "urbg", 4),
+    )
+}
+_BY_RECORD = {dtype.record: dtype for dtype in KEY_DTYPES.values()}
+
+
+def key_dtype_of(description: Any) -> KeyDtype | None:
+    """The dtype of keys that a generator's name, a record dtype or the dtype itself means; None for anything else."""
+    if isinstance(description, KeyDtype):
+        return description
+    if isinstance(description, str):
+        return KEY_DTYPES.get(description)
+    return _BY_RECORD.get(description) if isinstance(description, np.dtype) else None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 
+from rlx.ir.extended import UINT32, KeyDtype, key_dtype_of
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 
 __all__ = [
@@ -23,10 +24,12 @@ __all__ = [
     "is_float",
     "is_inexact",
     "is_integer",
+    "is_key",
     "is_narrow",
     "promote_dtypes",
     "scalar_dtype",
     "supported_dtypes",
+    "words_type",
 ]
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -105,6 +108,17 @@ _FLOAT32 = np.dtype(np.float32)
 _INT64 = np.dtype(np.int64)
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
+def is_key(dtype: Any) -> bool:
+    """Whether `dtype` is that of random keys, which are moved about but not computed with."""
+    return type(dtype) is KeyDtype
+
+
+def words_type(keys: TensorType) -> TensorType:
+    """The type of the words of keys: one more axis, the last."""
+    dtype: Any = keys.dtype
+    return TensorType((*keys.shape, dtype.words), UINT32)
+
+
 _interned: dict[Any, TensorType] = {}
 
 
@@ -126,8 +140,9 @@ class TensorType:
         key = (shape, dtype, weak)
         found = _interned.get(key)
         if found is None:
-            if not isinstance(dtype, np.dtype):
+            if not isinstance(dtype, (np.dtype, KeyDtype)):
                 return cls(tuple(shape), np.dtype(dtype), bool(weak))
+            dtype = cast(np.dtype, key_dtype_of(dtype) or dtype)  # records in memory are keys
             found = object.__new__(cls)
             found.shape, found.dtype, found.weak = tuple(map(int, shape)), dtype, weak
             found._text = None
@@ -235,7 +250,10 @@ def _weak_node(dtype: np.dtype) -> Any:
 
 @lru_cache(maxsize=4096)
 def _join(nodes: frozenset[Any]) -> Any:
-    common = frozenset.intersection(*map(_upper, nodes))
+    try:
+        common = frozenset.intersection(*map(_upper, nodes))
+    except KeyError as error:  # keys are not promoted
+        raise TypeError(f"no implicit promotion between {error.args[0]} and another dtype") from None
     least = [n for n in common if common <= _upper(n)]
     if not least:
         names = ", ".join(sorted(str(n) for n in nodes))
@@ -284,8 +302,13 @@ def scalar_dtype(value: Any, default_float: np.dtype, default_int: np.dtype) -> 
 
 
 def dtype_of(value: Any) -> np.dtype:
-    """`value` as a NumPy dtype that rlx supports; raises TypeError by name otherwise."""
-    dtype = np.dtype(value)
+    """`value` as a NumPy dtype that rlx supports, or one of keys; raises TypeError by name otherwise."""
+    try:
+        dtype = np.dtype(value)
+    except TypeError:
+        if is_key(value):
+            return value
+        raise
     if dtype not in supported_dtypes:
         dtype = dtype.newbyteorder("=") if dtype.kind in "biufc" else dtype
         if dtype not in supported_dtypes:

@@ -12,7 +12,7 @@ import numpy as np
 from rlx.errors import RlxError, VerificationError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.ir.show import show_lines
-from rlx.ir.types import TensorType, supported_dtypes
+from rlx.ir.types import TensorType, is_key, supported_dtypes
 
 __all__ = ["STAGES", "Stage", "verify_program"]
 
@@ -93,7 +93,7 @@ def _define(variable: Any, defined: set[Var]) -> None:
 def _verify_type(type: Any) -> None:
     if not isinstance(type, TensorType):
         raise _Refusal(f"{type!r} is not a TensorType")
-    if type.dtype not in supported_dtypes:
+    if type.dtype not in supported_dtypes and not is_key(type.dtype):
         raise _Refusal(f"dtype {type.dtype} is not supported")
     if not isinstance(type.shape, tuple) or not all(isinstance(n, (int, np.integer)) and n >= 0 for n in type.shape):
         raise _Refusal(f"{type.shape!r} is not a shape")

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, wrap
+from rlx.array import Array, ConcreteArray, keys_of_number, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import dtype_of, is_complex, is_float, promote_dtypes, scalar_dtype
+from rlx.ir.types import dtype_of, is_complex, is_float, is_key, promote_dtypes, scalar_dtype
 from rlx.ops.conversion import convert
 from rlx.trace.flat import as_array
 
@@ -127,6 +127,6 @@ def canonical_shape(shape: Any) -> tuple[int, ...]:
 def scalar_of(value: Any, dtype: np.dtype) -> Array:
     """A scalar argument (a fill or padding value) as a 0-d array of `dtype`."""
     if isinstance(value, _SCALARS):
-        return wrap(np.asarray(value, dtype))
+        return keys_of_number((), value, dtype) if is_key(dtype) else wrap(np.asarray(value, dtype))
     array = as_array(value)
     return array if array.dtype == dtype else convert(array, dtype=dtype, weak=False)

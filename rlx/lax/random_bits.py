@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import DtypeError, ShapeError, UnsupportedError
+from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, dtype_kind, is_complex, is_inexact
 from rlx.lax.operands import as_array, as_dtype, canonical_shape, operands
 from rlx.lax.shape import bitcast_convert_type, concatenate, convert_element_type, iota, reshape, slice_in_dim
 from rlx.ops.arithmetic import add
 from rlx.ops.callback import HostFunction, io_callback
 from rlx.ops.comparison import less
-from rlx.ops.random_bits import threefry2x32
+from rlx.ops.random_bits import philox4x32, threefry2x32
 
 __all__ = ["RandomAlgorithm", "rng_bit_generator", "rng_uniform"]
 
@@ -44,20 +45,20 @@ def rng_bit_generator(
     *,
     out_sharding: Any = None,
 ) -> tuple[Array, Array]:
-    """Random bits, and the key for the next ones.
+    """Random bits, and the key for the next ones; both as XLA's generator of that name makes them on a CPU.
 
     Args:
       key: uint32[4] or uint64[2]: a key, then a counter.
       shape, dtype: of the bits; unsigned integers.
-      algorithm: threefry2x32 (Salmon et al. 2011) is the only one, and the default.
+      algorithm: Philox-4x32, which is the default, or Threefry-2x32 (Salmon et al. 2011).
 
     Returns: (new key, bits).
 
     >>> import numpy as np
     >>> from rlx import lax
-    >>> key, bits = lax.rng_bit_generator(np.arange(4, dtype=np.uint32), (3,))
-    >>> key.shape, bits.shape
-    ((4,), (3,))
+    >>> key, bits = lax.rng_bit_generator(np.zeros(4, np.uint32), (3,))
+    >>> [hex(word) for word in bits.tolist()], key.tolist()
+    (['0x6627e8d5', '0xe169c58d', '0xbc57ac4c'], [0, 0, 1, 0])
     """
     given, sizes, wanted = as_array(key), canonical_shape(shape), as_dtype(dtype)
     if (given.shape, given.dtype.name) not in (((4,), "uint32"), ((2,), "uint64")):
@@ -66,27 +67,69 @@ def rng_bit_generator(
         )
     if dtype_kind(wanted) != "u":
         raise DtypeError(f"lax.rng_bit_generator got dtype={wanted.name}.", "Bits are unsigned integers.")
-    if RandomAlgorithm(algorithm) is RandomAlgorithm.RNG_PHILOX:
-        raise UnsupportedError("lax.rng_bit_generator has no Philox.", "Use RandomAlgorithm.RNG_THREE_FRY.")
     words = given if given.dtype.itemsize == 4 else reshape(bitcast_convert_type(given, np.uint32), (4,))
-    count = int(np.prod(sizes, dtype=np.int64))
-    pairs = -(-count * max(wanted.itemsize, 4) // 8)
-    first, second, low, high = (slice_in_dim(words, i, i + 1) for i in range(4))
-    steps = iota(np.uint32, pairs)
-    lows = add(low, steps)
-    highs = add(high, convert_element_type(less(lows, steps), np.uint32))
-    drawn = [reshape(b, (pairs, 1)) for b in threefry2x32(first, second, lows, highs)]
-    bits = reshape(concatenate(drawn, 1), (2 * pairs,))
-    after = add(low, np.asarray(pairs, np.uint32))
-    carried = add(high, convert_element_type(less(after, low), np.uint32))
-    following = concatenate([first, second, after, carried], 0)
+    parts = [slice_in_dim(words, i, i + 1) for i in range(4)]
+    draw = _threefry_words if RandomAlgorithm(algorithm) is RandomAlgorithm.RNG_THREE_FRY else _philox_words
+    steps, bits = draw(parts, sizes, wanted.itemsize == 8)
+    low, high = _advanced(parts[2], parts[3], np.asarray(steps, np.uint32))
+    following = concatenate([parts[0], parts[1], low, high], 0)
     if given.dtype.itemsize == 8:
         following = bitcast_convert_type(reshape(following, (2, 2)), np.uint64)
-    if wanted.itemsize == 8:
-        values = bitcast_convert_type(reshape(bits, (pairs, 2)), wanted)
+    return following, bits if bits.dtype == wanted else convert_element_type(bits, wanted)
+
+
+def _advanced(low: Any, high: Any, steps: Any) -> tuple[Array, Array]:
+    """The words of a 64-bit counter, that many steps on."""
+    lows = add(low, steps)
+    return lows, add(high, convert_element_type(less(lows, steps), np.uint32))
+
+
+def _philox_words(words: list[Array], shape: tuple[int, ...], wide: bool) -> tuple[int, Array]:
+    """How many counters are used, and random words of 32 or 64 bits: four of each counter, in a row."""
+    count = math.prod(shape)
+    steps = -(-count * (2 if wide else 1) // 4)
+    first, second, low, high = words
+    lows, highs = _advanced(low, high, iota(np.uint32, steps))
+    # the key is the upper half of the counter, too, which goes on there where the lower one is exhausted
+    carried = convert_element_type(_exhausted(high, highs), np.uint32)
+    upper, above = _advanced(first, second, carried)
+    drawn = philox4x32(first, second, lows, highs, upper, above)
+    bits = reshape(concatenate([reshape(b, (steps, 1)) for b in drawn], 1), (4 * steps,))
+    if wide:
+        bits = bitcast_convert_type(reshape(bits, (2 * steps, 2)), np.uint64)
+    return steps, reshape(slice_in_dim(bits, 0, count), shape)
+
+
+def _exhausted(before: Array, after: Array) -> Array:
+    """Where a counter has begun again, by its high words before and after."""
+    return less(after, before)
+
+
+def _threefry_words(words: list[Array], shape: tuple[int, ...], wide: bool) -> tuple[int, Array]:
+    """How many counters are used, and words: both of a counter for 64 bits, else one in each half of an axis."""
+    if wide:
+        steps, halves = math.prod(shape), shape
     else:
-        values = convert_element_type(slice_in_dim(bits, 0, count), wanted)
-    return following, reshape(values, sizes)
+        axis = _halved_axis(shape)
+        halves = (*shape[:axis], -(-shape[axis] // 2), *shape[axis + 1 :]) if shape else (1,)
+        steps = math.prod(halves)
+    first, second, low, high = words
+    drawn = threefry2x32(first, second, *_advanced(low, high, iota(np.uint32, steps)))
+    if wide:
+        pairs = concatenate([reshape(b, (steps, 1)) for b in drawn], 1)
+        return steps, reshape(bitcast_convert_type(pairs, np.uint64), shape)
+    if not shape:
+        return steps, reshape(drawn[0], ())
+    after = axis + 1
+    pairs = concatenate([reshape(b, (*halves[:after], 1, *halves[after:])) for b in drawn], after)
+    whole = reshape(pairs, (*halves[:axis], 2 * halves[axis], *halves[after:]))
+    return steps, slice_in_dim(whole, 0, shape[axis], axis=axis)
+
+
+def _halved_axis(shape: tuple[int, ...]) -> int:
+    """The first axis of even size; of odd ones the first of the largest."""
+    even = [i for i, n in enumerate(shape) if n % 2 == 0]
+    return even[0] if even else max(range(len(shape)), key=lambda i: shape[i], default=0)
 
 
 def rng_uniform(a: Any, b: Any, shape: Any) -> Array:

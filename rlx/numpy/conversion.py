@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx import errors
 from rlx.array import Array, ConcreteArray
-from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex
+from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_key
 from rlx.numpy.bits import cast_bits
 from rlx.numpy.promotion import convert_to
 from rlx.ops import arithmetic, comparison
@@ -27,6 +27,11 @@ def _value(x: Any, error: type[errors.ConcretizationTypeError], what: str, inste
     """The values of an array; of a tracer where they are known, else the error."""
     if type(x) is ConcreteArray:
         return x.numpy()
+    if is_key(x.dtype):
+        raise errors.DtypeError(
+            f"{what} does not take {x.type!r}: keys are no numbers.",
+            "Draw numbers from them with rlx.random, or take their words: rlx.random.key_data(keys).",
+        )
     known = x.known()
     if known is None:
         if x.builder.closed:

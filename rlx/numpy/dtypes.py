@@ -305,7 +305,7 @@ _KINDS = {
     "integral": is_integer,
     "real floating": is_float,
     "complex floating": is_complex,
-    "numeric": lambda d: d.kind != "b",
+    "numeric": lambda d: d.kind not in "bk",
 }
 
 

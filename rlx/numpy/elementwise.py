@@ -9,10 +9,12 @@ import numpy as np
 
 from rlx.array import ConcreteArray
 from rlx.errors import DtypeError
+from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, supported_dtypes
 from rlx.numpy.documentation import alias, document
 from rlx.numpy.promotion import convert_to, promote, promote_inexact, promote_numeric, scalar_array
 from rlx.ops import arithmetic, comparison, transcendental
+from rlx.ops.families import refuse_keys
 from rlx.trace.builder import Tracer
 
 __all__ = [
@@ -85,6 +87,7 @@ _REAL = frozenset(d for d in supported_dtypes if not is_complex(d))
 _FLOATS = frozenset(d for d in supported_dtypes if is_float(d))
 _BITS = frozenset(d for d in supported_dtypes if d.kind in "biu")
 _INTEGERS = frozenset(d for d in supported_dtypes if d.kind in "iu")
+_EQUALITY = supported_dtypes | set(KEY_DTYPES.values())
 _BOOL = np.dtype(bool)
 
 
@@ -153,6 +156,7 @@ def truth(x: Any, name: str = "logical_not") -> Any:
     if type(x) in _ARRAYS and x.dtype is _BOOL:
         return x
     (x,) = promote(name, x)
+    refuse_keys(name, x.type)
     return x if x.dtype == _BOOL else comparison.not_equal(x, scalar_array(0, x.dtype, True))
 
 
@@ -276,8 +280,8 @@ bitwise_or = _pairwise("bitwise_or", "x | y.", _c.bitwise_or, "6, 3", "7", takes
 bitwise_xor = _pairwise("bitwise_xor", "x ^ y.", _c.bitwise_xor, "6, 3", "5", takes=_BITS)
 left_shift = _pairwise("left_shift", "x << y.", _c.shift_left, "3, 2", "12", takes=_INTEGERS, promoted=promote_numeric)
 bitwise_left_shift = alias(left_shift, "bitwise_left_shift")
-equal = _pairwise("equal", "x == y.", _c.equal, "1, 1", "True", takes=supported_dtypes)
-not_equal = _pairwise("not_equal", "x != y.", _c.not_equal, "1, 1", "False", takes=supported_dtypes)
+equal = _pairwise("equal", "x == y.", _c.equal, "1, 1", "True", takes=_EQUALITY)
+not_equal = _pairwise("not_equal", "x != y.", _c.not_equal, "1, 1", "False", takes=_EQUALITY)
 
 
 # ------------------------------------------------------------------ order, also of complex numbers

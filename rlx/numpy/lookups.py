@@ -31,6 +31,7 @@ from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
 from rlx.ops.cumulative import cumsum
+from rlx.ops.families import refuse_keys
 from rlx.ops.gather import gather
 from rlx.ops.index_windows import GatherDimensionNumbers, ScatterDimensionNumbers
 from rlx.ops.reduction import reduce_sum
@@ -241,6 +242,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if x.ndim == 0:
         raise ShapeError("nonzero got a 0-d array, which has no axis to count along.", "Use rlx.numpy.atleast_1d(x).")
     if size is None:
+        refuse_keys("nonzero", x.type)
         values = known_numpy(x, "nonzero", _SIZE)
         return tuple(wrap(p.astype(config.default_int)) for p in np.nonzero(values))
     return _sized_nonzero(truth(x), size, fill_value)

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, Device
+from rlx.array import Array, ConcreteArray, Device, KeyArray, array_of_type
 from rlx.config import config
+from rlx.ir.extended import KeyDtype
+from rlx.ir.types import is_key
 from rlx.numpy import conversion, lookups, manipulation, operators, placement
 from rlx.numpy.floats import conj, imag, real
 from rlx.numpy.printing import show
@@ -60,7 +62,7 @@ def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
 def _copy(self: Any) -> Any:
     """A copy that shares no memory."""
     if isinstance(self, ConcreteArray):
-        copied = ConcreteArray(self.numpy().copy(), self._weak)
+        copied = array_of_type(self.numpy().copy(), self.type)
         sharding = getattr(self, "_sharding", None)
         return copied if sharding is None else copied.with_sharding(sharding)
     return self
@@ -75,7 +77,14 @@ def _reduce(self: Any) -> Any:
         raise errors.ConcretizationTypeError(
             f"A traced {self.type!r} cannot be pickled.", "Pickle arrays outside of transformations."
         )
+    if isinstance(self, KeyArray):
+        dtype: Any = self.dtype
+        return _rebuild_keys, (dtype, np.array(dtype.words_of(self.numpy())))
     return _rebuild, (np.ascontiguousarray(self.numpy()).reshape(self.shape), self._weak)
+
+
+def _rebuild_keys(dtype: KeyDtype, words: np.ndarray) -> KeyArray:
+    return KeyArray(dtype.records_of(words))
 
 
 def _rebuild(values: np.ndarray, weak: bool) -> ConcreteArray:
@@ -104,7 +113,7 @@ def _devices(self: Any) -> set[Device]:
 
 def _address(self: Any) -> int:
     """Where the values are in memory."""
-    return self.storage().view(self.shape, self.dtype).ctypes.data
+    return self.storage().pointer
 
 
 def _addressable_data(self: Any, index: int) -> Any:
@@ -144,7 +153,7 @@ def _view(self: Any, dtype: Any = None, type: None = None) -> Any:
 
 
 def _format(self: Any, spec: str) -> str:
-    if self.ndim == 0 and (isinstance(self, ConcreteArray) or self.known() is not None):
+    if self.ndim == 0 and not is_key(self.dtype) and (isinstance(self, ConcreteArray) or self.known() is not None):
         return format(self.concrete().numpy()[()], spec)
     if not spec:
         return str(self)
@@ -157,7 +166,7 @@ def _format(self: Any, spec: str) -> str:
 
 
 def _str(self: Any) -> str:
-    return str(self.numpy()) if isinstance(self, ConcreteArray) else show(self)
+    return str(self.numpy()) if isinstance(self, ConcreteArray) and not isinstance(self, KeyArray) else show(self)
 
 
 def _array_interface(self: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, keys_of_number
 from rlx.config import config
 from rlx.errors import (
     AxisError,
@@ -25,6 +25,7 @@ from rlx.ir.types import (
     dtype_of,
     is_complex,
     is_inexact,
+    is_key,
     promote_dtypes,
     scalar_dtype,
 )
@@ -156,6 +157,10 @@ def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
             f"The Python integer {value} does not fit {dtype.name}.",
             "Use a wider dtype, for instance rlx.numpy.int64(value).",
         ) from None
+    except TypeError:
+        if is_key(dtype):
+            return keys_of_number((), value, dtype)
+        raise
 
 
 def convert_to(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
@@ -299,7 +304,7 @@ def broadcast_operands(arrays: Sequence[Any], name: str) -> list[Any]:
 
 def fill(shape: tuple[int, ...], value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """An array of one number."""
-    if state.builder is None:
+    if state.builder is None and not is_key(dtype):
         return ConcreteArray(np.full(shape, value, dtype), weak)
     scalar = scalar_array(value, dtype, weak)
     return broadcast_in_dim(scalar, shape=shape, dims=()) if shape else scalar

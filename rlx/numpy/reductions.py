@@ -30,6 +30,7 @@ from rlx.numpy.promotion import (
 from rlx.ops import arithmetic, comparison, reduction, transcendental
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
+from rlx.ops.families import refuse_keys
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
@@ -282,12 +283,13 @@ def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
 
 
 # ------------------------------------------------------------------ truth
-def _nonzero(x: Any) -> Any:
+def _nonzero(x: Any, name: str) -> Any:
+    refuse_keys(name, x.type)
     return x if x.dtype == _BOOL else comparison.not_equal(x, scalar_array(0, x.dtype, True))
 
 
 def _truth(name: str, primitive: Any, neutral: bool, a: Any, axis: Any, keepdims: bool, where: Any) -> Any:
-    x = _nonzero(_array(a, name))
+    x = _nonzero(_array(a, name), name)
     axes = canonical_axes(axis, x.ndim, name)
     if where is not None:
         x = _masked(x, where, neutral)
@@ -330,7 +332,7 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
     >>> jnp.count_nonzero(jnp.array([1, 0, 2])).item()
     2
     """
-    return sum(_nonzero(_array(a, "count_nonzero")), axis, config.default_int, keepdims=keepdims)
+    return sum(_nonzero(_array(a, "count_nonzero"), "count_nonzero"), axis, config.default_int, keepdims=keepdims)
 
 
 # ------------------------------------------------------------------ means

@@ -22,6 +22,7 @@ from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
 from rlx.ops.dynamic import dynamic_update_slice
+from rlx.ops.families import refuse_keys
 from rlx.ops.index_windows import ScatterDimensionNumbers
 from rlx.ops.reduction import reduce_max
 from rlx.ops.scatter import scatter, scatter_add, scatter_max, scatter_min, scatter_mul
@@ -216,6 +217,7 @@ def convert_update(values: Any, x: Any) -> Any:
     if holds and given is not values and isinstance(given, (bool, int, float, complex)):
         return scalar_array(given, dtype, x.weak_type)  # not by way of the default dtype
     if not holds:
+        refuse_keys("an update", x.type, values.type)
         warnings.warn(
             f"An update of dtype {values.dtype.name} goes into an array of dtype {dtype.name}, which may not hold it:"
             " convert it with .astype(...) if that is meant.",

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import CustomRuleError, UnexpectedTracerError
 from rlx.ir.program import Equation, Program, Var, dead_code, substitute
-from rlx.ir.types import TensorType, dtype_kind
+from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.families import instantiate, to_front
 from rlx.ops.reduction import reduce_sum
 from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
@@ -334,7 +334,7 @@ def _batch_backward(
 
 
 def _moves(type: TensorType) -> bool:
-    return dtype_kind(type.dtype) not in "biu"
+    return is_inexact(type.dtype)
 
 
 def _float_tangents(program: Program, tangents: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from rlx.ops.arithmetic import divide, multiply
 from rlx.ops.comparison import equal
 from rlx.ops.conversion import convert
 from rlx.ops.dynamic import dynamic_slice
-from rlx.ops.families import move_axis, to_front
+from rlx.ops.families import move_axis, refuse_keys, to_front
 from rlx.ops.gather import gather
 from rlx.ops.index_windows import GatherDimensionNumbers
 from rlx.ops.reduction import reduce_max, reduce_min, reduce_sum
@@ -86,6 +86,7 @@ class psum(LinearCollective):
     """The sum over named axes. params: axis_name, a tuple."""
 
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
+        refuse_keys(self.name, x)
         return x
 
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
@@ -118,6 +119,7 @@ class NamedExtremum(Collective):
     reducer: Any
 
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
+        refuse_keys(self.name, x)
         return x
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Names) -> tuple[Any, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
-from rlx.ir.types import bits_of, is_narrow
+from rlx.ir.types import bits_of, is_key, is_narrow
 from rlx.ops.families import NonDifferentiable
 from rlx.trace.primitive import primitive
 
@@ -40,23 +41,33 @@ class Comparison(NonDifferentiable):
         return np.dtype(bool)
 
 
-@primitive
-class equal(Comparison):
-    """x == y."""
+class Equality(Comparison):
+    """A comparison that keys have, too: by all of their words."""
 
     kinds = "biufc"
-    compute = staticmethod(np.equal)
+
+    def takes(self, dtype: np.dtype) -> bool:
+        """Numbers and keys."""
+        return is_key(dtype) or super().takes(dtype)
+
+
+@primitive
+class equal(Equality):
+    """x == y."""
+
+    compute = staticmethod(operator.eq)
+    across_words = "reduce_and"
 
     def scalar(self, s: Any, x: Any, y: Any) -> Any:
         return s.eq(x, y)
 
 
 @primitive
-class not_equal(Comparison):
+class not_equal(Equality):
     """x != y."""
 
-    kinds = "biufc"
-    compute = staticmethod(np.not_equal)
+    compute = staticmethod(operator.ne)
+    across_words = "reduce_or"
 
     def scalar(self, s: Any, x: Any, y: Any) -> Any:
         return s.ne(x, y)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, bits_of, compute_dtype, is_complex, is_float, is_integer, is_narrow
-from rlx.ops.families import add_values
+from rlx.ops.families import add_values, refuse_keys
 from rlx.ops.sample_dtypes import ANY, typed_samples
 from rlx.ops.shape import check_axes
 from rlx.ops.shape import transpose as transpose_axes
@@ -78,6 +78,7 @@ class dot_general(Primitive):
         dimension_numbers: DotDimensionNumbers,
         preferred_dtype: np.dtype | None,
     ) -> TensorType:
+        refuse_keys(self.name, lhs, rhs)
         if lhs.dtype != rhs.dtype:
             raise DtypeError(
                 f"dot_general got operands {lhs!r} and {rhs!r}.",

@@ -8,15 +8,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx.array import wrap
+from rlx.array import KeyArray, wrap
 from rlx.errors import DtypeError
-from rlx.ir.types import TensorType, bits_of, is_complex, is_float, is_inexact, is_integer, is_narrow
+from rlx.ir.types import TensorType, bits_of, is_complex, is_float, is_inexact, is_integer, is_key, is_narrow
 from rlx.ops.families import (
     Elementwise,
     NonDifferentiable,
     broadcast_shapes,
     broadcast_to,
     in_compute_dtype,
+    refuse_keys,
     sample_array,
 )
 from rlx.trace.primitive import Linear, Sample, Zero, primitive, registry, to_numpy, type_of
@@ -53,6 +54,10 @@ class select(Elementwise):
             )
         common = super().type(*cases)
         return common.update(shape=broadcast_shapes(self.name, types))
+
+    def takes(self, dtype: np.dtype) -> bool:
+        """Cases may be keys."""
+        return is_key(dtype) or super().takes(dtype)
 
     def _literal_dtype(self, args: Sequence[Any]) -> np.dtype | None:
         return super()._literal_dtype(args[1:])
@@ -231,6 +236,7 @@ class convert(Elementwise):
     )
 
     def type(self, *types: TensorType, dtype: np.dtype, weak: bool = False) -> TensorType:
+        refuse_keys(self.name, *types, types[0].update(dtype=dtype))
         return TensorType(types[0].shape, dtype, weak)
 
     def result_dtype(self, *dtypes: np.dtype, dtype: np.dtype, weak: bool = False) -> np.dtype:
@@ -242,6 +248,8 @@ class convert(Elementwise):
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run eagerly; the result is as weak as it was asked to be."""
+        if isinstance(args[0], KeyArray) or is_key(params["dtype"]):
+            self.type(type_of(args[0]), **params)
         result = self.reference(to_numpy(args[0]), **params)
         return wrap(result, params.get("weak", False))
 

@@ -10,10 +10,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx.array import ConcreteArray
+from rlx.array import ConcreteArray, keys_of_number
 from rlx.errors import DtypeError, ShapeError, not_linear
 from rlx.ir.program import Atom
-from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_complex, is_integer, is_narrow
+from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_complex, is_integer, is_key, is_narrow
 from rlx.trace.builder import Builder
 from rlx.trace.builder import _scalar as literal_array
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, registry, type_of
@@ -30,6 +30,7 @@ __all__ = [
     "instantiate",
     "in_compute_dtype",
     "move_axis",
+    "refuse_keys",
     "samples_of",
     "scalar_like",
     "to_front",
@@ -37,6 +38,16 @@ __all__ = [
 ]
 
 _SCALARS = (bool, int, float, complex)
+
+
+def refuse_keys(name: str, *types: TensorType) -> None:
+    """Raise DtypeError if one of an operation's operands is of keys, which it cannot compute with."""
+    for t in types:
+        if is_key(t.dtype):
+            raise DtypeError(
+                f"{name} does not take {t!r}: keys are moved about, not computed with.",
+                "Draw numbers from them with rlx.random, or take their words: rlx.random.key_data(keys).",
+            )
 
 
 def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
@@ -75,7 +86,11 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
 
 def full_like(type: TensorType, value: complex) -> Any:
     """An array of `type`'s shape and dtype filled with a number."""
-    scalar = np.asarray(value, type.dtype)
+    try:
+        scalar = np.asarray(value, type.dtype)
+    except TypeError:  # no dtype of NumPy: keys, whose words are all that number
+        keys = keys_of_number((), value, type.dtype)
+        return keys if not type.shape else registry["broadcast_in_dim"](keys, shape=type.shape, dims=())
     if not type.shape:
         from_literal = ConcreteArray(scalar, type.weak)
         return from_literal

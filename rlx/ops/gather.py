@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from rlx.errors import UnsupportedError
+from rlx.ir.extended import key_dtype_of
 from rlx.ir.types import TensorType, dtype_kind, is_inexact
 from rlx.ops.families import full_like, move_axis
 from rlx.ops.index_windows import (
@@ -35,6 +36,8 @@ def default_fill(dtype: np.dtype) -> Any:
         return float("nan")
     if dtype.kind == "b":
         return True
+    if key_dtype_of(dtype):
+        return np.iinfo(np.uint32).max  # in each word
     info = ml_dtypes.iinfo(dtype)
     return int(info.min if dtype_kind(dtype) == "i" else info.max)
 

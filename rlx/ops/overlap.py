@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.errors import ShapeError
 from rlx.ir.types import TensorType
-from rlx.ops.families import to_front
+from rlx.ops.families import refuse_keys, to_front
 from rlx.ops.sample_dtypes import NUMBERS, typed_samples
 from rlx.ops.shape import Movement, check_lengths, reshape
 from rlx.ops.window_spec import (
@@ -90,6 +90,7 @@ class overlap_add(Movement):
     """An array of `shape` in which every window of x is added at its place."""
 
     def type(self, x: TensorType, *, shape: Axes, strides: Axes, dilation: Axes) -> TensorType:
+        refuse_keys(self.name, x)
         rank = len(shape)
         check_lengths(self.name, rank, strides=strides, dilation=dilation)
         check_lengths(self.name, 2 * rank, shape_of_windows=x.shape)

@@ -14,7 +14,7 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType, dtype_kind, is_complex, is_float, is_integer
 from rlx.ops.arithmetic import add, convert, divide, multiply
 from rlx.ops.comparison import equal
-from rlx.ops.families import in_compute_dtype, to_front
+from rlx.ops.families import in_compute_dtype, refuse_keys, to_front
 from rlx.ops.scalar_program import array_function, check_elementwise, scalar_function
 from rlx.ops.shape import check_axes, concatenate, reshape, slice_along, transpose
 from rlx.trace.primitive import Primitive, Sample, Zero, primitive, registry, type_of
@@ -284,6 +284,7 @@ class ArgExtremum(Primitive):
 
     def type(self, x: TensorType, *, axis: int, index_dtype: np.dtype) -> TensorType:
         check_axes(self.name, (axis,), x.ndim)
+        refuse_keys(self.name, x)
         if is_complex(x.dtype) or not is_integer(index_dtype):
             raise DtypeError(
                 f"{self.name} got an operand of dtype {x.dtype.name} and index_dtype={index_dtype.name}.",
@@ -379,6 +380,7 @@ class reduce(Primitive):
     def type(self, *types: TensorType, computation: Program, axes: Axes) -> tuple[TensorType, ...]:
         count = len(types) // 2
         arrays, inits = types[:count], types[count:]
+        refuse_keys("reduce", *arrays)
         check_axes("reduce", axes, arrays[0].ndim)
         if any(t.shape != arrays[0].shape for t in arrays) or any(t.shape for t in inits):
             raise ShapeError(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, wrap
+from rlx.array import ConcreteArray, array_of_type
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError
 from rlx.ir.program import Equation, Program, Var
@@ -40,7 +40,7 @@ execution = _Execution()
 
 def run_region(program: Program, args: Sequence[Any]) -> list[np.ndarray]:
     """Run a region on NumPy arrays, op by op."""
-    return [to_array(x) for x in interpret(program, [wrap(a) for a in args])]
+    return [to_array(x) for x in interpret(program, list(map(array_of_type, args, program.input_types)))]
 
 
 def to_array(x: Any) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import DtypeError, UnsupportedError, not_linear
 from rlx.ir.types import TensorType, is_complex
-from rlx.ops.families import add_values, full_like, instantiate, to_front
+from rlx.ops.families import add_values, full_like, instantiate, refuse_keys, to_front
 from rlx.ops.gather import batched_numbers, gather
 from rlx.ops.index_windows import ScatterDimensionNumbers, scatter_windows
 from rlx.ops.sample_dtypes import NUMBERS, ORDERED, typed_samples
@@ -50,6 +50,8 @@ class Scatter(Primitive):
                 f"{self.name} does not take {operand.dtype.name}.",
                 "Complex numbers have no order: scatter real and imaginary parts.",
             )
+        if self.reducer is not None:
+            refuse_keys(self.name, operand)
         scatter_windows(self.name, operand, indices, updates, dimension_numbers)
         return operand
 

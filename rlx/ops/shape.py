@@ -15,6 +15,7 @@ from rlx.ops.families import (
     LinearPrimitive,
     broadcast_to,
     full_like,
+    refuse_keys,
     samples_of,
     to_front,
 )
@@ -497,6 +498,7 @@ class iota(Primitive):
 
     def type(self, *, type: TensorType, axis: int) -> TensorType:
         check_axes(self.name, (axis,), type.ndim)
+        refuse_keys(self.name, type)
         if type.dtype.kind == "b":
             raise DtypeError("iota cannot count in bool.", "Count in int32 and compare.")
         return type

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.errors import DtypeError, ShapeError, not_linear
 from rlx.ir.types import TensorType, is_complex
-from rlx.ops.families import full_like, in_compute_dtype, to_front
+from rlx.ops.families import full_like, in_compute_dtype, refuse_keys, to_front
 from rlx.ops.few_largest import are_few, few_largest
 from rlx.ops.indexing import GatherDimensionNumbers, gather
 from rlx.ops.sample_dtypes import ANY, ORDERED, typed_samples
@@ -64,6 +64,7 @@ class sort(Primitive):
     def type(self, *types: TensorType, axis: int, keys: int) -> tuple[TensorType, ...]:
         if not 1 <= keys <= len(types):
             raise ShapeError(f"sort got keys={keys} for {len(types)} operands.", "Use at least one.")
+        refuse_keys(self.name, *types[:keys])
         check_axes(self.name, (axis,), types[0].ndim)
         if any(t.shape != types[0].shape for t in types):
             raise ShapeError(f"sort got operands {', '.join(map(repr, types))}.", "Their shapes must be equal.")
@@ -153,6 +154,7 @@ class top_k(Primitive):
 
     def type(self, x: TensorType, *, k: int, axis: int) -> tuple[TensorType, TensorType]:
         check_axes(self.name, (axis,), x.ndim)
+        refuse_keys(self.name, x)
         if not 0 <= k <= x.shape[axis]:
             raise ShapeError(
                 f"top_k got k={k} for an axis of size {x.shape[axis]}.",

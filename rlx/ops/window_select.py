@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, dtype_kind, is_float
-from rlx.ops.families import in_compute_dtype, to_front
+from rlx.ops.families import in_compute_dtype, refuse_keys, to_front
 from rlx.ops.overlap import lower_overlap, lower_side_by_side, offset_number, overlap_add, settled
 from rlx.ops.sample_dtypes import ORDERED, typed_samples
 from rlx.ops.shape import Movement, pad
@@ -23,6 +23,7 @@ _EXTREMES = {">=": "max", "<=": "min"}
 
 
 def _check(name: str, operand: TensorType, select: str, spec: WindowSpec) -> None:
+    refuse_keys(name, operand)
     spec.check(name, operand.shape)
     if select not in _EXTREMES:
         raise ShapeError(f"{name} cannot select by {select!r}.", "Use '>=' or '<='.")

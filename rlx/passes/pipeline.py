@@ -17,6 +17,7 @@ from rlx.ir.verify import verify_program
 from rlx.passes.cse import eliminate_common
 from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
+from rlx.passes.key_words import keys_to_words
 from rlx.passes.loop_products import join_loop_products
 from rlx.passes.lower import lower_program
 from rlx.passes.options import LoweringOptions
@@ -68,11 +69,14 @@ def everywhere(function: Pass) -> Pass:
 
 
 def stages(program: Program, sequence: Sequence[tuple[str, Pass]] = passes) -> list[Stage]:
-    """The program after each step: HIR, inlined MIR, and MIR after each pass."""
+    """The program after each step: HIR, inlined MIR (words in place of keys, if it has any), MIR after each pass."""
     found = [Stage("hir", program, 0.0)]
-    for name, function in (("inline", inline_calls), *[(n, everywhere(f)) for n, f in sequence]):
+    everywhere_named = [(name, everywhere(function)) for name, function in sequence]
+    for name, function in (("inline", inline_calls), ("keys", keys_to_words), *everywhere_named):
         start = time.perf_counter()
-        program = function(program)
+        before, program = program, function(program)
+        if name == "keys" and program is before:
+            continue
         found.append(Stage(name, program, time.perf_counter() - start))
         if config.check:
             verify_program(program, "mir")

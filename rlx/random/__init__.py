@@ -32,7 +32,6 @@ from rlx.random.gamma import (
     t,
 )
 from rlx.random.keys import (
-    KeyArray,
     PRNGKey,
     clone,
     fold_in,
@@ -68,7 +67,6 @@ from rlx.random.uniform import (
 )
 
 __all__ = [
-    "KeyArray",
     "PRNGKey",
     "ball",
     "bernoulli",

@@ -12,9 +12,9 @@ import numpy as np
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
-from rlx.errors import UnsupportedError
+from rlx.errors import OptionError
 from rlx.random.functions import log, log1p
-from rlx.random.keys import key_words
+from rlx.random.keys import single_key
 from rlx.random.uniform import float_dtype, parameter, sample_shape, uniform_between
 
 __all__ = [
@@ -42,7 +42,7 @@ def _uniform(name: str, key: Any, shape: Any, dtype: Any, minval: Any = 0.0) -> 
     elif minval == "epsilon":
         minval = np.asarray(ml_dtypes.finfo(found).eps, found)
     sizes = sample_shape(name, shape)
-    return uniform_between(key_words(name, key), sizes, found, minval, 1.0), found
+    return uniform_between(single_key(name, key), sizes, found, minval, 1.0), found
 
 
 def exponential(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
@@ -79,7 +79,7 @@ def laplace(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     found = float_dtype("laplace", dtype)
     lowest = np.asarray(-1.0 + float(ml_dtypes.finfo(found).epsneg), found)
     sizes = sample_shape("laplace", shape)
-    drawn = uniform_between(key_words("laplace", key), sizes, found, lowest, 1.0)
+    drawn = uniform_between(single_key("laplace", key), sizes, found, lowest, 1.0)
     return lax.mul(lax.sign(drawn), log1p(lax.neg(lax.abs(drawn))))
 
 
@@ -105,13 +105,13 @@ def gumbel(key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | N
     (3,)
     """
     if mode not in (None, "low", "high"):
-        raise UnsupportedError(f"random.gumbel has no mode {mode!r}.", "Use 'low' or 'high'.")
+        raise OptionError(f"random.gumbel has no mode {mode!r}.", "Use 'low' or 'high'.")
     if mode != "high":
         drawn, _ = _uniform("gumbel", key, shape, dtype, "tiny")
         return lax.neg(log(lax.neg(log(drawn))))
     found = float_dtype("gumbel", dtype)
     sizes = sample_shape("gumbel", shape)
-    coarse, fine = lax.unstack(uniform_between(key_words("gumbel", key), (2, *sizes), found))
+    coarse, fine = lax.unstack(uniform_between(single_key("gumbel", key), (2, *sizes), found))
     step = 2.0 ** -int(ml_dtypes.finfo(found).nmant)
     finer = coarse + step * fine + smallest_normal(found)
     value = jnp.where(coarse >= 0.5, coarse, finer)

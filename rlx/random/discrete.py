@@ -17,7 +17,7 @@ from rlx.ir.types import is_float
 from rlx.lax.operands import canonical_axis, canonical_shape
 from rlx.random.continuous import gumbel
 from rlx.random.functions import log, log1p
-from rlx.random.keys import key_words, split_words
+from rlx.random.keys import single_key, split_key
 from rlx.random.uniform import (
     float_dtype,
     integer_dtype,
@@ -94,10 +94,10 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, method:
     found = integer_dtype("poisson", dtype)
     sizes = sample_shape("poisson", shape, lam)
     mean = parameter(lam, FLOAT32, sizes)
-    words = key_words("poisson", key)
+    key = single_key("poisson", key)
     small = (mean != mean) | (mean < 10)
-    by_product = _poisson_small(words, jnp.where(small, mean, 0.0), sizes, found)
-    by_rejection = _poisson_large(words, jnp.where(small, 1e5, mean), sizes, found)
+    by_product = _poisson_small(key, jnp.where(small, mean, 0.0), sizes, found)
+    by_rejection = _poisson_large(key, jnp.where(small, 1e5, mean), sizes, found)
     return jnp.where(mean == 0, 0, jnp.where(small, by_product, by_rejection))
 
 
@@ -105,7 +105,7 @@ def _limit(dtype: np.dtype) -> int:
     return min(int(ml_dtypes.iinfo(dtype).max), 2**31 - 1)
 
 
-def _poisson_small(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+def _poisson_small(key: Array, mean: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """Knuth: count uniform numbers until their product falls below exp(-mean)."""
     limit = _limit(dtype)
 
@@ -115,16 +115,16 @@ def _poisson_small(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.
 
     def multiply(state: tuple[Any, ...]) -> tuple[Any, ...]:
         step, count, key, logarithm = state
-        key, own = lax.unstack(split_words(key))
+        key, own = lax.unstack(split_key(key))
         count = jnp.where(logarithm > -mean, count + 1, count)
         drawn = uniform_between(own, shape, FLOAT32)
         return step + 1, count, key, logarithm + log(drawn)
 
-    start = (np.int32(0), lax.full(shape, 0, dtype), words, lax.full(shape, 0, FLOAT32))
+    start = (np.int32(0), lax.full(shape, 0, dtype), key, lax.full(shape, 0, FLOAT32))
     return lax.while_loop(unfinished, multiply, start)[1] - 1
 
 
-def _poisson_large(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+def _poisson_large(key: Array, mean: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """Hormann's transformed rejection."""
     limit = _limit(dtype)
     log_mean = log(mean)
@@ -139,7 +139,7 @@ def _poisson_large(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.
 
     def attempt(state: tuple[Any, ...]) -> tuple[Any, ...]:
         step, found, accepted, key = state
-        key, key_u, key_v = lax.unstack(split_words(key, (3,)))
+        key, key_u, key_v = lax.unstack(split_key(key, (3,)))
         u = uniform_between(key_u, shape, FLOAT32) - 0.5
         v = uniform_between(key_v, shape, FLOAT32)
         shifted = 0.5 - lax.abs(u)
@@ -151,7 +151,7 @@ def _poisson_large(words: Array, mean: Array, shape: tuple[int, ...], dtype: np.
         accept = inside | (~outside & (s <= t))
         return step + 1, jnp.where(accept, k, found), accepted | accept, key
 
-    start = (np.int32(0), lax.full(shape, -1, FLOAT32), lax.full(shape, False), words)
+    start = (np.int32(0), lax.full(shape, -1, FLOAT32), lax.full(shape, False), key)
     return lax.convert_element_type(lax.while_loop(unfinished, attempt, start)[1], dtype)
 
 
@@ -168,7 +168,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     if not is_float(chance.dtype):
         chance = jnp.asarray(chance, float)
     sizes = sample_shape("geometric", shape, chance)
-    drawn = uniform_between(key_words("geometric", key), sizes, chance.dtype)
+    drawn = uniform_between(single_key("geometric", key), sizes, chance.dtype)
     drawn = jnp.where(drawn == 0, 1, drawn)
     logarithm = parameter(log1p(-chance), chance.dtype, sizes)
     trials = lax.floor(lax.div(log(drawn), logarithm)) + 1
@@ -189,7 +189,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     working = chance.dtype
     sizes = sample_shape("binomial", shape, n, chance)
     count, chance = (parameter(v, working, sizes) for v in (n, chance))
-    words = key_words("binomial", key)
+    key = single_key("binomial", key)
     below_half = chance < 0.5
     q = jnp.where(below_half, chance, 1.0 - chance)
     bad_count = (count != count) | (count < 0.0)
@@ -198,8 +198,8 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     q = jnp.where(bad_chance | negative, 0.01, q)
     few = bad_count | (count * q <= 10.0)
     count = lax.floor(count)
-    small = _binomial_small(words, jnp.where(few, count, 0.0), q, sizes)
-    large = _binomial_large(words, jnp.where(few, 1e4, count), jnp.where(few, 0.5, q), sizes)
+    small = _binomial_small(key, jnp.where(few, count, 0.0), q, sizes)
+    large = _binomial_large(key, jnp.where(few, 1e4, count), jnp.where(few, 0.5, q), sizes)
     samples = lax.convert_element_type(jnp.where(few, small, large), found)
     invalid = negative | bad_chance | bad_count
     samples = jnp.where(invalid, np.nan, samples)
@@ -208,7 +208,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     return jnp.where(kept, samples, lax.convert_element_type(count, found) - samples)
 
 
-def _binomial_small(words: Array, count: Array, chance: Array, shape: tuple[int, ...]) -> Array:
+def _binomial_small(key: Array, count: Array, chance: Array, shape: tuple[int, ...]) -> Array:
     """Inversion: count geometric numbers until their sum passes the number of trials."""
     dtype = chance.dtype
     logarithm = log1p(-chance)
@@ -218,12 +218,12 @@ def _binomial_small(words: Array, count: Array, chance: Array, shape: tuple[int,
 
     def add(state: tuple[Any, ...]) -> tuple[Any, ...]:
         successes, total, key = state
-        own, key = lax.unstack(split_words(key))
+        own, key = lax.unstack(split_key(key))
         successes = jnp.where(total <= count, successes + 1, successes)
         drawn = uniform_between(own, shape, dtype)
         return successes, total + lax.ceil(log(drawn) / logarithm), key
 
-    start = (lax.full(shape, 0, dtype), lax.full(shape, 0, dtype), words)
+    start = (lax.full(shape, 0, dtype), lax.full(shape, 0, dtype), key)
     return lax.while_loop(unfinished, add, start)[0] - 1
 
 
@@ -251,7 +251,7 @@ def _stirling_tail(k: Array) -> Array:
     return jnp.where(tabulated, jnp.take(table, position), series)
 
 
-def _binomial_large(words: Array, count: Array, chance: Array, shape: tuple[int, ...]) -> Array:
+def _binomial_large(key: Array, count: Array, chance: Array, shape: tuple[int, ...]) -> Array:
     """Hormann's transformed rejection with squeeze."""
     dtype = chance.dtype
     deviation = lax.sqrt(count * chance * (1 - chance))
@@ -281,7 +281,7 @@ def _binomial_large(words: Array, count: Array, chance: Array, shape: tuple[int,
 
     def attempt(state: tuple[Any, ...]) -> tuple[Any, ...]:
         found, accepted, key = state
-        key, key_u, key_v = lax.unstack(split_words(key, (3,)))
+        key, key_u, key_v = lax.unstack(split_key(key, (3,)))
         u = uniform_between(key_u, shape, dtype) - 0.5
         v = uniform_between(key_v, shape, dtype)
         shifted = 0.5 - lax.abs(u)
@@ -292,7 +292,7 @@ def _binomial_large(words: Array, count: Array, chance: Array, shape: tuple[int,
         accept = inside | (~outside & (v <= bound(k)))
         return jnp.where(accept, k, found), accepted | accept, key
 
-    start = (lax.full(shape, -1, dtype), lax.full(shape, False), words)
+    start = (lax.full(shape, -1, dtype), lax.full(shape, False), key)
     return lax.while_loop(unfinished, attempt, start)[0]
 
 
@@ -311,7 +311,7 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Sequence[int] | None = None,
     count = parameter(n, chances, sizes[:-1])
     remaining = lax.cumsum(chance, 0, reverse=True)
     ratios = chance / jnp.where(remaining == 0, 1, remaining)
-    keys = split_words(key_words("multinomial", key), (sizes[-1],))
+    keys = split_key(single_key("multinomial", key), (sizes[-1],))
 
     def draw(rest: Array, pair: tuple[Any, Any]) -> tuple[Array, Array]:
         ratio, own = pair

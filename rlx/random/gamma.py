@@ -13,8 +13,8 @@ from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.random.continuous import exponential, smallest_normal
 from rlx.random.functions import log
-from rlx.random.keys import key_words, split_words
-from rlx.random.normal import normal_words
+from rlx.random.keys import single_key, split_key
+from rlx.random.normal import normal_of
 from rlx.random.uniform import (
     float_dtype,
     only_exact,
@@ -40,7 +40,7 @@ __all__ = [
 
 
 # ------------------------------------------------------------- one number, by rejection
-def _accepted_cube(words: Array, d: Array, c: Array, dtype: np.dtype) -> Array:
+def _accepted_cube(key: Array, d: Array, c: Array, dtype: np.dtype) -> Array:
     """V of Marsaglia and Tsang's method: d * V is a gamma number of parameter d + 1/3."""
     half, squeeze = lax.full((), 0.5, dtype), lax.full((), 0.0331, dtype)
     one, zero = lax.full((), 1, dtype), lax.full((), 0, dtype)
@@ -52,28 +52,28 @@ def _accepted_cube(words: Array, d: Array, c: Array, dtype: np.dtype) -> Array:
         return lax.bitwise_and(outside, lax.ge(log(u), bound))
 
     def draw_positive(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        key, own = lax.unstack(split_words(state[0]))
-        x = normal_words(own, (), dtype)
+        key, own = lax.unstack(split_key(state[0]))
+        x = normal_of(own, (), dtype)
         return key, x, lax.add(one, lax.mul(x, c))
 
     def attempt(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        key, key_normal, key_uniform = lax.unstack(split_words(state[0], (3,)))
+        key, key_normal, key_uniform = lax.unstack(split_key(state[0], (3,)))
         _, x, v = lax.while_loop(lambda s: lax.le(s[2], zero), draw_positive, (key_normal, zero, lax.neg(one)))
         cube = lax.mul(lax.mul(v, v), v)
         return key, lax.mul(x, x), cube, uniform_between(key_uniform, (), dtype)
 
-    start = (words, zero, one, lax.full((), 2, dtype))
+    start = (key, zero, one, lax.full((), 2, dtype))
     return lax.while_loop(rejected, attempt, start)[2]
 
 
-def _gamma_number(words: Array, alpha: Array, log_space: bool) -> Array:
+def _gamma_number(key: Array, alpha: Array, log_space: bool) -> Array:
     """One gamma number; parameters below 1 are raised by 1 and the result scaled down."""
     dtype = alpha.dtype
     one, third = lax.full((), 1, dtype), lax.full((), 1.0 / 3.0, dtype)
     large = lax.ge(alpha, one)
     d = lax.sub(lax.select(large, alpha, lax.add(alpha, one)), third)
     c = lax.div(third, lax.sqrt(d))
-    key, key_boost = lax.unstack(split_words(words))
+    key, key_boost = lax.unstack(split_key(key))
     cube = _accepted_cube(key, d, c, dtype)
     inverse = lax.div(one, alpha)
     if not log_space:
@@ -88,9 +88,9 @@ def _gamma_number(words: Array, alpha: Array, log_space: bool) -> Array:
 
 
 # ------------------------------------------------------------- arrays of them
-def _sample(words: Any, alpha: Any, log_space: bool) -> Array:
+def _sample(key: Any, alpha: Any, log_space: bool) -> Array:
     count = alpha.size
-    keys = split_words(words, (count,))
+    keys = split_key(key, (count,))
     flat = lax.map(lambda pair: _gamma_number(*pair, log_space), (keys, lax.reshape(alpha, (count,))))
     return lax.reshape(flat, alpha.shape)
 
@@ -107,13 +107,13 @@ def _slope(alpha: Any, samples: Any, log_space: bool) -> Array:
 
 def _sampler(log_space: bool) -> custom_jvp:
     @custom_jvp
-    def sample(words: Any, alpha: Any) -> Array:
-        return _sample(words, alpha, log_space)
+    def sample(key: Any, alpha: Any) -> Array:
+        return _sample(key, alpha, log_space)
 
     @sample.defjvp
     def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-        words, alpha = primals
-        samples = sample(words, alpha)
+        key, alpha = primals
+        samples = sample(key, alpha)
         return samples, lax.mul(tangents[1], _slope(alpha, samples, log_space))
 
     return sample
@@ -134,7 +134,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: str
     only_exact("gamma", method)
     found = float_dtype("gamma", dtype)
     sizes = sample_shape("gamma", shape, a)
-    return _gamma_samples(key_words("gamma", key), parameter(a, found, sizes))
+    return _gamma_samples(single_key("gamma", key), parameter(a, found, sizes))
 
 
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
@@ -150,7 +150,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: 
     only_exact("loggamma", method)
     found = float_dtype("loggamma", dtype)
     sizes = sample_shape("loggamma", shape, a)
-    return _log_gamma_samples(key_words("loggamma", key), parameter(a, found, sizes))
+    return _log_gamma_samples(single_key("loggamma", key), parameter(a, found, sizes))
 
 
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
@@ -166,7 +166,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, meth
     only_exact("beta", method)
     found = float_dtype("beta", dtype)
     sizes = sample_shape("beta", shape, a, b)
-    key_a, key_b = lax.unstack(split_words(key_words("beta", key)))
+    key_a, key_b = lax.unstack(split_key(single_key("beta", key)))
     first, second = (loggamma(k, v, sizes, found) for k, v in ((key_a, a), (key_b, b)))
     largest = lax.max(first, second)
     first, second = (lax.exp(lax.sub(x, largest)) for x in (first, second))
@@ -220,7 +220,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
     """
     found = float_dtype("f", dtype)
     sizes = sample_shape("f", shape, dfnum, dfden)
-    key_below, key_above = lax.unstack(split_words(key_words("f", key)))
+    key_below, key_above = lax.unstack(split_key(single_key("f", key)))
     above, below = (
         lax.div(chisquare(k, df, sizes, found), parameter(df, found, sizes))
         for k, df in ((key_above, dfnum), (key_below, dfden))
@@ -238,10 +238,10 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """
     found = float_dtype("t", dtype)
     sizes = sample_shape("t", shape, df)
-    key_normal, key_gamma = lax.unstack(split_words(key_words("t", key)))
+    key_normal, key_gamma = lax.unstack(split_key(single_key("t", key)))
     half = lax.div(parameter(df, found, sizes), lax.full((), 2, found))
     spread = lax.sqrt(lax.div(half, gamma(key_gamma, half, sizes, found)))
-    return lax.mul(normal_words(key_normal, sizes, found), spread)
+    return lax.mul(normal_of(key_normal, sizes, found), spread)
 
 
 def generalized_normal(key: Any, p: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
@@ -253,7 +253,7 @@ def generalized_normal(key: Any, p: Any, shape: Sequence[int] = (), dtype: Any =
     """
     found = float_dtype("generalized_normal", dtype)
     sizes = sample_shape("generalized_normal", shape)
-    key_size, key_sign = lax.unstack(split_words(key_words("generalized_normal", key)))
+    key_size, key_sign = lax.unstack(split_key(single_key("generalized_normal", key)))
     sizes_drawn = gamma(key_size, 1 / p, sizes, found)
     signs = rademacher(key_sign, sizes, found)
     return signs * sizes_drawn ** (1 / p)
@@ -271,7 +271,7 @@ def ball(key: Any, d: int, p: float = 2, shape: Sequence[int] = (), dtype: Any =
     """
     found = float_dtype("ball", dtype)
     sizes = sample_shape("ball", shape)
-    key_direction, key_radius = lax.unstack(split_words(key_words("ball", key)))
+    key_direction, key_radius = lax.unstack(split_key(single_key("ball", key)))
     points = generalized_normal(key_direction, p, (*sizes, d), found)
     extra = exponential(key_radius, sizes, found)
     norm = (lax.reduce_sum(jnp.abs(points) ** p, (len(sizes),)) + extra) ** (1 / p)

@@ -1,135 +1,62 @@
-"""Keys: where random numbers come from, and how one key becomes several."""
+"""Keys: where random numbers come from, and how one key becomes several.
+
+Inside of this package a key is a typed one, an array of a KeyDtype; raw ones, arrays of words, are wrapped on the way
+in, and keys made of them unwrapped on the way out.
+"""
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx import lax, tree
-from rlx.array import Array, ConcreteArray, wrap
+from rlx import lax
+from rlx.array import Array
 from rlx.config import config
-from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError, warn
-from rlx.ir.extended import KeyDtype
-from rlx.ir.types import is_integer
-from rlx.ops.random_bits import threefry2x32
-from rlx.trace.builder import state
+from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError, warn
+from rlx.ir.extended import KEY_DTYPES, KeyDtype
+from rlx.ir.types import is_integer, is_key
+from rlx.ops.random_keys import random_unwrap, random_wrap
+from rlx.random.generators import Generator, generator_named
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
 __all__ = [
-    "KeyArray",
     "PRNGKey",
     "clone",
     "fold_in",
+    "generator_of",
     "key",
     "key_data",
     "key_dtype",
     "key_impl",
-    "key_words",
+    "single_key",
     "split",
-    "split_words",
-    "threefry_counts",
+    "split_key",
     "wrap_key_data",
 ]
 
-UINT32 = np.dtype(np.uint32)
-IMPLEMENTATION = "threefry2x32"
+UINT32, UINT64 = np.dtype(np.uint32), np.dtype(np.uint64)
 
 
-class KeyArray:
-    """Typed keys: an array of keys over uint32 words, whose last axis has size 2.
-
-    A tree node with the words as its leaf, so that keys pass through jit, vmap and scan.
-
-    >>> import rlx
-    >>> keys = rlx.random.split(rlx.random.key(0), 3)
-    >>> keys.shape, rlx.vmap(rlx.random.uniform)(keys).shape
-    ((3,), (3,))
-    """
-
-    __slots__ = ("words",)
-    dtype = KeyDtype()
-
-    def __init__(self, words: Any) -> None:
-        self.words = words
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of the array of keys; () for one key."""
-        return self.words.shape[:-1]
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of keys."""
-        return math.prod(self.shape)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("one key has no length: split it into several")
-        return self.shape[0]
-
-    def __getitem__(self, index: Any) -> KeyArray:
-        parts = index if isinstance(index, tuple) else (index,)
-        if Ellipsis not in parts:
-            parts = (*parts, Ellipsis)
-        found = self.words[(*parts, slice(None))]
-        return KeyArray(found)
-
-    def __iter__(self) -> Iterator[KeyArray]:
-        return (KeyArray(lax.index_in_dim(self.words, i, keepdims=False)) for i in range(len(self)))
-
-    def __eq__(self, other: object) -> Any:
-        """Which keys are equal, as an array of booleans."""
-        if not isinstance(other, KeyArray):
-            return NotImplemented
-        if not isinstance(self.words, (Array, np.ndarray)):  # a tree of something else
-            return self.words == other.words
-        same = lax.eq(as_array(self.words), as_array(other.words))
-        return lax.reduce_and(same, (same.ndim - 1,))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def reshape(self, *shape: Any) -> KeyArray:
-        """The keys in another shape."""
-        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        known = [n for n in sizes if n != -1]
-        if len(known) < len(sizes):
-            missing = self.size // max(math.prod(known), 1)
-            sizes = tuple(missing if n == -1 else n for n in sizes)
-        return KeyArray(lax.reshape(self.words, (*sizes, 2)))
-
-    def flatten(self) -> KeyArray:
-        """The keys along one axis."""
-        return self.reshape(self.size)
-
-    def __repr__(self) -> str:
-        return f"KeyArray(shape={self.shape}, dtype={self.dtype}, words={self.words!r})"
+# ------------------------------------------------------------- keys as arguments
+def _default_dtype() -> KeyDtype:
+    return KEY_DTYPES[config.default_prng_impl]
 
 
-tree.register_node(KeyArray, lambda keys: ((keys.words,), None), lambda _, children: KeyArray(*children))
+def _is_typed(key: Any) -> bool:
+    return isinstance(key, Array) and is_key(key.dtype)
 
 
-# ------------------------------------------------------------- words
-def key_words(name: str, key: Any) -> Array:
-    """The two words of a single key, typed or raw."""
-    words = key.words if isinstance(key, KeyArray) else _raw_words(name, key)
-    if config.legacy_prng_key != "allow" and not isinstance(key, KeyArray):
+def _typed(name: str, key: Any) -> Array:
+    """Keys as a typed array; raw ones belong to the default generator."""
+    if _is_typed(key):
+        return key
+    if config.legacy_prng_key != "allow":
         _refuse_raw_key(name)
-    if words.ndim != 1:
-        raise ShapeError(
-            f"random.{name} takes one key, but got keys of shape {words.shape[:-1]}.",
-            f"Use rlx.vmap over the keys, or pick one: rlx.random.{name}(keys[0], ...).",
-        )
-    return words
+    return _wrapped(name, key, _default_dtype())
 
 
 def _refuse_raw_key(name: str) -> None:
@@ -139,144 +66,152 @@ def _refuse_raw_key(name: str) -> None:
     warn(f"{what} asks to say so: make keys with rlx.random.key(seed)")
 
 
-def _raw_words(name: str, key: Any) -> Array:
-    if not isinstance(key, (Array, np.ndarray)):
+def _wrapped(name: str, words: Any, dtype: KeyDtype) -> Array:
+    if not isinstance(words, (Array, np.ndarray)):
         raise InputTypeError(
-            f"random.{name} takes a key, but got a {type(key).__name__}: {key!r:.60}.",
+            f"random.{name} takes a key, but got a {type(words).__name__}: {words!r:.60}.",
             "Make a key with rlx.random.key(seed).",
         )
-    words = as_array(key)
-    if words.dtype != UINT32 or words.ndim == 0 or words.shape[-1] != 2:
+    array = as_array(words)
+    if array.dtype != UINT32 or array.shape[-1:] != (dtype.words,):
         raise InputTypeError(
-            f"random.{name} takes a key, but got an array {words.type!r}.",
-            "Keys are made by rlx.random.key(seed); raw ones are uint32 arrays of shape (2,).",
+            f"random.{name} takes a key, but got an array {array.type!r}.",
+            f"Keys are made by rlx.random.key(seed); raw ones of {dtype.generator!r} are uint32 arrays of shape"
+            f" (..., {dtype.words}).",
         )
-    return words
+    return random_wrap(array, dtype=dtype)
 
 
-def threefry_counts(shape: Sequence[int]) -> tuple[Any, Any]:
-    """The positions of an array's elements as 64-bit counters: high and low words."""
-    size = math.prod(shape)
-    if size <= 2**32:
-        low = lax.reshape(lax.iota(UINT32, size), shape)
-        return np.zeros((), UINT32), low
-    # an axis at a time, in 64 bits
-    position: Any = lax.full(tuple(shape), 0, np.uint64)
-    stride = 1
-    for axis in reversed(range(len(shape))):
-        along = lax.broadcasted_iota(np.uint64, tuple(shape), axis)
-        position = lax.add(position, lax.mul(along, lax.full((), stride, np.uint64)))
-        stride *= shape[axis]
-    high = lax.shift_right_logical(position, lax.full((), 32, np.uint64))
-    low = lax.bitwise_and(position, lax.full((), 0xFFFFFFFF, np.uint64))
-    return lax.convert_element_type(high, UINT32), lax.convert_element_type(low, UINT32)
+def single_key(name: str, key: Any) -> Array:
+    """A function's argument that is one key, typed or raw, as a typed one."""
+    found = _typed(name, key)
+    if found.ndim:
+        raise ShapeError(
+            f"random.{name} takes one key, but got keys of shape {found.shape}.",
+            f"Use rlx.vmap over the keys, or pick one: rlx.random.{name}(keys[0], ...).",
+        )
+    return found
 
 
-def _word(words: Array, index: int) -> Array:
-    return lax.index_in_dim(words, index, words.ndim - 1, keepdims=False)
-
-
-def random_words(words: Array, shape: Sequence[int]) -> tuple[Array, Array]:
-    """Two random words for each element of an array of the given shape."""
-    if state.builder is None and isinstance(words, ConcreteArray):
-        return _random_words_now(words.numpy(), tuple(shape))
-    return threefry2x32(_word(words, 0), _word(words, 1), *threefry_counts(shape))
-
-
-def _random_words_now(words: np.ndarray, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """random_words of a known key, without a step for each of its parts."""
-    counts = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
-    high, low = (counts >> np.uint64(32)).astype(UINT32), counts.astype(UINT32)
-    first, second = threefry2x32.reference(words[0, ...], words[1, ...], high, low)
-    return wrap(first), wrap(second)
+def generator_of(key: Array) -> Generator:
+    """The rules of the generator that a typed key belongs to."""
+    dtype: Any = key.dtype
+    return generator_named(dtype.generator)
 
 
 @replayed
-def split_words(words: Array, shape: Sequence[int] = (2,)) -> Array:
-    """The words of several new keys, in an array of shape (*shape, 2)."""
-    return lax.stack(random_words(words, shape), axis=len(shape))
+def split_key(key: Array, shape: Sequence[int] = (2,)) -> Array:
+    """Several new keys from a typed one, in an array of the given shape."""
+    words = generator_of(key).split(random_unwrap(key), tuple(shape))
+    return random_wrap(words, dtype=key.dtype)
 
 
-def _like(key: Any, words: Array) -> Any:
-    """Keys from words: typed if `key` is."""
-    return KeyArray(words) if isinstance(key, KeyArray) else words
+def _like(given: Any, key: Array) -> Any:
+    """New keys as typed or raw as those they were made of."""
+    return key if _is_typed(given) or config.enable_custom_prng else random_unwrap(key)
 
 
-# ------------------------------------------------------------- the public functions
-def _seed_words(name: str, seed: Any) -> Array:
-    if isinstance(seed, KeyArray):
+# ------------------------------------------------------------- seeds and generators
+def _seed_words(name: str, seed: Any) -> tuple[Any, Any]:
+    """The high and the low word of a seed; the high one is 0 where default integers are 32 bits wide, as in JAX."""
+    if _is_typed(seed):
         raise InputTypeError(f"random.{name} takes a seed, but got a key.", "Use the key itself.")
-    if isinstance(seed, (int, np.int64)) and not isinstance(seed, bool):
+    if isinstance(seed, (int, np.int64)):
         return _words_of_integer(int(seed))
-    value = as_array(seed)
+    value = as_array(seed, f"the seed of random.{name}")
     if value.shape != () or not is_integer(value.dtype):
         raise DtypeError(
             f"random.{name} takes an integer as its seed, but got {value.type!r}.",
             "Pass one integer; use rlx.vmap for several seeds.",
         )
-    low = lax.convert_element_type(value, UINT32)
-    if value.dtype.itemsize < 8:
-        return lax.stack([lax.full((), 0, UINT32), low])
-    word = np.dtype(np.uint64)
-    wide = lax.convert_element_type(value, word)
-    high = lax.shift_right_logical(wide, lax.full((), 32, word))
-    masked = lax.bitwise_and(wide, lax.full((), 0xFFFFFFFF, word))
-    return lax.stack([lax.convert_element_type(x, UINT32) for x in (high, masked)])
+    if value.dtype.itemsize < 8 or config.default_int.itemsize < 8:
+        return lax.full((), 0, UINT32), lax.convert_element_type(value, UINT32)
+    wide = lax.convert_element_type(value, UINT64)
+    high = lax.shift_right_logical(wide, lax.full((), 32, UINT64))
+    return lax.convert_element_type(high, UINT32), lax.convert_element_type(wide, UINT32)
 
 
-def _words_of_integer(seed: int) -> Array:
-    """The seed's bits; only the low 32 where the default integers are 32 bits wide, as in JAX."""
-    if not -(2**63) <= seed < 2**64:
-        raise DtypeError(f"The seed {seed} does not fit 64 bits.", "Use a smaller seed.")
+def _words_of_integer(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The seed's bits; as above, only the low 32 where default integers are as wide."""
+    if not -(2**63) <= seed < 2**63:
+        raise OverflowError(f"the seed {seed} does not fit a signed integer of 64 bits")
     high = (seed >> 32) & 0xFFFFFFFF if config.default_int.itemsize == 8 else 0
-    return wrap(np.array([high, seed & 0xFFFFFFFF], UINT32))
+    return np.array(high, UINT32), np.array(seed & 0xFFFFFFFF, UINT32)
 
 
-def _check_implementation(impl: Any, dtype: Any = None) -> None:
+def _dtype_named(implementation: Any) -> KeyDtype:
+    """The dtype of keys of a generator, which is given by its name or such a dtype; None means the default."""
+    if implementation is None:
+        return _default_dtype()
+    if isinstance(implementation, KeyDtype):
+        return implementation
+    known = ", ".join(map(repr, KEY_DTYPES))
+    if not isinstance(implementation, str):
+        raise InputTypeError(
+            f"A random number generator was given as a {type(implementation).__name__}: {implementation!r:.60}.",
+            f"Name one of {known}, or pass the dtype of a key.",
+        )
+    if implementation not in KEY_DTYPES:
+        raise OptionError(f"There is no random number generator {implementation!r}.", f"rlx has {known}.")
+    return KEY_DTYPES[implementation]
+
+
+def _chosen(impl: Any, dtype: Any) -> KeyDtype:
     if impl is not None and dtype is not None:
-        raise UnsupportedError(f"Keys got impl={impl!r} and dtype={dtype!r}.", "One of them says which generator.")
-    if dtype is not None and not isinstance(dtype, KeyDtype):
-        raise DtypeError(f"Keys got dtype={dtype!r}, which is not of keys.", "Use random.key_dtype().")
-    if isinstance(impl, KeyDtype):
-        return
-    if impl not in (None, IMPLEMENTATION):
-        raise UnsupportedError(f"There is no random number generator {impl!r}.", f"rlx has {IMPLEMENTATION!r}.")
+        raise OptionError(f"Keys got impl={impl!r} and dtype={dtype!r}.", "One of them says which generator.")
+    return _dtype_named(dtype if impl is None else impl)
 
 
 def key_dtype(impl: Any = None) -> KeyDtype:
-    """The dtype of typed keys. Raises UnsupportedError for another generator than "threefry2x32".
+    """The dtype of typed keys of a generator: see `key`.
 
     >>> import rlx
-    >>> rlx.random.key_dtype() == rlx.random.key(0).dtype
-    True
+    >>> rlx.random.key_dtype(), rlx.random.key_dtype("rbg")
+    (key<fry>, key<rbg>)
     """
-    _check_implementation(impl)
-    return KeyDtype()
+    return _dtype_named(impl)
 
 
-def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> KeyArray:
-    """A typed key from an integer seed; impl or dtype may say of which generator: "threefry2x32".
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """A typed key: an array of no axes, whose dtype says which generator it belongs to.
+
+    Key arrays are leaves of trees and go wherever arrays go; they are indexed, reshaped, joined, selected and
+    compared, but nothing else is computed with them.
+
+    Args:
+      seed: an integer, of which the low 32 bits count where default integers are 32 bits wide, else 64.
+      impl: the generator: "threefry2x32" (unless rlx.config.default_prng_impl says otherwise), "threefry4x32",
+        "philox2x32", "philox4x32", "rbg" or "unsafe_rbg"; or the dtype of a key.
+      dtype: the same, as another name.
+
+    Raises OptionError for an unknown generator, OverflowError for a seed beyond 64 bits, TypeErrors for what is no
+    seed. The bits of each generator are those of jax.random on a CPU; under vmap each key of "rbg" or "unsafe_rbg"
+    draws what it draws alone, which in JAX holds for the others only.
 
     >>> import rlx
-    >>> rlx.random.key(0).shape
-    ()
+    >>> rlx.random.key(0)
+    Array((), dtype=key<fry>) overlaying:
+    [0 0]
     """
-    _check_implementation(impl, dtype)
-    return KeyArray(_seed_words("key", seed))
+    chosen = _chosen(impl, dtype)
+    words = generator_named(chosen.generator).seed(*_seed_words("key", seed))
+    return random_wrap(words, dtype=chosen)
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
-    """A raw key (a uint32 array of shape (2,)) from an integer seed.
+    """A raw key, an array of uint32 words: shape (2,) for the default generator. See `key`, which is typed.
 
     >>> import rlx
     >>> rlx.random.PRNGKey(42).tolist()
     [0, 42]
     """
-    _check_implementation(impl)
-    return _seed_words("PRNGKey", seed)
+    chosen = _dtype_named(impl)
+    words = generator_named(chosen.generator).seed(*_seed_words("PRNGKey", seed))
+    return random_wrap(words, dtype=chosen) if config.enable_custom_prng else words
 
 
-def split(key: Any, num: int | tuple[int, ...] | list[int] = 2) -> Any:
+# ------------------------------------------------------------- keys from keys
+def split(key: Any, num: int | tuple[int, ...] | list[int] = 2) -> Array:
     """Several new keys from one, which should not be used again.
 
     Args:
@@ -289,51 +224,51 @@ def split(key: Any, num: int | tuple[int, ...] | list[int] = 2) -> Any:
     ()
     """
     shape = tuple(num) if isinstance(num, (tuple, list)) else (operator.index(num),)
-    return _like(key, split_words(key_words("split", key), shape))
+    return _like(key, split_key(single_key("split", key), shape))
 
 
-def fold_in(key: Any, data: Any) -> Any:
-    """A new key from a key and an integer, such as a step's number.
+def fold_in(key: Any, data: Any) -> Array:
+    """A new key from a key and an integer of 32 bits, such as a step's number.
+
+    Raises OverflowError for a Python integer that does not fit uint32.
 
     >>> import rlx
     >>> a, b = (rlx.random.fold_in(rlx.random.key(0), i) for i in (1, 2))
-    >>> bool((rlx.random.key_data(a) == rlx.random.key_data(b)).all())
+    >>> bool(a == b)
     False
     """
-    words = key_words("fold_in", key)
-    if isinstance(data, (int, np.int64)):
-        number: Any = np.asarray(int(data) & 0xFFFFFFFF, UINT32)
+    found = single_key("fold_in", key)
+    if isinstance(data, int):
+        number: Any = np.array(data, UINT32)
     else:
-        value = as_array(data)
-        if value.shape != () or not is_integer(value.dtype):
-            raise DtypeError(
-                f"random.fold_in takes one integer, but got {value.type!r}.",
-                "Use rlx.vmap for several.",
+        value = as_array(data, "the number for random.fold_in")
+        if value.shape != ():
+            raise InputTypeError(
+                f"random.fold_in takes one integer, but got {value.type!r}.", "Use rlx.vmap for several."
             )
         number = lax.convert_element_type(value, UINT32)
-    folded = threefry2x32(_word(words, 0), _word(words, 1), np.zeros((), UINT32), number)
-    return _like(key, lax.stack(folded))
+    folded = generator_of(found).fold_in(random_unwrap(found), number)
+    return _like(key, random_wrap(folded, dtype=found.dtype))
 
 
 def key_data(keys: Any) -> Array:
-    """The uint32 words of keys; the last axis has size 2.
+    """The uint32 words of keys, along a new last axis.
 
     >>> import rlx
     >>> rlx.random.key_data(rlx.random.key(7)).tolist()
     [0, 7]
     """
-    return keys.words if isinstance(keys, KeyArray) else _raw_words("key_data", keys)
+    return random_unwrap(_typed("key_data", keys))
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> KeyArray:
-    """Typed keys from their uint32 words.
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """Typed keys from their uint32 words, which lie along the last axis; impl and dtype as in `key`.
 
     >>> import rlx
     >>> rlx.random.wrap_key_data(rlx.random.PRNGKey(0)).shape
     ()
     """
-    _check_implementation(impl, dtype)
-    return KeyArray(_raw_words("wrap_key_data", key_bits_array))
+    return _wrapped("wrap_key_data", key_bits_array, _chosen(impl, dtype))
 
 
 def key_impl(keys: Any) -> str:
@@ -343,8 +278,8 @@ def key_impl(keys: Any) -> str:
     >>> rlx.random.key_impl(rlx.random.key(0))
     'threefry2x32'
     """
-    key_data(keys)
-    return IMPLEMENTATION
+    dtype: Any = _typed("key_impl", keys).dtype
+    return dtype.generator
 
 
 def clone(key: Any) -> Any:

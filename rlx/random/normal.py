@@ -17,7 +17,7 @@ from rlx.lax.operands import as_dtype
 from rlx.ops.conversion import float_dtype_of
 from rlx.random.compiled import compiled_when_large
 from rlx.random.functions import erf_inv
-from rlx.random.keys import key_words, split_words
+from rlx.random.keys import single_key, split_key
 from rlx.random.uniform import (
     float_dtype,
     parameter,
@@ -45,18 +45,18 @@ def normal(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     (2, 3)
     """
     found = _inexact_dtype("normal", dtype)
-    return normal_words(key_words("normal", key), sample_shape("normal", shape), found)
+    return normal_of(single_key("normal", key), sample_shape("normal", shape), found)
 
 
 @compiled_when_large
-def normal_words(words: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Normal numbers from a key's words."""
+def normal_of(key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Normal numbers from a typed key."""
     if is_complex(dtype):
         real = float_dtype_of(dtype)
-        parts = [normal_words(k, shape, real) for k in lax.unstack(split_words(words))]
+        parts = [normal_of(k, shape, real) for k in lax.unstack(split_key(key))]
         return lax.div(lax.complex(*parts), lax.full((), math.sqrt(2), dtype))
     lowest = np.nextafter(np.array(-1, dtype), np.array(0, dtype), dtype=dtype)
-    spread = uniform_between(words, shape, dtype, lowest, np.ones((), dtype))
+    spread = uniform_between(key, shape, dtype, lowest, np.ones((), dtype))
     return lax.mul(lax.full((), math.sqrt(2), dtype), erf_inv(spread))
 
 
@@ -70,11 +70,11 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     """
     found = float_dtype("truncated_normal", dtype)
     sizes = sample_shape("truncated_normal", shape, lower, upper)
-    words = key_words("truncated_normal", key)
+    key = single_key("truncated_normal", key)
     low, high = (lax.convert_element_type(v, found) for v in (lower, upper))
     root = lax.full((), math.sqrt(2), found)
     bounds = (lax.erf(lax.div(v, root)) for v in (low, high))
-    spread = uniform_between(words, sizes, found, *bounds)
+    spread = uniform_between(key, sizes, found, *bounds)
     samples = lax.mul(root, erf_inv(spread))
     infinity = lax.full((), math.inf, found)
     inside = (
@@ -94,7 +94,7 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     """
     found = _inexact_dtype("lognormal", dtype)
     sizes = sample_shape("lognormal", shape, sigma)
-    samples = normal_words(key_words("lognormal", key), sizes, found)
+    samples = normal_of(single_key("lognormal", key), sizes, found)
     return lax.exp(lax.mul(samples, parameter(sigma, found, sizes)))
 
 
@@ -107,7 +107,7 @@ def maxwell(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """
     found = float_dtype("maxwell", dtype)
     sizes = sample_shape("maxwell", shape)
-    vectors = normal_words(key_words("maxwell", key), (*sizes, 3), found)
+    vectors = normal_of(single_key("maxwell", key), (*sizes, 3), found)
     return lax.sqrt(lax.reduce_sum(lax.mul(vectors, vectors), (len(sizes),)))
 
 
@@ -122,7 +122,7 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Sequence[int] = 
     found = float_dtype("double_sided_maxwell", dtype)
     joint = sample_shape("double_sided_maxwell", None, loc, scale)
     sizes = (sample_shape("double_sided_maxwell", shape) or joint) + joint
-    key_length, key_sign = lax.unstack(split_words(key_words("double_sided_maxwell", key)))
+    key_length, key_sign = lax.unstack(split_key(single_key("double_sided_maxwell", key)))
     lengths = maxwell(key_length, sizes, found)
     signs = rademacher(key_sign, sizes, found)
     scaled = lax.mul(lax.mul(signs, lengths), parameter(scale, found, sizes))
@@ -138,9 +138,9 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     """
     found = float_dtype("wald", dtype)
     sizes = sample_shape("wald", shape, mean)
-    key_normal, key_uniform = lax.unstack(split_words(key_words("wald", key)))
+    key_normal, key_uniform = lax.unstack(split_key(single_key("wald", key)))
     centre = parameter(mean, found, sizes)
-    squared = lax.square(normal_words(key_normal, sizes, found))
+    squared = lax.square(normal_of(key_normal, sizes, found))
     chance = uniform_between(key_uniform, sizes, found)
     centre_squared = lax.square(centre)
     root = lax.sqrt(4 * centre * squared + centre_squared * lax.square(squared))

@@ -16,7 +16,7 @@ from rlx.ir.types import is_float, is_integer
 from rlx.lax.operands import canonical_axis, canonical_shape
 from rlx.random.continuous import gumbel
 from rlx.random.functions import log
-from rlx.random.keys import key_words, split_words
+from rlx.random.keys import single_key, split_key
 from rlx.random.uniform import randint, random_bits, uniform_between
 from rlx.trace.flat import as_array
 from rlx.trace.stage import known_value
@@ -24,11 +24,11 @@ from rlx.trace.stage import known_value
 __all__ = ["choice", "permutation"]
 
 
-def _shuffled(words: Array, x: Array, axis: int) -> Array:
+def _shuffled(key: Array, x: Array, axis: int) -> Array:
     """Slices along an axis in random order: sorted by random bits, as often as collisions demand."""
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(2**32 - 1))
     for _ in range(rounds):
-        words, own = lax.unstack(split_words(words))
+        key, own = lax.unstack(split_key(key))
         x = lax.sort_key_val(random_bits(own, x.shape, 32), x, axis)[1]
     return x
 
@@ -54,13 +54,13 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     [0, 1, 2, 3, 4]
     """
     value = as_array(x)
-    words = key_words("permutation", key)
+    key = single_key("permutation", key)
     if value.ndim == 0:
-        return _shuffled(words, lax.iota(config.default_int, _count("permutation", value)), 0)
+        return _shuffled(key, lax.iota(config.default_int, _count("permutation", value)), 0)
     at = canonical_axis("random.permutation", axis, value.ndim)
     if independent or value.ndim == 1:
-        return _shuffled(words, value, at)
-    order = _shuffled(words, lax.iota(config.default_int, value.shape[at]), 0)
+        return _shuffled(key, value, at)
+    order = _shuffled(key, lax.iota(config.default_int, value.shape[at]), 0)
     return jnp.take(value, order, at)
 
 
@@ -98,21 +98,21 @@ def choice(
             f"random.choice cannot draw {draws} of {count} elements" + ("." if replace else " without replacement."),
             "Draw fewer, from a larger array.",
         )
-    words = key_words("choice", key)
+    key = single_key("choice", key)
     if p is None and not replace:
-        result = permutation(words, count if value.ndim == 0 else value, axis)
+        result = permutation(key, count if value.ndim == 0 else value, axis)
         result = lax.slice_in_dim(result, 0, draws, axis=at)
     else:
-        positions = _positions(words, count, sizes, replace, p, mode)
+        positions = _positions(key, count, sizes, replace, p, mode)
         result = positions if value.ndim == 0 else jnp.take(value, positions, at)
     if value.ndim == 0:
         return lax.reshape(result, sizes)
     return lax.reshape(result, (*value.shape[:at], *sizes, *value.shape[at + 1 :]))
 
 
-def _positions(words: Array, count: int, shape: tuple[int, ...], replace: bool, p: Any, mode: str | None) -> Array:
+def _positions(key: Array, count: int, shape: tuple[int, ...], replace: bool, p: Any, mode: str | None) -> Array:
     if p is None:
-        return randint(words, shape, 0, count)
+        return randint(key, shape, 0, count)
     chance = as_array(p)
     if not is_float(chance.dtype):
         chance = jnp.asarray(chance, float)
@@ -124,8 +124,8 @@ def _positions(words: Array, count: int, shape: tuple[int, ...], replace: bool, 
     if replace:
         cumulative = lax.cumsum(chance)
         total = lax.index_in_dim(cumulative, -1, keepdims=False)
-        drawn = total * (1 - uniform_between(words, shape, chance.dtype))
+        drawn = total * (1 - uniform_between(key, shape, chance.dtype))
         return lax.convert_element_type(jnp.searchsorted(cumulative, drawn), config.default_int)
-    noisy = gumbel(words, (count,), chance.dtype, mode) + log(chance)
+    noisy = gumbel(key, (count,), chance.dtype, mode) + log(chance)
     positions = lax.top_k(noisy, prod(shape))[1]
     return lax.convert_element_type(positions, config.default_int)

@@ -11,17 +11,18 @@ import numpy as np
 from rlx import lax
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import DtypeError, ShapeError, UnsupportedError
+from rlx.errors import DtypeError, OptionError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind, is_float, is_integer
 from rlx.lax.operands import as_dtype, canonical_shape
 from rlx.ops.arithmetic import fma
+from rlx.ops.random_keys import random_unwrap
 from rlx.random.compiled import compiled_when_large
-from rlx.random.keys import key_words, random_words, split_words
+from rlx.random.keys import generator_of, single_key, split_key
 from rlx.trace.flat import as_array
 
 __all__ = ["bernoulli", "bits", "rademacher", "randint", "uniform"]
 
-_WORDS = {width: np.dtype(f"u{width // 8}") for width in (8, 16, 32, 64)}
+_UNSIGNED = {width: np.dtype(f"u{width // 8}") for width in (8, 16, 32, 64)}
 
 
 # ------------------------------------------------------------- arguments
@@ -80,21 +81,13 @@ def bits(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     found = np.dtype(f"u{config.default_int.itemsize}") if dtype is None else as_dtype(dtype)
     if dtype_kind(found) != "u":
         raise DtypeError(f"random.bits got dtype {found.name}.", "Pass an unsigned integer dtype.")
-    return random_bits(key_words("bits", key), canonical_shape(shape), 8 * found.itemsize)
+    return random_bits(single_key("bits", key), canonical_shape(shape), 8 * found.itemsize)
 
 
 @compiled_when_large
-def random_bits(words: Array, shape: tuple[int, ...], width: int) -> Array:
+def random_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
     """Random bits, `width` of them in each element."""
-    first, second = random_words(words, shape)
-    if width == 64:
-        high, low = (lax.convert_element_type(x, np.uint64) for x in (first, second))
-        return lax.bitwise_or(lax.shift_left(high, lax.full((), 32, np.uint64)), low)
-    mixed = lax.bitwise_xor(first, second)
-    if width == 32:
-        return mixed
-    mask = lax.full((), (1 << width) - 1, np.uint32)
-    return lax.convert_element_type(lax.bitwise_and(mixed, mask), _WORDS[width])
+    return generator_of(key).bits(random_unwrap(key), shape, width)
 
 
 # ------------------------------------------------------------- floats
@@ -114,14 +107,14 @@ def uniform(
     """
     found = float_dtype("uniform", dtype)
     sizes = sample_shape("uniform", shape)
-    return uniform_between(key_words("uniform", key), sizes, found, minval, maxval)
+    return uniform_between(single_key("uniform", key), sizes, found, minval, maxval)
 
 
 def uniform_between(
-    words: Array, shape: tuple[int, ...], dtype: np.dtype, minval: Any = 0.0, maxval: Any = 1.0
+    key: Array, shape: tuple[int, ...], dtype: np.dtype, minval: Any = 0.0, maxval: Any = 1.0
 ) -> Array:
     """Floats over minval <= x < maxval, which broadcast to `shape`."""
-    floats = unit_floats(words, shape, dtype)
+    floats = unit_floats(key, shape, dtype)
     if _is_number(minval, 0) and _is_number(maxval, 1):
         return floats
     low, high = (lax.convert_element_type(v, dtype) for v in (minval, maxval))
@@ -136,12 +129,12 @@ def _is_number(value: Any, number: int) -> bool:
 
 
 @compiled_when_large
-def unit_floats(words: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+def unit_floats(key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     """Floats over 0 <= x < 1: random mantissas of numbers from 1 to 2, less 1."""
     width, mantissa = 8 * dtype.itemsize, int(ml_dtypes.finfo(dtype).nmant)
     drawn = 8 if mantissa < 8 else width
-    word = _WORDS[width]
-    random = lax.convert_element_type(random_bits(words, shape, drawn), word)
+    word = _UNSIGNED[width]
+    random = lax.convert_element_type(random_bits(key, shape, drawn), word)
     fraction = lax.shift_right_logical(random, lax.full((), drawn - mantissa, word))
     one = np.ones((), dtype).view(word)
     floats = lax.bitcast_convert_type(lax.bitwise_or(fraction, one), dtype)
@@ -159,17 +152,17 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     dtype('bool')
     """
     if mode not in ("low", "high"):
-        raise UnsupportedError(f"random.bernoulli has no mode {mode!r}.", "Use 'low' or 'high'.")
+        raise OptionError(f"random.bernoulli has no mode {mode!r}.", "Use 'low' or 'high'.")
     probability = as_array(p)
     if not is_float(probability.dtype):
         raise DtypeError(f"random.bernoulli got a probability {probability.type!r}.", "Pass a floating one.")
     dtype = probability.dtype
     sizes = sample_shape("bernoulli", shape, probability)
-    words = key_words("bernoulli", key)
+    key = single_key("bernoulli", key)
     probability = parameter(probability, dtype, sizes)
     if mode == "low":
-        return lax.lt(uniform_between(words, sizes, dtype), probability)
-    both = uniform_between(words, (2, *sizes), dtype)
+        return lax.lt(uniform_between(key, sizes, dtype), probability)
+    both = uniform_between(key, (2, *sizes), dtype)
     coarse, fine = lax.unstack(both)
     step = lax.full((), 2.0 ** -int(ml_dtypes.finfo(dtype).nmant), dtype)
     return lax.lt(lax.mul(fine, step), lax.sub(probability, coarse))
@@ -197,7 +190,7 @@ def randint(key: Any, shape: Sequence[int], minval: Any, maxval: Any, dtype: Any
     (3, 6)
     """
     found = integer_dtype("randint", dtype)
-    words = key_words("randint", key)
+    key = single_key("randint", key)
     low, high = (_bound(v) for v in (minval, maxval))
     sizes = sample_shape("randint", shape, low, high)
     working = found
@@ -206,7 +199,7 @@ def randint(key: Any, shape: Sequence[int], minval: Any, maxval: Any, dtype: Any
         info = ml_dtypes.iinfo(found)
         low = _saturated(low, working, int(info.min), int(info.max))
         high = _saturated(high, working, int(info.min), int(info.max) + 1)
-    samples = _integers(words, sizes, low, high, working)
+    samples = _integers(key, sizes, low, high, working)
     return lax.convert_element_type(samples, found)
 
 
@@ -228,16 +221,16 @@ def _saturated(value: Array, dtype: np.dtype, low: int, high: int) -> Array:
     return lax.convert_element_type(clipped, dtype)
 
 
-def _integers(words: Array, shape: tuple[int, ...], minval: Array, maxval: Array, dtype: np.dtype) -> Array:
+def _integers(key: Array, shape: tuple[int, ...], minval: Array, maxval: Array, dtype: np.dtype) -> Array:
     info = ml_dtypes.iinfo(dtype)
     whole = int(info.max) <= int(ml_dtypes.iinfo(maxval.dtype).max)
     above = lax.gt(maxval, lax.full((), int(info.max), maxval.dtype)) if whole else None
     low = _saturated(minval, dtype, int(info.min), int(info.max))
     high = _saturated(maxval, dtype, int(info.min), int(info.max))
     width = 8 * dtype.itemsize
-    word = _WORDS[width]
+    word = _UNSIGNED[width]
     one = lax.full((), 1, word)
-    first, second = lax.unstack(split_words(words))
+    first, second = lax.unstack(split_key(key))
     upper, lower = (random_bits(k, shape, width) for k in (first, second))
     span = lax.convert_element_type(_wrapped_difference(high, low, word), word)
     span = _where(lax.le(high, low), one, span)
@@ -263,6 +256,8 @@ def _where(condition: Array, on_true: Array, on_false: Array) -> Array:
 
 
 def only_exact(name: str, method: str) -> None:
-    """Raises UnsupportedError unless a sampler's `method` is "exact"."""
+    """Raises an error unless a sampler's `method` is "exact": JAX has another, "approximate", which rlx lacks."""
+    if method not in ("exact", "approximate"):
+        raise OptionError(f"random.{name} has no method {method!r}.", 'rlx draws exactly: method="exact".')
     if method != "exact":
         raise UnsupportedError(f"random.{name} has no method {method!r}.", 'rlx draws exactly: method="exact".')

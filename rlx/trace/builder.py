@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
+from rlx.array import Array, ConcreteArray, KeyArray, asarray_numpy, wrap
 from rlx.config import config
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, scalar_dtype
@@ -156,6 +156,8 @@ class Builder:
             weak_dtype = dtype or scalar_dtype(value, config.default_float, config.default_int)
             return Literal(_scalar(value, weak_dtype), TensorType((), weak_dtype, True))
         if type(value) is not ConcreteArray:
+            if isinstance(value, KeyArray):  # no literal is a key
+                return self._capture(value, value.type)
             value = wrap(asarray_numpy(value))
         if value.ndim == 0:
             return Literal(value.numpy(), value.type)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
+from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, wrap
 from rlx.config import config
 from rlx.errors import MissingRuleError, NanError, not_linear
 from rlx.ir.program import Atom
@@ -72,6 +72,8 @@ def to_numpy(value: Any) -> np.ndarray:
         return value.numpy()
     if isinstance(value, builders.Tracer):
         raise builders.leaked(value)
+    if isinstance(value, ConcreteArray):
+        return value.numpy()
     if isinstance(value, (bool, int, float, complex)):
         return np.asarray(value, scalar_dtype(value, config.default_float, config.default_int))
     return asarray_numpy(value)
@@ -144,6 +146,7 @@ class Primitive:
     collective = False
     opaque = False  # never merged with an equal equation, never folded
     broadcasts = False  # operands of different shapes are brought to one, as NumPy does
+    across_words = ""  # of what says one thing of several keys' words: the reduction that says it of the keys
     inlined = False  # a call of params['program'], replaced by its equations in MIR
 
     type: Callable[..., Any] = _missing("type")
@@ -207,8 +210,8 @@ class Primitive:
             return tuple(map(wrap, out)) if self.multiple else wrap(out)
         types = self.type(*map(type_of, args), **params)
         if self.multiple:
-            return tuple(wrap(o, t.weak) for o, t in zip(out, types, strict=True))
-        return wrap(out, types.weak)
+            return tuple(map(array_of_type, out, types))
+        return array_of_type(out, types)
 
     def __repr__(self) -> str:
         return f"<primitive {self.name}>"

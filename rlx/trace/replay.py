@@ -16,10 +16,11 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from rlx import tree
-from rlx.array import Array, ConcreteArray, wrap
+from rlx.array import Array, ConcreteArray, KeyArray, array_of_type, wrap
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
+from rlx.ir.types import is_key
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.primitive import Primitive, watching
 from rlx.trace.stage import close_over, stage
@@ -30,6 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST = 1024  # programs kept of one function
 _LONGEST = 256  # entries of a key: a long list of numbers is data
+_ARRAYS = frozenset({ConcreteArray, KeyArray, Tracer})
 _STATIC = frozenset({int, bool, str, type(None), type(Ellipsis)})
 
 
@@ -40,7 +42,9 @@ class Replay:
         self.program = program
         self.structure = structure
         self.runs = not any(map(_does_more, program.equations))
-        self.weak = tuple(atom.type.weak for atom in program.outputs)
+        self.types = program.output_types
+        self.keys = any(is_key(t.dtype) for t in self.types)
+        self.types = tuple(atom.type for atom in program.outputs)
         self.places: list[Any] = [None] * len(program.inputs)
         numbers: dict[Var, int] = {var: n for n, var in enumerate(program.inputs)}
 
@@ -75,7 +79,9 @@ class Replay:
                         values[n] = part
                 else:
                     values[written[0]] = result
-        return self.result([wrap(values[n], weak) for n, weak in zip(self.outputs, self.weak)])  # noqa: B905
+        if self.keys:
+            return self.result([array_of_type(values[n], t) for n, t in zip(self.outputs, self.types, strict=True)])
+        return self.result([array_of_type(values[n], t) for n, t in zip(self.outputs, self.types)])  # noqa: B905
 
     def inline(self, builder: Builder, arrays: Sequence[Array]) -> Any:
         """The function's result in the program under construction."""
@@ -144,7 +150,7 @@ def _key(args: tuple[Any, ...], kwargs: dict[str, Any], arrays: list[Any]) -> tu
 
 def _describe(value: Any, key: list[Any], arrays: list[Any]) -> bool:
     kind = type(value)
-    if kind is ConcreteArray or kind is Tracer:
+    if kind in _ARRAYS:
         key.append(value.type)
         arrays.append(value)
     elif kind in _STATIC:
@@ -158,6 +164,9 @@ def _describe(value: Any, key: list[Any], arrays: list[Any]) -> bool:
         parts = (value.start, value.stop, value.step)
         key += (kind, *parts)
         return all(part is None or type(part) is int for part in parts)
+    elif kind is KeyArray:
+        key.append(value.type)
+        arrays.append(value)
     elif isinstance(value, (np.dtype, Primitive, Enum, type)):
         key.append(value)
     else:

@@ -296,7 +296,7 @@ def test_key_arrays():
         (lambda: ours.bernoulli(ours.key(0), np.array([0.1, 0.2]), (3,)), "broadcast"),
         (lambda: ours.choice(ours.key(0), 3, (4,), replace=False), "without replacement"),
         (lambda: ours.key(0.5), "integer"),
-        (lambda: ours.key(0, impl="rbg"), "no random number generator"),
+        (lambda: ours.key(0, impl="dice"), "no random number generator"),
     ],
 )
 def test_errors(call, match):
@@ -338,11 +338,12 @@ def test_matrices_refuse_bad_input():
         ours.multivariate_normal(key, np.zeros((3, 2)), np.eye(2), (2,))
     with pytest.raises(rlx.errors.UnsupportedError):
         ours.multivariate_normal(key, np.zeros(2), np.eye(2), method="qr")
-    for arguments in ({"impl": "rbg"}, {"impl": "threefry2x32", "dtype": ours.key_dtype()}):
-        with pytest.raises(rlx.errors.UnsupportedError):
+    for arguments in ({"impl": "dice"}, {"impl": "threefry2x32", "dtype": ours.key_dtype()}):
+        with pytest.raises(rlx.errors.OptionError):
             ours.key(0, **arguments)
-    with pytest.raises(rlx.errors.DtypeError):
-        ours.key(0, dtype=np.dtype("f4"))
+    for wrong in (np.dtype("f4"), 3, object()):
+        with pytest.raises(rlx.errors.InputTypeError):
+            ours.key(0, dtype=wrong)
 
 
 def test_keys_compare():
