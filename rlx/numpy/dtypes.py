@@ -15,6 +15,7 @@ from rlx.ir.extended import KeyDtype, extended
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
 from rlx.numpy.promotion import SCALARS, canonical_axes, complex_dtype, convert_to, operand, to_dtype
 from rlx.trace.flat import as_array
+from rlx.trace.strictness import check_dtypes
 
 __all__ = [
     "ComplexWarning",
@@ -354,6 +355,8 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     if not args:
         raise DtypeError("result_type got no arguments.", "Pass at least one array or dtype.")
     pairs = [(config.default_float, False) if a is None else _promotion_pair(a) for a in args]
+    if config.numpy_dtype_promotion == "strict":
+        check_dtypes(tuple(pairs))
     try:
         dtype, weak = promote_dtypes(pairs, config.default_float, config.default_int)
     except TypeError as error:

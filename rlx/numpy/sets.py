@@ -266,6 +266,21 @@ def _kept(name: str, values: Any, mask: Any, size: int | None, fill_value: Any) 
     return take(values, index, mode="fill", fill_value=0 if fill_value is None else fill_value)
 
 
+def _there(mask: Any, size: int) -> Any:
+    """Which of `size` places are taken by elements for which the mask holds."""
+    dtype = config.default_int
+    return comparison.less(count_along((size,), 0, dtype), reduce_sum(convert_to(mask, dtype), axes=(0,)))
+
+
+def _kept_of_ordered(name: str, ordered: Any, mask: Any, size: int | None, fill_value: Any) -> Any:
+    """As _kept, of elements in order; the smallest one that is kept fills the rest unless a value is given."""
+    values = _kept(name, ordered, mask, size, fill_value)
+    if size is None or fill_value is not None or not ordered.shape[0]:
+        return values
+    (smallest,) = _kept(name, ordered, mask, 1, None)
+    return select(_there(mask, size), values, smallest)
+
+
 def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
     """Elements of either array, each once, in ascending order.
 
@@ -335,11 +350,7 @@ def intersect1d(
     dtype = config.default_int
     ordered, order = sorting.sort(x, count_along(x.shape, 0, dtype), axis=0, keys=1)
     common = comparison.bitwise_and(_first_of_runs(ordered), isin(ordered, y))
-    values = _kept("intersect1d", ordered, common, size, fill_value)
-    if size is not None and fill_value is None and ordered.shape[0]:
-        (smallest,) = _kept("intersect1d", ordered, common, 1, None)
-        there = comparison.less(count_along((size,), 0, dtype), reduce_sum(convert_to(common, dtype), axes=(0,)))
-        values = select(there, values, smallest)
+    values = _kept_of_ordered("intersect1d", ordered, common, size, fill_value)
     if not return_indices:
         return values
     missing_first, missing_second = x.shape[0], y.shape[0]
@@ -350,8 +361,7 @@ def intersect1d(
     second = argmax(matches, axis=1, index_dtype=dtype) if values.shape[0] else fill((0,), 0, dtype)
     valid = any_(matches, axis=1)
     if size is not None:  # what fills the rest may be an element, too
-        found = reduce_sum(convert_to(common, dtype), axes=(0,))
-        valid = comparison.bitwise_and(valid, comparison.less(count_along((size,), 0, dtype), found))
+        valid = comparison.bitwise_and(valid, _there(common, size))
     second = select(valid, second, scalar_array(missing_second, dtype, True))
     return values, first, second
 
@@ -362,7 +372,7 @@ def setxor1d(
     """Elements that exactly one of the arrays has, each once, in ascending order.
 
     Args: ar1, ar2: arrays; assume_unique: they have no repetitions (an element of either that is repeated
-    counts as one of both); size, fill_value: as `unique`. Returns: a 1-d array.
+    counts as one of both); size, fill_value: as `intersect1d`. Returns: a 1-d array.
 
     >>> import rlx.numpy as jnp
     >>> jnp.setxor1d(jnp.array([1, 2]), jnp.array([2, 3]))
@@ -371,6 +381,7 @@ def setxor1d(
     x, y = promote("setxor1d", ravel(_array(ar1, "setxor1d")), ravel(_array(ar2, "setxor1d")))
     (ordered,) = sorting.sort(concatenate([x, y]), axis=0, keys=1)
     if assume_unique:
-        return _kept("setxor1d", ordered, _only_one_of_runs(ordered), size, fill_value)
+        return _kept_of_ordered("setxor1d", ordered, _only_one_of_runs(ordered), size, fill_value)
     once = comparison.bitwise_xor(isin(ordered, x), isin(ordered, y))
-    return _kept("setxor1d", ordered, comparison.bitwise_and(once, _first_of_runs(ordered)), size, fill_value)
+    first = comparison.bitwise_and(once, _first_of_runs(ordered))
+    return _kept_of_ordered("setxor1d", ordered, first, size, fill_value)
