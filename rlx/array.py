@@ -257,7 +257,7 @@ class ConcreteArray(Array):
 
     def with_sharding(self, sharding: Any) -> ConcreteArray:
         """An array over the same memory that is known to lie where `sharding` says."""
-        other = _new(ConcreteArray)
+        other = _new(type(self))
         other._numpy, other._storage, other._type, other._weak = self._numpy, self._storage, self._type, self._weak
         other._sharding = sharding
         return other

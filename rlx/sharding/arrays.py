@@ -177,7 +177,7 @@ def make_array_from_callback(
     if not isinstance(part, ConcreteArray):
         raise UnexpectedTracerError(f"{owner} got a traced value from its callback.", "Return NumPy arrays from it.")
     _check_part(owner, part, shape, dtype)
-    return placed(ConcreteArray(part.numpy()), sharding)
+    return placed(part.with_sharding(None), sharding)
 
 
 def make_array_from_single_device_arrays(
