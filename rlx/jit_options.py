@@ -13,6 +13,7 @@ from rlx.trace.flat import function_name
 
 __all__ = ["chosen_arguments", "memory_limit_of", "names_of", "numbers_of", "refuse_both", "refuse_uncallable"]
 
+_Named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _Positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -37,7 +38,7 @@ def memory_limit_of(limit: Any) -> int | None:
 
 def refuse_uncallable(fun: Any) -> None:
     """Raises OptionError unless `fun` is a function that can be traced."""
-    if not callable(fun):
+    if not callable(fun) or isinstance(fun, staticmethod):
         raise OptionError(f"jit takes a function, got {type(fun).__name__}.", "Write rlx.jit(f) or @rlx.jit.")
     if inspect.isgeneratorfunction(fun):
         raise OptionError(
@@ -62,7 +63,7 @@ def chosen_arguments(
         return tuple(argnums), tuple(argnames)
     positional = [p.name for p in parameters if p.kind in _Positional]
     kinds = {p.kind for p in parameters}
-    names = {p.name for p in parameters}
+    names = {p.name for p in parameters if p.kind in _Named}
     for number in argnums:
         if inspect.Parameter.VAR_POSITIONAL not in kinds and not -len(positional) <= number < len(positional):
             raise OptionError(

@@ -134,3 +134,15 @@ def test_results_that_no_operation_made_are_refused(switch: Any, value: float) -
             rlx.jit(lambda x: x * 3.0)(value)
         with pytest.raises(errors.NanError, match="came in with the arguments"):
             rlx.jit(lambda x: (value, x + 2))(3.0)
+
+
+def test_names_of_arguments_that_cannot_be_given_by_name() -> None:
+    def f(x: Any, /, *y: Any, z: int = 0) -> Any:
+        return x * z
+
+    for name in ("x", "y"):
+        with pytest.raises(ValueError, match="no such argument"):
+            rlx.jit(f, static_argnames=name)
+    assert rlx.jit(f, static_argnames="z")(2.0, z=3) == 6.0
+    with pytest.raises(TypeError, match="staticmethod"):
+        rlx.jit(staticmethod(f))

@@ -152,7 +152,7 @@ class Program:
     equation's params; they are closed: what they use comes in through the equation's inputs.
     """
 
-    __slots__ = ("_fingerprint", "constants", "equations", "inputs", "name", "outputs")
+    __slots__ = ("__weakref__", "_fingerprint", "constants", "equations", "inputs", "name", "outputs")
 
     def __init__(
         self,

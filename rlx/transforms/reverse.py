@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from rlx import tree
-from rlx.array import Array
+from rlx.array import Array, ConcreteArray
 from rlx.errors import DtypeError, ScalarOutputError, TreeMismatchError
-from rlx.ir.types import TensorType, is_complex, is_inexact
+from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import convert
 from rlx.ops.families import full_like, instantiate
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, tangent_array, zero_tangent
-from rlx.trace.primitive import Linear, Zero
+from rlx.trace.primitive import Linear, Zero, type_of
 from rlx.trace.stage import stage
 from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
@@ -31,9 +31,18 @@ def _pull(spec: LinearSpec, residuals: Sequence[Any], cotangents: Sequence[Any])
     inputs = [*residuals, *[Linear(t.strong()) for t in active]]
     found = iter(backward_walk(spec.linear, inputs, given)[len(residuals) :])
     return [
-        instantiate(next(found)) if a else zero_tangent(t)
+        _as_weak_as(t, instantiate(next(found))) if a else zero_tangent(t)
         for t, a in zip(spec.argument_types, spec.active, strict=True)
     ]
+
+
+def _as_weak_as(type: TensorType, cotangent: Any) -> Any:
+    """The gradient by a Python number is as weak as that."""
+    if not type.weak or type_of(cotangent).weak:
+        return cotangent
+    if isinstance(cotangent, ConcreteArray):
+        return ConcreteArray(cotangent.numpy(), True)
+    return convert(cotangent, dtype=type.dtype, weak=True)
 
 
 class Pullback:
@@ -61,7 +70,10 @@ class Pullback:
 tree.register_node(Pullback, lambda f: (f.residuals, f.spec), lambda spec, residuals: Pullback(spec, residuals))
 
 
-def _check_cotangents(what: str, types: Sequence[TensorType], leaves: Sequence[Array]) -> list[Any]:
+def _check_cotangents(
+    what: str, types: Sequence[TensorType], leaves: Sequence[Array], integers: bool = False
+) -> list[Any]:
+    """Cotangents that fit their results; those of integers are zeros, unless the function is linear in `integers`."""
     checked: list[Any] = []
     for t, ct in zip(types, leaves, strict=True):
         if ct.shape != t.shape:
@@ -70,7 +82,7 @@ def _check_cotangents(what: str, types: Sequence[TensorType], leaves: Sequence[A
                 "A cotangent has the shape and dtype of the result it belongs to.",
             )
         if not is_inexact(t.dtype):
-            checked.append(Zero(t))
+            checked.append(ct if ct.dtype == t.dtype and integers else Zero(t))
         elif ct.dtype == t.dtype:
             checked.append(ct)
         elif ct.type.weak and is_complex(ct.dtype) <= is_complex(t.dtype):
@@ -270,14 +282,15 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         else as_array(x).type
         for x in leaves
     ]
-    for t in types:
-        if not is_inexact(t.dtype):
-            raise DtypeError(
-                f"linear_transpose takes float or complex arguments, got {t.dtype}.",
-                "Convert the argument to float.",
-            )
     flat = FlatFunction(fun, treedef)
     program, captured = stage(flat, types, None, flat.name)
+    every = (*types, *program.output_types)
+    if not (all(is_inexact(t.dtype) for t in every) or all(is_integer(t.dtype) for t in every)):
+        raise DtypeError(
+            f"linear_transpose takes a function from numbers with a fraction to such, or from integers to integers;"
+            f" {flat.name} goes from {', '.join(map(repr, types))} to {', '.join(map(repr, program.output_types))}.",
+            "Convert the arguments, or the results, with .astype(...).",
+        )
 
     def transposed(cotangent: Any) -> tuple[Any, ...]:
         ct_leaves, ct_tree = tree.flatten(cotangent)
@@ -287,7 +300,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
                 "Give a cotangent of the structure that the function returns.",
             )
         given = [as_array(x, "a cotangent") for x in ct_leaves]
-        checked = _check_cotangents(f"The transpose of {flat.name}", program.output_types, given)
+        checked = _check_cotangents(f"The transpose of {flat.name}", program.output_types, given, integers=True)
         inputs = [*captured, *[Linear(t) for t in types]]
         results = backward_walk(program, inputs, checked)[len(captured) :]
         args, _ = tree.unflatten(treedef, [instantiate(r) for r in results])

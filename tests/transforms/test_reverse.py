@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from points import complexes, reals
@@ -174,3 +175,31 @@ def test_transpose_of_what_is_not_linear(function: Any) -> None:
     """Is refused."""
     with pytest.raises(errors.NotLinearError, match="not linear"):
         rlx.linear_transpose(function, reals(3))(function(reals(3)))
+
+
+def test_gradients_are_as_weak_as_their_arguments() -> None:
+    scale = np.float32(2.0)
+
+    def weakness(library: Any) -> list[bool]:
+        row = library.numpy.ones(3, np.float32)
+        found = [
+            library.grad(lambda x: x * scale)(1.0),
+            library.grad(lambda x: (x * row).sum())(1.0),
+            library.jit(library.grad(lambda x: x * scale))(1.0),
+            library.grad(lambda x: x * 2)(library.numpy.float32(1)),
+            library.vjp(lambda x: x * row, 1.0)[1](row)[0],
+            library.jacrev(lambda x: x * row)(1.0),
+            library.hessian(lambda x: x * x * 2)(1.0),
+            library.grad(lambda t: t["a"] * t["b"])({"a": 1.0, "b": row[0]})["a"],
+        ]
+        return [x.weak_type for x in found]
+
+    assert weakness(rlx) == weakness(jax)
+
+
+def test_linear_transpose_of_integers() -> None:
+    (found,) = rlx.linear_transpose(lambda x: 2 * x, 3)(np.int32(4))
+    assert found == 8 and found.dtype == np.int32
+    for mixed in (lambda x: 2.0 * x, lambda x: x.astype(np.int32)):
+        with pytest.raises(TypeError, match="linear_transpose takes"):
+            rlx.linear_transpose(mixed, np.int32(1) if mixed(rlx.numpy.ones((), np.int32)).dtype != np.int32 else 1.0)
