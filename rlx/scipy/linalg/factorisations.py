@@ -317,7 +317,7 @@ def _rotated(m: Any, form: Any, vectors: Any) -> tuple[Any, Any]:
     form = lax.dynamic_update_slice_in_dim(form, rows, m - 1, form.ndim - 2)
     columns = pair(form, axis=-1)
     columns = jnp.where((places <= m)[:, None], columns @ back, columns)
-    columns = jnp.where((places == m)[:, None] & (jnp.arange(2) == 0), 0, columns)
+    columns = jnp.where(jnp.equal(places, m)[:, None] & jnp.equal(jnp.arange(2), 0), 0, columns)
     form = lax.dynamic_update_slice_in_dim(form, columns, m - 1, form.ndim - 1)
     turned = pair(vectors, axis=-1) @ back
     return form, lax.dynamic_update_slice_in_dim(vectors, turned, m - 1, form.ndim - 1)
