@@ -109,7 +109,6 @@ ABSENT = {
     "jax.numpy.float8*": "the dtype has no kernels",
     "jax.numpy.int*": "integers of less than a byte have no kernels",
     "jax.numpy.uint*": "integers of less than a byte have no kernels",
-    "jax.nn.*scaled*": "block-scaled products are made for particular GPUs; see rlx.precision",
     "jax.debug.*Effect": "an effect is a property of a primitive",
     "jax.debug.inspect_array_sharding": _ONE_DEVICE,
     "jax.profiler.*memory_profile": "rlx.inspect(f)(*args).memory says what a program needs",
