@@ -228,8 +228,8 @@ def _grouped(x: Any, heads: int, groups: int) -> Array:
 
 def _allowed(count: int, s: int, rules: _Rules, start: Any) -> Any:
     """Which of `s` keys each of `count` queries sees, broadcastable to (B, K, G, T, S); None for all."""
-    queries = start + lax.broadcasted_iota(np.int32, (count, 1), 0)
-    keys = lax.broadcasted_iota(np.int32, (1, s), 1)
+    queries = start + lax.broadcasted_iota(np.int32, (1, 1, 1, count, 1), 3)
+    keys = lax.broadcasted_iota(np.int32, (1, 1, 1, 1, s), 4)
     conditions: list[Any] = [] if rules.mask is None else [rules.mask]
     if rules.is_causal:
         conditions.append(queries >= keys)
