@@ -304,20 +304,20 @@ def _rotated(m: Any, form: Any, vectors: Any) -> tuple[Any, Any]:
     pair = partial(lax.dynamic_slice_in_dim, start_index=m - 1, slice_size=2)
     block = pair(pair(form, axis=-2), axis=-1)
     upper, low, lower = block[..., 0, 0], block[..., 1, 0], block[..., 1, 1]
-    counts = jnp.abs(low) > np.finfo(np.float64).eps * (jnp.abs(upper) + jnp.abs(lower))
+    counts = jnp.abs(low) > float(np.finfo(np.float64).eps) * (jnp.abs(upper) + jnp.abs(lower))
     distance = jnp.linalg.eigvals(block)[..., 0] - lower
-    length = jnp.where(counts, jnp.hypot(jnp.abs(distance), jnp.abs(low)), 1)
+    length = jnp.where(counts, jnp.hypot(jnp.abs(distance), jnp.abs(low)), 1).astype(form.dtype)
     c, s = jnp.where(counts, distance / length, 1), jnp.where(counts, low / length, 0)
     turn = jnp.stack([jnp.stack([c.conj(), s], -1), jnp.stack([-s, c], -1)], -2)
     back = jnp.conj(turn).mT
-    places = jnp.arange(form.shape[-1])
+    places = jnp.arange(form.shape[-1]).reshape((1,) * (form.ndim - 1) + (-1,))
 
     rows = pair(form, axis=-2)
     rows = jnp.where(places >= m - 1, turn @ rows, rows)
     form = lax.dynamic_update_slice_in_dim(form, rows, m - 1, form.ndim - 2)
     columns = pair(form, axis=-1)
-    columns = jnp.where((places <= m)[:, None], columns @ back, columns)
-    columns = jnp.where(jnp.equal(places, m)[:, None] & jnp.equal(jnp.arange(2), 0), 0, columns)
+    columns = jnp.where(places.mT <= m, columns @ back, columns)
+    columns = jnp.where(jnp.equal(places.mT, m) & jnp.equal(places[..., :2], 0), 0, columns)
     form = lax.dynamic_update_slice_in_dim(form, columns, m - 1, form.ndim - 1)
     turned = pair(vectors, axis=-1) @ back
     return form, lax.dynamic_update_slice_in_dim(vectors, turned, m - 1, form.ndim - 1)
