@@ -220,7 +220,7 @@ class Jitted:
         if state.builder is not None:
             entry = self._entry(request)
             outs = call(*entry.captured, *request.leaves, program=entry.program, name=self.name)
-            return _unflatten(entry.out_tree, outs)
+            return entry.out_tree.unflatten(outs)
         for x in request.leaves:
             if isinstance(x, Tracer):
                 raise leaked(x)
@@ -232,13 +232,13 @@ class Jitted:
                     closed = close_over(entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend_named(self.device), self.memory_limit)
         if request.fast_key is not None and not watching():
-            out_tree = None if entry.out_tree.is_leaf() else entry.out_tree
+            out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.spec
             self._ready[request.fast_key] = (entry.compiled.caller(), out_tree, request.order)
         outs = entry.compiled.run(request.leaves)
         if watching() and (found := refused(outs)):
             _refuse_results(found, self.name, entry.compiled.program, request.leaves)
         request.donate(outs)
-        return _unflatten(entry.out_tree, outs)
+        return entry.out_tree.unflatten(outs)
 
     def _entry(self, request: _Request) -> _Entry:
         entry = self._entries.get(request.key)
@@ -357,7 +357,7 @@ class _Request:
         """The key that Jitted.__call__ makes of such arguments, and how it has to order the leaves."""
         token = config.token
         if not all(type(a) is ConcreteArray or _is_flat_dict(a) for a in args):
-            self.fast_key = (token, tree.structure(args), *types)
+            self.fast_key = (token, tree.structure(args).spec, *types)
             return
         parts: list[Any] = []
         numbers = itertools.count()

@@ -182,6 +182,7 @@ def _own_names() -> dict[str, dict[str, Any]]:
         "jax._src.dispatch": {"wait_for_tokens": rlx.effects_barrier},
         "jax._src.dtypes": {"TypePromotionError": rlx.errors.TypePromotionError},
         "jax.version": {"__version__": VERSION},
+        "jax.lib": {"__version__": VERSION},
     }
 
 

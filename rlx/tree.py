@@ -12,6 +12,7 @@ from typing import Any
 import optree
 
 from rlx.tree_keys import GetAttrKey, KeyPath, OwnEntry, key_of
+from rlx.tree_structure import TreeDef
 
 __all__ = [
     "TreeDef",
@@ -39,7 +40,6 @@ __all__ = [
 ]
 
 NAMESPACE = "rlx"
-TreeDef = optree.PyTreeSpec
 IsLeaf = Callable[[Any], bool] | None
 _NOTHING: Any = object()
 
@@ -51,7 +51,8 @@ def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], TreeDef]:
     >>> rlx.tree.flatten({"a": 1, "b": (2, None)})[0]
     [1, 2]
     """
-    return optree.tree_flatten(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)  # type: ignore[return-value]
+    found, spec = optree.tree_flatten(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    return found, TreeDef(spec)
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
@@ -62,7 +63,7 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     >>> rlx.tree.unflatten(treedef, [x * 10 for x in leaves])
     [10, (20, 30)]
     """
-    return optree.tree_unflatten(treedef, leaves)
+    return treedef.unflatten(leaves)
 
 
 def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
@@ -82,7 +83,7 @@ def structure(tree: Any, is_leaf: IsLeaf = None) -> TreeDef:
     >>> rlx.tree.structure((1, 2)) == rlx.tree.structure((3, 4))
     True
     """
-    return optree.tree_structure(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    return TreeDef(optree.tree_structure(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE))
 
 
 def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
@@ -178,7 +179,7 @@ def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_t
     """
     if inner_treedef is None:
         inner_treedef = structure(outer_treedef.flatten_up_to(pytree_to_transpose)[0])
-    return optree.tree_transpose(outer_treedef, inner_treedef, pytree_to_transpose)
+    return optree.tree_transpose(outer_treedef.spec, inner_treedef.spec, pytree_to_transpose)
 
 
 def _decisions(tree: Any, is_leaf: Callable[[KeyPath, Any], bool]) -> list[bool]:
@@ -216,11 +217,11 @@ def flatten_with_path(
     if is_leaf is not None and is_leaf_takes_path:
         answers = iter(_decisions(tree, is_leaf))
         is_leaf = lambda _: next(answers)  # noqa: E731
-    accessors, values, treedef = optree.tree_flatten_with_accessor(
+    accessors, values, spec = optree.tree_flatten_with_accessor(
         tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE
     )
     paths = [tuple(key_of(entry) for entry in accessor) for accessor in accessors]
-    return list(zip(paths, values, strict=True)), treedef  # type: ignore[return-value]
+    return list(zip(paths, values, strict=True)), TreeDef(spec)
 
 
 def leaves_with_path(
@@ -363,7 +364,7 @@ def register_dataclass(
     if data_fields is None:
         if not dataclasses.is_dataclass(described):
             raise TypeError(f"register_dataclass: {cls.__name__} is no dataclass: name its data_fields and meta_fields")
-        fields = [f for f in dataclasses.fields(described) if f.init and f.name not in dropped]
+        fields = [f for f in dataclasses.fields(described) if f.name not in dropped]
         meta += [f.name for f in fields if f.metadata.get("static") and f.name not in meta]
         data_fields = [f.name for f in fields if f.name not in meta]
     data = list(data_fields)

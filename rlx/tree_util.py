@@ -37,6 +37,7 @@ __all__ = [
     "PyTreeDef",
     "SequenceKey",
     "all_leaves",
+    "default_registry",
     "flatten_one_level",
     "flatten_one_level_with_keys",
     "is_tree_node",
@@ -154,12 +155,65 @@ def flatten_one_level(value: Any) -> tuple[list[Any], Any]:
 
     >>> import rlx
     >>> rlx.tree_util.flatten_one_level({"b": 1, "a": (2, 3)})
-    ([(2, 3), 1], ['a', 'b'])
+    ([(2, 3), 1], ('a', 'b'))
     """
     if tree.is_leaf_type(value):
         raise ValueError(f"a leaf has no children to flatten: {value!r}")
     one = optree.tree_flatten_one_level(value, none_is_leaf=False, namespace=tree.NAMESPACE)
-    return list(one.children), one.metadata
+    return list(one.children), _keys_as_tuple(one.metadata) if isinstance(value, dict) else one.metadata
+
+
+def _keys_as_tuple(data: Any) -> Any:
+    """A dictionary's keys, or its default and its keys."""
+    return tuple(data) if isinstance(data, list) else (data[0], tuple(data[1]))
+
+
+class PyTreeRegistry:
+    """What is a node of trees, and how it is taken apart. There is one: `default_registry`.
+
+    >>> import rlx
+    >>> rlx.tree_util.default_registry.flatten_one_level((1, [2]))
+    ([1, [2]], None)
+    """
+
+    def flatten(self, tree_: Any, leaf_predicate: Callable[[Any], bool] | None = None) -> tuple[list[Any], PyTreeDef]:
+        """The leaves of a tree in order, and its structure.
+
+        >>> import rlx
+        >>> rlx.tree_util.default_registry.flatten([1, (2, None)])
+        ([1, 2], PyTreeDef([*, (*, None)]))
+        """
+        return tree.flatten(tree_, leaf_predicate)
+
+    def flatten_one_level(self, tree_: Any) -> tuple[list[Any], Any] | None:
+        """The children of a node and its data; None for a leaf.
+
+        >>> import rlx
+        >>> rlx.tree_util.default_registry.flatten_one_level(3) is None
+        True
+        """
+        return None if tree.is_leaf_type(tree_) else flatten_one_level(tree_)
+
+    def register_node(
+        self,
+        nodetype: type,
+        flatten_func: Callable[[Any], tuple[Iterable[Any], Hashable]],
+        unflatten_func: Callable[[Any, Any], Any],
+    ) -> type:
+        """`register_pytree_node`.
+
+        >>> import rlx
+        >>> class Pair(list):
+        ...     pass
+        >>> _ = rlx.tree_util.default_registry.register_node(
+        ...     Pair, lambda p: (tuple(p), None), lambda _, c: Pair(c))
+        >>> rlx.tree.leaves(Pair([1, 2]))
+        [1, 2]
+        """
+        return tree.register_node(nodetype, flatten_func, unflatten_func)
+
+
+default_registry = PyTreeRegistry()
 
 
 def treedef_children(treedef: Any) -> list[Any]:
@@ -190,7 +244,8 @@ def treedef_tuple(treedefs: Iterable[Any]) -> Any:
     >>> rlx.tree_util.treedef_tuple([leaf, leaf]) == rlx.tree.structure((1, 2))
     True
     """
-    return optree.treespec_tuple(treedefs, none_is_leaf=False, namespace=tree.NAMESPACE)
+    specs = [treedef.spec for treedef in treedefs]
+    return PyTreeDef(optree.treespec_tuple(specs, none_is_leaf=False, namespace=tree.NAMESPACE))
 
 
 class Partial(_partial):

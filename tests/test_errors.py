@@ -546,7 +546,7 @@ def grad_of_a_vector() -> None:
 
 @case(
     errors.ScalarOutputError,
-    "grad takes a function that returns one scalar; lambda returned a tree PyTreeSpec((*, *)) with 2 leaves.",
+    "grad takes a function that returns one scalar; lambda returned a tree PyTreeDef((*, *)) with 2 leaves.",
     "Return the loss alone, (loss, auxiliary) with has_aux=True, or use rlx.jacrev.",
 )
 def grad_of_a_tree() -> None:
@@ -715,7 +715,7 @@ def a_carry_that_changes_its_shape() -> None:
 
 @case(
     errors.ControlFlowTypeError,
-    "lax.scan: the body takes a carry of structure PyTreeSpec(*), but returns one of structure PyTreeSpec((*, *)).",
+    "lax.scan: the body takes a carry of structure PyTreeDef(*), but returns one of structure PyTreeDef((*, *)).",
     "The body returns a carry with the structure of the initial one: the same nesting of tuples, "
     "lists and dicts, with the same keys.",
 )

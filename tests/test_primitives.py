@@ -227,6 +227,35 @@ def test_compiled_code_at_the_edges(name: str, backend: str, dtype: str) -> None
     assert_close(result, expected, tolerance, tolerance * 1e-30)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", ["c16", "c8"])
+@pytest.mark.parametrize("name", ["exp", "expm1", "tanh", "sign"])
+def test_compiled_complex_functions_at_the_edges(name: str, backend: str, dtype: str) -> None:
+    """Infinities, NaN and zeros in either part, zeros' signs included."""
+    primitive = registry[name]
+    values = np.array([v for v in EDGES if abs(v) < 10 or not np.isfinite(v)])
+    x = np.empty((len(values), len(values)), dtype)
+    x.real, x.imag = values[:, None], values
+    with np.errstate(all="ignore"):
+        expected = primitive.reference(x)
+    (result,) = run_lowered(backend_named(backend), lambda v: [primitive.bind(v)], [x])
+    tolerance = compiled_tolerance(np.dtype(dtype))
+    for found, wanted in ((result.real, expected.real), (result.imag, expected.imag)):
+        assert_close(found, wanted, tolerance, tolerance)
+        known = ~np.isnan(wanted) & (wanted == 0)
+        np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(wanted[known]))
+
+
+def test_expm1_of_complex_infinities() -> None:
+    """The array API's special cases, in which NumPy's are NaN."""
+    x = np.array([complex(a, b) for a, b in ((np.inf, 0), (-np.inf, np.inf), (-np.inf, np.nan), (np.nan, 0))])
+    with np.errstate(all="ignore"):
+        found = registry["expm1"].reference(x)
+        at_infinity = registry["expm1"].reference(np.array([complex(np.inf, np.inf), complex(np.inf, np.nan)]))
+    np.testing.assert_array_equal(found, [np.inf, -1, -1, complex(np.nan, 0)])
+    assert (at_infinity.real == np.inf).all() and np.isnan(at_infinity.imag).all()
+
+
 FLOATS = ("f8", "f4", "f2", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn")
 TARGETS = (*FLOATS, "i1", "u1", "i4", "u4", "i8", "u8", "?", "c8", "int4", "uint2")
 

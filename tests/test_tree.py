@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections import OrderedDict, defaultdict, namedtuple
 from typing import Any, NamedTuple
 
@@ -166,6 +167,60 @@ def test_tree_util_has_jax_names() -> None:
             return cls(*children)
 
     assert tree.map(lambda x: x * 2, Wrapped(3)).value == 6
+
+
+@pytest.mark.parametrize("value", [*PLAIN, (1,), [()]], ids=repr)
+def test_structures_are_described_as_in_jax(value: Any) -> None:
+    """Text, data of the root, children, walks, and what composition and pickling give."""
+    structure, expected = tree.structure(value), jax.tree.structure(value)
+    assert str(structure) == repr(structure) == str(expected)
+    assert structure.node_data() == expected.node_data()
+    assert [str(c) for c in structure.children()] == [str(c) for c in expected.children()]
+    assert structure.num_nodes == expected.num_nodes
+    numbers = range(structure.num_leaves)
+    visit = lambda found, data: [data, *found]  # noqa: E731
+    assert structure.walk(visit, str, numbers) == expected.walk(visit, str, numbers)
+    assert structure.walk(visit, None, numbers) == structure.walk(visit, lambda leaf: leaf, numbers)
+    inner = (0, {"k": 0})
+    composed = structure.compose(tree.structure(inner))
+    assert str(composed) == str(expected.compose(jax.tree.structure(inner)))
+    again = pickle.loads(pickle.dumps(structure))
+    assert again == structure and hash(again) == hash(structure) and again != tree.structure((value, 0))
+
+
+def test_structures_of_registered_classes_are_described() -> None:
+    """By their names and what they keep."""
+    assert str(tree.structure([Box(1, "a")])) == "PyTreeDef([CustomNode(Box[a], [*])])"
+    assert tree.structure(Block(1)).node_data() == (Block, ("block",))
+    assert tree.structure(3) != 3
+    with pytest.raises(ValueError, match="2"):
+        tree.structure((1, 2)).unflatten([1])
+
+
+def test_one_level() -> None:
+    """Children and data of a node, in JAX's form; leaves have none."""
+    for value in ({"b": 1, "a": [2]}, OrderedDict(b=1, a=2), defaultdict(list, b=1), (1, 2), [1], Point(1, 2), None):
+        children, data = tree_util.default_registry.flatten_one_level(value)
+        expected, expected_data = jax.tree_util.default_registry.flatten_one_level(value)
+        assert list(children) == list(expected) and data == expected_data
+    assert tree_util.default_registry.flatten_one_level(1) is None
+    with pytest.raises(ValueError, match="leaf"):
+        tree_util.flatten_one_level(1)
+    assert tree_util.default_registry.flatten((1, None))[0] == [1]
+
+
+def test_dataclass_fields_that_the_constructor_does_not_take_are_named() -> None:
+    """They are dropped by name only, as in JAX."""
+
+    @dataclasses.dataclass
+    class Counted:
+        x: Any
+        count: int = dataclasses.field(default=0, init=False)
+
+    with pytest.raises(ValueError, match="count"):
+        tree.register_dataclass(Counted)
+    tree.register_dataclass(Counted, drop_fields=("count",))
+    assert tree.map(lambda x: x + 1, Counted(1)) == Counted(2)
 
 
 def test_registering_twice_is_refused() -> None:

@@ -83,6 +83,7 @@ class SvdAlgorithm(enum.Enum):
     QR = "QR"
     JACOBI = "Jacobi"
     POLAR = "polar"
+    DIVIDE_AND_CONQUER = "divide_and_conquer"
 
 
 # ------------------------------------------------------------- factorisations

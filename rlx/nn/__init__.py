@@ -44,6 +44,11 @@ from rlx.nn.normalisation import (
     softmax,
     standardize,
 )
+from rlx.nn.scaled_products import (
+    get_scaled_dot_general_config,
+    scaled_dot_general,
+    scaled_matmul,
+)
 
 __all__ = [
     "batch_norm",
@@ -51,6 +56,7 @@ __all__ = [
     "dot_product_attention",
     "elu",
     "gelu",
+    "get_scaled_dot_general_config",
     "glu",
     "hard_sigmoid",
     "hard_silu",
@@ -70,6 +76,8 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "scaled_dot_general",
+    "scaled_matmul",
     "selu",
     "sigmoid",
     "silu",

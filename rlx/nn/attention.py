@@ -42,7 +42,7 @@ def dot_product_attention(
     Args:
       query: (B, T, N, H), or without B.
       key, value: (B, S, K, H), or without B.
-      bias: added to the scores; (B or 1, N or 1, T, S).
+      bias: added to the scores; of a shape that broadcasts to (B, N, T, S).
       mask: bools of such a shape; False leaves a key out.
       scale: 1 / sqrt(H) by default.
       is_causal: query t sees keys up to t only.
@@ -91,7 +91,7 @@ _FEW_SCORES = 1 << 18
 
 
 class _Rules(NamedTuple):
-    """What is added to the scores, and which keys a query sees; arrays are (B or 1, K or 1, G or 1, T or 1, S)."""
+    """What is added to the scores, and which keys a query sees; arrays are (B or 1, K or 1, G or 1, T or 1, S or 1)."""
 
     factor: float
     bias: Any
@@ -213,14 +213,14 @@ def _scores(q: Array, k: Array) -> Array:
 
 
 def _grouped(x: Any, heads: int, groups: int) -> Array:
-    """A bias or mask (B, N or 1, T, S) as (B, K or 1, G or 1, T, S)."""
+    """A bias or mask that broadcasts to (B, N, T, S) as (B or 1, K or 1, G or 1, T or 1, S or 1)."""
     array = as_array(x)
-    if array.ndim == 3:
-        array = lax.expand_dims(array, (0,))
+    if array.ndim < 4:
+        array = lax.expand_dims(array, tuple(range(4 - array.ndim)))
     if array.ndim != 4 or array.shape[1] not in (1, heads * groups):
         raise ShapeError(
             f"nn.dot_product_attention got a bias or mask of shape {array.shape}.",
-            f"Its shape is (B or 1, {heads * groups} or 1, T, S).",
+            f"Its shape is (B or 1, {heads * groups} or 1, T or 1, S or 1), or the last of these.",
         )
     split = (1, 1) if array.shape[1] == 1 else (heads, groups)
     return lax.reshape(array, (array.shape[0], *split, *array.shape[2:]))
@@ -228,8 +228,8 @@ def _grouped(x: Any, heads: int, groups: int) -> Array:
 
 def _allowed(count: int, s: int, rules: _Rules, start: Any) -> Any:
     """Which of `s` keys each of `count` queries sees, broadcastable to (B, K, G, T, S); None for all."""
-    queries = start + lax.broadcasted_iota(np.int32, (count, 1), 0)
-    keys = lax.broadcasted_iota(np.int32, (1, s), 1)
+    queries = start + lax.broadcasted_iota(np.int32, (1, 1, 1, count, 1), 3)
+    keys = lax.broadcasted_iota(np.int32, (1, 1, 1, 1, s), 4)
     conditions: list[Any] = [] if rules.mask is None else [rules.mask]
     if rules.is_causal:
         conditions.append(queries >= keys)

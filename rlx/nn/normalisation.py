@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import ShapeError, UnsupportedError
-from rlx.ir.types import is_float, is_inexact
+from rlx.ir.types import is_float, is_inexact, is_integer
 from rlx.lax.operands import as_dtype
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
@@ -161,11 +162,15 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
       axis: where the new axis goes; or the name of a mapped axis, of which each member gets its own
         element.
 
+    Warns with DeprecationWarning if x does not hold integers, as JAX does.
+
     >>> import numpy as np, rlx
     >>> rlx.nn.one_hot(np.array([1, 5]), 3).tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     """
     value = jnp.asarray(x)
+    if not is_integer(value.dtype):
+        warnings.warn(f"nn.one_hot got {value.dtype.name}; it takes integers.", DeprecationWarning, stacklevel=2)
     found = config.default_float if dtype is None else as_dtype(dtype)
     if not isinstance(axis, (int, np.integer)):
         if lax.axis_size(axis) != num_classes:

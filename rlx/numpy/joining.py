@@ -17,6 +17,7 @@ from rlx.numpy.promotion import canonical_axis, convert_to, known_numpy, operand
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
+from rlx.tree import leaves
 
 __all__ = [
     "append",
@@ -48,7 +49,16 @@ def _parts(name: str, arrays: Any) -> list[Any]:
         )
     if not len(arrays):
         raise ShapeError(f"{name} got an empty sequence.", "It needs one array at least.")
-    return [np.asarray(a) if isinstance(a, (list, tuple)) else a for a in arrays]
+    return [_part(a) for a in arrays]
+
+
+def _part(value: Any) -> Any:
+    """A nested list as an array; rlx's arrays in it keep their derivatives."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    if any(isinstance(x, Array) for x in leaves(value)):
+        return stack(value)
+    return np.asarray(value)
 
 
 def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:

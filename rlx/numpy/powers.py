@@ -17,6 +17,7 @@ from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.arithmetic import select
 from rlx.ops.rounding import is_finite
 from rlx.ops.special import bessel_i0e
+from rlx.ops.stop_gradient import stop_gradient
 from rlx.trace.replay import replayed
 
 __all__ = [
@@ -273,13 +274,16 @@ def hypot(x: Any, y: Any, /) -> Any:
     if not is_float(x.dtype):
         raise DtypeError(f"hypot does not take {x.dtype.name}.", "Use rlx.numpy.abs.")
     x, y = arithmetic.absolute(x), arithmetic.absolute(y)
-    infinity, zero = _constant(x, math.inf), _constant(x, 0)
+    infinity, one = _constant(x, math.inf), _constant(x, 1)
     infinite = comparison.bitwise_or(comparison.equal(x, infinity), comparison.equal(y, infinity))
-    x, y = arithmetic.maximum(x, y), arithmetic.minimum(x, y)
-    nothing = comparison.equal(x, zero)
-    ratio = _divide(y, select(nothing, _constant(x, 1), x))
-    root = transcendental.sqrt(_add(_constant(x, 1), arithmetic.square(ratio)))
-    return select(infinite, infinity, select(nothing, x, _multiply(x, root)))
+    larger = arithmetic.maximum(x, y)
+    nothing = comparison.equal(larger, _constant(x, 0))
+    special = comparison.bitwise_or(infinite, nothing)
+    # the scale is a constant to derivatives: the larger one has none where both are equal
+    scale = stop_gradient(select(special, one, larger))
+    squares = [arithmetic.square(_divide(select(special, one, side), scale)) for side in (x, y)]
+    length = _multiply(scale, transcendental.sqrt(_add(*squares)))
+    return select(infinite, infinity, select(nothing, larger, length))
 
 
 # ------------------------------------------------------------------ special

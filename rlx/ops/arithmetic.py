@@ -259,9 +259,14 @@ class power(Elementwise):
 
     def partials(self, out: Any, x: Any, y: Any) -> tuple[Any, ...]:
         return (
-            lambda t: multiply(t, multiply(y, power(x, subtract(y, 1)))),
+            lambda t: multiply(t, multiply(y, power(_base_of_slope(x, y), subtract(y, 1)))),
             lambda t: multiply(t, multiply(registry["log"](_replace_zero(x)), out)),
         )
+
+
+def _base_of_slope(x: Any, y: Any) -> Any:
+    """x, and 1 where both are 0: the slope of x ** 0 is 0 there too, not 0 * 0 ** -1."""
+    return select(bitwise_and(equal(x, 0), equal(y, 0)), 1, x)
 
 
 def _replace_zero(x: Any) -> Any:

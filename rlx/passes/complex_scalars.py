@@ -91,10 +91,16 @@ def _abs(s: ScalarBuilder, x: Scalar) -> Scalar:
 
 
 def _sign(s: ScalarBuilder, x: Scalar) -> Scalar:
-    size = _abs(s, x)
-    zero = s.eq(size, 0)
-    divisor = s.select(zero, s.constant_like(size, 1), size)
-    return s.complex(s.real(x) / divisor, s.imag(x) / divisor)
+    """x / |x|; where one part alone is infinite, 1 and 0 take the places of both."""
+    a, b = _parts(s, x)
+    wide, high = s.eq(s.abs(a), np.inf), s.eq(s.abs(b), np.inf)
+    one, nothing = s.constant_like(a, 1), s.constant_like(a, 0)
+    single = s.ne(wide, high)
+    a = s.select(single, s.select(wide, s.copysign(one, a), nothing), a)
+    b = s.select(single, s.select(high, s.copysign(one, b), nothing), b)
+    size = _hypot(s, a, b)
+    divisor = s.select(s.eq(size, 0), one, size)
+    return s.complex(a / divisor, b / divisor)
 
 
 def _scaled(s: ScalarBuilder, size: Scalar, angle: Scalar) -> Scalar:
@@ -107,7 +113,13 @@ def _scaled(s: ScalarBuilder, size: Scalar, angle: Scalar) -> Scalar:
 
 
 def _exp(s: ScalarBuilder, x: Scalar) -> Scalar:
-    return _scaled(s, s.exp(s.real(x)), s.imag(x))
+    """As in C99 where the angle is infinite or NaN: 0 if the size is, and infinite by its real part."""
+    a, b = _parts(s, x)
+    unknown = s.not_(s.is_finite(b))
+    gone = s.and_(unknown, s.eq(a, -np.inf))
+    result = _scaled(s, s.exp(a), s.select(gone, s.copysign(s.constant_like(b, 0), b), b))
+    infinite = s.and_(unknown, s.eq(a, np.inf))
+    return s.complex(s.select(infinite, a, s.real(result)), s.imag(result))
 
 
 def _exp2(s: ScalarBuilder, x: Scalar) -> Scalar:
@@ -115,10 +127,13 @@ def _exp2(s: ScalarBuilder, x: Scalar) -> Scalar:
 
 
 def _expm1(s: ScalarBuilder, x: Scalar) -> Scalar:
+    """e^x - 1, whose real part is expm1(a) cos(b) - 2 sin(b / 2)^2."""
     a, b = _parts(s, x)
     half = s.sin(b * 0.5)
     real = s.expm1(a) * s.cos(b) - half * half * 2
-    return s.complex(real, s.exp(a) * s.sin(b))
+    real = s.select(s.eq(a, -np.inf), s.constant_like(a, -1), real)
+    infinite = s.and_(s.not_(s.is_finite(b)), s.eq(a, np.inf))
+    return s.complex(s.select(infinite, a, real), s.imag(_exp(s, x)))
 
 
 def _log(s: ScalarBuilder, x: Scalar) -> Scalar:
@@ -190,7 +205,11 @@ def _tanh(s: ScalarBuilder, x: Scalar) -> Scalar:
     large = s.gt(s.abs(a), 20)
     decay = s.exp(s.abs(a) * -2) * s.sin(b) * s.cos(b) * 4
     real = s.select(large, s.copysign(s.constant_like(a, 1), a), beta * rho * sine / scale)
-    return s.complex(real, s.select(large, decay, tangent / scale))
+    imaginary = s.select(large, decay, tangent / scale)
+    # as in C99: no angle matters at infinity, and both axes stay what they are
+    far = s.and_(s.eq(s.abs(a), np.inf), s.not_(s.is_finite(b)))
+    imaginary = s.select(far, s.copysign(s.constant_like(b, 0), b), s.select(s.eq(b, 0), b, imaginary))
+    return s.complex(s.select(s.eq(a, 0), a, real), imaginary)
 
 
 def _tan(s: ScalarBuilder, x: Scalar) -> Scalar:

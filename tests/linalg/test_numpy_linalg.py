@@ -293,3 +293,28 @@ def test_other_mistakes() -> None:
         rlx.grad(lambda v: jnp.sum(ours.svd(v)[0]))(matrix(4, 3))
     with pytest.raises(errors.UnsupportedError, match="mode"):
         ours.qr(np.eye(3), "raw")
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2, 4), (3, 3), (2, 3, 2)])
+@pytest.mark.parametrize("dtype", ["f8", "c16"])
+def test_pinv_of_any_side(shape: tuple[int, ...], dtype: str) -> None:
+    """The derivative is formed without the square of the longer side: it exists for very long matrices."""
+    x, t = matrix(*shape, dtype=dtype), matrix(*shape, dtype=dtype, seed=5)
+    close(rlx.jvp(ours.pinv, (x,), (t,))[1], jax.jvp(theirs.pinv, (x,), (t,))[1])
+    if shape == (4, 2) and dtype == "f8":
+        tall = matrix(100_000, 2)
+        for value in (tall, tall.T):
+            assert np.isfinite(np.asarray(rlx.grad(lambda v: jnp.sum(ours.pinv(v)))(value))).all()
+
+
+def test_second_derivative_of_a_complex_phase() -> None:
+    """The sign of a complex determinant turns, and its turning changes."""
+    x, t = matrix(4, 4, dtype="c16"), matrix(4, 4, dtype="c16", seed=5)
+
+    def second(module: Any, slogdet: Any) -> Any:
+        return module.jvp(lambda v: module.jvp(slogdet, (v,), (t,))[1], (x,), (t,))[1]
+
+    for found, wanted in zip(second(rlx, ours.slogdet), second(jax, theirs.slogdet), strict=True):
+        close(found, wanted)
+    for found, wanted in zip(rlx.jit(lambda: second(rlx, ours.slogdet))(), second(jax, theirs.slogdet), strict=True):
+        close(found, wanted)

@@ -81,6 +81,22 @@ def test_factorisations() -> None:
     close(vectors @ form @ vectors.conj().T, matrix(4, 4).astype("c16"))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rsf2csf_is_scipys(compiled: bool) -> None:
+    """The same rotations, in the same order; batches are broadcast."""
+    function = rlx.jit(ours.rsf2csf) if compiled else ours.rsf2csf
+    for size in (1, 2, 5):
+        form, vectors = scipy.linalg.schur(matrix(size, size, seed=size))
+        for found, wanted in zip(function(form, vectors), scipy.linalg.rsf2csf(form, vectors), strict=True):
+            close(found, wanted)
+    batch, vectors = matrix(3, 4, 4), matrix(4, 4, seed=9)
+    triangular, turned = function(batch, vectors)
+    for n in range(3):
+        expected = scipy.linalg.rsf2csf(batch[n], vectors)
+        close(triangular[n], expected[0])
+        close(turned[n], expected[1])
+
+
 @pytest.mark.parametrize("type", [1, 2, 3])
 def test_generalised_eigenvalues(type: int) -> None:
     a, b = positive(3, 3, dtype="c16"), positive(3, 3, dtype="c16", seed=2)

@@ -240,6 +240,28 @@ def test_attention_bias_and_mask(shape):
         close(nn.dot_product_attention(q, k, v, **options), jax.nn.dot_product_attention(q, k, v, **options), 1e-5)
 
 
+@pytest.mark.parametrize("shape", [(7,), (5, 1), (5, 7), (4, 1, 7), (2, 1, 1, 1)])
+def test_attention_mask_that_broadcasts(shape):
+    q, k, v = _qkv(4, 2)
+    mask = np.random.default_rng(4).random(shape) > 0.3
+    for call in (nn.dot_product_attention, rlx.jit(nn.dot_product_attention)):
+        close(call(q, k, v, mask=mask), jax.nn.dot_product_attention(q, k, v, mask=mask), 1e-5)
+
+
+def test_attention_broadcasts_in_the_open():
+    """It runs where ranks may not be promoted."""
+    q, k, v = _qkv(4, 2)
+    options = {"is_causal": True, "local_window_size": 2, "mask": np.ones((5, 7), bool)}
+    expected = nn.dot_product_attention(q, k, v, **options)
+    with rlx.numpy_rank_promotion("raise"):
+        close(nn.dot_product_attention(q, k, v, **options), expected)
+
+
+def test_one_hot_of_other_numbers_warns():
+    with pytest.warns(DeprecationWarning, match="integers"):
+        assert nn.one_hot(np.array([1.0], F), 2).tolist() == [[0.0, 1.0]]
+
+
 def test_attention_gradient_dtypes_and_rank():
     q, k, v = _qkv(4, 2)
     ours = rlx.jit(rlx.grad(lambda *a: rlx.numpy.sin(nn.dot_product_attention(*a, is_causal=True)).sum(), (0, 1, 2)))

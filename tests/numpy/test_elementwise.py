@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from comparison import agree, agree_in_type, bfloat16, draw
 
+import rlx
 import rlx.numpy as rnp
 from rlx import errors
 
@@ -181,3 +182,27 @@ def test_lists_are_refused_with_advice() -> None:
     """As in jax; asarray is named."""
     with pytest.raises(errors.InputTypeError, match="asarray"):
         rnp.sin([1.0, 2.0])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_derivatives_of_hypot_where_the_sides_are_equal(compiled: bool) -> None:
+    """First and second ones are those of sqrt(x**2 + y**2), ties and huge sides included."""
+    for a, b in ((2.0, 2.0), (-2.0, 2.0), (3.0, -4.0), (0.0, 1.0), (1e200, 1e200)):
+        x, y = np.array(a), np.array(b)
+        slope, curvature = rlx.grad(rnp.hypot, (0, 1)), rlx.hessian(rnp.hypot, (0, 1))
+        found, second = (rlx.jit(slope), rlx.jit(curvature)) if compiled else (slope, curvature)
+        r = np.hypot(x, y)
+        np.testing.assert_allclose(found(x, y), [x / r, y / r], rtol=1e-14)
+        expected = [[y / r * (y / r) / r, -x / r * (y / r) / r], [-x / r * (y / r) / r, x / r * (x / r) / r]]
+        np.testing.assert_allclose(second(x, y), expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_derivatives_of_powers_at_zero(compiled: bool) -> None:
+    """x ** 0 is constant at 0 too; x ** 1 has slope 1 there, and x ** 2 curvature 2."""
+    slope = rlx.grad(rnp.power)
+    curvature = rlx.grad(slope)
+    for exponent, first, second in ((0.0, 0.0, 0.0), (1.0, 1.0, 0.0), (2.0, 0.0, 2.0)):
+        at = (np.array(0.0), np.array(exponent))
+        assert float((rlx.jit(slope) if compiled else slope)(*at)) == first
+        assert float((rlx.jit(curvature) if compiled else curvature)(*at)) == second

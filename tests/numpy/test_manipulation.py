@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from comparison import agree, draw
 
+import rlx
 import rlx.numpy as rnp
 from rlx import errors
 
@@ -303,3 +304,10 @@ def test_mistakes_are_explained() -> None:
         rnp.concatenate(3)
     with pytest.raises(errors.DtypeError, match="does not fit int8"):
         rnp.int8(1) + 300
+
+
+def test_lists_that_hold_arrays_keep_their_derivatives() -> None:
+    """Joining nested lists is no detour through NumPy."""
+    for join in (rlx.grad, lambda f: rlx.jit(rlx.grad(f))):
+        assert float(join(lambda x: rnp.sum(rnp.concatenate([[x, 2 * x], [x]])))(2.0)) == 4.0
+        assert float(join(lambda x: rnp.sum(rnp.vstack([[[x, 1.0]], [[x, x]]])))(2.0)) == 3.0

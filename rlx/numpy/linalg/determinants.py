@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.array import Array
+from rlx.ir.types import is_complex
 from rlx.numpy.linalg.common import square
 from rlx.numpy.promotion import convert_to, fill
 from rlx.numpy.reductions import prod
@@ -153,7 +154,8 @@ def _slogdet(x: Any) -> Any:
 def _slogdet_tangent(primals: Any, tangents: Any) -> Any:
     (x,), (tangent,) = primals, tangents
     factors, pivots, permutation = lu(x)
-    phase, logarithm = _sign_and_logarithm(factors, pivots)
+    # a complex phase has a derivative, which the factors do not know
+    phase, logarithm = _slogdet(x) if is_complex(x.dtype) else _sign_and_logarithm(factors, pivots)
     solved = linear_solve(x, factors, permutation, tangent, transpose_a=False, conjugate_a=False)
     change = sum_(diagonal_of(solved), axis=-1)
     growth = real_part(change)

@@ -122,17 +122,18 @@ def _pinv(x: Any, limit: Any) -> Any:
 
 
 def _pinv_tangent(primals: Any, tangents: Any) -> Any:
-    """Golub and Pereyra's formula."""
+    """Golub and Pereyra's formula, in an order in which no product has the longer side twice."""
     x, limit = primals
     tangent = tangents[0]
     p = _pinv(x, limit)
-    moved = adjoint(tangent)
-    onto_columns, onto_rows = product(x, p), product(p, x)
-    rows = subtract(identity_like(type_of(onto_columns)), onto_columns)
-    columns = subtract(identity_like(type_of(onto_rows)), onto_rows)
-    change = negative(product(p, tangent, p))
-    change = add(change, product(p, adjoint(p), moved, rows))
-    return p, add(change, product(columns, moved, adjoint(p), p))
+    turned, moved = adjoint(p), adjoint(tangent)
+    tall = x.shape[-2] >= x.shape[-1]
+    right = product(product(p, turned), moved) if tall else product(p, product(turned, moved))
+    left = product(product(moved, turned), p) if tall else product(moved, product(turned, p))
+    along_rows = product(product(right, x), p) if tall else product(right, product(x, p))
+    along_columns = product(product(p, x), left) if tall else product(p, product(x, left))
+    change = negative(product(product(p, tangent), p) if tall else product(p, product(tangent, p)))
+    return p, add(change, add(subtract(right, along_rows), subtract(left, along_columns)))
 
 
 _pinv.defjvp(_pinv_tangent)

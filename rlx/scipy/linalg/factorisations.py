@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import rlx.numpy as jnp
+from rlx import lax
 from rlx.array import Array
 from rlx.errors import UnsupportedError
 from rlx.lax import linalg as lax_linalg
@@ -278,17 +280,47 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
 
 
 def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
-    """The triangular Schur form from a real one with blocks on its diagonal. It has no derivative.
+    """The triangular Schur form from a real one with blocks on its diagonal.
 
-    Args: T, Z: a real Schur form. Returns: complex (T, Z).
+    Args: T, Z: (..., n, n), a real Schur form. Returns: complex (T, Z).
+    Each block is made triangular by a rotation, from the last one to the first, as in SciPy.
 
     >>> import rlx
     >>> rlx.scipy.linalg.rsf2csf(rlx.numpy.eye(1), rlx.numpy.eye(1))[0].dtype
     dtype('complex64')
     """
     form, vectors = aligned("rsf2csf", T, Z)
-    triangular, turn = schur(form, "complex")
-    return triangular, product(vectors.astype(turn.dtype), turn)
+    dtype = np.result_type(form.dtype, np.complex64)
+    shape = jnp.broadcast_shapes(square(form, "rsf2csf").shape, square(vectors, "rsf2csf").shape)
+    form, vectors = (jnp.broadcast_to(x.astype(dtype), shape) for x in (form, vectors))
+    last = shape[-1] - 1
+    if last < 1:
+        return form, vectors
+    return lax.fori_loop(0, last, lambda step, both: _rotated(last - step, *both), (form, vectors))
+
+
+def _rotated(m: Any, form: Any, vectors: Any) -> tuple[Any, Any]:
+    """The form with a 0 at (m, m - 1), by a rotation of rows and columns m - 1 and m (Golub and Van Loan, 7.4)."""
+    pair = partial(lax.dynamic_slice_in_dim, start_index=m - 1, slice_size=2)
+    block = pair(pair(form, axis=-2), axis=-1)
+    upper, low, lower = block[..., 0, 0], block[..., 1, 0], block[..., 1, 1]
+    counts = jnp.abs(low) > float(np.finfo(np.float64).eps) * (jnp.abs(upper) + jnp.abs(lower))
+    distance = jnp.linalg.eigvals(block)[..., 0] - lower
+    length = jnp.where(counts, jnp.hypot(jnp.abs(distance), jnp.abs(low)), 1).astype(form.dtype)
+    c, s = jnp.where(counts, distance / length, 1), jnp.where(counts, low / length, 0)
+    turn = jnp.stack([jnp.stack([c.conj(), s], -1), jnp.stack([-s, c], -1)], -2)
+    back = jnp.conj(turn).mT
+    places = jnp.arange(form.shape[-1]).reshape((1,) * (form.ndim - 1) + (-1,))
+
+    rows = pair(form, axis=-2)
+    rows = jnp.where(places >= m - 1, turn @ rows, rows)
+    form = lax.dynamic_update_slice_in_dim(form, rows, m - 1, form.ndim - 2)
+    columns = pair(form, axis=-1)
+    columns = jnp.where(places.mT <= m, columns @ back, columns)
+    columns = jnp.where(jnp.equal(places.mT, m) & jnp.equal(places[..., :2], 0), 0, columns)
+    form = lax.dynamic_update_slice_in_dim(form, columns, m - 1, form.ndim - 1)
+    turned = pair(vectors, axis=-1) @ back
+    return form, lax.dynamic_update_slice_in_dim(vectors, turned, m - 1, form.ndim - 1)
 
 
 def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
