@@ -102,9 +102,9 @@ def default_prng_impl(new_val: str) -> Scope:
     """The random number generator of new keys, in a `with` block. Raises ValueError for one that there is not.
 
     >>> import rlx
-    >>> with rlx.default_prng_impl("threefry2x32"):
-    ...     rlx.random.key(0).shape
-    ()
+    >>> with rlx.default_prng_impl("rbg"):
+    ...     rlx.random.key(0).dtype
+    key<rbg>
     """
     return scoped(default_prng_impl=new_val)
 
@@ -123,12 +123,12 @@ def threefry_partitionable(new_val: bool) -> Scope:
 
 
 def enable_custom_prng(new_val: bool = True) -> Scope:
-    """Accepted for JAX's sake: typed keys are there without it.
+    """Let random.PRNGKey, and what makes keys of raw ones, give typed keys, in a `with` block.
 
     >>> import rlx
     >>> with rlx.enable_custom_prng():
-    ...     rlx.random.key(0).shape
-    ()
+    ...     rlx.random.PRNGKey(0).dtype
+    key<fry>
     """
     return scoped(enable_custom_prng=new_val)
 

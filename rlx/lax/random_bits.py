@@ -16,7 +16,7 @@ from rlx.lax.operands import as_array, as_dtype, canonical_shape, operands
 from rlx.lax.shape import bitcast_convert_type, concatenate, convert_element_type, iota, reshape, slice_in_dim
 from rlx.ops.arithmetic import add
 from rlx.ops.callback import HostFunction, io_callback
-from rlx.ops.comparison import less
+from rlx.ops.comparison import less, shift_right_logical
 from rlx.ops.random_bits import philox4x32, threefry2x32
 
 __all__ = ["RandomAlgorithm", "rng_bit_generator", "rng_uniform"]
@@ -71,7 +71,7 @@ def rng_bit_generator(
     parts = [slice_in_dim(words, i, i + 1) for i in range(4)]
     draw = _threefry_words if RandomAlgorithm(algorithm) is RandomAlgorithm.RNG_THREE_FRY else _philox_words
     steps, bits = draw(parts, sizes, wanted.itemsize == 8)
-    low, high = _advanced(parts[2], parts[3], np.asarray(steps, np.uint32))
+    low, high = _advanced(parts[2], parts[3], np.asarray(steps, np.uint64))
     following = concatenate([parts[0], parts[1], low, high], 0)
     if given.dtype.itemsize == 8:
         following = bitcast_convert_type(reshape(following, (2, 2)), np.uint64)
@@ -80,8 +80,19 @@ def rng_bit_generator(
 
 def _advanced(low: Any, high: Any, steps: Any) -> tuple[Array, Array]:
     """The words of a 64-bit counter, that many steps on."""
-    lows = add(low, steps)
-    return lows, add(high, convert_element_type(less(lows, steps), np.uint32))
+    count = as_array(steps)
+    below = convert_element_type(count, np.uint32)
+    lows = add(low, below)
+    highs = add(high, convert_element_type(less(lows, below), np.uint32))
+    if count.dtype.itemsize == 8:
+        above = shift_right_logical(count, np.asarray(32, np.uint64))
+        highs = add(highs, convert_element_type(above, np.uint32))
+    return lows, highs
+
+
+def _numbers(steps: int) -> Array:
+    """0, 1, 2, ... as narrow as they fit."""
+    return iota(np.uint32 if steps <= 2**32 else np.uint64, steps)
 
 
 def _philox_words(words: list[Array], shape: tuple[int, ...], wide: bool) -> tuple[int, Array]:
@@ -89,7 +100,7 @@ def _philox_words(words: list[Array], shape: tuple[int, ...], wide: bool) -> tup
     count = math.prod(shape)
     steps = -(-count * (2 if wide else 1) // 4)
     first, second, low, high = words
-    lows, highs = _advanced(low, high, iota(np.uint32, steps))
+    lows, highs = _advanced(low, high, _numbers(steps))
     # the key is the upper half of the counter, too, which goes on there where the lower one is exhausted
     carried = convert_element_type(_exhausted(high, highs), np.uint32)
     upper, above = _advanced(first, second, carried)
@@ -114,7 +125,7 @@ def _threefry_words(words: list[Array], shape: tuple[int, ...], wide: bool) -> t
         halves = (*shape[:axis], -(-shape[axis] // 2), *shape[axis + 1 :]) if shape else (1,)
         steps = math.prod(halves)
     first, second, low, high = words
-    drawn = threefry2x32(first, second, *_advanced(low, high, iota(np.uint32, steps)))
+    drawn = threefry2x32(first, second, *_advanced(low, high, _numbers(steps)))
     if wide:
         pairs = concatenate([reshape(b, (steps, 1)) for b in drawn], 1)
         return steps, reshape(bitcast_convert_type(pairs, np.uint64), shape)

@@ -338,7 +338,7 @@ def test_derivatives_beside_keys() -> None:
         np.testing.assert_allclose(rlx.grad(transform(noisy))(0.5, KEY), slope, rtol=1e-6)
         np.testing.assert_allclose(rlx.jacfwd(transform(noisy))(0.5, KEY), slope, rtol=1e-6)
     value, (dx, dkey) = rlx.value_and_grad(noisy, (0, 1), allow_int=True)(0.5, KEY)
-    assert dx == rlx.grad(noisy)(0.5, KEY) and dkey.dtype is KEY.dtype and not words(dkey).any() and value.shape == ()
+    assert dx == rlx.grad(noisy)(0.5, KEY) and dkey.dtype == rlx.dtypes.float0 and value.shape == ()
     with pytest.raises(TypeError):
         rlx.grad(noisy, 1)(0.5, KEY)
     _, (found, kept) = rlx.jvp(lambda x: (noisy(x, KEY), KEYS), (0.5,), (1.0,))
@@ -381,7 +381,7 @@ def test_custom_rules_take_keys() -> None:
         seen.append(tangents[1].dtype)
         return noisy(*primals), 3 * tangents[0]
 
-    assert rlx.grad(function)(0.5, KEY) == 3 and seen[0] is KEY.dtype
+    assert rlx.grad(function)(0.5, KEY) == 3 and seen[0] == rlx.dtypes.float0
     assert rlx.vmap(rlx.grad(function), in_axes=(None, 0))(0.5, KEYS[0]).tolist() == [3, 3, 3]
     backward = rlx.custom_vjp(noisy)
     backward.defvjp(lambda x, key: (noisy(x, key), key), lambda key, ct: (ct * random.uniform(key), None))
