@@ -55,6 +55,11 @@ def _offset_mask(rows: int, columns: int, compare: Any, k: Any) -> Any:
     return compare(arithmetic.add(row, convert_to(operand(k), _INDEX)), column)
 
 
+def _of_rank(mask: Any, rank: int) -> Any:
+    """A mask of one matrix with the axes of a batch, so that nothing is broadcast behind the user's back."""
+    return reshape(mask, (1,) * (rank - 2) + mask.shape)
+
+
 def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """Ones on a diagonal, zeros elsewhere.
 
@@ -126,7 +131,7 @@ def tril(m: Any, k: int = 0) -> Array:
     """
     x = _matrix(m, "tril")
     mask = _offset_mask(*x.shape[-2:], comparison.greater_equal, k)
-    return select(mask, x, scalar_array(0, x.dtype, True))
+    return select(_of_rank(mask, x.ndim), x, scalar_array(0, x.dtype, True))
 
 
 @replayed
@@ -143,7 +148,7 @@ def triu(m: Any, k: int = 0) -> Array:
     """
     x = _matrix(m, "triu")
     mask = _offset_mask(*x.shape[-2:], comparison.less_equal, k)
-    return select(mask, x, scalar_array(0, x.dtype, True))
+    return select(_of_rank(mask, x.ndim), x, scalar_array(0, x.dtype, True))
 
 
 # ------------------------------------------------------------------ diagonals

@@ -120,13 +120,18 @@ def column_scaled(x: Any, scale: Any) -> Any:
 
 # ------------------------------------------------------------- triangles and diagonals
 def _mask(t: TensorType, compare: Any, offset: int = 0) -> Any:
-    """compare(row, column + offset) for one matrix."""
-    shape = t.shape[-2:]
-    rows = iota(type=TensorType(shape, INT32), axis=0)
-    columns = iota(type=TensorType(shape, INT32), axis=1)
+    """compare(row, column + offset) for one matrix, with as many axes as the type."""
+    shape = _of_one(t)
+    rows = iota(type=TensorType(shape, INT32), axis=t.ndim - 2)
+    columns = iota(type=TensorType(shape, INT32), axis=t.ndim - 1)
     if offset:
         columns = add(columns, full_like(TensorType((), INT32), offset))
     return compare(rows, columns)
+
+
+def _of_one(t: TensorType) -> tuple[int, ...]:
+    """The shape of one matrix of a batch, with the axes of the batch."""
+    return (1,) * (t.ndim - 2) + t.shape[-2:]
 
 
 def lower_triangle(x: Any, offset: int = 0) -> Any:
@@ -142,7 +147,7 @@ def upper_triangle(x: Any, offset: int = 0) -> Any:
 def identity_like(t: TensorType) -> Any:
     """Identity matrices (ones on the diagonal of a rectangle) of a type, to be broadcast."""
     one = full_like(TensorType((), t.dtype), 1)
-    return select(_mask(t, equal), broadcast_in_dim(one, shape=t.shape[-2:], dims=()), 0)
+    return select(_mask(t, equal), broadcast_in_dim(one, shape=_of_one(t), dims=()), 0)
 
 
 def diagonal_of(x: Any) -> Any:

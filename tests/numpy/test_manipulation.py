@@ -311,3 +311,12 @@ def test_lists_that_hold_arrays_keep_their_derivatives() -> None:
     for join in (rlx.grad, lambda f: rlx.jit(rlx.grad(f))):
         assert float(join(lambda x: rnp.sum(rnp.concatenate([[x, 2 * x], [x]])))(2.0)) == 4.0
         assert float(join(lambda x: rnp.sum(rnp.vstack([[[x, 1.0]], [[x, x]]])))(2.0)) == 3.0
+
+
+@pytest.mark.parametrize("function", [rnp.tril, rnp.triu, rnp.linalg.inv])
+def test_functions_of_stacks_run_where_ranks_may_not_be_promoted(function: Any) -> None:
+    """What they broadcast themselves is theirs."""
+    x = np.eye(3) + draw((2, 3, 3), "f8")
+    with rlx.numpy_rank_promotion("raise"):
+        found = function(x)
+    np.testing.assert_array_equal(found, function(x))
