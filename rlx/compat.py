@@ -251,8 +251,8 @@ class _Alias(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         path = f"{self.__name__}.{name}"
-        value = getattr(self._source, name, None)
-        if value is not None and not isinstance(value, ModuleType):
+        value = getattr(self._source, name, self)  # which may be None: jax.numpy.newaxis
+        if not isinstance(value, ModuleType):
             return value
         if _is_module(path):
             return self._module(path)
@@ -269,7 +269,8 @@ class _Alias(ModuleType):
         return module
 
     def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *(dir(self._source) if self._source else ())})
+        names = dir(self._source) if self._source else []
+        return sorted({*self.__dict__, *(n for n in names if not n.startswith("__"))})
 
 
 def _source_of(name: str) -> ModuleType | None:
