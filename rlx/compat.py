@@ -219,7 +219,8 @@ class _Alias(ModuleType):
         return module
 
     def __dir__(self) -> list[str]:
-        return sorted({*self.__dict__, *(dir(self._source) if self._source else ())})
+        names = dir(self._source) if self._source else []
+        return sorted({*self.__dict__, *(n for n in names if not n.startswith("__"))})
 
 
 def _source_of(name: str) -> ModuleType | None:

@@ -122,7 +122,7 @@ def a_concatenation_of_unequal_sizes() -> None:
 
 
 @case(
-    errors.DtypeError,
+    errors.DtypeOverflowError,
     "The Python integer 1000 does not fit int8.",
     "Use a wider dtype, for instance rlx.numpy.int64(value).",
 )

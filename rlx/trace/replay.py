@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from rlx import tree
-from rlx.array import Array, ConcreteArray, KeyArray, array_of_type, wrap
+from rlx.array import Array, ConcreteArray, KeyArray, array_of_type
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var

@@ -155,3 +155,12 @@ def test_equinox_trains() -> None:
         """
     )
     assert text == "trained\n"
+
+
+def test_names_that_are_none_or_like_pythons_own():
+    with rlx.compat.as_jax():
+        import jax.numpy as jnp
+
+        assert jnp.newaxis is None
+        assert jnp.__array_api_version__ == rlx.numpy.__array_api_version__
+        assert all(hasattr(jnp, name) for name in dir(jnp))

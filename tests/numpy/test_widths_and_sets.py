@@ -142,3 +142,9 @@ def test_types_of_results():
     with pytest.raises(rlx.dtypes.TypePromotionError):
         jnp.promote_types("int4", "int8")
     assert isinstance(np.float32(1), jnp.float32) and not isinstance(np.float64(1), jnp.float32)
+
+
+def test_slope_of_the_bessel_function_at_zero():
+    assert rlx.grad(jnp.i0)(0.0) == 0.0
+    x = np.linspace(-5, 5, 7).astype(np.float32)
+    np.testing.assert_allclose(jnp.i0(x), np.i0(x), rtol=1e-6)
