@@ -25,6 +25,7 @@ from rlx.transforms.custom_rules import (
     fill_tangents,
     moving_types,
     moving_values,
+    rule_scope,
     share_captures,
     spread,
 )
@@ -93,7 +94,7 @@ class custom_jvp(CustomRule):
         # outside of every trace nothing is differentiated
         if not self.symbolic_zeros and state.builder is not None and not self._within_rule():
             try:
-                with self._tracing_rule(state.axes):
+                with self._tracing_rule(rule_scope()):
                     staged, more = self._stage_rule(flat, held, types, known)
                 program, rule, values = share_captures(program, captured, staged, more)
             except Exception:  # it is raised where a derivative asks for the rule, if one does
@@ -109,12 +110,12 @@ class custom_jvp(CustomRule):
         program: Program,
         captured: Sequence[Any],
     ) -> Deferred:
-        axes = state.axes
+        scope = rule_scope()
         outside = len(moving_types([type_of(v) for v in captured]))
 
         def make(mask: tuple[bool, ...] | None) -> Program:
             own = None if mask is None else mask[outside:]
-            with self._tracing_rule(axes):
+            with self._tracing_rule(scope):
                 rule, more = self._stage_rule(flat, held, types, [None] * len(types), own)
             ignored = None if mask is None else mask[:outside]
             return share_captures(program, captured, close_over(rule, more), [], ignored)[1]

@@ -20,6 +20,7 @@ from rlx.trace.primitive import type_of
 from rlx.trace.stage import close_over, known_value, stage
 from rlx.transforms.custom_rules import (
     CustomRule,
+    RuleScope,
     bind_arguments,
     fill_tangents,
     moving_types,
@@ -27,6 +28,7 @@ from rlx.transforms.custom_rules import (
     prefix_backward,
     prefix_captures,
     prefix_forward,
+    rule_scope,
     spread,
 )
 
@@ -108,11 +110,11 @@ class custom_vjp(CustomRule):
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         program, captured = stage(flat, types, known, name)
         rules = _Rules(self, flat, join, held, types)
-        values, ahead, behind = captured, *_deferred(rules, program, captured, known, state.axes)
+        values, ahead, behind = captured, *_deferred(rules, program, captured, known, rule_scope())
         # outside of every trace nothing is differentiated
         if not self.symbolic_zeros and state.builder is not None and not self._within_rule():
             try:
-                with self._tracing_rule(state.axes):
+                with self._tracing_rule(rule_scope()):
                     forward, more, residual_tree = rules.forward(known, None)
                     backward, third = rules.backward(forward, residual_tree, None)
                 values = [*captured, *more, *third]
@@ -243,7 +245,7 @@ def _leaves_like(name: str, argument: Any, cotangent: Any) -> list[Any]:
 
 
 def _deferred(
-    rules: _Rules, program: Program, captured: Sequence[Any], known: Sequence[Any], axes: Any
+    rules: _Rules, program: Program, captured: Sequence[Any], known: Sequence[Any], scope: RuleScope
 ) -> tuple[Deferred, Deferred]:
     """Both rules' programs, made when a derivative asks for them: it knows which values are zero."""
     owner, symbolic = rules.owner, rules.owner.symbolic_zeros
@@ -251,7 +253,7 @@ def _deferred(
 
     @cache
     def ahead(mask: tuple[bool, ...] | None) -> tuple[Program, tree.TreeDef]:
-        with owner._tracing_rule(axes):
+        with owner._tracing_rule(scope):
             forward, more, residual_tree = rules.forward(known, None if mask is None else mask[outside:])
         return close_over(forward, more), residual_tree
 
@@ -262,7 +264,7 @@ def _deferred(
         own, residual_tree = ahead(mask)
 
         def at(cotangent_mask: tuple[bool, ...] | None, known: Sequence[Any] | None = None) -> Program:
-            with owner._tracing_rule(axes):
+            with owner._tracing_rule(scope):
                 behind, third = rules.backward(own, residual_tree, cotangent_mask, known)
             return prefix_backward(close_over(behind, third), captured)
 

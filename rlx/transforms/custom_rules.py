@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial, update_wrapper
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from rlx import tree
+from rlx.config import config, scoped
 from rlx.errors import CustomRuleError, InputTypeError
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, is_inexact
@@ -89,6 +90,19 @@ class _Tracing(threading.local):
 _tracing = _Tracing()
 
 
+class RuleScope(NamedTuple):
+    """Where a function with a rule was called: a rule that is traced later sees the same."""
+
+    axes: Any
+    default_float: np.dtype
+    default_int: np.dtype
+
+
+def rule_scope() -> RuleScope:
+    """The mapped axes and default dtypes here."""
+    return RuleScope(state.axes, config.default_float, config.default_int)
+
+
 def bind_arguments(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """All arguments by position, keywords and defaults resolved."""
     try:
@@ -135,11 +149,12 @@ class CustomRule:
         return id(self) in _tracing.functions
 
     @contextmanager
-    def _tracing_rule(self, axes: Any) -> Generator[None]:
+    def _tracing_rule(self, scope: RuleScope) -> Generator[None]:
         before = _tracing.functions, state.axes
-        _tracing.functions, state.axes = before[0] | {id(self)}, axes
+        _tracing.functions, state.axes = before[0] | {id(self)}, scope.axes
         try:
-            yield
+            with scoped(default_float=scope.default_float, default_int=scope.default_int):
+                yield
         finally:
             _tracing.functions, state.axes = before
 

@@ -265,3 +265,22 @@ def test_symbolic_zeros_of_another_shape_are_refused() -> None:
     f.defvjp(lambda x, y: ((x.value, y.value), None), lambda _, cts: (cts[1], cts[0]), symbolic_zeros=True)
     with pytest.raises(errors.CustomRuleError, match="has shape"):
         rlx.grad(lambda x, y: f(x, y)[1].sum())(rlx.numpy.ones(1), rlx.numpy.ones(2))
+
+
+def test_rules_that_are_traced_late_see_the_default_dtypes_of_the_call() -> None:
+    seen: list[bool] = []
+
+    @rlx.custom_jvp
+    def f(x: Any) -> Any:
+        return x**2.0
+
+    @f.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        seen.append(rlx.config.jax_enable_x64)
+        return f(primals[0]), tangents[0] * jnp.sin(primals[0])
+
+    def g(x: Any) -> Any:
+        with rlx.enable_x64():
+            return f(jnp.asarray(x, np.float64))
+
+    assert rlx.grad(rlx.grad(g))(5.0).dtype == np.float32 and seen and all(seen)
