@@ -98,7 +98,6 @@ _LATER = "not written yet"
 # names or patterns, first match wins
 ABSENT = {
     "jax.lax.dce_sink": "nothing needs to be kept from removal but effects",
-    "jax.lax.dtype": "use x.dtype, or rlx.numpy.result_type",
     "jax.lax.*token*": "effects keep their order without tokens",
     "jax.lax.after_all": "effects keep their order without tokens",
     "jax.make_user_context": _NEVER,

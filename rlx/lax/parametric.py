@@ -214,13 +214,18 @@ def pow(x: Any, y: Any) -> Array:
     >>> lax.pow(2.0, 3.0).item()
     8.0
     """
-    if isinstance(y, int) and not isinstance(y, bool):
-        return integer_pow(x, y)
-    exponent = as_array(y)
     base = as_array(x)
-    if is_integer(exponent.dtype) and is_inexact(base.dtype):
-        exponent = conversion.convert(exponent, dtype=base.dtype, weak=False)
-    return arithmetic.power(*operands("pow", base, exponent))
+    if not is_inexact(base.dtype):
+        raise DtypeError(
+            f"lax.pow got a base of {base.dtype.name}.", "Convert it with .astype(float), or use lax.integer_pow."
+        )
+    if isinstance(y, int) and not isinstance(y, bool):
+        return integer_pow(base, y)
+    exponent = as_array(y)
+    if is_integer(exponent.dtype):
+        exponent = conversion.convert(exponent, dtype=base.dtype, weak=exponent.weak_type)
+        return arithmetic.power(base, exponent)
+    return arithmetic.power(*operands("pow", x, y))
 
 
 def reciprocal(x: Any) -> Array:

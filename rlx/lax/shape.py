@@ -25,6 +25,7 @@ from rlx.lax.operands import (
 )
 from rlx.lax.operands import operands as of_one_dtype
 from rlx.numpy.bits import cast_bits
+from rlx.numpy.dtypes import result_type
 from rlx.numpy.placement import placed
 from rlx.ops import conversion, shape
 from rlx.ops.families import broadcast_to
@@ -41,6 +42,7 @@ __all__ = [
     "collapse",
     "concatenate",
     "convert_element_type",
+    "dtype",
     "empty",
     "expand_dims",
     "full",
@@ -64,6 +66,16 @@ __all__ = [
 
 
 # ------------------------------------------------------------- dtypes
+def dtype(x: Any) -> np.dtype:
+    """The dtype that an array, a Python number, or a dtype has here.
+
+    >>> from rlx import lax
+    >>> lax.dtype(1.0), lax.dtype("int32")
+    (dtype('float32'), dtype('int32'))
+    """
+    return result_type(x)
+
+
 def convert_element_type(operand: Any, new_dtype: Any) -> Array:
     """The array in another dtype. Floats become integers by truncation.
 

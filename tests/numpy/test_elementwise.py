@@ -11,6 +11,7 @@ import pytest
 from comparison import agree, agree_in_type, bfloat16, draw
 
 import rlx
+import rlx.lax
 import rlx.numpy as rnp
 from rlx import errors
 
@@ -136,6 +137,22 @@ def test_integers_to_integer_arrays() -> None:
         base = np.array([0, 1, 2, 3, 7], dtype)
         agree("power", base[:, None], np.array([0, 1, 2, 5, 63], dtype))
     assert np.array_equal(rnp.power(rnp.array([2, -1, 1]), rnp.array([-1, -3, -2])), [0, -1, 1])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+def test_powers_with_integer_arrays_have_slopes_at_zero(dtype: str) -> None:
+    """Three derivatives in the base."""
+    x, y = np.array([0, 0, 0, 0, 2, -1], dtype), np.array([0, 1, 2, 3, -1, 0], np.int8)
+    slopes = ([0, 1, 0, 0, -0.25, 0], [0, 0, 2, 0, 0.25, 0], [0, 0, 0, 6, -0.375, 0])
+    derived = lambda v: (v ** rnp.asarray(y)).sum()  # noqa: E731
+    for expected in slopes:
+        derived = rlx.grad(derived, holomorphic=dtype[0] == "c")
+        np.testing.assert_allclose(derived(x), expected, rtol=1e-6)
+        np.testing.assert_allclose(rlx.jit(derived)(x), expected, rtol=1e-6)
+        derived = (lambda inner: lambda v: inner(v).sum())(derived)
+    assert rlx.jit(rlx.grad(rlx.jit(lambda x, n: x**n)))(0.0, 0) == 0
+    agree("power", np.float32(2), np.array([0, 2], np.int8))
+    assert rlx.lax.pow(rnp.float16(3), rnp.array([2, -1])).dtype == np.float16
 
 
 def test_clip_where_select_piecewise_choose() -> None:
