@@ -118,11 +118,12 @@ def ragged_dot_general(
             f" {x.type!r} and {y.type!r}.",
             "rhs has an axis of groups only where a free axis of lhs is cut.",
         )
+    free = [a for a in range(x.ndim) if a not in contracting and a not in batch]
+    role = list(batch if axis in batch else contracting if axis in contracting else free)
+    before = role[: role.index(axis)] if axis in batch else [*batch, *role[: role.index(axis)]]
+    _check_sizes(x, sizes, before)
     if axis in batch:
         return dot_general(x, y, numbers, *options)
-    free = [a for a in range(x.ndim) if a not in contracting and a not in batch]
-    role = list(contracting) if axis in contracting else free
-    before = [*batch, *role[: role.index(axis)]]
     parts = _parts(x, sizes, axis, before)
     lead = ([a + 1 for a in contracting], [a + 1 for a in batch])
     if axis in contracting:
@@ -137,13 +138,16 @@ def ragged_dot_general(
     return dot_general(parts, y, (([0, *lead[0]], [groups[0], *others]), (lead[1], rhs_batch)), *options)
 
 
+def _check_sizes(x: Array, sizes: Array, before: Sequence[int]) -> None:
+    lead = tuple(x.shape[a] for a in before)
+    if sizes.ndim != 1 and sizes.shape[:-1] != lead:
+        raise ShapeError(
+            f"lax.ragged_dot got group sizes of shape {sizes.shape}.", f"They have one axis, or axes {lead} before it."
+        )
+
+
 def _parts(x: Array, sizes: Array, axis: int, before: Sequence[int]) -> Array:
     """(groups, *x.shape): x, zero outside of each group."""
-    if sizes.ndim not in (1, len(before) + 1):
-        raise ShapeError(
-            f"lax.ragged_dot got group sizes of shape {sizes.shape}.",
-            f"They have one axis, or axes {tuple(x.shape[a] for a in before)} before it.",
-        )
     sizes = convert_element_type(sizes, np.int32 if x.shape[axis] < 2**31 else np.int64)
     ends = cumsum(sizes, sizes.ndim - 1)
     shape = (sizes.shape[-1], *x.shape)

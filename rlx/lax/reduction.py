@@ -17,6 +17,7 @@ from rlx.ir.types import TensorType, dtype_kind, is_inexact, is_integer
 from rlx.lax.operands import as_array, as_dtype, canonical_axes, canonical_axis, scalar_of
 from rlx.lax.shape import broadcast_in_dim, concatenate, index_in_dim, reshape, slice_in_dim, transpose
 from rlx.ops import cumulative, reduction
+from rlx.ops.conversion import convert
 from rlx.ops.families import full_like
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero, registry
@@ -173,10 +174,15 @@ def _position(primitive: Any, operand: Any, axis: int, index_dtype: Any) -> Arra
 
 
 # ------------------------------------------------------------- any monoid
-def monoid_of(computation: Callable[..., Any], dtype: np.dtype) -> str | None:
-    """The name of the primitive that a computation of two scalars is, if it is one known monoid."""
+def monoid_of(computation: Callable[..., Any], dtype: np.dtype, treedef: Any) -> str | None:
+    """The name of the primitive that a computation of two (trees of one) scalars is, if it is one known monoid."""
+
+    def flat(*scalars: Any) -> list[Any]:
+        leaves, out_tree = tree.flatten(computation(*(tree.unflatten(treedef, [x]) for x in scalars)))
+        return leaves if out_tree == treedef else []
+
     scalar = TensorType((), dtype)
-    program, captured = stage(lambda x, y: tree.leaves(computation(x, y)), [scalar, scalar])
+    program, captured = stage(flat, [scalar, scalar])
     if captured or len(program.equations) != 1 or len(program.outputs) != 1:
         return None
     (equation,) = program.equations
@@ -239,11 +245,19 @@ def reduce(
     axes = canonical_axes("reduce", dimensions, arrays[0].ndim)
     starts = [initial(i, x) for i, x in zip(inits, arrays, strict=True)]
     if len(arrays) == 1:
-        monoid = monoid_of(computation, arrays[0].dtype)
+        monoid = monoid_of(computation, arrays[0].dtype, treedef)
         if monoid is not None:
-            return tree.unflatten(treedef, [_reduce_monoid(monoid, arrays[0], starts[0], axes)])
+            reduced = _reduce_monoid(monoid, arrays[0], starts[0], axes)
+            return tree.unflatten(treedef, [_as_weak_as(reduced, arrays[0], inits[0])])
     program = scalar_program("reduce", computation, arrays, treedef)
-    return tree.unflatten(treedef, reduce_by(program, arrays, starts, axes))
+    results = reduce_by(program, arrays, starts, axes)
+    return tree.unflatten(treedef, [_as_weak_as(r, x, i) for r, x, i in zip(results, arrays, inits, strict=True)])
+
+
+def _as_weak_as(result: Array, x: Array, start: Any) -> Array:
+    """A result of x's dtype, weak where both the array and the initial value are."""
+    weak = x.weak_type and as_array(start).weak_type
+    return result if result.weak_type == weak else convert(result, dtype=result.dtype, weak=weak)
 
 
 def reduce_by(

@@ -100,6 +100,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     '0x3f800000'
     """
     x, dtype = as_array(operand), as_dtype(new_dtype)
+    x = conversion.convert(x, dtype=x.dtype, weak=False) if x.weak_type else x
     if bits_of(x.dtype) < bits_of(dtype) and x.shape[-1:] != (bits_of(dtype) // bits_of(x.dtype),):
         raise ShapeError(
             f"lax.bitcast_convert_type cannot join {x.type!r} to {dtype.name}.",
@@ -213,6 +214,9 @@ def broadcast_in_dim(
     x, shape, dims = as_array(operand), canonical_shape(shape), tuple(broadcast_dimensions)
     if x.shape == shape and dims == tuple(range(len(shape))):
         return x
+    if len(set(dims)) == x.ndim and list(dims) != sorted(dims):
+        x = transpose(x, sorted(range(x.ndim), key=lambda axis: dims[axis]))
+        dims = tuple(sorted(dims))
     return registry["broadcast_in_dim"](x, shape=shape, dims=dims)
 
 

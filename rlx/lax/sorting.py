@@ -49,7 +49,12 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 
 
 def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
-    """The k largest elements along an axis in descending order, and their positions.
+    """The k largest elements along an axis in descending order, and their positions, which are int32.
+
+    Args: operand: real numbers; k: how many; axis. is_stable: accepted for JAX's sake: of equal elements the first
+      come first always.
+
+    Raises ShapeError where the axis has fewer elements, or more than int32 counts.
 
     >>> import numpy as np
     >>> from rlx import lax
@@ -63,6 +68,10 @@ def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> tu
         raise ShapeError(
             f"lax.top_k got k={k} for an axis of size {x.shape[axis]}.",
             "k is at most the axis's size.",
+        )
+    if x.shape[axis] >= 2**31:
+        raise ShapeError(
+            f"lax.top_k got an axis of size {x.shape[axis]}: its int32 positions would overflow.", "Cut it in pieces."
         )
     return tuple(sorting.top_k(x, k=int(k), axis=axis))
 

@@ -58,7 +58,7 @@ def reduce_window(
     spec = _spec(arrays[0].shape, window_dimensions, window_strides, padding, base_dilation, window_dilation)
     starts = [initial(i, x) for i, x in zip(inits, arrays, strict=True)]
     if len(arrays) == 1:
-        monoid = monoid_of(computation, arrays[0].dtype)
+        monoid = monoid_of(computation, arrays[0].dtype, treedef)
         if monoid in _WINDOW_MONOIDS and arrays[0].dtype.kind != "b":
             return tree.unflatten(treedef, [_by_monoid(monoid, arrays[0], starts[0], spec)])
     program = scalar_program("reduce_window", computation, arrays, treedef)

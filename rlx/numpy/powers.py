@@ -307,7 +307,10 @@ def sinc(x: Any, /) -> Any:
     for order in (9, 8, 7, 6, 5, 4, 3, 2, 1):
         factor = _constant(x, -1.0 / (2 * order * (2 * order + 1)))
         series = _add(_constant(x, 1.0), _multiply(_multiply(squared, factor), series))
-    return select(small, series, _divide(transcendental.sin(safe), safe))
+    quotient = _divide(transcendental.sin(safe), safe)
+    # far out it vanishes, also where sin(inf) is NaN
+    far = comparison.equal(arithmetic.absolute(arithmetic.real(x) if is_complex(x.dtype) else x), math.inf)
+    return select(small, series, select(far, _constant(x, 0), quotient))
 
 
 def i0(x: Any) -> Any:

@@ -252,6 +252,8 @@ def gather_windows(
     """The windows of a gather; ShapeError or DtypeError if the parts do not fit."""
     check_lengths(name, operand.ndim, slice_sizes=sizes)
     check_axes(name, numbers.offset_dims, max(indices.ndim - 1, 0) + len(numbers.offset_dims))
+    _check_order(name, "offset_dims", numbers.offset_dims)
+    _check_order(name, "collapsed_slice_dims", numbers.collapsed_slice_dims)
     dropped = numbers.collapsed_slice_dims + numbers.operand_batching_dims
     check_axes(name, dropped, operand.ndim)
     fitting = all(0 <= n <= d for n, d in zip(sizes, operand.shape, strict=True))
@@ -275,6 +277,8 @@ def scatter_windows(
             "Convert the updates to the operand's dtype with .astype(...).",
         )
     check_axes(name, numbers.update_window_dims, updates.ndim)
+    _check_order(name, "update_window_dims", numbers.update_window_dims)
+    _check_order(name, "inserted_window_dims", numbers.inserted_window_dims)
     dropped = numbers.inserted_window_dims + numbers.operand_batching_dims
     check_axes(name, dropped, operand.ndim)
     kept = [a for a in range(operand.ndim) if a not in dropped]
@@ -296,6 +300,11 @@ def scatter_windows(
             f"With these dimension numbers the updates need shape {window.windows_shape}.",
         )
     return window
+
+
+def _check_order(name: str, what: str, axes: Axes) -> None:
+    if list(axes) != sorted(axes):
+        raise ShapeError(f"{name} got {what}={axes}.", "These axes go in ascending order.")
 
 
 def _window_map(

@@ -48,6 +48,17 @@ LOG_OF_TWO = float(np.log(2.0))
 
 
 # ------------------------------------------------------------- exponentials and logarithms
+def _complex_log1p(x: np.ndarray) -> np.ndarray:
+    """log(1 + x) with the real part exact near 0, where NumPy's loses the digits that 1 + x loses."""
+    wide = x.astype(np.complex128, copy=False)
+    a, b = wide.real, wide.imag
+    near = np.log1p(a * (a + 2) + b * b) * 0.5
+    out = np.empty_like(wide)
+    out.real = np.where(np.maximum(np.abs(a), np.abs(b)) < 1, near, np.log(np.hypot(a + 1, b)))
+    out.imag = np.arctan2(b, a + 1)
+    return out.astype(x.dtype, copy=False)
+
+
 @primitive
 class exp(Elementwise):
     """e ** x."""
@@ -90,7 +101,7 @@ class expm1(Elementwise):
         return s.expm1(x)
 
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
-        return (lambda t: multiply(t, add(out, 1)),)
+        return (lambda t: multiply(t, exp(x)),)  # out + 1 has no digits left where out is near -1
 
 
 def _expm1_at_edges(x: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -129,7 +140,9 @@ class log1p(Elementwise):
 
     kinds = "fc"
     domain = (-0.6, 3.0)
-    compute = staticmethod(np.log1p)
+
+    def compute(self, x: np.ndarray) -> Any:
+        return _complex_log1p(x) if x.dtype.kind == "c" else np.log1p(x)
 
     def scalar(self, s: Any, x: Any) -> Any:
         return s.log1p(x)

@@ -115,7 +115,7 @@ arithmetic = RuleSet(
         Rule("negative(negative(x)) -> x"),
         Rule("absolute(absolute(x)) -> absolute(x)", kinds="iuf"),
         Rule("absolute(negative(x)) -> absolute(x)", kinds="if"),
-        Rule("square(x) -> multiply(x, x)"),
+        Rule("square(x) -> multiply(x, x)", kinds="iuf"),  # of complex numbers it is more exact
         Rule("integer_power(x, exponent=2) -> multiply(x, x)", _integer_power),
         Rule("power(x, 1) -> x", kinds="f"),
         Rule("power(x, 2) -> multiply(x, x)", kinds="f"),

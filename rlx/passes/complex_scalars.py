@@ -77,6 +77,13 @@ def _neg(s: ScalarBuilder, x: Scalar) -> Scalar:
     return s.complex(-s.real(x), -s.imag(x))
 
 
+def _square(s: ScalarBuilder, x: Scalar) -> Scalar:
+    """The real part as a product of sum and difference: nothing cancels but equal parts, exactly."""
+    a, b = _parts(s, x)
+    equal = s.and_(s.eq(s.abs(a), s.abs(b)), s.lt(s.abs(a), np.inf))  # their sum may be infinite
+    return s.complex(s.select(equal, s.constant_like(a, 0), (a - b) * (a + b)), a * b * 2)
+
+
 def _hypot(s: ScalarBuilder, a: Scalar, b: Scalar) -> Scalar:
     a, b = s.abs(a), s.abs(b)
     large, small = s.max(a, b), s.min(a, b)
@@ -279,6 +286,7 @@ def _min(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
 _UNARY: dict[str, Callable[[ScalarBuilder, Scalar], Scalar]] = {
     "neg": _neg,
     "abs": _abs,
+    "square": _square,
     "sign": _sign,
     "exp": _exp,
     "exp2": _exp2,

@@ -265,7 +265,7 @@ class ScalarBuilder:
 
     def square(self, x: Operand) -> Scalar:
         (x,) = self._common(x)
-        return self.mul(x, x)
+        return self._unary("square", x) if x.is_complex else self.mul(x, x)
 
     def reciprocal(self, x: Operand) -> Scalar:
         (x,) = self._common(x)
