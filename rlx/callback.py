@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx import tree
-from rlx.array import Array, KeyArray
+from rlx.array import Array, KeyArray, wrap
 from rlx.errors import CallbackError, UnsupportedError
 from rlx.ir.types import TensorType, dtype_of, is_key
 from rlx.ops import callback as ops
@@ -38,7 +38,7 @@ def host_function(
     types: Sequence[TensorType],
     out_tree: tree.TreeDef | None,
 ) -> tuple[HostFunction, list[Any]]:
-    """`callback` over flat arrays, and its operands: the leaves, of keys the words, which it gets as keys again.
+    """`callback` over flat arrays, as rlx arrays, and its operands: the leaves, of keys the words, which it gets as keys again.
 
     With out_tree None whatever it returns is dropped.
     """
@@ -46,13 +46,13 @@ def host_function(
     keys: dict[int, Any] = {i: x.dtype for i, x in enumerate(leaves) if is_key(x.dtype)}
 
     def call(*arrays: Any) -> Sequence[Any]:
-        given = [KeyArray(keys[i].records_of(a)) if i in keys else a for i, a in enumerate(arrays)]
+        given = [KeyArray(keys[i].records_of(a)) if i in keys else wrap(a) for i, a in enumerate(arrays)]
         args, kwargs = tree.unflatten(in_tree, given)
         result = callback(*args, **kwargs)
         if out_tree is None:
             return ()
         leaves, found = tree.flatten(result)
-        if found != out_tree:
+        if len(leaves) != len(types):
             raise CallbackError(
                 f"The callback {name} returned a result of structure {found} instead of {out_tree}.",
                 "Return the tree of arrays that the result types describe.",
@@ -70,19 +70,20 @@ def pure_callback(
     vmap_method: str | None = None,
     **kwargs: Any,
 ) -> Any:
-    """The result of a Python function of NumPy arrays, called whenever a program needs it.
+    """The result of a Python function of arrays, called whenever a program needs it.
 
     The function must have no side effects: the call may be left out, or made twice.
 
     Args:
-      callback: takes NumPy arrays (in the trees of args), returns arrays.
+      callback: takes concrete arrays (in the trees of args), which NumPy takes too; returns arrays of either kind.
       result_shape_dtypes: the result's type: a tree of rlx.ShapeDtypeStruct, or of arrays.
       vmap_method: how a batch is computed: "sequential", one call for each element; "expand_dims",
         one call where arguments have a leading batch axis, of size 1 if they are not mapped;
         "broadcast_all", where all have its full size; "legacy_vectorized", where those that are not
         mapped have none.
 
-    Raises: CallbackError where the result has another type than promised.
+    Raises: CallbackError where the result has another type than promised; 64-bit results become the 32-bit
+      ones that were promised, unless x64 is enabled. CallbackTransformError where the call is differentiated.
 
     >>> import numpy as np, rlx
     >>> from rlx.callback import pure_callback
@@ -108,12 +109,13 @@ def io_callback(
     """The result of a Python function with side effects, called each time the program runs.
 
     Args:
-      callback: takes NumPy arrays (in the trees of args), returns arrays.
+      callback: takes concrete arrays (in the trees of args), returns arrays, as of pure_callback.
       result_shape_dtypes: the result's type: a tree of rlx.ShapeDtypeStruct or of arrays; None for no
         result.
       ordered: calls keep their order; such a call cannot be mapped by vmap.
 
-    Raises: CallbackError where the result has another type than promised.
+    Raises: CallbackError as pure_callback does; CallbackTransformError where the call is differentiated, mapped
+      though it is ordered, or in a branch or loop that vmap would run for elements that do not take it.
 
     >>> import rlx
     >>> from rlx.callback import io_callback

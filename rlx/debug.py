@@ -32,12 +32,23 @@ __all__ = [
 
 
 def callback(
-    callback: Callable[..., Any], *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
-) -> None:
+    callback: Callable[..., Any] | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    **kwargs: Any,
+) -> Any:
     """Call a Python function on values, each time the program runs; its result is dropped.
 
     Works eagerly, under jit, under grad (with the values themselves), and under vmap (one call for
     each element).
+
+    Args:
+      callback: takes concrete arrays (in the trees of args and kwargs).
+      args, kwargs: trees of arrays; without a function, none.
+      ordered, partitioned: accepted for JAX's sake: callbacks keep their order always, on one device.
+
+    Returns: None; without a function, what takes one and its arguments: callback(ordered=True)(function, x).
 
     >>> import rlx
     >>> seen = []
@@ -48,6 +59,23 @@ def callback(
     >>> seen
     [3.0]
     """
+    if callback is None:
+        if args or kwargs:
+            raise TypeError("debug.callback got arguments, and no function: they go with it, into the second call")
+        return _with_options(_callback, ordered=ordered)
+    return _callback(callback, args, kwargs, ordered)
+
+
+def _with_options(deliver: Callable[..., None], **options: Any) -> Callable[..., None]:
+    """The second call of the form f(options)(function or text, values)."""
+
+    def call(first: Any, /, *args: Any, **kwargs: Any) -> None:
+        deliver(first, args, kwargs, **options)
+
+    return call
+
+
+def _callback(callback: Callable[..., Any], args: Any, kwargs: Any, ordered: bool) -> None:
     leaves, in_tree = flatten_call(args, kwargs, "an argument of debug.callback")
     host, operands = host_function(callback, leaves, in_tree, (), None)
     debug_callback(*operands, function=host, ordered=bool(ordered))
@@ -64,14 +92,14 @@ class _Checked(string.Formatter):
 
 
 def print(
-    fmt: str,
+    fmt: str | None = None,
     *args: Any,
     ordered: bool = False,
     partitioned: bool = False,
     skip_format_check: bool = False,
     **kwargs: Any,
-) -> None:
-    """Print values, formatted by str.format, each time the program runs.
+) -> Any:
+    """Print values, formatted by str.format, each time the program runs, with NumPy's print options of the call.
 
     Args:
       fmt: a format string; braces stand for the values.
@@ -79,17 +107,27 @@ def print(
       ordered, partitioned: accepted for JAX's sake: prints keep their order always, on one device.
       skip_format_check: do not compare the braces with the values first.
 
+    Returns: None; without a format string, what takes one and its values: print(ordered=True)("{}", x).
+
     Raises TypeError where `fmt` is no string, and ValueError, KeyError or IndexError where it does not fit the values.
 
     >>> import rlx
     >>> _ = rlx.jit(lambda x: rlx.debug.print("x = {}, {y:.2f}", x, y=x / 3))(2.0)
     x = 2.0, 0.67
     """
+    if fmt is None:
+        if args or kwargs:
+            raise TypeError("debug.print got values, and no format string: they go with it, into the second call")
+        return _with_options(_formatted_print, ordered=ordered, skip_format_check=skip_format_check)
+    return _formatted_print(fmt, args, kwargs, ordered, skip_format_check)
+
+
+def _formatted_print(fmt: Any, args: Any, kwargs: Any, ordered: bool, skip_format_check: bool) -> None:
     if not isinstance(fmt, str):
         raise TypeError(f"debug.print takes a format string first, got a {type(fmt).__name__}")
     if not skip_format_check:
         _Checked().vformat(_without_specifications(fmt), args, kwargs)
-    _deliver(partial(_print, fmt), args, kwargs, ordered)
+    _deliver(partial(_print, np.get_printoptions(), fmt), args, kwargs, ordered)
 
 
 def log(fmt: str, *args: Any, level: int = logging.INFO, **kwargs: Any) -> None:
@@ -125,15 +163,16 @@ def _deliver(function: Callable[..., Any], args: Any, kwargs: Any, ordered: bool
         positional, named = tree.unflatten(treedef, found)
         function(*positional, **named)
 
-    callback(call, *dynamic, ordered=ordered)
+    _callback(call, dynamic, {}, ordered)
 
 
 def _is_array(x: Any) -> bool:
     return isinstance(x, (Array, np.ndarray, np.generic, bool, int, float, complex))
 
 
-def _print(fmt: str, *args: Any, **kwargs: Any) -> None:
-    builtins.print(fmt.format(*args, **kwargs))
+def _print(options: Any, fmt: str, /, *args: Any, **kwargs: Any) -> None:
+    with np.printoptions(**options):
+        builtins.print(fmt.format(*args, **kwargs))
 
 
 def _log(level: int, fmt: str, *args: Any, **kwargs: Any) -> None:
@@ -156,7 +195,7 @@ def breakpoint(*, ordered: bool = False, **values: Any) -> None:
     if not values:
         held = sys._getframe(1).f_locals
         values = {name: value for name, value in held.items() if isinstance(value, Array)}
-    callback(_stop, ordered=ordered, **values)
+    _callback(_stop, (), values, ordered)
 
 
 def _stop(**values: Any) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "AxisError",
     "AxisNameError",
     "CallbackError",
+    "CallbackTransformError",
     "CheckError",
     "ConcretizationTypeError",
     "ControlFlowTypeError",
@@ -637,6 +638,17 @@ class JaxprTypeError(RlxError, TypeError):
     >>> import rlx
     >>> issubclass(rlx.errors.VerificationError, rlx.errors.JaxprTypeError)
     True
+    """
+
+
+class CallbackTransformError(UnsupportedError, ValueError):
+    """A transform that met a host callback which it cannot go through.
+
+    >>> import rlx
+    >>> rlx.grad(lambda x: rlx.pure_callback(lambda v: v, x, x))(1.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.CallbackTransformError: pure_callback of lambda has no derivative...
     """
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import CustomRuleError, UnexpectedTracerError
+from rlx.errors import CustomRuleError, UnexpectedTracerError, UnsupportedError
 from rlx.ir.program import Equation, Program, Var, dead_code, substitute
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.families import instantiate, to_front
 from rlx.ops.reduction import reduce_sum
-from rlx.ops.regions import RegionPrimitive, batch_front, drop, is_zero, keep, run_region, tangent_inputs
+from rlx.ops.regions import RegionPrimitive, batch_front, calls_host, drop, is_zero, keep, run_region, tangent_inputs
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive
@@ -423,6 +423,11 @@ class checkpoint(TransformedCall):
         """
         program: Program = equation.params["program"]
         policy = equation.params["policy"]
+        if calls_host(program):
+            raise UnsupportedError(
+                "A derivative met a checkpoint that calls io_callback.",
+                "The call would be made again with the rest: make it outside of rlx.checkpoint.",
+            )
         halves = t.split(program, unknown)
         saved = _saved_by_policy(halves.known, policy)
         known_in, unknown_in = drop(equation.inputs, unknown), keep(equation.inputs, unknown)

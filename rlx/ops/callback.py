@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import CallbackError, UnsupportedError
+from rlx.config import config
+from rlx.errors import CallbackError, CallbackTransformError, UnsupportedError
 from rlx.ir.types import TensorType
 from rlx.ops.families import to_front
 from rlx.ops.shape import reshape
@@ -17,6 +18,7 @@ __all__ = ["VMAP_METHODS", "HostFunction", "debug_callback", "io_callback", "pur
 
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
 _SCALARS = (bool, int, float, complex)
+_HALVES = {np.dtype(a): np.dtype(b) for a, b in (("f8", "f4"), ("i8", "i4"), ("u8", "u4"), ("c16", "c8"))}
 
 
 class HostFunction:
@@ -38,6 +40,8 @@ class HostFunction:
 
     def _checked(self, result: Any, promised: TensorType) -> np.ndarray:
         array = np.asarray(result, promised.dtype if type(result) in _SCALARS else None)
+        if config.default_float.itemsize == 4 and _HALVES.get(array.dtype) == promised.dtype:
+            array = array.astype(promised.dtype)  # NumPy's functions widen where 32 bits are meant
         if array.shape != promised.shape or array.dtype != promised.dtype:
             found = TensorType(array.shape, array.dtype)
             raise CallbackError(
@@ -81,14 +85,19 @@ class HostCall(Primitive):
         """Callbacks have no derivative: it is zero where no operand moves."""
         outs = self.bind(*primals, **params)
         if outs and not all(isinstance(t, Zero) for t in tangents):
-            raise UnsupportedError(
+            raise CallbackTransformError(
                 f"{self.name} of {params['function'].__name__} has no derivative.",
                 "Wrap the function that calls it in custom_jvp or custom_vjp, or its operands in stop_gradient.",
             )
         return outs, tuple(Zero(type_of(o)) for o in outs)
 
     def transpose(self, cotangents: Any, *inputs: Any, **params: Any) -> tuple[Any, ...]:
-        """Never linear: only debug callbacks meet tangents, and those give nothing back."""
+        """Never linear: only debug callbacks, and those without results, meet tangents, and give nothing back."""
+        if cotangents:
+            raise CallbackTransformError(
+                f"{self.name} of {params['function'].__name__} has no transpose.",
+                "Give the function that calls it a rule with rlx.custom_derivatives.linear_call.",
+            )
         return tuple(Zero(x.type) if isinstance(x, Linear) else None for x in inputs)
 
     def lower(self, k: Any, *values: Any, function: HostFunction, **params: Any) -> Any:
@@ -155,7 +164,7 @@ class io_callback(HostCall):
         ordered: bool,
     ) -> tuple[Any, Any]:
         if ordered:
-            raise UnsupportedError(
+            raise CallbackTransformError(
                 f"vmap met the ordered callback {function.__name__}.",
                 "The order of calls in a batch is undefined: pass ordered=False.",
             )

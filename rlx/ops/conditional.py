@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import CallbackTransformError
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.arithmetic import select
@@ -15,6 +16,7 @@ from rlx.ops.families import full_like, to_front
 from rlx.ops.regions import (
     RegionPrimitive,
     batch_front,
+    calls_host,
     check_operands,
     drop,
     is_zero,
@@ -127,6 +129,11 @@ class cond(RegionPrimitive):
         if dims[0] is None:
             outs = cond(index, *operands, branches=moved)
         else:
+            if any(map(calls_host, branches)):
+                raise CallbackTransformError(
+                    "vmap met a cond with a mapped predicate whose branches call io_callback.",
+                    "Each element would run every branch: call it outside, or loop with rlx.lax.map.",
+                )
             chosen = _masks(to_front(index, dims[0], size), len(moved))
             outs = _select_branch(
                 chosen, [interpret(b, _guard(m, operands)) for m, b in zip(chosen, moved, strict=True)]

@@ -18,6 +18,7 @@ from rlx.trace.primitive import Region, Zero, type_of, watching
 
 __all__ = [
     "RegionPrimitive",
+    "calls_host",
     "check_operands",
     "execution",
     "is_zero",
@@ -25,6 +26,17 @@ __all__ = [
     "same_types",
     "tangent_inputs",
 ]
+
+
+def calls_host(program: Program) -> bool:
+    """Whether a program calls functions with side effects on the host, in a region too; looking at values is none."""
+
+    def inner(value: Any) -> bool:
+        if isinstance(value, tuple):
+            return any(map(inner, value))
+        return isinstance(value, Program) and calls_host(value)
+
+    return any(e.primitive.name == "io_callback" or any(map(inner, e.params.values())) for e in program.equations)
 
 
 class _Execution:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import CheckError
+from rlx.errors import CallbackTransformError, CheckError
 from rlx.ir.program import Equation, Program, Var, dead_code
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add, divide, multiply, select, subtract
@@ -20,6 +20,7 @@ from rlx.ops.reduction import reduce_or
 from rlx.ops.regions import (
     RegionPrimitive,
     batch_front,
+    calls_host,
     check_operands,
     drop,
     is_zero,
@@ -178,6 +179,11 @@ class while_loop(RegionPrimitive):
         operands = batch_front(inputs, dims, batched, size)
         if ragged:
             _refuse_checks(condition, body)
+            if calls_host(body) or calls_host(condition):
+                raise CallbackTransformError(
+                    "vmap met a while_loop with a mapped condition that calls io_callback.",
+                    "Elements that are done would call it too: use rlx.lax.map instead of vmap.",
+                )
             inner = _masked_body(test, inner, condition_constants, body_constants, [type_of(x) for x in operands])
             operands = [*operands[:lead], *operands[:condition_constants], *operands[lead:]]
             # the masked body also needs the condition's constants

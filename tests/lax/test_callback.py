@@ -53,8 +53,12 @@ def test_pure_callback_without_vmap_method():
 
 
 def test_results_are_checked():
-    with pytest.raises(errors.CallbackError, match="float64"):
+    with rlx.enable_x64(True), pytest.raises(errors.CallbackError, match="float64"):
         pure_callback(lambda: np.float64([1.0]), rlx.ShapeDtypeStruct((1,), F))
+    # where 32 bits are the default, what NumPy widened is narrowed again, and nothing else
+    assert pure_callback(lambda: np.float64([1.0]), rlx.ShapeDtypeStruct((1,), F)).dtype == F
+    with pytest.raises(errors.CallbackError, match="int64"):
+        pure_callback(lambda: np.int64([1]), rlx.ShapeDtypeStruct((1,), F))
     with pytest.raises(errors.CallbackError, match="structure"):
         pure_callback(lambda: (F(1), F(2)), SCALAR)
     with pytest.raises(errors.CallbackError):
@@ -159,3 +163,75 @@ def test_a_callback_that_gets_unmapped_arguments_as_they_are():
     x, y = np.arange(3.0), np.float32(2.0).astype("f8")
     np.testing.assert_array_equal(rlx.vmap(f, in_axes=(0, None))(x, np.asarray(y)), x + 2)
     assert shapes == [((3,), ())]
+
+
+def test_callbacks_take_arrays_and_any_tree_of_results():
+    """The function sees rlx arrays; of the results' tree the leaves count."""
+    seen = []
+
+    def record(x):
+        seen.append(x)
+        return {"y": [[x.at[0].add(1)]]}
+
+    promised = {"y": [rlx.ShapeDtypeStruct((2,), F)]}
+    for wrap in (lambda f: f, rlx.jit):
+        out = wrap(lambda x: pure_callback(record, promised, x))(np.zeros(2, F))
+        assert out["y"][0].tolist() == [1, 0]
+        debug.callback(record, np.zeros(2, F))
+    assert len(seen) == 4 and all(isinstance(x, rlx.Array) for x in seen)
+
+
+def test_options_first(capsys):
+    """debug.print(ordered=True)(...) and debug.callback(ordered=True)(...)."""
+    seen = []
+    rlx.jit(lambda x: debug.print(ordered=True)("{} {y}", x, y=x))(1)
+    rlx.jit(lambda x: debug.callback(ordered=True)(lambda v, w: seen.append((int(v), int(w))), x, w=x))(1)
+    assert capsys.readouterr().out == "1 1\n" and seen == [(1, 1)]
+    with pytest.raises(ValueError, match="no place"):
+        debug.print(ordered=True)("{}", 1, partitioned=True)
+    with pytest.raises(TypeError):
+        debug.print(a=1)
+    with pytest.raises(TypeError):
+        debug.callback(None, 1)
+
+
+def test_print_options_of_the_call(capsys):
+    """NumPy's, as they were where print was called, eagerly and jitted."""
+    x = np.array([1.2345, 1e-7])
+
+    def show(x):
+        with np.printoptions(precision=2, suppress=True):
+            debug.print("{}", x)
+
+    show(x)
+    rlx.jit(show)(x)
+    assert capsys.readouterr().out == "[1.23 0.  ]\n" * 2
+
+
+def test_effects_that_a_transform_would_repeat_are_refused():
+    """Branches and loops that vmap runs for all, and what checkpoint computes again; prints are let through."""
+
+    def count(v):
+        io_callback(lambda w: None, None, v)
+        return v
+
+    def branch(p, x):
+        return rlx.lax.cond(p, lambda: rlx.jit(count)(x), lambda: x)
+
+    def loop(n):
+        return rlx.lax.while_loop(lambda i: i < n, lambda i: count(i) + 1, 0)
+
+    with pytest.raises(NotImplementedError, match="mapped predicate"):
+        rlx.vmap(branch, (0, None))(np.array([True, False]), F(1))
+    assert rlx.vmap(branch, (None, 0))(True, np.ones(2, F)).tolist() == [1, 1]
+    with pytest.raises(NotImplementedError, match="mapped condition"):
+        rlx.vmap(loop)(np.arange(2))
+    with pytest.raises(NotImplementedError, match="checkpoint"):
+        rlx.grad(rlx.checkpoint(lambda x: rlx.numpy.sin(count(x) * x)))(F(1))
+    for transform in (
+        lambda: rlx.jvp(lambda x: io_callback(np.sin, SCALAR, x), (F(0),), (F(1),)),
+        lambda: rlx.linear_transpose(lambda x: pure_callback(np.sin, SCALAR, x), F(1))(F(1)),
+        lambda: rlx.vmap(lambda x: io_callback(np.sin, SCALAR, x, ordered=True))(np.ones(2, F)),
+    ):
+        with pytest.raises(ValueError):
+            transform()
