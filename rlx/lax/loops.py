@@ -68,16 +68,19 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         return _checked_condition(as_array(holds))
 
     _, condition, condition_captured = stage_flat("while_loop", condition_fun, in_tree, types)
+    starts = converted(leaves, types)
     outs = while_op(
         *condition_captured,
         *body_captured,
-        *converted(leaves, types),
+        *starts,
         condition=condition,
         body=body,
         condition_constants=len(condition_captured),
         body_constants=len(body_captured),
     )
-    return flat.unflatten(outs)
+    # what the body hands on unchanged is what came in, for every transform to see
+    kept = [o is i for o, i in zip(body.outputs, body.inputs[len(body_captured) :], strict=True)]
+    return flat.unflatten([start if same else out for start, same, out in zip(starts, kept, outs, strict=True)])
 
 
 def fori_loop(

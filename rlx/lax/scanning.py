@@ -8,11 +8,12 @@ from typing import Any
 
 from rlx import tree
 from rlx.array import Array
-from rlx.errors import ControlFlowTypeError, ShapeError
+from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, ShapeError
 from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
 from rlx.lax.staging import check_callable, converted, runs_in_python, stage_carry
 from rlx.ops.scan import scan as scan_op
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import flatten_call
 from rlx.transforms.vmap import vmap
 
@@ -50,6 +51,10 @@ def scan(
     (6, [0, 0, 1, 3])
     """
     check_callable("scan", f=f)
+    if isinstance(unroll, Tracer) and unroll.known() is None:
+        raise ConcretizationTypeError(
+            f"lax.scan got the traced unroll={unroll.type!r}.", "It is a Python bool or int: mark it static."
+        )
     if not isinstance(unroll, bool) and operator.index(unroll) < 0:
         raise ShapeError(f"lax.scan got unroll={unroll}.", "It is a bool, or an integer from 0 on.")
     carries, _ = flatten_call((init,), {}, "the initial carry of lax.scan")
@@ -76,9 +81,10 @@ def scan(
         element_types,
         lambda flat: split[0],
     )
+    starts = converted(carries, types)
     outs = scan_op(
         *captured,
-        *converted(carries, types),
+        *starts,
         *slices,
         body=body,
         constants=len(captured),
@@ -86,8 +92,11 @@ def scan(
         length=count,
         reverse=bool(reverse),
     )
-    n = len(carries)
-    return tree.unflatten(split[0], outs[:n]), tree.unflatten(split[1], outs[n:])
+    n, lead = len(carries), len(captured)
+    # what the body hands on unchanged is what came in, for every transform to see
+    kept = [o is i for o, i in zip(body.outputs[:n], body.inputs[lead : lead + n], strict=True)]
+    last = [start if same else out for start, same, out in zip(starts, kept, outs[:n], strict=True)]
+    return tree.unflatten(split[0], last), tree.unflatten(split[1], outs[n:])
 
 
 def _check_pair(out: Any) -> None:

@@ -206,3 +206,25 @@ def test_length_errors():
         lax.scan(lambda c, x: (c, x), F(0), (np.ones(3, F), np.ones(2, F)))
     with pytest.raises(ValueError, match="scalar"):
         lax.scan(lambda c, x: (c, x), F(0), F(1))
+
+
+def test_carries_that_the_body_hands_on_stay_what_they_were() -> None:
+    """A transform sees that they do not depend on the loop: vmap's out_axes=None holds for them."""
+
+    def scanned(y):
+        return rlx.lax.scan(lambda carry, _: (carry, None), y, None, length=2)[0]
+
+    def repeated(y):
+        return rlx.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1]), (0, y))[1]
+
+    for keep in (scanned, repeated):
+        function = rlx.vmap(lambda x, y, keep=keep: rlx.lax.cond(x < 0, keep, keep, y), (0, None), None)
+        assert function(np.arange(3.0), 3.0) == 3.0
+        assert rlx.grad(keep)(2.0) == 1.0 and rlx.jit(keep)(2.0) == 2.0
+
+
+@pytest.mark.parametrize("unroll", [3, True])
+def test_unroll_must_be_known(unroll) -> None:
+    """A traced one is refused as jax refuses it."""
+    with pytest.raises(errors.ConcretizationTypeError, match="unroll"):
+        rlx.jit(lambda n: rlx.lax.scan(lambda c, x: (c, x), 1.0, (), 10, unroll=n))(unroll)
