@@ -38,9 +38,9 @@ def host_function(
     types: Sequence[TensorType],
     out_tree: tree.TreeDef | None,
 ) -> tuple[HostFunction, list[Any]]:
-    """`callback` over flat arrays, as rlx arrays, and its operands: the leaves, of keys the words, which it gets as keys again.
+    """`callback` over flat arrays, which it gets as rlx arrays, and its operands: the leaves, and of keys the words.
 
-    With out_tree None whatever it returns is dropped.
+    Keys it gets as keys again. With out_tree None whatever it returns is dropped.
     """
     name = function_name(callback)
     keys: dict[int, Any] = {i: x.dtype for i, x in enumerate(leaves) if is_key(x.dtype)}

@@ -21,6 +21,7 @@ __all__ = [
     "canonical_axes",
     "canonical_axis",
     "canonical_shape",
+    "new_shape",
     "operands",
 ]
 
@@ -122,6 +123,14 @@ def canonical_shape(shape: Any) -> tuple[int, ...]:
     if isinstance(shape, Sequence) or (isinstance(shape, (np.ndarray, Array)) and shape.ndim):
         return tuple(operator.index(d) for d in shape)
     return (operator.index(shape),)
+
+
+def new_shape(name: str, shape: Any) -> tuple[int, ...]:
+    """The shape of an array that is made; ShapeError for a negative size."""
+    sizes = canonical_shape(shape)
+    if any(n < 0 for n in sizes):
+        raise ShapeError(f"lax.{name} got the shape {sizes}.", "Sizes are 0 or more.")
+    return sizes
 
 
 def scalar_of(value: Any, dtype: np.dtype) -> Array:

@@ -204,7 +204,12 @@ def integer_pow(x: Any, y: int) -> Array:
     >>> lax.integer_pow(3.0, 2).item()
     9.0
     """
-    return arithmetic.integer_power(as_array(x), exponent=int(y))
+    base = as_array(x)
+    if base.dtype.kind == "b" or (y < 0 and is_integer(base.dtype)):
+        raise DtypeError(
+            f"lax.integer_pow cannot raise {base.dtype.name} to the power {y}.", "Convert the base with .astype(...)."
+        )
+    return arithmetic.integer_power(base, exponent=int(y))
 
 
 def pow(x: Any, y: Any) -> Array:

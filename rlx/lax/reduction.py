@@ -61,6 +61,8 @@ _MONOIDS = {
 
 def _reduced(primitive: Any, name: str, operand: Any, axes: Sequence[int]) -> Array:
     x = as_array(operand)
+    if name in ("reduce_sum", "reduce_prod") and x.dtype.kind == "b":
+        raise DtypeError(f"lax.{name} got a bool array.", "Convert it with .astype(int), or use lax.reduce_or.")
     axes = canonical_axes(name, axes, x.ndim)
     return primitive(x, axes=axes) if axes else x
 
@@ -347,6 +349,8 @@ def scalar_program(name: str, computation: Callable[..., Any], arrays: Sequence[
 # ------------------------------------------------------------- cumulative
 def _cumulated(primitive: Any, operand: Any, axis: int, reverse: bool) -> Array:
     x = as_array(operand)
+    if x.dtype.kind == "b":
+        raise DtypeError(f"lax.{primitive.name} got a bool array.", "Convert it with .astype(int).")
     return primitive(x, axis=canonical_axis(primitive.name, axis, x.ndim), reverse=bool(reverse))
 
 

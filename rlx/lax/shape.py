@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array, wrap
-from rlx.errors import DtypeError, ShapeError
+from rlx.errors import DtypeError, IndexBoundsError, ShapeError
 from rlx.ir.types import TensorType, bits_of
 from rlx.lax.operands import (
     as_array,
@@ -21,6 +21,7 @@ from rlx.lax.operands import (
     canonical_axes,
     canonical_axis,
     canonical_shape,
+    new_shape,
     scalar_of,
 )
 from rlx.lax.operands import operands as of_one_dtype
@@ -123,7 +124,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, sharding: Any = None
     weak = dtype is None and value.weak_type
     dtype = value.dtype if dtype is None else as_dtype(dtype)
     value = scalar_of(fill_value, dtype)
-    filled = broadcast_in_dim(value, canonical_shape(shape), ())
+    filled = broadcast_in_dim(value, new_shape("full", shape), ())
     return placed(conversion.convert(filled, dtype=dtype, weak=True) if weak else filled, sharding)
 
 
@@ -182,7 +183,7 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int, *, out_sharding: An
     >>> lax.broadcasted_iota(jnp.int32, (2, 3), 1).tolist()
     [[0, 1, 2], [0, 1, 2]]
     """
-    shape = canonical_shape(shape)
+    shape = new_shape("broadcasted_iota", shape)
     axis = canonical_axis("broadcasted_iota", dimension, len(shape))
     return registry["iota"](type=TensorType(shape, as_dtype(dtype)), axis=axis)
 
@@ -195,7 +196,7 @@ def broadcast(operand: Any, sizes: Sequence[int], *, out_sharding: Any = None) -
     >>> lax.broadcast(lax.iota("int32", 2), (3,)).shape
     (3, 2)
     """
-    x, lead = as_array(operand), canonical_shape(sizes)
+    x, lead = as_array(operand), new_shape("broadcast", sizes)
     if not lead:
         return x
     return broadcast_in_dim(x, (*lead, *x.shape), range(len(lead), len(lead) + x.ndim))
@@ -211,7 +212,7 @@ def broadcast_in_dim(
     >>> lax.broadcast_in_dim(jnp.array([1, 2]), (2, 3), (0,)).tolist()
     [[1, 1, 1], [2, 2, 2]]
     """
-    x, shape, dims = as_array(operand), canonical_shape(shape), tuple(broadcast_dimensions)
+    x, shape, dims = as_array(operand), new_shape("broadcast_in_dim", shape), tuple(broadcast_dimensions)
     if x.shape == shape and dims == tuple(range(len(shape))):
         return x
     if len(set(dims)) == x.ndim and list(dims) != sorted(dims):
@@ -384,7 +385,9 @@ def slice(
     x = as_array(operand)
     starts, limits = canonical_shape(start_indices), canonical_shape(limit_indices)
     steps = (1,) * x.ndim if strides is None else canonical_shape(strides)
-    return registry["slice"](x, starts=starts, limits=limits, strides=steps)
+    cut = registry["slice"]
+    cut.type(x.type, starts=starts, limits=limits, strides=steps)  # NumPy would cut off what lies outside
+    return cut(x, starts=starts, limits=limits, strides=steps)
 
 
 def slice_in_dim(
@@ -403,6 +406,11 @@ def slice_in_dim(
     start = 0 if start_index is None else int(start_index)
     limit = size if limit_index is None else int(limit_index)
     start, limit = start + size * (start < 0), limit + size * (limit < 0)
+    if not (0 <= start <= limit <= size and stride > 0):
+        raise ShapeError(
+            f"lax.slice_in_dim got {start_index}:{limit_index}:{stride} for axis {axis} of size {size}.",
+            "Needed: 0 <= start <= limit <= size and stride > 0.",
+        )
     return shape.slice_along(x, start, limit, axis, int(stride))
 
 
@@ -419,7 +427,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     size, at = x.shape[axis], int(index)
     at += size * (at < 0)
     if not 0 <= at < size:
-        raise ShapeError(
+        raise IndexBoundsError(
             f"lax.index_in_dim got index {index} for axis {axis} of size {size}.",
             "The index must lie inside of the axis.",
         )

@@ -32,6 +32,10 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
             "num_keys counts the leading arrays that are compared.",
         )
     axis = canonical_axis("sort", dimension, arrays[0].ndim)
+    if any(x.shape != arrays[0].shape for x in arrays):
+        raise ShapeError(
+            f"lax.sort got arrays of shapes {', '.join(str(x.shape) for x in arrays)}.", "They are sorted together."
+        )
     outs = sorting.sort(*arrays, axis=axis, keys=num_keys)
     return tuple(outs) if several else outs[0]
 

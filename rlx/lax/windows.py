@@ -91,9 +91,8 @@ def _spec(
                 "It holds a positive size for each axis of the operand.",
             )
     if isinstance(padding, str):
-        spread = [dilated(n, d) for n, d in zip(shape, base, strict=True)]
         reach = [dilated(n, d) for n, d in zip(sizes, steps, strict=True)]
-        padding = padtype_to_pads(spread, reach, strides, padding)
+        padding = padtype_to_pads(shape, reach, strides, padding)  # JAX reckons without base_dilation
     return WindowSpec(sizes, strides, paddings(padding), base, steps)
 
 

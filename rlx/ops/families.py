@@ -173,6 +173,9 @@ class Elementwise(Primitive):
     sample_params: tuple[dict[str, Any], ...] = ({},)
     compute: Callable[..., Any]
 
+    def __init__(self) -> None:
+        self._admitted: set[np.dtype] = set()
+
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
         """`compute` on the arrays; narrow numbers are computed in a wider dtype."""
         if not is_narrow(arrays[-1].dtype):
@@ -233,7 +236,16 @@ class Elementwise(Primitive):
             if type(a) is not ConcreteArray:
                 args = self._with_arrays_for_scalars(args)
                 break
+        if getattr(args[-1], "dtype", None) not in self._admitted:
+            self._admit(args, params)
         return super().evaluate(args, params)
+
+    def _admit(self, args: Sequence[Any], params: dict[str, Any]) -> None:
+        """Refuse a dtype that NumPy would promote, or find another meaning for; the next time it is known."""
+        dtype = type_of(args[-1]).dtype
+        if not self.takes(dtype):
+            self.type(*map(type_of, args), **params)
+        self._admitted.add(dtype)
 
     def _with_arrays_for_scalars(self, args: Sequence[Any]) -> Sequence[Any]:
         dtype = self._literal_dtype(args)

@@ -109,3 +109,47 @@ def test_group_sizes_of_a_cut_batch_axis_are_checked(sizes: tuple[int, ...]) -> 
         with pytest.raises(TypeError):
             product(lib, np.ones(sizes, np.int32))
     assert product(rlx, np.ones((17, 3), np.int32)).shape == (17, 19, 2, 2)
+
+
+REFUSED: list[Any] = [
+    lambda i, b, x: lax.exp(i),
+    lambda i, b, x: lax.sin(b),
+    lambda i, b, x: lax.round(i),
+    lambda i, b, x: lax.shift_left(x, x),
+    lambda i, b, x: lax.population_count(b),
+    lambda i, b, x: lax.igamma(i, i),
+    lambda i, b, x: lax.nextafter(i, i),
+    lambda i, b, x: lax.mul(b, b),
+    lambda i, b, x: lax.abs(b),
+    lambda i, b, x: lax.integer_pow(i, -1),
+    lambda i, b, x: lax.pow(i, i),
+    lambda i, b, x: lax.cumsum(b),
+    lambda i, b, x: lax.reduce_sum(b, (0,)),
+    lambda i, b, x: lax.slice(x, (0,), (4,)),
+    lambda i, b, x: lax.slice(x, (2,), (1,)),
+    lambda i, b, x: lax.slice(x, (0, 0), (1, 1)),
+    lambda i, b, x: lax.slice_in_dim(x, 0, 9),
+    lambda i, b, x: lax.sort((x, x[:2])),
+    lambda i, b, x: lax.full((-1,), 0.0),
+    lambda i, b, x: lax.iota("int32", -1),
+    lambda i, b, x: lax.broadcast(x, (-2,)),
+]
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_eager_calls_refuse_what_jit_refuses(call: Any) -> None:
+    """NumPy would promote these dtypes, or cut off what lies outside."""
+    arrays = jnp.arange(3), jnp.array([True, False]), jnp.arange(3.0)
+    for function in (call, rlx.jit(call)):
+        with pytest.raises(TypeError):
+            function(*arrays)
+
+
+def test_same_padding_of_windows_reckons_without_base_dilation() -> None:
+    """As jax's does."""
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+
+    def reduced(lib: Any) -> Any:
+        return lib.lax.reduce_window(x, np.float32(0), lib.lax.add, (2, 1), (2, 1), "SAME", (2, 3))
+
+    np.testing.assert_array_equal(reduced(rlx), reduced(jax))

@@ -199,7 +199,7 @@ def test_numbers_take_the_arrays_dtype():
         (lambda: lax.conv_dimension_numbers((1, 2, 3), (1, 2, 3), ("NC", "OI", "NC")), errors.ShapeError, "letter"),
         (lambda: lax.concatenate([], 0), errors.ShapeError, "no arrays"),
         (lambda: lax.top_k(X, 9), errors.ShapeError, "k=9"),
-        (lambda: lax.index_in_dim(X, 7), errors.ShapeError, "index 7"),
+        (lambda: lax.index_in_dim(X, 7), errors.IndexBoundsError, "index 7"),
         (lambda: lax.pad(X, np.int32(0), [(0, 0, 0)] * 2), errors.DtypeError, "padding value"),
         (lambda: lax.convert_element_type(X, "string"), errors.DtypeError, "dtype"),
         (lambda: lax.reduce(X, np.zeros(2, F), lax.add, (0,)), errors.DtypeError, "scalar"),

