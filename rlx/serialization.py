@@ -15,13 +15,17 @@ import numpy as np
 
 from rlx import numpy as jnp
 from rlx import tree
+from rlx.array import Array, KeyArray
 from rlx.errors import DtypeError, FileFormatError, TreeMismatchError
+from rlx.ir.extended import KEY_DTYPES
+from rlx.ir.types import is_key
 from rlx.trace.flat import as_array
 from rlx.tree_keys import keystr
 
 __all__ = ["load", "save"]
 
 STRUCTURE = "rlx.tree"  # the metadata entry that holds the tree's structure
+KEYS = "rlx.keys"  # the metadata entry that says which arrays are the words of random keys, and of which generator
 ROOT = "value"  # the name of a tree that is one leaf
 _HEADER_LIMIT = 100 * 2**20  # the format's own bound on the header, in bytes
 _CODES = {
@@ -87,14 +91,49 @@ def _rebuilt(description: Any, arrays: dict[str, Any]) -> Any:
     raise FileFormatError(f"The file's {STRUCTURE} entry describes no tree of its arrays: {description!r:.60}.")
 
 
-def _named(value: Any) -> dict[str, np.ndarray]:
-    named: dict[str, np.ndarray] = {}
+def _named(value: Any) -> dict[str, Any]:
+    named: dict[str, Any] = {}
     for path, leaf in tree.leaves_with_path(value):
         name = _name(path)
         if name in named:
             raise TreeMismatchError(f"Two leaves of the tree are called {name!r}.", "Rename one of the keys.")
-        named[name] = np.asarray(as_array(leaf, f"the leaf {name!r}"))
+        named[name] = as_array(leaf, f"the leaf {name!r}")
     return named
+
+
+def _contents(value: Any) -> Contents:
+    """A tree as what a file holds."""
+    named = _named(value)
+    keys = {name: array.dtype for name, array in named.items() if is_key(array.dtype)}
+    arrays = {name: np.asarray(array) for name, array in named.items() if name not in keys}
+    arrays |= {name: dtype.words_of(named[name].numpy()) for name, dtype in keys.items()}
+    texts = {KEYS: json.dumps({name: dtype.generator for name, dtype in keys.items()})} if keys else {}
+    try:
+        texts[STRUCTURE] = json.dumps(_described(value))
+    except ValueError:
+        pass  # only `like` says into what to load
+    return Contents({name: arrays[name] for name in named}, texts)
+
+
+def _arrays(contents: Contents) -> dict[str, Array]:
+    """The arrays of a file, keys among them. Raises FileFormatError for words that are none of the generator."""
+    texts = contents.texts if isinstance(contents.texts, dict) else {}
+    try:
+        generators = json.loads(texts.get(KEYS, "{}"))
+    except (TypeError, ValueError, RecursionError):
+        generators = None
+    if not isinstance(generators, dict):
+        raise FileFormatError(f"The file's {KEYS} entry is no JSON object.")
+    return {name: _array_or_keys(name, array, generators.get(name)) for name, array in contents.arrays.items()}
+
+
+def _array_or_keys(name: str, array: np.ndarray, generator: Any) -> Array:
+    if generator is None:
+        return jnp.asarray(array)
+    dtype = KEY_DTYPES.get(generator) if isinstance(generator, str) else None
+    if dtype is None or array.dtype != np.uint32 or array.shape[-1:] != (dtype.words,):
+        raise FileFormatError(f"The file's array {name!r} holds no keys of the generator {generator!r:.40}.")
+    return KeyArray(dtype.records_of(array))
 
 
 # ------------------------------------------------------------- safetensors
@@ -193,8 +232,8 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
       value: the tree. Its leaves are named by their path: {"layers": [{"w": ...}]} has the array "layers.0.w".
 
     Structures of dicts with texts as keys, lists, tuples and None are kept in the file; for others give `load` a tree
-    of the same structure. Raises FileFormatError for another ending, InputTypeError for a leaf that is no array,
-    DtypeError for complex128 in a safetensors file.
+    of the same structure. Random keys are kept as their words. Raises FileFormatError for another ending,
+    InputTypeError for a leaf that is no array, DtypeError for complex128 in a safetensors file.
 
     >>> import rlx, tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -205,11 +244,7 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     """
     target = Path(path)
     write = _format(target)[0]
-    try:
-        texts = {STRUCTURE: json.dumps(_described(value))}
-    except ValueError:
-        texts = {}
-    write(target, Contents(_named(value), texts))
+    write(target, _contents(value))
 
 
 def load(path: str | os.PathLike[str], like: Any = None) -> Any:
@@ -232,9 +267,9 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     """
     source = Path(path)
     contents = _format(source)[1](source)
+    arrays = _arrays(contents)
     if like is not None:
-        return _matched(contents.arrays, like)
-    arrays = {name: jnp.asarray(array) for name, array in contents.arrays.items()}
+        return _matched(arrays, like)
     structure = contents.texts.get(STRUCTURE) if isinstance(contents.texts, dict) else None
     if not isinstance(structure, str):
         return arrays
@@ -251,7 +286,7 @@ def _format(path: Path) -> Any:
     return formats[path.suffix]
 
 
-def _matched(arrays: dict[str, np.ndarray], like: Any) -> Any:
+def _matched(arrays: dict[str, Array], like: Any) -> Any:
     """The arrays in the structure of another tree."""
     wanted, treedef = tree.flatten_with_path(like)
     names = [_name(path) for path, _ in wanted]
@@ -262,16 +297,16 @@ def _matched(arrays: dict[str, np.ndarray], like: Any) -> Any:
     return tree.unflatten(treedef, list(_checked(arrays, names, [leaf for _, leaf in wanted])))
 
 
-def _checked(arrays: dict[str, np.ndarray], names: list[str], leaves: list[Any]) -> Iterator[Any]:
+def _checked(arrays: dict[str, Array], names: list[str], leaves: list[Any]) -> Iterator[Any]:
     for name, leaf in zip(names, leaves, strict=True):
         found, expected = arrays[name], leaf if hasattr(leaf, "dtype") else as_array(leaf)
-        if found.shape != tuple(expected.shape) or found.dtype != np.dtype(expected.dtype):
+        if found.shape != tuple(expected.shape) or found.dtype != expected.dtype:
             raise TreeMismatchError(
                 f"The file's array {name!r} is {found.dtype}{list(found.shape)}, the tree's leaf"
                 f" {expected.dtype}{list(expected.shape)}.",
                 "Load without like=, and convert.",
             )
-        yield jnp.asarray(found)
+        yield found
 
 
 def _known(names: Iterable[str]) -> str:

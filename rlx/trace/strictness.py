@@ -21,6 +21,7 @@ _PLUMBING = tuple(
         ("trace", "strictness.py"),
         ("trace", "primitive.py"),
         ("trace", "builder.py"),
+        ("trace", "replay.py"),
         ("ops", ""),
         ("numpy", "promotion.py"),
         ("numpy", "operators.py"),
@@ -34,27 +35,48 @@ _FRONTS = tuple(
 )
 
 
+# functions that work element by element: what they bring together are the operands that the user gave
+_ELEMENTWISE = tuple(
+    os.path.join(_FRONTS[0], name) for name in ("elementwise.py", "powers.py", "rounding.py", "floats.py")
+)
+
+
 def _called_by_user() -> bool:
     """Whether the function of rlx.numpy that brings its operands together was called by the user.
 
     What functions do among themselves is not the user's to change: only the outermost one counts.
     """
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_PLUMBING):
-        frame = frame.f_back
+    frame = _after_plumbing(sys._getframe(2))
     if frame is None or not frame.f_code.co_filename.startswith(_PACKAGE):
         return True  # an operator, or a promotion by hand
     if not frame.f_code.co_filename.startswith(_FRONTS[0]):
         return False
-    caller = frame.f_back
-    while caller is not None and caller.f_code.co_filename.startswith(_PLUMBING):
-        caller = caller.f_back
+    caller = _after_plumbing(frame.f_back)
     return caller is None or not caller.f_code.co_filename.startswith(_FRONTS)
+
+
+def _in_elementwise_function() -> bool:
+    """Whether the user called a function that works element by element, or an operator."""
+    frame = _after_plumbing(sys._getframe(2))
+    while frame is not None and frame.f_code.co_filename.startswith(_FRONTS):
+        if not frame.f_code.co_filename.startswith(_ELEMENTWISE):
+            return False
+        frame = _after_plumbing(frame.f_back)
+    return True
+
+
+def _after_plumbing(frame: FrameType | None) -> FrameType | None:
+    """The nearest frame that is of a function of arrays, or of the user."""
+    while frame is not None and frame.f_code.co_filename.startswith(_PLUMBING):
+        frame = frame.f_back
+    return frame
 
 
 def check_ranks(name: str, shapes: Sequence[tuple[int, ...]]) -> None:
     """Warn or raise ShapeError, as numpy_rank_promotion says, where operands have different numbers of axes."""
-    if config.numpy_rank_promotion == "allow" or len({len(s) for s in shapes if s}) < 2 or not _called_by_user():
+    if config.numpy_rank_promotion == "allow" or len({len(s) for s in shapes if s}) < 2:
+        return
+    if not _in_elementwise_function():
         return
     given = " and ".join(map(str, shapes))
     if config.numpy_rank_promotion == "raise":

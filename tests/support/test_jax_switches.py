@@ -24,7 +24,7 @@ MATRIX, ROW, COUNTS = jnp.ones((2, 3)), jnp.ones(3), jnp.arange(3)
         lambda x, y: x + y,
         lambda x, y: y > x,
         jnp.multiply,
-        lambda x, y: jnp.where(x > 0, x, y),
+        jnp.logaddexp,
         lambda x, y: rlx.vmap(lambda a: a * y[None])(x[None]) + y,
     ],
 )
@@ -39,7 +39,8 @@ def test_rank_promotion(broadcast: Callable[..., Any], wrap: Callable[..., Any])
     assert seen[0].filename == __file__
     np.testing.assert_array_equal(again, expected)
     with rlx.numpy_rank_promotion("raise"):
-        for fine in (MATRIX + 1.0, MATRIX + jnp.ones(()), MATRIX + MATRIX[:1], jnp.var(MATRIX, axis=0)):
+        where = jnp.where(MATRIX > 0, MATRIX, ROW)  # as in JAX, which asks functions of two operands
+        for fine in (where, MATRIX + 1.0, MATRIX + jnp.ones(()), MATRIX + MATRIX[:1], jnp.var(MATRIX, axis=0)):
             assert np.isfinite(fine).all()
         assert rlx.grad(lambda x: (jnp.linalg.norm(x, axis=1) ** 2).mean())(MATRIX).shape == (2, 3)
 

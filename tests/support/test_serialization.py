@@ -40,12 +40,34 @@ def test_round_trip(tmp_path: Path, ending: str, dtype: str) -> None:
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_other_nodes_need_a_tree_to_load_into(tmp_path: Path, ending: str) -> None:
     Pair = namedtuple("Pair", "x y")
-    value = Pair(rlx.numpy.ones(2), {"key": rlx.random.key(3)})
+    value = Pair(rlx.numpy.ones(2), {"key": rlx.numpy.zeros(3)})
     rlx.save(tmp_path / f"t{ending}", value)
     assert sorted(rlx.load(tmp_path / f"t{ending}"))[0] == "x"
     same(rlx.load(tmp_path / f"t{ending}", like=value), value)
     rlx.save(tmp_path / f"one{ending}", rlx.numpy.ones(2))
     same(rlx.load(tmp_path / f"one{ending}"), rlx.numpy.ones(2))
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("generator", ["threefry2x32", "rbg"])
+def test_random_keys(tmp_path: Path, ending: str, generator: str) -> None:
+    file = tmp_path / f"t{ending}"
+    value = {"key": rlx.random.key(3, impl=generator), "more": rlx.random.split(rlx.random.key(4), (2, 3)), "x": 1.0}
+    rlx.save(file, value)
+    for found in (rlx.load(file), rlx.load(file, like=value)):
+        for name in ("key", "more"):
+            assert found[name].dtype == value[name].dtype and found[name].shape == value[name].shape
+            assert (found[name] == value[name]).all()
+    with pytest.raises(errors.TreeMismatchError):
+        rlx.load(file, like=value | {"key": rlx.random.PRNGKey(3)})
+
+
+@pytest.mark.parametrize("text", ['{"x": "threefry2x32"}', '{"x": "dice"}', '{"x": [1]}', "[]", "no JSON"])
+def test_keys_that_are_none(tmp_path: Path, text: str) -> None:
+    metadata = np.array(json.dumps({"rlx.keys": text}))
+    np.savez(tmp_path / "t.npz", x=np.zeros(3, np.uint32), __metadata__=metadata)
+    with pytest.raises(errors.FileFormatError):
+        rlx.load(tmp_path / "t.npz")
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
