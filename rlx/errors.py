@@ -625,10 +625,10 @@ class UnsupportedError(RlxError, NotImplementedError):
     """Something that rlx does not do, said by name.
 
     >>> import rlx
-    >>> rlx.random.chisquare(rlx.random.key(0), 1.0, method="fast")
+    >>> rlx.jit(lambda x: x + 1).lower(1.0).as_text("hlo")
     Traceback (most recent call last):
         ...
-    rlx.errors.UnsupportedError: random.chisquare has no method 'fast'...
+    rlx.errors.UnsupportedError: A program of rlx has no text in 'hlo'...
     """
 
 

@@ -212,6 +212,6 @@ def test_errors(call, error, match):
 
 
 def test_every_public_function_is_jaxs():
-    ours_only = {"zeros_like_array"}
+    ours_only = {"zeros_like_array", "pvary"}  # pvary: older programs have it, JAX renamed it in 0.10
     missing = [n for n in lax.__all__ if not hasattr(jax.lax, n) and n not in ours_only]
     assert missing == []
