@@ -77,16 +77,13 @@ class Window:
         return arithmetic.add(shapes.broadcast_in_dim(self.start, shape=(self.count,), dims=()), steps)
 
 
+@dataclass(frozen=True)
 class Slice:
     """The `size` elements from `start` on, `stride` apart, as an index; see `ds`. A tree node if `start` is traced."""
 
-    __slots__ = ("size", "start", "stride")
-
-    def __init__(self, start: Any, size: Any, stride: int = 1) -> None:
-        self.start, self.size, self.stride = start, size, stride
-
-    def __repr__(self) -> str:
-        return f"Slice(start={self.start}, size={self.size}, stride={self.stride})"
+    start: Any
+    size: Any
+    stride: int = 1
 
 
 def _slice_parts(x: Slice) -> tuple[tuple[Any, ...], Any]:
