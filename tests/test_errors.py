@@ -211,6 +211,17 @@ def a_tracer_in_a_numpy_call() -> None:
 
 
 @case(
+    errors.TracerArrayConversionError,
+    "A NumPy function (np.asarray or another) got a traced float32[3]: its result would have no derivative.",
+    "Use the function of the same name in rlx.numpy, or rlx.pure_callback for NumPy code."
+    " If none is wanted, hand over x.tolist().",
+    inside="<lambda>",
+)
+def a_differentiated_value_in_a_numpy_call() -> None:
+    rlx.grad(lambda x: np.asarray(x).sum())(ones(3))  # here
+
+
+@case(
     errors.TracerHashError,
     "An rlx array cannot be hashed, so it cannot be a dict key or a set member.",
     "Use a plain Python value as the key, for instance x.item() of a concrete scalar.",

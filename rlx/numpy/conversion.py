@@ -11,13 +11,13 @@ import numpy as np
 
 from rlx import errors
 from rlx.array import Array, ConcreteArray
-from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_key
+from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_inexact, is_key
 from rlx.numpy.bits import cast_bits
 from rlx.numpy.promotion import convert_to
 from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
 from rlx.ops.conversion import bitcast
-from rlx.trace.builder import leaked, state
+from rlx.trace.builder import Tracer, leaked, state
 
 __all__ = ["install_protocols", "view"]
 
@@ -135,13 +135,18 @@ def byteswap(self: Any) -> Any:
 
 # ------------------------------------------------------------------ protocols
 def to_numpy_array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-    """np.asarray(x): a read-only view where possible."""
-    values = _value(
-        self,
-        errors.TracerArrayConversionError,
-        "A NumPy function (np.asarray or another)",
-        "Use the function of the same name in rlx.numpy, or rlx.pure_callback for NumPy code.",
-    )
+    """np.asarray(x): a read-only view where possible.
+
+    Not of a traced number with a derivative, even where its value is known: NumPy's result would have none.
+    """
+    instead = "Use the function of the same name in rlx.numpy, or rlx.pure_callback for NumPy code."
+    if isinstance(self, Tracer) and is_inexact(self.dtype) and self.known() is not None:
+        raise errors.TracerArrayConversionError(
+            f"A NumPy function (np.asarray or another) got a traced {self.type!r}:"
+            " its result would have no derivative.",
+            f"{instead} If none is wanted, hand over x.tolist().",
+        )
+    values = _value(self, errors.TracerArrayConversionError, "A NumPy function (np.asarray or another)", instead)
     if dtype is not None and np.dtype(dtype) != values.dtype:
         if copy is False:
             raise ValueError("A change of dtype needs a copy, but copy=False was given.")
