@@ -8,12 +8,13 @@ from against_jax import agree, draw, equal
 from jax import lax
 
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import TensorType, supported_dtypes
+from rlx.ir.types import TensorType, bits_of, supported_dtypes
 from rlx.ops import shape as ops
 from rlx.trace.stage import stage
 from rlx.transforms.reverse import vjp
 
-DTYPES = sorted(supported_dtypes, key=str)
+# XLA ends the process on many operations of numbers of less than a byte; tests/numpy/test_narrow_dtypes.py has those
+DTYPES = sorted((d for d in supported_dtypes if bits_of(d) >= 8), key=str)
 
 
 @pytest.mark.parametrize(
