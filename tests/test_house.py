@@ -56,7 +56,7 @@ LAYERS: dict[str, set[str]] = {
     "flatten_util": FOUNDATION | {"array", "trace", "numpy"},
     "segments": FOUNDATION | {"ir", "array", "trace", "numpy"},
     "image": FOUNDATION | {"array", "trace", "numpy", "lax"},
-    "serialization": FOUNDATION | {"tree_keys", "trace", "numpy"},
+    "serialization": FOUNDATION | {"array", "ir", "tree_keys", "trace", "numpy"},
     "precision": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy"},
 }
 EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}

@@ -117,7 +117,7 @@ class CounterBits(Elementwise):
     def type(self, *types: TensorType, **params: Any) -> Any:
         if any(t.dtype != UINT32 for t in types) or len(types) != self.arity:
             raise DtypeError(
-                f"{self.name} got {', '.join(map(repr, types))}.",
+                f"{self.name} got dtypes {', '.join(t.dtype.name for t in types)}.",
                 f"Its {self.arity} words are of uint32: use rlx.random, which makes them.",
             )
         return (TensorType(broadcast_shapes(self.name, types), UINT32),) * self.counter_words
