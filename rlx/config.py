@@ -136,8 +136,12 @@ class Config(threading.local):
 
 
 # JAX's names for switches of rlx
-_OTHER_NAMES = {"platform_name": "device", "platforms": "device"}
-_OTHER_NAMES |= {"enable_checks": "check", "explain_cache_misses": "explain"}
+_OTHER_NAMES = {
+    "platform_name": "device",
+    "platforms": "device",
+    "enable_checks": "check",
+    "explain_cache_misses": "explain",
+}
 _TRANSFERS = (("host", "device"), ("device", "device"), ("device", "host"))
 _GIVEN: dict[str, Any] = {
     # granted whatever they say: no result depends on them

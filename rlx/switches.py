@@ -16,6 +16,7 @@ from rlx.array import ConcreteArray
 from rlx.backends import backend_named, device_names
 from rlx.config import config, scoped
 from rlx.errors import SwitchError
+from rlx.ir.program import Equation
 from rlx.trace.builder import Builder
 from rlx.version import __version__
 
@@ -231,9 +232,9 @@ def no_tracing(new_val: bool = True) -> Scope:
 class _Refusing(Builder):
     """Stands where nothing may run: what would be computed here is refused, what is traced further in is not."""
 
-    def emit(self, primitive: Any, args: Any, params: dict[str, Any]) -> Any:
+    def append(self, equation: Equation) -> None:
         """Raise SwitchError."""
-        name = params.get("name", primitive.name)
+        name = equation.params.get("name", equation.primitive.name)
         raise SwitchError(
             f"{name} would run, which the switch no_execution forbids.",
             "Trace or compile the function here, and call it outside of the `with` block.",

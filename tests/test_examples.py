@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from modules import load
 
 import rlx
 
@@ -20,15 +19,6 @@ IMPORTS = {"argparse", "functools", "pathlib", "sys", "sysconfig", "time"}
 IMPORTS |= {"matplotlib", "numpy", "rlx", "sklearn", "tqdm"}
 # arguments with which an example takes seconds; it asserts its result with these too
 ARGUMENTS: dict[str, dict[str, Any]] = {"chargpt": {"steps": 60}}
-
-
-def load(path: Path) -> ModuleType:
-    """The example as a module."""
-    spec = importlib.util.spec_from_file_location(f"example_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_there_are_examples() -> None:
@@ -63,10 +53,7 @@ def test_an_example_is_short_and_documented(path: Path) -> None:
 
 def test_benchmark_programs_trace() -> None:
     """Every program of the benchmarks still traces, and its plain NumPy form gives the shapes that rlx does."""
-    spec = importlib.util.spec_from_file_location("programs", FOLDER.parent / "benchmarks" / "programs.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load(FOLDER.parent / "benchmarks" / "programs.py")
     names = [program.name for program in module.programs]
     assert len(names) == len(set(names)) >= 20
     for program in module.programs:

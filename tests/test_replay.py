@@ -9,7 +9,8 @@ import pytest
 
 import rlx
 import rlx.numpy as jnp
-from rlx.errors import NanError
+from rlx.config import config
+from rlx.errors import NanError, SwitchError
 from rlx.trace import replay
 from rlx.trace.replay import replayed
 
@@ -60,7 +61,7 @@ def same(a, b):
 @pytest.mark.parametrize("name", CALLS)
 def test_later_calls_equal_the_first(name, monkeypatch):
     later = [CALLS[name]() for _ in range(4)]
-    monkeypatch.setattr(replay, "watching", lambda: True)  # every call runs its operations
+    monkeypatch.setattr(config, "watched", True)  # every call runs its operations
     plain = CALLS[name]()
     for result in later:
         same(result, plain)
@@ -133,6 +134,15 @@ def test_errors_and_watched_values_stay():
         jnp.var(zeros[:0])
     with rlx.scoped(debug_nans=True), pytest.raises(NanError):
         jnp.var(zeros[:0])
+
+
+def test_nothing_runs_where_nothing_may():
+    for _ in range(3):
+        jnp.var(V)
+    with rlx.no_execution():
+        for _ in range(2):
+            with pytest.raises(SwitchError):
+                jnp.var(V)
 
 
 def test_transforms_see_the_operations():

@@ -164,6 +164,11 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
     return tree_opt_maker
 
 
+def _with_zeros(count: int) -> Callable[[Any], Any]:
+    """The state of an optimizer that begins with a parameter and some arrays of zeros like it."""
+    return lambda x: (x, *(jnp.zeros_like(x) for _ in range(count)))
+
+
 def _first(state: tuple[Any, ...]) -> Any:
     """The parameter, which states that are tuples begin with."""
     return state[0]
@@ -200,7 +205,7 @@ def momentum(step_size: Any, mass: Any) -> Any:
         velocity = mass * velocity + g
         return x - rate(i) * velocity, velocity
 
-    return lambda x: (x, jnp.zeros_like(x)), update, _first
+    return _with_zeros(1), update, _first
 
 
 @optimizer
@@ -219,7 +224,7 @@ def nesterov(step_size: Any, mass: Any) -> Any:
         velocity = mass * velocity + g
         return x - rate(i) * (mass * velocity + g), velocity
 
-    return lambda x: (x, jnp.zeros_like(x)), update, _first
+    return _with_zeros(1), update, _first
 
 
 def _inverse_root(squares: Any) -> Array:
@@ -244,7 +249,7 @@ def adagrad(step_size: Any, momentum: Any = 0.9) -> Any:
         m = (1.0 - momentum) * (g * _inverse_root(squares)) + momentum * m
         return x - rate(i) * m, squares, m
 
-    return lambda x: (x, jnp.zeros_like(x), jnp.zeros_like(x)), update, _first
+    return _with_zeros(2), update, _first
 
 
 @optimizer
@@ -263,7 +268,7 @@ def rmsprop(step_size: Any, gamma: Any = 0.9, eps: Any = 1e-8) -> Any:
         squares = squares * gamma + jnp.square(g) * (1.0 - gamma)
         return x - rate(i) * g / jnp.sqrt(squares + eps), squares
 
-    return lambda x: (x, jnp.zeros_like(x)), update, _first
+    return _with_zeros(1), update, _first
 
 
 @optimizer
@@ -283,7 +288,7 @@ def rmsprop_momentum(step_size: Any, gamma: Any = 0.9, eps: Any = 1e-8, momentum
         m = momentum * m + rate(i) * g / jnp.sqrt(squares + eps)
         return x - m, squares, m
 
-    return lambda x: (x, jnp.zeros_like(x), jnp.zeros_like(x)), update, _first
+    return _with_zeros(2), update, _first
 
 
 def _missing_part(decay: Any, i: Step, dtype: Any) -> Any:
@@ -313,7 +318,7 @@ def adam(step_size: Any, b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8) -> Any
         mean, square = m / _missing_part(b1, i, m.dtype), v / _missing_part(b2, i, m.dtype)
         return x - rate(i) * mean / (jnp.sqrt(square) + eps), m, v
 
-    return lambda x: (x, jnp.zeros_like(x), jnp.zeros_like(x)), update, _first
+    return _with_zeros(2), update, _first
 
 
 @optimizer
@@ -333,7 +338,7 @@ def adamax(step_size: Any, b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8) -> A
         u = jnp.maximum(b2 * u, jnp.abs(g))
         return x - (rate(i) / _missing_part(b1, i, m.dtype)) * m / (u + eps), m, u
 
-    return lambda x: (x, jnp.zeros_like(x), jnp.zeros_like(x)), update, _first
+    return _with_zeros(2), update, _first
 
 
 @optimizer

@@ -113,6 +113,9 @@ class CounterBits(Elementwise):
     kinds = "u"
     key_words: int
     counter_words: int
+    rounds: Callable[..., Any]  # of (step, *words), on anything with +, ^ and the step
+    on_arrays: Callable[..., Any]  # the step in NumPy
+    on_integers: Callable[..., Any]  # and on Python's integers; bits of results above the lowest 32 mean nothing
 
     def type(self, *types: TensorType, **params: Any) -> Any:
         if any(t.dtype != UINT32 for t in types) or len(types) != self.arity:
@@ -127,25 +130,17 @@ class CounterBits(Elementwise):
         """Number of operands."""
         return self.key_words + self.counter_words
 
-    def on_arrays(self, *arrays: np.ndarray) -> Any:
-        """The rounds in NumPy."""
-        raise NotImplementedError(self.name)
-
-    def on_integers(self, *words: int) -> Any:
-        """The rounds on Python's integers; bits above the lowest 32 of the results mean nothing."""
-        raise NotImplementedError(self.name)
-
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
         together = np.broadcast(*arrays)
         shape = together.shape
         if 0 < together.size <= FEW:
             operands = zip(*(_values(a, together) for a in arrays), strict=True)
             # rotations and products alone look at bits above others: sums need no cutting in between
-            words = np.array([[x & MASK for x in self.on_integers(*block)] for block in operands], UINT32)
+            words = np.array([[x & MASK for x in self.rounds(self.on_integers, *block)] for block in operands], UINT32)
             return tuple(words[:, i].reshape(shape) for i in range(self.counter_words))
         # arrays of at least one axis: NumPy's scalars would warn when they wrap
         flat = [np.broadcast_to(a, shape or (1,)) for a in arrays]
-        return tuple(x.reshape(shape) for x in self.on_arrays(*flat))
+        return tuple(x.reshape(shape) for x in self.rounds(self.on_arrays, *flat))
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         """Bits have no derivative."""
@@ -173,15 +168,8 @@ class CounterBits(Elementwise):
 class Threefry(CounterBits):
     """Additions, rotations and exclusive ors."""
 
-    rounds: Callable[..., Any]
-
-    def on_arrays(self, *arrays: np.ndarray) -> Any:
-        """The rounds in NumPy."""
-        return self.rounds(_rotate_array, *arrays)
-
-    def on_integers(self, *words: int) -> Any:
-        """The rounds on Python's integers."""
-        return self.rounds(_rotate_integer, *words)
+    on_arrays = staticmethod(_rotate_array)
+    on_integers = staticmethod(_rotate_integer)
 
     def scalar(self, s: Any, *xs: Any) -> Any:
         def rotate(x: Any, distance: int) -> Any:
@@ -193,15 +181,8 @@ class Threefry(CounterBits):
 class Philox(CounterBits):
     """Products of twice the width, and exclusive ors."""
 
-    rounds: Callable[..., Any]
-
-    def on_arrays(self, *arrays: np.ndarray) -> Any:
-        """The rounds in NumPy."""
-        return self.rounds(_array_product, *arrays)
-
-    def on_integers(self, *words: int) -> Any:
-        """The rounds on Python's integers."""
-        return self.rounds(_integer_product, *words)
+    on_arrays = staticmethod(_array_product)
+    on_integers = staticmethod(_integer_product)
 
     def scalar(self, s: Any, *xs: Any) -> Any:
         def product(x: Any, factor: int) -> Any:

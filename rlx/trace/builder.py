@@ -142,7 +142,7 @@ class Builder:
         self.inputs.append(var)
         if known is not None:
             self.known[var] = known
-        return Tracer(self, var)
+        return self.tracer(var)
 
     def lift(self, value: Any, dtype: np.dtype | None = None) -> Atom:
         """The operand that stands for `value` in this program."""
@@ -190,11 +190,19 @@ class Builder:
         origin = self._origin_override or current_origin()
         if primitive.multiple:
             outputs = tuple(map(Var, types))
-            self.equations.append(Equation(primitive, atoms, params, outputs, origin))
-            return tuple([Tracer(self, v) for v in outputs])
+            self.append(Equation(primitive, atoms, params, outputs, origin))
+            return tuple([self.tracer(v) for v in outputs])
         output = Var(types)
-        self.equations.append(Equation(primitive, atoms, params, (output,), origin))
-        return Tracer(self, output)
+        self.append(Equation(primitive, atoms, params, (output,), origin))
+        return self.tracer(output)
+
+    def tracer(self, atom: Atom) -> Tracer:
+        """What stands for a value while tracing: every one comes from here."""
+        return Tracer(self, atom)
+
+    def append(self, equation: Equation) -> None:
+        """Take an equation into the program: every one comes through here."""
+        self.equations.append(equation)
 
     def inline(self, program: Program, args: Sequence[Any]) -> list[Tracer]:
         """Append a program's equations on `args`, of the types that it was traced for, as of the caller's line."""
@@ -205,9 +213,9 @@ class Builder:
         for e in program.equations:
             inputs = tuple([atoms[a] if type(a) is Var else a for a in e.inputs])
             outputs = tuple([Var(v.type) for v in e.outputs])
-            self.equations.append(Equation(e.primitive, inputs, e.params, outputs, origin))
+            self.append(Equation(e.primitive, inputs, e.params, outputs, origin))
             atoms.update(zip(e.outputs, outputs))  # noqa: B905  a check of the lengths costs time
-        return [Tracer(self, atoms[a] if type(a) is Var else a) for a in program.outputs]
+        return [self.tracer(atoms[a] if type(a) is Var else a) for a in program.outputs]
 
     def close(self, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
         """The finished program with captures as leading inputs, and the captured values."""

@@ -20,9 +20,8 @@ from rlx.array import Array, ConcreteArray, KeyArray, array_of_type
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
-from rlx.ir.types import is_key
 from rlx.trace.builder import Builder, Tracer, state
-from rlx.trace.primitive import Primitive, watching
+from rlx.trace.primitive import Primitive
 from rlx.trace.stage import close_over, stage
 
 __all__ = ["replayed", "replayed_in_traces"]
@@ -43,8 +42,6 @@ class Replay:
         self.structure = structure
         self.runs = not any(map(_does_more, program.equations))
         self.types = program.output_types
-        self.keys = any(is_key(t.dtype) for t in self.types)
-        self.types = tuple(atom.type for atom in program.outputs)
         self.places: list[Any] = [None] * len(program.inputs)
         numbers: dict[Var, int] = {var: n for n, var in enumerate(program.inputs)}
 
@@ -79,8 +76,6 @@ class Replay:
                         values[n] = part
                 else:
                     values[written[0]] = result
-        if self.keys:
-            return self.result([array_of_type(values[n], t) for n, t in zip(self.outputs, self.types, strict=True)])
         return self.result([array_of_type(values[n], t) for n, t in zip(self.outputs, self.types)])  # noqa: B905
 
     def inline(self, builder: Builder, arrays: Sequence[Array]) -> Any:
@@ -115,7 +110,7 @@ def _replayed(function: F, eagerly: bool) -> F:
             return function(*args, **kwargs)
         arrays: list[Any] = []
         key = _key(args, kwargs, arrays)
-        if key is None or (builder is None and (watching() or any(type(a) is Tracer for a in arrays))):
+        if key is None or (builder is None and (config.watched or any(type(a) is Tracer for a in arrays))):
             return function(*args, **kwargs)
         found = programs.get(key)
         if found is None:  # the first call: most functions of most types are called once
@@ -164,9 +159,6 @@ def _describe(value: Any, key: list[Any], arrays: list[Any]) -> bool:
         parts = (value.start, value.stop, value.step)
         key += (kind, *parts)
         return all(part is None or type(part) is int for part in parts)
-    elif kind is KeyArray:
-        key.append(value.type)
-        arrays.append(value)
     elif isinstance(value, (np.dtype, Primitive, Enum, type)):
         key.append(value)
     else:

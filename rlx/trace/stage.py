@@ -11,7 +11,7 @@ from typing import Any
 from rlx.array import ConcreteArray
 from rlx.config import config
 from rlx.errors import AxisNameError, UnexpectedTracerError
-from rlx.ir.program import Program
+from rlx.ir.program import Atom, Program
 from rlx.ir.types import TensorType
 from rlx.trace.builder import Builder, NamedAxis, Tracer, leaked, state
 
@@ -52,17 +52,11 @@ class _WatchedBuilder(Builder):
         super().__init__(name)
         self.made: list[weakref.ref[Tracer]] = []
 
-    def input(self, type: TensorType, known: Any = None) -> Tracer:
+    def tracer(self, atom: Atom) -> Tracer:
         """As Builder's."""
-        tracer = super().input(type, known)
+        tracer = super().tracer(atom)
         self.made.append(weakref.ref(tracer))
         return tracer
-
-    def emit(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """As Builder's."""
-        found = super().emit(primitive, args, params)
-        self.made += map(weakref.ref, found if primitive.multiple else (found,))
-        return found
 
 
 def _stage_watched(

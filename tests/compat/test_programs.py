@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from modules import load
 
 import rlx
 import rlx.compat
 
 PROGRAMS = sorted((Path(__file__).resolve().parent / "programs").glob("*.py"))
-
-
-def load(path: Path) -> ModuleType:
-    """A new module of a file: what it imports as jax is what jax is now."""
-    spec = importlib.util.spec_from_file_location(f"program_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def leaves(tree: Any) -> list[np.ndarray]:
