@@ -17,9 +17,9 @@ from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.show_plan import describe_plan
+from rlx.lowering.lower import lower_program
 from rlx.passes.dump import dump
 from rlx.passes.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
-from rlx.passes.lower import lower_program
 from rlx.passes.pipeline import passes, stages
 from rlx.passes.protocol import PassStep
 

@@ -14,9 +14,9 @@ from rlx.graph.module import GraphModule, GraphStage
 from rlx.ir.kernels import Bands, Contract, Loops, Plan, members
 from rlx.ir.program import Program
 from rlx.ir.show_plan import nested_plans
+from rlx.lowering.lower import lower_program
+from rlx.lowering.options import FusionLimits, LoweringOptions
 from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
-from rlx.passes.lower import lower_program
-from rlx.passes.options import FusionLimits, LoweringOptions
 from rlx.passes.pipeline import optimize
 from rlx.passes.protocol import (
     AlgebraicSimplify,
@@ -27,7 +27,7 @@ from rlx.passes.protocol import (
     Pass,
 )
 from rlx.passes.shared_products import FuseSharedInputMatMul
-from rlx.passes.spills import Spill, SpillReason, first_line, spills_of
+from rlx.planning.spills import Spill, SpillReason, first_line, spills_of
 
 __all__ = [
     "Chain",
@@ -167,7 +167,7 @@ class FusionOptions:
     limits: FusionLimits = field(default_factory=FusionLimits)
 
     def lowering(self) -> LoweringOptions:
-        """The options of passes.lower that these stand for."""
+        """The options of rlx.lowering that these stand for."""
         return LoweringOptions(fusion=self.limits, fuse=not self.skip_fusion)
 
 

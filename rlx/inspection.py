@@ -19,11 +19,11 @@ from rlx.ir.program import Equation, Program, Var
 from rlx.ir.show import show_lines, show_program
 from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
 from rlx.ir.work import Work, plan_work
-from rlx.passes.memory import plan_statistics
-from rlx.passes.memory_report import MemoryPlan
 from rlx.passes.pipeline import Stage, stages
 from rlx.passes.simplify import rules
-from rlx.passes.spills import spills_of
+from rlx.planning.memory import plan_statistics
+from rlx.planning.memory_report import MemoryPlan
+from rlx.planning.spills import spills_of
 
 __all__ = ["Dispatch", "Inspection", "Kernels", "StageView", "Statistics", "Text", "inspect"]
 

@@ -51,6 +51,7 @@ from rlx.graph.graph import Graph, Node
 from rlx.graph.module import GraphModule, GraphStage
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
+from rlx.lowering.lower import lower_program
 from rlx.passes import legalize as legalization
 from rlx.passes import protocol
 from rlx.passes.common_forms import LegalizeBroadcast, LowerDotGeneral, common_form
@@ -65,8 +66,6 @@ from rlx.passes.legalize import (
     UnsupportedKind,
     format_legalize_error,
 )
-from rlx.passes.lower import lower_program
-from rlx.passes.memory_report import Lifetime, MemoryPlan, MemoryPlanOptions
 from rlx.passes.pipeline import optimize
 from rlx.passes.protocol import (
     AlgebraicSimplify,
@@ -79,6 +78,7 @@ from rlx.passes.protocol import (
     SpecializeParams,
 )
 from rlx.passes.specialize import specialize
+from rlx.planning.memory_report import Lifetime, MemoryPlan, MemoryPlanOptions
 from rlx.precision import AutoMixedPrecision, CastConfig, OperationKind, Precision, PrecisionPolicy
 from rlx.trace.primitive import registry
 

@@ -31,7 +31,9 @@ LAYERS: dict[str, set[str]] = {
     "ops": FOUNDATION | {"ir", "array", "trace"},
     "transforms": FOUNDATION | {"ir", "array", "trace", "ops"},
     "backends": FOUNDATION | {"ir"},
-    "passes": FOUNDATION | {"ir", "trace", "backends"},
+    "lowering": FOUNDATION | {"ir", "trace", "planning"},
+    "planning": FOUNDATION | {"ir", "trace", "lowering"},
+    "passes": FOUNDATION | {"ir", "trace", "backends", "lowering", "planning"},
     "numpy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms"},
     # a front of its own; only its jitted parts (jit with shardings, pmap) know of jit
     "sharding": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "backends", "api", "jit_options", "memory"},
@@ -47,7 +49,7 @@ LAYERS: dict[str, set[str]] = {
     "example_libraries": FOUNDATION
     | {"array", "trace", "ops", "transforms", "numpy", "lax", "nn", "optim", "random"},
     "scopes": FOUNDATION | {"trace"},
-    "switches": FOUNDATION | {"array", "backends", "trace"},
+    "switches": FOUNDATION | {"ir", "array", "backends", "trace"},
     "jit_options": FOUNDATION | {"trace"},
     "typing": {"array"},
     "profiler": set(),

@@ -15,7 +15,7 @@ __all__ = ["backend_named", "device_names"]
 
 # device name -> module and class; imported on first use
 _BACKENDS = {
-    "cpu": ("rlx.backends.numba", "NumbaBackend"),
+    "cpu": ("rlx.backends.cpu", "CpuBackend"),
     "reference": ("rlx.backends.reference", "ReferenceBackend"),
 }
 _loaded: dict[str, Backend] = {}

@@ -1,1 +1,1 @@
-"""Passes: MIR program to MIR program, and MIR program to LIR plan."""
+"""Passes: MIR program to MIR program, and the pipeline that lists every step to a Plan."""

@@ -1,6 +1,6 @@
 """Elementwise regions: neighbouring elementwise operations shown as one call, and taken apart again.
 
-The backends' own fusion (passes.fuse) works on loop nests and needs no marks. Regions show at the
+The backends' own fusion (rlx.planning.fuse) works on loop nests and needs no marks. Regions show at the
 level of programs what belongs together, and give backends that fuse by regions something to claim.
 """
 

@@ -14,16 +14,16 @@ from rlx.config import config
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Program, dead_code
 from rlx.ir.verify import verify_program
+from rlx.lowering.lower import lower_program
+from rlx.lowering.options import LoweringOptions
+from rlx.passes.accumulate_in_place import join_sums
 from rlx.passes.cse import eliminate_common
 from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
+from rlx.passes.hoist_loop_products import join_loop_products
 from rlx.passes.key_words import keys_to_words
-from rlx.passes.loop_products import join_loop_products
-from rlx.passes.lower import lower_program
-from rlx.passes.options import LoweringOptions
-from rlx.passes.rematerialize import plan_within
 from rlx.passes.simplify import simplify
-from rlx.passes.sums import join_sums
+from rlx.planning.rematerialize import plan_within
 from rlx.trace.lower import inline_calls, map_regions
 
 __all__ = ["Stage", "lower_to_plan", "optimize", "passes", "stages"]

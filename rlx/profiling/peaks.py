@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.backends.numba.store import user_folder
-from rlx.backends.numba.threads import get_num_threads, set_num_threads
+from rlx.backends.cpu.store import user_folder
+from rlx.backends.cpu.threads import get_num_threads, set_num_threads
 from rlx.config import config, scoped
 from rlx.forks import reopen_after_fork
 from rlx.ir.work import Work

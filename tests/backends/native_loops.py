@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.backends.numba.compile import compile_ir
-from rlx.backends.numba.emit import KernelCode, loops_code, loops_extent, loops_row
+from rlx.backends.cpu.compile import compile_ir
+from rlx.backends.cpu.emit import KernelCode, loops_code, loops_extent, loops_row
 from rlx.ir.kernels import Loops
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)

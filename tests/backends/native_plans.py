@@ -13,7 +13,7 @@ import numpy as np
 from loop_plans import BOOL, FLOAT, INT, constant, elementwise, load, plan_of
 
 from rlx.backends.base import Backend
-from rlx.backends.numba import NumbaBackend
+from rlx.backends.cpu import CpuBackend
 from rlx.backends.reference import ReferenceBackend
 from rlx.ir.kernels import (
     Access,
@@ -42,7 +42,7 @@ def results(backend: Backend, plan: Plan, arrays: Sequence[np.ndarray]) -> list[
 
 def native(plan: Plan, *arrays: np.ndarray) -> list[np.ndarray]:
     """Results on the CPU backend."""
-    return results(NumbaBackend(), plan, arrays)
+    return results(CpuBackend(), plan, arrays)
 
 
 def agree(plan: Plan, *arrays: np.ndarray, rtol: float = 0.0) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ from rlx import lax
 from rlx.ir.kernels import Loops, Plan, Scan, While
 from rlx.ir.show_plan import nested_plans
 from rlx.ir.verify_plan import verify_plan
-from rlx.passes.rename import renamed
+from rlx.planning.rename import renamed
 
 rng = np.random.default_rng(5)
 
@@ -281,7 +281,7 @@ def test_a_chain_of_updates_is_one_buffer_and_takes_time_in_proportion(monkeypat
             counted += 1
             return renamed(kernel, buffers)
 
-        monkeypatch.setattr("rlx.passes.in_place.renamed", counting)
+        monkeypatch.setattr("rlx.planning.in_place.renamed", counting)
         rlx.inspect(chain(length))(vector(100), vector(7)).plan  # noqa: B018
         return counted
 

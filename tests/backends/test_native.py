@@ -6,8 +6,8 @@ import ctypes
 
 import pytest
 
-from rlx.backends.numba.compile import compile_ir
-from rlx.backends.numba.native import (
+from rlx.backends.cpu.compile import compile_ir
+from rlx.backends.cpu.native import (
     Signature,
     Word,
     address_of,
@@ -22,7 +22,7 @@ from rlx.backends.numba.native import (
     native,
     stack,
 )
-from rlx.backends.numba.native_compiler import module_text
+from rlx.backends.cpu.native_compiler import module_text
 
 LIMIT = 3
 absolute = external("labs", "i64", "i64")

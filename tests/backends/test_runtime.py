@@ -26,8 +26,8 @@ from native_plans import (
     scan_plan,
 )
 
-from rlx.backends.numba import NumbaBackend, codes
-from rlx.backends.numba.library import sorted_rows
+from rlx.backends.cpu import CpuBackend, codes
+from rlx.backends.cpu.library import sorted_rows
 from rlx.errors import CallbackError, InputTypeError, UnsupportedError
 from rlx.ir.kernels import (
     Access,
@@ -111,7 +111,7 @@ def test_a_large_arena_is_borrowed_for_the_call():
     x, y = Buffer(FLOAT, size, "input"), Buffer(FLOAT, size, "output")
     middle = Buffer(FLOAT, size, offset=0)
     kernels = [elementwise("neg", x, middle), add_kernel(x, middle, y)]
-    executable = NumbaBackend().compile(plan_of(kernels, [x], [y], [middle], 4 * size))
+    executable = CpuBackend().compile(plan_of(kernels, [x], [y], [middle], 4 * size))
     for seed in range(3):
         (result,) = executable.run([from_numpy(normal(size, seed=seed))])
         assert not result.view((size,), FLOAT).any()
@@ -121,14 +121,14 @@ def test_constants_are_copied_unless_they_can_never_change():
     value = np.ones(4, FLOAT)
     x, y = Buffer(FLOAT, 4, "input"), Buffer(FLOAT, 4, "output")
     one = Buffer(FLOAT, 4, "constant", value)
-    executable = NumbaBackend().compile(plan_of([add_kernel(x, one, y)], [x], [y], [one]))
+    executable = CpuBackend().compile(plan_of([add_kernel(x, one, y)], [x], [y], [one]))
     value[:] = 7
     (result,) = executable.run([from_numpy(np.zeros(4, FLOAT))])
     assert result.view((4,), FLOAT).tolist() == [1, 1, 1, 1]
 
 
 def test_the_number_of_inputs_is_checked():
-    executable = NumbaBackend().compile(add_plan(3))
+    executable = CpuBackend().compile(add_plan(3))
     with pytest.raises(InputTypeError):
         executable.run([from_numpy(normal(3))])
     with pytest.raises(AttributeError):
@@ -200,7 +200,7 @@ def test_contract_in_blocks(sizes):
 def test_contract_overwrites_nan():
     """What a fresh result held before does not matter."""
     plan = contract_plan(*(matrix(r, FLOAT, 1, 4, 4) for r in ("input", "input", "output")))
-    executable = NumbaBackend().compile(plan)
+    executable = CpuBackend().compile(plan)
     for value in (np.nan, 1.0):
         arrays = [np.full(16, value, FLOAT)] * 2
         (result,) = executable.run([from_numpy(a) for a in arrays])
@@ -247,7 +247,7 @@ def test_library():
 def test_unknown_library_routine():
     x = Buffer(FLOAT, 1, "input")
     with pytest.raises(UnsupportedError, match="no library routine 'knead'"):
-        NumbaBackend().compile(plan_of([Library("knead", (operand(x, 1),), ())], [x], []))
+        CpuBackend().compile(plan_of([Library("knead", (operand(x, 1),), ())], [x], []))
 
 
 def test_callback_gets_fresh_arrays_and_is_checked():
@@ -273,7 +273,7 @@ def test_an_exception_of_a_callback_comes_through():
             raise KeyError("no such thing")
         return (array,)
 
-    executable = NumbaBackend().compile(callback_plan(picky))
+    executable = CpuBackend().compile(callback_plan(picky))
     data = [from_numpy(normal(4))]
     for _ in range(3):
         with pytest.raises(KeyError, match="no such thing") as caught:
@@ -293,7 +293,7 @@ def test_a_callback_may_run_the_same_executable():
             return (result.view((4,), FLOAT).copy(),)
         return (array,)
 
-    executable = NumbaBackend().compile(callback_plan(recurse))
+    executable = CpuBackend().compile(callback_plan(recurse))
     (result,) = executable.run([from_numpy(np.zeros(4, FLOAT))])
     assert result.view((4,), FLOAT).tolist() == [3, 3, 3, 3]
 
@@ -371,7 +371,7 @@ def test_a_failing_callback_stops_a_scan():
     x, y = Buffer(FLOAT, 1, "input"), Buffer(FLOAT, 1, "output")
     body = plan_of([Callback(third_time_unlucky, (operand(x, 1),), (operand(y, 1),))], [x], [y])
     start, final = Buffer(FLOAT, 1, "input"), Buffer(FLOAT, 1, "output")
-    executable = NumbaBackend().compile(
+    executable = CpuBackend().compile(
         plan_of([Scan(10, False, body, (), (start,), (), (final,), ())], [start], [final])
     )
     with pytest.raises(ValueError, match="enough"):
@@ -384,8 +384,8 @@ def test_a_failing_callback_stops_a_scan():
 # ------------------------------------------------------------------ callers, signals, exit
 def test_several_threads_call_at_once(stepwise):
     size = 100_000
-    executable = NumbaBackend().compile(add_plan(size, 1))
-    small = NumbaBackend().compile(counting_plan(2000))
+    executable = CpuBackend().compile(add_plan(size, 1))
+    small = CpuBackend().compile(counting_plan(2000))
     failures = []
 
     def call(seed):
@@ -407,7 +407,7 @@ def test_several_threads_call_at_once(stepwise):
 
 
 def test_other_threads_run_meanwhile(stepwise):
-    executable = NumbaBackend().compile(counting_plan(30_000_000))
+    executable = CpuBackend().compile(counting_plan(30_000_000))
     thread = threading.Thread(target=executable.run, args=([from_numpy(np.array([0]))],))
     thread.start()
     turns = 0
@@ -426,7 +426,7 @@ def test_interrupt(kind, loop_style):
         body = plan_of([increment(x, y)], [x], [y])
         start, final = Buffer(INT, 1, "input"), Buffer(INT, 1, "output")
         plan = plan_of([Scan(1 << 50, False, body, (), (start,), (), (final,), ())], [start], [final])
-    executable = NumbaBackend().compile(plan)
+    executable = CpuBackend().compile(plan)
     for _ in range(2):
         timer = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
         timer.start()
@@ -442,10 +442,10 @@ def test_a_daemon_thread_in_a_loop_does_not_hold_up_the_exit():
     text = """
 import threading, time, numpy as np
 from native_plans import counting_plan
-from rlx.backends.numba import NumbaBackend
+from rlx.backends.cpu import CpuBackend
 from rlx.ir.scalar import SPECIAL
 from rlx.storage import from_numpy
-executable = NumbaBackend().compile(counting_plan(1 << 62))
+executable = CpuBackend().compile(counting_plan(1 << 62))
 arguments = [from_numpy(np.array([0]))]
 threading.Thread(target=executable.run, args=(arguments,), daemon=True).start()
 time.sleep(0.1)
@@ -456,7 +456,7 @@ print("done")
 
 
 def test_texts():
-    executable = NumbaBackend().compile(counting_plan(5))
+    executable = CpuBackend().compile(counting_plan(5))
     texts = executable.texts()
     assert "define" in texts["llvm"]
     assert "ret" in texts["assembly"]

@@ -13,9 +13,9 @@ import pytest
 from loop_plans import FLOAT
 from native_plans import add_plan, run_python
 
-from rlx.backends.numba import NumbaBackend, threads
-from rlx.backends.numba.entry import load_runtime
-from rlx.backends.numba.frame import GENERATION, SKIPPED
+from rlx.backends.cpu import CpuBackend, threads
+from rlx.backends.cpu.entry import load_runtime
+from rlx.backends.cpu.frame import GENERATION, SKIPPED
 from rlx.storage import from_numpy
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
@@ -92,7 +92,7 @@ def test_many_launchers_at_once():
     """Regions of all sizes from several threads, with more threads than processors."""
     threads.set_num_threads(6)
     size = 120_000
-    executable = NumbaBackend().compile(add_plan(size, 1))
+    executable = CpuBackend().compile(add_plan(size, 1))
     data = np.arange(size, dtype=FLOAT)
     wrong = []
 
@@ -128,7 +128,7 @@ def test_the_number_of_threads_is_checked():
 
 
 def test_environment():
-    text = "from rlx.backends.numba import threads; print(threads.get_num_threads())"
+    text = "from rlx.backends.cpu import threads; print(threads.get_num_threads())"
     assert run_python(text, RLX_NUM_THREADS="3").stdout == "3\n"
     assert "RLX_NUM_THREADS must be" in run_python(text, RLX_NUM_THREADS="many").stderr
     assert int(run_python(text).stdout) >= 1
@@ -136,13 +136,13 @@ def test_environment():
 
 PARALLEL_CALL = """
 import os, sys, threading, time, numpy as np
-import rlx.backends.numba.system as system
+import rlx.backends.cpu.system as system
 if "portable" in sys.argv: system.current_system = system.posix
 from native_plans import add_plan
-from rlx.backends.numba import NumbaBackend, threads
+from rlx.backends.cpu import CpuBackend, threads
 from rlx.storage import from_numpy
 threads.set_num_threads(3)
-executable = NumbaBackend().compile(add_plan(400_000, 1))
+executable = CpuBackend().compile(add_plan(400_000, 1))
 data = np.arange(400_000, dtype=np.float32)
 def call():
     (result,) = executable.run([from_numpy(data), from_numpy(data)])

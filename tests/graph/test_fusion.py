@@ -28,9 +28,9 @@ from rlx.fusion import (
     inspect_fusion,
 )
 from rlx.graph import GraphModule
-from rlx.passes.merge import merge
-from rlx.passes.nest import Nest
-from rlx.passes.nodes import NodeTable
+from rlx.lowering.nest import Nest
+from rlx.lowering.nodes import NodeTable
+from rlx.planning.merge import merge
 
 Case = tuple[Callable[..., Any], tuple[Any, ...], FusionOptions | None]
 
@@ -142,7 +142,7 @@ def test_empty_nests_are_not_merged() -> None:
 
 def test_reasons_are_those_of_the_compiler() -> None:
     """Every reason that the fusion pass can give has a member, and no other is there."""
-    folder = Path(rlx.__file__).parent / "passes"
+    folder = Path(rlx.__file__).parent / "planning"
     text = "".join((folder / name).read_text(encoding="utf-8") for name in ("merge.py", "fuse.py"))
     stated = set(re.findall(r'(?:return|reason =) "([^"]+)"', text))
     assert stated == {reason.value for reason in MissReason}

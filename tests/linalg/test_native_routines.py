@@ -10,8 +10,8 @@ import pytest
 from linalg_cases import DTYPES, matrix, positive
 
 import rlx
-from rlx.backends.numba import NumbaBackend
-from rlx.backends.numba.native_library import host_reason
+from rlx.backends.cpu import CpuBackend
+from rlx.backends.cpu.native_library import host_reason
 from rlx.ir.kernels import Library, Plan
 from rlx.ops.factorisations import cholesky, householder_product, lu, pivoted_qr, qr
 from rlx.ops.fourier import fft
@@ -220,15 +220,15 @@ def test_eager_and_compiled_are_one_code(function):
 
 def test_what_python_runs_is_named():
     root = plan_of(matrix_sqrt, np.eye(3, dtype="c16"))
-    assert NumbaBackend().compile(root).texts()["host"] == "matrix_sqrt: matrix_sqrt has no native form"
+    assert CpuBackend().compile(root).texts()["host"] == "matrix_sqrt: matrix_sqrt has no native form"
     assert reasons(lambda x: qr(x, full_matrices=True), np.zeros((3, 0))) == ["an operand is empty"]
     long = reasons(lambda x: fft(x, kind="fft", lengths=(8193,)), np.zeros(8193, "c8"))
     assert long == ["the length 8193 of a Fourier transform is over 8192"]
-    assert NumbaBackend().compile(plan_of(cholesky, np.eye(3))).texts()["host"] == ""
+    assert CpuBackend().compile(plan_of(cholesky, np.eye(3))).texts()["host"] == ""
 
 
 def test_a_missing_symbol_is_a_host_step(monkeypatch):
-    from rlx.backends.numba import native_library
+    from rlx.backends.cpu import native_library
 
     blas = native_library.load_blas()._replace(fortran=lambda name: 0)
     monkeypatch.setattr(native_library, "load_blas", lambda: blas)
@@ -237,5 +237,5 @@ def test_a_missing_symbol_is_a_host_step(monkeypatch):
     assert host_reason(kernel) == "LAPACK's spotrf"
     from rlx.storage import from_numpy
 
-    (result,) = NumbaBackend().compile(plan).run([from_numpy(np.eye(3, dtype="f4") * 4)])
+    (result,) = CpuBackend().compile(plan).run([from_numpy(np.eye(3, dtype="f4") * 4)])
     np.testing.assert_array_equal(result.view((3, 3), np.dtype("f4")), np.eye(3) * 2)

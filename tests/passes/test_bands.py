@@ -8,14 +8,14 @@ import pytest
 import rlx
 import rlx.numpy as rnp
 from rlx.backends import backend_named
-from rlx.backends.numba.band_form import band_form
+from rlx.backends.cpu.band_form import band_form
 from rlx.errors import VerificationError
 from rlx.ir.bands import iterations, stays_in_bands
 from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops, Operand, Plan
 from rlx.ir.verify_plan import verify_plan
-from rlx.passes.bands import group_bands
-from rlx.passes.lower import LoweringOptions, lower_program
+from rlx.lowering.lower import LoweringOptions, lower_program
 from rlx.passes.pipeline import stages
+from rlx.planning.bands import group_bands
 from rlx.storage import from_numpy
 from rlx.testing import assert_close
 

@@ -12,7 +12,7 @@ import rlx
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.ir.kernels import Contract, Plan, Scan
-from rlx.passes import loop_products
+from rlx.passes import hoist_loop_products as loop_products
 
 rng = np.random.default_rng(3)
 

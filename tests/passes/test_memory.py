@@ -9,7 +9,7 @@ from graphs import Graph, execute, loops
 
 from rlx.ir.kernels import Buffer, Loops
 from rlx.ir.types import TensorType
-from rlx.passes.memory import plan_memory, plan_statistics
+from rlx.planning.memory import plan_memory, plan_statistics
 
 rng = np.random.default_rng(5)
 

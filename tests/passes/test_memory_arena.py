@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlx.passes.arena import Block, Placement, most_live, place, place_by_size, place_by_time
+from rlx.planning.arena import Block, Placement, most_live, place, place_by_size, place_by_time
 
 PLANNERS = (place, place_by_time, place_by_size)
 

@@ -10,7 +10,7 @@ from graphs import Graph, execute
 
 from rlx.ir.program import Var
 from rlx.ir.types import TensorType
-from rlx.passes.lower import FusionLimits, LoweringOptions, lower_program
+from rlx.lowering.lower import FusionLimits, LoweringOptions, lower_program
 
 Value = tuple[Var, np.ndarray]
 

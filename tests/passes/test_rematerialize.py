@@ -10,7 +10,7 @@ import rlx.numpy as rnp
 from rlx.errors import MemoryLimitError, RlxError
 from rlx.ir.verify import verify_program
 from rlx.passes.pipeline import stages
-from rlx.passes.rematerialize import plan_within, temporary_bytes
+from rlx.planning.rematerialize import plan_within, temporary_bytes
 
 RANDOM = np.random.default_rng(0)
 
@@ -75,7 +75,7 @@ def test_second_computations_are_behind_barriers_and_programs_stay_well_formed()
         seen.append(p)
         return original(p, options)
 
-    from rlx.passes import rematerialize
+    from rlx.planning import rematerialize
 
     original = rematerialize.lower_with_holdings
     rematerialize.lower_with_holdings = kept

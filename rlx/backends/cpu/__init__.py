@@ -1,0 +1,29 @@
+"""The CPU backend: kernels as LLVM IR compiled by llvmlite, run by a native executor."""
+
+from __future__ import annotations
+
+from rlx.backends.base import Backend, Executable
+from rlx.backends.cpu.entry import start_loading
+from rlx.backends.cpu.executable import NativeExecutable
+from rlx.backends.cpu.threads import get_num_threads
+from rlx.ir.kernels import Plan
+
+__all__ = ["NativeExecutable", "CpuBackend"]
+
+
+class CpuBackend(Backend):
+    """Native code for this machine's processors."""
+
+    name = "numba"
+
+    def __init__(self) -> None:
+        start_loading()
+
+    @property
+    def least_bands(self) -> int:
+        """Two for each thread, so that none waits long for another."""
+        return max(super().least_bands, 2 * get_num_threads())
+
+    def compile(self, plan: Plan) -> Executable:
+        """Compile a plan; kernels that are known already, here or on disk, are not compiled."""
+        return NativeExecutable(plan)

@@ -1,0 +1,322 @@
+"""Complex arithmetic and elementary functions, spelled in operations on real parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlx.errors import DtypeError
+
+if TYPE_CHECKING:
+    from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
+
+__all__ = ["binary", "compare", "unary"]
+
+
+def unary(op: str, s: ScalarBuilder, x: Scalar) -> Scalar:
+    """A function of one complex operand."""
+    function = _UNARY.get(op)
+    if function is None:
+        raise DtypeError(f"{op} is not defined for complex numbers")
+    return function(s, x)
+
+
+def binary(op: str, s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+    """A function of two complex operands."""
+    function = _BINARY.get(op)
+    if function is None:
+        raise DtypeError(f"{op} is not defined for complex numbers")
+    return function(s, x, y)
+
+
+def compare(op: str, s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+    """eq and ne by parts; the orders are lexicographic, as NumPy's."""
+    a, b, c, d = *_parts(s, x), *_parts(s, y)
+    if op == "eq":
+        return s.and_(s.eq(a, c), s.eq(b, d))
+    if op == "ne":
+        return s.or_(s.ne(a, c), s.ne(b, d))
+    strict = {"lt": s.lt, "le": s.lt, "gt": s.gt, "ge": s.gt}[op]
+    last = {"lt": s.lt, "le": s.le, "gt": s.gt, "ge": s.ge}[op]
+    return s.or_(strict(a, c), s.and_(s.eq(a, c), last(b, d)))
+
+
+def _parts(s: ScalarBuilder, x: Scalar) -> tuple[Scalar, Scalar]:
+    return s.real(x), s.imag(x)
+
+
+def _add(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+    return s.complex(s.real(x) + s.real(y), s.imag(x) + s.imag(y))
+
+
+def _sub(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+    return s.complex(s.real(x) - s.real(y), s.imag(x) - s.imag(y))
+
+
+def _mul(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+    a, b, c, d = *_parts(s, x), *_parts(s, y)
+    return s.complex(a * c - b * d, a * d + b * c)
+
+
+def _div(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+    """Smith's method: the larger part of y divides first, so that squares do not overflow."""
+    a, b, c, d = *_parts(s, x), *_parts(s, y)
+    wide = s.ge(s.abs(c), s.abs(d))
+    larger, smaller = s.select(wide, c, d), s.select(wide, d, c)
+    ratio = s.select(s.eq(larger, 0), smaller, smaller / larger)
+    scale = larger + smaller * ratio
+    first, second = s.select(wide, a, b), s.select(wide, b, a)
+    real = (first + second * ratio) / scale
+    imaginary = (second - first * ratio) / scale
+    return s.complex(real, s.select(wide, imaginary, -imaginary))
+
+
+def _neg(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return s.complex(-s.real(x), -s.imag(x))
+
+
+def _square(s: ScalarBuilder, x: Scalar) -> Scalar:
+    """The real part as a product of sum and difference: nothing cancels but equal parts, exactly."""
+    a, b = _parts(s, x)
+    equal = s.and_(s.eq(s.abs(a), s.abs(b)), s.lt(s.abs(a), np.inf))  # their sum may be infinite
+    return s.complex(s.select(equal, s.constant_like(a, 0), (a - b) * (a + b)), a * b * 2)
+
+
+def _hypot(s: ScalarBuilder, a: Scalar, b: Scalar) -> Scalar:
+    a, b = s.abs(a), s.abs(b)
+    large, small = s.max(a, b), s.min(a, b)
+    ratio = s.select(s.eq(large, 0), large, small / large)
+    plain = large * s.sqrt(ratio * ratio + 1)
+    infinite = s.or_(s.eq(a, np.inf), s.eq(b, np.inf))
+    return s.select(infinite, s.constant_like(a, np.inf), plain)
+
+
+def _abs(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return _hypot(s, *_parts(s, x))
+
+
+def _sign(s: ScalarBuilder, x: Scalar) -> Scalar:
+    """x / |x|; where one part alone is infinite, 1 and 0 take the places of both."""
+    a, b = _parts(s, x)
+    wide, high = s.eq(s.abs(a), np.inf), s.eq(s.abs(b), np.inf)
+    one, nothing = s.constant_like(a, 1), s.constant_like(a, 0)
+    single = s.ne(wide, high)
+    a = s.select(single, s.select(wide, s.copysign(one, a), nothing), a)
+    b = s.select(single, s.select(high, s.copysign(one, b), nothing), b)
+    size = _hypot(s, a, b)
+    divisor = s.select(s.eq(size, 0), one, size)
+    return s.complex(a / divisor, b / divisor)
+
+
+def _scaled(s: ScalarBuilder, size: Scalar, angle: Scalar) -> Scalar:
+    """size * e^(i angle), exactly real where the angle is zero (inf * 0 is NaN otherwise)."""
+    straight = s.eq(angle, 0)
+    return s.complex(
+        s.select(straight, size, size * s.cos(angle)),
+        s.select(straight, angle, size * s.sin(angle)),
+    )
+
+
+def _exp(s: ScalarBuilder, x: Scalar) -> Scalar:
+    """As in C99 where the angle is infinite or NaN: 0 if the size is, and infinite by its real part."""
+    a, b = _parts(s, x)
+    unknown = s.not_(s.is_finite(b))
+    gone = s.and_(unknown, s.eq(a, -np.inf))
+    result = _scaled(s, s.exp(a), s.select(gone, s.copysign(s.constant_like(b, 0), b), b))
+    infinite = s.and_(unknown, s.eq(a, np.inf))
+    return s.complex(s.select(infinite, a, s.real(result)), s.imag(result))
+
+
+def _exp2(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return _exp(s, x * s.constant_like(x, np.log(2.0)))
+
+
+def _expm1(s: ScalarBuilder, x: Scalar) -> Scalar:
+    """e^x - 1, whose real part is expm1(a) cos(b) - 2 sin(b / 2)^2."""
+    a, b = _parts(s, x)
+    half = s.sin(b * 0.5)
+    real = s.expm1(a) * s.cos(b) - half * half * 2
+    real = s.select(s.eq(a, -np.inf), s.constant_like(a, -1), real)
+    infinite = s.and_(s.not_(s.is_finite(b)), s.eq(a, np.inf))
+    return s.complex(s.select(infinite, a, real), s.imag(_exp(s, x)))
+
+
+def _log(s: ScalarBuilder, x: Scalar) -> Scalar:
+    a, b = _parts(s, x)
+    return s.complex(s.log(_hypot(s, a, b)), s.atan2(b, a))
+
+
+def _log1p(s: ScalarBuilder, x: Scalar) -> Scalar:
+    a, b = _parts(s, x)
+    near = s.log1p(a * (a + 2) + b * b) * 0.5
+    far = s.log(_hypot(s, a + 1, b))
+    small = s.lt(s.max(s.abs(a), s.abs(b)), 1)
+    return s.complex(s.select(small, near, far), s.atan2(b, a + 1))
+
+
+def _log2(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return _log(s, x) * s.constant_like(x, 1 / np.log(2.0))
+
+
+def _sqrt(s: ScalarBuilder, x: Scalar) -> Scalar:
+    a, b = _parts(s, x)
+    size = _hypot(s, a, b)
+    root = s.sqrt((size + s.abs(a)) * 0.5)
+    other = s.select(s.eq(root, 0), root, s.abs(b) / (root * 2))
+    right = s.ge(a, 0)
+    real = s.select(right, root, other)
+    imaginary = s.copysign(s.select(right, other, root), b)
+    infinite = s.eq(s.abs(b), np.inf)
+    return s.complex(s.select(infinite, s.abs(b), real), s.select(infinite, b, imaginary))
+
+
+def _rsqrt(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return _div(s, s.constant_like(x, 1), _sqrt(s, x))
+
+
+def _times_i(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return s.complex(-s.imag(x), s.real(x))
+
+
+def _times_minus_i(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return s.complex(s.imag(x), -s.real(x))
+
+
+def _sinh(s: ScalarBuilder, x: Scalar) -> Scalar:
+    a, b = _parts(s, x)
+    return s.complex(s.sinh(a) * s.cos(b), s.cosh(a) * s.sin(b))
+
+
+def _cosh(s: ScalarBuilder, x: Scalar) -> Scalar:
+    a, b = _parts(s, x)
+    return s.complex(s.cosh(a) * s.cos(b), s.sinh(a) * s.sin(b))
+
+
+def _sin(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return _times_minus_i(s, _sinh(s, _times_i(s, x)))
+
+
+def _cos(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return _cosh(s, _times_i(s, x))
+
+
+def _tanh(s: ScalarBuilder, x: Scalar) -> Scalar:
+    """Kahan's formula; beyond |re| = 20 the value is +-1 to the last place of float64."""
+    a, b = _parts(s, x)
+    tangent, sine = s.tan(b), s.sinh(a)
+    beta = tangent * tangent + 1
+    rho = s.sqrt(sine * sine + 1)
+    scale = beta * sine * sine + 1
+    large = s.gt(s.abs(a), 20)
+    decay = s.exp(s.abs(a) * -2) * s.sin(b) * s.cos(b) * 4
+    real = s.select(large, s.copysign(s.constant_like(a, 1), a), beta * rho * sine / scale)
+    imaginary = s.select(large, decay, tangent / scale)
+    # as in C99: no angle matters at infinity, and both axes stay what they are
+    far = s.and_(s.eq(s.abs(a), np.inf), s.not_(s.is_finite(b)))
+    imaginary = s.select(far, s.copysign(s.constant_like(b, 0), b), s.select(s.eq(b, 0), b, imaginary))
+    return s.complex(s.select(s.eq(a, 0), a, real), imaginary)
+
+
+def _tan(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return _times_minus_i(s, _tanh(s, _times_i(s, x)))
+
+
+def _asinh(s: ScalarBuilder, x: Scalar) -> Scalar:
+    one = s.constant_like(x, 1)
+    plus, minus = _sqrt(s, one + _times_i(s, x)), _sqrt(s, one - _times_i(s, x))
+    real = s.asinh(s.real(plus) * s.imag(minus) * -1 + s.real(minus) * s.imag(plus))
+    return s.complex(real, s.atan2(s.imag(x), s.real(plus * minus)))
+
+
+def _asin(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return _times_minus_i(s, _asinh(s, _times_i(s, x)))
+
+
+def _acos(s: ScalarBuilder, x: Scalar) -> Scalar:
+    one = s.constant_like(x, 1)
+    minus, plus = _sqrt(s, one - x), _sqrt(s, one + x)
+    real = s.atan2(s.real(minus), s.real(plus)) * 2
+    return s.complex(real, s.asinh(s.imag(s.conj(plus) * minus)))
+
+
+def _acosh(s: ScalarBuilder, x: Scalar) -> Scalar:
+    one = s.constant_like(x, 1)
+    minus, plus = _sqrt(s, x - one), _sqrt(s, x + one)
+    real = s.asinh(s.real(s.conj(minus) * plus))
+    return s.complex(real, s.atan2(s.imag(minus), s.real(plus)) * 2)
+
+
+def _atanh(s: ScalarBuilder, x: Scalar) -> Scalar:
+    """(log1p(x) - log1p(-x)) / 2, with the real part in a form that keeps small x."""
+    a, b = _parts(s, x)
+    square = b * b
+    left, right = (a - 1) * (a - 1) + square, (a + 1) * (a + 1) + square
+    real = s.copysign(s.log1p(s.abs(a) * 4 / s.select(s.gt(a, 0), left, right)) * 0.25, a)
+    angle = s.atan2(b * 2, (s.constant_like(a, 1) - a) * (a + 1) - square) * 0.5
+    return s.complex(real, angle)
+
+
+def _atan(s: ScalarBuilder, x: Scalar) -> Scalar:
+    return _times_minus_i(s, _atanh(s, _times_i(s, x)))
+
+
+def _logistic(s: ScalarBuilder, x: Scalar) -> Scalar:
+    one = s.constant_like(x, 1)
+    return _div(s, one, one + _exp(s, -x))
+
+
+def _pow(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+    power = _exp(s, y * _log(s, x))
+    zero_base = s.eq(x, 0)
+    zero_power, one = s.eq(y, 0), s.constant_like(x, 1)
+    at_zero = s.select(s.gt(s.real(y), 0), s.constant_like(x, 0), power)
+    return s.select(zero_power, one, s.select(zero_base, at_zero, power))
+
+
+def _max(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+    return s.select(s.or_(s.is_nan(x), s.gt(x, y)), x, y)
+
+
+def _min(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+    return s.select(s.or_(s.is_nan(x), s.lt(x, y)), x, y)
+
+
+_UNARY: dict[str, Callable[[ScalarBuilder, Scalar], Scalar]] = {
+    "neg": _neg,
+    "abs": _abs,
+    "square": _square,
+    "sign": _sign,
+    "exp": _exp,
+    "exp2": _exp2,
+    "expm1": _expm1,
+    "log": _log,
+    "log1p": _log1p,
+    "log2": _log2,
+    "sqrt": _sqrt,
+    "rsqrt": _rsqrt,
+    "sin": _sin,
+    "cos": _cos,
+    "tan": _tan,
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "tanh": _tanh,
+    "asin": _asin,
+    "acos": _acos,
+    "atan": _atan,
+    "asinh": _asinh,
+    "acosh": _acosh,
+    "atanh": _atanh,
+    "logistic": _logistic,
+}
+
+_BINARY: dict[str, Callable[[ScalarBuilder, Scalar, Scalar], Scalar]] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "pow": _pow,
+    "max": _max,
+    "min": _min,
+}

@@ -1,0 +1,198 @@
+"""Contractions: matrix products where a GEMM exists, multiply and reduce elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise, product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from rlx.ir.kernels import Contract, Operand
+from rlx.ir.types import TensorType, is_float
+from rlx.lowering.indexing import IndexLowering
+from rlx.lowering.lowered import Lowered, natural_order, view_of
+
+__all__ = ["ContractionLowering"]
+
+_GEMM_DTYPES = frozenset(np.dtype(n) for n in ("f4", "f8", "c8", "c16"))
+_MOST_PRODUCTS = 64
+_SINGLE = np.dtype(np.float32)
+_DimensionPair = tuple[Sequence[int], Sequence[int]]
+
+
+class _Axes(NamedTuple):
+    """The axes of one operand by their part in the contraction."""
+
+    batch: tuple[int, ...]
+    free: tuple[int, ...]
+    contracted: tuple[int, ...]
+
+
+class ContractionLowering(IndexLowering):
+    """contract."""
+
+    def contract(self, lhs: Lowered, rhs: Lowered, contracting: _DimensionPair, batch: _DimensionPair) -> Lowered:
+        """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free)."""
+        left = _classify(lhs, contracting[0], batch[0])
+        right = _classify(rhs, contracting[1], batch[1])
+        b, m, k = (_sizes(lhs, group) for group in left)
+        n = _sizes(rhs, right.free)
+        type = TensorType((*b, *m, *n), lhs.dtype)
+        if type.size == 0 or prod(k) == 0:
+            return self.full(type, 0)
+        if is_float(lhs.dtype) and lhs.dtype.itemsize < 4:
+            wide = (self._converted(lhs, _SINGLE), self._converted(rhs, _SINGLE))
+            return self._converted(self.contract(*wide, contracting, batch), lhs.dtype)
+        if lhs.dtype in _GEMM_DTYPES and prod(k) > 1 and prod(m) > 1 and prod(n) > 1:
+            return self._product(lhs, rhs, left, right, type)
+        return self._by_reduction(lhs, rhs, left, right)
+
+    def _converted(self, v: Lowered, dtype: np.dtype) -> Lowered:
+        return self.elementwise(lambda s, x: s.cast(x, dtype), (v,), v.type.update(dtype=dtype))
+
+    def _by_reduction(self, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes) -> Lowered:
+        """Multiply over the space (batch, lhs free, rhs free, contracted), reduce the last."""
+        for operand in (lhs, rhs):
+            if operand.nodes[0].op != "load" and operand.weight > 8:
+                self.realise(operand)
+        b, m, k = (_sizes(lhs, group) for group in left)
+        n = _sizes(rhs, right.free)
+        space = (*b, *m, *n, *k)
+        first, second, third = len(b), len(b) + len(m), len(b) + len(m) + len(n)
+        aligned = self.transpose(lhs, (*left.batch, *left.free, *left.contracted))
+        wide = self.broadcast(aligned, space, (*range(second), *range(third, len(space))))
+        other = self.transpose(rhs, (*right.batch, *right.free, *right.contracted))
+        dims = (*range(first), *range(second, third), *range(third, len(space)))
+        tall = self.broadcast(other, space, dims)
+        type = TensorType(space, lhs.dtype)
+        if lhs.dtype.kind == "b":
+            products = self.elementwise(lambda s, x, y: s.and_(x, y), (wide, tall), type)
+            return self.reduce("or", products, range(third, len(space)))
+        products = self.elementwise(lambda s, x, y: s.mul(x, y), (wide, tall), type)
+        return self.reduce("add", products, range(third, len(space)))
+
+    def _product(self, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes, type: TensorType) -> Lowered:
+        """Matrix products into one buffer: one kernel, or one for each index of outer batches."""
+        lhs = self._readable(lhs, left.batch, left.free, left.contracted)
+        rhs = self._readable(rhs, right.batch, right.contracted, right.free)
+        count = _looped_batches((lhs, left.batch), (rhs, right.batch))
+        if count is None:
+            lhs, rhs = (self._in_order(v, g) for v, g in ((lhs, left), (rhs, right)))
+            count = 0
+        buffer = self.allocate(type.dtype, type.size)
+        looped = type.shape[:count]
+        step = prod(type.shape[count:])
+        for number, position in enumerate(product(*(range(n) for n in looped))):
+            first = _as_matrices(lhs, left.batch, left.free, left.contracted, position)
+            second = _as_matrices(rhs, right.batch, right.contracted, right.free, position)
+            assert first is not None and second is not None
+            (b, m, _), n = first.shape, second.shape[2]
+            strides = (m * n if b > 1 else 0, n, 1)
+            out = Operand(buffer, (b, m, n), strides, number * step)
+            self.emit_kernel(Contract(first, second, out))
+        return self.from_buffer(buffer, type)
+
+    def _readable(self, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]) -> Lowered:
+        """`v` where a GEMM can read its matrices, each batch for itself; copied if need be."""
+        if view_of(v) is None:
+            self.materialise(v, self._matrix_order(v, batch, rows, columns))
+        if _as_matrices(v, batch, rows, columns, (0,) * len(batch)) is None:
+            v = Lowered(v.type, v.nodes, v.sources)
+            self.materialise(v, self._matrix_order(v, batch, rows, columns))
+        return v
+
+    def _in_order(self, v: Lowered, axes: _Axes) -> Lowered:
+        """`v` with its batches in order, so that one stride walks them."""
+        view = view_of(v)
+        assert view is not None
+        if _merged(v.shape, view.strides, axes.batch) is not None:
+            return v
+        copy = Lowered(v.type, v.nodes, v.sources)
+        self.materialise(copy, self._matrix_order(v, axes.batch, axes.free, axes.contracted))
+        return copy
+
+    @staticmethod
+    def _matrix_order(v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]) -> list[int]:
+        """The layout nearest to the value's own that keeps each group together.
+
+        Rows or columns may come first; the groups are ordered as their innermost axes are.
+        """
+        position = {axis: place for place, axis in enumerate(natural_order(v))}
+        moving = [axis for axis in (*rows, *columns) if v.shape[axis] != 1]
+        innermost = max(moving, key=lambda axis: position[axis])
+        inner, outer = (rows, columns) if innermost in rows else (columns, rows)
+        return [*batch, *outer, *inner]
+
+
+def _classify(v: Lowered, contracting: Sequence[int], batch: Sequence[int]) -> _Axes:
+    taken = {*contracting, *batch}
+    free = tuple(axis for axis in range(len(v.shape)) if axis not in taken)
+    return _Axes(tuple(batch), free, tuple(contracting))
+
+
+def _sizes(v: Lowered, axes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(v.shape[axis] for axis in axes)
+
+
+def _merged(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -> int | None:
+    """The one stride that walks several axes, 0 for none of size over 1, None if there is none."""
+    moving = [axis for axis in axes if shape[axis] != 1]
+    for outer, inner in pairwise(moving):
+        if strides[outer] != strides[inner] * shape[inner]:
+            return None
+    return strides[moving[-1]] if moving else 0
+
+
+def _looped_batches(*operands: tuple[Lowered, tuple[int, ...]]) -> int | None:
+    """How many leading batch axes to loop over so that one stride walks the others.
+
+    None where that would take more kernels than copies are worth.
+    """
+    for count in range(len(operands[0][1]) + 1):
+        merged = []
+        for v, batch in operands:
+            view = view_of(v)
+            assert view is not None
+            step = _merged(v.shape, view.strides, batch[count:])
+            merged.append(step is not None and step >= 0)
+        if prod(_sizes(operands[0][0], operands[0][1][:count])) > _MOST_PRODUCTS:
+            return None
+        if all(merged):
+            return count
+    return None
+
+
+def _as_matrices(
+    v: Lowered,
+    batch: Sequence[int],
+    rows: Sequence[int],
+    columns: Sequence[int],
+    position: Sequence[int],
+) -> Operand | None:
+    """The (batch, rows, columns) operand at a position of the leading batch axes.
+
+    None where BLAS could not read it.
+    """
+    view = view_of(v)
+    assert view is not None
+    looped, batch = batch[: len(position)], batch[len(position) :]
+    offset = view.offset
+    offset += sum(view.strides[a] * p for a, p in zip(looped, position, strict=True))
+    merged = [_merged(v.shape, view.strides, axes) for axes in (batch, rows, columns)]
+    b, r, c = (prod(_sizes(v, axes)) for axes in (batch, rows, columns))
+    stack, down, across = merged
+    if stack is None or down is None or across is None or stack < 0:
+        return None
+    if across == 1 or c == 1:
+        across, down = 1, down if r > 1 else c
+        legal = down >= c
+    elif down == 1 or r == 1:
+        down, across = 1, across if c > 1 else r
+        legal = across >= r
+    else:
+        legal = False
+    if not legal:
+        return None
+    return Operand(view.buffer, (b, r, c), (stack, down, across), offset)

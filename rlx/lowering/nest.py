@@ -1,0 +1,287 @@
+"""Loop nests before they are kernels: stores of scalar expressions over an index space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+from rlx.ir.kernels import Buffer
+from rlx.lowering.lowered import StrideMap, remap
+from rlx.lowering.nodes import Node, NodeTable, postorder, rewrite
+
+__all__ = [
+    "Nest",
+    "NestStore",
+    "collapse",
+    "common_refinement",
+    "refine",
+    "remap_stores",
+    "replace_loads",
+    "rows_from_accumulation",
+    "split_map",
+    "store_roots",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NestStore:
+    """Write `value` to a buffer through an index map over the nest's space (see kernels.Store).
+
+    Strides and offset count real elements, as those of loads do.
+    """
+
+    value: Node
+    buffer: Buffer
+    strides: tuple[int, ...]
+    offset: int = 0
+    address: Node | None = None
+    accumulate: str | None = None
+    initialize: bool = False
+    guard: Node | None = None
+    chunk_stride: int = 0
+
+    @property
+    def plain(self) -> bool:
+        """Whether later expressions of the nest may use the value in place of a load."""
+        return self.address is None and self.accumulate is None and self.guard is None
+
+
+@dataclass(slots=True, eq=False)
+class Nest:
+    """Stores over one index space; its last `row` dimensions are row dimensions.
+
+    A reduction starts as accumulating stores with zero strides along what is reduced (row 0);
+    `preferred_row` says how many trailing dimensions should become a row when it stands alone.
+    ordered: the nest writes over what earlier kernels wrote to the same buffers.
+    epoch: nests of different epochs do not fuse (see BuilderCore.fence).
+    """
+
+    sizes: tuple[int, ...]
+    stores: list[NestStore]
+    row: int = 0
+    preferred_row: int = 0
+    ordered: bool = False
+    chunks: int = 1
+    origins: tuple[Any, ...] = ()
+    label: tuple[str, ...] = ()
+    frozen: bool = field(default=False)
+    epoch: int = 0
+
+    @property
+    def total(self) -> int:
+        """Number of iterations."""
+        return prod(self.sizes)
+
+
+def store_roots(stores: Sequence[NestStore]) -> list[Node]:
+    """Every expression that the stores need."""
+    roots: list[Node] = []
+    for store in stores:
+        roots.append(store.value)
+        if store.address is not None:
+            roots.append(store.address)
+        if store.guard is not None:
+            roots.append(store.guard)
+    return roots
+
+
+def remap_stores(table: NodeTable, stores: Sequence[NestStore], stride_map: StrideMap) -> list[NestStore] | None:
+    """The stores over another index space, or None where a map cannot follow."""
+    roots = store_roots(stores)
+    moved = remap(table, roots, stride_map)
+    if moved is None:
+        return None
+    table_of = dict(zip(roots, moved, strict=True))
+    result = []
+    for store in stores:
+        mapped = stride_map(store.strides, store.offset)
+        if mapped is None:
+            return None
+        strides, offset = mapped
+        result.append(
+            replace(
+                store,
+                value=table_of[store.value],
+                strides=strides,
+                offset=offset,
+                address=None if store.address is None else table_of[store.address],
+                guard=None if store.guard is None else table_of[store.guard],
+            )
+        )
+    return result
+
+
+def replace_loads(
+    table: NodeTable,
+    stores: Sequence[NestStore],
+    use: Callable[[Node, tuple[Node, ...]], Node],
+) -> list[NestStore]:
+    """The stores with every load and affine node replaced by what `use` gives for it."""
+    done = rewrite(table, store_roots(stores), use)
+    return [
+        replace(
+            store,
+            value=done[store.value],
+            address=None if store.address is None else done[store.address],
+            guard=None if store.guard is None else done[store.guard],
+        )
+        for store in stores
+    ]
+
+
+def _maps(stores: Sequence[NestStore]) -> list[tuple[int, ...]]:
+    strides = {store.strides for store in stores}
+    for node in postorder(store_roots(stores)):
+        if node.op == "load":
+            strides.add(node.attribute.strides)
+        elif node.op == "affine":
+            strides.add(node.attribute[0])
+    return list(strides)
+
+
+def _runs(sizes: Sequence[int], order: Sequence[int], row: int, maps: list[tuple[int, ...]]) -> list[list[int]]:
+    """Axes grouped into runs that every index map walks as one dimension."""
+    boundary = len(order) - row
+    runs: list[list[int]] = []
+    previous_position = -1
+    for position, axis in enumerate(order):
+        if sizes[axis] == 1:
+            continue
+        crosses = row and previous_position < boundary <= position
+        if runs and not crosses:
+            outer, size = runs[-1][-1], sizes[axis]
+            if all(m[outer] == m[axis] * size for m in maps):
+                runs[-1].append(axis)
+                previous_position = position
+                continue
+        runs.append([axis])
+        previous_position = position
+    return runs
+
+
+def collapse(
+    table: NodeTable,
+    sizes: Sequence[int],
+    stores: Sequence[NestStore],
+    row: int = 0,
+    order: Sequence[int] | None = None,
+) -> tuple[tuple[int, ...], int, list[NestStore]]:
+    """Reorder the axes, drop those of size 1 and merge what all index maps allow.
+
+    Returns sizes, number of row dimensions, stores. The boundary of the row is kept.
+    """
+    order = range(len(sizes)) if order is None else order
+    if prod(sizes) == 0:
+        runs: list[list[int]] = []
+        new_sizes: tuple[int, ...] = (0,)
+    else:
+        runs = _runs(sizes, order, row, _maps(stores))
+        new_sizes = tuple(prod(sizes[a] for a in run) for run in runs)
+    if len(new_sizes) == len(sizes) and list(order) == list(range(len(sizes))):
+        if new_sizes == tuple(sizes):
+            return tuple(sizes), row, list(stores)
+    row_axes = set(list(order)[len(order) - row :]) if row else set()
+    new_row = sum(run[-1] in row_axes for run in runs)
+
+    def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
+        if not runs:
+            return (0,) * len(new_sizes), offset
+        return tuple(strides[run[-1]] for run in runs), offset
+
+    moved = remap_stores(table, stores, stride_map)
+    assert moved is not None
+    return new_sizes, new_row, moved
+
+
+def common_refinement(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...] | None:
+    """The coarsest shape that splits dimensions of both shapes (of equal size), if there is one."""
+    result: list[int] = []
+    i, j = len(first) - 1, len(second) - 1
+    left = first[i] if first else 1
+    right = second[j] if second else 1
+    while i >= 0 and j >= 0:
+        if left == right:
+            result.append(left)
+            i, j = i - 1, j - 1
+            left = first[i] if i >= 0 else 1
+            right = second[j] if j >= 0 else 1
+        elif right and left % right == 0:
+            result.append(right)
+            left //= right
+            j -= 1
+            right = second[j] if j >= 0 else 1
+        elif left and right % left == 0:
+            result.append(left)
+            right //= left
+            i -= 1
+            left = first[i] if i >= 0 else 1
+        else:
+            return None
+    return tuple(reversed(result)) if i < 0 and j < 0 else None
+
+
+def split_map(coarse: Sequence[int], fine: Sequence[int], extra: int = 0) -> StrideMap:
+    """The index map from a space to a refinement of it, with `extra` more trailing dimensions."""
+    groups: list[list[int]] = []
+    position = len(fine)
+    for size in reversed(coarse):
+        group: list[int] = []
+        product = 1
+        while product != size or (not group and size != 1):
+            position -= 1
+            group.append(fine[position])
+            product *= fine[position]
+        groups.append(group)
+    groups.reverse()
+
+    def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
+        result: list[int] = []
+        for stride, group in zip(strides, groups, strict=True):
+            steps = []
+            for size in group:  # innermost first
+                steps.append(stride)
+                stride *= size
+            result.extend(reversed(steps))
+        return (*result, *(0,) * extra), offset
+
+    return stride_map
+
+
+def refine(
+    table: NodeTable,
+    sizes: Sequence[int],
+    stores: Sequence[NestStore],
+    fine: Sequence[int],
+    extra: int = 0,
+) -> list[NestStore]:
+    """The stores over a refinement of their space, plus `extra` dimensions they do not vary on."""
+    if tuple(sizes) == tuple(fine) and not extra:
+        return list(stores)
+    moved = remap_stores(table, stores, split_map(sizes, fine, extra))
+    assert moved is not None
+    return moved
+
+
+def rows_from_accumulation(
+    table: NodeTable, sizes: Sequence[int], row: int, stores: Sequence[NestStore]
+) -> list[NestStore]:
+    """Turn accumulation over whole rows into "reduce" nodes, stored once for each row.
+
+    What remains accumulated over outer dimensions stays an accumulating store of the row's value.
+    """
+    if not row:
+        return list(stores)
+    boundary = len(sizes) - row
+    result = []
+    for store in stores:
+        over_row = not any(store.strides[boundary:]) and store.value.op != "reduce"
+        if store.accumulate and store.initialize and over_row and store.address is None:
+            value = table.make("reduce", (store.value,), store.value.dtype, store.accumulate)
+            if all(store.strides[:boundary]):
+                store = replace(store, value=value, accumulate=None, initialize=False)
+            else:
+                store = replace(store, value=value)
+        result.append(store)
+    return result

@@ -1,0 +1,287 @@
+"""Reductions and running reductions of KernelBuilder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rlx.errors import DtypeError
+from rlx.ir.formats import INTEGER_FORMATS
+from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_float
+from rlx.lowering.lowered import BufferView, Lowered, dense_strides, natural_order
+from rlx.lowering.nest import Nest, NestStore, collapse, refine
+from rlx.lowering.nodes import IndexMap, Node, expression_cost, postorder
+from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
+from rlx.lowering.views import ViewLowering
+
+__all__ = ["ReductionLowering", "identity"]
+
+_MINIMUM_OUTER = 16
+_SPLIT_ROWS = range(256, 8193)
+_FEW_LANES = 12  # rows of so few elements do not fill vectors
+_MOST_LANES = 256
+
+
+def identity(op: str, dtype: np.dtype) -> Any:
+    """The neutral element of a reducer."""
+    if op in ("add", "or", "xor"):
+        return 0
+    if op == "mul":
+        return 1
+    if op == "and":
+        return True if dtype_kind(dtype) == "b" else -1
+    if dtype_kind(dtype) == "b":
+        return op == "min"
+    if is_float(dtype):
+        return np.inf if op == "min" else -np.inf
+    info = ml_dtypes.iinfo(dtype)
+    return info.max if op == "min" else info.min
+
+
+class ReductionLowering(ViewLowering):
+    """reduce, reduce_general, cumulate."""
+
+    def reduce(self, op: str, v: Lowered, axes: Sequence[int]) -> Lowered:
+        """Combine the elements along `axes` by a reducer; the result drops the axes."""
+        axes = tuple(sorted(set(axes)))
+        kept = tuple(n for a, n in enumerate(v.shape) if a not in axes)
+        type = v.type.update(shape=kept)
+        if v.type.size == 0:
+            neutral = 0 if type.size == 0 or v.dtype.kind == "c" else identity(op, v.dtype)
+            return self.full(type, 1 if op == "mul" else neutral)
+        if v.dtype.kind == "c" and op != "add":
+            return self._reduce_pairwise(op, v, axes)
+        v, axes = self._without_independent(op, v, axes)
+        if not axes:
+            return self.reshape(v, kept)
+        if self._unrolls(v, axes):
+            return self._unrolled(op, v, axes)
+        return self._reduction_nest(op, v, axes)
+
+    def _reduce_pairwise(self, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+        def combine(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+            return s.reducer(op, x, y)
+
+        flat = self._reduced_last(v, axes)
+        return self._halved(combine, (flat,))[0]
+
+    def _without_independent(self, op: str, v: Lowered, axes: tuple[int, ...]) -> tuple[Lowered, tuple[int, ...]]:
+        """Reduce axes along which the value is constant, without a loop; drop those of size 1."""
+        varying = [False] * len(v.shape)
+        for node in postorder(v.nodes):
+            if node.op in ("load", "affine"):
+                strides = node.attribute.strides if node.op == "load" else node.attribute[0]
+                varying = [a or bool(s) for a, s in zip(varying, strides, strict=True)]
+        repeated = [a for a in axes if not varying[a] or v.shape[a] == 1]
+        if not repeated:
+            return v, axes
+        count = prod(v.shape[a] for a in repeated)
+        if count > 1 and (op == "mul" or (op == "add" and v.dtype.kind == "b")):
+            self.materialise(v, range(len(v.shape)))
+            return v, axes
+        dropped = [1 if a in repeated else n for a, n in enumerate(v.shape)]
+        result = self.slice(v, (0,) * len(dropped), dropped)
+        if count > 1 and op == "add":
+            result = self.elementwise(lambda s, x: s.mul(x, count), (result,), result.type)
+        elif op == "xor" and count % 2 == 0:
+            result = self.full(result.type, 0)
+        squeezed = tuple(n for a, n in enumerate(dropped) if a not in repeated)
+        result = self.reshape(result, squeezed)
+        positions = [a for a in range(len(v.shape)) if a not in repeated]
+        return result, tuple(positions.index(a) for a in axes if a not in repeated)
+
+    def _unrolls(self, v: Lowered, axes: tuple[int, ...]) -> bool:
+        count = prod(v.shape[a] for a in axes)
+        if count > self.options.unroll_reduction or v.weight * count > 4096:
+            return False
+        cost = expression_cost(v.nodes, v.shape)
+        small = count * (cost.operations + 1) <= self.options.expression_operations
+        cheap = cost.arithmetic <= 3 * len(v.nodes)
+        return small and cheap and cost.buffers <= self.options.expression_buffers
+
+    def _unrolled(self, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+        kept = tuple(a for a in range(len(v.shape)) if a not in axes)
+        type = v.type.update(shape=tuple(v.shape[a] for a in kept))
+        builder = ScalarBuilder(self, self.table, len(kept))
+        total: Scalar | None = None
+        for positions in product(*(range(v.shape[a]) for a in axes)):
+
+            def stride_map(
+                strides: tuple[int, ...], offset: int, positions: tuple[int, ...] = positions
+            ) -> tuple[tuple[int, ...], int]:
+                offset += sum(p * strides[a] for p, a in zip(positions, axes, strict=True))
+                return tuple(strides[a] for a in kept), offset
+
+            element = Scalar(builder, v.dtype, *self.moved(v, stride_map))
+            total = element if total is None else builder.reducer(op, total, element)
+        assert total is not None
+        return self.finish(type, total, (v,))
+
+    def _reduction_nest(self, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+        order = natural_order(v)
+        kept = [a for a in range(len(v.shape)) if a not in axes]
+        kept_order = [a for a in order if a not in axes]
+        type = v.type.update(shape=tuple(v.shape[a] for a in kept))
+        accumulator = v.dtype if v.dtype.kind == "c" else compute_dtype(v.dtype)
+        buffer = self.allocate(accumulator, type.size)
+        layout = dense_strides(v.shape, kept_order + list(axes))
+        # strides of the kept axes as if the reduced ones had size 1
+        count = prod(v.shape[a] for a in axes)
+        kept_strides = [s // count for s in layout]
+        strides = tuple(0 if a in axes else kept_strides[a] for a in range(len(v.shape)))
+        view = BufferView(buffer, strides, 0)
+        stores = [NestStore(s.value, buffer, s.strides, s.offset, None, op, True) for s in self.part_stores(v, view)]
+        sizes, _, stores = collapse(self.table, v.shape, stores, 0, order)
+        if not self._in_lanes(op, sizes, stores, v):
+            self.emit(self._with_row(sizes, stores), v)
+        result_view = BufferView(buffer, tuple(strides[a] for a in kept), 0)
+        return self._wrapped(self.from_view(result_view, type))
+
+    def _wrapped(self, v: Lowered) -> Lowered:
+        """A reduction of narrow integers, accumulated in bytes, as a number of their own width."""
+        if v.dtype not in INTEGER_FORMATS:
+            return v
+        return self.elementwise(lambda s, x: s.cast(s.real_scalar(x.node, x.node.dtype), v.dtype), (v,), v.type)
+
+    def _in_lanes(self, op: str, sizes: tuple[int, ...], stores: list[NestStore], v: Lowered) -> bool:
+        """Sum rows of few elements as long ones: every so many rows apart, then those.
+
+        So vectors are full, and fewer terms are added in turn.
+        """
+        if len(sizes) != 2 or stores[0].strides[0] or not stores[0].strides[1] or len(stores) > 1:
+            return False
+        rows, kept = sizes
+        (store,) = stores
+        if kept > _FEW_LANES or rows * kept < self.options.chunk_elements:
+            return False
+        most = min(_MOST_LANES // kept, rows // 4)
+        lanes = next((n for n in range(most, 3, -1) if rows % n == 0), None)
+        if lanes is None:
+            return False
+        (store,) = refine(self.table, sizes, (store,), (rows // lanes, lanes, kept))
+        partial = self.allocate(store.buffer.dtype, lanes * kept)
+        inner = replace(store, buffer=partial, strides=(0, kept, 1), offset=0)
+        fine, _, first = collapse(self.table, (rows // lanes, lanes, kept), [inner])
+        self.emit(Nest(fine, first), v)
+        element = self.table.load(IndexMap(partial, (1, kept), 0))
+        strides = (store.strides[2], 0)
+        last = NestStore(element, store.buffer, strides, store.offset, None, op, True)
+        self.emit(Nest((kept, lanes), [last], preferred_row=1), v)
+        return True
+
+    def _with_row(self, sizes: tuple[int, ...], stores: list[NestStore]) -> Nest:
+        """Choose which trailing reduced dimensions make a row, so that outer work remains."""
+        reduced = [not stride for stride in stores[0].strides]
+        row = 0
+        while row < len(sizes) and reduced[len(sizes) - 1 - row]:
+            row += 1
+        total = prod(sizes)
+        if row and total >= self.options.chunk_elements:
+            while row > 1 and prod(sizes[: len(sizes) - row]) < _MINIMUM_OUTER:
+                row -= 1
+            if prod(sizes[: len(sizes) - row]) < _MINIMUM_OUTER:
+                length = next((n for n in reversed(_SPLIT_ROWS) if sizes[-1] % n == 0), None)
+                if length is not None and length < sizes[-1]:
+                    fine = (*sizes[:-1], sizes[-1] // length, length)
+                    stores = refine(self.table, sizes, stores, fine)
+                    sizes = fine
+        return Nest(sizes, stores, preferred_row=row)
+
+    def _reduced_last(self, v: Lowered, axes: Sequence[int]) -> Lowered:
+        """`v` with the axes in `axes` merged into one last axis."""
+        kept = [a for a in range(len(v.shape)) if a not in axes]
+        moved = self.transpose(v, (*kept, *axes))
+        count = prod(v.shape[a] for a in axes)
+        return self.reshape(moved, (*(v.shape[a] for a in kept), count))
+
+    def reduce_general(
+        self,
+        function: Callable[..., Any],
+        values: Sequence[Lowered],
+        inits: Sequence[Lowered],
+        axes: Sequence[int],
+    ) -> tuple[Lowered, ...]:
+        """Reduce by any associative `function(s, *accumulators, *elements)`: halve and combine.
+
+        Elements are combined in order, so the function need not be commutative.
+        """
+        axes = tuple(sorted(set(axes)))
+        flat = tuple(self._reduced_last(v, axes) for v in values)
+        shape = flat[0].shape[:-1]
+        starts = tuple(self.broadcast(init, shape, ()) for init in inits)
+        if flat[0].shape[-1] == 0:
+            return starts
+        result = self._halved(function, flat)
+        types = tuple(TensorType(shape, v.dtype) for v in values)
+        return self.elementwise(function, (*starts, *result), types)
+
+    def _halved(self, function: Callable[..., Any], values: tuple[Lowered, ...]) -> tuple[Lowered, ...]:
+        """Combine neighbours along the last axis until one element is left."""
+        leftovers: list[tuple[Lowered, ...]] = []
+        while (length := values[0].shape[-1]) > 1:
+            for value in values:
+                self.realise(value, range(len(value.shape)))
+            half = length // 2
+            if length % 2:
+                leftovers.append(tuple(self._part(v, length - 1, length, 1) for v in values))
+            even = tuple(self._part(v, 0, 2 * half, 2) for v in values)
+            odd = tuple(self._part(v, 1, 2 * half, 2) for v in values)
+            values = self.elementwise(function, (*even, *odd), tuple(v.type for v in even))
+        for last in reversed(leftovers):
+            values = self.elementwise(function, (*values, *last), tuple(v.type for v in values))
+        return tuple(self.reshape(v, v.shape[:-1]) for v in values)
+
+    def _part(self, v: Lowered, start: int, limit: int, step: int) -> Lowered:
+        """Every `step`th element of the last axis between start and limit."""
+        lead = len(v.shape) - 1
+        starts, limits = (0,) * lead + (start,), (*v.shape[:-1], limit)
+        return self.slice(v, starts, limits, (1,) * lead + (step,))
+
+    def cumulate(self, op: str, v: Lowered, axis: int, reverse: bool = False) -> Lowered:
+        """Running (inclusive) combination along one axis."""
+        if v.shape[axis] <= 1 or v.type.size == 0:
+            return v
+        if v.dtype.kind == "c" and op != "add":
+            if op != "mul":
+                raise DtypeError(f"cumulate by {op} is not defined for complex numbers")
+            return self._cumulate_by_doubling(op, v, axis, reverse)
+        source = self.reverse(v, (axis,)) if reverse else v
+        order = [a for a in natural_order(source) if a != axis] + [axis]
+        buffer = self.allocate(v.dtype, v.type.size)
+        view = BufferView(buffer, dense_strides(v.shape, natural_order(v)), 0)
+        walked = view
+        if reverse:
+            flipped = tuple(-s if a == axis else s for a, s in enumerate(view.strides))
+            walked = BufferView(buffer, flipped, view.strides[axis] * (v.shape[axis] - 1))
+        running = Lowered(v.type, tuple(self._running(op, n) for n in source.nodes), v.sources)
+        stores = self.part_stores(running, walked)
+        sizes, row, stores = collapse(self.table, v.shape, stores, 1, order)
+        self.emit(Nest(sizes, stores, row, preferred_row=row), v)
+        return self.from_view(view, v.type)
+
+    def _running(self, op: str, node: Node) -> Node:
+        return self.table.make("cumulate", (node,), node.dtype, op)
+
+    def _cumulate_by_doubling(self, op: str, v: Lowered, axis: int, reverse: bool) -> Lowered:
+        """Combine with the value 1, 2, 4, ... places before: log(n) elementwise steps."""
+        value = self.reverse(v, (axis,)) if reverse else v
+        shape, distance = v.shape, 1
+        while distance < shape[axis]:
+            self.realise(value)
+            zeros, limits = [0] * len(shape), list(shape)
+            limits[axis] = shape[axis] - distance
+            before = self.slice(value, zeros, limits)
+            limits[axis] = distance
+            head = self.slice(value, zeros, limits)
+            zeros[axis] = distance
+            after = self.slice(value, zeros, shape)
+            tail = self.elementwise(lambda s, x, y: s.reducer(op, x, y), (before, after), after.type)
+            value = self.concatenate((head, tail), axis)
+            distance *= 2
+        return self.reverse(value, (axis,)) if reverse else value

@@ -1,0 +1,205 @@
+"""Kernels that work along one dimension run band by band: what one leaves in cache the next one finds.
+
+A product and what is done to its result, a softmax between two products, a whole layer: each band of
+rows passes through all of them on one thread. Values that only these kernels need never exist as a whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+
+from rlx.ir.bands import iterations, stays_in_bands
+from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops
+from rlx.planning.arena import Block, place
+from rlx.planning.fuse import has_effect
+
+__all__ = ["group_bands"]
+
+_ALIGNMENT = 64
+_MOST_KERNELS = 64
+_MOST_PASSED = 12
+_WIDEST_BAND = 1 << 20  # bytes of a value in one band
+_LEAST_WORK = 1 << 17  # multiplications, or elements of loops weighed by their instructions
+
+
+def group_bands(kernels: Sequence[Kernel], least: int) -> tuple[Kernel, ...]:
+    """The kernels with every worthwhile run of them as one Bands of at least `least` bands."""
+    uses = Counter(buffer for kernel in kernels for buffer in {*kernel.reads, *kernel.writes})
+    return tuple(_grouped(kernels, least, uses))
+
+
+def _grouped(kernels: Sequence[Kernel], least: int, uses: Counter[Buffer]) -> Iterator[Kernel]:
+    waiting = deque(kernels)
+    while waiting:
+        first = waiting.popleft()
+        group = _Group(least)
+        if not group.join(first):
+            yield first
+            continue
+        seen: list[Kernel] = []
+        before, after = _gather(group, waiting, seen)
+        if not group.worthwhile:
+            yield first
+            waiting.extendleft(reversed(seen))
+            continue
+        yield from _grouped(before, least, uses)
+        yield group.made(uses)
+        waiting.extendleft(reversed(after))
+
+
+def _gather(group: _Group, waiting: deque[Kernel], seen: list[Kernel]) -> tuple[list[Kernel], list[Kernel]]:
+    """Let waiting kernels join; the others: those that run before the group, and those that run after it.
+
+    All that are looked at move from `waiting` to `seen`.
+    """
+    before: list[Kernel] = []
+    after: list[Kernel] = []
+    touched: set[Buffer] = set()  # by kernels that run after the group
+    written: set[Buffer] = set()
+    while waiting:
+        kernel = waiting[0]
+        passed = max(len(before), len(after))
+        if len(group.members) >= _MOST_KERNELS or passed >= _MOST_PASSED or has_effect(kernel):
+            break
+        seen.append(waiting.popleft())
+        late = not written.isdisjoint(kernel.reads) or not touched.isdisjoint(kernel.writes)
+        if not late and group.join(kernel):
+            continue
+        if not late and group.is_apart(kernel):
+            before.append(kernel)
+            continue
+        after.append(kernel)
+        touched.update(kernel.reads, kernel.writes)
+        written.update(kernel.writes)
+    return _before(group, before), after
+
+
+def _before(group: _Group, kernels: Sequence[Kernel]) -> list[Kernel]:
+    """The kernels that have to run before the group; others become its first ones."""
+    before: list[Kernel] = []
+    needed: set[Buffer] = set()
+    for kernel in reversed(kernels):
+        if needed.isdisjoint(kernel.writes) and group.begin_with(kernel):
+            continue
+        before.append(kernel)
+        needed.update(kernel.reads, kernel.writes)
+    before.reverse()
+    return before
+
+
+@dataclass(slots=True)
+class _Group:
+    """Kernels that stay in `count` bands of everything that one of them writes."""
+
+    least: int
+    count: int = 0
+    members: list[Loops | Contract] = field(default_factory=list)
+    written: set[Buffer] = field(default_factory=set)
+    loose: set[Buffer] = field(default_factory=set)  # written in no bands: only one kernel may touch them
+    read: set[Buffer] = field(default_factory=set)
+
+    def join(self, kernel: Kernel) -> bool:
+        """Take the kernel in, if it can run band by band with the others."""
+        if not isinstance(kernel, (Loops, Contract)) or (isinstance(kernel, Contract) and not kernel.depth):
+            return False
+        touched = {*kernel.reads, *kernel.writes}
+        if (self.members and not self.written & touched) or self.loose & touched:
+            return False
+        if any(b in self.read and b not in self.written for b in kernel.writes):
+            return False
+        form = self._form(kernel)
+        if form is None:
+            return False
+        self.count, loose = form
+        self.members.append(kernel)
+        self.written.update(kernel.writes)
+        self.loose.update(loose)
+        self.read.update(kernel.reads)
+        return True
+
+    def begin_with(self, kernel: Kernel) -> bool:
+        """Take in a kernel that the group reads results of, in the bands as they are."""
+        if not isinstance(kernel, (Loops, Contract)) or self.read.isdisjoint(kernel.writes):
+            return False
+        if iterations(kernel) % self.count or any(b in kernel.reads for b in kernel.writes):
+            return False
+        if not all(stays_in_bands(k, b, self.count) for b in kernel.writes for k in (kernel, *self.members)):
+            return False
+        self.members.insert(0, kernel)
+        self.written.update(kernel.writes)
+        self.read.update(kernel.reads)
+        return True
+
+    def _form(self, kernel: Loops | Contract) -> tuple[int, set[Buffer]] | None:
+        """Into how many bands the group can be cut with the kernel, and what it writes in none."""
+        bound = {b for b in kernel.reads if b in self.written}
+        bound |= {b for b in kernel.writes if b in kernel.reads}
+        free = set(kernel.writes) - bound
+        widest = max(b.nbytes for b in (*bound, *free))
+        most = gcd(self.count, iterations(kernel))
+        for count in self._counts(most):
+            if widest > count * _WIDEST_BAND:
+                break
+            if all(stays_in_bands(kernel, buffer, count) for buffer in (*bound, *free)):
+                return count, set()
+        for count in self._counts(most):
+            if all(stays_in_bands(kernel, buffer, count) for buffer in bound):
+                return count, {b for b in free if not stays_in_bands(kernel, b, count)}
+        return None
+
+    def _counts(self, most: int) -> Iterator[int]:
+        """Numbers of bands to try: wider ones hold more of what a kernel reads together."""
+        while most >= self.least:
+            yield most
+            if most % 2:
+                return
+            most //= 2
+
+    def is_apart(self, kernel: Kernel) -> bool:
+        """Whether the kernel may run before the group although it came later."""
+        touched = {*kernel.reads, *kernel.writes}
+        return not (touched & self.written) and not (set(kernel.writes) & self.read)
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether there is enough to do for each band."""
+        return len(self.members) > 1 and sum(map(_work, self.members)) >= _LEAST_WORK * self.least
+
+    def made(self, uses: Counter[Buffer]) -> Bands:
+        """The kernel; temporaries that no other kernel uses are local to its bands."""
+        own = Counter(buffer for kernel in self.members for buffer in {*kernel.reads, *kernel.writes})
+        local = {b for b in self.written if b.role == "temporary" and own[b] == uses[b]}
+        scratch = _place_local(self.members, local, self.count)
+        labels = dict.fromkeys(k.label.split("+")[0] for k in self.members)
+        origins = dict.fromkeys(origin for k in self.members for origin in k.origins)
+        local_buffers = tuple(b for b in dict.fromkeys(b for k in self.members for b in k.writes) if b in local)
+        return Bands(self.count, tuple(self.members), local_buffers, scratch, tuple(origins), "+".join(labels))
+
+
+def _work(kernel: Loops | Contract) -> int:
+    if isinstance(kernel, Contract):
+        return kernel.batches * kernel.rows * kernel.columns * kernel.depth // 8
+    total = 1
+    for size in kernel.sizes:
+        total *= size
+    return total * len(kernel.instructions) // 8
+
+
+def _place_local(kernels: Sequence[Loops | Contract], local: set[Buffer], count: int) -> int:
+    """Offsets of one band's parts of local buffers among each other; -> bytes of all of them."""
+    blocks: dict[Buffer, Block] = {}
+    for position, kernel in enumerate(kernels):
+        for buffer in (*kernel.writes, *kernel.reads):
+            if buffer not in local:
+                continue
+            if buffer not in blocks:
+                size = -(-buffer.nbytes // count // _ALIGNMENT) * _ALIGNMENT
+                blocks[buffer] = Block(max(size, _ALIGNMENT), position, position, [buffer])
+            blocks[buffer].last = position
+    placement = place(list(blocks.values()))
+    for buffer, offset in zip(blocks, placement.offsets, strict=True):
+        buffer.offset = offset
+    return placement.size

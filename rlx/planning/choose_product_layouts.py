@@ -1,0 +1,227 @@
+"""Products in the layout that their readers want: a GEMM transposes and interleaves for free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rlx.ir.kernels import Buffer, Contract, Operand
+from rlx.lowering.nest import Nest, collapse, replace_loads, store_roots
+from rlx.lowering.nodes import IndexMap, Node, NodeTable, postorder
+
+if TYPE_CHECKING:
+    from rlx.lowering.builder_core import Step
+
+__all__ = ["orient_products"]
+
+_MOST_PRODUCTS = 64
+
+
+@dataclass(slots=True)
+class _Product:
+    """A temporary of shape (batch, rows, columns) that only products write and only nests read."""
+
+    kernels: list[Contract] = field(default_factory=list)
+    loads: list[tuple[Nest, IndexMap]] = field(default_factory=list)
+
+    @property
+    def batch(self) -> int:
+        return sum(kernel.out.shape[0] for kernel in self.kernels)
+
+    @property
+    def rows(self) -> int:
+        return self.kernels[0].out.shape[1]
+
+    @property
+    def columns(self) -> int:
+        return self.kernels[0].out.shape[2]
+
+
+def orient_products(table: NodeTable, steps: list[Step]) -> None:
+    """Rewrite products, and the nests that read them, where all readers want another layout."""
+    for buffer, product in _products(steps).items():
+        if buffer.dtype.kind == "c":  # loads count real elements there
+            continue
+        maps = [_decoded(product, nest, index_map) for nest, index_map in product.loads]
+        if all(m is not None and m.transposed for m in maps):
+            _transpose(table, steps, buffer, product)
+        elif (minor := _interleaved(product, maps)) is not None:
+            _interleave(table, steps, buffer, product, minor)
+
+
+def _products(steps: Sequence[Step]) -> dict[Buffer, _Product]:
+    found: dict[Buffer, _Product] = {}
+    for step in steps:
+        if isinstance(step, Contract) and step.out.buffer.role == "temporary":
+            found.setdefault(step.out.buffer, _Product()).kernels.append(step)
+    for step in steps:
+        if isinstance(step, Nest):
+            for store in step.stores:
+                found.pop(store.buffer, None)
+            for node in postorder(store_roots(step.stores)):
+                if node.op == "load" and node.attribute.buffer in found:
+                    if node.args:
+                        del found[node.attribute.buffer]
+                    else:
+                        found[node.attribute.buffer].loads.append((step, node.attribute))
+            continue
+        touched = step.reads if isinstance(step, Contract) else (*step.reads, *step.writes)
+        for buffer in touched:
+            found.pop(buffer, None)
+    return {buffer: product for buffer, product in found.items() if product.loads}
+
+
+@dataclass(slots=True)
+class _Decoded:
+    """Which part of a product each loop dimension walks: "b", "m", "n", or "" for none."""
+
+    parts: list[str]
+    sizes: tuple[int, ...]
+    index_map: IndexMap
+
+    @property
+    def transposed(self) -> bool:
+        moving = [part for part in self.parts if part]
+        return bool(moving) and moving[-1] == "m" and "n" in moving
+
+
+def _decoded(product: _Product, nest: Nest, index_map: IndexMap) -> _Decoded | None:
+    rows, columns = product.rows, product.columns
+    parts = []
+    for size, stride in zip(nest.sizes, index_map.strides, strict=True):
+        if stride < 0:
+            return None
+        if not stride:
+            parts.append("")
+        elif stride % (rows * columns) == 0:
+            parts.append("b")
+        elif stride % columns == 0 and (stride // columns) * size <= rows:
+            parts.append("m")
+        elif stride < columns and stride * size <= columns:
+            parts.append("n")
+        else:
+            return None
+    return _Decoded(parts, nest.sizes, index_map)
+
+
+# ---------------------------------------------------------------- transposition
+def _transpose(table: NodeTable, steps: list[Step], buffer: Buffer, product: _Product) -> None:
+    """Compute (batch, columns, rows) instead: the product of the transposed operands, swapped."""
+    rows, columns = product.rows, product.columns
+    for kernel in product.kernels:
+        b, m, n = kernel.out.shape
+        out = Operand(buffer, (b, n, m), (kernel.out.strides[0], m, 1), kernel.out.offset)
+        kernel.lhs, kernel.rhs = _turned(kernel.rhs), _turned(kernel.lhs)
+        kernel.out = out
+
+    def moved(index_map: IndexMap) -> IndexMap:
+        strides = []
+        for stride in index_map.strides:
+            if not stride or stride % (rows * columns) == 0:
+                strides.append(stride)
+            elif stride % columns == 0:
+                strides.append(stride // columns)
+            else:
+                strides.append(stride * rows)
+        batch, place = divmod(index_map.offset, rows * columns)
+        row, column = divmod(place, columns)
+        offset = batch * rows * columns + column * rows + row
+        return IndexMap(buffer, tuple(strides), offset)
+
+    _rewrite_readers(table, product, buffer, moved)
+
+
+def _turned(operand: Operand) -> Operand:
+    (b, r, c), (stack, down, across) = operand.shape, operand.strides
+    return Operand(operand.buffer, (b, c, r), (stack, across, down), operand.offset)
+
+
+# ---------------------------------------------------------------- interleaving
+def _interleaved(product: _Product, maps: Sequence[_Decoded | None]) -> int | None:
+    """The size of the inner batch dimension that every reader wants between rows and columns."""
+    sizes = set()
+    for decoded in maps:
+        if decoded is None or decoded.index_map.offset:
+            return None
+        walked = [
+            (part, size, stride)
+            for part, size, stride in zip(decoded.parts, decoded.sizes, decoded.index_map.strides, strict=True)
+            if part
+        ]
+        rows, columns = product.rows, product.columns
+        order = [part for part, _, _ in walked]
+        if order not in (["b", "m", "b", "n"], ["m", "b", "n"]):
+            return None
+        minor = walked[-2][1]
+        wanted = [("m", rows, columns), ("b", minor, rows * columns), ("n", columns, 1)]
+        if len(walked) == 4:
+            wanted.insert(0, ("b", product.batch // minor, minor * rows * columns))
+        if walked != wanted or product.batch % minor:
+            return None
+        if len(walked) == 3 and minor != product.batch:
+            return None
+        sizes.add(minor)
+    if len(sizes) != 1:
+        return None
+    (minor,) = sizes
+    each = product.kernels[0].out.shape[0]
+    fits = each % minor == 0 or minor % each == 0
+    return minor if fits and product.batch // min(minor, each) <= _MOST_PRODUCTS else None
+
+
+def _interleave(table: NodeTable, steps: list[Step], buffer: Buffer, product: _Product, minor: int) -> None:
+    """Compute (outer batch, rows, inner batch, columns) instead, by products with wide strides."""
+    rows, columns = product.rows, product.columns
+    replaced: dict[int, list[Step]] = {}
+    first = 0
+    for kernel in product.kernels:
+        count = kernel.out.shape[0]
+        length = min(count, minor)
+        replaced[id(kernel)] = [
+            _strided(kernel, start, length, first + start, minor) for start in range(0, count, length)
+        ]
+        first += count
+    steps[:] = [new for step in steps for new in replaced.get(id(step), [step])]
+
+    def moved(index_map: IndexMap) -> IndexMap:
+        strides = []
+        for stride in index_map.strides:
+            if stride >= minor * rows * columns or stride == 1 or not stride:
+                strides.append(stride)
+            elif stride == columns:
+                strides.append(minor * columns)
+            else:
+                strides.append(columns)
+        return IndexMap(buffer, tuple(strides), 0)
+
+    _rewrite_readers(table, product, buffer, moved)
+
+
+def _strided(kernel: Contract, start: int, length: int, batch: int, minor: int) -> Contract:
+    """Batches start..start + length of a product, between rows of the other inner batches."""
+    _, m, n = kernel.out.shape
+    outer, inner = divmod(batch, minor)
+    offset = outer * m * minor * n + inner * n
+    out = Operand(kernel.out.buffer, (length, m, n), (n if length > 1 else 0, minor * n, 1), offset)
+    parts = [
+        replace(o, shape=(length, *o.shape[1:]), offset=o.offset + start * o.strides[0])
+        for o in (kernel.lhs, kernel.rhs)
+    ]
+    return Contract(parts[0], parts[1], out, origins=kernel.origins, label=kernel.label)
+
+
+def _rewrite_readers(
+    table: NodeTable, product: _Product, buffer: Buffer, moved: Callable[[IndexMap], IndexMap]
+) -> None:
+    def use(leaf: Node, args: tuple[Node, ...]) -> Node:
+        if leaf.op == "load" and leaf.attribute.buffer is buffer:
+            return table.load(moved(leaf.attribute), *args)
+        return table.load(leaf.attribute, *args) if args else leaf
+
+    for nest in dict.fromkeys(nest for nest, _ in product.loads):
+        stores = replace_loads(table, nest.stores, use)
+        if nest.row:
+            nest.stores = stores
+        else:
+            nest.sizes, nest.row, nest.stores = collapse(table, nest.sizes, stores)

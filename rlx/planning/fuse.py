@@ -1,0 +1,333 @@
+"""Fusion: nests that share an iteration space become one, greedily and in linear time.
+
+Every group of fused nests has a rank above the ranks of all groups it depends on. A nest may join
+a group if its other producers have smaller ranks; so no cycle between groups can arise.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from rlx.ir.kernels import Branch, Buffer, Callback, Kernel, Plan, Scan, While
+from rlx.lowering.nest import Nest, store_roots
+from rlx.lowering.nodes import Node, postorder
+from rlx.planning.merge import Merged, merge
+
+if TYPE_CHECKING:
+    from rlx.lowering.builder_core import BuilderCore, Step
+
+__all__ = ["FusionDecision", "fuse"]
+
+_CANDIDATES = 8
+_SIBLINGS = 3
+# more operations than this for so many elements are worth vectors and threads of their own
+_DEAR_SERIAL = 16
+_LONG_SERIAL = 1 << 12
+
+
+class FusionDecision(NamedTuple):
+    """What became of a kernel: `into` names the one it joined, or `reason` says why none."""
+
+    kernel: str
+    into: str | None
+    reason: str
+
+    def __str__(self) -> str:
+        if self.into is not None:
+            return f"{self.kernel}: fused into {self.into}"
+        return f"{self.kernel}: own kernel ({self.reason})"
+
+
+class _Group:
+    """Nests that became one, or a single kernel of another kind."""
+
+    __slots__ = (
+        "consumed",
+        "depths",
+        "edges",
+        "kernel",
+        "nest",
+        "parent",
+        "position",
+        "rank",
+        "reads",
+    )
+
+    def __init__(self, step: Step, position: int) -> None:
+        self.nest = step if isinstance(step, Nest) else None
+        self.kernel = step if isinstance(step, Kernel) else None
+        self.position = position
+        self.rank = 0
+        self.consumed = False
+        self.edges: set[_Group] = set()
+        self.depths: dict[Node, int] = {}
+        self.reads: set[Buffer] = set()
+        self.parent: _Group | None = None
+
+    def find(self) -> _Group:
+        """The group that this one has become part of."""
+        group = self
+        while group.parent is not None:
+            if group.parent.parent is not None:
+                group.parent = group.parent.parent
+            group = group.parent
+        return group
+
+
+def step_reads(step: Step) -> set[Buffer]:
+    """The buffers whose contents a step needs."""
+    if isinstance(step, Kernel):
+        return set(step.reads)
+    nodes = postorder(store_roots(step.stores))
+    found = {node.attribute.buffer for node in nodes if node.op == "load"}
+    updated = {s.buffer for s in step.stores if s.accumulate and not s.initialize}
+    return found | updated
+
+
+def step_writes(step: Step) -> set[Buffer]:
+    """The buffers that a step writes, wholly or in part."""
+    if isinstance(step, Kernel):
+        return set(step.writes)
+    return {store.buffer for store in step.stores}
+
+
+def has_effect(kernel: Step) -> bool:
+    """Whether a step calls the host, so that it must run, and in order."""
+    plans: tuple[Plan, ...] = ()
+    if isinstance(kernel, Callback):
+        return True
+    if isinstance(kernel, Scan):
+        plans = (kernel.body,)
+    elif isinstance(kernel, While):
+        plans = (kernel.condition, kernel.body)
+    elif isinstance(kernel, Branch):
+        plans = kernel.branches
+    return any(has_effect(inner) for plan in plans for inner in plan.kernels)
+
+
+def without_dead(steps: Iterable[Step], outputs: Iterable[Buffer]) -> list[Step]:
+    """The steps, and in nests the stores, that an output or an effect needs; order kept."""
+    live = set(outputs)
+    kept: list[Step] = []
+    for step in reversed(list(steps)):
+        if isinstance(step, Nest):
+            step.stores = [s for s in step.stores if s.buffer in live]
+            if not step.stores:
+                continue
+        elif not (has_effect(step) or any(b in live for b in step.writes)):
+            continue
+        live |= step_reads(step)
+        kept.append(step)
+    kept.reverse()
+    return kept
+
+
+def _serial_cost(first: Nest | None, second: Nest) -> str | None:
+    """Why two nests stay apart of which one scatters, on one thread, and the other has much to compute."""
+    assert first is not None
+    scatters = [any(s.address is not None for s in nest.stores) for nest in (first, second)]
+    if scatters[0] == scatters[1]:
+        return None
+    other = second if scatters[0] else first
+    operations = sum(bool(node.args) for node in postorder(store_roots(other.stores)))
+    dear = operations > _DEAR_SERIAL and other.total >= _LONG_SERIAL
+    return "the other scatters element by element" if dear else None
+
+
+class _Fusion:
+    """The state of one greedy pass over the steps."""
+
+    def __init__(self, builder: BuilderCore) -> None:
+        self.builder = builder
+        self.limits = builder.options.fusion
+        self.groups: list[_Group] = []
+        self.writers: dict[Buffer, list[_Group]] = {}
+        self.readers: dict[Buffer, list[_Group]] = {}
+        self.last_effect: _Group | None = None
+        self.report: list[FusionDecision] = []
+
+    def add(self, step: Step, position: int) -> None:
+        """Place the next step: in a group it may join, or in a new one."""
+        reads, writes = step_reads(step), step_writes(step)
+        soft = {g.find() for buffer in reads for g in self.writers.get(buffer, ())}
+        hard = self._hard_dependencies(step, writes)
+        group = None
+        if isinstance(step, Nest) and not step.frozen and self.builder.options.fuse:
+            group = self._join(step, reads, writes, soft, hard)
+        if group is None:
+            group = self._new_group(step, reads, soft | hard, position)
+        for dependency in soft | hard:
+            if dependency.find() is not group:
+                dependency.find().consumed = True
+                group.edges.add(dependency)
+        group.position = position
+        group.reads |= reads
+        for buffer in reads:
+            self.readers.setdefault(buffer, []).append(group)
+        for buffer in writes:
+            self.writers.setdefault(buffer, []).append(group)
+        if has_effect(step):
+            self.last_effect = group
+
+    def _hard_dependencies(self, step: Step, writes: set[Buffer]) -> set[_Group]:
+        """Groups that must have finished, whatever index maps say."""
+        hard: set[_Group] = set()
+        if isinstance(step, Nest) and step.ordered:
+            for buffer in writes:
+                hard |= {g.find() for g in self.writers.get(buffer, ())}
+                hard |= {g.find() for g in self.readers.get(buffer, ())}
+        if self.last_effect is not None and has_effect(step):
+            hard.add(self.last_effect)
+        return hard
+
+    def _new_group(self, step: Step, reads: set[Buffer], dependencies: set[_Group], position: int) -> _Group:
+        group = _Group(step, position)
+        group.rank = 1 + max((d.rank for d in dependencies), default=-1)
+        if isinstance(step, Nest):
+            alone = merge(self.builder.table, None, step, set(), True)
+            assert isinstance(alone, Merged)
+            self._adopt(group, step, alone)
+        self.groups.append(group)
+        return group
+
+    def _candidates(
+        self, reads: set[Buffer], writes: set[Buffer], soft: set[_Group], hard: set[_Group]
+    ) -> list[_Group]:
+        """Groups to try: producers of highest rank, then those that share an operand."""
+        producers = sorted(soft, key=lambda g: (-g.rank, -g.position))[:_CANDIDATES]
+        found = dict.fromkeys(producers)
+        for table, buffers in ((self.writers, writes), (self.readers, reads)):
+            for buffer in sorted(buffers, key=lambda b: -b.size)[:_CANDIDATES]:
+                for group in reversed(table.get(buffer, ())[-_SIBLINGS:]):
+                    found[group.find()] = None
+        return [g for g in found if g.nest is not None and not g.nest.frozen and g not in hard]
+
+    def _join(
+        self,
+        step: Nest,
+        reads: set[Buffer],
+        writes: set[Buffer],
+        soft: set[_Group],
+        hard: set[_Group],
+    ) -> _Group | None:
+        """Merge a nest into the first group that takes it."""
+        reason = "nothing shares its loops"
+        candidates = self._candidates(reads, writes, soft, hard)
+        for group in candidates:
+            others = [d for d in soft | hard if d is not group]
+            needed = 1 + max((d.rank for d in others), default=-1)
+            if group.nest is not None and group.nest.epoch != step.epoch:
+                reason = "a barrier lies between"
+                continue
+            if needed > group.rank and group.consumed:
+                reason = "it would have to run before its operands"
+                continue
+            outcome = _serial_cost(group.nest, step) or self._attempt(group, step, group in soft)
+            if isinstance(outcome, str):
+                reason = outcome if group in soft or reason.startswith("nothing") else reason
+                continue
+            into = "+".join(group.nest.label) if group.nest else ""
+            self.report.append(FusionDecision("+".join(step.label), into, ""))
+            self._adopt(group, step, outcome)
+            group.rank = max(group.rank, needed)
+            self._absorb(group, candidates, soft)
+            return group
+        self.report.append(FusionDecision("+".join(step.label), None, reason))
+        return None
+
+    def _attempt(self, group: _Group, step: Nest, related: bool) -> Merged | str:
+        assert group.nest is not None
+        produced = step_writes(group.nest)
+        outcome = merge(self.builder.table, group.nest, step, produced, related)
+        if isinstance(outcome, str):
+            return outcome
+        return self._within_limits(group, outcome)
+
+    def _within_limits(self, group: _Group, outcome: Merged) -> Merged | str:
+        known = {} if outcome.rebuilt else group.depths
+        fresh = postorder(store_roots(outcome.stores), known)
+        if len(known) + len(fresh) > self.limits.instructions:
+            return "the kernel would be too large"
+        depths = dict(known) if outcome.rebuilt else known
+        added: dict[Node, int] = {}
+        buffers = set(group.reads) | {s.buffer for s in outcome.stores}
+        for node in fresh:
+            below = max((added.get(a, depths.get(a, 0)) for a in node.args), default=0)
+            added[node] = below + (node.op in ("reduce", "cumulate"))
+            if node.op == "load":
+                buffers.add(node.attribute.buffer)
+        if max(added.values(), default=0) > self.limits.reduce_depth:
+            return "too many reductions depend on each other"
+        if len(buffers) > self.limits.operands:
+            return "the kernel would have too many operands"
+        outcome.depths = added
+        return outcome
+
+    def _adopt(self, group: _Group, step: Nest, outcome: Merged) -> None:
+        """Make the merged nest the group's own."""
+        old = group.nest
+        assert old is not None
+        nest = Nest(outcome.sizes, outcome.stores, outcome.row, ordered=old.ordered)
+        nest.chunks, nest.frozen = old.chunks, old.frozen
+        nest.origins = tuple(dict.fromkeys((*old.origins, *step.origins)))
+        nest.label = tuple(dict.fromkeys((*old.label, *step.label)))
+        nest.ordered, nest.epoch = old.ordered or step.ordered, old.epoch
+        group.nest = nest
+        if outcome.rebuilt:
+            group.depths = dict(outcome.depths)
+        else:
+            group.depths.update(outcome.depths)
+
+    def _absorb(self, group: _Group, candidates: list[_Group], producers: set[_Group]) -> None:
+        """Pull in further producers and siblings; no group may depend on either (no cycles)."""
+        for other in candidates:
+            if other is group or other.consumed or group.consumed or other.nest is None:
+                continue
+            assert group.nest is not None
+            if other.nest.epoch != group.nest.epoch or _serial_cost(other.nest, group.nest):
+                continue
+            outcome = self._attempt(other, group.nest, other in producers)
+            if isinstance(outcome, str):
+                continue
+            self._adopt(other, group.nest, outcome)
+            group.nest, group.depths = other.nest, other.depths
+            group.rank = max(group.rank, other.rank)
+            group.reads |= other.reads
+            group.edges |= other.edges
+            other.parent, other.nest = group, None
+
+    def ordered(self) -> list[Step]:
+        """The merged steps, each as late as its last member was."""
+        roots = [g for g in self.groups if g.parent is None]
+        users: dict[_Group, list[_Group]] = {g: [] for g in roots}
+        waiting: dict[_Group, int] = {}
+        for group in roots:
+            before = {d.find() for d in group.edges} - {group}
+            waiting[group] = len(before)
+            for dependency in before:
+                users[dependency].append(group)
+        ready = [(g.position, id(g), g) for g in roots if not waiting[g]]
+        heapq.heapify(ready)
+        order: list[Step] = []
+        while ready:
+            _, _, group = heapq.heappop(ready)
+            step = group.nest if group.nest is not None else group.kernel
+            assert step is not None
+            order.append(step)
+            for user in users[group]:
+                waiting[user] -= 1
+                if not waiting[user]:
+                    heapq.heappush(ready, (user.position, id(user), user))
+        assert len(order) == len(roots), "fusion made a cycle"
+        return order
+
+
+def fuse(builder: BuilderCore, steps: list[Step], outputs: Iterable[Buffer]) -> tuple[list[Step], list[FusionDecision]]:
+    """Merge the nests among `steps`; -> the remaining steps in order, and what was decided."""
+    outputs = tuple(outputs)
+    fusion = _Fusion(builder)
+    for position, step in enumerate(without_dead(steps, outputs)):
+        fusion.add(step, position)
+    return without_dead(fusion.ordered(), outputs), fusion.report

@@ -1,0 +1,193 @@
+"""Memory planning: copies that need not be, what shares its place with a dying operand, and lifetimes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlx.ir.kernels import Bands, Buffer, Kernel, Loops, Plan
+from rlx.ir.verify_loops import may_share
+from rlx.planning.arena import Block, place
+from rlx.planning.bands import group_bands
+from rlx.planning.in_place import KernelRows
+from rlx.planning.rename import renamed
+
+__all__ = ["ALIGNMENT", "assign_offsets", "blocks_of", "plan_memory", "plan_statistics"]
+
+ALIGNMENT = 64
+
+
+def plan_memory(plan: Plan, least_bands: int = 0) -> Plan:
+    """The plan without needless copies, its kernels in bands, its temporaries placed in an arena."""
+    kernels, temporaries = _updated_in_place(_without_copies(plan.kernels))
+    kernels = group_bands(kernels, least_bands) if least_bands else kernels
+    used = {b for k in kernels for b in (*k.reads, *k.writes)} | {*plan.inputs, *plan.outputs}
+    used |= {b for k in kernels if isinstance(k, Bands) for b in k.local}
+    buffers = tuple(b for b in (*plan.buffers, *temporaries) if b in used)
+    arena = assign_offsets(kernels)
+    return replace(plan, kernels=kernels, buffers=buffers, arena=arena)
+
+
+# ---------------------------------------------------------------- copies
+def _without_copies(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+    """Drop copies of a temporary that is not needed afterwards: its memory becomes the copy's."""
+    last_use = _last_uses(kernels)
+    first_write = _first_writes(kernels)
+    alias: dict[Buffer, Buffer] = {}
+    dropped: set[int] = set()
+    for position, kernel in enumerate(kernels):
+        pair = _plain_copy(kernel)
+        if pair is None:
+            continue
+        source, target = pair
+        fits = source.role == "temporary" and source.dtype == target.dtype
+        fits = fits and source.size == target.size and target.role in ("temporary", "output")
+        if fits and last_use[source] == position and first_write[target] == position:
+            alias[source] = target
+            dropped.add(position)
+            # the copy's life now starts where the source's did
+            first_write[target] = first_write[source]
+    if not alias:
+        return tuple(kernels)
+
+    def resolve(buffer: Buffer) -> Buffer:
+        while buffer in alias:
+            buffer = alias[buffer]
+        return buffer
+
+    renames = {buffer: resolve(buffer) for buffer in alias}
+    kept = [k for n, k in enumerate(kernels) if n not in dropped]
+    return tuple(renamed(kernel, renames) for kernel in kept)
+
+
+def _plain_copy(kernel: Kernel) -> tuple[Buffer, Buffer] | None:
+    """(source, target) of a kernel that only copies one buffer to another, element by element."""
+    if not isinstance(kernel, Loops) or len(kernel.instructions) != 1 or len(kernel.stores) != 1:
+        return None
+    load, store = kernel.instructions[0], kernel.stores[0]
+    if load.op != "load" or load.args or store.address is not None or store.guard is not None:
+        return None
+    read, written = load.attribute, store.access
+    if store.accumulate or read.offset or written.offset or read.strides != written.strides:
+        return None
+    source, target = kernel.operands[read.operand], kernel.operands[written.operand]
+    step = 1
+    for size, stride in zip(reversed(kernel.sizes), reversed(read.strides), strict=True):
+        if stride != step:
+            return None
+        step *= size
+    return (source, target) if step == source.size else None
+
+
+def _updated_in_place(kernels: tuple[Kernel, ...]) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
+    """Drop copies that are written in part, where the original is not needed after that.
+
+    Also returns buffers that this takes.
+    """
+    rows = KernelRows(kernels)
+    # from the last copy to the first: of a chain of them, each join then looks at its own kernels only
+    for position in reversed(range(len(kernels))):
+        pair = _plain_copy(rows.rows[position][0]) if len(rows.rows[position]) == 1 else None
+        if pair is None or pair[0].role != "temporary" or pair[0].dtype != pair[1].dtype:
+            continue
+        if pair[0].size == pair[1].size:
+            rows.join(*pair)
+    return rows.kernels, tuple(rows.temporaries)
+
+
+# ---------------------------------------------------------------- liveness
+def _last_uses(kernels: Sequence[Kernel]) -> dict[Buffer, int]:
+    last: dict[Buffer, int] = {}
+    for position, kernel in enumerate(kernels):
+        for buffer in (*kernel.reads, *kernel.writes):
+            last[buffer] = position
+    return last
+
+
+def _first_writes(kernels: Sequence[Kernel]) -> dict[Buffer, int]:
+    first: dict[Buffer, int] = {}
+    for position, kernel in enumerate(kernels):
+        for buffer in kernel.writes:
+            first.setdefault(buffer, position)
+    return first
+
+
+def _in_place(kernel: Kernel, dying: list[Buffer], born: list[Buffer]) -> dict[Buffer, Buffer]:
+    """Which new buffers may take over the memory of buffers that die in this kernel.
+
+    Not in kernels with several passes over a row: a backend may keep a value of an early pass in
+    the place that a later one writes.
+    """
+    if not isinstance(kernel, Loops) or kernel.chunks > 1:
+        return {}
+    if any(i.op in ("reduce", "cumulate") for i in kernel.instructions):
+        return {}
+    result: dict[Buffer, Buffer] = {}
+    free = list(dying)
+    for buffer in born:
+        for candidate in free:
+            if candidate.nbytes == buffer.nbytes and may_share(kernel, candidate, buffer):
+                result[buffer] = candidate
+                free.remove(candidate)
+                break
+    return result
+
+
+def assign_offsets(kernels: Sequence[Kernel], alignment: int = ALIGNMENT) -> int:
+    """Give every temporary of the kernels its place; returns the size of the arena."""
+    blocks = blocks_of(kernels, alignment)
+    placement = place(blocks)
+    for block, offset in zip(blocks, placement.offsets, strict=True):
+        for buffer in block.buffers:
+            buffer.offset = offset
+    return placement.size
+
+
+def blocks_of(kernels: Sequence[Kernel], alignment: int = ALIGNMENT, element_bytes: int | None = None) -> list[Block]:
+    """What needs memory, from its first kernel to its last: temporaries, and chains of them in one place.
+
+    element_bytes: what an element takes, if not the bytes of its dtype.
+    """
+    last = _last_uses(kernels)
+    blocks: dict[Buffer, Block] = {}
+    found: list[Block] = []
+    for position, kernel in enumerate(kernels):
+        touched = dict.fromkeys((*kernel.writes, *kernel.reads))
+        temporaries = [b for b in touched if b.role == "temporary"]
+        born = [b for b in temporaries if b not in blocks]
+        dying = [b for b in temporaries if last[b] == position and b in blocks]
+        shared = _in_place(kernel, dying, born) if dying and born else {}
+        for buffer in born:
+            if buffer in shared:
+                block = blocks[buffer] = blocks[shared[buffer]]
+                block.buffers.append(buffer)
+            else:
+                nbytes = buffer.nbytes if element_bytes is None else buffer.size * element_bytes
+                size = max(alignment, -(-nbytes // alignment) * alignment)
+                block = blocks[buffer] = Block(size, position, last[buffer], [buffer])
+                found.append(block)
+            block.last = max(block.last, last[buffer])
+    return found
+
+
+# ---------------------------------------------------------------- inspection
+def plan_statistics(plan: Plan) -> dict[str, Any]:
+    """Kernels by kind, bytes that kernels read and write, and the arena, nested plans included."""
+    kinds: dict[str, int] = {}
+    moved = 0
+    nested: list[Plan] = []
+    for kernel in plan.kernels:
+        name = type(kernel).__name__
+        kinds[name] = kinds.get(name, 0) + 1
+        moved += sum(b.nbytes for b in (*kernel.reads, *kernel.writes))
+        for field in ("body", "condition"):
+            if hasattr(kernel, field):
+                nested.append(getattr(kernel, field))
+        nested.extend(getattr(kernel, "branches", ()))
+    return {
+        "kernels": kinds,
+        "bytes": moved,
+        "arena": plan.arena,
+        "regions": [plan_statistics(inner) for inner in nested],
+    }

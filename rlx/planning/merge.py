@@ -1,0 +1,213 @@
+"""Merging two nests: bring them to one index space, then let values take the place of loads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from rlx.ir.kernels import Buffer
+from rlx.lowering.nest import (
+    Nest,
+    NestStore,
+    collapse,
+    common_refinement,
+    refine,
+    replace_loads,
+    rows_from_accumulation,
+    store_roots,
+)
+from rlx.lowering.nodes import Node, NodeTable, postorder
+
+__all__ = ["Merged", "merge"]
+
+_MINIMUM_OUTER = 16
+_SMALL_SPACE = 1 << 14
+
+
+@dataclass(slots=True)
+class Merged:
+    """A nest made of two. rebuilt: the first one's expressions are new nodes as well."""
+
+    sizes: tuple[int, ...]
+    row: int
+    stores: list[NestStore]
+    rebuilt: bool
+    depths: dict[Node, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Aligned:
+    sizes: tuple[int, ...]
+    row: int
+    first: list[NestStore]
+    second: list[NestStore]
+
+
+def merge(table: NodeTable, base: Nest | None, nest: Nest, produced: set[Buffer], related: bool) -> Merged | str:
+    """`nest` after `base` in one nest, or the reason why not.
+
+    produced: the buffers that base writes. related: nest reads some of them. Without a base the
+    nest takes the form it has alone.
+    """
+    if base is None:
+        row = nest.row or nest.preferred_row
+        stores = list(nest.stores)
+        if not nest.row:
+            stores = rows_from_accumulation(table, nest.sizes, row, stores)
+        depths = _depths(stores)
+        return Merged(nest.sizes, row, stores, True, depths)
+    aligned = _align(table, base, nest, related)
+    if isinstance(aligned, str):
+        return aligned
+    second = _substitute(table, base, aligned, produced)
+    if second is None and related:
+        permuted = _align_permuted(table, base, nest)
+        if isinstance(permuted, _Aligned):
+            aligned = permuted
+            second = _substitute(table, base, aligned, produced)
+    if second is None:
+        return "its operands are read through other index maps"
+    stores = [*aligned.first, *second]
+    if aligned.row != 1 and _cumulates(stores):
+        return "running reductions need a row of one dimension"
+    rebuilt = aligned.sizes != base.sizes or aligned.row != base.row
+    return Merged(aligned.sizes, aligned.row, stores, rebuilt)
+
+
+def _depths(stores: Sequence[NestStore]) -> dict[Node, int]:
+    depths: dict[Node, int] = {}
+    for node in postorder(store_roots(stores)):
+        below = max((depths[a] for a in node.args), default=0)
+        depths[node] = below + (node.op in ("reduce", "cumulate"))
+    return depths
+
+
+def _cumulates(stores: Sequence[NestStore]) -> bool:
+    return any(node.op == "cumulate" for node in postorder(store_roots(stores)))
+
+
+def _align(table: NodeTable, base: Nest, nest: Nest, related: bool) -> _Aligned | str:
+    if base.total == 0 or nest.total == 0:
+        return "it has no iterations"
+    if base.total == nest.total:
+        return _align_equal(table, base, nest)
+    if not related:
+        return "nothing shares its loops"
+    if base.total > nest.total:
+        return _align_row_values(table, base, nest)
+    return _align_rows_after(table, base, nest)
+
+
+def _row_size(nest: Nest) -> int:
+    """Elements of a row, 0 where the nest has none."""
+    row = nest.row or nest.preferred_row
+    return prod(nest.sizes[len(nest.sizes) - row :]) if row else 0
+
+
+def _trailing(sizes: Sequence[int], size: int) -> int | None:
+    """How many last dimensions have `size` elements."""
+    count, product = 0, 1
+    while product < size and count < len(sizes):
+        count += 1
+        product *= sizes[len(sizes) - count]
+    return count if product == size else None
+
+
+def _align_equal(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str:
+    sizes = common_refinement(base.sizes, nest.sizes)
+    if sizes is None:
+        return "its loops have other sizes"
+    wanted, offered = _row_size(nest), _row_size(base)
+    if wanted and offered and wanted != offered and (nest.row or wanted < offered):
+        return "its rows have another length"
+    size = offered or wanted
+    row = _trailing(sizes, size) if size else 0
+    if row is None:
+        return "its rows have another length"
+    first = refine(table, base.sizes, base.stores, sizes)
+    second = refine(table, nest.sizes, nest.stores, sizes)
+    if not base.row:
+        first = rows_from_accumulation(table, sizes, row, first)
+    if not nest.row:
+        second = rows_from_accumulation(table, sizes, row, second)
+    return _Aligned(sizes, row, first, second)
+
+
+def _align_permuted(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str | None:
+    """Run nest's loops in the order in which it reads an array that base works on too."""
+    if base.total != nest.total or nest.row or nest.preferred_row:
+        return None
+    shared = {n.attribute.buffer for n in postorder(store_roots(base.stores)) if n.op == "load"}
+    shared |= {store.buffer for store in base.stores}
+    for node in postorder(store_roots(nest.stores)):
+        if node.op != "load" or node.args or node.attribute.buffer not in shared:
+            continue
+        strides = node.attribute.strides
+        order = sorted(range(len(strides)), key=lambda axis: -abs(strides[axis]))
+        if all(strides) and order != list(range(len(strides))):
+            sizes, row, stores = collapse(table, nest.sizes, nest.stores, 0, order)
+            return _align_equal(table, base, replace(nest, sizes=sizes, row=row, stores=stores))
+    return None
+
+
+def _align_row_values(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str:
+    """`nest` works on what base has one of for each row."""
+    if not base.row or nest.row:
+        return "its loops have other sizes"
+    outer = base.sizes[: len(base.sizes) - base.row]
+    if prod(outer) != nest.total:
+        return "its loops have other sizes"
+    fine = common_refinement(outer, nest.sizes)
+    if fine is None:
+        return "its loops have other sizes"
+    sizes = (*fine, *base.sizes[len(outer) :])
+    first = refine(table, base.sizes, base.stores, sizes)
+    second = refine(table, nest.sizes, nest.stores, fine, base.row)
+    return _Aligned(sizes, base.row, first, second)
+
+
+def _align_rows_after(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str:
+    """Each element of base becomes a value of one of nest's rows."""
+    if base.row:
+        return "its loops have other sizes"
+    row = nest.row or nest.preferred_row
+    if not row:
+        length = nest.total // base.total
+        few = base.total < _MINIMUM_OUTER and nest.total > _SMALL_SPACE
+        found = _trailing(nest.sizes, length)
+        if found is None or few or base.total == 1:
+            return "its loops have other sizes"
+        row = found
+    outer = nest.sizes[: len(nest.sizes) - row]
+    fine = common_refinement(base.sizes, outer) if prod(outer) == base.total else None
+    if fine is None:
+        return "its loops have other sizes"
+    sizes = (*fine, *nest.sizes[len(outer) :])
+    first = refine(table, base.sizes, base.stores, fine, row)
+    second = refine(table, nest.sizes, nest.stores, sizes)
+    if not nest.row:
+        second = rows_from_accumulation(table, sizes, row, second)
+    return _Aligned(sizes, row, first, second)
+
+
+def _substitute(table: NodeTable, base: Nest, aligned: _Aligned, produced: set[Buffer]) -> list[NestStore] | None:
+    """`second` with loads of what `first` stores replaced by the values, if all can be."""
+    values = {(s.buffer, s.strides, s.offset): s.value for s in aligned.first if s.plain}
+    second = aligned.second
+    if base.ordered:  # a later iteration may overwrite what an earlier one stored
+        values = {}
+    blocked = False
+
+    def use(leaf: Node, args: tuple[Node, ...]) -> Node:
+        nonlocal blocked
+        if leaf.op == "load" and leaf.attribute.buffer in produced:
+            value = None if args else values.get(tuple(leaf.attribute))
+            if value is None:
+                blocked = True
+                return leaf
+            return value
+        return table.load(leaf.attribute, *args) if args else leaf
+
+    replaced = replace_loads(table, second, use)
+    return None if blocked else replaced

@@ -1,0 +1,274 @@
+"""Scheduling: nests become kernels, with chunks for parallel accumulation and few long loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import isqrt, prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlx.ir.kernels import Access, Buffer, Instruction, Kernel, Loops, Store
+from rlx.lowering.nest import Nest, NestStore, collapse, store_roots
+from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, constant_value, postorder
+
+if TYPE_CHECKING:
+    from rlx.lowering.builder_core import BuilderCore, Step
+
+__all__ = ["schedule", "split_chunks"]
+
+_ROWS_PER_CHUNK = 4
+_FEW_CHUNKS = 4
+_EXACT_ROWS = 256  # so many floats added in turn are accurate enough
+_MOST_UNROLLED = 16
+_GROUP = 8  # of more chunks than those
+_LABEL_NAMES = 4
+
+
+def schedule(table: NodeTable, steps: Sequence[Step]) -> tuple[Kernel, ...]:
+    """The kernels of a plan, in order."""
+    return tuple(_loops(table, step) if isinstance(step, Nest) else step for step in steps)
+
+
+# ---------------------------------------------------------------- chunks
+def split_chunks(builder: BuilderCore, steps: Sequence[Step]) -> list[Step]:
+    """Cut nests that accumulate over their outermost dimension into chunks for parallel work.
+
+    Each chunk accumulates into a part of a partial buffer, which a small nest combines. The
+    number of chunks depends on sizes only, so that results do not depend on the machine. Long
+    sums are cut in more of them than threads want: partial sums are more accurate.
+    """
+    result: list[Step] = []
+    for step in steps:
+        chunks = _chunk_count(builder, step) if isinstance(step, Nest) else 1
+        if chunks == 1 or not isinstance(step, Nest):
+            result.append(step)
+        else:
+            result.extend(_chunked(builder, step, chunks))
+    return result
+
+
+def _accumulates_over_outermost(store: NestStore) -> bool:
+    return bool(store.accumulate and store.initialize and not store.strides[0])
+
+
+def _chunk_count(builder: BuilderCore, nest: Nest) -> int:
+    options = builder.options
+    if nest.total < options.chunk_elements or nest.chunks > 1 or len(nest.sizes) == nest.row:
+        return 1
+    kept = 0
+    for store in nest.stores:
+        if _accumulates_over_outermost(store):
+            kept = max(kept, store.buffer.size)
+        elif not store.strides[0] or store.address is not None or store.chunk_stride:
+            return 1
+    if not kept:
+        return 1
+    rows = nest.sizes[0]
+    exact = min(rows // _EXACT_ROWS, isqrt(rows)) if _adds(nest) else 1
+    most = min(rows // _ROWS_PER_CHUNK, nest.total // kept)
+    if min(exact, most) > options.max_chunks:
+        return min(exact, most) // _GROUP * _GROUP
+    # one of few numbers: the kernel that combines the chunks is another one for each
+    return next((count for count in (options.max_chunks, _FEW_CHUNKS) if count <= most), 1)
+
+
+def _adds(nest: Nest) -> bool:
+    """Whether the nest adds up floats, whose error grows with the terms that are added in turn."""
+    return any(s.accumulate == "add" and s.value.dtype.kind == "f" for s in nest.stores)
+
+
+def _chunked(builder: BuilderCore, nest: Nest, chunks: int) -> list[Step]:
+    partials: dict[Buffer, Buffer] = {}
+    combined: list[NestStore] = []
+    for position, store in enumerate(nest.stores):
+        if not _accumulates_over_outermost(store):
+            continue
+        buffer = store.buffer
+        if buffer not in partials:
+            partials[buffer] = builder.allocate(buffer.dtype, chunks * buffer.size)
+        step = _real_size(buffer)
+        nest.stores[position] = replace(store, buffer=partials[buffer], chunk_stride=step)
+        if _part(store) not in [_part(s) for s in combined]:
+            combined.append(store)
+    nest.chunks, nest.frozen = chunks, True
+    return [nest, *_combinations(builder, nest, combined, partials, chunks)]
+
+
+def _combinations(
+    builder: BuilderCore,
+    nest: Nest,
+    combined: Sequence[NestStore],
+    partials: dict[Buffer, Buffer],
+    chunks: int,
+) -> list[Nest]:
+    """Nests that combine the chunks of accumulations, in their order; one for each size."""
+    few = chunks <= _MOST_UNROLLED
+    groups: dict[int, list[NestStore]] = {}
+    for store in combined:
+        combine = _combination if few else _reduction
+        result = combine(builder.table, store, partials[store.buffer], chunks)
+        groups.setdefault(store.buffer.size, []).append(result)
+    label = ("combine", *nest.label)
+    nests = []
+    for size, group in groups.items():
+        sizes = (size, chunks // _GROUP) if not few else (size,) if size > 1 else ()
+        row = 0 if few else 1
+        nests.append(Nest(sizes, group, preferred_row=row, origins=nest.origins, label=label, epoch=nest.epoch))
+    return nests
+
+
+def _reduction(table: NodeTable, store: NestStore, partial: Buffer, chunks: int) -> NestStore:
+    """Over (elements, groups of chunks): the groups' sums as a row for each element."""
+    factor = 2 if store.buffer.dtype.kind == "c" else 1
+    part = store.offset % factor
+    step = _real_size(store.buffer)
+    strides = (factor, _GROUP * step)
+    loads = [table.load(IndexMap(partial, strides, n * step + part)) for n in range(_GROUP)]
+    total = _pairwise(table, store.accumulate, loads)
+    return NestStore(total, store.buffer, (factor, 0), part, None, store.accumulate, True)
+
+
+def _pairwise(table: NodeTable, reducer: str | None, terms: Sequence[Node]) -> Node:
+    """The terms combined as a balanced tree."""
+    assert reducer is not None
+    level = list(terms)
+    while len(level) > 1:
+        pairs = zip(level[::2], level[1::2], strict=False)
+        rest = level[len(level) & ~1 :]
+        level = [table.make(reducer, pair, pair[0].dtype) for pair in pairs] + rest
+    return level[0]
+
+
+def _combination(table: NodeTable, store: NestStore, partial: Buffer, chunks: int) -> NestStore:
+    assert store.accumulate is not None
+    buffer = store.buffer
+    factor = 2 if buffer.dtype.kind == "c" else 1
+    part = store.offset % factor
+    step = _real_size(buffer)
+    strides = (factor,) if buffer.size > 1 else ()
+    loads = [table.load(IndexMap(partial, strides, n * step + part)) for n in range(chunks)]
+    total = _pairwise(table, store.accumulate, loads)
+    return NestStore(total, buffer, strides, part)
+
+
+def _part(store: NestStore) -> tuple[Buffer, int]:
+    """What a combination covers: a buffer, or one part of complex elements."""
+    return store.buffer, store.offset % 2 if store.buffer.dtype.kind == "c" else 0
+
+
+def _real_size(buffer: Buffer) -> int:
+    return buffer.size * (2 if buffer.dtype.kind == "c" else 1)
+
+
+# ---------------------------------------------------------------- kernels
+def _loops(table: NodeTable, nest: Nest) -> Loops:
+    if nest.chunks == 1:
+        sizes, row, stores = collapse(table, nest.sizes, nest.stores, nest.row)
+    else:  # dimension 0 is cut: it stays as it is
+        sizes, row, stores = nest.sizes, nest.row, nest.stores
+    emitter = _Emitter(table)
+    lir_stores = tuple(emitter.store(store) for store in stores)
+    names = nest.label[:_LABEL_NAMES]
+    more = "+..." if len(nest.label) > _LABEL_NAMES else ""
+    origins = tuple(dict.fromkeys(e.origin for e in nest.origins if e.origin is not None))
+    return Loops(
+        sizes,
+        len(sizes) - row,
+        tuple(emitter.operands),
+        tuple(emitter.instructions),
+        lir_stores,
+        _parallel(sizes, row, stores),
+        nest.chunks,
+        origins,
+        "+".join(names) + more,
+    )
+
+
+def _parallel(sizes: Sequence[int], row: int, stores: Sequence[NestStore]) -> int:
+    """How many leading outer dimensions are independent: every store walks along them."""
+    if prod(sizes) == 0:
+        return 0
+    for store in stores:
+        if store.address is not None and _varies(store.address):
+            return 0
+    count = 0
+    while count < len(sizes) - row and all(store.strides[count] for store in stores):
+        count += 1
+    return count
+
+
+def _varies(node: Node) -> bool:
+    return any(n.op == "affine" or (n.op == "load" and any(n.attribute.strides)) for n in postorder((node,)))
+
+
+class _Emitter:
+    """Numbers the nodes of a nest as instructions."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self.table = table
+        self.instructions: list[Instruction] = []
+        self.operands: list[Buffer] = []
+        self._operand_numbers: dict[Buffer, int] = {}
+        self._numbers: dict[Node, int] = {}
+        self._indices: dict[int, int] = {}
+
+    def store(self, store: NestStore) -> Store:
+        """The LIR store, after the instructions that it needs."""
+        for node in postorder(store_roots((store,)), self._numbers):
+            self._numbers[node] = self._instruction(node)
+        access = Access(self._operand(store.buffer), store.strides, store.offset, store.chunk_stride)
+        return Store(
+            self._numbers[store.value],
+            access,
+            None if store.address is None else self._numbers[store.address],
+            store.accumulate,
+            store.initialize,
+            None if store.guard is None else self._numbers[store.guard],
+        )
+
+    def _append(self, op: str, args: tuple[int, ...], dtype: np.dtype, attribute: object = None) -> int:
+        self.instructions.append(Instruction(op, args, dtype, attribute))
+        return len(self.instructions) - 1
+
+    def _operand(self, buffer: Buffer) -> int:
+        number = self._operand_numbers.get(buffer)
+        if number is None:
+            number = self._operand_numbers[buffer] = len(self.operands)
+            self.operands.append(buffer)
+        return number
+
+    def _instruction(self, node: Node) -> int:
+        if node.op == "affine":
+            return self._affine(*node.attribute)
+        attribute = node.attribute
+        if node.op == "load":
+            buffer, strides, offset = attribute
+            attribute = Access(self._operand(buffer), strides, offset)
+        args = tuple([self._numbers[a] for a in node.args])
+        return self._append(node.op, args, node.dtype, attribute)
+
+    def _constant(self, value: int) -> int:
+        node = self.table.constant(value, INT64)
+        number = self._numbers.get(node)
+        if number is None:
+            assert constant_value(node) == value
+            number = self._append("constant", (), INT64, node.attribute)
+            self._numbers[node] = number
+        return number
+
+    def _affine(self, strides: tuple[int, ...], offset: int) -> int:
+        total: int | None = None
+        for dimension, stride in enumerate(strides):
+            if not stride:
+                continue
+            term = self._indices.get(dimension)
+            if term is None:
+                term = self._append("index", (), INT64, dimension)
+                self._indices[dimension] = term
+            if stride != 1:
+                term = self._append("mul", (term, self._constant(stride)), INT64)
+            total = term if total is None else self._append("add", (total, term), INT64)
+        assert total is not None
+        return self._append("add", (total, self._constant(offset)), INT64) if offset else total

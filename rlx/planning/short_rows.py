@@ -1,0 +1,105 @@
+"""Rows of a few elements become straight-line code: the dimension outside of them is the vectors'."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlx.lowering.nest import Nest, NestStore, collapse, rows_from_accumulation, store_roots
+from rlx.lowering.nodes import IndexMap, Node, NodeTable, postorder
+
+__all__ = ["unroll_short_rows"]
+
+_LONGEST_ROW = 4
+_LEAST_LINE = 16
+_MOST_NODES = 256
+
+
+def unroll_short_rows(table: NodeTable, nest: Nest) -> Nest:
+    """The nest without its last dimension if that is short, else the nest itself.
+
+    Coordinates, colours and quaternions make such nests: a loop over three elements keeps
+    neither vectors nor pipelines busy.
+    """
+    if nest.ordered or nest.frozen or nest.chunks > 1 or nest.row > 1 or not nest.total:
+        return nest
+    sizes, row, stores = collapse(table, nest.sizes, nest.stores, nest.row)
+    if not _fits(sizes, row, stores):
+        return nest
+    unrolled = _Unrolled(table, sizes[-1], row)
+    stores = [result for store in stores for result in unrolled.stores(store)]
+    sizes = sizes[:-1]
+    row = int(any(s.accumulate and not s.strides[-1] for s in stores))
+    stores = rows_from_accumulation(table, sizes, row, stores)
+    return replace(nest, sizes=sizes, stores=stores, row=row, preferred_row=0)
+
+
+def _fits(sizes: Sequence[int], row: int, stores: Sequence[NestStore]) -> bool:
+    if len(sizes) < 2 or row > 1 or not 1 < sizes[-1] <= _LONGEST_ROW or sizes[-2] < _LEAST_LINE:
+        return False
+    if any(store.address is not None or store.guard is not None for store in stores):
+        return False
+    nodes = postorder(store_roots(stores))
+    return len(nodes) * sizes[-1] <= _MOST_NODES and all(node.op != "cumulate" for node in nodes)
+
+
+class _Unrolled:
+    """Expressions at each position along the last dimension."""
+
+    def __init__(self, table: NodeTable, length: int, row: int) -> None:
+        self.table = table
+        self.length = length
+        self.row = row
+        self._at: dict[Node, tuple[Node, ...]] = {}
+
+    def stores(self, store: NestStore) -> list[NestStore]:
+        """What one store does over the last dimension, as stores without it."""
+        values = self._values(store.value)
+        step, strides = store.strides[-1], store.strides[:-1]
+        if step:
+            return [
+                replace(store, value=value, strides=strides, offset=store.offset + n * step)
+                for n, value in enumerate(values)
+            ]
+        value = values[-1]
+        if store.accumulate and (not self.row or self._along_row(store.value)):
+            value = self._combined(store.accumulate, values)
+        return [replace(store, value=value, strides=strides)]
+
+    def _along_row(self, root: Node) -> bool:
+        """Whether a value has an element for each element of the row."""
+        found: dict[Node, bool] = {}
+        for node in postorder((root,)):
+            moves = any(found[a] for a in node.args) and node.op != "reduce"
+            if node.op == "load":
+                moves = moves or bool(node.attribute.strides[-1])
+            elif node.op == "affine":
+                moves = bool(node.attribute[0][-1])
+            found[node] = moves
+        return found[root]
+
+    def _combined(self, reducer: str, values: Sequence[Node]) -> Node:
+        total = values[0]
+        for value in values[1:]:
+            total = self.table.make(reducer, (total, value), total.dtype)
+        return total
+
+    def _values(self, root: Node) -> tuple[Node, ...]:
+        for node in postorder((root,), self._at):
+            arguments = [self._at[a] for a in node.args]
+            if node.op == "reduce":
+                result = (self._combined(node.attribute, arguments[0]),) * self.length
+            else:
+                result = tuple(self._moved(node, n, [a[n] for a in arguments]) for n in range(self.length))
+            self._at[node] = result
+        return self._at[root]
+
+    def _moved(self, node: Node, position: int, arguments: list[Node]) -> Node:
+        if node.op == "load":
+            buffer, strides, offset = node.attribute
+            there = IndexMap(buffer, strides[:-1], offset + position * strides[-1])
+            return self.table.load(there, *arguments)
+        if node.op == "affine":
+            strides, offset = node.attribute
+            return self.table.affine(strides[:-1], offset + position * strides[-1])
+        return self.table.make(node.op, tuple(arguments), node.dtype, node.attribute)

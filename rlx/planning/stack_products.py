@@ -1,0 +1,61 @@
+"""Products that differ only in where their operands lie, evenly apart, become one product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rlx.ir.kernels import Contract, Operand
+
+if TYPE_CHECKING:
+    from rlx.lowering.builder_core import Step
+
+__all__ = ["stack_products"]
+
+
+def stack_products(steps: Sequence[Step]) -> list[Step]:
+    """The steps with every run of such products as one product over a stack of batches."""
+    result: list[Step] = []
+    run: list[Contract] = []
+    for step in steps:
+        if run and not (isinstance(step, Contract) and _continues(run, step)):
+            result.append(_stacked(run))
+            run = []
+        if isinstance(step, Contract) and len(step.out.shape) == 3:
+            run.append(step)
+        else:
+            result.append(step)
+    return [*result, _stacked(run)] if run else result
+
+
+def _operands(kernel: Contract) -> tuple[Operand, Operand, Operand]:
+    return kernel.lhs, kernel.rhs, kernel.out
+
+
+def _steps(first: Contract, second: Contract) -> tuple[int, ...]:
+    pairs = zip(_operands(first), _operands(second), strict=True)
+    return tuple(after.offset - before.offset for before, after in pairs)
+
+
+def _continues(run: list[Contract], kernel: Contract) -> bool:
+    last = run[-1]
+    alike = kernel.accumulate == last.accumulate and len(kernel.out.shape) == 3
+    for before, after in zip(_operands(last), _operands(kernel), strict=True):
+        alike = alike and before.buffer is after.buffer and before.shape == after.shape
+        alike = alike and before.strides == after.strides
+    steps = _steps(last, kernel)
+    if not alike or min(steps) < 0 or steps[2] == 0:
+        return False
+    return len(run) == 1 or steps == _steps(run[-2], last)
+
+
+def _stacked(run: list[Contract]) -> Contract:
+    if len(run) == 1:
+        return run[0]
+    lhs, rhs, out = (
+        replace(operand, shape=(len(run), *operand.shape), strides=(step, *operand.strides))
+        for operand, step in zip(_operands(run[0]), _steps(run[0], run[1]), strict=True)
+    )
+    origins = tuple(dict.fromkeys(origin for kernel in run for origin in kernel.origins))
+    return Contract(lhs, rhs, out, run[0].accumulate, origins, run[0].label)
