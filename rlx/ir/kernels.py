@@ -105,11 +105,14 @@ class Store:
     accumulate: None stores; one of REDUCERS combines with what is there (in iteration order).
     initialize: an accumulating store first sets every element its access reaches (per chunk) to
     the reducer's identity; otherwise it updates what the buffer holds. `guard`: a bool instruction;
-    nothing is written where it is false, and only there may the address be out of bounds. A value
-    of the row (level of reduce results, or of instructions that depend on no row dimension) whose
-    access has zero strides along the row dimensions is stored once per row, as long as address
-    and guard are of the row too; otherwise the store runs for every element of the row. Several
-    iterations that store (None) to one element leave the last one's value.
+    nothing is written where it is false, and only there may the address be out of bounds.
+
+    A store is of the row if its access has zero strides along the row dimensions and its value,
+    address and guard are of the row (reduce results, and instructions that depend on no row
+    dimension). A store of the row that overwrites runs once per row. One that accumulates runs for
+    every element of the row like any other store, unless `once` says that it runs once per row:
+    the two differ, and the operands alone do not tell which is meant. Only a store of the row may
+    be `once`. Several iterations that store (None) to one element leave the last one's value.
 
     What `initialize` reaches does not depend on guard (address must be None): within the chunk's
     own range of dimension 0, over the whole of the other sizes, where a dimension whose stride is
@@ -122,6 +125,7 @@ class Store:
     accumulate: str | None = None
     initialize: bool = False
     guard: int | None = None
+    once: bool = False
 
 
 @dataclass(eq=False, slots=True)

@@ -17,7 +17,7 @@ __all__ = [
     "may_share",
     "may_update",
     "require",
-    "store_is_of_the_row",
+    "store_runs_once",
     "verify_loops",
 ]
 
@@ -55,11 +55,16 @@ def element_levels(kernel: Loops) -> list[bool]:
 
 
 def store_is_of_the_row(kernel: Loops, store: Store, levels: Sequence[bool]) -> bool:
-    """Whether the store runs once per row, not for each of its elements."""
+    """Whether place, value, address and guard are the same for all elements of a row."""
     used = (store.value, store.address, store.guard)
     return not any(store.access.strides[kernel.outer :]) and not any(
         levels[n] for n in used if n is not None
     )
+
+
+def store_runs_once(kernel: Loops, store: Store, levels: Sequence[bool]) -> bool:
+    """Whether the store runs once per row, not for each of its elements."""
+    return (store.once or store.accumulate is None) and store_is_of_the_row(kernel, store, levels)
 
 
 def _passes(kernel: Loops) -> list[int]:
@@ -151,7 +156,7 @@ def _writes_last(
     kernel: Loops, store: Store, levels: Sequence[bool], passes: Sequence[int]
 ) -> bool:
     """Whether nothing of a row is loaded after the store, nor its place by another iteration."""
-    if store_is_of_the_row(kernel, store, levels):
+    if store_runs_once(kernel, store, levels):
         sizes, last = kernel.sizes[: kernel.outer], max(passes)
     else:
         sizes, last = kernel.sizes, _last_pass(kernel, levels, passes)
@@ -162,7 +167,7 @@ def _last_pass(kernel: Loops, levels: Sequence[bool], passes: Sequence[int]) -> 
     """The last pass that runs over the elements of the row."""
     reduced = [passes[n] - 1 for n, i in enumerate(kernel.instructions) if i.op == "reduce"]
     stored = [
-        _pass_of(s, passes) for s in kernel.stores if not store_is_of_the_row(kernel, s, levels)
+        _pass_of(s, passes) for s in kernel.stores if not store_runs_once(kernel, s, levels)
     ]
     return max((*reduced, *stored), default=0)
 
@@ -393,6 +398,9 @@ def _verify_store(kernel: Loops, store: Store, levels: Sequence[bool]) -> None:
         require(fits, "initialize is for accumulating stores without an address")
         _verify_bounds(_reach(kernel, store.access, even_if_empty=True), buffer)
     of_the_row = store_is_of_the_row(kernel, store, levels)
+    if store.once:
+        require(store.accumulate is not None, "once is for accumulating stores: others of the row run once anyway")
+        require(of_the_row, "runs once per row, but its place, value, address or guard differs within a row")
     if store.address is None and store.guard is None:
         if of_the_row or 0 not in kernel.sizes:
             _verify_bounds(_reach(kernel, store.access), buffer)

@@ -29,7 +29,7 @@ __all__ = [
 class NestStore:
     """Write `value` to a buffer through an index map over the nest's space (see kernels.Store).
 
-    Strides and offset count real elements, as those of loads do.
+    Strides and offset count real elements, as those of loads do. once: an accumulation that runs once per row.
     """
 
     value: Node
@@ -41,6 +41,7 @@ class NestStore:
     initialize: bool = False
     guard: Node | None = None
     chunk_stride: int = 0
+    once: bool = False
 
     @property
     def plain(self) -> bool:
@@ -256,12 +257,12 @@ def refine(
     fine: Sequence[int],
     extra: int = 0,
 ) -> list[NestStore]:
-    """The stores over a refinement of their space, plus `extra` dimensions they do not vary on."""
+    """The stores over a refinement of their space, plus a row of `extra` dimensions, for which they run once."""
     if tuple(sizes) == tuple(fine) and not extra:
         return list(stores)
     moved = remap_stores(table, stores, split_map(sizes, fine, extra))
     assert moved is not None
-    return moved
+    return [replace(s, once=True) if extra and s.accumulate else s for s in moved]
 
 
 def rows_from_accumulation(
@@ -276,12 +277,12 @@ def rows_from_accumulation(
     boundary = len(sizes) - row
     result = []
     for store in stores:
-        over_row = not any(store.strides[boundary:]) and store.value.op != "reduce"
+        over_row = not any(store.strides[boundary:]) and not store.once
         if store.accumulate and store.initialize and over_row and store.address is None:
             value = table.make("reduce", (store.value,), store.value.dtype, store.accumulate)
             if all(store.strides[:boundary]):
                 store = replace(store, value=value, accumulate=None, initialize=False)
             else:
-                store = replace(store, value=value)
+                store = replace(store, value=value, once=True)
         result.append(store)
     return result

@@ -226,6 +226,7 @@ class _Emitter:
             store.accumulate,
             store.initialize,
             None if store.guard is None else self._numbers[store.guard],
+            store.once,
         )
 
     def _append(self, op: str, args: tuple[int, ...], dtype: np.dtype, attribute: object = None) -> int:

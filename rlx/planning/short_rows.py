@@ -26,7 +26,7 @@ def unroll_short_rows(table: NodeTable, nest: Nest) -> Nest:
     sizes, row, stores = collapse(table, nest.sizes, nest.stores, nest.row)
     if not _fits(sizes, row, stores):
         return nest
-    unrolled = _Unrolled(table, sizes[-1], row)
+    unrolled = _Unrolled(table, sizes[-1])
     stores = [result for store in stores for result in unrolled.stores(store)]
     sizes = sizes[:-1]
     row = int(any(s.accumulate and not s.strides[-1] for s in stores))
@@ -46,10 +46,9 @@ def _fits(sizes: Sequence[int], row: int, stores: Sequence[NestStore]) -> bool:
 class _Unrolled:
     """Expressions at each position along the last dimension."""
 
-    def __init__(self, table: NodeTable, length: int, row: int) -> None:
+    def __init__(self, table: NodeTable, length: int) -> None:
         self.table = table
         self.length = length
-        self.row = row
         self._at: dict[Node, tuple[Node, ...]] = {}
 
     def stores(self, store: NestStore) -> list[NestStore]:
@@ -58,25 +57,13 @@ class _Unrolled:
         step, strides = store.strides[-1], store.strides[:-1]
         if step:
             return [
-                replace(store, value=value, strides=strides, offset=store.offset + n * step)
+                replace(store, value=value, strides=strides, offset=store.offset + n * step, once=False)
                 for n, value in enumerate(values)
             ]
         value = values[-1]
-        if store.accumulate and (not self.row or self._along_row(store.value)):
+        if store.accumulate and not store.once:
             value = self._combined(store.accumulate, values)
-        return [replace(store, value=value, strides=strides)]
-
-    def _along_row(self, root: Node) -> bool:
-        """Whether a value has an element for each element of the row."""
-        found: dict[Node, bool] = {}
-        for node in postorder((root,)):
-            moves = any(found[a] for a in node.args) and node.op != "reduce"
-            if node.op == "load":
-                moves = moves or bool(node.attribute.strides[-1])
-            elif node.op == "affine":
-                moves = bool(node.attribute[0][-1])
-            found[node] = moves
-        return found[root]
+        return [replace(store, value=value, strides=strides, once=False)]
 
     def _combined(self, reducer: str, values: Sequence[Node]) -> Node:
         total = values[0]

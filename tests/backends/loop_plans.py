@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from rlx.backends.reference.scalar import apply, identity, reducer_function
 from rlx.ir.kernels import Access, Buffer, Instruction, Kernel, Loops, Plan, Store
 from rlx.ir.types import is_float
-from rlx.ir.verify_loops import element_levels, store_is_of_the_row
+from rlx.ir.verify_loops import element_levels, store_is_of_the_row, store_runs_once
 
 FLOAT = np.dtype(np.float32)
 INT = np.dtype(np.int64)
@@ -142,7 +143,7 @@ class _SlowChunk:
     ) -> None:
         width = len(self.kernel.sizes) - self.kernel.outer
         for store in self.kernel.stores:
-            once = store_is_of_the_row(self.kernel, store, self.levels)
+            once = store_runs_once(self.kernel, store, self.levels)
             for n, element in enumerate([(0,) * width] if once else elements):
 
                 def at(number: int, n: int = n) -> np.ndarray:
@@ -163,3 +164,14 @@ class _SlowChunk:
             wide = old.astype(np.float32) if is_float(memory.dtype) and old.itemsize < 4 else old
             value = np.asarray(reducer_function(store.accumulate)(wide, value))
         memory[address] = np.asarray(value).astype(memory.dtype)
+
+
+def once_where(kernel: Loops, chosen: Callable[[], bool]) -> Loops:
+    """The kernel with some of its accumulations that may run once per row running so."""
+    levels = element_levels(kernel)
+
+    def changed(store: Store) -> Store:
+        may = store.accumulate is not None and store_is_of_the_row(kernel, store, levels)
+        return replace(store, once=chosen()) if may else store
+
+    return replace(kernel, stores=tuple(map(changed, kernel.stores)))

@@ -10,7 +10,7 @@ import llvmlite.binding
 import ml_dtypes
 import numpy as np
 import pytest
-from loop_plans import BOOL, FLOAT, INT, constant, load, unary
+from loop_plans import BOOL, FLOAT, INT, constant, load, once_where, unary
 from native_loops import run_native
 
 from rlx.backends.cpu.compile import compile_ir, load_object
@@ -156,10 +156,11 @@ class Random:
     def kernel(self):
         self.grow()
         self.store_all()
-        return Loops(
+        kernel = Loops(
             self.sizes, self.outer, tuple(self.operands), tuple(self.instructions),
             tuple(self.stores), self.parallel, self.chunks,
         )  # fmt: skip
+        return once_where(kernel, lambda: self.chance(0.5))
 
 
 @pytest.mark.parametrize("seed", range(72))

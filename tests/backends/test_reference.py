@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from loop_plans import BOOL, FLOAT, INT, constant, elementwise, load, plan_of, run_slowly, unary
+from loop_plans import BOOL, FLOAT, INT, constant, elementwise, load, once_where, plan_of, run_slowly, unary
 
 from rlx.backends.reference import ReferenceBackend
 from rlx.backends.reference.loops import run_loops
@@ -200,10 +200,11 @@ class LoopsDraw:
             getattr(self, choice)()
         for _ in range(self.draw(st.integers(1, 3))):
             self.store()
-        return Loops(
+        kernel = Loops(
             self.sizes, self.outer, tuple(self.operands), tuple(self.instructions),
             tuple(self.stores), chunks=self.chunks,
         )  # fmt: skip
+        return once_where(kernel, lambda: self.draw(st.booleans()))
 
     def any_of(self, dtype):
         found = [n for n, i in enumerate(self.instructions) if i.dtype == dtype]

@@ -227,6 +227,19 @@ def test_in_place():
     refuse(reverse, "live temporaries share bytes")
 
 
+def test_only_an_accumulation_of_the_row_runs_once():
+    total = step("reduce", 0, attribute="add")
+
+    def rows(store, instructions=(load(strides=(2, 1)), total)):
+        return loops(instructions, [store], sizes=(2, 2), outer=1)
+
+    verify_plan(rows(to(1, (0, 0), accumulate="add", initialize=True, once=True)))
+    verify_plan(rows(to(1, (0, 0), accumulate="add", initialize=True)))
+    refuse(rows(to(0, (0, 0), accumulate="add", initialize=True, once=True)), "differs within a row")
+    refuse(rows(to(1, (2, 1), accumulate="add", once=True)), "differs within a row")
+    refuse(rows(to(1, (2, 0), once=True)), "accumulating stores")
+
+
 def test_in_place_waits_for_the_last_pass():
     a, b = buffer(), buffer()
     loaded = (load(0, (4, 1)), step("reduce", 0, attribute="add"), step("div", 0, 1))

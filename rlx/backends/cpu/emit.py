@@ -65,7 +65,7 @@ def loops_code(kernel: Loops, layout: Layout | None = None) -> KernelCode:
             (i.op, i.dtype.name) if n in layout.constant_slots else instruction_signature(i)
             for n, i in enumerate(kernel.instructions)
         ),
-        tuple((s.value, s.address, s.accumulate, s.initialize, s.guard) for s in kernel.stores),
+        tuple((s.value, s.address, s.accumulate, s.initialize, s.guard, s.once) for s in kernel.stores),
     )
     external = special_symbols(kernel.instructions)
     emitter = PanelEmitter if layout.tiling.panel else NestEmitter

@@ -95,8 +95,9 @@ def _store_roots(store: Store) -> list[int]:
 
 
 def _runs_per_element(dependence: _Dependence, store: Store, outer: int) -> bool:
+    repeats = store.accumulate is not None and not store.once
     moving = any(store.access.strides[outer:])
-    return moving or any(dependence.element[n] for n in _store_roots(store))
+    return repeats or moving or any(dependence.element[n] for n in _store_roots(store))
 
 
 def _store_stages(

@@ -204,7 +204,9 @@ class _Nest:
 
     def __init__(self, kernel: Loops, memory: Memory) -> None:
         self.kernel, self.memory, self.code = kernel, memory, memory.code
-        self.element_level = staging(kernel).element_level
+        plan = staging(kernel)
+        self.element_level = plan.element_level
+        self.once = {number for stage in plan.row_stores for number in stage}
         self.elements = list(itertools.product(*map(range, kernel.sizes[kernel.outer :])))
         self.origin = (0,) * (len(kernel.sizes) - kernel.outer)
 
@@ -247,8 +249,8 @@ class _Nest:
                     for n, place in enumerate(where)
                 ]
             )
-        for store in self.kernel.stores:
-            self.store(store, outer, values)
+        for number, store in enumerate(self.kernel.stores):
+            self.store(store, [self.origin] if number in self.once else self.elements, outer, values)
 
     def at(self, number: int, values: list[Row], element: int) -> Value:
         return values[number][element if self.element_level[number] else 0]
@@ -283,12 +285,11 @@ class _Nest:
         dtypes = [self.kernel.instructions[a].dtype for a in instruction.args]
         return spell(self.code, instruction, list(zip(arguments, dtypes, strict=True)))
 
-    def store(self, store: Store, outer: tuple[int, ...], values: list[Row]) -> None:
-        roots = [n for n in (store.value, store.address, store.guard) if n is not None]
-        moving = any(store.access.strides[self.kernel.outer :])
-        per_element = moving or any(self.element_level[n] for n in roots)
+    def store(
+        self, store: Store, where: Sequence[tuple[int, ...]], outer: tuple[int, ...], values: list[Row]
+    ) -> None:
         buffer = self.kernel.operands[store.access.operand]
-        for element, place in enumerate(self.elements if per_element else [self.origin]):
+        for element, place in enumerate(where):
             index = self.address(store.access, (*outer, *place))
             value = self.at(store.value, values, element)
             if id(buffer) in self.memory.mutable:

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.backends.reference.scalar import apply, identity, reducer_function
 from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
-from rlx.ir.verify_loops import element_levels, store_is_of_the_row
+from rlx.ir.verify_loops import element_levels, store_runs_once
 
 __all__ = ["run_loops", "strided_view"]
 
@@ -195,7 +195,7 @@ class _Block:
     def store(self, store: Store, values: list[np.ndarray]) -> None:
         """Write one store over the whole block, in iteration order."""
         extents = self.extents
-        if store_is_of_the_row(self.kernel, store, self.levels):
+        if store_runs_once(self.kernel, store, self.levels):
             extents = extents[: self.kernel.outer] + (1,) * (len(extents) - self.kernel.outer)
         memory = self.memory[store.access.operand]
         value = np.broadcast_to(values[store.value], extents)
