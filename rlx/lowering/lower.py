@@ -13,7 +13,7 @@ from rlx.lowering.nest import Nest
 from rlx.lowering.nodes import expression_cost, leaves
 from rlx.lowering.options import FusionLimits, LoweringOptions
 from rlx.lowering.regions import RegionLowering
-from rlx.planning.choose_product_layouts import orient_products
+from rlx.planning.choose_product_layouts import choose_product_layouts
 from rlx.planning.fuse import fuse
 from rlx.planning.memory import plan_memory
 from rlx.planning.schedule import schedule, split_chunks
@@ -63,8 +63,8 @@ def _lower(program: Program, options: LoweringOptions | None) -> tuple[Plan, dic
     wanted = frozenset(atom for atom in program.outputs if isinstance(atom, Var))
     _lower_equations(program, builder, values, wanted)
     outputs = _write_outputs(program, builder, values)
-    orient_products(builder.table, builder.steps)
-    steps, report = fuse(builder, stack_products(builder.steps), outputs)
+    chosen = choose_product_layouts(builder.table, builder.steps)
+    steps, report = fuse(builder, stack_products(chosen), outputs)
     steps = [unroll_short_rows(builder.table, s) if isinstance(s, Nest) else s for s in steps]
     chunked = split_chunks(builder, steps)
     if len(chunked) > len(steps):

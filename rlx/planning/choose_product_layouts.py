@@ -1,8 +1,13 @@
-"""Products in the layout that their readers want: a GEMM transposes and interleaves for free."""
+"""Products in the layout that their readers want: a GEMM transposes and interleaves for free.
+
+All products are decided upon first, from the nests as they are; then each nest that reads some of them is
+rewritten once. A nest whose loads of one product have moved may have other loops, and what was known of its
+loads of another product is no longer true.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +18,7 @@ from rlx.lowering.nodes import IndexMap, Node, NodeTable, postorder
 if TYPE_CHECKING:
     from rlx.lowering.builder_core import Step
 
-__all__ = ["orient_products"]
+__all__ = ["choose_product_layouts"]
 
 _MOST_PRODUCTS = 64
 
@@ -38,16 +43,30 @@ class _Product:
         return self.kernels[0].out.shape[2]
 
 
-def orient_products(table: NodeTable, steps: list[Step]) -> None:
-    """Rewrite products, and the nests that read them, where all readers want another layout."""
+Moved = Callable[[IndexMap], IndexMap]
+
+
+def choose_product_layouts(table: NodeTable, steps: Sequence[Step]) -> list[Step]:
+    """The steps with products, and the nests that read them, in the layout that all readers of each want."""
+    replaced: dict[int, list[Step]] = {}
+    moves: dict[Buffer, Moved] = {}
     for buffer, product in _products(steps).items():
         if buffer.dtype.kind == "c":  # loads count real elements there
             continue
         maps = [_decoded(product, nest, index_map) for nest, index_map in product.loads]
         if all(m is not None and m.transposed for m in maps):
-            _transpose(table, steps, buffer, product)
+            moves[buffer] = _transposition(product)
+            replaced |= {id(kernel): [_transposed(kernel)] for kernel in product.kernels}
         elif (minor := _interleaved(product, maps)) is not None:
-            _interleave(table, steps, buffer, product, minor)
+            moves[buffer] = _interleaving(product, minor)
+            replaced |= _with_wide_strides(product, minor)
+    if not moves:
+        return list(steps)
+    chosen = [new for step in steps for new in replaced.get(id(step), [step])]
+    for step in chosen:
+        if isinstance(step, Nest):
+            _read_moved(table, step, moves)
+    return chosen
 
 
 def _products(steps: Sequence[Step]) -> dict[Buffer, _Product]:
@@ -106,14 +125,16 @@ def _decoded(product: _Product, nest: Nest, index_map: IndexMap) -> _Decoded | N
 
 
 # ---------------------------------------------------------------- transposition
-def _transpose(table: NodeTable, steps: list[Step], buffer: Buffer, product: _Product) -> None:
-    """Compute (batch, columns, rows) instead: the product of the transposed operands, swapped."""
+def _transposed(kernel: Contract) -> Contract:
+    """(batch, columns, rows) instead: the product of the transposed operands, swapped."""
+    b, m, n = kernel.out.shape
+    out = replace(kernel.out, shape=(b, n, m), strides=(kernel.out.strides[0], m, 1))
+    return replace(kernel, lhs=_turned(kernel.rhs), rhs=_turned(kernel.lhs), out=out)
+
+
+def _transposition(product: _Product) -> Moved:
+    """Where elements of the transposed product lie."""
     rows, columns = product.rows, product.columns
-    for kernel in product.kernels:
-        b, m, n = kernel.out.shape
-        out = Operand(buffer, (b, n, m), (kernel.out.strides[0], m, 1), kernel.out.offset)
-        kernel.lhs, kernel.rhs = _turned(kernel.rhs), _turned(kernel.lhs)
-        kernel.out = out
 
     def moved(index_map: IndexMap) -> IndexMap:
         strides = []
@@ -127,9 +148,9 @@ def _transpose(table: NodeTable, steps: list[Step], buffer: Buffer, product: _Pr
         batch, place = divmod(index_map.offset, rows * columns)
         row, column = divmod(place, columns)
         offset = batch * rows * columns + column * rows + row
-        return IndexMap(buffer, tuple(strides), offset)
+        return IndexMap(index_map.buffer, tuple(strides), offset)
 
-    _rewrite_readers(table, product, buffer, moved)
+    return moved
 
 
 def _turned(operand: Operand) -> Operand:
@@ -170,9 +191,8 @@ def _interleaved(product: _Product, maps: Sequence[_Decoded | None]) -> int | No
     return minor if fits and product.batch // min(minor, each) <= _MOST_PRODUCTS else None
 
 
-def _interleave(table: NodeTable, steps: list[Step], buffer: Buffer, product: _Product, minor: int) -> None:
-    """Compute (outer batch, rows, inner batch, columns) instead, by products with wide strides."""
-    rows, columns = product.rows, product.columns
+def _with_wide_strides(product: _Product, minor: int) -> dict[int, list[Step]]:
+    """For each kernel, by its id, those that compute (outer batch, rows, inner batch, columns) instead."""
     replaced: dict[int, list[Step]] = {}
     first = 0
     for kernel in product.kernels:
@@ -182,7 +202,12 @@ def _interleave(table: NodeTable, steps: list[Step], buffer: Buffer, product: _P
             _strided(kernel, start, length, first + start, minor) for start in range(0, count, length)
         ]
         first += count
-    steps[:] = [new for step in steps for new in replaced.get(id(step), [step])]
+    return replaced
+
+
+def _interleaving(product: _Product, minor: int) -> Moved:
+    """Where elements of the interleaved product lie."""
+    rows, columns = product.rows, product.columns
 
     def moved(index_map: IndexMap) -> IndexMap:
         strides = []
@@ -193,9 +218,9 @@ def _interleave(table: NodeTable, steps: list[Step], buffer: Buffer, product: _P
                 strides.append(minor * columns)
             else:
                 strides.append(columns)
-        return IndexMap(buffer, tuple(strides), 0)
+        return IndexMap(index_map.buffer, tuple(strides), 0)
 
-    _rewrite_readers(table, product, buffer, moved)
+    return moved
 
 
 def _strided(kernel: Contract, start: int, length: int, batch: int, minor: int) -> Contract:
@@ -211,17 +236,19 @@ def _strided(kernel: Contract, start: int, length: int, batch: int, minor: int) 
     return Contract(parts[0], parts[1], out, origins=kernel.origins, label=kernel.label)
 
 
-def _rewrite_readers(
-    table: NodeTable, product: _Product, buffer: Buffer, moved: Callable[[IndexMap], IndexMap]
-) -> None:
+def _read_moved(table: NodeTable, nest: Nest, moves: Mapping[Buffer, Moved]) -> None:
+    """Let a nest read products where they lie now."""
+    changed = False
+
     def use(leaf: Node, args: tuple[Node, ...]) -> Node:
-        if leaf.op == "load" and leaf.attribute.buffer is buffer:
-            return table.load(moved(leaf.attribute), *args)
+        nonlocal changed
+        if leaf.op == "load" and leaf.attribute.buffer in moves:
+            changed = True
+            return table.load(moves[leaf.attribute.buffer](leaf.attribute), *args)
         return table.load(leaf.attribute, *args) if args else leaf
 
-    for nest in dict.fromkeys(nest for nest, _ in product.loads):
-        stores = replace_loads(table, nest.stores, use)
-        if nest.row:
-            nest.stores = stores
-        else:
-            nest.sizes, nest.row, nest.stores = collapse(table, nest.sizes, stores)
+    stores = replace_loads(table, nest.stores, use)
+    if changed and nest.row:
+        nest.stores = stores
+    elif changed:
+        nest.sizes, nest.row, nest.stores = collapse(table, nest.sizes, stores)

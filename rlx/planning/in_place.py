@@ -149,7 +149,8 @@ class _Joining:
 
     def is_small(self, kernel: Loops) -> bool:
         """Whether values of all iterations are cheaper to keep than a copy."""
-        return kernel.chunks == 1 and not _has_passes(kernel) and 2 * prod(kernel.sizes) <= self.new.size
+        whole = kernel.chunks == 1 and not _has_passes(kernel) and not any(s.once for s in kernel.stores)
+        return whole and 2 * prod(kernel.sizes) <= self.new.size
 
     def computed_first(self, kernel: Kernel) -> tuple[Loops, ...]:
         """The kernel in two, of which the first computes and the second updates the carry."""

@@ -230,8 +230,8 @@ def test_in_place():
 def test_only_an_accumulation_of_the_row_runs_once():
     total = step("reduce", 0, attribute="add")
 
-    def rows(store, instructions=(load(strides=(2, 1)), total)):
-        return loops(instructions, [store], sizes=(2, 2), outer=1)
+    def rows(store):
+        return loops([load(strides=(2, 1)), total], [store], sizes=(2, 2), outer=1)
 
     verify_plan(rows(to(1, (0, 0), accumulate="add", initialize=True, once=True)))
     verify_plan(rows(to(1, (0, 0), accumulate="add", initialize=True)))
