@@ -29,6 +29,9 @@ class Config(threading.local):
     debug_infs: raise where an operation first makes an infinity (RLX_DEBUG_INFS=1).
     dump: a folder that receives every stage of each compiled program (RLX_DUMP=dir), or "".
     device: name of the default device (RLX_DEVICE).
+    excess_precision: results of float16, bfloat16 and narrower floats stay in float32 between operations of a
+      jitted program that are fused, instead of being rounded after each as they are eagerly: faster, but
+      `(x + 256) - 256` in bfloat16 is then x (RLX_EXCESS_PRECISION=1).
     numpy_rank_promotion: "allow", or "warn" or "raise" where a function of rlx.numpy broadcasts operands of
       different numbers of axes (numbers alone aside).
     numpy_dtype_promotion: "standard", or "strict": functions of rlx.numpy refuse operands of different dtypes
@@ -55,6 +58,7 @@ class Config(threading.local):
     debug_infs: bool = _flag("RLX_DEBUG_INFS")
     dump: str = os.environ.get("RLX_DUMP", "")
     device: str = os.environ.get("RLX_DEVICE", "cpu")
+    excess_precision: bool = _flag("RLX_EXCESS_PRECISION")
     numpy_rank_promotion: str = "allow"
     numpy_dtype_promotion: str = "standard"
     legacy_prng_key: str = "allow"
@@ -217,8 +221,8 @@ _tokens: dict[Any, int] = {}
 def _token(values: Any) -> int:
     watching = values.debug_nans, values.debug_infs, values.numpy_rank_promotion, values.numpy_dtype_promotion
     generator = values.default_prng_impl, values.enable_custom_prng, values.legacy_prng_key
-    key = (values.default_float, values.default_int, values.device, values.disable_jit, *watching)
-    return _tokens.setdefault((*key, *generator, values.mesh), len(_tokens))
+    key = (values.default_float, values.default_int, values.device, values.disable_jit, values.excess_precision)
+    return _tokens.setdefault((*key, *watching, *generator, values.mesh), len(_tokens))
 
 
 def _watched(values: Any) -> bool:

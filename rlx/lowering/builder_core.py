@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Buffer, Kernel, Operand
 from rlx.ir.types import TensorType, compute_dtype
 from rlx.lowering.lowered import (
@@ -23,6 +24,7 @@ from rlx.lowering.lowered import (
 from rlx.lowering.nest import Nest, NestStore, collapse
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, expression_cost
 from rlx.lowering.options import LoweringOptions
+from rlx.lowering.rounding import rounded_result
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 
 __all__ = ["BuilderCore", "ElementFunction", "Step"]
@@ -37,7 +39,7 @@ class BuilderCore:
 
     def __init__(self, options: LoweringOptions) -> None:
         self.options = options
-        self.table = NodeTable()
+        self.table = NodeTable(options.excess_precision)
         self.steps: list[Step] = []
         self.buffers: list[Buffer] = []
         self.source: tuple[Any, ...] = ()  # the equation being lowered
@@ -122,10 +124,13 @@ class BuilderCore:
         )
 
     def finish(self, type: TensorType, scalar: Scalar, operands: Sequence[Lowered]) -> Lowered:
-        """The tensor of a scalar expression over the axes of `type`."""
+        """The tensor of a scalar expression over the axes of `type`, with values of its dtype."""
         if scalar.dtype != type.dtype:
             scalar = scalar.builder.cast(scalar, type.dtype)
-        return Lowered(type, scalar.nodes, self.sources_of(operands))
+        nodes = scalar.nodes
+        if type.dtype in FLOAT_FORMATS:
+            nodes = tuple(rounded_result(self.table, node, type.dtype) for node in nodes)
+        return Lowered(type, nodes, self.sources_of(operands))
 
     def sources_of(self, operands: Sequence[Lowered]) -> tuple[Any, ...]:
         """The equations that a value of these operands comes from, most of them."""

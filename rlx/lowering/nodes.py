@@ -74,12 +74,18 @@ class Node:
 
 
 class NodeTable:
-    """The nodes of one plan, each distinct expression once."""
+    """The nodes of one plan, each distinct expression once.
 
-    __slots__ = ("_nodes",)
+    excess_precision: results of narrow floats stay in float32 (see rounding.py). exact: which nodes are known
+    to have values of a narrow dtype.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_nodes", "exact", "excess_precision")
+
+    def __init__(self, excess_precision: bool = False) -> None:
+        self.excess_precision = excess_precision
         self._nodes: dict[tuple[Any, ...], Node] = {}
+        self.exact: dict[tuple[Node, np.dtype], bool] = {}
 
     def make(self, op: str, args: tuple[Node, ...], dtype: np.dtype, attribute: Any = None) -> Node:
         """The node of this operation on these arguments."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rlx.config import config
+
 __all__ = ["FusionLimits", "LoweringOptions"]
 
 
@@ -32,6 +34,7 @@ class LoweringOptions:
     repeat_cost: the same where one value meets many elements (a broadcast).
     chunk_elements: accumulation over fewer elements is not cut into chunks.
     least_bands: runs of kernels that can be cut in so many bands are (0: none).
+    excess_precision: results of narrow floats are not rounded between fused operations (the switch of that name).
     """
 
     fusion: FusionLimits = field(default_factory=FusionLimits)
@@ -46,3 +49,4 @@ class LoweringOptions:
     max_chunks: int = 16
     least_bands: int = 4
     fuse: bool = True
+    excess_precision: bool = field(default_factory=lambda: config.excess_precision)

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from rlx.errors import DtypeError
-from rlx.ir.formats import INTEGER_FORMATS
+from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_float
 from rlx.lowering.lowered import BufferView, Lowered, dense_strides, natural_order
 from rlx.lowering.nest import Nest, NestStore, collapse, refine
@@ -144,7 +144,9 @@ class ReductionLowering(ViewLowering):
         return self._wrapped(self.from_view(result_view, type))
 
     def _wrapped(self, v: Lowered) -> Lowered:
-        """A reduction of narrow integers, accumulated in bytes, as a number of their own width."""
+        """A reduction of narrow numbers, accumulated in wider ones, as numbers of their own width."""
+        if v.dtype in FLOAT_FORMATS:
+            return self.elementwise(lambda s, x: x, (v,), v.type)
         if v.dtype not in INTEGER_FORMATS:
             return v
         return self.elementwise(lambda s, x: s.cast(s.real_scalar(x.node, x.node.dtype), v.dtype), (v,), v.type)

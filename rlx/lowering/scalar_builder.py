@@ -1,8 +1,8 @@
 """ScalarBuilder: calculus on scalar handles, recorded as nodes of the closed scalar alphabet.
 
 Complex numbers are pairs of real nodes, floats narrower than 32 bits are float32 nodes that are
-rounded when stored or converted, integers narrower than 8 bits are byte-wide nodes that every
-operation wraps. Primitives' `scalar` rules and reducers are written against this.
+rounded at the end of a primitive (see rounding.py), integers narrower than 8 bits are byte-wide
+nodes that every operation wraps. Primitives' `scalar` rules and reducers are written against this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
 from rlx.ir.types import bits_of, compute_dtype, dtype_kind
 from rlx.lowering import complex_scalars
 from rlx.lowering.narrow_bits import bits_to_narrow, narrow_integer, narrow_nextafter, narrow_to_bits
-from rlx.lowering.nodes import INT64, Node, NodeTable, constant_value
+from rlx.lowering.nodes import INT64, Node, NodeTable
+from rlx.lowering.rounding import rounded
 from rlx.lowering.scalar_fold import fold
 
 if TYPE_CHECKING:
@@ -489,10 +490,8 @@ class ScalarBuilder:
 
     def rounded(self, x: Scalar) -> Scalar:
         """x rounded to its own dtype where it was computed in a wider one; integers have been wrapped."""
-        if x.dtype not in FLOAT_FORMATS or self._is_exact(x.node, x.dtype):
-            return x
-        narrow = self._emit("cast", (x.node,), x.dtype)
-        return Scalar(self, x.dtype, self._cast_node(narrow, x.node.dtype))
+        node = rounded(self.table, x.node, x.dtype)
+        return x if node is x.node else Scalar(self, x.dtype, node)
 
     def bitcast(self, x: Scalar, dtype: Any) -> Scalar:
         """The same bits read as another dtype of equal width."""
@@ -519,14 +518,3 @@ class ScalarBuilder:
 
     def _cast_node(self, node: Node, dtype: np.dtype) -> Node:
         return self._emit("cast", (node,), dtype)
-
-    @staticmethod
-    def _is_exact(node: Node, dtype: np.dtype) -> bool:
-        if node.op == "load":
-            return bool(node.attribute.buffer.dtype == dtype)
-        if node.op == "cast":
-            return node.args[0].dtype == dtype
-        if node.op == "constant":
-            value = constant_value(node)
-            return bool(value == value.astype(dtype).astype(node.dtype))
-        return False

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rlx.backends.base import Backend, Executable
 from rlx.config import config
@@ -111,12 +111,13 @@ class ExecutableCache:
     def __init__(self, limit: int = 1024) -> None:
         self.limit = limit
         self.hits = self.misses = 0
-        self._entries: OrderedDict[tuple[str, int | None, bytes], tuple[Program, Executable]] = OrderedDict()
+        self._entries: OrderedDict[tuple[Any, ...], tuple[Program, Executable]] = OrderedDict()
         self._lock = threading.RLock()
 
     def get(self, program: Program, backend: Backend, memory_limit: int | None = None) -> Executable:
         """The executable of a program, compiled now if it is not there."""
-        key = (backend.name, memory_limit, program.fingerprint)
+        options = LoweringOptions(least_bands=backend.least_bands)
+        key = (backend.name, options, memory_limit, program.fingerprint)
         with self._lock:
             found = self._entries.get(key)
             if found is not None:
@@ -126,7 +127,6 @@ class ExecutableCache:
             self.misses += 1
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
-            options = LoweringOptions(least_bands=backend.least_bands)
             executable = backend.compile(lower_to_plan(program, memory_limit, options))
             self._entries[key] = (program, executable)
             while len(self._entries) > self.limit:

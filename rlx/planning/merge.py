@@ -18,6 +18,7 @@ from rlx.lowering.nest import (
     store_roots,
 )
 from rlx.lowering.nodes import Node, NodeTable, postorder
+from rlx.lowering.rounding import rounded_result
 
 __all__ = ["Merged", "merge"]
 
@@ -206,7 +207,7 @@ def _substitute(table: NodeTable, base: Nest, aligned: _Aligned, produced: set[B
             if value is None:
                 blocked = True
                 return leaf
-            return value
+            return rounded_result(table, value, leaf.attribute.buffer.dtype)
         return table.load(leaf.attribute, *args) if args else leaf
 
     replaced = replace_loads(table, second, use)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Kernel, Loops, Store
+from rlx.ir.types import is_narrow
 from rlx.lowering.nest import Nest, NestStore, collapse, store_roots
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, constant_value, postorder
 
@@ -203,6 +204,13 @@ def _varies(node: Node) -> bool:
     return any(n.op == "affine" or (n.op == "load" and any(n.attribute.strides)) for n in postorder((node,)))
 
 
+def _without_widening(store: NestStore) -> NestStore:
+    """A store of a value that has been rounded to the buffer's dtype and widened again, of the rounded value."""
+    value = store.value
+    wide = value.op == "cast" and value.args[0].dtype == store.buffer.dtype and is_narrow(store.buffer.dtype)
+    return replace(store, value=value.args[0]) if wide and not store.accumulate else store
+
+
 class _Emitter:
     """Numbers the nodes of a nest as instructions."""
 
@@ -216,6 +224,7 @@ class _Emitter:
 
     def store(self, store: NestStore) -> Store:
         """The LIR store, after the instructions that it needs."""
+        store = _without_widening(store)
         for node in postorder(store_roots((store,)), self._numbers):
             self._numbers[node] = self._instruction(node)
         access = Access(self._operand(store.buffer), store.strides, store.offset, store.chunk_stride)

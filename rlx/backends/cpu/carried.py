@@ -33,6 +33,7 @@ from rlx.backends.cpu.unroll import (
     unroll,
 )
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Operand, Plan, Scan, While
+from rlx.ir.types import compute_dtype
 
 __all__ = ["carried_code", "carried_row"]
 
@@ -244,7 +245,7 @@ class _Emitter:
         self.code.line(f"%counter = phi i64 [ %begin, %{self.before} ], [ %next, %again ]")
         phis: list[Cells] = []
         for carry, cells in enumerate(first):
-            kind = register_kind(cell_dtype(self.kernel.final[self.moving[carry]]))
+            kind = register_kind(compute_dtype(cell_dtype(self.kernel.final[self.moving[carry]])))
             names: Cells = []
             for number, value in enumerate(cells):
                 assert value is not None

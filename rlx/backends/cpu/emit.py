@@ -19,7 +19,7 @@ from rlx.ir.kernels import Buffer, Instruction, Loops
 
 __all__ = ["KernelCode", "kernel_code", "loops_code", "loops_extent", "loops_row"]
 
-_VERSION = "3"
+_VERSION = "5"
 
 
 @dataclass(frozen=True, slots=True)

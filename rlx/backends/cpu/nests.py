@@ -318,7 +318,8 @@ class NestEmitter:
         if op == "load":
             return self._load(number, arguments, place)
         dtypes = [self.kernel.instructions[a].dtype for a in instruction.args]
-        return spell(self.code, instruction, list(zip(arguments, dtypes, strict=True)))
+        summed = number in self.staging.summed
+        return spell(self.code, instruction, list(zip(arguments, dtypes, strict=True)), summed)
 
     def _register_kind(self, number: int) -> str:
         return register_kind(self.kernel.instructions[number].dtype)

@@ -9,7 +9,7 @@ import numpy as np
 from rlx.backends.cpu import branching, error_functions, polynomials, trigonometry
 from rlx.backends.cpu.ir_text import Code, Value, bit_width, is_real
 from rlx.backends.cpu.narrow import decode, encode, saturate
-from rlx.ir.formats import INTEGER_FORMATS
+from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Instruction
 from rlx.ir.scalar import USER_FUNCTIONS
 from rlx.ir.types import compute_dtype, dtype_kind, is_narrow
@@ -20,18 +20,22 @@ __all__ = [
     "identity",
     "load_scalar",
     "register_kind",
+    "rounded",
     "spell",
     "storage_kind",
     "store_scalar",
+    "widened",
 ]
 
 Argument = tuple[Value, np.dtype]
 
 
 def register_kind(dtype: np.dtype) -> str:
-    """The LLVM type of a value in a register."""
+    """The LLVM type of a value in a register: of a narrow float it is the code, as in memory."""
     if dtype.kind == "b":
         return "i1"
+    if dtype in FLOAT_FORMATS:
+        return f"i{8 * dtype.itemsize}"
     dtype = compute_dtype(dtype)
     if dtype.kind == "f":
         return {4: "float", 8: "double"}[dtype.itemsize]
@@ -58,12 +62,29 @@ def load_scalar(code: Code, dtype: np.dtype, pointer: str, metadata: str = "") -
 def store_scalar(
     code: Code, dtype: np.dtype, value: Value, pointer: str, metadata: str = ""
 ) -> None:
-    """Store a register value in a buffer of `dtype`."""
+    """Store a register value in a buffer of `dtype`, rounded if that is a narrow float."""
     if dtype.kind == "b":
         value = value.convert("zext", "i8")
-    elif is_narrow(dtype):
+    elif is_narrow(dtype) and not _is_code(dtype, value):
         value = encode(dtype, value)
     code.store(value, pointer, metadata)
+
+
+def widened(dtype: np.dtype, value: Value) -> Value:
+    """A value of `dtype` in the dtype that is computed with."""
+    return decode(dtype, value) if _is_code(dtype, value) else value
+
+
+def rounded(dtype: np.dtype, value: Value) -> Value:
+    """A value as a buffer of `dtype` holds it, in the dtype that is computed with."""
+    if not is_narrow(dtype):
+        return value
+    return decode(dtype, value if _is_code(dtype, value) else encode(dtype, value))
+
+
+def _is_code(dtype: np.dtype, value: Value) -> bool:
+    """Whether a value of a narrow float is its code, not the float32 that it is computed in."""
+    return dtype in FLOAT_FORMATS and not is_real(value.kind)
 
 
 def constant(code: Code, dtype: np.dtype, data: bytes) -> Value:
@@ -98,7 +119,7 @@ def combine(reducer: str, dtype: np.dtype, left: Value, right: Value, ordered: b
         return code.binary(spelled, left, right)
     if reducer in ("min", "max"):
         return _extremum(reducer, dtype, left, right)
-    flags = "" if not is_real(left.kind) else "contract" if ordered else "reassoc contract"
+    flags = "" if ordered or not is_real(left.kind) else "reassoc contract"
     return code.binary(reducer, left, right, flags)
 
 
@@ -112,9 +133,11 @@ def _extremum(name: str, dtype: np.dtype, left: Value, right: Value) -> Value:
     return code.intrinsic(f"{'u' if dtype.kind == 'u' else 's'}{name}", left, right)
 
 
-def spell(code: Code, instruction: Instruction, arguments: list[Argument]) -> Value:
-    """The value of a scalar instruction of the alphabet."""
+def spell(code: Code, instruction: Instruction, arguments: list[Argument], summed: bool = False) -> Value:
+    """The value of a scalar instruction of the alphabet; a `summed` product may be added without being rounded."""
     op = instruction.op
+    if summed:
+        return code.binary(op, arguments[0][0], arguments[1][0], "contract")
     if op in ("cast", "bitcast"):
         return (_cast if op == "cast" else _bitcast)(instruction.dtype, *arguments[0])
     values = [value for value, _ in arguments]
@@ -157,7 +180,7 @@ _INTRINSICS = {
 
 def _real(code: Code, op: str, values: list[Value]) -> Value:
     if op in ("add", "sub", "mul"):
-        return code.binary(op, values[0], values[1], "contract")
+        return code.binary(op, values[0], values[1])
     if op == "div":
         return values[0] / values[1]
     if op == "neg":
@@ -273,7 +296,9 @@ _INTEGER: dict[str, Callable[..., Value]] = {
 
 
 def _cast(target: np.dtype, value: Value, source: np.dtype) -> Value:
-    kind = register_kind(target)
+    kind = register_kind(compute_dtype(target))
+    if source in FLOAT_FORMATS:
+        value = decode(source, value)
     if target.kind == "b":
         return value.not_equal(0)
     if is_real(value.kind):
@@ -287,6 +312,8 @@ def _cast(target: np.dtype, value: Value, source: np.dtype) -> Value:
         number = value.convert("trunc", kind)
     else:
         number = value.convert("zext" if dtype_kind(source) in "bu" else "sext", kind)
+    if target in FLOAT_FORMATS:
+        return encode(target, number)
     return decode(target, encode(target, number)) if is_narrow(target) else number
 
 
@@ -299,9 +326,11 @@ def _saturate(target: np.dtype, value: Value) -> Value:
 
 
 def _bitcast(target: np.dtype, value: Value, source: np.dtype) -> Value:
-    stored = encode(source, value) if is_narrow(source) else value
-    if is_narrow(target):
+    stored = encode(source, value) if source in INTEGER_FORMATS else value
+    if target in INTEGER_FORMATS:
         return decode(target, stored)
+    if stored.kind == register_kind(target):
+        return stored
     return stored.convert("bitcast", register_kind(target))
 
 

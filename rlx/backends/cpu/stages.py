@@ -35,9 +35,13 @@ class RowPass:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """`row_values[s]`, then `passes[s]`, then `row_stores[s]`, for each stage s in order."""
+    """`row_values[s]`, then `passes[s]`, then `row_stores[s]`, for each stage s in order.
+
+    summed: products that nothing but sums reads, see _summed_products.
+    """
 
     element_level: tuple[bool, ...]
+    summed: frozenset[int]
     row_values: tuple[tuple[int, ...], ...]
     passes: tuple[RowPass, ...]
     row_stores: tuple[tuple[int, ...], ...]
@@ -245,6 +249,7 @@ def _staging(
         passes = _park(dependence, stores, dtypes, stages, passes)
     return Staging(
         element_level=dependence.element,
+        summed=_summed_products(instructions, stores),
         row_values=tuple(
             tuple(
                 n
@@ -259,6 +264,23 @@ def _staging(
             for stage in range(count)
         ),
     )
+
+
+def _summed_products(instructions: tuple[Instruction, ...], stores: tuple[Store, ...]) -> frozenset[int]:
+    """Products that only sums read: those need not be rounded before they are added.
+
+    Any other product is rounded, for the same product may be computed again in another kernel, and a
+    difference of the two has to be zero.
+    """
+    products = {n for n, i in enumerate(instructions) if i.op == "mul" and i.dtype.kind == "f"}
+    for instruction in instructions:
+        if (instruction.op, instruction.attribute) != ("reduce", "add"):
+            products.difference_update(instruction.args)
+    for store in stores:
+        added = store.value if store.accumulate == "add" else None
+        products.difference_update(n for n in _store_roots(store) if n != added)
+    read = {a for i in instructions for a in i.args} | {s.value for s in stores}
+    return frozenset(products & read)
 
 
 def staging(kernel: Loops) -> Staging:

@@ -9,16 +9,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlx.backends.cpu.ir_text import Code, Value
-from rlx.backends.cpu.narrow import decode, encode
 from rlx.backends.cpu.scalar_code import (
     combine,
     constant,
     identity,
     load_scalar,
     register_kind,
+    rounded,
     spell,
     storage_kind,
     store_scalar,
+    widened,
 )
 from rlx.backends.cpu.stages import staging
 from rlx.ir.kernels import (
@@ -32,7 +33,7 @@ from rlx.ir.kernels import (
     Plan,
     Store,
 )
-from rlx.ir.types import is_narrow
+from rlx.ir.types import compute_dtype
 
 __all__ = ["Cells", "Memory", "can_unroll", "cell_count", "cell_dtype", "unroll"]
 
@@ -135,7 +136,7 @@ class Memory:
             if id(buffer) in self.pointers:
                 held = self.load(buffer, self.code.constant("i64", index))
             else:
-                held = self.code.constant(register_kind(cell_dtype(buffer)), 0)
+                held = self.code.constant(register_kind(compute_dtype(cell_dtype(buffer))), 0)
             cells[index] = held
         return held
 
@@ -159,9 +160,7 @@ class Memory:
         if id(buffer) in self.mutable:
             self.store(buffer, self.code.constant("i64", index), value)
             return
-        if is_narrow(dtype):
-            value = decode(dtype, encode(dtype, value))
-        self.of(buffer)[index] = value
+        self.of(buffer)[index] = rounded(dtype, value)
 
 
 def unroll(plan: Plan, memory: Memory) -> None:
@@ -205,7 +204,7 @@ class _Nest:
     def __init__(self, kernel: Loops, memory: Memory) -> None:
         self.kernel, self.memory, self.code = kernel, memory, memory.code
         plan = staging(kernel)
-        self.element_level = plan.element_level
+        self.element_level, self.summed = plan.element_level, plan.summed
         self.once = {number for stage in plan.row_stores for number in stage}
         self.elements = list(itertools.product(*map(range, kernel.sizes[kernel.outer :])))
         self.origin = (0,) * (len(kernel.sizes) - kernel.outer)
@@ -243,9 +242,7 @@ class _Nest:
             where = self.elements if self.element_level[number] else [self.origin]
             values.append(
                 [
-                    self.scalar(
-                        instruction, (*outer, *place), self.arguments(instruction, values, n)
-                    )
+                    self.scalar(number, (*outer, *place), self.arguments(instruction, values, n))
                     for n, place in enumerate(where)
                 ]
             )
@@ -269,9 +266,8 @@ class _Nest:
             totals.append(total)
         return totals[1:] if self.element_level[number] else totals[-1:]
 
-    def scalar(
-        self, instruction: Instruction, place: tuple[int, ...], arguments: list[Value]
-    ) -> Value:
+    def scalar(self, number: int, place: tuple[int, ...], arguments: list[Value]) -> Value:
+        instruction = self.kernel.instructions[number]
         op, attribute = instruction.op, instruction.attribute
         if op == "constant":
             return constant(self.code, instruction.dtype, attribute)
@@ -283,7 +279,7 @@ class _Nest:
                 return self.memory.load(buffer, arguments[0] + index)
             return self.memory.read(buffer, index)
         dtypes = [self.kernel.instructions[a].dtype for a in instruction.args]
-        return spell(self.code, instruction, list(zip(arguments, dtypes, strict=True)))
+        return spell(self.code, instruction, list(zip(arguments, dtypes, strict=True)), number in self.summed)
 
     def store(
         self, store: Store, where: Sequence[tuple[int, ...]], outer: tuple[int, ...], values: list[Row]
@@ -295,6 +291,7 @@ class _Nest:
             if id(buffer) in self.memory.mutable:
                 self.store_in_memory(store, index, value, values, element)
                 continue
+            value = widened(cell_dtype(buffer), value)
             if store.accumulate is not None:
                 held = self.memory.read(buffer, index)
                 dtype = self.kernel.instructions[store.value].dtype
