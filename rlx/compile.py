@@ -17,10 +17,9 @@ from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.show_plan import describe_plan
-from rlx.lowering.lower import lower_program
 from rlx.passes.dump import dump
 from rlx.passes.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
-from rlx.passes.pipeline import passes, stages
+from rlx.passes.pipeline import lower_stages, passes, stages
 from rlx.passes.protocol import PassStep
 
 __all__ = [
@@ -106,9 +105,11 @@ class CompilePipeline:
             mir, dispatch = legalize_or_rewrite(
                 mir, self.supported_ops, self.kernel_dispatch, self.target.value
             )
-        plan = lower_program(mir, self.options.lowering())
+        lowered = lower_stages(mir, self.options.lowering())
         if config.dump:
-            dump(found, plan, config.dump)
+            dump([*found, *lowered], config.dump)
+        plan = lowered[-1].form
+        assert isinstance(plan, Plan)
         report = FusionReport.of(plan)
         if self.assert_fusion_clean:
             assert_fusion_clean(report)

@@ -14,10 +14,9 @@ from rlx.graph.module import GraphModule, GraphStage
 from rlx.ir.kernels import Bands, Contract, Loops, Plan, members
 from rlx.ir.program import Program
 from rlx.ir.show_plan import nested_plans
-from rlx.lowering.lower import lower_program
 from rlx.lowering.options import FusionLimits, LoweringOptions
 from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
-from rlx.passes.pipeline import optimize
+from rlx.passes.pipeline import lower_program, optimize
 from rlx.passes.protocol import (
     AlgebraicSimplify,
     CommonSubexpressions,

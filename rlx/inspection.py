@@ -16,10 +16,12 @@ from rlx.backends.base import Executable
 from rlx.compiled import CompiledProgram
 from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort
 from rlx.ir.program import Equation, Program, Var
-from rlx.ir.show import show_lines, show_program
+from rlx.ir.show import show_lines
 from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
 from rlx.ir.work import Work, plan_work
-from rlx.passes.pipeline import Stage, stages
+from rlx.lowering.options import LoweringOptions
+from rlx.passes.pipeline import Stage, compile_stages
+from rlx.passes.show_form import counted, form_lines, form_text
 from rlx.passes.simplify import rules
 from rlx.planning.memory import plan_statistics
 from rlx.planning.memory_report import MemoryPlan
@@ -39,24 +41,30 @@ class Text(str):
 
 
 class StageView:
-    """A program after one pass: its name, program, text, and how long the pass took."""
+    """What one step of the compiler made: its name, the program, nests or plan, its text, and how long it took."""
 
     def __init__(self, stage: Stage) -> None:
         self.name = stage.name
-        self.program = stage.program
+        self.form = stage.form
         self.seconds = stage.seconds
+
+    @property
+    def program(self) -> Program:
+        """The program of a step before lowering; TypeError after it."""
+        if not isinstance(self.form, Program):
+            raise TypeError(f"{self.name} makes {type(self.form).__name__}, no program: see .form and .text")
+        return self.form
 
     @cached_property
     def text(self) -> Text:
-        """The program as Python that runs."""
-        return Text(show_program(self.program))
+        """A program as Python that runs; nests and plans as one line a kernel."""
+        return Text(form_text(self.form))
 
     def __str__(self) -> str:
         return self.text
 
     def __repr__(self) -> str:
-        count = len(self.program.equations)
-        return f"# {self.name}: {count} equations, {self.seconds * 1e3:.3f} ms\n{self.text}"
+        return f"# {self.name}: {counted(self.form)}, {self.seconds * 1e3:.3f} ms\n{self.text}"
 
 
 class Dispatch(NamedTuple):
@@ -146,7 +154,9 @@ class Inspection:
     def __init__(self, name: str, found: Sequence[Stage], executable: Executable | None, fired: Counter[str]) -> None:
         self.name = name
         self.hir = StageView(found[0])
-        self.mir = [StageView(s) for s in found[1:]]
+        views = [StageView(s) for s in found[1:]]
+        self.mir = [view for view in views if isinstance(view.form, Program)]
+        self.lowering = views[len(self.mir) :]
         self.executable = executable
         self.kernels = Kernels(executable)
         self._fired = fired
@@ -198,9 +208,9 @@ class Inspection:
     def statistics(self) -> Statistics:
         """Counts of equations, rules, kernels and bytes."""
         kernels = {} if self.plan is None else plan_statistics(self.plan)["kernels"]
-        views = [self.hir, *self.mir]
+        views = [self.hir, *self.mir, *self.lowering]
         return Statistics(
-            {v.name: len(v.program.equations) for v in views},
+            {v.name: len(v.program.equations) for v in (self.hir, *self.mir)},
             dict(Counter(e.primitive.name for e in self.mir[-1].program.equations).most_common()),
             dict(self._fired.most_common()),
             kernels,
@@ -209,20 +219,23 @@ class Inspection:
             self.work,
         )
 
+    @property
+    def stages(self) -> list[StageView]:
+        """Every step of the compiler in order, from the traced program to the plan; without memory_limit."""
+        return [self.hir, *self.mir, *self.lowering]
+
     def stage(self, name: str) -> StageView:
-        """The program after the pass `name`, "hir" included."""
-        for view in (self.hir, *self.mir):
+        """What the step `name` made, "hir" included: see `stages` for all of them."""
+        for view in self.stages:
             if view.name == name:
                 return view
-        known = ", ".join(v.name for v in (self.hir, *self.mir))
+        known = ", ".join(v.name for v in self.stages)
         raise KeyError(f"there is no stage {name!r}; there are: {known}")
 
     def diff(self, before: str, after: str) -> Text:
-        """What changed from one stage to another, as a unified diff of their equations."""
+        """What changed from one stage to another, as a unified diff of their equations or kernels."""
         one, other = self.stage(before), self.stage(after)
-        lines = difflib.unified_diff(
-            show_lines(one.program), show_lines(other.program), before, after, lineterm="", n=2
-        )
+        lines = difflib.unified_diff(form_lines(one.form), form_lines(other.form), before, after, lineterm="", n=2)
         return Text("\n".join(lines))
 
     # -------------------------------------------------------------- pages
@@ -247,7 +260,8 @@ class Inspection:
             if text:
                 parts.append(f"---- {title} {'-' * (74 - len(title))}\n{_cut(text)}")
         parts.append(
-            "More: .hir .mir .diff(before, after) .lir .lir_source .kernels.llvm .kernels.assembly .dispatch .memory"
+            "More: .stages .hir .mir .diff(before, after) .lir .lir_source .kernels.llvm .kernels.assembly .dispatch"
+            " .memory"
         )
         return "\n\n".join(parts)
 
@@ -356,11 +370,12 @@ def inspect(fun: Callable[..., Any]) -> Callable[..., Inspection]:
     def inspected(*args: Any, **kwargs: Any) -> Inspection:
         traced = jitted.trace(*args, **kwargs)
         closed = traced.closed()
+        backend = backend_named(jitted.device)
         before = Counter(rules.hits)
-        found = stages(closed)
+        found = compile_stages(closed, options=LoweringOptions(least_bands=backend.least_bands))
         fired = Counter(rules.hits)
         fired.subtract(before)
-        executable = CompiledProgram(closed, backend_named(jitted.device), jitted.memory_limit).executable
+        executable = CompiledProgram(closed, backend, jitted.memory_limit).executable
         return Inspection(jitted.name, found, executable, +fired)
 
     return inspected

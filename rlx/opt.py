@@ -51,7 +51,6 @@ from rlx.graph.graph import Graph, Node
 from rlx.graph.module import GraphModule, GraphStage
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
-from rlx.lowering.lower import lower_program
 from rlx.passes import legalize as legalization
 from rlx.passes import protocol
 from rlx.passes.common_forms import LegalizeBroadcast, LowerDotGeneral, common_form
@@ -66,7 +65,7 @@ from rlx.passes.legalize import (
     UnsupportedKind,
     format_legalize_error,
 )
-from rlx.passes.pipeline import optimize
+from rlx.passes.pipeline import lower_program, optimize
 from rlx.passes.protocol import (
     AlgebraicSimplify,
     CommonSubexpressions,

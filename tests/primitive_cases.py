@@ -13,7 +13,7 @@ import numpy as np
 import rlx.ops
 from rlx.backends.base import Backend
 from rlx.ir.types import TensorType, is_float, is_integer
-from rlx.lowering.lower import lower_program
+from rlx.passes.pipeline import lower_program
 from rlx.storage import from_numpy
 from rlx.trace.primitive import Primitive, Sample, registry
 from rlx.trace.stage import close_over, stage

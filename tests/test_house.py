@@ -31,7 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "ops": FOUNDATION | {"ir", "array", "trace"},
     "transforms": FOUNDATION | {"ir", "array", "trace", "ops"},
     "backends": FOUNDATION | {"ir"},
-    "lowering": FOUNDATION | {"ir", "trace", "planning"},
+    "lowering": FOUNDATION | {"ir", "trace"},
     "planning": FOUNDATION | {"ir", "trace", "lowering"},
     "passes": FOUNDATION | {"ir", "trace", "backends", "lowering", "planning"},
     "numpy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms"},

@@ -1,16 +1,20 @@
 """rlx.inspect: every stage can be read, and the page says what happened."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import rlx
 import rlx.numpy as jnp
 from rlx.config import scoped
+from rlx.errors import VerificationError
 from rlx.ir.show import show_bindings
 from rlx.ir.verify import verify_program
-from rlx.passes.pipeline import lower_to_plan, passes
+from rlx.passes import pipeline
+from rlx.passes.pipeline import Step, lower_program, lower_to_plan, passes, stages, steps
 from rlx.trace.text import program_from_text
 
 X = np.ones((8, 8), np.float32)
@@ -23,12 +27,36 @@ def loss(w: Any, x: Any) -> Any:
 
 def test_stages_are_programs_and_text() -> None:
     found = rlx.inspect(rlx.grad(loss))(X, X)
-    assert [v.name for v in found.mir] == ["inline", *[name for name, _ in passes]]
+    assert [v.name for v in found.mir] == ["inline", *[step.name for step in passes]]
     for view in (found.hir, *found.mir):
         verify_program(view.program, "hir" if view is found.hir else "mir")
         assert program_from_text(view.text, show_bindings(view.program)) == view.program
     assert "test_inspect.py" in found.hir.text
     assert found.stage("cse").name == "cse"
+    assert [v.name for v in found.stages] == ["hir", *[step.name for step in steps if step.name != "keys"]]
+    assert "Loops" in found.stage("lower").text and "arena" in found.stage("place_temporaries").text
+    with pytest.raises(TypeError, match="no program"):
+        _ = found.stage("fuse").program
+
+
+def test_every_step_is_verified(monkeypatch) -> None:
+    """A step that breaks a rule is named: nests and plans are checked after each step, as programs are."""
+
+    def without_an_input(step: Step) -> Any:
+        return lambda form, context: replace(step.run(form, context), buffers=form.buffers[1:])
+
+    def without_memory(step: Step) -> Any:
+        return lambda form, context: replace(step.run(form, context), arena=0)
+
+    program = rlx.make_program(lambda x: jnp.sort(jnp.sort(x) + 1.0))(X)
+    with scoped(check=True):
+        lower_program(stages(program)[-1].program)
+        for name, function in (("stack_products", without_an_input), ("place_temporaries", without_memory)):
+            with monkeypatch.context() as patch:
+                patched = tuple(s._replace(run=function(s)) if s.name == name else s for s in pipeline.lowering)
+                patch.setattr(pipeline, "lowering", patched)
+                with pytest.raises(VerificationError, match=f"After the step {name}"):
+                    lower_program(stages(program)[-1].program)
 
 
 def test_diff() -> None:
@@ -122,7 +150,9 @@ def test_dump(tmp_path: Path) -> None:
     (folder,) = tmp_path.iterdir()
     assert folder.name.startswith("loss-")
     names = sorted(p.name for p in folder.iterdir())
-    steps = ["hir", "inline", *[name for name, _ in passes]]
-    programs = [f"{number:02}-{name}.py" for number, name in enumerate(steps)]
-    assert names == [*programs, "fusion.txt", "plan.py", "plan.txt"]
+    made = ["hir", *[step.name for step in steps if step.name != "keys"]]
+    last = [step.name for step in passes][-1]
+    suffixes = ["py" if number <= made.index(last) else "txt" for number in range(len(made))]
+    written = [f"{n:02}-{name}.{suffix}" for n, (name, suffix) in enumerate(zip(made, suffixes, strict=True))]
+    assert names == [*written, "fusion.txt", "plan.py", "plan.txt"]
     assert program_from_text((folder / "00-hir.py").read_text()) == traced

@@ -12,8 +12,7 @@ from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.show_plan import describe_plan
-from rlx.lowering.lower import lower_program
-from rlx.passes.pipeline import optimize
+from rlx.passes.pipeline import lower_program, optimize
 
 __all__ = ["GraphModule", "GraphStage", "WrongStageError"]
 

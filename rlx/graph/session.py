@@ -17,9 +17,8 @@ from rlx.graph.graph import Graph, fit
 from rlx.graph.module import GraphModule
 from rlx.ir.kernels import Plan
 from rlx.ir.types import TensorType, dtype_kind
-from rlx.lowering.lower import lower_program
 from rlx.passes.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
-from rlx.passes.pipeline import optimize
+from rlx.passes.pipeline import lower_program, optimize
 
 __all__ = ["CompiledGraph", "Session"]
 

@@ -7,7 +7,7 @@ of a kernel, not part of its `code`, so that equal layers and new batch sizes sh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
@@ -27,6 +27,7 @@ __all__ = [
     "Loops",
     "Operand",
     "Plan",
+    "Role",
     "Scan",
     "Sort",
     "Store",
@@ -37,20 +38,19 @@ __all__ = [
 Role = Literal["input", "output", "constant", "temporary"]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
     """A dense run of `size` elements of `dtype`.
 
     role: "input" and "output" are bound at each call, in the order of Plan.inputs/outputs;
-    "constant" holds `value`; "temporary" lives in the arena at byte `offset` (set by memory
-    planning). Complex buffers count complex elements here; Loops see them as real ones (below).
+    "constant" holds `value`; "temporary" lives in the arena, where Plan.offsets says. Complex
+    buffers count complex elements here; Loops see them as real ones (below).
     """
 
     dtype: np.dtype
     size: int
     role: Role = "temporary"
     value: np.ndarray | None = None
-    offset: int | None = None
     name: str = ""
 
     @property
@@ -128,7 +128,7 @@ class Store:
     once: bool = False
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Kernel:
     """Base of all kernel kinds: `reads` and `writes` are what scheduling and memory need."""
 
@@ -141,7 +141,7 @@ class Kernel:
         raise NotImplementedError
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Loops(Kernel):
     """A loop nest: elementwise work with reductions along rows, gathers and scatters.
 
@@ -196,7 +196,7 @@ class Operand:
     offset: int = 0
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Contract(Kernel):
     """out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], for float32/64, complex64/128.
 
@@ -245,20 +245,21 @@ class Contract(Kernel):
         return (self.out.buffer,)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Bands(Kernel):
     """Run kernels one after the other, all of them cut in `count` equal bands (see ir.bands).
 
     What one of them writes and another one touches, all of them touch only within the band that they
     are in, so that a backend may take the bands one by one, in any order and at the same time. `local` are temporaries
     that nothing else touches: only the bands at work need memory for them, `scratch` bytes each, in
-    which a local buffer's part of the band starts at its `offset`.
+    which a local buffer's part of the band starts at the byte that `offsets` says.
     """
 
     count: int
     kernels: tuple[Loops | Contract, ...]
     local: tuple[Buffer, ...] = ()
     scratch: int = 0
+    offsets: Mapping[Buffer, int] = field(default_factory=dict)
     origins: tuple[Any, ...] = ()
     label: str = ""
 
@@ -288,7 +289,7 @@ def members(kernel: Kernel) -> tuple[Kernel, ...]:
     return kernel.kernels if isinstance(kernel, Bands) else (kernel,)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Sort(Kernel):
     """Sort rows of contiguous (rows, length) operands together, ascending and stable.
 
@@ -315,7 +316,7 @@ class Sort(Kernel):
         return self.outputs
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Library(Kernel):
     """A named routine over contiguous operands: see LIBRARY_ROUTINES in backends/routines.py.
 
@@ -338,7 +339,7 @@ class Library(Kernel):
         return tuple(o.buffer for o in self.outputs)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Scan(Kernel):
     """Run `body` `length` times.
 
@@ -347,9 +348,9 @@ class Scan(Kernel):
     dimension first; step t uses slice t (length-1-t if `reverse`). `initial` are the carries' first
     values, `final` receives their last ones (with length 0: a copy of `initial`).
 
-    in_place: numbers of carries that steps update where they lie. The body's output for such a
-    carry holds the carry when a step begins, so that what the body does not write stays; the body
-    reads it there, and not through its input. final[k] may then be initial[k] itself.
+    in_place: numbers of carries that steps update where they lie, as the body says (Plan.held). The
+    body's output for such a carry holds the carry when a step begins, so that what the body does not
+    write stays; the body reads it there, and not through its input. final[k] may then be initial[k] itself.
     """
 
     length: int
@@ -360,9 +361,13 @@ class Scan(Kernel):
     xs: tuple[Buffer, ...]
     final: tuple[Buffer, ...]
     ys: tuple[Buffer, ...]
-    in_place: tuple[int, ...] = ()
     origins: tuple[Any, ...] = ()
     label: str = ""
+
+    @property
+    def in_place(self) -> tuple[int, ...]:
+        """Numbers of carries that steps update where they lie."""
+        return self.body.held
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
@@ -373,7 +378,7 @@ class Scan(Kernel):
         return (*self.final, *self.ys)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class While(Kernel):
     """While `condition` (inputs: its constants, carries; one bool output) holds, run `body`
     (inputs: its constants, carries; outputs: the next carries). in_place: as in Scan."""
@@ -384,9 +389,13 @@ class While(Kernel):
     body_constants: tuple[Buffer, ...]
     initial: tuple[Buffer, ...]
     final: tuple[Buffer, ...]
-    in_place: tuple[int, ...] = ()
     origins: tuple[Any, ...] = ()
     label: str = ""
+
+    @property
+    def in_place(self) -> tuple[int, ...]:
+        """Numbers of carries that steps update where they lie."""
+        return self.body.held
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
@@ -397,7 +406,7 @@ class While(Kernel):
         return self.final
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Branch(Kernel):
     """Run the branch whose number the int32 scalar in `index` gives, clamped to the range."""
 
@@ -417,7 +426,7 @@ class Branch(Kernel):
         return self.outputs
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Callback(Kernel):
     """Call `function(*arrays) -> arrays` on the host, with fresh contiguous NumPy arrays.
 
@@ -446,13 +455,15 @@ class Callback(Kernel):
         return tuple(o.buffer for o in self.outputs)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Plan:
-    """Kernels in order, over buffers; `arena` bytes hold the temporaries.
+    """Kernels in order, over buffers; `arena` bytes hold the temporaries, each from byte `offsets[buffer]` on.
 
     Every output is a buffer of its own that some kernel writes (never an input or a constant), but
     for carries in place (see Scan).
     A plan inside Scan, While or Branch has an arena of its own size, placed by the backend.
+    held: numbers of outputs that hold a value when the plan begins, which are a loop's carries in
+    place (see Scan). barriers: whether work is held back to save memory.
     Temporaries in use at the same time do not share bytes, except that a Loops may write one over
     the last use of another in place: see verify_plan.may_share.
     """
@@ -462,5 +473,8 @@ class Plan:
     buffers: tuple[Buffer, ...]
     kernels: tuple[Kernel, ...]
     arena: int = 0
+    offsets: Mapping[Buffer, int] = field(default_factory=dict)
+    held: tuple[int, ...] = ()
+    barriers: bool = False
     name: str = "plan"
     report: Any = None

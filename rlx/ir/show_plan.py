@@ -115,6 +115,9 @@ class _Writer:
             f"    buffers={self.value(plan.buffers)}",
             f"    kernels={_tuple(kernels)}",
             f"    arena={plan.arena}",
+            f"    offsets={self.value(dict(plan.offsets))}",
+            f"    held={plan.held!r}",
+            f"    barriers={plan.barriers!r}",
             f"    name={plan.name!r}",
         ))  # fmt: skip
         return self.define(plan, "plan", f"Plan(\n{arguments},\n)")
@@ -141,8 +144,6 @@ class _Writer:
         text = f"Buffer({_dtype(buffer.dtype)}, {buffer.size}, role={buffer.role!r}"
         if buffer.value is not None:
             text += f", value={_array(buffer.value)}"
-        if buffer.offset is not None:
-            text += f", offset={buffer.offset}"
         if buffer.name:
             text += f", name={buffer.name!r}"
         return self.define(buffer, "buffer", text + ")")
@@ -174,7 +175,7 @@ class _Writer:
         if isinstance(value, list):
             return f"[{', '.join(self.value(v) for v in value)}]"
         if isinstance(value, dict):
-            return f"{{{', '.join(f'{k!r}: {self.value(v)}' for k, v in value.items())}}}"
+            return f"{{{', '.join(f'{self.value(k)}: {self.value(v)}' for k, v in value.items())}}}"
         if callable(value) and not isinstance(value, type):
             return self.function(value)
         return _literal(value)
@@ -300,12 +301,11 @@ def _arena_lines(plan: Plan, names: dict[Buffer, str]) -> Iterator[str]:
             first.setdefault(buffer, number)
             last[buffer] = number
     local = {b for kernel in plan.kernels if isinstance(kernel, Bands) for b in kernel.local}
-    placed = [b for b in plan.buffers if b.role == "temporary" and b.offset is not None and b not in local]
-    for buffer in sorted(placed, key=lambda b: (b.offset, first.get(b, -1))):
+    placed = [b for b in plan.offsets if b not in local]
+    for buffer in sorted(placed, key=lambda b: (plan.offsets[b], first.get(b, -1))):
         use = f"kernels {first[buffer]}-{last[buffer]}" if buffer in first else "unused"
-        assert buffer.offset is not None
-        end = buffer.offset + buffer.nbytes
-        yield f"  {buffer.offset:>10}-{end:<10} {_typed(buffer, names)}  {use}"
+        offset = plan.offsets[buffer]
+        yield f"  {offset:>10}-{offset + buffer.nbytes:<10} {_typed(buffer, names)}  {use}"
 
 
 def bytes_text(count: int) -> str:

@@ -32,35 +32,25 @@ __all__ = ["LIBRARY_NAMES", "may_share", "verify_plan"]
 LIBRARY_NAMES = tuple(LIBRARY_ROUTINES)
 
 
-def verify_plan(plan: Plan, placed: bool = True) -> None:
+def verify_plan(plan: Plan, placed: bool = True, nested: bool = True) -> None:
     """Raise errors.VerificationError where a plan breaks a rule of rlx.ir.kernels.
 
-    placed: whether memory planning has run, so that temporaries must have places in the arena.
+    placed: whether temporaries have places in the arena by now. nested: whether to look at the plans inside
+    its kernels, too.
     """
-    _verify_plan(plan, placed, ())
-
-
-def _verify_plan(plan: Plan, placed: bool, held: Sequence[Buffer]) -> None:
-    """held: outputs that have a value when the plan begins, carries in place."""
     _checked(plan, None, _verify_buffers, plan)
     written: set[Buffer] = {b for b in plan.buffers if b.role in ("input", "constant")}
-    written.update(held)
+    written.update(plan.outputs[k] for k in plan.held)
     known = set(plan.buffers)
     for kernel in plan.kernels:
         _checked(plan, kernel, _verify_kernel, kernel, known, written)
         written.update(kernel.writes)
-        for inner in nested_plans(kernel):
-            _verify_plan(inner, placed, _held(kernel, inner))
+        if nested:
+            for inner in nested_plans(kernel):
+                verify_plan(inner)
     _checked(plan, None, _verify_outputs, plan, written)
     if placed:
         _verify_arena(plan)
-
-
-def _held(kernel: Kernel, inner: Plan) -> tuple[Buffer, ...]:
-    """The outputs of a loop's body that its carries in place are."""
-    if isinstance(kernel, (Scan, While)) and inner is kernel.body:
-        return tuple(inner.outputs[k] for k in kernel.in_place)
-    return ()
 
 
 def _checked(
@@ -221,8 +211,9 @@ def _verify_bands(kernel: Bands) -> None:
             require(fits, f"buffer {buffer.name!r} is touched across bands")
     for buffer in kernel.local:
         require(buffer.role == "temporary", f"{buffer.role} buffer {buffer.name!r} is local to bands")
-        end = (buffer.offset or 0) + buffer.nbytes // kernel.count
-        require(buffer.offset is None or end <= kernel.scratch, "a local buffer lies outside of the scratch")
+        start = kernel.offsets.get(buffer, -1)
+        inside = 0 <= start and start + buffer.nbytes // kernel.count <= kernel.scratch
+        require(inside, "a local buffer lies outside of the scratch")
 
 
 def _is_matrix(operand: Operand, unit: int, other: int) -> bool:
@@ -324,42 +315,42 @@ def _verify_arena(plan: Plan) -> None:
             first.setdefault(buffer, number)
             last[buffer] = number
     used = [b for b in plan.buffers if b.role == "temporary" and b in first]
-    _checked(plan, None, _verify_places, used, plan.arena)
+    _checked(plan, None, _verify_places, used, plan)
     alive: list[Buffer] = []
     for buffer in sorted((b for b in used if b.size), key=first.__getitem__):
         alive = [other for other in alive if last[other] >= first[buffer]]
-        for other in _overlapping(buffer, alive):
+        for other in _overlapping(plan, buffer, alive):
             kernel = plan.kernels[first[buffer]]
             handed_over = (
                 last[other] == first[buffer] and first[other] < first[buffer]
-                and other not in kernel.writes and buffer.offset == other.offset
+                and other not in kernel.writes and plan.offsets[buffer] == plan.offsets[other]
                 and isinstance(kernel, Loops) and may_share(kernel, other, buffer)
             )  # fmt: skip
             if not handed_over:
-                _checked(plan, kernel, _refuse_overlap, other, buffer)
+                _checked(plan, kernel, _refuse_overlap, plan, other, buffer)
         alive.append(buffer)
 
 
-def _verify_places(temporaries: Iterable[Buffer], arena: int) -> None:
+def _verify_places(temporaries: Iterable[Buffer], plan: Plan) -> None:
     for buffer in temporaries:
         name = f"temporary {buffer.name!r}"
-        require(buffer.offset is not None, f"{name} has no place in the arena")
-        offset = buffer.offset or 0
+        require(buffer in plan.offsets, f"{name} has no place in the arena")
+        offset = plan.offsets[buffer]
         require(offset % buffer.dtype.itemsize == 0, f"{name} is not aligned: byte {offset}")
         require(
-            0 <= offset and offset + buffer.nbytes <= arena,
-            f"{name} lies at bytes {offset} to {offset + buffer.nbytes} of an arena of {arena}",
+            0 <= offset and offset + buffer.nbytes <= plan.arena,
+            f"{name} lies at bytes {offset} to {offset + buffer.nbytes} of an arena of {plan.arena}",
         )
 
 
-def _overlapping(buffer: Buffer, others: Sequence[Buffer]) -> list[Buffer]:
-    assert buffer.offset is not None
-    start, stop = buffer.offset, buffer.offset + buffer.nbytes
-    return [o for o in others if (o.offset or 0) < stop and start < (o.offset or 0) + o.nbytes]
+def _overlapping(plan: Plan, buffer: Buffer, others: Sequence[Buffer]) -> list[Buffer]:
+    offsets = plan.offsets
+    start, stop = offsets[buffer], offsets[buffer] + buffer.nbytes
+    return [o for o in others if offsets[o] < stop and start < offsets[o] + o.nbytes]
 
 
-def _refuse_overlap(one: Buffer, other: Buffer) -> None:
+def _refuse_overlap(plan: Plan, one: Buffer, other: Buffer) -> None:
     def place(buffer: Buffer) -> str:
-        return f"{buffer.name!r} at {buffer.offset}-{(buffer.offset or 0) + buffer.nbytes}"
+        return f"{buffer.name!r} at {plan.offsets[buffer]}-{plan.offsets[buffer] + buffer.nbytes}"
 
     raise Refusal(f"live temporaries share bytes: {place(one)}, {place(other)}")

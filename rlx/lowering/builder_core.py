@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from rlx.ir.formats import FLOAT_FORMATS
-from rlx.ir.kernels import Buffer, Kernel, Operand
+from rlx.ir.kernels import Buffer, Operand, Role
 from rlx.ir.types import TensorType, compute_dtype
 from rlx.lowering.lowered import (
     BufferView,
@@ -21,7 +22,7 @@ from rlx.lowering.lowered import (
     view_nodes,
     view_of,
 )
-from rlx.lowering.nest import Nest, NestStore, collapse
+from rlx.lowering.nest import Nest, NestStore, Step, collapse
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, expression_cost
 from rlx.lowering.options import LoweringOptions
 from rlx.lowering.rounding import rounded_result
@@ -30,7 +31,6 @@ from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 __all__ = ["BuilderCore", "ElementFunction", "Step"]
 
 ElementFunction = Callable[..., Any]
-Step = Nest | Kernel
 _SOURCES_KEPT = 6
 
 
@@ -48,9 +48,11 @@ class BuilderCore:
         self._padded: dict[Any, Buffer] = {}  # what `pad` has made of equal operands
 
     # ------------------------------------------------------------ buffers and constants
-    def allocate(self, dtype: np.dtype, size: int, role: Any = "temporary") -> Buffer:
+    def allocate(
+        self, dtype: np.dtype, size: int, role: Role = "temporary", value: np.ndarray | None = None
+    ) -> Buffer:
         """A new buffer of the plan."""
-        buffer = Buffer(dtype, size, role)
+        buffer = Buffer(dtype, size, role, value)
         self.buffers.append(buffer)
         return buffer
 
@@ -76,9 +78,7 @@ class BuilderCore:
             value = array.reshape(-1)[0] if array.size else array.dtype.type(0)
             result = Lowered(type, self.literal(value, array.dtype), self.source)
         else:
-            dense = np.ascontiguousarray(array)
-            buffer = self.allocate(array.dtype, array.size, "constant")
-            buffer.value = dense
+            buffer = self.allocate(array.dtype, array.size, "constant", np.ascontiguousarray(array))
             result = self.from_buffer(buffer, type)
         self._constants[id(array)] = (array, result)
         return result
@@ -179,9 +179,9 @@ class BuilderCore:
             view = self.materialise(value, axes)
         return view
 
-    def materialise(self, value: Lowered, order: Sequence[int]) -> BufferView:
+    def materialise(self, value: Lowered, order: Sequence[int], role: Role = "temporary") -> BufferView:
         """Compute a value into a fresh buffer; later users read that."""
-        buffer = self.allocate(value.dtype, value.type.size)
+        buffer = self.allocate(value.dtype, value.type.size, role)
         view = BufferView(buffer, dense_strides(value.shape, order), 0)
         self.write(value, view)
         value.nodes = self.from_view(view, value.type).nodes
@@ -249,20 +249,19 @@ class BuilderCore:
 
     def emit(self, nest: Nest, value: Lowered | None = None) -> None:
         """Append a nest, naming the equations it comes from."""
-        nest.origins = value.sources if value is not None and value.sources else self.source
-        nest.label = tuple(equation.primitive.name for equation in nest.origins)
-        nest.epoch = self.epoch
-        self.steps.append(nest)
+        origins = value.sources if value is not None and value.sources else self.source
+        label = tuple(equation.primitive.name for equation in origins)
+        self.steps.append(replace(nest, origins=origins, label=label, epoch=self.epoch))
 
     def fence(self) -> None:
         """No nest that is emitted from now on fuses with an earlier one."""
         self.epoch += 1
 
     def emit_kernel(self, kernel: Any) -> None:
-        """Append a kernel of another kind."""
-        kernel.origins = tuple(e.origin for e in self.source if e.origin is not None)
-        kernel.label = "+".join(equation.primitive.name for equation in self.source)
-        self.steps.append(kernel)
+        """Append a kernel of another kind, naming the equation it comes from."""
+        origins = tuple(e.origin for e in self.source if e.origin is not None)
+        label = "+".join(equation.primitive.name for equation in self.source)
+        self.steps.append(replace(kernel, origins=origins, label=label))
 
     def load_element(self, builder: ScalarBuilder, source: Lowered, positions: Sequence[Any]) -> Scalar:
         """The element of `source` at computed positions: affine ones become strides."""

@@ -1,34 +1,40 @@
-"""Lowering: from a MIR program to a LIR plan."""
+"""Lowering: from a MIR program to loop nests and other kernels, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlx.ir.kernels import Buffer, Plan
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
+from rlx.ir.rename import renamed
 from rlx.lowering.builder_core import is_dense
 from rlx.lowering.lowered import BufferView, Lowered, dense_strides, view_of
-from rlx.lowering.nest import Nest
-from rlx.lowering.nodes import expression_cost, leaves
-from rlx.lowering.options import FusionLimits, LoweringOptions
+from rlx.lowering.nest import Nest, Nests, Step, renamed_nest
+from rlx.lowering.nodes import NodeTable, expression_cost
+from rlx.lowering.options import LoweringOptions
 from rlx.lowering.regions import RegionLowering
-from rlx.planning.choose_product_layouts import choose_product_layouts
-from rlx.planning.fuse import fuse
-from rlx.planning.memory import plan_memory
-from rlx.planning.schedule import schedule, split_chunks
-from rlx.planning.short_rows import unroll_short_rows
-from rlx.planning.stack_products import stack_products
 
-__all__ = ["FusionLimits", "KernelBuilder", "LoweringOptions", "lower_program"]
+__all__ = ["KernelBuilder", "lower_to_nests"]
+
+# the plan of a nested program; of a loop's body with the numbers of its constants and carries
+PlanRegion = Callable[[Program, tuple[int, int] | None], Plan]
 
 
 class KernelBuilder(RegionLowering):
-    """What a primitive's `lower` may call; the families of methods are in lower_*.py."""
+    """What a primitive's `lower` may call; the families of methods are in the modules beside this one."""
 
-    def lower_region(self, program: Program) -> Plan:
+    def __init__(self, options: LoweringOptions, plan_region: PlanRegion) -> None:
+        super().__init__(options)
+        self.plan_region = plan_region
+
+    def lower_region(self, program: Program, loop: tuple[int, int] | None = None) -> Plan:
         """The plan of a nested program."""
-        return lower_program(program, self.options)
+        return self.plan_region(program, loop)
+
+    def scratch(self) -> KernelBuilder:
+        """A builder for an attempt, of which nothing is kept."""
+        return KernelBuilder(self.options, self.plan_region)
 
     def inline(self, program: Program, values: Sequence[Lowered]) -> tuple[Lowered, ...]:
         """The outputs of a nested program whose equations become part of this plan."""
@@ -39,21 +45,9 @@ class KernelBuilder(RegionLowering):
         return tuple(_read(self, known, atom) for atom in program.outputs)
 
 
-def lower_program(program: Program, options: LoweringOptions | None = None) -> Plan:
-    """Lower, fuse, schedule and place a closed MIR program."""
-    return _lower(program, options)[0]
-
-
-def lower_with_holdings(
-    program: Program, options: LoweringOptions | None = None
-) -> tuple[Plan, dict[Var, set[Buffer]]]:
-    """The plan, and the buffers that each variable is read from."""
-    plan, values = _lower(program, options)
-    return plan, {v: {n.attribute.buffer for n in leaves(value.nodes)} for v, value in values.items()}
-
-
-def _lower(program: Program, options: LoweringOptions | None) -> tuple[Plan, dict[Var, Lowered]]:
-    builder = KernelBuilder(options or LoweringOptions())
+def lower_to_nests(program: Program, options: LoweringOptions, plan_region: PlanRegion) -> Nests:
+    """Lower the equations of a closed MIR program, one after the other."""
+    builder = KernelBuilder(options, plan_region)
     inputs = []
     values: dict[Var, Lowered] = {}
     for variable in program.inputs:
@@ -62,26 +56,26 @@ def _lower(program: Program, options: LoweringOptions | None) -> tuple[Plan, dic
         values[variable] = builder.from_buffer(buffer, variable.type)
     wanted = frozenset(atom for atom in program.outputs if isinstance(atom, Var))
     _lower_equations(program, builder, values, wanted)
-    outputs = _write_outputs(program, builder, values)
-    chosen = choose_product_layouts(builder.table, builder.steps)
-    steps, report = fuse(builder, stack_products(chosen), outputs)
-    steps = [unroll_short_rows(builder.table, s) if isinstance(s, Nest) else s for s in steps]
-    chunked = split_chunks(builder, steps)
-    if len(chunked) > len(steps):
-        steps, more = fuse(builder, chunked, outputs)
-        report.extend(more)
-    kernels = schedule(builder.table, steps)
-    plan = Plan(tuple(inputs), outputs, tuple(builder.buffers), kernels, name=program.name, report=report)
-    return _with_least_memory(plan, builder), values
+    outputs, handed_over = _write_outputs(program, builder, values)
+    steps = [_over_outputs(builder.table, step, handed_over) for step in builder.steps]
+    buffers = [handed_over.get(buffer, buffer) for buffer in builder.buffers]
+    return Nests(
+        program.name,
+        builder.table,
+        tuple(inputs),
+        outputs,
+        tuple(buffers),
+        tuple(steps),
+        barriers=builder.epoch > 0,
+        values=values,
+    )
 
 
-def _with_least_memory(plan: Plan, builder: KernelBuilder) -> Plan:
-    """The plan with places in memory; bands may move work that a barrier holds back, and take more then."""
-    least = builder.options.least_bands
-    apart = plan_memory(plan).arena if builder.epoch and least else None
-    in_bands = plan_memory(plan, least)
-    # planning gives buffers their places, so that the plan that is kept is made last
-    return plan_memory(plan) if apart is not None and apart < in_bands.arena else in_bands
+def _over_outputs(table: NodeTable, step: Step, renames: dict[Buffer, Buffer]) -> Step:
+    """A step over the outputs that temporaries have become."""
+    if not renames:
+        return step
+    return renamed_nest(table, step, renames) if isinstance(step, Nest) else renamed(step, renames)
 
 
 def _read(builder: KernelBuilder, values: dict[Var, Lowered], atom: Atom) -> Lowered:
@@ -117,7 +111,7 @@ def _lower_equations(
         for variable, value in zip(equation.outputs, _as_tuple(equation, results), strict=True):
             _check(equation, variable, value)
             values[variable] = value
-            _settle(builder, value, uses.get(variable, 0), variable in wanted)
+            _store_or_inline(builder, value, uses.get(variable, 0), variable in wanted)
     builder.source = ()
 
 
@@ -133,7 +127,7 @@ def _check(equation: Equation, variable: Var, value: Lowered) -> None:
         raise TypeError(f"lowering {equation.primitive.name} gave {value.type!r} for {variable.type!r}")
 
 
-def _settle(builder: KernelBuilder, value: Lowered, uses: int, wanted: bool) -> None:
+def _store_or_inline(builder: KernelBuilder, value: Lowered, uses: int, wanted: bool) -> None:
     """Decide whether a value is stored now or stays an expression of its users."""
     if value.type.size == 0:
         value.nodes = builder.literal(0, value.dtype)
@@ -141,7 +135,7 @@ def _settle(builder: KernelBuilder, value: Lowered, uses: int, wanted: bool) -> 
     if all(node.op in ("load", "constant", "affine") and not node.args for node in value.nodes):
         return
     if wanted:
-        builder.materialise(value, range(len(value.shape)))
+        builder.materialise(value, range(len(value.shape)), "output")
         return
     options = builder.options
     if uses <= 1 and value.weight <= min(options.expression_operations, options.expression_buffers):
@@ -155,27 +149,35 @@ def _settle(builder: KernelBuilder, value: Lowered, uses: int, wanted: bool) -> 
         builder.realise(value)
 
 
-def _write_outputs(program: Program, builder: KernelBuilder, values: dict[Var, Lowered]) -> tuple[Any, ...]:
-    """Give every output a buffer of its own, the one its value was computed into if possible."""
-    outputs = []
+def _write_outputs(
+    program: Program, builder: KernelBuilder, values: dict[Var, Lowered]
+) -> tuple[tuple[Buffer, ...], dict[Buffer, Buffer]]:
+    """A buffer of its own for every output: the one its value was computed into, if possible.
+
+    Also returns which temporaries become outputs.
+    """
+    outputs: list[Buffer] = []
+    handed_over: dict[Buffer, Buffer] = {}
     for atom in program.outputs:
         value = _read(builder, values, atom)
         if isinstance(atom, Var) and value.sources:
             builder.source = value.sources
-        view = view_of(value)
-        owned = (
-            view is not None
-            and view.buffer.role == "temporary"
-            and view.buffer.size == value.type.size
-            and view.offset == 0
-            and is_dense(value.shape, view.strides)
-        )
-        if view is not None and owned:
-            buffer = view.buffer
-            buffer.role = "output"
+        buffer = _own_buffer(value)
+        if buffer is not None and buffer.role == "output" and buffer not in outputs:
+            outputs.append(buffer)
+        elif buffer is not None and buffer.role == "temporary" and buffer not in handed_over:
+            outputs.append(Buffer(buffer.dtype, buffer.size, "output"))
+            handed_over[buffer] = outputs[-1]
         else:
-            buffer = builder.allocate(value.dtype, value.type.size, "output")
-            builder.write(value, BufferView(buffer, dense_strides(value.shape), 0))
-        outputs.append(buffer)
+            outputs.append(builder.allocate(value.dtype, value.type.size, "output"))
+            builder.write(value, BufferView(outputs[-1], dense_strides(value.shape), 0))
     builder.source = ()
-    return tuple(outputs)
+    return tuple(outputs), handed_over
+
+
+def _own_buffer(value: Lowered) -> Buffer | None:
+    """The buffer that holds nothing but a value, row-major, if there is one."""
+    view = view_of(value)
+    if view is None or view.buffer.size != value.type.size or view.offset:
+        return None
+    return view.buffer if is_dense(value.shape, view.strides) else None

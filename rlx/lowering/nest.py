@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from rlx.ir.kernels import Buffer
-from rlx.lowering.lowered import StrideMap, remap
+from rlx.ir.kernels import Buffer, Kernel
+from rlx.ir.program import Var
+from rlx.lowering.lowered import Lowered, StrideMap, remap
 from rlx.lowering.nodes import Node, NodeTable, postorder, rewrite
 
 __all__ = [
     "Nest",
     "NestStore",
+    "Nests",
+    "Step",
     "collapse",
     "common_refinement",
     "refine",
     "remap_stores",
+    "renamed_nest",
     "replace_loads",
     "rows_from_accumulation",
     "split_map",
@@ -49,7 +53,7 @@ class NestStore:
         return self.address is None and self.accumulate is None and self.guard is None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Nest:
     """Stores over one index space; its last `row` dimensions are row dimensions.
 
@@ -60,7 +64,7 @@ class Nest:
     """
 
     sizes: tuple[int, ...]
-    stores: list[NestStore]
+    stores: Sequence[NestStore]
     row: int = 0
     preferred_row: int = 0
     ordered: bool = False
@@ -74,6 +78,28 @@ class Nest:
     def total(self) -> int:
         """Number of iterations."""
         return prod(self.sizes)
+
+
+Step = Nest | Kernel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nests:
+    """A lowered program: nests and kernels in order, over buffers. Planning makes a Plan of it.
+
+    barriers: whether work is held back to save memory (see BuilderCore.fence). report: what fusion decided.
+    values: what became of each variable.
+    """
+
+    name: str
+    table: NodeTable
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    barriers: bool = False
+    report: tuple[Any, ...] = ()
+    values: Mapping[Var, Lowered] = field(default_factory=dict)
 
 
 def store_roots(stores: Sequence[NestStore]) -> list[Node]:
@@ -130,6 +156,19 @@ def replace_loads(
         )
         for store in stores
     ]
+
+
+def renamed_nest(table: NodeTable, nest: Nest, renames: Mapping[Buffer, Buffer]) -> Nest:
+    """The nest over other buffers in place of some of its own."""
+
+    def use(leaf: Node, args: tuple[Node, ...]) -> Node:
+        if leaf.op == "load":
+            buffer = leaf.attribute.buffer
+            return table.load(leaf.attribute._replace(buffer=renames.get(buffer, buffer)), *args)
+        return leaf
+
+    stores = replace_loads(table, nest.stores, use)
+    return replace(nest, stores=[replace(s, buffer=renames.get(s.buffer, s.buffer)) for s in stores])
 
 
 def _maps(stores: Sequence[NestStore]) -> list[tuple[int, ...]]:

@@ -12,8 +12,6 @@ from rlx.ir.types import TensorType
 from rlx.lowering.contract import ContractionLowering
 from rlx.lowering.indexing import inline_program
 from rlx.lowering.lowered import Lowered, dense_strides
-from rlx.planning.in_place import carries_in_place
-from rlx.planning.memory import plan_memory
 
 if TYPE_CHECKING:
     from rlx.ir.program import Program
@@ -24,8 +22,15 @@ __all__ = ["RegionLowering"]
 class RegionLowering(ContractionLowering):
     """scan, while_loop, branch, callback, library, sort: kernels over whole buffers."""
 
-    def lower_region(self, program: Program) -> Plan:
-        """The plan of a nested program; every output is a buffer of its own."""
+    def lower_region(self, program: Program, loop: tuple[int, int] | None = None) -> Plan:
+        """The plan of a nested program; every output is a buffer of its own.
+
+        loop: of a loop's body, how many constants its inputs begin with, and how many carries follow.
+        """
+        raise NotImplementedError
+
+    def scratch(self) -> RegionLowering:
+        """A builder for an attempt, of which nothing is kept."""
         raise NotImplementedError
 
     def _fresh(self, types: Sequence[TensorType]) -> list[Buffer]:
@@ -33,11 +38,6 @@ class RegionLowering(ContractionLowering):
 
     def _held(self, buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[Lowered, ...]:
         return tuple(self.from_buffer(b, t) for b, t in zip(buffers, types, strict=True))
-
-    def _body(self, program: Program, constants: int, carries: int) -> tuple[Plan, tuple[int, ...]]:
-        """The plan of a loop's body, and which carries it updates in place."""
-        plan, in_place = carries_in_place(self.lower_region(program), constants, carries)
-        return (plan_memory(plan) if in_place else plan), in_place
 
     def scan(
         self,
@@ -53,7 +53,7 @@ class RegionLowering(ContractionLowering):
         final_types = [v.type for v in initial]
         ys_types = [t.update(shape=(length, *t.shape)) for t in body.output_types[carries:]]
         final, ys = self._fresh(final_types), self._fresh(ys_types)
-        plan, in_place = self._body(body, len(constants), carries)
+        plan = self.lower_region(body, (len(constants), carries))
         kernel = Scan(
             length,
             reverse,
@@ -63,7 +63,6 @@ class RegionLowering(ContractionLowering):
             tuple(self.whole(v) for v in xs),
             tuple(final),
             tuple(ys),
-            in_place,
         )
         self.emit_kernel(kernel)
         return self._held(final, final_types), self._held(ys, ys_types)
@@ -101,7 +100,7 @@ class RegionLowering(ContractionLowering):
 
     def _result_type(self, function: Callable[..., Lowered], types: Sequence[TensorType]) -> TensorType:
         """The type of what a function of lowered values gives."""
-        scratch = type(self)(self.options)
+        scratch = self.scratch()
         values = [scratch.from_buffer(scratch.allocate(t.dtype, t.size, "input"), t) for t in types]
         return function(scratch, *values).type
 
@@ -116,7 +115,7 @@ class RegionLowering(ContractionLowering):
         """Run `body(*body_constants, *carries)` while `condition(*its constants, *carries)`."""
         types = [v.type for v in initial]
         final = self._fresh(types)
-        plan, in_place = self._body(body, len(body_constants), len(initial))
+        plan = self.lower_region(body, (len(body_constants), len(initial)))
         kernel = While(
             self.lower_region(condition),
             plan,
@@ -124,7 +123,6 @@ class RegionLowering(ContractionLowering):
             tuple(self.whole(v) for v in body_constants),
             tuple(self.whole(v) for v in initial),
             tuple(final),
-            in_place,
         )
         self.emit_kernel(kernel)
         return self._held(final, types)

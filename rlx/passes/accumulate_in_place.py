@@ -12,12 +12,12 @@ from rlx.passes.pads import pad_rules
 from rlx.passes.prune import prune
 from rlx.trace.primitive import registry
 
-__all__ = ["join_sums"]
+__all__ = ["accumulate_in_place"]
 
 _SPARSE = frozenset(("pad", "scatter_add", "dynamic_update_slice"))
 
 
-def join_sums(program: Program) -> Program:
+def accumulate_in_place(program: Program) -> Program:
     """The program without the zeros that sums add."""
     if not any(e.primitive.name in _SPARSE for e in program.equations):
         return program

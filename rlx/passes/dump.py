@@ -9,14 +9,14 @@ from typing import Any
 
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Program
-from rlx.ir.show import show_program
 from rlx.ir.show_plan import describe_plan, show_plan
+from rlx.passes.show_form import counted, form_text
 
 __all__ = ["dump"]
 
 
-def dump(stages: Sequence[Any], plan: Plan, directory: str) -> Path:
-    """Write the program after each pass and the plan into a folder of `directory`; returns it.
+def dump(stages: Sequence[Any], directory: str) -> Path:
+    """Write what each step of a compilation made into a folder of `directory`; returns it.
 
     The folder is named after the program and its fingerprint, so that a program that is compiled
     again overwrites its own files. Writers of several processes do not see each other's halves.
@@ -25,9 +25,10 @@ def dump(stages: Sequence[Any], plan: Plan, directory: str) -> Path:
     folder = Path(directory) / f"{first.name}-{first.fingerprint.hex()[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     for number, stage in enumerate(stages):
-        count = len(stage.program.equations)
-        head = f"# {first.name} after {stage.name}: {count} equations, {stage.seconds * 1e3:.3f} ms\n"
-        _write(folder / f"{number:02}-{stage.name}.py", head + show_program(stage.program))
+        suffix = "py" if isinstance(stage.form, Program) else "txt"
+        head = f"# {first.name} after {stage.name}: {counted(stage.form)}, {stage.seconds * 1e3:.3f} ms\n"
+        _write(folder / f"{number:02}-{stage.name}.{suffix}", head + form_text(stage.form))
+    plan: Plan = stages[-1].form
     _write(folder / "plan.txt", describe_plan(plan))
     _write(folder / "plan.py", show_plan(plan))
     _write(folder / "fusion.txt", "".join(f"{decision}\n" for decision in plan.report or ()))

@@ -17,14 +17,14 @@ from rlx.passes.prune import prune
 from rlx.passes.simplify import rules
 from rlx.trace.primitive import registry
 
-__all__ = ["STACKED_BYTES", "join_loop_products"]
+__all__ = ["STACKED_BYTES", "hoist_loop_products"]
 
 STACKED_BYTES = 1 << 27
 _MANY_ROWS = 256  # products of so many rows a step are as fast as larger ones
 _MOVEMENT = frozenset(("transpose", "reshape"))
 
 
-def join_loop_products(program: Program) -> Program:
+def hoist_loop_products(program: Program) -> Program:
     """The program with products taken out of its scans."""
     if not any(e.primitive.name == "scan" for e in program.equations):
         return program

@@ -1,4 +1,4 @@
-"""The compiler on one screen: from a traced program to an executable."""
+"""The compiler on one screen: every step from a traced program to a plan, and the cache of executables."""
 
 from __future__ import annotations
 
@@ -6,49 +6,97 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rlx.backends.base import Backend, Executable
 from rlx.config import config
+from rlx.errors import VerificationError
 from rlx.ir.kernels import Plan
-from rlx.ir.program import Program, dead_code
+from rlx.ir.program import Program, Var, dead_code
 from rlx.ir.verify import verify_program
-from rlx.lowering.lower import lower_program
+from rlx.ir.verify_plan import verify_plan
+from rlx.lowering.lower import lower_to_nests
+from rlx.lowering.lowered import Lowered
+from rlx.lowering.nest import Nests
 from rlx.lowering.options import LoweringOptions
-from rlx.passes.accumulate_in_place import join_sums
+from rlx.passes.accumulate_in_place import accumulate_in_place
 from rlx.passes.cse import eliminate_common
 from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
-from rlx.passes.hoist_loop_products import join_loop_products
+from rlx.passes.hoist_loop_products import hoist_loop_products
 from rlx.passes.key_words import keys_to_words
 from rlx.passes.simplify import simplify
+from rlx.planning.bands import group_bands
+from rlx.planning.choose_product_layouts import choose_product_layouts
+from rlx.planning.fuse import fuse, fuse_chunks
+from rlx.planning.memory import place_temporaries, remove_copies, update_carries_in_place, update_in_place
 from rlx.planning.rematerialize import plan_within
+from rlx.planning.schedule import schedule, split_chunks
+from rlx.planning.short_rows import unroll_short_rows
+from rlx.planning.stack_products import stack_products
 from rlx.trace.lower import inline_calls, map_regions
 
-__all__ = ["Stage", "lower_to_plan", "optimize", "passes", "stages"]
+__all__ = [
+    "Context",
+    "Stage",
+    "Step",
+    "compile_stages",
+    "executables",
+    "lower_program",
+    "lower_stages",
+    "lower_to_plan",
+    "optimize",
+    "passes",
+    "stages",
+    "steps",
+    "walk",
+]
 
 _logger = logging.getLogger("rlx")
 Pass = Callable[[Program], Program]
+Form = Program | Nests | Plan
+
+
+@dataclass(frozen=True)
+class Context:
+    """What steps may know besides what they work on.
+
+    loop: where the program is a loop's body, how many constants its inputs begin with, and how many carries follow.
+    """
+
+    options: LoweringOptions = field(default_factory=LoweringOptions)
+    loop: tuple[int, int] | None = None
+
+    def plan_region(self, program: Program, loop: tuple[int, int] | None) -> Plan:
+        """The plan of a program inside the one that is lowered."""
+        plan = walk(program, lowering, replace(self, loop=loop))[-1].form
+        assert isinstance(plan, Plan)
+        return plan
+
+
+class Step(NamedTuple):
+    """A step of the compiler: `run` takes and gives what `form` says, and `why` is there for the reader."""
+
+    name: str
+    form: str
+    run: Callable[[Any, Context], Any]
+    why: str
 
 
 class Stage(NamedTuple):
-    """A program as a pass left it, and how long the pass took."""
+    """What a step made: a Program, Nests or a Plan; and how long it took."""
 
     name: str
-    program: Program
+    form: Form
     seconds: float
 
-
-# MIR -> MIR, in order: each runs on the program and on every region in it
-passes: tuple[tuple[str, Pass], ...] = (
-    ("fold", fold_constants),
-    ("simplify", simplify),
-    ("cse", eliminate_common),
-    ("sums", join_sums),
-    ("loops", join_loop_products),
-    ("dce", dead_code),
-)
+    @property
+    def program(self) -> Program:
+        """The program of a step that makes one."""
+        assert isinstance(self.form, Program), f"{self.name} makes no program"
+        return self.form
 
 
 def everywhere(function: Pass) -> Pass:
@@ -68,19 +116,98 @@ def everywhere(function: Pass) -> Pass:
     return run
 
 
-def stages(program: Program, sequence: Sequence[tuple[str, Pass]] = passes) -> list[Stage]:
-    """The program after each step: HIR, inlined MIR (words in place of keys, if it has any), MIR after each pass."""
-    found = [Stage("hir", program, 0.0)]
-    everywhere_named = [(name, everywhere(function)) for name, function in sequence]
-    for name, function in (("inline", inline_calls), ("keys", keys_to_words), *everywhere_named):
-        start = time.perf_counter()
-        before, program = program, function(program)
-        if name == "keys" and program is before:
-            continue
-        found.append(Stage(name, program, time.perf_counter() - start))
-        if config.check:
-            verify_program(program, "mir")
+def _on_all_regions(function: Pass) -> Callable[[Program, Context], Program]:
+    return lambda program, context: everywhere(function)(program)
+
+
+def _update_carries(plan: Plan, context: Context) -> Plan:
+    return plan if context.loop is None else update_carries_in_place(plan, *context.loop)
+
+
+# HIR -> MIR -> MIR, in order; passes run on the program and on every region in it
+passes: tuple[Step, ...] = (
+    Step("fold", "program", _on_all_regions(fold_constants), "what depends on literals alone is computed now"),
+    Step("simplify", "program", _on_all_regions(simplify), "operations give way to cheaper ones of the same value"),
+    Step("cse", "program", _on_all_regions(eliminate_common), "what is computed twice is computed once"),
+    Step(
+        "accumulate_in_place", "program", _on_all_regions(accumulate_in_place),
+        "sums of arrays that are mostly zeros become concatenations and updates",
+    ),
+    Step(
+        "hoist_loop_products", "program", _on_all_regions(hoist_loop_products),
+        "products of a loop's steps become one product before or after it",
+    ),
+    Step("dce", "program", _on_all_regions(dead_code), "what nothing needs goes"),
+)  # fmt: skip
+entry: tuple[Step, ...] = (
+    Step("inline", "program", lambda p, _: inline_calls(p), "calls become the equations that they stand for"),
+    Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
+)
+# MIR -> nests -> LIR: for the program, and for each program in a loop or a branch
+lowering: tuple[Step, ...] = (
+    Step(
+        "lower", "program -> nests", lambda p, c: lower_to_nests(p, c.options, c.plan_region),
+        "equations become loop nests, matrix products, sorts and loops over buffers",
+    ),
+    Step(
+        "choose_product_layouts", "nests", lambda n, _: choose_product_layouts(n),
+        "a matrix product is written in the layout that its readers want",
+    ),
+    Step("stack_products", "nests", lambda n, _: stack_products(n), "equal products, evenly apart, become one"),
+    Step("fuse", "nests", lambda n, c: fuse(n, c.options), "nests that share an index space become one"),
+    Step(
+        "unroll_short_rows", "nests", lambda n, _: unroll_short_rows(n), "rows of a few elements become straight code"
+    ),
+    Step(
+        "split_chunks", "nests", lambda n, c: split_chunks(n, c.options),
+        "accumulations over the outermost dimension are cut for several threads",
+    ),
+    Step("fuse_chunks", "nests", lambda n, c: fuse_chunks(n, c.options), "what combines chunks joins its readers"),
+    Step("schedule", "nests -> plan", lambda n, _: schedule(n), "nests become kernels, in order"),
+    Step("remove_copies", "plan", lambda p, _: remove_copies(p), "a copy of what nothing else needs is the original"),
+    Step("update_in_place", "plan", lambda p, _: update_in_place(p), "a copy that is written in part needs no copying"),
+    Step("update_carries_in_place", "plan", _update_carries, "a loop's body writes parts of carries where they lie"),
+    Step(
+        "group_bands", "plan", lambda p, c: group_bands(p, c.options),
+        "kernels that work along one dimension run part by part, so that what is between them stays in cache",
+    ),
+    Step("place_temporaries", "plan", lambda p, _: place_temporaries(p), "temporaries get places in one arena"),
+)  # fmt: skip
+steps: tuple[Step, ...] = (*entry, *passes, *lowering)
+
+
+def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) -> list[Stage]:
+    """What each step makes of what the one before it made; verified after each where config.check says so."""
+    context = context or Context()
+    found: list[Stage] = []
+    form = start
+    for step in sequence:
+        begin = time.perf_counter()
+        before, form = form, step.run(form, context)
+        seconds = time.perf_counter() - begin
+        if config.check and form is not before:
+            verify_step(step, form)
+        if form is not before or step.name != "keys":  # most programs have no keys
+            found.append(Stage(step.name, form, seconds))
     return found
+
+
+def verify_step(step: Step, form: Form) -> None:
+    """Raise VerificationError, naming the step, where what it made breaks a rule."""
+    try:
+        if isinstance(form, Program):
+            verify_program(form, "mir")
+        elif isinstance(form, Nests):
+            verify_plan(schedule(form), placed=False, nested=False)
+        else:
+            verify_plan(form, placed=step.name == "place_temporaries", nested=False)
+    except VerificationError as error:
+        raise VerificationError(f"After the step {step.name}: {error.what}", line="") from None
+
+
+def stages(program: Program, sequence: Sequence[Step] = passes) -> list[Stage]:
+    """The program after each step: HIR, inlined MIR (words in place of keys, if it has any), MIR after each pass."""
+    return [Stage("hir", program, 0.0), *walk(program, (*entry, *sequence))]
 
 
 def optimize(program: Program) -> Program:
@@ -90,19 +217,53 @@ def optimize(program: Program) -> Program:
     return stages(program)[-1].program
 
 
-def lower_to_plan(program: Program, memory_limit: int | None = None, options: LoweringOptions | None = None) -> Plan:
-    """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in (at most so much) memory."""
+def lower_stages(program: Program, options: LoweringOptions | None = None) -> list[Stage]:
+    """What each step makes on the way from a closed MIR program to its plan."""
+    return walk(program, lowering, Context(options or LoweringOptions()))
+
+
+def lower_program(program: Program, options: LoweringOptions | None = None) -> Plan:
+    """The plan of a closed MIR program."""
+    return _plan(lower_stages(program, options))
+
+
+def _plan(found: Sequence[Stage]) -> Plan:
+    plan = found[-1].form
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def compile_stages(
+    program: Program, memory_limit: int | None = None, options: LoweringOptions | None = None
+) -> list[Stage]:
+    """Everything on the way from HIR or MIR to a plan whose temporaries take at most so many bytes.
+
+    With a limit, the last attempt's way from MIR on: values are computed again until the plan fits.
+    """
     if config.check:
         verify_program(program, "hir")
     found = stages(program)
-    optimized = found[-1].program
+    lowered: list[Stage] = []
+
+    def attempt(program: Program) -> tuple[Plan, Mapping[Var, Lowered]]:
+        lowered[:] = lower_stages(program, options)
+        nests = lowered[0].form
+        assert isinstance(nests, Nests)
+        return _plan(lowered), nests.values
+
     if memory_limit is None:
-        plan = lower_program(optimized, options)
+        attempt(found[-1].program)
     else:
-        plan = plan_within(optimized, memory_limit, options)
+        plan_within(found[-1].program, memory_limit, attempt)
+    return [*found, *lowered]
+
+
+def lower_to_plan(program: Program, memory_limit: int | None = None, options: LoweringOptions | None = None) -> Plan:
+    """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in (at most so much) memory."""
+    found = compile_stages(program, memory_limit, options)
     if config.dump:
-        dump(found, plan, config.dump)
-    return plan
+        dump(found, config.dump)
+    return _plan(found)
 
 
 class ExecutableCache:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from rlx.ir.bands import iterations, stays_in_bands
-from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops
+from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops, Plan
+from rlx.lowering.options import LoweringOptions
 from rlx.planning.arena import Block, place
 from rlx.planning.fuse import has_effect
+from rlx.planning.memory import arena_bytes
 
 __all__ = ["group_bands"]
 
@@ -25,10 +27,18 @@ _WIDEST_BAND = 1 << 20  # bytes of a value in one band
 _LEAST_WORK = 1 << 17  # multiplications, or elements of loops weighed by their instructions
 
 
-def group_bands(kernels: Sequence[Kernel], least: int) -> tuple[Kernel, ...]:
-    """The kernels with every worthwhile run of them as one Bands of at least `least` bands."""
-    uses = Counter(buffer for kernel in kernels for buffer in {*kernel.reads, *kernel.writes})
-    return tuple(_grouped(kernels, least, uses))
+def group_bands(plan: Plan, options: LoweringOptions) -> Plan:
+    """The plan with every worthwhile run of kernels as one Bands of at least `options.least_bands` bands.
+
+    Bands may move work that a barrier holds back, and take more memory then; such a plan stays as it is.
+    """
+    if not options.least_bands:
+        return plan
+    uses = Counter(buffer for kernel in plan.kernels for buffer in {*kernel.reads, *kernel.writes})
+    grouped = tuple(_grouped(plan.kernels, options.least_bands, uses))
+    if plan.barriers and arena_bytes(plan.kernels) < arena_bytes(grouped):
+        return plan
+    return replace(plan, kernels=grouped)
 
 
 def _grouped(kernels: Sequence[Kernel], least: int, uses: Counter[Buffer]) -> Iterator[Kernel]:
@@ -172,11 +182,12 @@ class _Group:
         """The kernel; temporaries that no other kernel uses are local to its bands."""
         own = Counter(buffer for kernel in self.members for buffer in {*kernel.reads, *kernel.writes})
         local = {b for b in self.written if b.role == "temporary" and own[b] == uses[b]}
-        scratch = _place_local(self.members, local, self.count)
+        offsets, scratch = _place_local(self.members, local, self.count)
         labels = dict.fromkeys(k.label.split("+")[0] for k in self.members)
         origins = dict.fromkeys(origin for k in self.members for origin in k.origins)
         local_buffers = tuple(b for b in dict.fromkeys(b for k in self.members for b in k.writes) if b in local)
-        return Bands(self.count, tuple(self.members), local_buffers, scratch, tuple(origins), "+".join(labels))
+        label = "+".join(labels)
+        return Bands(self.count, tuple(self.members), local_buffers, scratch, offsets, tuple(origins), label)
 
 
 def _work(kernel: Loops | Contract) -> int:
@@ -188,8 +199,10 @@ def _work(kernel: Loops | Contract) -> int:
     return total * len(kernel.instructions) // 8
 
 
-def _place_local(kernels: Sequence[Loops | Contract], local: set[Buffer], count: int) -> int:
-    """Offsets of one band's parts of local buffers among each other; -> bytes of all of them."""
+def _place_local(
+    kernels: Sequence[Loops | Contract], local: set[Buffer], count: int
+) -> tuple[dict[Buffer, int], int]:
+    """Offsets of one band's parts of local buffers among each other, and bytes of all of them."""
     blocks: dict[Buffer, Block] = {}
     for position, kernel in enumerate(kernels):
         for buffer in (*kernel.writes, *kernel.reads):
@@ -200,6 +213,4 @@ def _place_local(kernels: Sequence[Loops | Contract], local: set[Buffer], count:
                 blocks[buffer] = Block(max(size, _ALIGNMENT), position, position, [buffer])
             blocks[buffer].last = position
     placement = place(list(blocks.values()))
-    for buffer, offset in zip(blocks, placement.offsets, strict=True):
-        buffer.offset = offset
-    return placement.size
+    return dict(zip(blocks, placement.offsets, strict=True)), placement.size

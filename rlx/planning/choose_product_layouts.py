@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from rlx.ir.kernels import Buffer, Contract, Operand
-from rlx.lowering.nest import Nest, collapse, replace_loads, store_roots
+from rlx.lowering.nest import Nest, Nests, Step, collapse, replace_loads, store_roots
 from rlx.lowering.nodes import IndexMap, Node, NodeTable, postorder
-
-if TYPE_CHECKING:
-    from rlx.lowering.builder_core import Step
 
 __all__ = ["choose_product_layouts"]
 
@@ -46,11 +42,11 @@ class _Product:
 Moved = Callable[[IndexMap], IndexMap]
 
 
-def choose_product_layouts(table: NodeTable, steps: Sequence[Step]) -> list[Step]:
-    """The steps with products, and the nests that read them, in the layout that all readers of each want."""
+def choose_product_layouts(nests: Nests) -> Nests:
+    """The nests with products, and the loops that read them, in the layout that all readers of each want."""
     replaced: dict[int, list[Step]] = {}
     moves: dict[Buffer, Moved] = {}
-    for buffer, product in _products(steps).items():
+    for buffer, product in _products(nests.steps).items():
         if buffer.dtype.kind == "c":  # loads count real elements there
             continue
         maps = [_decoded(product, nest, index_map) for nest, index_map in product.loads]
@@ -61,12 +57,10 @@ def choose_product_layouts(table: NodeTable, steps: Sequence[Step]) -> list[Step
             moves[buffer] = _interleaving(product, minor)
             replaced |= _with_wide_strides(product, minor)
     if not moves:
-        return list(steps)
-    chosen = [new for step in steps for new in replaced.get(id(step), [step])]
-    for step in chosen:
-        if isinstance(step, Nest):
-            _read_moved(table, step, moves)
-    return chosen
+        return nests
+    chosen = [new for step in nests.steps for new in replaced.get(id(step), [step])]
+    read = [_reading_moved(nests.table, step, moves) if isinstance(step, Nest) else step for step in chosen]
+    return replace(nests, steps=tuple(read))
 
 
 def _products(steps: Sequence[Step]) -> dict[Buffer, _Product]:
@@ -236,8 +230,8 @@ def _strided(kernel: Contract, start: int, length: int, batch: int, minor: int) 
     return Contract(parts[0], parts[1], out, origins=kernel.origins, label=kernel.label)
 
 
-def _read_moved(table: NodeTable, nest: Nest, moves: Mapping[Buffer, Moved]) -> None:
-    """Let a nest read products where they lie now."""
+def _reading_moved(table: NodeTable, nest: Nest, moves: Mapping[Buffer, Moved]) -> Nest:
+    """The nest that reads products where they lie now."""
     changed = False
 
     def use(leaf: Node, args: tuple[Node, ...]) -> Node:
@@ -248,7 +242,9 @@ def _read_moved(table: NodeTable, nest: Nest, moves: Mapping[Buffer, Moved]) -> 
         return table.load(leaf.attribute, *args) if args else leaf
 
     stores = replace_loads(table, nest.stores, use)
-    if changed and nest.row:
-        nest.stores = stores
-    elif changed:
-        nest.sizes, nest.row, nest.stores = collapse(table, nest.sizes, stores)
+    if not changed:
+        return nest
+    if nest.row:
+        return replace(nest, stores=stores)
+    sizes, row, stores = collapse(table, nest.sizes, stores)
+    return replace(nest, sizes=sizes, row=row, stores=stores)

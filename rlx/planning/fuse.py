@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from rlx.ir.kernels import Branch, Buffer, Callback, Kernel, Plan, Scan, While
-from rlx.lowering.nest import Nest, store_roots
-from rlx.lowering.nodes import Node, postorder
+from rlx.lowering.nest import Nest, Nests, Step, store_roots
+from rlx.lowering.nodes import Node, NodeTable, postorder
+from rlx.lowering.options import FusionLimits, LoweringOptions
 from rlx.planning.merge import Merged, merge
 
-if TYPE_CHECKING:
-    from rlx.lowering.builder_core import BuilderCore, Step
-
-__all__ = ["FusionDecision", "fuse"]
+__all__ = ["FusionDecision", "fuse", "fuse_chunks"]
 
 _CANDIDATES = 8
 _SIBLINGS = 3
@@ -113,9 +112,11 @@ def without_dead(steps: Iterable[Step], outputs: Iterable[Buffer]) -> list[Step]
     kept: list[Step] = []
     for step in reversed(list(steps)):
         if isinstance(step, Nest):
-            step.stores = [s for s in step.stores if s.buffer in live]
-            if not step.stores:
+            stores = [s for s in step.stores if s.buffer in live]
+            if not stores:
                 continue
+            if len(stores) < len(step.stores):
+                step = replace(step, stores=stores)
         elif not (has_effect(step) or any(b in live for b in step.writes)):
             continue
         live |= step_reads(step)
@@ -139,9 +140,9 @@ def _serial_cost(first: Nest | None, second: Nest) -> str | None:
 class _Fusion:
     """The state of one greedy pass over the steps."""
 
-    def __init__(self, builder: BuilderCore) -> None:
-        self.builder = builder
-        self.limits = builder.options.fusion
+    def __init__(self, table: NodeTable, limits: FusionLimits) -> None:
+        self.table = table
+        self.limits = limits
         self.groups: list[_Group] = []
         self.writers: dict[Buffer, list[_Group]] = {}
         self.readers: dict[Buffer, list[_Group]] = {}
@@ -154,7 +155,7 @@ class _Fusion:
         soft = {g.find() for buffer in reads for g in self.writers.get(buffer, ())}
         hard = self._hard_dependencies(step, writes)
         group = None
-        if isinstance(step, Nest) and not step.frozen and self.builder.options.fuse:
+        if isinstance(step, Nest) and not step.frozen:
             group = self._join(step, reads, writes, soft, hard)
         if group is None:
             group = self._new_group(step, reads, soft | hard, position)
@@ -186,7 +187,7 @@ class _Fusion:
         group = _Group(step, position)
         group.rank = 1 + max((d.rank for d in dependencies), default=-1)
         if isinstance(step, Nest):
-            alone = merge(self.builder.table, None, step, set(), True)
+            alone = merge(self.table, None, step, set(), True)
             assert isinstance(alone, Merged)
             self._adopt(group, step, alone)
         self.groups.append(group)
@@ -240,7 +241,7 @@ class _Fusion:
     def _attempt(self, group: _Group, step: Nest, related: bool) -> Merged | str:
         assert group.nest is not None
         produced = step_writes(group.nest)
-        outcome = merge(self.builder.table, group.nest, step, produced, related)
+        outcome = merge(self.table, group.nest, step, produced, related)
         if isinstance(outcome, str):
             return outcome
         return self._within_limits(group, outcome)
@@ -269,12 +270,16 @@ class _Fusion:
         """Make the merged nest the group's own."""
         old = group.nest
         assert old is not None
-        nest = Nest(outcome.sizes, outcome.stores, outcome.row, ordered=old.ordered)
-        nest.chunks, nest.frozen = old.chunks, old.frozen
-        nest.origins = tuple(dict.fromkeys((*old.origins, *step.origins)))
-        nest.label = tuple(dict.fromkeys((*old.label, *step.label)))
-        nest.ordered, nest.epoch = old.ordered or step.ordered, old.epoch
-        group.nest = nest
+        group.nest = replace(
+            old,
+            sizes=outcome.sizes,
+            stores=outcome.stores,
+            row=outcome.row,
+            preferred_row=0,
+            ordered=old.ordered or step.ordered,
+            origins=tuple(dict.fromkeys((*old.origins, *step.origins))),
+            label=tuple(dict.fromkeys((*old.label, *step.label))),
+        )
         if outcome.rebuilt:
             group.depths = dict(outcome.depths)
         else:
@@ -324,10 +329,27 @@ class _Fusion:
         return order
 
 
-def fuse(builder: BuilderCore, steps: list[Step], outputs: Iterable[Buffer]) -> tuple[list[Step], list[FusionDecision]]:
-    """Merge the nests among `steps`; -> the remaining steps in order, and what was decided."""
-    outputs = tuple(outputs)
-    fusion = _Fusion(builder)
-    for position, step in enumerate(without_dead(steps, outputs)):
+def fuse(nests: Nests, options: LoweringOptions) -> Nests:
+    """Merge the nests that can be, leave out what nothing needs, and note what was decided."""
+    steps = without_dead(nests.steps, nests.outputs)
+    if not options.fuse:
+        steps = [_alone(nests.table, step) if isinstance(step, Nest) else step for step in steps]
+        return replace(nests, steps=tuple(steps))
+    fusion = _Fusion(nests.table, options.fusion)
+    for position, step in enumerate(steps):
         fusion.add(step, position)
-    return without_dead(fusion.ordered(), outputs), fusion.report
+    merged = without_dead(fusion.ordered(), nests.outputs)
+    return replace(nests, steps=tuple(merged), report=(*nests.report, *fusion.report))
+
+
+def fuse_chunks(nests: Nests, options: LoweringOptions) -> Nests:
+    """Merge what combines chunks with what reads the combination."""
+    chunked = any(isinstance(step, Nest) and step.chunks > 1 for step in nests.steps)
+    return fuse(nests, options) if chunked else nests
+
+
+def _alone(table: NodeTable, nest: Nest) -> Nest:
+    """A nest in the form it has where it is not merged: its accumulations over a row are reductions."""
+    alone = merge(table, None, nest, set(), True)
+    assert isinstance(alone, Merged)
+    return replace(nest, sizes=alone.sizes, stores=alone.stores, row=alone.row, preferred_row=0)

@@ -15,24 +15,20 @@ from math import prod
 import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Kernel, Loops, Plan, Scan, Store, While
+from rlx.ir.rename import renamed
 from rlx.ir.verify_loops import may_update
-from rlx.planning.rename import renamed
 
 __all__ = ["KernelRows", "carries_in_place"]
 
 
-def carries_in_place(body: Plan, constants: int, carries: int) -> tuple[Plan, tuple[int, ...]]:
-    """The body with copies of carries left out, and which carries it now updates in place.
-
-    The body's inputs are `constants` constants, then carries; its outputs begin with the next ones.
-    Its memory has to be planned again.
-    """
+def carries_in_place(body: Plan, constants: int, carries: int) -> Plan:
+    """The body with copies of carries left out; `held` says which carries it now updates in place."""
     rows = KernelRows(body.kernels)
     pairs = zip(body.inputs[constants : constants + carries], body.outputs, strict=False)
-    found = tuple(number for number, (old, new) in enumerate(pairs) if rows.join(old, new))
-    if found:
-        body = replace(body, kernels=rows.kernels, buffers=(*body.buffers, *rows.temporaries))
-    return body, found
+    held = tuple(number for number, (old, new) in enumerate(pairs) if rows.join(old, new))
+    if not held:
+        return body
+    return replace(body, kernels=rows.kernels, buffers=(*body.buffers, *rows.temporaries), held=held)
 
 
 class KernelRows:

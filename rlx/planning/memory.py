@@ -7,31 +7,50 @@ from dataclasses import replace
 from typing import Any
 
 from rlx.ir.kernels import Bands, Buffer, Kernel, Loops, Plan
+from rlx.ir.rename import renamed
 from rlx.ir.verify_loops import may_share
 from rlx.planning.arena import Block, place
-from rlx.planning.bands import group_bands
-from rlx.planning.in_place import KernelRows
-from rlx.planning.rename import renamed
+from rlx.planning.in_place import KernelRows, carries_in_place
 
-__all__ = ["ALIGNMENT", "assign_offsets", "blocks_of", "plan_memory", "plan_statistics"]
+__all__ = [
+    "ALIGNMENT",
+    "arena_bytes",
+    "blocks_of",
+    "offsets_of",
+    "place_temporaries",
+    "plan_statistics",
+    "remove_copies",
+    "update_carries_in_place",
+    "update_in_place",
+]
 
 ALIGNMENT = 64
 
 
-def plan_memory(plan: Plan, least_bands: int = 0) -> Plan:
-    """The plan without needless copies, its kernels in bands, its temporaries placed in an arena."""
-    kernels, temporaries = _updated_in_place(_without_copies(plan.kernels))
-    kernels = group_bands(kernels, least_bands) if least_bands else kernels
-    used = {b for k in kernels for b in (*k.reads, *k.writes)} | {*plan.inputs, *plan.outputs}
-    used |= {b for k in kernels if isinstance(k, Bands) for b in k.local}
-    buffers = tuple(b for b in (*plan.buffers, *temporaries) if b in used)
-    arena = assign_offsets(kernels)
-    return replace(plan, kernels=kernels, buffers=buffers, arena=arena)
+def place_temporaries(plan: Plan, alignment: int = ALIGNMENT) -> Plan:
+    """The plan with a place for each of its temporaries in an arena, and no buffers that nothing uses."""
+    used = {b for k in plan.kernels for b in (*k.reads, *k.writes)} | {*plan.inputs, *plan.outputs}
+    used |= {b for k in plan.kernels if isinstance(k, Bands) for b in k.local}
+    offsets, arena = offsets_of(blocks_of(plan.kernels, alignment))
+    return replace(plan, buffers=tuple(b for b in plan.buffers if b in used), arena=arena, offsets=offsets)
+
+
+def arena_bytes(kernels: Sequence[Kernel]) -> int:
+    """What the temporaries of these kernels would take."""
+    return place(blocks_of(kernels)).size
+
+
+def offsets_of(blocks: Sequence[Block]) -> tuple[dict[Buffer, int], int]:
+    """Where each buffer of the blocks lies, and the bytes of the arena."""
+    placement = place(blocks)
+    pairs = zip(blocks, placement.offsets, strict=True)
+    return {buffer: offset for block, offset in pairs for buffer in block.buffers}, placement.size
 
 
 # ---------------------------------------------------------------- copies
-def _without_copies(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
+def remove_copies(plan: Plan) -> Plan:
     """Drop copies of a temporary that is not needed afterwards: its memory becomes the copy's."""
+    kernels = plan.kernels
     last_use = _last_uses(kernels)
     first_write = _first_writes(kernels)
     alias: dict[Buffer, Buffer] = {}
@@ -49,7 +68,7 @@ def _without_copies(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
             # the copy's life now starts where the source's did
             first_write[target] = first_write[source]
     if not alias:
-        return tuple(kernels)
+        return plan
 
     def resolve(buffer: Buffer) -> Buffer:
         while buffer in alias:
@@ -58,7 +77,7 @@ def _without_copies(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
 
     renames = {buffer: resolve(buffer) for buffer in alias}
     kept = [k for n, k in enumerate(kernels) if n not in dropped]
-    return tuple(renamed(kernel, renames) for kernel in kept)
+    return replace(plan, kernels=tuple(renamed(kernel, renames) for kernel in kept))
 
 
 def _plain_copy(kernel: Kernel) -> tuple[Buffer, Buffer] | None:
@@ -80,20 +99,26 @@ def _plain_copy(kernel: Kernel) -> tuple[Buffer, Buffer] | None:
     return (source, target) if step == source.size else None
 
 
-def _updated_in_place(kernels: tuple[Kernel, ...]) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
-    """Drop copies that are written in part, where the original is not needed after that.
-
-    Also returns buffers that this takes.
-    """
-    rows = KernelRows(kernels)
+def update_in_place(plan: Plan) -> Plan:
+    """Drop copies that are written in part, where the original is not needed after that."""
+    rows = KernelRows(plan.kernels)
     # from the last copy to the first: of a chain of them, each join then looks at its own kernels only
-    for position in reversed(range(len(kernels))):
+    for position in reversed(range(len(plan.kernels))):
         pair = _plain_copy(rows.rows[position][0]) if len(rows.rows[position]) == 1 else None
         if pair is None or pair[0].role != "temporary" or pair[0].dtype != pair[1].dtype:
             continue
         if pair[0].size == pair[1].size:
             rows.join(*pair)
-    return rows.kernels, tuple(rows.temporaries)
+    return replace(plan, kernels=rows.kernels, buffers=(*plan.buffers, *rows.temporaries))
+
+
+def update_carries_in_place(plan: Plan, constants: int, carries: int) -> Plan:
+    """The plan of a loop's body that updates carries where they lie, if it writes a part of them only.
+
+    Its inputs are `constants` constants, then carries; its outputs begin with the next ones.
+    """
+    joined = carries_in_place(plan, constants, carries)
+    return update_in_place(remove_copies(joined)) if joined.held else joined
 
 
 # ---------------------------------------------------------------- liveness
@@ -132,16 +157,6 @@ def _in_place(kernel: Kernel, dying: list[Buffer], born: list[Buffer]) -> dict[B
                 free.remove(candidate)
                 break
     return result
-
-
-def assign_offsets(kernels: Sequence[Kernel], alignment: int = ALIGNMENT) -> int:
-    """Give every temporary of the kernels its place; returns the size of the arena."""
-    blocks = blocks_of(kernels, alignment)
-    placement = place(blocks)
-    for block, offset in zip(blocks, placement.offsets, strict=True):
-        for buffer in block.buffers:
-            buffer.offset = offset
-    return placement.size
 
 
 def blocks_of(kernels: Sequence[Kernel], alignment: int = ALIGNMENT, element_bytes: int | None = None) -> list[Block]:

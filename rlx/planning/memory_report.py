@@ -11,8 +11,8 @@ from typing import NamedTuple
 from rlx.errors import RlxError
 from rlx.ir.kernels import Buffer, Plan
 from rlx.ir.show_plan import buffer_names, bytes_text, kernel_name, nested_plans
-from rlx.planning.arena import Block, most_live, place
-from rlx.planning.memory import ALIGNMENT, blocks_of
+from rlx.planning.arena import Block, most_live
+from rlx.planning.memory import ALIGNMENT, blocks_of, offsets_of
 
 __all__ = ["Lifetime", "MemoryPlan", "MemoryPlanOptions"]
 
@@ -100,11 +100,9 @@ class MemoryPlan:
         """The memory of a plan as it is; or, with options, as it would be placed with them."""
         chosen = options or MemoryPlanOptions()
         blocks = blocks_of(plan.kernels, chosen.alignment, chosen.element_bytes)
-        offsets = None
-        arena = plan.arena
+        offsets, arena = plan.offsets, plan.arena
         if options is not None:
-            placement = place(blocks)
-            offsets, arena = dict(zip(blocks, placement.offsets, strict=True)), placement.size
+            offsets, arena = offsets_of(blocks)
         peak = most_live(blocks)
         inner = [
             (f"kernel {number}", cls.of(held, options))
@@ -221,7 +219,7 @@ class MemoryPlan:
 
 
 def _lifetimes(
-    plan: Plan, blocks: list[Block], offsets: Mapping[Block, int] | None, element_bytes: int | None
+    plan: Plan, blocks: list[Block], offsets: Mapping[Buffer, int], element_bytes: int | None
 ) -> Iterator[Lifetime]:
     names = buffer_names(plan)
     first: dict[Buffer, int] = {}
@@ -233,10 +231,9 @@ def _lifetimes(
     for block in blocks:
         before: str | None = None
         for buffer in block.buffers:
-            offset = buffer.offset if offsets is None else offsets[block]
             name = names.get(buffer, buffer.name or "temporary")
             nbytes = buffer.nbytes if element_bytes is None else buffer.size * element_bytes
             yield Lifetime(
-                name, buffer.dtype.name, buffer.size, nbytes, offset or 0, first[buffer], last[buffer], before
+                name, buffer.dtype.name, buffer.size, nbytes, offsets[buffer], first[buffer], last[buffer], before
             )
             before = name

@@ -9,7 +9,7 @@ the plan says instead of by layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
@@ -18,7 +18,8 @@ from rlx.errors import MemoryLimitError
 from rlx.ir.kernels import Bands, Buffer, Plan
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.show_plan import bytes_text, nested_plans
-from rlx.lowering.lower import LoweringOptions, lower_with_holdings
+from rlx.lowering.lowered import Lowered
+from rlx.lowering.nodes import leaves
 from rlx.planning.memory import blocks_of
 from rlx.trace.primitive import registry
 
@@ -30,14 +31,19 @@ _SHORTEST_GAP = 12  # equations
 _FRUITLESS_ROUNDS = 8
 
 
+PlanProgram = Callable[[Program], tuple[Plan, Mapping[Var, Lowered]]]
+
+
 def temporary_bytes(plan: Plan) -> int:
     """Bytes of temporaries that a plan and the plans inside it need at once."""
     inner = [temporary_bytes(p) for kernel in plan.kernels for p in nested_plans(kernel)]
     return plan.arena + max(inner, default=0)
 
 
-def plan_within(program: Program, limit: int, options: LoweringOptions | None = None) -> Plan:
+def plan_within(program: Program, limit: int, plan_program: PlanProgram) -> Plan:
     """The plan of a closed MIR program whose temporaries take at most `limit` bytes.
+
+    plan_program gives the plan of a program, and what became of its variables.
 
     Raises:
       MemoryLimitError: the program cannot be brought to that.
@@ -45,7 +51,7 @@ def plan_within(program: Program, limit: int, options: LoweringOptions | None = 
     best: Plan | None = None
     fruitless = 0
     for _ in range(_MOST_ROUNDS):
-        plan, holdings = lower_with_holdings(program, options)
+        plan, values = plan_program(program)
         found = temporary_bytes(plan)
         if found <= limit:
             return plan
@@ -53,7 +59,7 @@ def plan_within(program: Program, limit: int, options: LoweringOptions | None = 
             best, fruitless = plan, 0
         else:
             fruitless += 1
-        changed = _relieved(program, plan, holdings, found - limit)
+        changed = _relieved(program, plan, _holdings(values), found - limit)
         if changed is None or fruitless == _FRUITLESS_ROUNDS:
             break
         program = changed
@@ -63,6 +69,11 @@ def plan_within(program: Program, limit: int, options: LoweringOptions | None = 
         f"computed again; memory_limit is {bytes_text(limit)}.",
         "Raise the limit, or make the batch smaller.",
     )
+
+
+def _holdings(values: Mapping[Var, Lowered]) -> dict[Var, set[Buffer]]:
+    """The buffers that each variable is read from."""
+    return {v: {n.attribute.buffer for n in leaves(value.nodes)} for v, value in values.items()}
 
 
 def _relieved(program: Program, plan: Plan, holdings: dict[Var, set[Buffer]], excess: int) -> Program | None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isqrt, prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlx.ir.kernels import Access, Buffer, Instruction, Kernel, Loops, Store
+from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store
 from rlx.ir.types import is_narrow
-from rlx.lowering.nest import Nest, NestStore, collapse, store_roots
+from rlx.lowering.nest import Nest, Nests, NestStore, Step, collapse, store_roots
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, constant_value, postorder
-
-if TYPE_CHECKING:
-    from rlx.lowering.builder_core import BuilderCore, Step
+from rlx.lowering.options import LoweringOptions
 
 __all__ = ["schedule", "split_chunks"]
 
@@ -27,35 +24,46 @@ _GROUP = 8  # of more chunks than those
 _LABEL_NAMES = 4
 
 
-def schedule(table: NodeTable, steps: Sequence[Step]) -> tuple[Kernel, ...]:
-    """The kernels of a plan, in order."""
-    return tuple(_loops(table, step) if isinstance(step, Nest) else step for step in steps)
+def schedule(nests: Nests) -> Plan:
+    """The plan of the nests as they are, in order; its temporaries have no places yet."""
+    kernels = tuple(_loops(nests.table, step) if isinstance(step, Nest) else step for step in nests.steps)
+    return Plan(
+        nests.inputs,
+        nests.outputs,
+        nests.buffers,
+        kernels,
+        barriers=nests.barriers,
+        name=nests.name,
+        report=nests.report,
+    )
 
 
 # ---------------------------------------------------------------- chunks
-def split_chunks(builder: BuilderCore, steps: Sequence[Step]) -> list[Step]:
+def split_chunks(nests: Nests, options: LoweringOptions) -> Nests:
     """Cut nests that accumulate over their outermost dimension into chunks for parallel work.
 
     Each chunk accumulates into a part of a partial buffer, which a small nest combines. The
     number of chunks depends on sizes only, so that results do not depend on the machine. Long
     sums are cut in more of them than threads want: partial sums are more accurate.
     """
-    result: list[Step] = []
-    for step in steps:
-        chunks = _chunk_count(builder, step) if isinstance(step, Nest) else 1
+    steps: list[Step] = []
+    buffers = list(nests.buffers)
+    for step in nests.steps:
+        chunks = _chunk_count(options, step) if isinstance(step, Nest) else 1
         if chunks == 1 or not isinstance(step, Nest):
-            result.append(step)
-        else:
-            result.extend(_chunked(builder, step, chunks))
-    return result
+            steps.append(step)
+            continue
+        parts, partials = _chunked(nests.table, step, chunks)
+        steps.extend(parts)
+        buffers.extend(partials)
+    return replace(nests, steps=tuple(steps), buffers=tuple(buffers))
 
 
 def _accumulates_over_outermost(store: NestStore) -> bool:
     return bool(store.accumulate and store.initialize and not store.strides[0])
 
 
-def _chunk_count(builder: BuilderCore, nest: Nest) -> int:
-    options = builder.options
+def _chunk_count(options: LoweringOptions, nest: Nest) -> int:
     if nest.total < options.chunk_elements or nest.chunks > 1 or len(nest.sizes) == nest.row:
         return 1
     kept = 0
@@ -80,25 +88,27 @@ def _adds(nest: Nest) -> bool:
     return any(s.accumulate == "add" and s.value.dtype.kind == "f" for s in nest.stores)
 
 
-def _chunked(builder: BuilderCore, nest: Nest, chunks: int) -> list[Step]:
+def _chunked(table: NodeTable, nest: Nest, chunks: int) -> tuple[list[Step], list[Buffer]]:
+    """The nest in chunks and what combines them, and the buffers of partial results."""
     partials: dict[Buffer, Buffer] = {}
     combined: list[NestStore] = []
-    for position, store in enumerate(nest.stores):
+    stores = list(nest.stores)
+    for position, store in enumerate(stores):
         if not _accumulates_over_outermost(store):
             continue
         buffer = store.buffer
         if buffer not in partials:
-            partials[buffer] = builder.allocate(buffer.dtype, chunks * buffer.size)
+            partials[buffer] = Buffer(buffer.dtype, chunks * buffer.size)
         step = _real_size(buffer)
-        nest.stores[position] = replace(store, buffer=partials[buffer], chunk_stride=step)
+        stores[position] = replace(store, buffer=partials[buffer], chunk_stride=step)
         if _part(store) not in [_part(s) for s in combined]:
             combined.append(store)
-    nest.chunks, nest.frozen = chunks, True
-    return [nest, *_combinations(builder, nest, combined, partials, chunks)]
+    cut = replace(nest, stores=stores, chunks=chunks, frozen=True)
+    return [cut, *_combinations(table, nest, combined, partials, chunks)], list(partials.values())
 
 
 def _combinations(
-    builder: BuilderCore,
+    table: NodeTable,
     nest: Nest,
     combined: Sequence[NestStore],
     partials: dict[Buffer, Buffer],
@@ -109,7 +119,7 @@ def _combinations(
     groups: dict[int, list[NestStore]] = {}
     for store in combined:
         combine = _combination if few else _reduction
-        result = combine(builder.table, store, partials[store.buffer], chunks)
+        result = combine(table, store, partials[store.buffer], chunks)
         groups.setdefault(store.buffer.size, []).append(result)
     label = ("combine", *nest.label)
     nests = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rlx.lowering.nest import Nest, NestStore, collapse, rows_from_accumulation, store_roots
+from rlx.lowering.nest import Nest, Nests, NestStore, collapse, rows_from_accumulation, store_roots
 from rlx.lowering.nodes import IndexMap, Node, NodeTable, postorder
 
 __all__ = ["unroll_short_rows"]
@@ -15,7 +15,13 @@ _LEAST_LINE = 16
 _MOST_NODES = 256
 
 
-def unroll_short_rows(table: NodeTable, nest: Nest) -> Nest:
+def unroll_short_rows(nests: Nests) -> Nests:
+    """The nests without last dimensions that are short."""
+    steps = [_unrolled(nests.table, step) if isinstance(step, Nest) else step for step in nests.steps]
+    return replace(nests, steps=tuple(steps))
+
+
+def _unrolled(table: NodeTable, nest: Nest) -> Nest:
     """The nest without its last dimension if that is short, else the nest itself.
 
     Coordinates, colours and quaternions make such nests: a loop over three elements keeps

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rlx.ir.kernels import Contract, Operand
-
-if TYPE_CHECKING:
-    from rlx.lowering.builder_core import Step
+from rlx.lowering.nest import Nests, Step
 
 __all__ = ["stack_products"]
 
 
-def stack_products(steps: Sequence[Step]) -> list[Step]:
-    """The steps with every run of such products as one product over a stack of batches."""
+def stack_products(nests: Nests) -> Nests:
+    """The nests with every run of such products as one product over a stack of batches."""
     result: list[Step] = []
     run: list[Contract] = []
-    for step in steps:
+    for step in nests.steps:
         if run and not (isinstance(step, Contract) and _continues(run, step)):
             result.append(_stacked(run))
             run = []
@@ -26,7 +22,7 @@ def stack_products(steps: Sequence[Step]) -> list[Step]:
             run.append(step)
         else:
             result.append(step)
-    return [*result, _stacked(run)] if run else result
+    return replace(nests, steps=tuple([*result, _stacked(run)] if run else result))
 
 
 def _operands(kernel: Contract) -> tuple[Operand, Operand, Operand]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,10 +40,12 @@ def plan_of(
     outputs: Sequence[Buffer],
     others: Sequence[Buffer] = (),
     arena: int = 0,
+    offsets: Mapping[Buffer, int] | None = None,
 ) -> Plan:
-    """A plan over the given buffers."""
+    """A plan over the given buffers; temporaries lie at the beginning of the arena if nothing else is said."""
     buffers = (*inputs, *outputs, *others)
-    return Plan(tuple(inputs), tuple(outputs), buffers, tuple(kernels), arena)
+    places = {b: 0 for b in others if b.role == "temporary"} if offsets is None else offsets
+    return Plan(tuple(inputs), tuple(outputs), buffers, tuple(kernels), arena, places)
 
 
 def elementwise(op: str, source: Buffer, target: Buffer) -> Loops:

@@ -114,7 +114,7 @@ def running_sum_body(size: int, inner: Sequence[Kernel] = ()) -> Plan:
     """(scale, carry, x) -> (carry + scale * x, carry) on vectors."""
     scale, carry, x = (Buffer(FLOAT, size, "input") for _ in range(3))
     following, y = Buffer(FLOAT, size, "output"), Buffer(FLOAT, size, "output")
-    product = Buffer(FLOAT, size, offset=0)
+    product = Buffer(FLOAT, size)
     multiply = Loops(
         (size,), 1, (scale, x, product),
         (load(0, 1), load(1, 1), Instruction("mul", (0, 1), FLOAT)),

@@ -60,7 +60,6 @@ def recurrence(size, dtype=FLOAT, reverse=False, length=23):
         ),
         (Store(2, Access(2, (1,))), Store(3, Access(3, (1,)))),
     )  # fmt: skip
-    middle.offset = 0
     body = plan_of([first, second], [weight, carry, x], [after, y], [middle], 1 << 12)
     outer = [Buffer(dtype, size, "input") for _ in range(2)] + [
         Buffer(dtype, size * length, "input")
@@ -113,7 +112,6 @@ def test_reduction_and_product_in_the_body():
     value = random.normal(size=size * size).astype("f4")
     matrix = Buffer(FLOAT, size * size, "constant", value)
     carry, product = Buffer(FLOAT, size, "input"), Buffer(FLOAT, size)
-    product.offset = 0
     after = Buffer(FLOAT, size, "output")
     contract = Contract(
         Operand(matrix, (1, size, size), (0, size, 1)),

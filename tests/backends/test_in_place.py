@@ -12,9 +12,9 @@ import rlx
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.ir.kernels import Loops, Plan, Scan, While
+from rlx.ir.rename import renamed
 from rlx.ir.show_plan import nested_plans
 from rlx.ir.verify_plan import verify_plan
-from rlx.planning.rename import renamed
 
 rng = np.random.default_rng(5)
 

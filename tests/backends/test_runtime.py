@@ -94,14 +94,14 @@ def test_chunks_accumulate_apart(chunks, rows):
 
 def test_several_kernels_share_an_arena():
     x, y = Buffer(FLOAT, 100, "input"), Buffer(FLOAT, 100, "output")
-    first, second = Buffer(FLOAT, 100, offset=0), Buffer(FLOAT, 100, offset=400)
+    first, second = Buffer(FLOAT, 100), Buffer(FLOAT, 100)
     five = Buffer(FLOAT, 100, "constant", np.full(100, 5, FLOAT))
     kernels = [
         elementwise("neg", x, first),
         add_kernel(first, five, second),
         add_kernel(first, second, y),
     ]
-    plan = plan_of(kernels, [x], [y], [first, second, five], 800)
+    plan = plan_of(kernels, [x], [y], [first, second, five], 800, {first: 0, second: 400})
     data = normal(100)
     np.testing.assert_allclose(agree(plan, data)[0], 5 - 2 * data, rtol=1e-5, atol=1e-6)
 
@@ -109,7 +109,7 @@ def test_several_kernels_share_an_arena():
 def test_a_large_arena_is_borrowed_for_the_call():
     size = 3_000_000
     x, y = Buffer(FLOAT, size, "input"), Buffer(FLOAT, size, "output")
-    middle = Buffer(FLOAT, size, offset=0)
+    middle = Buffer(FLOAT, size)
     kernels = [elementwise("neg", x, middle), add_kernel(x, middle, y)]
     executable = CpuBackend().compile(plan_of(kernels, [x], [y], [middle], 4 * size))
     for seed in range(3):
@@ -325,7 +325,7 @@ def test_a_scan_inside_a_scan(loop_style):
 def test_one_body_in_two_scans(loop_style):
     body = running_sum_body(2)
     scale, initial, xs = (Buffer(FLOAT, n, "input") for n in (2, 2, 6))
-    middle = Buffer(FLOAT, 2, offset=0)
+    middle = Buffer(FLOAT, 2)
     outputs = [Buffer(FLOAT, n, "output") for n in (2, 6, 6)]
     kernels = [
         Scan(3, False, body, (scale,), (initial,), (xs,), (middle,), (outputs[1],)),
@@ -342,19 +342,19 @@ def test_while(start, loop_style):
 
 @pytest.mark.parametrize("number", [-3, 0, 1, 2, 99])
 def test_branch_in_a_branch(number):
-    def plan(kernel_of):
+    always_one = Buffer(np.dtype("i4"), 1, "constant", np.array([1], "i4"))
+
+    def plan(kernel_of, others=()):
         x, y = Buffer(FLOAT, 3, "input"), Buffer(FLOAT, 3, "output")
-        return plan_of([kernel_of(x, y)], [x], [y])
+        return plan_of([kernel_of(x, y)], [x], [y], others)
 
     def inner(x, y):
-        index = Buffer(np.dtype("i4"), 1, "constant", np.array([1], "i4"))
         leaves = (plan(lambda x, y: elementwise("neg", x, y)), plan(lambda x, y: elementwise("ceil", x, y)))
-        return Branch(index, leaves, (x,), (y,))
+        return Branch(always_one, leaves, (x,), (y,))
 
     index, x, y = Buffer(np.dtype("i4"), 1, "input"), Buffer(FLOAT, 3, "input"), Buffer(FLOAT, 3, "output")
-    branches = (plan(lambda x, y: elementwise("neg", x, y)), plan(inner), plan(lambda x, y: elementwise("abs", x, y)))
-    for branch in branches[1:2]:
-        branch.buffers += (branch.kernels[0].index,)
+    first, last = (plan(lambda x, y, op=op: elementwise(op, x, y)) for op in ("neg", "abs"))
+    branches = (first, plan(inner, [always_one]), last)
     kernel = Branch(index, branches, (x,), (y,))
     agree(plan_of([kernel], [index, x], [y]), np.array([number], "i4"), normal(3))
 

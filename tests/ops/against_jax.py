@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.backends.reference import ReferenceBackend
 from rlx.ir.types import TensorType, is_inexact
-from rlx.lowering.lower import lower_program
+from rlx.passes.pipeline import lower_program
 from rlx.storage import from_numpy
 from rlx.trace.primitive import to_numpy
 from rlx.trace.stage import close_over, stage

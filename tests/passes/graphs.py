@@ -12,8 +12,9 @@ from rlx.ir.kernels import Loops, Plan
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
 from rlx.ir.verify_plan import verify_plan
-from rlx.lowering.lower import LoweringOptions, lower_program
 from rlx.lowering.lowered import Lowered
+from rlx.lowering.options import LoweringOptions
+from rlx.passes.pipeline import lower_program
 
 
 class Step:

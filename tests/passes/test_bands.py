@@ -13,8 +13,8 @@ from rlx.errors import VerificationError
 from rlx.ir.bands import iterations, stays_in_bands
 from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops, Operand, Plan
 from rlx.ir.verify_plan import verify_plan
-from rlx.lowering.lower import LoweringOptions, lower_program
-from rlx.passes.pipeline import stages
+from rlx.lowering.options import LoweringOptions
+from rlx.passes.pipeline import lower_program, stages
 from rlx.planning.bands import group_bands
 from rlx.storage import from_numpy
 from rlx.testing import assert_close
@@ -184,12 +184,16 @@ def chain(rows=1024, size=64):
     return x, w, h, y, [product(x, w, h, rows, size), product(h, w, y, rows, size)]
 
 
+def grouped_kernels(kernels):
+    return group_bands(Plan((), (), (), tuple(kernels)), LoweringOptions(least_bands=4)).kernels
+
+
 def test_grouping_keeps_kernels_that_depend_on_the_group_behind_it():
     x, w, h, y, kernels = chain()
     other, last = Buffer(np.dtype("f4"), 64 * 64), Buffer(np.dtype("f4"), 1024 * 64, "output")
     turned, rows = Operand(h, (1, 64, 1024), (0, 1, 64)), Operand(x, (1, 1024, 64), (0, 64, 1))
     across = Contract(turned, rows, Operand(other, (1, 64, 64), (0, 64, 1)))
-    grouped = group_bands([kernels[0], across, product(x, other, last, 1024, 64), kernels[1]], 4)
+    grouped = grouped_kernels([kernels[0], across, product(x, other, last, 1024, 64), kernels[1]])
     assert isinstance(grouped[0], Bands)
     assert grouped[0].kernels == tuple(kernels)
     assert not grouped[0].local
@@ -213,7 +217,7 @@ def test_kernels_moved_before_a_group_form_groups_that_keep_what_others_need():
         product(second, w, third, 1024, 64),
         last,
     ]
-    grouped = group_bands(kernels, 4)
+    grouped = grouped_kernels(kernels)
     local = {b for bands in grouped if isinstance(bands, Bands) for b in bands.local}
     assert local.isdisjoint(apart)
     assert [type(k) for k in grouped] == [Bands, Contract, Bands]
@@ -237,7 +241,7 @@ def test_iterations_of_kernels():
 
 def test_form_follows_threads_and_cache():
     *_, kernels = chain(rows=1 << 16)
-    (bands,) = group_bands(kernels, 4)
+    (bands,) = grouped_kernels(kernels)
     assert isinstance(bands, Bands)
     one, many = band_form(bands, 1), band_form(bands, 16)
     assert one.workers == 1

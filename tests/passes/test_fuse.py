@@ -8,7 +8,7 @@ from graphs import Graph, execute, loops, ops_of
 
 from rlx.ir.kernels import Contract, Loops
 from rlx.ir.types import TensorType
-from rlx.lowering.lower import FusionLimits
+from rlx.lowering.options import FusionLimits
 
 rng = np.random.default_rng(3)
 

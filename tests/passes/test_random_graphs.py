@@ -10,7 +10,8 @@ from graphs import Graph, execute
 
 from rlx.ir.program import Var
 from rlx.ir.types import TensorType
-from rlx.lowering.lower import FusionLimits, LoweringOptions, lower_program
+from rlx.lowering.options import FusionLimits, LoweringOptions
+from rlx.passes.pipeline import lower_program
 
 Value = tuple[Var, np.ndarray]
 

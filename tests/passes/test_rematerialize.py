@@ -9,7 +9,7 @@ import rlx
 import rlx.numpy as rnp
 from rlx.errors import MemoryLimitError, RlxError
 from rlx.ir.verify import verify_program
-from rlx.passes.pipeline import stages
+from rlx.passes.pipeline import lower_stages, stages
 from rlx.planning.rematerialize import plan_within, temporary_bytes
 
 RANDOM = np.random.default_rng(0)
@@ -67,22 +67,16 @@ def test_a_limit_is_a_number_of_bytes(limit):
 
 def test_second_computations_are_behind_barriers_and_programs_stay_well_formed():
     program = stages(rlx.jit(rlx.grad(deep, argnums=(0, 1))).trace(WEIGHTS, X).closed())[-1].program
-    plain = plan_within(program, 1 << 30)
     seen = []
 
-    def kept(p, options=None):
+    def plan_program(p):
         verify_program(p, "mir")
         seen.append(p)
-        return original(p, options)
+        found = lower_stages(p)
+        return found[-1].form, found[0].form.values
 
-    from rlx.planning import rematerialize
-
-    original = rematerialize.lower_with_holdings
-    rematerialize.lower_with_holdings = kept
-    try:
-        plan = plan_within(program, temporary_bytes(plain) * 2 // 3)
-    finally:
-        rematerialize.lower_with_holdings = original
+    plain = plan_within(program, 1 << 30, plan_program)
+    plan = plan_within(program, temporary_bytes(plain) * 2 // 3, plan_program)
     assert temporary_bytes(plan) <= temporary_bytes(plain) * 2 // 3
     names = [e.primitive.name for e in seen[-1].equations]
     assert names.count("optimization_barrier") > 0

@@ -87,7 +87,7 @@ def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> Ta
     if len(slots) != len(plan.inputs) + len(plan.outputs):
         raise VerificationError(f"{plan.name}: a buffer is bound twice by a call")
     first = builder.clock("") + builder.clock("")
-    rows = first + builder.rows(plan, _Scope(builder, slots, 0))
+    rows = first + builder.rows(_Scope(builder, plan, slots, 0))
     return Table(
         np.array(rows, np.int64),
         np.array(builder.words, np.int64),
@@ -106,6 +106,7 @@ class _Scope:
     """
 
     builder: _Builder
+    plan: Plan
     slots: dict[Buffer, int]
     base: int
     path: str = ""
@@ -113,7 +114,7 @@ class _Scope:
     def __call__(self, buffer: Buffer) -> int:
         slot = self.slots.get(buffer)
         if slot is None:
-            slot = self.slots[buffer] = self.builder.place(buffer, self.base)
+            slot = self.slots[buffer] = self.builder.place(buffer, self.plan, self.base)
         return slot
 
 
@@ -160,18 +161,19 @@ class _Builder:
         self.relative.append(slot)
         return slot
 
-    def place(self, buffer: Buffer, base: int) -> int:
+    def place(self, buffer: Buffer, plan: Plan, base: int) -> int:
         """The slot of a buffer that no call binds."""
         if buffer.value is not None:
             if buffer not in self.constants:
                 self.constants[buffer] = _constant(buffer.value)
             return self.slot(self.constants[buffer].pointer)
-        if buffer.offset is None:
+        if buffer not in plan.offsets:
             raise VerificationError(f"buffer {buffer.name!r} ({buffer.role}) has no place")
-        return self.arena_slot(base + buffer.offset, buffer.nbytes)
+        return self.arena_slot(base + plan.offsets[buffer], buffer.nbytes)
 
-    def rows(self, plan: Plan, scope: _Scope) -> list[int]:
+    def rows(self, scope: _Scope) -> list[int]:
         """The rows of a plan's kernels."""
+        plan = scope.plan
         inner = scope.base + _aligned(plan.arena)
         self.arena = max(self.arena, inner)
         rows: list[int] = []
@@ -255,7 +257,7 @@ class _Builder:
         scratch = self.arena_slot(inner, form.workers * nbytes)
         entries = [scope(b) for b in shared]
         for buffer in kernel.local:
-            entries += [buffer.offset or 0, buffer.nbytes // kernel.count]
+            entries += [kernel.offsets[buffer], buffer.nbytes // kernel.count]
         members = [word for k in kernel.kernels for word in self.member(k, kernel.count, own.__getitem__)]
         fields = [kernel.count, form.bands, form.workers, parallel_parts(kernel), scratch, nbytes]
         fields += [len(shared), len(kernel.local), start, form.longest, band_steps.ENTRIES + len(entries)]
@@ -362,7 +364,7 @@ class _Builder:
         """The rows of a plan inside a kernel, its inputs and outputs at the given slots."""
         slots = dict(zip(plan.inputs, inputs, strict=True))
         slots |= dict(zip(plan.outputs, outputs, strict=True))
-        return self.rows(plan, _Scope(self, slots, inner, path))
+        return self.rows(_Scope(self, plan, slots, inner, path))
 
 
 def _runtime_parts(plan: Plan) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlx.backends.reference.kernels import GARBAGE, Memory, run_kernel
-from rlx.ir.kernels import Buffer, Plan
+from rlx.ir.kernels import Bands, Buffer, Plan
 
 __all__ = ["run_plan"]
 
@@ -22,9 +22,9 @@ def run_plan(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndar
 
 def _bind(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Memory:
     arena = bytearray([GARBAGE]) * plan.arena
-    memory: Memory = {
-        buffer: _temporary(buffer, arena) for buffer in plan.buffers if buffer.role == "temporary"
-    }
+    local = {buffer for kernel in plan.kernels if isinstance(kernel, Bands) for buffer in kernel.local}
+    temporaries = [b for b in plan.buffers if b.role == "temporary" and b not in local]
+    memory: Memory = {buffer: _temporary(buffer, plan, arena) for buffer in temporaries}
     for buffer in plan.buffers:
         if buffer.role == "constant":
             assert buffer.value is not None
@@ -34,10 +34,10 @@ def _bind(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray
     return memory
 
 
-def _temporary(buffer: Buffer, arena: bytearray) -> np.ndarray:
+def _temporary(buffer: Buffer, plan: Plan, arena: bytearray) -> np.ndarray:
     """The buffer's place in the arena: wrong memory planning shows as wrong results."""
-    if buffer.offset is None:
+    if buffer not in plan.offsets:
         raise ValueError(f"temporary {buffer.name or buffer} has no place in the arena")
     if buffer.size == 0:
         return np.empty(0, buffer.dtype)
-    return np.ndarray((buffer.size,), buffer.dtype, arena, buffer.offset)
+    return np.ndarray((buffer.size,), buffer.dtype, arena, plan.offsets[buffer])

@@ -28,7 +28,7 @@ def renamed(kernel: Kernel, renames: dict[Buffer, Buffer]) -> Kernel:
     buffers = {
         name: swap(getattr(kernel, name))
         for name in fields
-        if name not in ("origins", "instructions", "stores", "sizes", "in_place")
+        if name not in ("origins", "instructions", "stores", "sizes", "offsets")
     }
     result = replace(kernel, **buffers)
     return _distinct_operands(result) if isinstance(result, Loops) else result
