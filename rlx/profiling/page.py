@@ -47,7 +47,7 @@ def profile_warnings(profile: Profile) -> tuple[str, ...]:
     """A sentence for each thing that speaks against the times."""
     found = []
     if not profile.steady:
-        found.append("not steady: the times went on changing from run to run, so the medians may be far off")
+        found.append("not steady: times change from run to run (the machine may be busy), so medians may be far off")
     if not profile.agrees:
         found.append(
             f"kernels and call disagree by more than a fifth: the kernels took {_time(profile.seconds)},"
@@ -62,7 +62,7 @@ def profile_warnings(profile: Profile) -> tuple[str, ...]:
 
 
 def _head(profile: Profile) -> str:
-    return f"{profile.name} on {profile.device}, medians over {profile.calls} runs"
+    return f"{profile.name} on {profile.device}, medians over the quicker half of {profile.calls} runs"
 
 
 def _sums(profile: Profile) -> str:

@@ -30,7 +30,7 @@ class KernelProfile:
     """One kernel of a profiled call.
 
     path: its number in the plan, or the way to it ("3.body.0": the first kernel of the loop that is
-    kernel 3). seconds: median over the runs of the call; a loop's is what the kernels in it do not
+    kernel 3). seconds: the median over several calls; a loop's is what the kernels in it do not
     tell. runs: how often it ran in one call. work: what all these runs compute and move. origins: the user's lines.
     roofline: the least time that the machine's peaks allow, in seconds, and `bound` what sets it; 0 and "" where that
     is not known, as for work that is counted in full and was done in part (a gather of one element many times).
@@ -83,10 +83,10 @@ class KernelProfile:
 class Profile:
     """The kernels of a call with their times. Print it for a table; see also `slowest` and `save_trace`.
 
-    calls: over how many runs the medians are. seconds: the kernels' times together. call_seconds: a whole
-    run without clocks, from Python: what it takes longer than the kernels is the call itself;
-    quickest_seconds: the least of these times. steady: whether the times stayed the same over the runs.
-    median_run: the run in the middle.
+    calls: how many runs were looked at; medians are over the quicker half of them. seconds: the kernels'
+    times together. call_seconds: a whole run without clocks, from Python: what it takes longer than the
+    kernels is the call itself; quickest_seconds: the least of these times. steady: whether the times
+    stayed the same over the runs. median_run: the run in the middle.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -149,8 +149,8 @@ def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
 
     Args:
       fun: a plain function or a jitted one. Its effects (callbacks, prints) happen at every run.
-      runs: how many runs the medians are over, at least. As many runs without clocks come in between, some before to
-        warm up, and more, for about two seconds at most, where times have not become steady.
+      runs: at least so many runs, of the quicker half of which the medians are. As many without clocks come in
+        between, some before to warm up, and more, for about two seconds at most, where times are not steady.
 
     Returns: a function of arrays that gives the time of each kernel, the bytes and floating-point
       operations that it needs, what part of the machine's measured peak that is, and the user's
@@ -169,7 +169,7 @@ def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
     def profiled(*args: Any, **kwargs: Any) -> Profile:
         call = TimedCall(fun, args, kwargs)
         sample = steady_sample(call.round, runs)
-        timed = sorted(_timed(call.steps, [r.run.times for r in sample.rounds]), key=lambda found: _order(found.path))
+        timed = sorted(_timed(call.steps, [r.run.times for r in sample.quicker]), key=lambda found: _order(found.path))
         peaks = peaks_for([evidence for found in timed if (evidence := found.evidence()) is not None])
         kernels = tuple(found.profile(peaks) for found in timed)
         return Profile(

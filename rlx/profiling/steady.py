@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ __all__ = ["Round", "Sample", "disagree", "steady_sample"]
 WARM_UP = 2  # rounds before the sample, at least
 LEAST_COMPARED = 4  # rounds: fewer say nothing about each other
 TOLERANCE = 0.1  # between the two halves of a sample
+SPREAD = 0.3  # from the quickest run to the medians
 DISAGREEMENT = 0.2  # between the time of a call and that of its kernels, as a part of the call's
 # rounds are made until they are steady, but not for longer than both of these allow
 MOST_ROUNDS = 40  # for each round that is asked for
@@ -28,28 +30,45 @@ class Round(NamedTuple):
     call: float  # seconds of the run without
 
 
+class _Times(NamedTuple):
+    """Seconds of the kernels together, and of a call."""
+
+    kernels: float
+    call: float
+
+
 class Sample(NamedTuple):
-    """The latest rounds of several; steady: whether their times stayed the same."""
+    """The latest rounds of several.
+
+    Medians are over the quicker half of them: on a busy machine a run is either left alone or takes several times as
+    long, and where half of them are disturbed the median of all is one or the other by chance.
+    """
 
     rounds: tuple[Round, ...]
     made: int
     steady: bool
+    quickest_seconds: float  # of a call without clocks, of all rounds that were made
+
+    @property
+    def quicker(self) -> list[Round]:
+        """The half of the rounds that medians are taken of."""
+        return _quicker(self.rounds)
 
     @property
     def call_seconds(self) -> float:
         """The median time of a call without clocks."""
-        return statistics.median(r.call for r in self.rounds)
-
-    @property
-    def quickest_seconds(self) -> float:
-        """The least time of a call without clocks."""
-        return min(r.call for r in self.rounds)
+        return statistics.median(r.call for r in self.quicker)
 
     @property
     def median_run(self) -> TimedRun:
-        """The run of which half of the others were quicker."""
-        ordered = sorted(self.rounds, key=lambda r: r.kernels)
+        """The run in the middle of the quicker half."""
+        ordered = sorted(self.quicker, key=lambda r: r.kernels)
         return ordered[len(ordered) // 2].run
+
+
+def _quicker(rounds: Sequence[Round]) -> list[Round]:
+    ordered = sorted(rounds, key=lambda r: r.kernels + r.call)
+    return ordered[: (len(ordered) + 1) // 2]
 
 
 def disagree(kernels: float, call: float) -> bool:
@@ -66,35 +85,39 @@ def steady_sample(
 ) -> Sample:
     """Make rounds until the later half of them, `least` at least, is steady, or no more are allowed.
 
-    Steady are rounds whose first and second half have the same medians, and whose kernels take no longer than the call
-    that they are parts of. As the sample is always the later half, what is slow at first (fresh memory, threads
-    that start, clocks of processors that rise) leaves it.
+    Steady are rounds whose first and second half have the same medians, which are near the quickest of all, and whose
+    kernels take no longer than the call that they are parts of. As the sample is always the later half, what is slow
+    at first (fresh memory, threads that start, clocks of processors that rise) leaves it.
     """
     start = clock()
     made = 0
     latest: list[Round] = []
+    quickest = _Times(math.inf, math.inf)
     while True:
         latest.append(make_round())
+        quickest = _Times(min(quickest.kernels, latest[-1].kernels), min(quickest.call, latest[-1].call))
         made += 1
         kept = max(least, made // 2)
         # of few rounds some more are looked at, but not counted
         del latest[: -max(kept, LEAST_COMPARED)]
         if made < max(least, LEAST_COMPARED - WARM_UP) + WARM_UP:
             continue
-        steady = _is_steady(latest)
+        steady = _is_steady(latest, quickest)
         if steady or made >= MOST_ROUNDS * least or clock() - start >= MOST_SECONDS:
-            return Sample(tuple(latest[-kept:]), made, steady)
+            return Sample(tuple(latest[-kept:]), made, steady, quickest.call)
 
 
-def _is_steady(rounds: Sequence[Round]) -> bool:
-    kernels = [r.kernels for r in rounds]
-    calls = [r.call for r in rounds]
-    kernels_take, call_takes = statistics.median(kernels), statistics.median(calls)
-    longer = kernels_take > call_takes and disagree(kernels_take, call_takes)
-    return not longer and _has_equal_halves(kernels) and _has_equal_halves(calls)
+def _is_steady(rounds: Sequence[Round], quickest: _Times) -> bool:
+    middle = len(rounds) // 2
+    before, after, all_of_them = map(_medians, (rounds[:middle], rounds[middle:], rounds))
+    if all_of_them.kernels > all_of_them.call and disagree(*all_of_them):
+        return False
+    return all(
+        abs(one - other) <= TOLERANCE * min(one, other) and median <= (1 + SPREAD) * least
+        for one, other, median, least in zip(before, after, all_of_them, quickest, strict=True)
+    )
 
 
-def _has_equal_halves(seconds: Sequence[float]) -> bool:
-    middle = len(seconds) // 2
-    before, after = statistics.median(seconds[:middle]), statistics.median(seconds[middle:])
-    return abs(before - after) <= TOLERANCE * min(before, after)
+def _medians(rounds: Sequence[Round]) -> _Times:
+    quicker = _quicker(rounds)
+    return _Times(statistics.median(r.kernels for r in quicker), statistics.median(r.call for r in quicker))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from rlx.profiling.steady import Round
 __all__ = ["TimedCall"]
 
 SHORT_SECONDS = 1e-3
+_T = TypeVar("_T")
 
 
 class TimedCall:
@@ -43,6 +44,7 @@ class TimedCall:
         self._storages = [leaf.storage() for leaf in leaves]
         self._timed = None if self._executable is None else self._executable.timed()
         self._call_seconds = math.inf  # of the latest round
+        self._clock_first = False
 
     @property
     def steps(self) -> tuple[TimedStep, ...]:
@@ -63,14 +65,22 @@ class TimedCall:
         return time.perf_counter() - start
 
     def round(self) -> Round:
-        """A run with clocks and one without. Neither keeps its results: memory for them is there after the first run.
+        """A run with clocks and one without, which take turns to be the first. Neither keeps its results: memory for
+        them is there after the first run.
 
         Where calls are short, each comes right behind another one, as in a loop, so that both find threads awake.
         """
-        if self._call_seconds < SHORT_SECONDS:
-            self.plain_seconds()
-        timed = self.run()._replace(outputs=[])
-        if self._call_seconds < SHORT_SECONDS:
-            self.plain_seconds()
-        self._call_seconds = self.plain_seconds()
+        self._clock_first = not self._clock_first
+        if self._clock_first:
+            timed, self._call_seconds = self._led_in(self._times), self._led_in(self.plain_seconds)
+        else:
+            self._call_seconds, timed = self._led_in(self.plain_seconds), self._led_in(self._times)
         return Round(timed, timed.seconds, self._call_seconds)
+
+    def _times(self) -> TimedRun:
+        return self.run()._replace(outputs=[])
+
+    def _led_in(self, measure: Callable[[], _T]) -> _T:
+        if self._call_seconds < SHORT_SECONDS:
+            self.plain_seconds()
+        return measure()
