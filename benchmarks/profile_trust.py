@@ -3,9 +3,9 @@
     python -m benchmarks.profile_trust [--order N] [PROGRAM ...]
 
 Each program runs in a process of its own, which begins with two profiles and calls the jitted function itself behind
-each. A row shows the kernels' times together, the profile's call without clocks, the call timed from outside (the median
-of the quicker half), the first over the last (the bar is 0.7 to 1.3), the largest share of a roofline (the bar is 100%),
-and `!` where the profile itself warns. Start it on a machine that does nothing else; the load is printed.
+each. A row shows the kernels' times together, the profile's call without clocks, the call timed from outside (the
+median of the quicker half), the first over the last (the bar is 0.7 to 1.3), the largest share of a roofline (the bar
+is 100%), and `!` where the profile itself warns. Start it on a machine that does nothing else; the load is printed.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ TOLERANCE = 0.1  # between the two halves of a sample
 SPREAD = 0.3  # from the quickest run to the medians
 DISAGREEMENT = 0.2  # between the time of a call and that of its kernels, as a part of the call's
 # rounds are made until they are steady, but not for longer than both of these allow
-MOST_ROUNDS = 40  # for each round that is asked for
+MOST_ROUNDS = 20  # for each round that is asked for
 MOST_SECONDS = 2.0
 
 
