@@ -169,7 +169,7 @@ def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
     def profiled(*args: Any, **kwargs: Any) -> Profile:
         call = TimedCall(fun, args, kwargs)
         sample = steady_sample(call.round, runs)
-        timed = sorted(_timed(call.steps, [r.run.times for r in sample.quicker]), key=lambda found: _order(found.path))
+        timed = sorted(_timed(call.steps, [run.times for run in sample.runs]), key=lambda found: _order(found.path))
         peaks = peaks_for([evidence for found in timed if (evidence := found.evidence()) is not None])
         kernels = tuple(found.profile(peaks) for found in timed)
         return Profile(

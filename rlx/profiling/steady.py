@@ -40,8 +40,9 @@ class _Times(NamedTuple):
 class Sample(NamedTuple):
     """The latest rounds of several.
 
-    Medians are over the quicker half of them: on a busy machine a run is either left alone or takes several times as
-    long, and where half of them are disturbed the median of all is one or the other by chance.
+    Medians are over the quicker half of the runs with clocks, and of those without: on a busy machine a run is either
+    left alone or takes several times as long, and where half of them are disturbed the median of all is one or the
+    other by chance.
     """
 
     rounds: tuple[Round, ...]
@@ -50,25 +51,29 @@ class Sample(NamedTuple):
     quickest_seconds: float  # of a call without clocks, of all rounds that were made
 
     @property
-    def quicker(self) -> list[Round]:
-        """The half of the rounds that medians are taken of."""
-        return _quicker(self.rounds)
+    def runs(self) -> list[TimedRun]:
+        """The quicker half of the runs with clocks, the quickest first."""
+        ordered = sorted(self.rounds, key=lambda r: r.kernels)
+        return [r.run for r in ordered[: _half(len(ordered))]]
 
     @property
     def call_seconds(self) -> float:
         """The median time of a call without clocks."""
-        return statistics.median(r.call for r in self.quicker)
+        return _median([r.call for r in self.rounds])
 
     @property
     def median_run(self) -> TimedRun:
         """The run in the middle of the quicker half."""
-        ordered = sorted(self.quicker, key=lambda r: r.kernels)
-        return ordered[len(ordered) // 2].run
+        return self.runs[len(self.runs) // 2]
 
 
-def _quicker(rounds: Sequence[Round]) -> list[Round]:
-    ordered = sorted(rounds, key=lambda r: r.kernels + r.call)
-    return ordered[: (len(ordered) + 1) // 2]
+def _half(count: int) -> int:
+    return (count + 1) // 2
+
+
+def _median(seconds: Sequence[float]) -> float:
+    """Of the quicker half."""
+    return statistics.median(sorted(seconds)[: _half(len(seconds))])
 
 
 def disagree(kernels: float, call: float) -> bool:
@@ -119,5 +124,4 @@ def _is_steady(rounds: Sequence[Round], quickest: _Times) -> bool:
 
 
 def _medians(rounds: Sequence[Round]) -> _Times:
-    quicker = _quicker(rounds)
-    return _Times(statistics.median(r.kernels for r in quicker), statistics.median(r.call for r in quicker))
+    return _Times(_median([r.kernels for r in rounds]), _median([r.call for r in rounds]))
