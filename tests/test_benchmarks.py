@@ -189,3 +189,15 @@ def test_torch_versions_compute_the_same(benchmarks: Benchmarks, name: str) -> N
     leaves = benchmarks.torch_programs.leaves
     ours, theirs = ([np.asarray(v) for v in leaves(found[key].result)] for key in ("rlx", "torch"))
     assert benchmarks.contenders.distance(ours, theirs) < 1e-3
+
+
+# ---------------------------------------------------------------------- what a profile says
+def test_profiles_are_put_beside_calls(benchmarks: Benchmarks) -> None:
+    trust = benchmarks.profile_trust
+    rows = trust.measure("perceptron", 256)
+    assert [row["profile"] for row in rows] == ["first", "second"]
+    assert all(row["kernels"] > 0 and row["outside"] > 0 and 0 < row["share"] <= 1 for row in rows)
+    rows = [row | {"kernels": 2e-3, "outside": outside} for row, outside in zip(rows, (1e-3, 2.1e-3), strict=True)]
+    table = trust.text(rows).splitlines()
+    assert table[0].split() == [word for word in trust.HEADINGS if word] and "2.00" in table[1] and "0.95" in table[2]
+    assert table[-1].startswith("1 of 2 profiles are within 0.7 to 1.3 of the call; largest share ")

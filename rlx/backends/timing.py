@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from rlx.ir.kernels import Kernel
 from rlx.storage import Storage
 
-__all__ = ["Event", "StepTime", "TimedExecutable", "TimedRun", "TimedStep"]
+__all__ = ["Event", "Events", "StepTime", "TimedExecutable", "TimedRun", "TimedStep"]
 
 
 class TimedStep(NamedTuple):
@@ -42,12 +44,32 @@ class Event(NamedTuple):
     end: int
 
 
+class Events:
+    """The first events of a run, in order: rows of [step, begin, end], read when they are looked at."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Event]:
+        return (Event(*row) for row in self._rows.tolist())
+
+
 class TimedRun(NamedTuple):
-    """The results of a run, the time of each step, and its first events in order."""
+    """The results of a run, the time of each step, and its first events."""
 
     outputs: list[Storage]
     times: tuple[StepTime, ...]
-    events: tuple[Event, ...]
+    events: Events
+
+    @property
+    def seconds(self) -> float:
+        """What its kernels took together."""
+        return sum(step.nanoseconds for step in self.times) / 1e9
 
 
 class TimedExecutable(ABC):

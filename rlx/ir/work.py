@@ -33,7 +33,7 @@ from rlx.ir.kernels import (
 )
 from rlx.ir.routine_work import routine_flops
 
-__all__ = ["TRANSCENDENTALS", "Work", "kernel_work", "plan_work"]
+__all__ = ["TRANSCENDENTALS", "Work", "certain_work", "kernel_work", "plan_work"]
 
 TRANSCENDENTALS = frozenset(
     "pow atan2 cbrt exp exp2 expm1 log log1p log2 sin cos tan asin acos atan sinh cosh tanh asinh acosh"
@@ -140,7 +140,61 @@ def _outside(kernel: Kernel, inside: Work, exact: bool = True) -> Work:
     return Work(inside.flops, inside.transcendentals, _read(kernel), _written(kernel), exact)
 
 
+def certain_work(kernel: Kernel) -> Work:
+    """The part of a kernel's work that every run of it has to do, whatever values it meets.
+
+    `kernel_work` counts what may be more: gathers that meet one element many times, buffers of which
+    a loop reads a part, operations of which several are one instruction. What is counted here proves
+    how fast a machine is: operations of matrix products, and elements that are reached one by one.
+
+    >>> import rlx
+    >>> x, i = rlx.ShapeDtypeStruct((1000,), "float32"), rlx.ShapeDtypeStruct((500,), "int32")
+    >>> certain_work(rlx.inspect(lambda x, i: x[i] * 2.0)(x, i).plan.kernels[0])
+    Work(flops=0.0, transcendentals=0.0, reads=2000, writes=2000, exact=True)
+    """
+    match kernel:
+        case Contract():
+            written = _certainly_viewed(kernel.out)
+            reads = _certainly_viewed(kernel.lhs)
+            if kernel.rhs.buffer is not kernel.lhs.buffer:
+                reads += _certainly_viewed(kernel.rhs)
+            return Work(_contract_work(kernel).flops, 0.0, reads, written)
+        case Bands():
+            return Work(sum(_contract_work(k).flops for k in kernel.kernels if isinstance(k, Contract)))
+        case Loops():
+            loads = [i.attribute for i in kernel.instructions if i.op == "load" and not i.args]
+            stores = [s.access for s in kernel.stores if s.address is None and s.guard is None]
+            return Work(0.0, 0.0, _certainly_moved(kernel, loads), _certainly_moved(kernel, stores))
+    return Work()
+
+
 # ------------------------------------------------------------------ bytes
+def _distinct(strides: Sequence[int], sizes: Sequence[int]) -> int:
+    """How many elements an index map reaches at least."""
+    if 0 in sizes:
+        return 0
+    count, reach = 1, 0
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(strides, sizes, strict=True)):
+        if stride > reach:
+            count *= size
+            reach += stride * (size - 1)
+    return count
+
+
+def _certainly_viewed(operand: Operand) -> int:
+    return _distinct(operand.strides, operand.shape) * operand.buffer.dtype.itemsize
+
+
+def _certainly_moved(kernel: Loops, accesses: Iterable[Access]) -> int:
+    """Bytes that accesses reach at least: of those to one buffer, the one that reaches most."""
+    found: dict[Buffer, int] = {}
+    for access in accesses:
+        buffer = kernel.operands[access.operand]
+        elements = _distinct(access.strides, kernel.sizes)
+        found[buffer] = max(found.get(buffer, 0), elements * buffer.nbytes // max(1, _real_size(buffer)))
+    return sum(found.values())
+
+
 def _viewed(operand: Operand) -> int:
     """Bytes that a strided view reaches."""
     places = math.prod(n for n, stride in zip(operand.shape, operand.strides, strict=True) if stride)

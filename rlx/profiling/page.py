@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rlx.profiling.profile import KernelProfile, Profile
 
-__all__ = ["profile_markup", "profile_table"]
+__all__ = ["profile_markup", "profile_table", "profile_warnings"]
 
 _HEADINGS = ("#", "kernel", "time", "share", "runs", "GB/s", "GFLOP/s", "roofline", "bound", "line")
 _TEXT_COLUMNS = (0, 1, 8, 9)
@@ -17,12 +17,12 @@ _LABEL_WIDTH, _SOURCE_WIDTH = 34, 60
 
 
 def profile_table(profile: Profile) -> str:
-    """A head, a line for each kernel, and the sums."""
+    """A head, a line for each kernel, the sums, and what speaks against them."""
     rows = [_HEADINGS, *(_row(kernel, profile) for kernel in profile.kernels)]
     widths = [max(len(row[n]) for row in rows) for n in range(len(_HEADINGS))]
     lines = [_head(profile), f"peaks: {profile.peaks}"]
     lines += [_aligned(row, widths) for row in rows]
-    return "\n".join([*lines, _sums(profile)])
+    return "\n".join([*lines, _sums(profile), *profile.warnings])
 
 
 def profile_markup(profile: Profile) -> str:
@@ -39,11 +39,30 @@ def profile_markup(profile: Profile) -> str:
         ]
         parts.append(f"<tr>{''.join(cells)}</tr>")
     parts.append(f"</tbody></table><p>{html.escape(_sums(profile))}</p>")
+    parts += [f"<p><b>{html.escape(warning)}</b></p>" for warning in profile.warnings]
     return "\n".join(parts)
 
 
+def profile_warnings(profile: Profile) -> tuple[str, ...]:
+    """A sentence for each thing that speaks against the times."""
+    found = []
+    if not profile.steady:
+        found.append("not steady: times change from run to run (the machine may be busy), so medians may be far off")
+    if not profile.agrees:
+        found.append(
+            f"kernels and call disagree by more than a fifth: the kernels took {_time(profile.seconds)},"
+            f" a whole call without clocks {_time(profile.call_seconds)}; "
+            + (
+                "no call is shorter than its kernels, so profile again on a quieter machine"
+                if profile.seconds > profile.call_seconds
+                else "the rest is the call itself (Python, memory for results, waking threads)"
+            )
+        )
+    return tuple(found)
+
+
 def _head(profile: Profile) -> str:
-    return f"{profile.name} on {profile.device}, medians over {profile.calls} runs"
+    return f"{profile.name} on {profile.device}, medians over the quicker half of {profile.calls} runs"
 
 
 def _sums(profile: Profile) -> str:
@@ -53,7 +72,7 @@ def _sums(profile: Profile) -> str:
     least = "" if work.exact else " at least"
     return (
         f"kernels {_time(profile.seconds)}{least}, {moved}; a call without clocks {_time(profile.call_seconds)},"
-        f" of which {_time(rest)} outside kernels"
+        f" of which {_time(rest)} outside kernels; the quickest {_time(profile.quickest_seconds)}"
     )
 
 
@@ -68,7 +87,7 @@ def _row(kernel: KernelProfile, profile: Profile) -> tuple[str, ...]:
         _number(kernel.gigabytes_per_second),
         _number(kernel.gigaflops),
         "" if kernel.efficiency is None else f"{kernel.efficiency:.0%}",
-        kernel.bound if kernel.roofline else "",
+        kernel.bound,
         _cut(kernel.source, _SOURCE_WIDTH),
     )
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 import linecache
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlx.backends.timing import StepTime, TimedRun, TimedStep
 from rlx.errors import RlxError
-from rlx.ir.kernels import Kernel, Loops
+from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops
 from rlx.ir.program import Equation, Origin
-from rlx.ir.work import Work, kernel_work
-from rlx.profiling.page import profile_markup, profile_table
-from rlx.profiling.peaks import Peaks, machine_peaks
+from rlx.ir.work import Work, certain_work, kernel_work
+from rlx.profiling.page import profile_markup, profile_table, profile_warnings
+from rlx.profiling.peaks import peaks_for
+from rlx.profiling.roofline import Evidence, Peaks
+from rlx.profiling.steady import disagree, steady_sample
 from rlx.profiling.timed_call import TimedCall
 from rlx.profiling.trace_file import write_trace
 
 __all__ = ["KernelProfile", "Profile", "profile"]
-
-WARM_UP_RUNS = 2
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,10 @@ class KernelProfile:
     """One kernel of a profiled call.
 
     path: its number in the plan, or the way to it ("3.body.0": the first kernel of the loop that is
-    kernel 3). seconds: median over the runs of the call; a loop's is what the kernels in it do not
+    kernel 3). seconds: the median over several calls; a loop's is what the kernels in it do not
     tell. runs: how often it ran in one call. work: what all these runs compute and move. origins: the user's lines.
-    roofline: the least time that the machine's peaks allow, in seconds, and `bound` what sets it.
+    roofline: the least time that the machine's peaks allow, in seconds, and `bound` what sets it; 0 and "" where that
+    is not known, as for work that is counted in full and was done in part (a gather of one element many times).
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -65,8 +66,8 @@ class KernelProfile:
 
     @property
     def efficiency(self) -> float | None:
-        """The roofline's time as a part of the time taken; 1 is the machine's best."""
-        return self.roofline / self.seconds if self.seconds and self.work.exact and self.roofline else None
+        """The roofline's time as a part of the time taken; 1 is the machine's best, and nothing is more."""
+        return self.roofline / self.seconds if self.roofline else None
 
     @property
     def source(self) -> str:
@@ -82,14 +83,16 @@ class KernelProfile:
 class Profile:
     """The kernels of a call with their times. Print it for a table; see also `slowest` and `save_trace`.
 
-    seconds: the kernels' times together. call_seconds: a whole run without clocks, from Python: what it
-    takes longer than the kernels is the call itself.
+    calls: how many runs were looked at; medians are over the quicker half of them. seconds: the kernels'
+    times together. call_seconds: a whole run without clocks, from Python: what it takes longer than the
+    kernels is the call itself; quickest_seconds: the least of these times. steady: whether the times
+    stayed the same over the runs. median_run: the run in the middle.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
     >>> found = rlx.profile(lambda x: jnp.tanh(x).sum(), runs=2)(jnp.ones(1000))
-    >>> found.calls, len(found.kernels), found.seconds > 0
-    (2, 1, True)
+    >>> found.calls >= 2, len(found.kernels), found.seconds > 0
+    (True, 1, True)
     """
 
     name: str
@@ -98,9 +101,21 @@ class Profile:
     kernels: tuple[KernelProfile, ...]
     seconds: float
     call_seconds: float
+    quickest_seconds: float
     peaks: Peaks
     steps: tuple[TimedStep, ...]
     median_run: TimedRun
+    steady: bool
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the kernels' times together are those of a call, to a fifth of it."""
+        return not self.kernels or not disagree(self.seconds, self.call_seconds)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What speaks against these times; tables and pages say it, too."""
+        return profile_warnings(self)
 
     @property
     def work(self) -> Work:
@@ -134,7 +149,8 @@ def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
 
     Args:
       fun: a plain function or a jitted one. Its effects (callbacks, prints) happen at every run.
-      runs: how many runs the medians are over; two more come first, to warm up.
+      runs: at least so many runs, of the quicker half of which the medians are. As many without clocks come in
+        between, some before to warm up, and more, for about two seconds at most, where times are not steady.
 
     Returns: a function of arrays that gives the time of each kernel, the bytes and floating-point
       operations that it needs, what part of the machine's measured peak that is, and the user's
@@ -152,50 +168,62 @@ def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
 
     def profiled(*args: Any, **kwargs: Any) -> Profile:
         call = TimedCall(fun, args, kwargs)
-        peaks = machine_peaks()
-        for _ in range(WARM_UP_RUNS):
-            call.run()
-        found = [call.run() for _ in range(runs)]
-        plain = [call.plain_seconds() for _ in range(runs)]
-        totals = [sum(step.nanoseconds for step in run.times) for run in found]
-        middle = sorted(range(runs), key=totals.__getitem__)[runs // 2]
-        kernels = _kernels(call.steps, [run.times for run in found], peaks)
+        sample = steady_sample(call.round, runs)
+        timed = sorted(_timed(call.steps, [run.times for run in sample.runs]), key=lambda found: _order(found.path))
+        peaks = peaks_for([evidence for found in timed if (evidence := found.evidence()) is not None])
+        kernels = tuple(found.profile(peaks) for found in timed)
         return Profile(
-            call.name, call.device, runs, kernels, sum(kernel.seconds for kernel in kernels), statistics.median(plain),
-            peaks, call.steps, found[middle],
+            call.name, call.device, len(sample.rounds), kernels, sum(kernel.seconds for kernel in kernels),
+            sample.call_seconds, sample.quickest_seconds, peaks, call.steps, sample.median_run, sample.steady,
         )  # fmt: skip
 
     return profiled
 
 
-def _kernels(
-    steps: Sequence[TimedStep], times: Sequence[Sequence[StepTime]], peaks: Peaks
-) -> tuple[KernelProfile, ...]:
-    holders = {step.path.rsplit(".", 2)[0] for step in steps if "." in step.path}
-    kernels = []
-    for number, (path, kernel) in enumerate(steps):
-        if kernel is None:
-            continue
-        nanoseconds = statistics.median(run[number].nanoseconds for run in times)
-        turns = times[-1][number].runs
-        # what a loop does is counted where it is timed: at the kernels inside, if those are
-        work = Work() if path in holders else kernel_work(kernel).repeated(turns)
-        single = Work() if path in holders or not turns else kernel_work(kernel)
-        computing, moving = peaks.seconds(single, _itemsize(kernel))
-        kernels.append(
-            KernelProfile(
-                path,
-                type(kernel).__name__,
-                getattr(kernel, "label", ""),
-                nanoseconds / 1e9,
-                turns,
-                work,
-                max(computing, moving) * turns,
-                "operations" if computing > moving else "bytes",
-                _origins(kernel),
-            )
+@dataclass(frozen=True)
+class _Timed:
+    """A kernel, and what a sample of runs tells of it; work: of one of its runs."""
+
+    path: str
+    kernel: Kernel
+    seconds: float
+    runs: int
+    work: Work
+
+    def evidence(self) -> Evidence | None:
+        """What it tells about the machine; None where its time or its work is not known."""
+        if not (self.seconds and self.runs and self.work.exact):
+            return None
+        return Evidence(self.work, certain_work(self.kernel), self.seconds / self.runs, _itemsize(self.kernel))
+
+    def profile(self, peaks: Peaks) -> KernelProfile:
+        """Its row of the table; its roofline is not known where more is counted than can have been done."""
+        evidence = self.evidence()
+        known = evidence is not None and peaks.allow(evidence)
+        computing, moving = peaks.seconds(self.work, _itemsize(self.kernel)) if known else (0.0, 0.0)
+        roofline = max(computing, moving) * self.runs
+        return KernelProfile(
+            self.path,
+            type(self.kernel).__name__,
+            getattr(self.kernel, "label", ""),
+            self.seconds,
+            self.runs,
+            self.work.repeated(self.runs),
+            min(roofline, self.seconds),  # they may differ by the rounding of a division
+            "" if not roofline else "operations" if computing > moving else "bytes",
+            _origins(self.kernel),
         )
-    return tuple(sorted(kernels, key=lambda found: _order(found.path)))
+
+
+def _timed(steps: Sequence[TimedStep], times: Sequence[Sequence[StepTime]]) -> Iterator[_Timed]:
+    """What several runs tell of each kernel."""
+    # what a loop does is counted where it is timed: at the kernels inside, if those are
+    holders = {step.path.rsplit(".", 2)[0] for step in steps if "." in step.path}
+    for number, (path, kernel) in enumerate(steps):
+        if kernel is not None:
+            seconds = statistics.median(run[number].nanoseconds for run in times) / 1e9
+            work = Work() if path in holders else kernel_work(kernel)
+            yield _Timed(path, kernel, seconds, times[-1][number].runs, work)
 
 
 def _order(path: str) -> tuple[tuple[int, str], ...]:
@@ -204,11 +232,19 @@ def _order(path: str) -> tuple[tuple[int, str], ...]:
 
 
 def _itemsize(kernel: Kernel) -> int:
-    """Bytes of the widest real float that the kernel computes with."""
+    """Bytes of the real floats that the kernel computes with: the widest, but of several products the narrowest."""
     if isinstance(kernel, Loops):
         return max((i.dtype.itemsize for i in kernel.instructions if i.dtype.kind == "f"), default=4)
-    dtypes = [buffer.dtype for buffer in (*kernel.reads, *kernel.writes)]
-    return max((d.itemsize // (2 if d.kind == "c" else 1) for d in dtypes if d.kind in "fc"), default=4)
+    products = [k for k in kernel.kernels if isinstance(k, Contract)] if isinstance(kernel, Bands) else []
+    if products:
+        return min(map(_itemsize, products))
+    return max(map(_float_size, (*kernel.reads, *kernel.writes)), default=4)
+
+
+def _float_size(buffer: Buffer) -> int:
+    """Bytes of a buffer's real floats; 4 if it holds something else."""
+    kind, size = buffer.dtype.kind, buffer.dtype.itemsize
+    return {"f": size, "c": size // 2}.get(kind, 4)
 
 
 def _origins(kernel: Kernel) -> tuple[Origin, ...]:

@@ -32,7 +32,7 @@ def trace_events(profile: Profile) -> Iterator[dict[str, Any]]:
     for name, number in (("process_name", f"rlx {profile.name}"), ("thread_name", profile.device)):
         yield {"ph": "M", "name": name, "pid": 1, "tid": 1, "args": {"name": number}}
     by_path = {kernel.path: kernel for kernel in profile.kernels}
-    events = profile.median_run.events
+    events = list(profile.median_run.events)
     origin = events[0].begin if events else 0
     opened: dict[str, int] = {}  # loops and branches some kernel of which has run: when the first one began
     for step, begin, end in events:

@@ -17,7 +17,7 @@ import rlx.nn
 import rlx.numpy as jnp
 from rlx.ir.kernels import Kernel, Library, Loops, Plan
 from rlx.ir.routine_work import _COUNTS, routine_flops
-from rlx.ir.work import Work, kernel_work, plan_work
+from rlx.ir.work import Work, _distinct, certain_work, kernel_work, plan_work
 from rlx.routines import LIBRARY_ROUTINES
 
 
@@ -67,6 +67,43 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], tuple[float, float, 
 def test_counts(name: str) -> None:
     function, args, (flops, transcendentals, reads, writes) = CASES[name]
     assert kernel_work(only(function, *args)) == Work(flops, transcendentals, reads, writes)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_certain_work_is_part_of_the_work(name: str) -> None:
+    function, args, (flops, _, reads, writes) = CASES[name]
+    found = certain_work(only(function, *args))
+    assert found.flops in (0, flops) and found.transcendentals == 0
+    assert found.reads <= reads and found.writes <= writes
+    if name in ("chain", "two reads", "row broadcast", "reduction", "softmax", "every second", "square"):
+        assert (found.reads, found.writes) == (reads, writes)
+
+
+def test_certain_work_leaves_out_what_depends_on_values() -> None:
+    index = shape(7, dtype="int32")
+    assert certain_work(only(lambda x, i: x[i] * 2, A, index)) == Work(0, 0, 28, 28)
+    scattered = plan_of(lambda x, i: x.at[i].add(1.0), A, index).kernels[-1]
+    assert certain_work(scattered).writes <= 28 < kernel_work(scattered).bytes
+    windows = certain_work(only(lambda x: rlx.lax.reduce_window(x, 0.0, rlx.lax.add, (4,), (1,), "VALID"), A))
+    assert windows.reads <= 400
+    assert certain_work(only(jnp.sort, A)) == Work()
+    assert certain_work(only(lambda x: x[:0] * 2, A)) == Work()
+
+
+@given(st.lists(st.tuples(st.integers(-12, 12), st.integers(0, 5)), max_size=4))
+def test_elements_reached_for_certain(dimensions: list[tuple[int, int]]) -> None:
+    """Never more than an index map reaches, and all of them where no element is reached twice."""
+    strides, sizes = [stride for stride, _ in dimensions], [size for _, size in dimensions]
+    places = [
+        sum(i * stride for i, stride in zip(index, strides, strict=True))
+        for index in itertools.product(*map(range, sizes))
+    ]
+    count = _distinct(strides, sizes)
+    assert count <= len(set(places))
+    packed = sorted(dimensions, key=lambda d: abs(d[0]))
+    rows = all(abs(s) > sum(abs(t) * (n - 1) for t, n in packed[:k]) for k, (s, _) in enumerate(packed))
+    if places and rows:
+        assert count == len(places)
 
 
 def test_loops_multiply_what_is_inside() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.backends.cpu import runtime
 from rlx.backends.cpu.executable import NativeExecutable
 from rlx.backends.cpu.table import Clock, Table, build_table
-from rlx.backends.timing import Event, StepTime, TimedExecutable, TimedRun
+from rlx.backends.timing import Events, StepTime, TimedExecutable, TimedRun
 from rlx.ir.kernels import Plan
 from rlx.storage import Storage
 
@@ -65,8 +65,8 @@ class TimedNativeExecutable(TimedExecutable):
             )
             return TimedRun(outputs, times, self._events())
 
-    def _events(self) -> tuple[Event, ...]:
+    def _events(self) -> Events:
         words = self._log[self._first_event : self._log[runtime.NEXT_EVENT]]
-        rows = words.reshape(-1, runtime.EVENT_WORDS)[_UNCOUNTED:]
-        numbers = (rows[:, 0] - runtime.LOG_HEAD) // runtime.CELL_WORDS - _UNCOUNTED
-        return tuple(map(Event, numbers.tolist(), rows[:, 1].tolist(), rows[:, 2].tolist()))
+        rows = words.reshape(-1, runtime.EVENT_WORDS)[_UNCOUNTED:].copy()
+        rows[:, 0] = (rows[:, 0] - runtime.LOG_HEAD) // runtime.CELL_WORDS - _UNCOUNTED
+        return Events(rows)

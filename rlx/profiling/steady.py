@@ -1,0 +1,127 @@
+"""Rounds of runs until their times are steady: what a profile's medians are taken of."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rlx.backends.timing import TimedRun
+
+__all__ = ["Round", "Sample", "disagree", "steady_sample"]
+
+WARM_UP = 2  # rounds before the sample, at least
+LEAST_COMPARED = 4  # rounds: fewer say nothing about each other
+TOLERANCE = 0.1  # between the two halves of a sample
+SPREAD = 0.3  # from the quickest run to the medians
+DISAGREEMENT = 0.2  # between the time of a call and that of its kernels, as a part of the call's
+# rounds are made until they are steady, but not for longer than both of these allow
+MOST_ROUNDS = 20  # for each round that is asked for
+MOST_SECONDS = 2.0
+
+
+class Round(NamedTuple):
+    """A run with clocks, and next to it one without."""
+
+    run: TimedRun
+    kernels: float  # seconds of the kernels together, in the run with clocks
+    call: float  # seconds of the run without
+
+
+class _Times(NamedTuple):
+    """Seconds of the kernels together, and of a call."""
+
+    kernels: float
+    call: float
+
+
+class Sample(NamedTuple):
+    """The latest rounds of several.
+
+    Medians are over the quicker half of the runs with clocks, and of those without: on a busy machine a run is either
+    left alone or takes several times as long, and where half of them are disturbed the median of all is one or the
+    other by chance.
+    """
+
+    rounds: tuple[Round, ...]
+    made: int
+    steady: bool
+    quickest_seconds: float  # of a call without clocks, of all rounds that were made
+
+    @property
+    def runs(self) -> list[TimedRun]:
+        """The quicker half of the runs with clocks, the quickest first."""
+        ordered = sorted(self.rounds, key=lambda r: r.kernels)
+        return [r.run for r in ordered[: _half(len(ordered))]]
+
+    @property
+    def call_seconds(self) -> float:
+        """The median time of a call without clocks."""
+        return _median([r.call for r in self.rounds])
+
+    @property
+    def median_run(self) -> TimedRun:
+        """The run in the middle of the quicker half."""
+        return self.runs[len(self.runs) // 2]
+
+
+def _half(count: int) -> int:
+    return (count + 1) // 2
+
+
+def _median(seconds: Sequence[float]) -> float:
+    """Of the quicker half."""
+    return statistics.median(sorted(seconds)[: _half(len(seconds))])
+
+
+def disagree(kernels: float, call: float) -> bool:
+    """Whether the kernels' times together are not the call's, by more than a fifth of it.
+
+    >>> disagree(0.9, 1.0), disagree(1.3, 1.0), disagree(0.7, 1.0)
+    (False, True, True)
+    """
+    return abs(kernels - call) > DISAGREEMENT * call
+
+
+def steady_sample(
+    make_round: Callable[[], Round], least: int, clock: Callable[[], float] = time.perf_counter
+) -> Sample:
+    """Make rounds until the later half of them, `least` at least, is steady, or no more are allowed.
+
+    Steady are rounds whose first and second half have the same medians, which are near the quickest of all, and whose
+    kernels take no longer than the call that they are parts of. As the sample is always the later half, what is slow
+    at first (fresh memory, threads that start, clocks of processors that rise) leaves it.
+    """
+    start = clock()
+    made = 0
+    latest: list[Round] = []
+    quickest = _Times(math.inf, math.inf)
+    while True:
+        latest.append(make_round())
+        quickest = _Times(min(quickest.kernels, latest[-1].kernels), min(quickest.call, latest[-1].call))
+        made += 1
+        kept = max(least, made // 2)
+        # of few rounds some more are looked at, but not counted
+        del latest[: -max(kept, LEAST_COMPARED)]
+        if made < max(least, LEAST_COMPARED - WARM_UP) + WARM_UP:
+            continue
+        steady = _is_steady(latest, quickest)
+        if steady or made >= MOST_ROUNDS * least or clock() - start >= MOST_SECONDS:
+            return Sample(tuple(latest[-kept:]), made, steady, quickest.call)
+
+
+def _is_steady(rounds: Sequence[Round], quickest: _Times) -> bool:
+    middle = len(rounds) // 2
+    before, after, all_of_them = map(_medians, (rounds[:middle], rounds[middle:], rounds))
+    if all_of_them.kernels > all_of_them.call and disagree(*all_of_them):
+        return False
+    return all(
+        abs(one - other) <= TOLERANCE * min(one, other) and median <= (1 + SPREAD) * least
+        for one, other, median, least in zip(before, after, all_of_them, quickest, strict=True)
+    )
+
+
+def _medians(rounds: Sequence[Round]) -> _Times:
+    return _Times(_median([r.kernels for r in rounds]), _median([r.call for r in rounds]))
