@@ -83,9 +83,9 @@ def test_a_folder_that_others_can_write_is_refused_once(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs users")
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs users")
 def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.warns(RuntimeWarning, match="belongs to another user"):
         fill(Store(tmp_path))
 
@@ -97,7 +97,7 @@ def test_no_folder_can_be_made(tmp_path):
 
 
 def test_a_full_disk(tmp_path, monkeypatch):
-    def refuse(*arguments):
+    def refuse(*arguments, **options):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", refuse)
