@@ -163,10 +163,14 @@ class Folder:
 
     def _open(self) -> None:
         descriptor = _open_safely(self._path)
-        status = os.fstat(descriptor)
-        self._identity = status.st_dev, status.st_ino
-        self._descriptor = descriptor
-        weakref.finalize(self, _close, descriptor, self._identity).atexit = False
+        try:
+            status = os.fstat(descriptor)
+            identity = status.st_dev, status.st_ino
+            weakref.finalize(self, _close, descriptor, identity).atexit = False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._identity, self._descriptor = identity, descriptor
 
 
 # ------------------------------------------------------------- what is in files
@@ -275,13 +279,13 @@ def _trusted() -> set[int]:
 
 def _is_private(status: os.stat_result) -> bool:
     """Whether a folder's group is this user alone, as where each user has a group of the same name."""
-    import grp
-    import pwd
-
     if not status.st_mode & stat.S_IWGRP or status.st_uid != os.geteuid():
         return False
     try:
+        import grp
+        import pwd
+
         group, user = grp.getgrgid(status.st_gid), pwd.getpwuid(os.geteuid())
-    except KeyError:
+    except (ImportError, KeyError):
         return False
     return group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}

@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 from rlx.backends.cpu.compile import compile_ir, load_object, processor
 from rlx.backends.cpu.folder import Folder, UnsafeFolderError
 from rlx.backends.cpu.threads import get_num_threads
-from rlx.interrupts import uninterrupted
+from rlx.interrupts import in_background, uninterrupted
 
 __all__ = ["Code", "Statistics", "Store", "default_store", "statistics"]
 
@@ -98,17 +98,11 @@ class Store:
                     code = jobs.popleft()
                     self._make(code.key, code.symbol, partial(getattr, code, "ir"))
 
-        helpers = [
-            threading.Thread(target=work, name="rlx-compiler", daemon=True)
-            for _ in range(min(missing, get_num_threads()) - 1)
-        ]
-        with contextlib.suppress(RuntimeError):  # as many as can be started
-            for helper in helpers:
-                helper.start()
+        helpers = [in_background(work) for _ in range(min(missing, get_num_threads()) - 1)]
         work()
         for helper in helpers:
-            if helper.ident is not None:
-                helper.join()
+            with helper:
+                pass
 
     def statistics(self) -> Statistics:
         """What happened since the store was made."""
