@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -16,10 +17,11 @@ from typing import Any
 __all__ = ["reopen_after_fork", "unforked"]
 
 _owners: weakref.WeakSet[Any] = weakref.WeakSet()
-_condition = threading.Condition()
-_depth = threading.local()
-_inside = 0
-_closed = False
+# No lock guards these two, so that Ctrl-C in a fork leaves none taken: each side first says what it is about to do,
+# then looks what the other one said.
+_inside: set[int] = set()  # the threads in work that no fork may find in the middle
+_forking: dict[str, int] = {}  # "thread": which one forks
+PAUSE = 0.0005  # seconds
 
 
 def reopen_after_fork(owner: Any) -> None:
@@ -29,49 +31,47 @@ def reopen_after_fork(owner: Any) -> None:
 
 @contextmanager
 def unforked() -> Generator[None, None, None]:
-    """Work that is never in the middle when another thread forks: the fork waits, and meanwhile nobody begins."""
-    global _inside
-    depth = getattr(_depth, "value", 0)
-    if not depth:
-        with _condition:
-            _condition.wait_for(lambda: not _closed)
-            _inside += 1
-    _depth.value = depth + 1
+    """Work that is never in the middle when another thread forks: the fork waits, and meanwhile nobody begins.
+
+    It is for threads that no interrupt reaches: see rlx.interrupts.
+    """
+    me = threading.get_ident()
+    if me in _inside:
+        yield
+        return
     try:
+        _inside.add(me)
+        while _forking.get("thread", me) != me:
+            _inside.discard(me)
+            time.sleep(PAUSE)
+            _inside.add(me)
         yield
     finally:
-        _depth.value = depth
-        if not depth:
-            with _condition:
-                _inside -= 1
-                _condition.notify_all()
+        _inside.discard(me)
 
 
 def _close() -> None:
-    """Before a fork; the condition stays held until after it."""
-    global _closed
-    own = bool(getattr(_depth, "value", 0))
-    _condition.acquire()
-    _condition.wait_for(lambda: not _closed)
-    _closed = True
-    _condition.wait_for(lambda: _inside == own)
-
-
-def _open() -> None:
-    """After a fork, in parent and child."""
-    global _closed
-    _closed = False
-    _condition.notify_all()
-    _condition.release()
+    """Before a fork: wait for the others. An interrupt waits, too, since hooks cannot call the fork off."""
+    me = threading.get_ident()
+    late: BaseException | None = None
+    while True:
+        try:
+            while _forking.setdefault("thread", me) != me or _inside - {me}:
+                time.sleep(PAUSE)
+            break
+        except BaseException as error:
+            late = error
+    if late is not None:
+        raise late
 
 
 def _begin_child() -> None:
-    """Nobody waits in a child: those who did are threads of its parent."""
-    global _closed, _condition
-    _closed, _condition = False, threading.Condition()
+    """Nobody else is inside in a child: the others are threads of its parent."""
+    _forking.clear()
+    _inside.intersection_update({threading.get_ident()})
     for owner in list(_owners):
         owner._lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_close, after_in_parent=_open, after_in_child=_begin_child)
+    os.register_at_fork(before=_close, after_in_parent=_forking.clear, after_in_child=_begin_child)

@@ -13,12 +13,13 @@ PACKAGE = Path(__file__).resolve().parent.parent / "rlx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
-FOUNDATION = {"errors", "config", "forks", "tree", "version", "storage", "routines"}
+FOUNDATION = {"errors", "config", "forks", "interrupts", "tree", "version", "storage", "routines"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "config": set(),
     "version": set(),
     "forks": set(),
+    "interrupts": set(),
     "storage": {"forks"},
     "routines": set(),
     "tree_keys": set(),

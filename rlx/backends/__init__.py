@@ -10,6 +10,7 @@ from rlx.backends.base import Backend
 from rlx.config import config
 from rlx.errors import DeviceError
 from rlx.forks import reopen_after_fork, unforked
+from rlx.interrupts import uninterrupted
 
 __all__ = ["backend_named", "device_names"]
 
@@ -39,6 +40,11 @@ def backend_named(name: str | None) -> Backend:
             f"There is no device {name!r}; this installation has: {', '.join(_BACKENDS)}.",
             "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
         )
+    return _load(name)
+
+
+@uninterrupted
+def _load(name: str) -> Backend:
     module, cls = _BACKENDS[name]
     with unforked(), _lock:
         if name not in _loaded:

@@ -83,9 +83,9 @@ def test_a_folder_that_others_can_write_is_refused_once(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs users")
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs users")
 def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
     with pytest.warns(RuntimeWarning, match="belongs to another user"):
         fill(Store(tmp_path))
 
@@ -97,7 +97,7 @@ def test_no_folder_can_be_made(tmp_path):
 
 
 def test_a_full_disk(tmp_path, monkeypatch):
-    def refuse(*arguments):
+    def refuse(*arguments, **options):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", refuse)
@@ -115,6 +115,90 @@ def test_the_folder_stays_under_its_limit(tmp_path):
         fill(store, b"%d" % number)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 3000
     assert Store(tmp_path).address(b"11", SYMBOL, never)
+
+
+def test_eviction_leaves_files_of_others(tmp_path):
+    """However large and old they are."""
+    thesis, notes = tmp_path / "thesis.bin", tmp_path / "notes.txt"
+    thesis.touch()
+    os.truncate(thesis, 2 << 30)
+    notes.write_text("mine")
+    for file in (thesis, notes):
+        os.utime(file, (1, 1))
+    store = Store(tmp_path, limit=3000)
+    for number in range(12):
+        fill(store, b"%d" % number)
+    assert thesis.stat().st_size == 2 << 30 and notes.read_text() == "mine"
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.o")) <= 3000
+
+
+@pytest.mark.parametrize("differ", ["key", "symbol", "compiler"])
+def test_a_file_under_another_name_is_built_again(tmp_path, monkeypatch, differ):
+    """A file is bound to its key, its symbol and the compiler: exchanged ones, of equal symbols too, are not run."""
+    keys = [b"one", b"two"] if differ == "key" else [b"one", b"one"]
+    symbols = ["f", "g"] if differ == "symbol" else ["f", "f"]
+    modules = [Module(n) for n in (1, 2)]
+    contents = []
+    for number, (module, key, symbol) in enumerate(zip(modules, keys, symbols, strict=True)):
+        module.key, module.ir, module.symbol = key, module.ir.replace(module.symbol, symbol), symbol
+        if differ == "compiler" and number:
+            monkeypatch.setattr(store_module, "fingerprint", lambda: b"another")
+        folder = tmp_path / str(number)
+        Store(folder).address(module.key, module.symbol, lambda module=module: module.ir)
+        (file,) = folder.iterdir()
+        contents.append((file, file.read_bytes()))
+    (second, own), (_, foreign) = contents[1], contents[0]
+    second.write_bytes(foreign)
+    store = Store(second.parent)
+    address = store.address(modules[1].key, modules[1].symbol, lambda: modules[1].ir)
+    assert store.statistics() == Statistics(1, 0, 0)
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(address)() == 2
+    assert second.read_bytes() == own
+
+
+def test_parts_of_the_run_time_system_that_are_exchanged(tmp_path):
+    """They define the same symbol, so that each passes for the other."""
+    text = """
+import sys, numpy as np
+import rlx, rlx.numpy as jnp
+print(rlx.jit(lambda a: rlx.lax.fori_loop(0, 3, lambda i, c: jnp.sort(c @ a), a).sum())(np.eye(64)))
+"""
+    assert run_python(text, RLX_CACHE_DIR=str(tmp_path)).stdout == "64.0\n"
+    parts = [file for file in (tmp_path / "native").iterdir() if b"rlx_runtime" in file.read_bytes()]
+    assert len(parts) > 1
+    contents = [file.read_bytes() for file in parts]
+    for file, content in zip(parts, contents[1:] + contents[:1], strict=True):
+        file.write_bytes(content)
+    done = run_python(text, RLX_CACHE_DIR=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "64.0\n"), done.stderr
+    assert [file.read_bytes() for file in parts] == contents
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, SystemExit])
+def test_what_stops_one_thread_does_not_reach_others(tmp_path, error):
+    """They wait for the code that it was making, and make it themselves."""
+    store, begun, waiting = Store(tmp_path), threading.Event(), threading.Event()
+    found = []
+
+    def stopped():
+        begun.set()
+        waiting.wait(10)
+        raise error
+
+    def wait():
+        begun.wait(10)
+        waiting.set()
+        found.append(fill(store))
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    with pytest.raises(error):
+        store.address(b"key", SYMBOL, stopped)
+    for thread in threads:
+        thread.join(20)
+    assert len(found) == 3 and len(set(found)) == 1
+    assert store.statistics() == Statistics(1, 0, 2)
 
 
 def test_two_threads_compile_once(tmp_path, monkeypatch):

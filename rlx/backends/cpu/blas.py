@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlx.backends.cpu.compile import processor
 from rlx.backends.cpu.gemm import (
     COMPLEX,
     DOUBLE,
@@ -29,7 +30,7 @@ from rlx.backends.cpu.gemm import (
     TRANSPOSED,
 )
 from rlx.errors import UnsupportedError, VerificationError
-from rlx.forks import reopen_after_fork, unforked
+from rlx.forks import reopen_after_fork
 from rlx.ir.kernels import Buffer, Contract, Operand
 
 __all__ = ["gemm_fields", "load_blas"]
@@ -75,13 +76,10 @@ def _environment(**values: str) -> Generator[None]:
 def _core_type() -> dict[str, str]:
     """OpenBLAS goes by processor model, or by a variable meant for other instances of it; the
     features of the processor say more. RLX_OPENBLAS_CORETYPE overrides them."""
-    import llvmlite.binding as llvm
-
     chosen = os.environ.get("RLX_OPENBLAS_CORETYPE")
     if chosen:
         return {"OPENBLAS_CORETYPE": chosen}
-    with unforked():
-        features = llvm.get_host_cpu_features()
+    _, features = processor()
     needed = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
     if all(features.get(name, False) for name in needed):
         return {"OPENBLAS_CORETYPE": "SkylakeX"}

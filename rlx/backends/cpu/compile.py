@@ -1,21 +1,27 @@
 """LLVM IR text to machine code, by llvmlite alone; object code back to addresses.
 
-Every module lives in a context of its own, so that several threads can compile at once.
+Every module lives in a context of its own, so that several threads can compile at once. LLVM's objects refer to one
+another: each is disposed of here, in order. What llvmlite's wrappers do when the collector takes them would come in
+any order, after an error whose traceback held them.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 from rlx.forks import unforked
+from rlx.interrupts import uninterrupted
 
-__all__ = ["assembly", "compile_ir", "define_symbol", "load_object", "optimized_ir"]
+__all__ = ["assembly", "compile_ir", "define_symbols", "load_object", "optimized_ir", "processor"]
 
 _lock = threading.Lock()
 _kept: list[Any] = []  # code stays mapped for the life of the process
-_thread = threading.local()
+_machines: list[Any] = []  # target machines that no thread is using
+_contexts: dict[int, Any] = {}  # a context outlives its module, whatever happens
 
 
 @lru_cache(maxsize=1)
@@ -27,22 +33,31 @@ def _target() -> Any:
     return llvm.Target.from_triple(llvm.get_process_triple())
 
 
-def _machine() -> Any:
-    """This thread's target machine: code for this processor, placed anywhere in memory."""
-    machine = getattr(_thread, "machine", None)
-    if machine is None:
-        import llvmlite.binding as llvm
+def _new_machine() -> Any:
+    import llvmlite.binding as llvm
 
-        target = _target()
-        machine = _thread.machine = target.create_target_machine(
-            cpu=llvm.get_host_cpu_name(),
-            features=llvm.get_host_cpu_features().flatten(),
-            opt=2,
-            reloc="static" if target.name.startswith("x86") else "default",
-            codemodel="jitdefault",
-            jit=True,
-        )
-    return machine
+    target = _target()
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=2,
+        reloc="static" if target.name.startswith("x86") else "default",
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+@contextmanager
+def _machine() -> Generator[Any, None, None]:
+    """A target machine that nobody else uses meanwhile: code for this processor, placed anywhere in memory."""
+    try:
+        machine = _machines.pop()
+    except IndexError:
+        machine = _new_machine()
+    try:
+        yield machine
+    finally:
+        _machines.append(machine)
 
 
 def _unlocked(name: str) -> Any:
@@ -56,7 +71,32 @@ def _unlocked(name: str) -> Any:
     return getattr(wrapper, "_cfn", wrapper)
 
 
-def _optimized(ir: str) -> Any:
+@contextmanager
+def _module(ir: str) -> Generator[Any, None, None]:
+    """The module that `ir` spells, in a context of its own. Raises RuntimeError for what is none."""
+    import llvmlite.binding as llvm
+
+    context = llvm.create_context()
+    _contexts[id(context)] = context
+    try:
+        module = llvm.parse_assembly(ir, context)
+    except RuntimeError:
+        _close_context(context)
+        raise
+    try:
+        yield module
+    finally:
+        module.close()
+        _close_context(context)
+
+
+def _close_context(context: Any) -> None:
+    del _contexts[id(context)]
+    context.close()
+
+
+@contextmanager
+def _optimized(ir: str, machine: Any) -> Generator[Any, None, None]:
     """The verified and optimized module of `ir`.
 
     Kernels come unrolled as they should be, and leave nothing to pack across statements: those
@@ -64,28 +104,26 @@ def _optimized(ir: str) -> Any:
     """
     import llvmlite.binding as llvm
 
-    machine = _machine()
-    module = llvm.parse_assembly(ir, llvm.create_context())
-    module.verify()
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = True
-    options.slp_vectorization = False
-    options.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, options)
-    passes = builder.getModulePassManager()
-    _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
-    return module
+    with _module(ir) as module:
+        module.verify()
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        with llvm.create_pipeline_tuning_options(speed_level=2) as options:
+            options.loop_vectorization = True
+            options.slp_vectorization = False
+            options.loop_unrolling = False
+            with llvm.create_pass_builder(machine, options) as builder, builder.getModulePassManager() as passes:
+                _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
+        yield module
 
 
-def _object_code(module: Any) -> bytes:
+def _object_code(module: Any, machine: Any) -> bytes:
     from ctypes import string_at
 
     from llvmlite.binding import ffi
 
     with ffi.OutputString() as error:
-        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(_machine(), module, 1, error)
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, error)
         if not buffer:
             raise RuntimeError(str(error))
     try:
@@ -95,44 +133,66 @@ def _object_code(module: Any) -> bytes:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
+@uninterrupted
 def compile_ir(ir: str, symbol: str) -> tuple[bytes, int]:
     """Compile a module; returns its object code and the address of `symbol` in this process."""
-    with unforked():
-        data = _object_code(_optimized(ir))
+    with unforked(), _machine() as machine, _optimized(ir, machine) as module:
+        data = _object_code(module, machine)
     return data, load_object(data, symbol)
 
 
+@uninterrupted
 def assembly(ir: str) -> str:
     """Machine code of a module as text, for reading."""
-    with unforked():
-        return str(_machine().emit_assembly(_optimized(ir)))
+    with unforked(), _machine() as machine, _optimized(ir, machine) as module:
+        return str(machine.emit_assembly(module))
 
 
+@uninterrupted
 def optimized_ir(ir: str) -> str:
     """The module's LLVM IR after optimization, for reading."""
-    with unforked():
-        return str(_optimized(ir))
+    with unforked(), _machine() as machine, _optimized(ir, machine) as module:
+        return str(module)
 
 
-def define_symbol(name: str, address: int) -> None:
-    """Tell LLVM where the function or data called `name` is."""
+@uninterrupted
+def define_symbols(addresses: Mapping[str, int]) -> None:
+    """Tell LLVM where the functions and data of these names are."""
     import llvmlite.binding as llvm
 
     with unforked():
-        llvm.add_symbol(name, address)
+        for name, address in addresses.items():
+            llvm.add_symbol(name, address)
 
 
+@uninterrupted
+def processor() -> tuple[str, Mapping[str, bool]]:
+    """LLVM's name of this machine's processor, and which features it has."""
+    with unforked():
+        import llvmlite.binding as llvm
+
+        return llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
+
+
+@uninterrupted
 def load_object(data: bytes, symbol: str) -> int:
-    """Map object code and return the address of `symbol`."""
+    """Map object code and return the address of `symbol`. Raises RuntimeError if that is not in it."""
     import llvmlite.binding as llvm
 
     with unforked(), _lock:
         machine = _target().create_target_machine(opt=3, jit=True)
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-        engine.add_object_file(llvm.ObjectFileRef.from_data(data))
-        engine.finalize_object()
-        address = int(engine.get_function_address(symbol))
-        if not address:
-            raise RuntimeError(f"object code does not define {symbol}")
-        _kept.append(engine)
+        try:
+            with llvm.ObjectFileRef.from_data(data) as code:
+                if not code:
+                    raise RuntimeError("this is no object code")
+                engine.add_object_file(code)
+            engine.finalize_object()
+            address = int(engine.get_function_address(symbol))
+            if not address:
+                raise RuntimeError(f"object code does not define {symbol}")
+            _kept.append(engine)
+        except BaseException:
+            engine.close()
+            raise
         return address

@@ -6,16 +6,17 @@ import contextlib
 import ctypes
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from rlx.backends.cpu import runtime, signals, system
-from rlx.backends.cpu.compile import define_symbol
+from rlx.backends.cpu.compile import define_symbols
 from rlx.backends.cpu.native import External
 from rlx.backends.cpu.store import default_store, fingerprint
+from rlx.interrupts import in_background
 from rlx.storage import Storage
 
 __all__ = ["Call", "Runtime", "RuntimeCode", "load_runtime", "start_loading"]
@@ -57,15 +58,16 @@ def _libraries() -> list[Any]:
 def bind_externals() -> None:
     """Tell LLVM where the C functions are that the run-time system calls."""
     libraries = _libraries()
+    addresses: dict[str, int] = {}
     for module in (runtime, signals, system):
         for value in vars(module).values():
             if isinstance(value, External):
                 for library in libraries:
                     function = getattr(library, value.name, None)
                     if function is not None:
-                        address = ctypes.cast(function, ctypes.c_void_p).value
-                        define_symbol(value.name, address or 0)
+                        addresses[value.name] = ctypes.cast(function, ctypes.c_void_p).value or 0
                         break
+    define_symbols(addresses)
 
 
 def _builtin(address: int) -> tuple[Call, Any]:
@@ -113,28 +115,26 @@ class _Addresses(dict[str, int]):
         return self[name]
 
 
-_loading: list[threading.Thread] = []
+def _load_core() -> None:
+    core = RuntimeCode("core")
+    with contextlib.suppress(Exception):  # whoever needs it meets the error again
+        if not default_store().on_disk(core.key):
+            core.filler()
+
+
+_loading: list[AbstractContextManager[Any]] = []  # locks, held while the core is being loaded
 
 
 def start_loading() -> None:
     """Compile the core of the run-time system, if it is not on disk, while Python traces and lowers."""
-
-    core = RuntimeCode("core")
-
-    def compile_it() -> None:
-        with contextlib.suppress(Exception):  # whoever needs it meets the error again
-            core.filler()
-
-    if not default_store().on_disk(core.key):
-        thread = threading.Thread(target=compile_it, name="rlx-compiler", daemon=True)
-        _loading.append(thread)
-        thread.start()
+    _loading.append(in_background(_load_core))
 
 
 def _finish_loading() -> None:
-    """Before a fork: no thread is left in the middle of LLVM, whose locks the child would keep."""
+    """Before a fork: no thread is left in the middle of loading libraries, whose locks the child would keep."""
     while _loading:
-        _loading.pop().join()
+        with _loading.pop():
+            pass
 
 
 if hasattr(os, "register_at_fork"):

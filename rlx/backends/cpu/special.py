@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from rlx.backends.cpu.compile import define_symbol
+from rlx.backends.cpu.compile import define_symbols
 from rlx.backends.cpu.store import default_store
 from rlx.errors import UnsupportedError
 from rlx.forks import reopen_after_fork
@@ -129,7 +129,7 @@ def _bind(name: str) -> None:
     if symbol in _bound:
         return
     if name in USER_FUNCTIONS:
-        define_symbol(symbol, USER_FUNCTIONS[name].address())
+        define_symbols({symbol: USER_FUNCTIONS[name].address()})
         _bound.add(symbol)
         return
     if name == "polygamma":
@@ -142,11 +142,10 @@ def _bind(name: str) -> None:
         function = SPECIAL[name]
         ufunc = scipy.special._ufuncs._zeta if name == "zeta" else getattr(scipy.special, function.ufunc)
         loop, data = _loop(ufunc, function)
-        define_symbol(f"rlx_loop_{name}", loop)
-        define_symbol(f"rlx_data_{name}", data)
+        define_symbols({f"rlx_loop_{name}": loop, f"rlx_data_{name}": data})
         text = _wrapper_text(name, function)
     else:
         raise UnsupportedError(f"the CPU has no special function {name!r}")
     key = symbol.encode() + text.encode()
-    define_symbol(symbol, default_store().address(key, symbol, lambda: text))
+    define_symbols({symbol: default_store().address(key, symbol, lambda: text)})
     _bound.add(symbol)

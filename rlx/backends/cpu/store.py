@@ -2,7 +2,10 @@
 
 RLX_CACHE_DIR names the folder (default: the user's cache folder), RLX_CACHE=0 keeps off the disk.
 A file holds object code and its checksum, under a name made of the kernel's key and of all that
-the code depends on. Anything unreadable, foreign or damaged is ignored and built again.
+the code depends on. The checksum covers these, too, so that a file under another's name is as good
+as damaged. Anything unreadable, foreign or damaged is ignored and built again.
+
+What is made for the main thread is made where Ctrl-C cannot stop it half way (rlx.interrupts).
 """
 
 from __future__ import annotations
@@ -20,13 +23,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rlx.backends.cpu.compile import compile_ir, load_object
+from rlx.backends.cpu.compile import compile_ir, load_object, processor
+from rlx.backends.cpu.folder import Folder, UnsafeFolderError
 from rlx.backends.cpu.threads import get_num_threads
-from rlx.forks import unforked
+from rlx.interrupts import in_background, uninterrupted
 
 __all__ = ["Code", "Statistics", "Store", "default_store", "statistics"]
 
-MAGIC = b"rlx-obj1"
+MAGIC = b"rlx-obj2"
 HEADER = struct.Struct("<8sQ32s")
 DEFAULT_LIMIT = 1 << 30
 
@@ -50,66 +54,55 @@ class Code(Protocol):
     def ir(self) -> str: ...
 
 
-class _Entry:
-    """The address of one kernel, or the wait for whoever is making it."""
-
-    __slots__ = ("address", "error", "ready")
-
-    def __init__(self) -> None:
-        self.ready = threading.Event()
-        self.address = 0
-        self.error: BaseException | None = None
-
-
 class Store:
     """Key to native address, through this process's memory, a folder, and the compiler."""
 
     def __init__(self, folder: Path | None, limit: int = DEFAULT_LIMIT) -> None:
-        self._folder = folder
+        self._path = folder  # None: without a disk, from the beginning or by now
+        self._folder: Folder | None = None
         self._limit = limit
-        self._checked = False
         self._written: int | None = None
-        self._entries: dict[bytes, _Entry] = {}
+        self._addresses: dict[bytes, int] = {}
+        self._makers: dict[bytes, threading.Lock] = {}  # held by who is making the code of a key
         self._lock = threading.Lock()
         self._compiled = self._loaded = self._hits = 0
 
     def address(self, key: bytes, symbol: str, ir: Callable[[], str]) -> int:
         """The address of `symbol` in the code called `key`; `ir` is asked only to compile it."""
-        entry = self._entries.get(key)
-        if entry is None or not entry.ready.is_set():
-            entry, mine = self._claim(key)
-            if mine:
-                self._fill(entry, key, symbol, ir)
-            entry.ready.wait()
-            if entry.error is not None:
-                raise entry.error
-        else:
-            self._hits += 1
-        return entry.address
+        address = self._addresses.get(key)
+        if address is None:
+            return self._make(key, symbol, ir)
+        self._hits += 1
+        return address
 
     def prepare(self, codes: Sequence[Code]) -> None:
         """Make the given codes ready; those that nobody has yet are compiled on several threads.
 
         What goes wrong is raised when the address is asked for.
         """
-        jobs = deque({c.key: c for c in codes if c.key not in self._entries}.values())
-        missing = sum(not self.on_disk(code.key) for code in jobs)
+        jobs = deque({c.key: c for c in codes if c.key not in self._addresses}.values())
+        if not jobs:
+            return
+        try:
+            self._make_all(jobs)
+        finally:
+            jobs.clear()  # after an interrupt nobody begins another one
+
+    @uninterrupted
+    def _make_all(self, jobs: deque[Code]) -> None:
+        missing = sum(not self.on_disk(code.key) for code in list(jobs))
 
         def work() -> None:
             while jobs:
                 with contextlib.suppress(Exception):
                     code = jobs.popleft()
-                    self.address(code.key, code.symbol, partial(getattr, code, "ir"))
+                    self._make(code.key, code.symbol, partial(getattr, code, "ir"))
 
-        helpers = [
-            threading.Thread(target=work, name="rlx-compiler", daemon=True)
-            for _ in range(min(missing, get_num_threads()) - 1)
-        ]
-        for helper in helpers:
-            helper.start()
+        helpers = [in_background(work) for _ in range(min(missing, get_num_threads()) - 1)]
         work()
         for helper in helpers:
-            helper.join()
+            with helper:
+                pass
 
     def statistics(self) -> Statistics:
         """What happened since the store was made."""
@@ -118,31 +111,26 @@ class Store:
     def after_fork(self) -> None:
         """In a forked child: forget what other threads of the parent were making."""
         self._lock = threading.Lock()
-        self._entries = {k: e for k, e in self._entries.items() if e.ready.is_set()}
+        self._makers = {}
 
-    def _claim(self, key: bytes) -> tuple[_Entry, bool]:
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None:
+    @uninterrupted
+    def _make(self, key: bytes, symbol: str, ir: Callable[[], str]) -> int:
+        """One thread makes a code. The others wait, and make it themselves if that one could not."""
+        with self._makers.setdefault(key, threading.Lock()):
+            address = self._addresses.get(key)
+            if address is None:
+                address = self._load(key, symbol) or self._compile(key, symbol, ir())
+                self._addresses[key] = address
+            else:
                 self._hits += 1
-                return entry, False
-            entry = self._entries[key] = _Entry()
-            return entry, True
-
-    def _fill(self, entry: _Entry, key: bytes, symbol: str, ir: Callable[[], str]) -> None:
-        try:
-            entry.address = self._load(key, symbol) or self._compile(key, symbol, ir())
-        except BaseException as error:
-            entry.error = error
-            with self._lock:
-                self._entries.pop(key, None)
-        finally:
-            entry.ready.set()
+        self._makers.pop(key, None)
+        return address
 
     def _load(self, key: bytes, symbol: str) -> int:
         """The address from disk, or 0."""
-        path = self._path(key)
-        data = _read(path) if path else None
+        folder = self._disk()
+        content = folder.read(_name(key)) if folder else None
+        data = _checked(content, key, symbol) if content else None
         if data is None:
             return 0
         try:
@@ -157,107 +145,86 @@ class Store:
         data, address = compile_ir(ir, symbol)
         with self._lock:
             self._compiled += 1
-        path = self._path(key)
-        if path:
-            self._write(path, data)
+        self._write(_name(key), HEADER.pack(MAGIC, len(data), _checksum(data, key, symbol)) + data)
         return address
 
+    @uninterrupted
     def on_disk(self, key: bytes) -> bool:
         """Whether there is a file of this key."""
-        path = self._path(key)
-        return path is not None and path.exists()
+        folder = self._disk()
+        return folder is not None and folder.has(_name(key))
 
-    def _path(self, key: bytes) -> Path | None:
-        if not self._checked:
-            self._checked = True
-            self._open_folder()
-        if self._folder is None:
-            return None
-        digest = hashlib.blake2b(key, digest_size=24, key=fingerprint())
-        return self._folder / f"{digest.hexdigest()}.o"
-
-    def _open_folder(self) -> None:
-        """Make the folder; go on without one that is not safely this user's."""
-        if self._folder is None:
-            return
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            status = self._folder.stat()
-        except OSError as error:
-            self._without_disk(f"cannot be made ({error.strerror})")
-            return
-        if hasattr(os, "getuid") and status.st_uid != os.getuid():
-            self._without_disk("belongs to another user")
-        elif hasattr(os, "getuid") and status.st_mode & 0o022:
-            self._without_disk("can be written by other users")
+    def _disk(self) -> Folder | None:
+        """The folder, or None where there is none that can be used."""
+        with self._lock:
+            if self._folder is not None or self._path is None:
+                return self._folder
+            try:
+                self._folder = Folder(self._path)
+                return self._folder
+            except UnsafeFolderError as error:
+                reason = str(error)
+            except OSError as error:
+                reason = f"cannot be made ({error.strerror})"
+        self._without_disk(reason)
+        return None
 
     def _without_disk(self, reason: str) -> None:
-        folder, self._folder = self._folder, None
-        if folder is None:  # another thread has said so
+        with self._lock:
+            path, self._path, self._folder = self._path, None, None
+        if path is None:  # another thread has said so
             return
         warnings.warn(
-            f"rlx keeps no compiled code on disk: {folder} {reason}. "
+            f"rlx keeps no compiled code on disk: {path} {reason}. "
             "Set RLX_CACHE_DIR to a folder of yours, or RLX_CACHE=0.",
             RuntimeWarning,
             stacklevel=2,
         )
 
-    def _write(self, path: Path, data: bytes) -> None:
-        """Write atomically: readers see no file or a whole one."""
-        checksum = hashlib.blake2b(data, digest_size=32).digest()
-        temporary = path.with_name(f".{path.stem}.{os.getpid()}.{threading.get_ident()}")
+    def _write(self, name: str, content: bytes) -> None:
+        folder = self._disk()
+        if folder is None:
+            return
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(HEADER.pack(MAGIC, len(data), checksum) + data)
-                os.replace(temporary, path)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
+            folder.write(name, content)
             with self._lock:
-                self._account(len(data) + HEADER.size)
+                self._account(folder, len(content))
         except OSError as error:
-            self._without_disk(f"cannot be written ({error.strerror})")
+            self._without_disk(f"cannot be written ({error.strerror or error})")
 
-    def _account(self, nbytes: int) -> None:
+    def _account(self, folder: Folder, nbytes: int) -> None:
         """Keep the folder under its limit: the files used longest ago go."""
         if self._written is not None:
             self._written += nbytes
-            if self._written <= self._limit:
-                return
-        files = []
-        for item in os.scandir(self._folder or ""):
-            try:
-                status = item.stat()
-            except FileNotFoundError:
-                continue
-            files.append((status.st_mtime, status.st_size, item.path))
-        self._written = sum(size for _, size, _ in files)
-        if self._written > self._limit:
-            for _, size, path in sorted(files):
-                if self._written <= self._limit * 3 // 4:
-                    break
-                Path(path).unlink(missing_ok=True)
-                self._written -= size
+        if self._written is None or self._written > self._limit:
+            self._written = folder.shrink(self._limit)
 
 
-def _read(path: Path) -> bytes | None:
-    """The object code of a file, if it is whole; marks it as used now."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read()
-    except OSError:
-        return None
-    with contextlib.suppress(OSError):  # code on a disk that cannot be written is as good
-        os.utime(path)
+def _identity(key: bytes, symbol: str) -> bytes:
+    """All that the content of a file depends on: the form of the file, the compiler, the processor, the kernel."""
+    digest = hashlib.blake2b(digest_size=64, key=fingerprint())
+    for part in (MAGIC, symbol.encode(), key):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()
+
+
+def _name(key: bytes) -> str:
+    """What the file of a key is called."""
+    return hashlib.blake2b(key, digest_size=24, key=fingerprint()).hexdigest() + ".o"
+
+
+def _checksum(data: bytes, key: bytes, symbol: str) -> bytes:
+    """Of the code and of what it is for. It tells accidents; against malice there are owners and modes."""
+    return hashlib.blake2b(data, digest_size=32, key=_identity(key, symbol)).digest()
+
+
+def _checked(content: bytes, key: bytes, symbol: str) -> bytes | None:
+    """The object code in a file's content, if it is whole and that of the key."""
     if len(content) < HEADER.size:
         return None
     magic, length, checksum = HEADER.unpack_from(content)
     data = content[HEADER.size :]
-    if magic != MAGIC or length != len(data):
-        return None
-    if hashlib.blake2b(data, digest_size=32).digest() != checksum:
+    if magic != MAGIC or length != len(data) or checksum != _checksum(data, key, symbol):
         return None
     return data
 
@@ -276,13 +243,11 @@ _sources = _source_digest()
 @lru_cache(maxsize=1)
 def fingerprint() -> bytes:
     """All that compiled code depends on besides its key: this compiler, LLVM, the processor."""
-    with unforked():
-        import llvmlite
-        import llvmlite.binding as llvm
+    name, features = processor()
+    import llvmlite
 
-        processor, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features()
     digest = hashlib.blake2b(_sources, digest_size=32)
-    for part in (llvmlite.__version__, processor, sys.platform):
+    for part in (llvmlite.__version__, name, sys.platform):
         digest.update(part.encode() + b"\0")
     digest.update(",".join(sorted(name for name, there in features.items() if there)).encode())
     return digest.digest()

@@ -1,0 +1,126 @@
+"""Work that Ctrl-C never finds half done.
+
+What a signal handler raises, Python raises in the main thread, behind any call there: when a lock was taken and the
+block that gives it back not entered, when a file was made and nobody knows its name. So what must be whole runs in
+another thread. The main one waits for it; an interrupt ends the wait, not the work.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextvars
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+__all__ = ["in_background", "uninterrupted", "wait_for_background"]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_running: set[_thread.LockType] = set()
+_ending = False
+
+
+def uninterrupted(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """The function, run where no signal handler raises anything: in a thread of its own if the main thread calls it.
+
+    It must not need a lock that the main thread holds: that one waits.
+
+    >>> import threading
+    >>> from rlx.interrupts import uninterrupted
+    >>> uninterrupted(lambda: threading.get_ident() == threading.main_thread().ident)()
+    False
+    """
+
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if threading.get_ident() != threading.main_thread().ident:
+            return function(*args, **kwargs)
+        outcome: list[tuple[bool, Any]] = []
+
+        def work() -> None:
+            try:
+                outcome.append((True, function(*args, **kwargs)))
+            except BaseException as error:
+                outcome.append((False, error))
+
+        with in_background(work):
+            pass
+        succeeded, value = outcome.pop()
+        if succeeded:
+            return value
+        try:
+            raise value
+        finally:
+            del value  # its traceback refers to this frame
+
+    return call
+
+
+def in_background(work: Callable[[], None]) -> _thread.LockType:
+    """Run in a thread, which the process waits for at its end; returns a lock that is held until the work is done.
+
+    Where no thread can be started (too many, or the process ends) the work is done here and now.
+    """
+    # not threading.Thread: an interrupt in its start() or join() can leave their locks taken
+    done = _thread.allocate_lock()
+    done.acquire()
+    context = contextvars.copy_context()
+    tools = threading.gettrace(), threading.getprofile()
+
+    def run() -> None:
+        _running.add(done)
+        try:
+            if not _ending:
+                _use_tools(*tools)
+                context.run(work)
+        finally:
+            _running.discard(done)
+            done.release()
+
+    if not _ending:
+        try:
+            _thread.start_new_thread(run, ())
+            return done
+        except RuntimeError:
+            pass
+    work()
+    done.release()
+    return done
+
+
+def _use_tools(trace: Any, profile: Any) -> None:
+    """What debuggers and measurements of coverage asked threading for."""
+    if trace is not None:
+        sys.settrace(trace)
+    if profile is not None:
+        sys.setprofile(profile)
+
+
+def wait_for_background() -> None:
+    """Return when nothing runs that is running now."""
+    for done in list(_running):
+        with done:
+            pass
+
+
+def _end() -> None:
+    """Libraries take themselves apart as the process ends; nobody may be inside them then."""
+    global _ending
+    _ending = True
+    wait_for_background()
+
+
+def _begin_child() -> None:
+    """What runs in the parent's threads does not run in a forked child."""
+    _running.clear()
+
+
+atexit.register(_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_child)
