@@ -12,7 +12,7 @@ OTHER_VENV := .venv-other
 OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_storage.py test_arrays.py test_dispatch.py \
 	test_threads_and_interrupts.py test_replay.py test_shared_traces.py test_inspect.py test_eager.py support \
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
-	robust/test_after_failures.py robust/test_disks.py)
+	robust/test_after_failures.py)
 
 .PHONY: demo test test-other-python lint bench clean
 
