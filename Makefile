@@ -1,11 +1,20 @@
 # make demo: a network learns handwritten digits.  make test: every check.  make bench: timings (BENCH=--quick).
+# make test-other-python: the tests that depend most on the interpreter, on another version of Python if one is installed.
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+OTHER_PYTHON ?= $(shell .ci/other-python $(BIN)/python)
+OTHER_VENV := .venv-other
+# what asks the interpreter: frames and lines, code objects, references, threads, signals, tracebacks, files
+OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_storage.py test_arrays.py test_dispatch.py \
+	test_threads_and_interrupts.py test_replay.py test_shared_traces.py test_inspect.py test_eager.py support \
+	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
+	robust/test_after_failures.py)
+
+.PHONY: demo test test-other-python lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -27,8 +36,21 @@ lint: $(VENV)/tested
 test: lint
 	RLX_CHECK=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
+test-other-python: $(VENV)/tested
+	@python="$(OTHER_PYTHON)"; \
+	if test -z "$$python"; then echo "test-other-python: no other Python from 3.11 to 3.14 is installed; nothing was run"; exit; fi; \
+	version="$$("$$python" -c 'import platform; print(platform.python_version())')"; \
+	set -ex; \
+	if ! test -e $(OTHER_VENV)/$$version -a $(OTHER_VENV)/$$version -nt pyproject.toml; then \
+		"$$python" -m venv --clear $(OTHER_VENV); \
+		$(OTHER_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test]"; \
+		touch $(OTHER_VENV)/$$version; \
+	fi; \
+	RLX_CHECK=1 $(OTHER_VENV)/bin/python -m pytest -n 2 --dist worksteal $(OTHER_TESTS); \
+	echo "test-other-python: ran on Python $$version"
+
 bench: $(VENV)/tested
 	$(BIN)/python -m benchmarks.run $(BENCH)
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) $(OTHER_VENV) build *.egg-info

@@ -81,6 +81,16 @@ def _fresh(size: int) -> Storage:
     return Storage(raw, address + offset, offset)
 
 
+def _counts_alone(queue: deque[Storage]) -> tuple[int, int]:
+    """The counts of references to a storage that only a local variable holds, and to its memory."""
+    storage = queue.popleft()
+    return getrefcount(storage), getrefcount(storage.memory)
+
+
+# measured as `take` asks: a call holds its argument once more, but from Python 3.14 on not a local variable's
+_STORAGE_ALONE, _MEMORY_ALONE = _counts_alone(deque([_fresh(ALIGNMENT)]))
+
+
 def allocate(nbytes: int) -> Storage:
     """Memory for `nbytes`, uninitialised, 64-byte aligned; reused once nothing refers to it."""
     return take(queue_for(nbytes))
@@ -113,7 +123,7 @@ def take(queue: Queue) -> Storage:
             storage = queue.popleft()
         except IndexError:
             break
-        if getrefcount(storage) == 2 and getrefcount(storage.memory) == 2:
+        if getrefcount(storage) == _STORAGE_ALONE and getrefcount(storage.memory) == _MEMORY_ALONE:
             queue.appendleft(storage)
             return storage
         queue.append(storage)

@@ -20,8 +20,8 @@ from rlx.ops.arithmetic import select
 from rlx.ops.check import DivisionByZeroError, FailedCheckError, Failure, NaNError, OOBError, chosen
 from rlx.ops.check import check as check_primitive
 from rlx.ops.shape import reshape
-from rlx.trace.builder import current_origin
 from rlx.trace.flat import FlatFunction, as_array
+from rlx.trace.origins import current_origin
 from rlx.trace.primitive import type_of
 from rlx.trace.stage import stage
 from rlx.transforms.checks import check_walk

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
-from bisect import bisect_right
 from collections.abc import Sequence
-from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +13,9 @@ from rlx.array import Array, ConcreteArray, KeyArray, asarray_numpy, wrap
 from rlx.config import config
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, scalar_dtype
+from rlx.trace.origins import current_origin
 
 __all__ = ["Builder", "NamedAxis", "Tracer", "state"]
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class NamedAxis(NamedTuple):
@@ -39,37 +34,6 @@ class _State(threading.local):
 
 
 state = _State()
-_inside: dict[CodeType, bool] = {}
-_origins: dict[tuple[CodeType, int], Origin] = {}
-_lines: dict[CodeType, tuple[list[int], list[int]]] = {}
-
-
-def _line_of(code: CodeType, instruction: int) -> int:
-    """The source line of an instruction. frame.f_lineno would walk a long function's table each time."""
-    table = _lines.get(code)
-    if table is None:
-        known = [(start, line) for start, _, line in code.co_lines() if line is not None]
-        table = _lines[code] = [start for start, _ in known], [line for _, line in known]
-    starts, lines = table
-    return lines[max(bisect_right(starts, instruction) - 1, 0)] if lines else code.co_firstlineno
-
-
-def current_origin() -> Origin | None:
-    """Where the user's program stands now."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        code = frame.f_code
-        inside = _inside.get(code)
-        if inside is None:
-            inside = _inside[code] = code.co_filename.startswith(_PACKAGE)
-        if not inside:
-            key = (code, frame.f_lasti)
-            origin = _origins.get(key)
-            if origin is None:
-                origin = _origins[key] = Origin(code.co_filename, _line_of(*key), code.co_name)
-            return origin
-        frame = frame.f_back
-    return None
 
 
 class Tracer(Array):

@@ -1,0 +1,105 @@
+"""The safetensors format (https://huggingface.co/docs/safetensors): a JSON header, then the bytes of all arrays."""
+
+from __future__ import annotations
+
+import json
+import struct
+from itertools import pairwise
+from reprlib import repr as brief
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from rlx import numpy as jnp
+from rlx.errors import DtypeError
+from rlx.serialization.contents import TEXTS, Broken, Contents, array_of, check_texts, parsed_object
+
+__all__ = ["read", "write"]
+
+_HEADER_LIMIT = 100 * 2**20  # the format's own bound on the header, in bytes
+_CODES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "I8": "int8",
+    "I16": "int16",
+    "I32": "int32",
+    "I64": "int64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+}
+_NAMES = {dtype: code for code, dtype in _CODES.items()}
+
+
+class _Entry(NamedTuple):
+    """What the header says of one array: the bytes from `start` to `stop` are its own."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def write(file: BinaryIO, contents: Contents) -> None:
+    """Write arrays and texts. Raises DtypeError, before anything is written, for a dtype that the format lacks."""
+    file.write(_header(contents))
+    for array in contents.arrays.values():
+        file.write(np.ascontiguousarray(array).tobytes())
+
+
+def _header(contents: Contents) -> bytes:
+    header: dict[str, Any] = {TEXTS: contents.texts}
+    start = 0
+    for name, array in contents.arrays.items():
+        if array.dtype.name not in _NAMES:
+            raise DtypeError(f"safetensors have no {array.dtype} (the leaf {name!r}).", "Save to a file called .npz.")
+        end = start + array.nbytes
+        header[name] = {"dtype": _NAMES[array.dtype.name], "shape": list(array.shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text
+
+
+def read(data: bytes) -> Contents:
+    """What a file of these bytes holds: arrays are views of them. Raises Broken unless all of it is as it should be."""
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(_HEADER_LIMIT, len(data) - 8):
+        raise Broken("its header does not fit into it")
+    header = parsed_object(data[8 : 8 + length], "header")
+    texts = check_texts(header.pop(TEXTS, {}))
+    body = memoryview(data)[8 + length :]
+    entries = {name: _entry(name, description) for name, description in header.items()}
+    _check_layout([(e.start, e.stop) for e in entries.values()], len(body))
+    arrays = {name: array_of(name, body[e.start : e.stop], e.dtype, e.shape) for name, e in entries.items()}
+    return Contents(arrays, texts)
+
+
+def _entry(name: str, description: Any) -> _Entry:
+    wrong = Broken(f"its entry {name!r:.80} describes no array: {brief(description)}")
+    if not isinstance(description, dict):
+        raise wrong
+    code, shape, offsets = (description.get(key) for key in ("dtype", "shape", "data_offsets"))
+    if not isinstance(code, str) or code not in _CODES or not (_are_sizes(shape) and _are_sizes(offsets)):
+        raise wrong
+    if len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise wrong
+    return _Entry(np.dtype(jnp.dtype(_CODES[code])), tuple(shape), *offsets)
+
+
+def _are_sizes(numbers: Any) -> bool:
+    return isinstance(numbers, list) and all(type(n) is int and n >= 0 for n in numbers)
+
+
+def _check_layout(spans: list[tuple[int, int]], size: int) -> None:
+    """Arrays lie one behind another and fill the file, as the format wants it."""
+    placed = [(0, 0), *sorted(spans), (size, size)]
+    if any(before[1] != after[0] for before, after in pairwise(placed)):
+        raise Broken(f"its arrays do not lie side by side in its {size} bytes")
