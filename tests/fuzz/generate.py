@@ -28,7 +28,8 @@ __all__ = ["Generator", "Value", "as_wide", "generate", "started"]
 INPUT_DTYPES = (
     *("float32", "float32", "float64", "float16", "bfloat16", "complex64", "complex128", "bool", "int8", "int16"),
     *("int32", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "int4", "uint4", "int2"),
-    *("float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float4_e2m1fn"),
+    *("float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float8_e4m3", "float8_e8m0fnu", "float4_e2m1fn", "uint2"),
+    *("float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz"),
 )
 SMOOTH_DTYPES = ("float64", "float64", "complex128", "int32", "bool", "uint8", "int64")
 LAYOUTS = ("plain", "plain", "array", "array", "transposed", "strided", "reversed", "shifted", "broadcast")

@@ -11,7 +11,6 @@ __all__: list[str] = []
 
 ANY = "bfiuc"
 READ_MODES = ("clip", "wrap", "fill")
-LOOKED_UP = ("clip", "fill", "promise_in_bounds")
 
 
 def _indices(g: Any, **options: Any) -> Any:
@@ -163,6 +162,26 @@ operation(
 )
 operation("at_get", "{0}.at[{1}].get(mode={mode}, fill_value=1)", _at_get, "exact", discrete=(1,), weight=1)
 operation(
+    "at_get_inside",
+    "{0}.at[jnp.abs({1}) % {0}.shape[0]].get(mode='promise_in_bounds')",
+    lambda g: _wide_indexed(g),
+    "exact",
+    discrete=(1,),
+)
+operation(
+    "at_add_inside",
+    "{0}.at[jnp.abs({1}) % {0}.shape[0]].add(0.25, mode='promise_in_bounds')",
+    lambda g: _wide_indexed(g, "f"),
+    discrete=(1,),
+)
+operation(
+    "permuted",
+    "{0}.at[jnp.argsort({1})].set({0} * 2, unique_indices=True)",
+    lambda g: _permuted(g),
+    "product",
+    discrete=(1,),
+)
+operation(
     "take_along", "jnp.take_along_axis({0}, {1}, {axis}, mode={mode})", _along, "exact", discrete=(1,), weight=1.5
 )
 operation("at_add", "{0}.at[{1}].add({2}.astype({0}.dtype), mode={mode})", _updated("fc"), discrete=(1,), weight=2.5)
@@ -238,3 +257,14 @@ operation("last_places", "jnp.arange({0}.shape[-1]) * {0}", lambda g: Draw((_ind
 def _numbered(g: Any) -> Draw:
     drawn = _updated("fiu")(g)
     return Draw(drawn.operands[:2], {"mode": drawn.parameters["mode"]})
+
+
+def _wide_indexed(g: Any, kinds: str = ANY) -> Draw:
+    """Indices of a type that holds the size, so that what is computed from them lies inside."""
+    value = g.pick(kinds, ndim=1, where=lambda v: v.size > 0)
+    return Draw((value, _indices(g, among=("int32", "int64", "uint32"))))
+
+
+def _permuted(g: Any) -> Draw:
+    order = g.pick("fiu", exact=True, ndim=1, most=1)
+    return Draw((g.pick("f", ndim=1, where=lambda v: v.shape[0] == order.shape[0]), order))

@@ -51,6 +51,7 @@ class Worker:
         self.errors: list[str] = []
         self.served = 0
         self.check = "generation"
+        self.found: dict[str, Any] = {}
         threading.Thread(target=self._read, daemon=True).start()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -82,8 +83,8 @@ class Worker:
                 answer = json.loads(line)
                 if "seed" in answer:
                     return answer
-                self.check = answer["check"]
-                if self.check == "shrinking":
+                self.check, self.found = answer["check"], answer.get("found", {})
+                if self.found:
                     deadline += 2 * SHRINK_SECONDS + 60
         except queue.Empty:
             self.stop()
@@ -134,8 +135,8 @@ class Run:
                     worker = Worker(self._cache)
                 with self._lock:
                     seed, self._next = self._next, self._next + 1
-                    known = [s for s in self._known if " at " in s or len(self._known) >= SHRUNK]
-                answer = worker.ask({"seed": seed, "known": known, "seconds": SHRINK_SECONDS}, PROGRAM_SECONDS)
+                    request = {"known": list(self._known), "shrink": len(self._known) < SHRUNK}
+                answer = worker.ask({"seed": seed, "seconds": SHRINK_SECONDS, **request}, PROGRAM_SECONDS)
                 if "died" in answer:
                     answer = self._death(worker, seed, answer["died"])
                 with self._lock:
@@ -145,13 +146,15 @@ class Run:
 
     def _death(self, worker: Worker, seed: int, kind: str) -> dict[str, Any]:
         """What is known of a program that a process died of."""
+        if worker.found:  # while it was shrunk
+            return worker.found
         signature = f"{kind} in {worker.check} at {_last_frame(worker.errors)}"
-        answer = {"seed": seed, "failed": True, "signature": signature, "kind": kind, "operations": [], "alone": "?"}
-        answer["source"] = "".join(worker.errors[-30:])
-        if worker.check in ("generation", "shrinking") or signature in self._known:
+        errors = "".join(worker.errors[-30:])
+        answer = {"seed": seed, "failed": True, "signature": signature, "kind": kind, "source": errors}
+        if worker.check == "generation" or signature in self._known:
             return answer
         fresh = Worker(self._cache)
-        request = {"seed": seed, "apart": kind, "check": worker.check, "seconds": 4 * SHRINK_SECONDS}
+        request = {"seed": seed, "apart": kind, "check": worker.check, "seconds": 2 * SHRINK_SECONDS}
         found = fresh.ask(request, 8 * SHRINK_SECONDS)
         fresh.stop()
         return answer if "died" in found else {**found, "signature": signature}
@@ -162,17 +165,20 @@ class Run:
             return
         self.failed += 1
         signature = answer["signature"]
-        if "operations" in answer and answer["kind"] in ("differs", "wrong type"):
-            signature += f" ({', '.join(answer['operations'])})"
+        if answer["kind"] in ("differs", "wrong type"):
+            signature += f" ({', '.join(answer.get('operations', ['not shrunk']))})"
         first = signature not in self._known
         self._known[signature] = self._known.get(signature, 0) + 1
-        if first and "source" in answer:
-            head = f"--- program {self.programs}, seed {answer['seed']}: {signature}; alone it {answer['alone']}"
-            text = f"{head}\n{answer['source']}"
-            print(text, flush=True)
-            if self.findings:
-                with open(self.findings, "a") as file:
-                    file.write(text + "\n")
+        if not first:
+            print(f"--- program {self.programs}, seed {answer['seed']}: {signature}, again", flush=True)
+            return
+        alone = f"; alone it {answer['alone']}" if "alone" in answer else ""
+        head = f"--- program {self.programs}, seed {answer['seed']}: {signature}{alone}"
+        text = f"{head}\n{answer.get('source', '')}"
+        print(text, flush=True)
+        if self.findings:
+            with open(self.findings, "a") as file:
+                file.write(text + "\n")
 
 
 def _last_frame(errors: list[str]) -> str:

@@ -213,11 +213,12 @@ def test_processes_that_die_are_findings() -> None:
     assert outcome_apart("raise ValueError") == "raises"
     assert outcome_apart("import os; os.abort()") == "crashes"
     assert outcome_apart("while True: pass", 1.0) == "hangs"
+    request = {"seed": 1, "known": [], "shrink": True, "seconds": 1}
     worker = Worker()
     worker.process.kill()
-    assert worker.ask({"seed": 1, "known": [], "seconds": 1}, 30) == {"died": "crashes"}
+    assert worker.ask(request, 30) == {"died": "crashes"}
     worker = Worker()
-    assert worker.ask({"seed": 1, "known": [], "seconds": 1}, 0.01) == {"died": "hangs"}
+    assert worker.ask(request, 0.01) == {"died": "hangs"}
 
 
 def test_a_run_tells_how_many_programs_failed() -> None:

@@ -61,48 +61,54 @@ def shrunk(found: Finding, names: dict[str, Any], seconds: float) -> Finding:
     return last
 
 
-def shrunk_apart(seed: int, name: str, kind: str, names: dict[str, Any], seconds: float) -> Finding:
-    """As `shrunk`, for a program of which a process crashes or hangs: each is tried in a process of its own."""
+def shrunk_apart(seed: int, name: str, kind: str, names: dict[str, Any], seconds: float) -> Finding | None:
+    """As `shrunk`, for a program of which a process crashes or hangs: each is tried in a process of its own.
+
+    None for a program that is only slow.
+    """
     program = generate(seed, names)
     check = next(c for c in chosen_checks(program, random.Random(seed)) if c.name == name)
     last = Finding(program, Failure(check, kind, f"{kind} in {name}", f"the process {kind}"))
 
-    def fails(program: Program, check: Check) -> bool:
+    def fails(program: Program, check: Check, patience: float = 30.0) -> bool:
         nonlocal last
         candidate = Finding(program, Failure(check, kind, f"{kind} in {check.name}", f"the process {kind}"))
-        if outcome_apart(source_of(program, candidate.failure), 20) != kind:
+        if outcome_apart(source_of(program, candidate.failure), patience) != kind:
             return False
         last = candidate
         return True
 
-    if fails(program, check):
+    if fails(program, check, 2 * seconds):
         shrink(program, check, fails, names, seconds)
+    elif kind == "hangs":
+        return None
     return last
 
 
 def _answer(request: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
     seed = request["seed"]
     if "apart" in request:
-        found: Finding | None = shrunk_apart(seed, request["check"], request["apart"], names, request["seconds"])
-    else:
-        found = examine(seed, names, lambda check: _write({"check": check.name}))
+        found = shrunk_apart(seed, request["check"], request["apart"], names, request["seconds"])
+        return _described(seed, found, apart=True) if found is not None else {"seed": seed, "failed": False}
+    found = examine(seed, names, lambda check: _write({"check": check.name}))
     if found is None:
         return {"seed": seed, "failed": False}
-    if "apart" not in request:
-        signature = found.failure.signature
-        if signature in request["known"]:
-            return {"seed": seed, "failed": True, "signature": signature}
-        _write({"check": "shrinking"})
-        found = shrunk(found, names, request["seconds"])
+    if found.failure.signature in request["known"] or not request["shrink"]:
+        return {"seed": seed, "failed": True, "signature": found.failure.signature, "kind": found.failure.kind}
+    _write({"check": "shrinking", "found": _described(seed, found)})
+    return _described(seed, shrunk(found, names, request["seconds"]), apart=True)
+
+
+def _described(seed: int, found: Finding, apart: bool = False) -> dict[str, Any]:
+    """A finding as data. apart: with what it does in a process of its own."""
     source = source_of(*found)
-    operations = sorted({s.operation for s in all_steps(found.program.steps)})
     return {
         "seed": seed,
         "failed": True,
         "signature": found.failure.signature,
         "kind": found.failure.kind,
-        "operations": operations,
-        "alone": outcome_apart(source),
+        "operations": sorted({s.operation for s in all_steps(found.program.steps)}),
+        "alone": outcome_apart(source, 120.0) if apart else "was not tried",
         "source": source,
     }
 
