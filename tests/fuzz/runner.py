@@ -19,6 +19,7 @@ __all__ = ["Run", "Worker", "first_seed"]
 
 PROGRAM_SECONDS = 120.0  # a program that takes longer hangs
 SHRINK_SECONDS = 60.0
+TELL_SECONDS = 60.0
 LIFE = 250  # programs of one process
 SHRUNK = 40  # findings that are shrunk in a run; the rest is counted
 
@@ -117,6 +118,7 @@ class Run:
         self._lock = threading.Lock()
         self._next = first_seed(self.seed)
         self._end = time.monotonic() + self.seconds
+        self._tell = time.monotonic() + TELL_SECONDS
         with tempfile.TemporaryDirectory(prefix="rlx-fuzz-") as self._cache:
             threads = [threading.Thread(target=self._serve) for _ in range(self.processes)]
             for thread in threads:
@@ -161,6 +163,9 @@ class Run:
 
     def _note(self, answer: dict[str, Any]) -> None:
         self.programs += 1
+        if time.monotonic() >= self._tell:
+            self._tell = time.monotonic() + TELL_SECONDS
+            print(f"{self.programs} programs so far", flush=True)
         if not answer["failed"]:
             return
         self.failed += 1
