@@ -38,8 +38,11 @@ def _real(x: np.ndarray) -> np.ndarray:
     return x.astype("float64") if kind == "f" else x
 
 
-def tolerances(expected: list[np.ndarray], moved: list[list[np.ndarray]], slack: float = 1) -> list[np.ndarray]:
-    """How far each element may be off, from runs in which every rounding went otherwise."""
+def tolerances(expected: list[np.ndarray], moved: list[list[np.ndarray]], least: float = 0.0) -> list[np.ndarray]:
+    """How far each element may be off, from runs in which every rounding went otherwise.
+
+    least: of numbers about 1, at any rate.
+    """
     found = []
     for place, value in enumerate(expected):
         if kind_of(value.dtype.name) not in "fc" or not moved:
@@ -51,8 +54,8 @@ def tolerances(expected: list[np.ndarray], moved: list[list[np.ndarray]], slack:
             typical = np.mean(spread[np.isfinite(spread)]) if np.isfinite(spread).any() else 0.0
             # programs deal in numbers about 1: what cancels leaves the error of such numbers
             finite = np.abs(wide[np.isfinite(wide)])
-            least = 4 * epsilon(value.dtype.name) * (np.abs(wide) + (finite.mean() if finite.size else 0) + 1)
-            allowed = slack * (16 * spread + 4 * typical + least)
+            scale = np.abs(wide) + (finite.mean() if finite.size else 0) + 1
+            allowed = 16 * spread + 4 * typical + max(least, 4 * epsilon(value.dtype.name)) * scale
         unstable = np.logical_or.reduce([np.isfinite(_real(run[place])) != np.isfinite(wide) for run in moved])
         found.append(np.where(unstable, np.inf, np.where(np.isfinite(allowed), allowed, 0.0)))
     return found

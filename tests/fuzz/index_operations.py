@@ -15,7 +15,7 @@ READ_MODES = ("clip", "wrap", "fill")
 
 def _indices(g: Any, **options: Any) -> Any:
     """Computed integers, out of range and repeated ones among them."""
-    return g.pick("iu", exact=True, most=3, **options)
+    return g.pick("iu", exact=True, **{"most": 3, **options})
 
 
 def _taken(g: Any) -> Draw:
@@ -181,6 +181,39 @@ operation(
     "product",
     discrete=(1,),
 )
+SPREAD = (
+    "jnp.repeat(I % 3, 2)",
+    "jnp.repeat(I, 3) // 2",
+    "jnp.tile(I % 4, 2)",
+    "jnp.broadcast_to(I[..., None] % 3, (*I.shape, 2))",
+    "I[..., None] + jnp.arange(2) // 2",
+    "jnp.arange(2 * I.size) // 2 % 3",
+    "jnp.stack([I % 2, I % 2], -1)",
+)
+operation(
+    "spread_read",
+    "(lambda x, I: x[{spread_}])({0}, {1})",
+    lambda g: _spread(g, (g.pick("fc", ndim=1, most=2, where=lambda v: v.size > 0), _indices(g, ndim=1, most=2))),
+    "exact",
+    discrete=(1,),
+    weight=2,
+)
+operation(
+    "spread_count",
+    "(lambda I: jnp.full({length}, 2).at[{spread_}].{method_}(3))({0})",
+    lambda g: _spread(g, (_indices(g, ndim=1, most=2),)),
+    "exact",
+    "flat",
+    discrete=(0,),
+    weight=1.5,
+)
+operation(
+    "spread_add",
+    "(lambda x, I: jnp.zeros({length}).at[{spread_}].add(x.astype('float32')))({0}, {1})",
+    lambda g: _spread(g, (g.pick("f", most=0), _indices(g, ndim=1, most=2))),
+    discrete=(1,),
+    weight=1.5,
+)
 operation(
     "take_along", "jnp.take_along_axis({0}, {1}, {axis}, mode={mode})", _along, "exact", discrete=(1,), weight=1.5
 )
@@ -268,3 +301,9 @@ def _wide_indexed(g: Any, kinds: str = ANY) -> Draw:
 def _permuted(g: Any) -> Draw:
     order = g.pick("fiu", exact=True, ndim=1, most=1)
     return Draw((g.pick("f", ndim=1, where=lambda v: v.shape[0] == order.shape[0]), order))
+
+
+def _spread(g: Any, operands: tuple[Any, ...]) -> Draw:
+    """Addresses computed from indices, each of them several times."""
+    method = g.choice(["add", "multiply", "max", "min"])
+    return Draw(operands, {"spread_": g.choice(SPREAD), "length": g.integer(2, 6), "method_": method})

@@ -89,6 +89,7 @@ class Interpreter:
     ) -> None:
         self.names = names
         self.backward = backward
+        self.seen: set[str] = set()  # dtypes of results that are differentiated
         self.noise = noise
         self.derivative = derivative
         self.smooth = smooth
@@ -132,6 +133,8 @@ class Interpreter:
         values = (value,) if len(step.results) == 1 else tuple(value)
         for number, result in zip(step.results, values, strict=True):
             fact = facts[number] = _fact(line, known, rounded, dtype_name(result))
+            if fact.active:
+                self.seen.add(dtype_name(result))
             if self.smooth and fact.active and epsilon(dtype_name(result)) > 1e-15:
                 raise Unsound(f"{line.name}: finite differences need 64 bits")
             noisy = self.noise is not None and rounded and not step.bodies
@@ -139,7 +142,7 @@ class Interpreter:
 
     def _refuse_unsound(self, line: Operation, step: Step, known: list[Fact], scope: dict[str, Any]) -> None:
         for place in line.discrete:
-            if not known[place].exact:
+            if not known[place].exact or self.smooth and known[place].active:
                 raise Unsound(line.name)
         floats = [
             f for f, n in zip(known, step.operands, strict=True) if kind_of(dtype_name(scope[name_of(n)])) in "fc"
@@ -155,6 +158,7 @@ class Interpreter:
         derivative = self.derivative or line.derivative_inside
         backward = self.backward and not line.derivative_inside
         inner = Interpreter(self.names, self.noise, derivative, self.smooth, backward)
+        inner.seen = self.seen
 
         def function(*arguments: Any) -> Any:
             names, found = dict(scope), dict(facts)

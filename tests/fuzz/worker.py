@@ -6,6 +6,7 @@ import faulthandler
 import json
 import random
 import sys
+import traceback
 import warnings
 from typing import Any, NamedTuple
 
@@ -126,7 +127,13 @@ def main() -> None:
     warnings.simplefilter("ignore")
     names = namespace()
     for line in sys.stdin:
-        _write(_answer(json.loads(line), names))
+        request = json.loads(line)
+        try:
+            answer = _answer(request, names)
+        except Exception as error:  # of the machinery itself
+            text, signature = traceback.format_exc(), f"{type(error).__name__} outside of a check"
+            answer = {"seed": request["seed"], "failed": True, "signature": signature, "kind": "raises", "source": text}
+        _write(answer)
 
 
 if __name__ == "__main__":
