@@ -55,7 +55,7 @@ def tolerances(expected: list[np.ndarray], moved: list[list[np.ndarray]], least:
             # programs deal in numbers about 1: what cancels leaves the error of such numbers
             finite = np.abs(wide[np.isfinite(wide)])
             scale = np.abs(wide) + (finite.mean() if finite.size else 0) + 1
-            allowed = 16 * spread + 4 * typical + max(least, 4 * epsilon(value.dtype.name)) * scale
+            allowed = 16 * spread + 4 * typical + max(least, 16 * epsilon(value.dtype.name)) * scale
         unstable = np.logical_or.reduce([np.isfinite(_real(run[place])) != np.isfinite(wide) for run in moved])
         found.append(np.where(unstable, np.inf, np.where(np.isfinite(allowed), allowed, 0.0)))
     return found
