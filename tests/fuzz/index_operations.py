@@ -183,7 +183,9 @@ operation(
 )
 SPREAD = (
     "jnp.repeat(I % 3, 2)",
+    "jnp.repeat(jnp.abs(I) // 2, 3, -1)",
     "jnp.repeat(I, 3) // 2",
+    "jnp.broadcast_to((I * I % 3)[..., None], (*I.shape, 4))",
     "jnp.tile(I % 4, 2)",
     "jnp.broadcast_to(I[..., None] % 3, (*I.shape, 2))",
     "I[..., None] + jnp.arange(2) // 2",
@@ -205,14 +207,14 @@ operation(
     "exact",
     "flat",
     discrete=(0,),
-    weight=1.5,
+    weight=3,
 )
 operation(
     "spread_add",
     "(lambda x, I: jnp.zeros({length}).at[{spread_}].add(x.astype('float32')))({0}, {1})",
     lambda g: _spread(g, (g.pick("f", most=0), _indices(g, ndim=1, most=2))),
     discrete=(1,),
-    weight=1.5,
+    weight=2,
 )
 operation(
     "take_along", "jnp.take_along_axis({0}, {1}, {axis}, mode={mode})", _along, "exact", discrete=(1,), weight=1.5
@@ -305,5 +307,5 @@ def _permuted(g: Any) -> Draw:
 
 def _spread(g: Any, operands: tuple[Any, ...]) -> Draw:
     """Addresses computed from indices, each of them several times."""
-    method = g.choice(["add", "multiply", "max", "min"])
+    method = g.choice(["add", "add", "multiply", "max"])
     return Draw(operands, {"spread_": g.choice(SPREAD), "length": g.integer(2, 6), "method_": method})
