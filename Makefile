@@ -1,9 +1,12 @@
 # make demo: a network learns handwritten digits.  make test: every check.  make bench: timings (BENCH=--quick).
 # make test-other-python: the tests that depend most on the interpreter, on another version of Python if one is installed.
+# make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
+SECONDS ?= 300
+SEED ?= $(shell git rev-parse HEAD 2>/dev/null || date)
 BIN := $(VENV)/bin
 
 OTHER_PYTHON ?= $(shell .ci/other-python $(BIN)/python)
@@ -14,7 +17,7 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
 
-.PHONY: demo test test-other-python lint bench clean
+.PHONY: demo test test-other-python fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -48,6 +51,9 @@ test-other-python: $(VENV)/tested
 	fi; \
 	RLX_CHECK=1 $(OTHER_VENV)/bin/python -m pytest -n 2 --dist worksteal $(OTHER_TESTS); \
 	echo "test-other-python: ran on Python $$version"
+
+fuzz: $(VENV)/tested
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed "$(SEED)"
 
 bench: $(VENV)/tested
 	$(BIN)/python -m benchmarks.run $(BENCH)
