@@ -13,17 +13,18 @@ PACKAGE = Path(__file__).resolve().parent.parent / "rlx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
-FOUNDATION = {"errors", "config", "forks", "tree", "version", "storage", "routines"}
+FOUNDATION = {"errors", "habits", "config", "forks", "tree", "version", "storage", "routines"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
-    "config": set(),
+    "habits": {"errors"},
+    "config": {"errors"},
     "version": set(),
     "forks": set(),
     "storage": {"forks"},
     "routines": set(),
     "tree_keys": set(),
     "tree_structure": set(),
-    "tree": {"tree_keys", "tree_structure"},
+    "tree": {"errors", "tree_keys", "tree_structure"},
     "tree_util": {"tree", "tree_keys"},
     "ir": FOUNDATION,
     "array": FOUNDATION | {"ir"},
@@ -64,6 +65,7 @@ LAYERS: dict[str, set[str]] = {
 EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}
 EVERYTHING |= {"compat", "test_util"}
 EVERYTHING |= {
+    "exhausted",
     "ad_checkpoint",
     "forward_backward",
     "stages",
