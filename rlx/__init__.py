@@ -26,6 +26,7 @@ from rlx.device import (
     process_count,
     process_index,
 )
+from rlx.habits import missing_name
 from rlx.scopes import (
     debug_infs,
     debug_nans,
@@ -203,7 +204,7 @@ def _segment_function(name: str) -> Any:
         segments = importlib.import_module("rlx.segments")
         if name in segments.__all__:
             return getattr(segments, name)
-    raise AttributeError(f"module 'rlx.ops' has no attribute {name!r}")
+    raise missing_name("rlx.ops", name, dir(ops))
 
 
 vars(ops)["__getattr__"] = _segment_function
@@ -215,4 +216,4 @@ def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
         value = globals()[name] = getattr(importlib.import_module(_ELSEWHERE[name]), name)
         return value
-    raise AttributeError(f"module 'rlx' has no attribute {name!r}")
+    raise missing_name("rlx", name, (*__all__, *_SUBMODULES, *_ELSEWHERE))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial, update_wrapper
 from typing import Any, NamedTuple
 
+import numpy as np
 import optree
 from optree import _C as _optree
 
@@ -24,6 +25,7 @@ from rlx.compiled import CompiledProgram, prepare_program, run_program
 from rlx.config import config
 from rlx.errors import (
     DonatedArrayError,
+    InputTypeError,
     NanError,
     NonHashableStaticArgumentError,
     OptionError,
@@ -39,6 +41,7 @@ from rlx.jit_options import (
     memory_limit_of,
     names_of,
     numbers_of,
+    parameter_at,
     refuse_both,
     refuse_uncallable,
 )
@@ -73,6 +76,16 @@ execution.prepared = prepare_program
 _flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
 _type_of = operator.attrgetter("_type")
+
+
+def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    """The leaves of any arguments, and the key of a call with them; an empty one, which finds nothing, where a leaf
+    is no array of ours."""
+    leaves, in_tree = _flatten(args, None, False, tree.NAMESPACE)
+    try:
+        return leaves, [config.token, in_tree, *map(_type_of, leaves)]
+    except AttributeError:
+        return leaves, []
 
 
 class CacheInfo(NamedTuple):
@@ -186,7 +199,7 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._plain and not kwargs and state.builder is None:
             # entries are never kept for a token of disable_jit; an unknown type (None) finds nothing
-            key: list[Any] = [config.token]
+            key: list[Any] | None = [config.token]
             leaves: list[Any] = []
             try:
                 for x in args:
@@ -198,13 +211,13 @@ class Jitted:
                         key += map(_type_of, x.values())
                         leaves += x.values()
                     else:
-                        raise AttributeError
-            except AttributeError:  # something else, or deeper
-                leaves, in_tree = _flatten(args, None, False, tree.NAMESPACE)
-                try:
-                    key = [config.token, in_tree, *map(_type_of, leaves)]
-                except AttributeError:
-                    return self._call(args, kwargs)
+                        key = None  # something else, or deeper
+                        break
+            except AttributeError:
+                key = None
+            # outside of the handler: what the user's function raises is no consequence of ours
+            if key is None:
+                leaves, key = _key_of(args)
             found = self._ready.get(tuple(key))
             if found is not None:
                 run, out_tree, order = found
@@ -317,6 +330,21 @@ def _refuse_results(found: str, name: str, program: Program, args: Sequence[Any]
     )
 
 
+_KEY = "Static arguments are part of the cache key: "
+_UNHASHABLE = {
+    list: f"{_KEY}pass a tuple instead of a list, or make the argument dynamic.",
+    dict: f"{_KEY}pass a tuple of pairs or a frozen dataclass instead of a dict, or make the argument dynamic.",
+    set: f"{_KEY}pass a frozenset instead of a set.",
+    ConcreteArray: f"{_KEY}leave an array out of static_argnums and static_argnames, so that it is traced.",
+    np.ndarray: f"{_KEY}leave an array out of static_argnums and static_argnames, so that it is traced.",
+    object: f"{_KEY}give its class __hash__ and __eq__ (a frozen dataclass has them), or make the argument dynamic.",
+}
+
+
+def _kind_of(value: Any) -> str:
+    return "an rlx array" if isinstance(value, Array) else f"a {type(value).__name__}"
+
+
 class _Request:
     """The arguments of one call: dynamic leaves, static values, the cache key."""
 
@@ -332,17 +360,20 @@ class _Request:
                 hash(value)
             except TypeError:
                 raise NonHashableStaticArgumentError(
-                    f"Static argument {where!r} of {jitted.name} is a {type(value).__name__}, which cannot be hashed:"
+                    f"Static argument {where!r} of {jitted.name} is {_kind_of(value)}, which cannot be hashed:"
                     f" {value!r:.60}.",
-                    "Static arguments are part of the cache key: pass a tuple instead of a list, or make the"
-                    " argument dynamic.",
+                    _UNHASHABLE.get(type(value), _UNHASHABLE[object]),
                 ) from None
             static.append((where, value))
         dynamic = tuple(a for i, a in enumerate(args) if i not in held)
         dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in held_names}
         leaves, self.in_tree = flatten_values((dynamic, dynamic_kwargs))
-        self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
+        self.args, self.kwargs = args, kwargs
         self.held, self.held_names, self.count = held, held_names, n
+        try:
+            self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
+        except InputTypeError as error:
+            raise _refused_argument(self, [_takes(x, jitted, abstract) for x in leaves].index(False), error) from None
         types = [x.type for x in self.leaves]
         values = tuple((k, type(v), v) for k, v in static)
         self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes)
@@ -350,7 +381,6 @@ class _Request:
         self.order: Callable[[Any], Any] | None = None
         if jitted._plain and not kwargs and state.builder is None:
             self._describe(args, types)
-        self.args, self.kwargs = args, kwargs
         self._check_donated()
 
     def _describe(self, args: tuple[Any, ...], types: Sequence[TensorType]) -> None:
@@ -449,11 +479,54 @@ def _leaf(x: Any, jitted: Jitted, abstract: bool) -> Any:
     return as_array(x, f"An argument of {jitted.name}")
 
 
-def _leaf_names(request: _Request) -> list[str]:
-    """Where each dynamic leaf stands in the call: 0['a'], or 'y'[1] for a keyword."""
+def _takes(x: Any, jitted: Jitted, abstract: bool) -> bool:
+    """Whether a leaf of the arguments is an array, or can be one."""
+    try:
+        _leaf(x, jitted, abstract)
+    except InputTypeError:
+        return False
+    return True
+
+
+def _refused_argument(request: _Request, number: int, error: InputTypeError) -> InputTypeError:
+    """The error for a leaf that is no array, with its place in the call and what to do with such an argument."""
+    name, (where, path) = request.jitted.name, _leaf_places(request)[number]
+    parameter = parameter_at(request.jitted.fun, where) if isinstance(where, int) else where
+    place = f"Argument {where if parameter is None else repr(parameter)}{path} of {name}"
+    general = f"An argument of {name}"
+    if not error.what.startswith(general):  # an array, of something else than numbers
+        return InputTypeError(f"{place}: {error.what}", error.instead)
+    what = error.what.replace(general, place, 1)
+    option = f"static_argnums={where}" if parameter is None else f"static_argnames={parameter!r}"
+    if where == 0 and parameter == "self":
+        instead = (
+            "A method's object is its first argument: mark it static, @functools.partial(rlx.jit, static_argnums=0),"
+            " which traces once for each object; or register its class with rlx.tree.register_dataclass, so that its"
+            " arrays are traced."
+        )
+    elif path:
+        instead = (
+            f"Trees hold arrays and numbers: take it out of the tree, or mark the whole argument static ({option})"
+            " if it can be hashed, or register its class with rlx.tree.register_node."
+        )
+    else:
+        instead = (
+            f"Pass an array or a number; mark a setting static, rlx.jit(f, {option}); or register its class with"
+            " rlx.tree.register_node."
+        )
+    return InputTypeError(what, instead)
+
+
+def _leaf_places(request: _Request) -> list[tuple[Any, str]]:
+    """For each dynamic leaf the argument's number or keyword, and the path in it as text."""
     named: list[tuple[Any, Any]] = [(i, a) for i, a in enumerate(request.args) if i not in request.held]
     named += sorted((k, v) for k, v in request.kwargs.items() if k not in request.held_names)
-    return [f"{where!r}{tree.path_text(path)}" for where, value in named for path, _ in tree.leaves_with_path(value)]
+    return [(where, tree.path_text(path)) for where, value in named for path, _ in tree.leaves_with_path(value)]
+
+
+def _leaf_names(request: _Request) -> list[str]:
+    """Where each dynamic leaf stands in the call: 0['a'], or 'y'[1] for a keyword."""
+    return [f"{where!r}{path}" for where, path in _leaf_places(request)]
 
 
 def _explain(jitted: Jitted, request: _Request) -> str:
@@ -593,7 +666,7 @@ def make_program(fun: Callable[..., Any]) -> Callable[..., Program]:
 
     >>> import rlx
     >>> rlx.make_program(lambda x: x + 1.0)(2.0)
-    <Program lambda: (float32[]~) -> (float32[]~), 1 equations>
+    <Program lambda: (weak float32[]) -> (weak float32[]), 1 equations>
     """
 
     def traced(*args: Any, **kwargs: Any) -> Program:

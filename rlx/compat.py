@@ -234,8 +234,8 @@ def _source_of(name: str) -> ModuleType | None:
         return importlib.import_module(name.replace("jax", "rlx", 1))
     except ModuleNotFoundError:
         parent, _, last = name.replace("jax", "rlx", 1).rpartition(".")
-        found = getattr(importlib.import_module(parent), last, None)  # a namespace that is no module
-        return found if isinstance(found, ModuleType) else None
+    found = getattr(importlib.import_module(parent), last, None)  # a namespace that is no module
+    return found if isinstance(found, ModuleType) else None
 
 
 def _alias_of(name: str) -> _Alias:

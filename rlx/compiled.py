@@ -8,11 +8,12 @@ from typing import Any
 from rlx.array import Array, ConcreteArray, array_of_type, arrays_over, from_storage
 from rlx.backends import backend_named
 from rlx.backends.base import Backend, Executable
+from rlx.exhausted import memory_exhausted
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Literal, Program, Var
 from rlx.ir.types import TensorType, is_key
 from rlx.passes.pipeline import executables
-from rlx.storage import Storage
+from rlx.storage import AllocationError, Storage
 
 __all__ = ["CompiledProgram", "prepare_program", "run_program"]
 
@@ -61,7 +62,10 @@ class CompiledProgram:
         run, over = executable.run, self.over
 
         def call(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-            return over(run([x._storage or x.storage() for x in args]), types)
+            try:
+                return over(run([x._storage or x.storage() for x in args]), types)
+            except AllocationError:
+                raise memory_exhausted(self.program, executable.plan) from None
 
         return call
 
@@ -73,7 +77,10 @@ class CompiledProgram:
         else:
             taken = args if self.whole else [args[i] for i in self.used]
             storages = [x._storage or x.storage() for x in taken]
-            found = self.over(executable.run(storages), self.types)
+            try:
+                found = self.over(executable.run(storages), self.types)
+            except AllocationError:
+                raise memory_exhausted(self.program, executable.plan) from None
         if self.direct:
             return found
         out: list[ConcreteArray] = []

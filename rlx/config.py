@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import MissingNameError, did_you_mean
+
 __all__ = ["check_precision", "config", "scoped"]
 
 
@@ -92,7 +94,7 @@ class Config(threading.local):
         plain = _OTHER_NAMES.get(plain, plain)
         if name != plain and plain in _SWITCHES:
             return getattr(self, plain)
-        raise AttributeError(f"rlx has no switch named {name!r}")
+        raise _no_switch(name)
 
     def read(self, name: str) -> Any:
         """The value of a switch by name, as `update` takes it.
@@ -192,6 +194,17 @@ def check_precision(precision: Any) -> None:
         raise ValueError(f"{precision!r} is no precision of products; there are: {', '.join(sorted(_PRECISIONS))}")
 
 
+def _no_switch(name: str) -> AttributeError:
+    """The error for a switch that there is not; a cheap one for what Python asks of every object."""
+    if name.startswith("_"):
+        return AttributeError(f"rlx has no switch named {name!r}")
+    known = (*_SWITCHES, *_GIVEN, *_OTHER_NAMES)
+    near = did_you_mean(name, known, repr)
+    return MissingNameError(
+        f"rlx has no switch named {name!r}.", near or f"There are: {', '.join(_SWITCHES)}.", name=name, known=known
+    )
+
+
 def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
     """What a switch, by rlx's name or JAX's, and its value set. AttributeError, ValueError for what there is not."""
     name = name.removeprefix("jax_")
@@ -202,7 +215,7 @@ def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
         ]
     name = _OTHER_NAMES.get(name, name)
     if name not in _SWITCHES and name not in _GIVEN:
-        raise AttributeError(f"rlx has no switch named {name!r}; there are: {', '.join(_SWITCHES)}")
+        raise _no_switch(name)
     if name in _SINGLE and value != _GIVEN[name]:
         raise ValueError(f"rlx knows only {name}={_GIVEN[name]!r}, got {value!r}")
     if name in _WORDS and value not in _WORDS[name]:

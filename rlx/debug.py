@@ -16,6 +16,7 @@ import numpy as np
 from rlx import tree
 from rlx.array import Array, ConcreteArray
 from rlx.callback import host_function
+from rlx.errors import PrintFormatError, user_line
 from rlx.ops.callback import debug_callback
 from rlx.sharding.shardings import default_sharding
 from rlx.trace.flat import flatten_call
@@ -82,13 +83,32 @@ def _callback(callback: Callable[..., Any], args: Any, kwargs: Any, ordered: boo
 
 
 class _Checked(string.Formatter):
-    """Formats, and refuses arguments that the format string does not name."""
+    """Formats, and refuses arguments that the format string does not name; `line`: the user's."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
 
     def check_unused_args(self, used_args: Any, args: Any, kwargs: Any) -> None:
         """Raises ValueError for the first argument that is not used."""
         unused = [n for n in range(len(args)) if n not in used_args] + [k for k in kwargs if k not in used_args]
         if unused:
-            raise ValueError(f"debug.print: the format string has no place for argument {unused[0]!r}")
+            raise PrintFormatError(
+                f"debug.print: the format string has no place for argument {unused[0]!r}.",
+                "Put braces where the value goes: {} for the next one, {name} for one passed by name.",
+                self.line,
+            )
+
+    def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
+        """Raises PrintFormatError where the format string names a value that was not given."""
+        if key in kwargs or (isinstance(key, int) and key < len(args)):
+            return super().get_value(key, args, kwargs)
+        given = [*map(repr, range(len(args))), *map(repr, kwargs)]
+        raise PrintFormatError(
+            f"debug.print: the format string names the value {key!r}; given were {', '.join(given) or 'none'}.",
+            f"Pass it behind the format string{f' as {key}=...' if isinstance(key, str) else ''}; braces that are to be"
+            " printed are written twice.",
+            self.line,
+        )
 
 
 def print(
@@ -109,7 +129,7 @@ def print(
 
     Returns: None; without a format string, what takes one and its values: print(ordered=True)("{}", x).
 
-    Raises TypeError where `fmt` is no string, and ValueError, KeyError or IndexError where it does not fit the values.
+    Raises TypeError where `fmt` is no string, and PrintFormatError where it does not fit the values.
 
     >>> import rlx
     >>> _ = rlx.jit(lambda x: rlx.debug.print("x = {}, {y:.2f}", x, y=x / 3))(2.0)
@@ -126,7 +146,7 @@ def _formatted_print(fmt: Any, args: Any, kwargs: Any, ordered: bool, skip_forma
     if not isinstance(fmt, str):
         raise TypeError(f"debug.print takes a format string first, got a {type(fmt).__name__}")
     if not skip_format_check:
-        _Checked().vformat(_without_specifications(fmt), args, kwargs)
+        _Checked(user_line()).vformat(_without_specifications(fmt), args, kwargs)
     _deliver(partial(_print, np.get_printoptions(), fmt), args, kwargs, ordered)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import linecache
 import os
 import sys
 import warnings
-from types import FrameType
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 __all__ = [
@@ -34,12 +36,15 @@ __all__ = [
     "KeyReuseError",
     "MemoryLimitError",
     "MeshContextError",
+    "MissingNameError",
     "MissingRuleError",
     "NanError",
     "NonConcreteBooleanIndexError",
     "NonHashableStaticArgumentError",
     "NotLinearError",
     "OptionError",
+    "OutOfMemoryError",
+    "PrintFormatError",
     "RlxError",
     "ScalarOutputError",
     "ShapeError",
@@ -97,6 +102,32 @@ def source_line(file: str, line: int, function: str) -> str:
     text = linecache.getline(file, line).strip()
     place = f"{os.path.basename(file)}:{line}, in {function}"
     return f"  at {place}\n    {text}" if text else f"  at {place}"
+
+
+def line_of_function(function: Any) -> str:
+    """Where a function of the user's is defined, as user_line; empty where Python does not know."""
+    code = getattr(function, "__code__", None)
+    if isinstance(code, CodeType):
+        return source_line(code.co_filename, code.co_firstlineno, code.co_name)
+    call = vars(type(function)).get("__call__")
+    wrapped = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+    inner = wrapped or (call if isinstance(call, FunctionType) else None)
+    return "" if inner is None else line_of_function(inner)
+
+
+def did_you_mean(name: str, known: Iterable[str], spelt: Callable[[str], str] = str) -> str:
+    """The names that come near a misspelt one, as a question; empty where none does.
+
+    >>> from rlx.errors import did_you_mean
+    >>> did_you_mean("reshpae", ["ravel", "reshape", "repeat"])
+    'Did you mean reshape?'
+    """
+    folded: dict[str, list[str]] = {}
+    for k in known:
+        folded.setdefault(k.lower(), []).append(k)
+    found = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.75)
+    near = [spelt(k) for f in found for k in folded[f]]
+    return f"Did you mean {' or '.join(filter(None, (', '.join(near[:-1]), near[-1])))}?" if near else ""
 
 
 def warn(what: str, category: type[Warning] = UserWarning) -> None:
@@ -280,7 +311,7 @@ class ConcretizationTypeError(JAXTypeError):
     >>> rlx.jit(lambda x: float(x))(1.0)
     Traceback (most recent call last):
         ...
-    rlx.errors.ConcretizationTypeError: float() needs the value of a traced float32[]~, which is not kn...
+    rlx.errors.ConcretizationTypeError: float() needs the value of a traced weak float32[], which is not kn...
     """
 
 
@@ -291,7 +322,7 @@ class TracerBoolConversionError(ConcretizationTypeError):
     >>> rlx.jit(lambda x: 1 if x > 0 else 0)(1.0)
     Traceback (most recent call last):
         ...
-    rlx.errors.TracerBoolConversionError: bool() needs the value of a traced bool[]~, which is not know...
+    rlx.errors.TracerBoolConversionError: bool() needs the value of a traced weak bool[], which is not know...
     """
 
 
@@ -302,7 +333,7 @@ class TracerIntegerConversionError(ConcretizationTypeError):
     >>> rlx.jit(lambda n: list(range(n)))(3)
     Traceback (most recent call last):
         ...
-    rlx.errors.TracerIntegerConversionError: index() needs the value of a traced int32[]~, which is not...
+    rlx.errors.TracerIntegerConversionError: index() needs the value of a traced weak int32[], which is not...
     """
 
 
@@ -314,7 +345,7 @@ class TracerSliceError(TracerIntegerConversionError, IndexError):
     >>> rlx.jit(lambda x, n: x[:n])(jnp.ones(3), 2)
     Traceback (most recent call last):
         ...
-    rlx.errors.TracerSliceError: A slice has the traced bound int32[]~, so that the size of its result ...
+    rlx.errors.TracerSliceError: A slice has the traced bound weak int32[], so that the size of its result ...
     """
 
 
@@ -364,7 +395,7 @@ class IndexBoundsError(JAXIndexError):
     """
 
 
-class ImmutableArrayError(RlxError, TypeError):
+class ImmutableArrayError(RlxError, TypeError, ValueError):
     """x[index] = value: arrays cannot be written to.
 
     >>> import rlx.numpy as jnp
@@ -384,7 +415,7 @@ class UnexpectedTracerError(JAXTypeError):
     >>> kept[0] + 1.0
     Traceback (most recent call last):
         ...
-    rlx.errors.UnexpectedTracerError: A traced float32[]~ is used outside of the function that it was t...
+    rlx.errors.UnexpectedTracerError: A traced weak float32[] is used outside of the function that it was t...
     """
 
 
@@ -434,6 +465,55 @@ class DonatedArrayError(JaxRuntimeError):
         ...
     rlx.errors.DonatedArrayError: This array was donated to a jitted call and its memory has been given...
     """
+
+
+class OutOfMemoryError(RlxError, MemoryError):
+    """The machine does not give the memory that an array or a compiled function needs.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.ones((10**9, 10**9))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.OutOfMemoryError: There is no memory for float32[1000000000,1000000000] (3.5 EiB)...
+    """
+
+
+class MissingNameError(RlxError, AttributeError):
+    """A name that a module, an array or the switches do not have.
+
+    What comes near it among the names that are `known` is found when somebody reads the message: hasattr is quick.
+
+    >>> import rlx.numpy as jnp
+    >>> jnp.tahn(1.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.MissingNameError: rlx.numpy has no tahn...
+    """
+
+    def __init__(
+        self, what: str, instead: str = "", line: str | None = None, name: str = "", known: Iterable[str] = ()
+    ) -> None:
+        super().__init__(what, instead, line)
+        self._known = tuple(known)
+        # Python would add a guess of its own if it knew the object
+        self.name, self.obj = name, None
+
+    def __str__(self) -> str:
+        instead = self.instead or did_you_mean(self.name or "", self._known)
+        return "\n".join(part for part in (self.what, self.line, instead) if part)
+
+
+class PrintFormatError(RlxError, ValueError, KeyError, IndexError):
+    """A format string of debug.print that does not fit the values that it is given.
+
+    >>> import rlx
+    >>> rlx.debug.print("{y}", 1.0)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.PrintFormatError: debug.print: the format string names the value 'y'; given were 0...
+    """
+
+    __str__ = Exception.__str__  # KeyError would quote it
 
 
 class ScalarOutputError(RlxError, TypeError):
@@ -547,7 +627,7 @@ class NanError(RlxError, FloatingPointError):
     ...     jnp.log(-1.0)
     Traceback (most recent call last):
         ...
-    rlx.errors.NanError: log made a NaN from operands (float32[]~) without one...
+    rlx.errors.NanError: log made a NaN from operands (weak float32[]) without one...
     """
 
 
@@ -672,6 +752,32 @@ def not_linear(name: str) -> NotLinearError:
         "linear_transpose takes a function that is linear in its arguments, and a derivative rule is linear"
         " in the tangents: use rlx.vjp for other functions.",
     )
+
+
+def immutable(name: str, instead: str = "") -> ImmutableArrayError:
+    """The error for a function that would write into an array; `name`: rlx.numpy's, which takes inplace=False."""
+    return ImmutableArrayError(
+        f"{name} writes into its argument, and rlx arrays are immutable.",
+        instead or f"Write x = rlx.numpy.{name}(x, ..., inplace=False), or x = x.at[index].set(values).",
+    )
+
+
+def out_of_memory(types: Iterable[Any], why: str = "") -> OutOfMemoryError:
+    """The error for arrays of some types that the machine has no memory for; `why`: what they are needed for."""
+    wanted = ", ".join(f"{t!r} ({bytes_text(t.nbytes)})" for t in types)
+    return OutOfMemoryError(
+        f"There is no memory for {wanted}{why}.",
+        "Check the shapes; compute less at once, with rlx.lax.map(f, xs, batch_size=...) or rlx.lax.scan; or use a"
+        " narrower dtype.",
+    )
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes for people."""
+    for power, unit in ((60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.1f} {unit}"
+    return f"{count} B"
 
 
 def describe(value: Any) -> str:

@@ -47,6 +47,16 @@ def refuse_uncallable(fun: Any) -> None:
         )
 
 
+def parameter_at(fun: Callable[..., Any], number: int) -> str | None:
+    """The name of a function's positional parameter; None if it has no name, or nobody knows."""
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        return None
+    positional = [p.name for p in parameters if p.kind in _Positional]
+    return positional[number] if number < len(positional) else None
+
+
 def chosen_arguments(
     fun: Callable[..., Any], kind: str, argnums: Sequence[int], argnames: Sequence[str]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:

@@ -13,6 +13,7 @@ import numpy as np
 from rlx.forks import reopen_after_fork
 
 __all__ = [
+    "AllocationError",
     "Blocks",
     "Queue",
     "Storage",
@@ -74,8 +75,19 @@ def _size_class(nbytes: int) -> int:
     return (nbytes + step - 1) & -step
 
 
+class AllocationError(MemoryError):
+    """The machine does not give memory for `size` bytes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"{size} bytes cannot be allocated")
+        self.size = size
+
+
 def _fresh(size: int) -> Storage:
-    raw = np.empty(size + ALIGNMENT, np.uint8)
+    try:
+        raw = np.empty(size + ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError):  # ValueError: more bytes than addresses
+        raise AllocationError(size) from None
     address = raw.__array_interface__["data"][0]
     offset = -address % ALIGNMENT
     return Storage(raw, address + offset, offset)

@@ -11,6 +11,7 @@ from typing import Any
 
 import optree
 
+from rlx.errors import TreeMismatchError, describe
 from rlx.tree_keys import GetAttrKey, KeyPath, OwnEntry, key_of
 from rlx.tree_structure import TreeDef
 
@@ -89,13 +90,67 @@ def structure(tree: Any, is_leaf: IsLeaf = None) -> TreeDef:
 def map(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
     """Apply `function` to each leaf, or to corresponding leaves of several trees.
 
-    Raises ValueError where the trees' structures differ.
+    Raises TreeMismatchError where the trees' structures differ, naming the first place.
 
     >>> import rlx
     >>> rlx.tree.map(lambda x, y: x + y, {"a": 1}, {"a": 2})
     {'a': 3}
     """
-    return optree.tree_map(function, tree, *rest, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    found, spec = optree.tree_flatten(tree, is_leaf, none_is_leaf=False, namespace=NAMESPACE)
+    others = [_matching(spec, tree, other, i, is_leaf) for i, other in enumerate(rest)]
+    return spec.unflatten(builtins.map(function, found, *others))
+
+
+def _matching(spec: Any, first: Any, other: Any, number: int, is_leaf: IsLeaf = None) -> list[Any]:
+    """The parts of tree `number` that stand where the first has leaves; TreeMismatchError where it does not fit."""
+    try:
+        return spec.flatten_up_to(other)
+    except ValueError as error:
+        reason = str(error)
+    found = _difference(first, other, "", is_leaf)
+    if found is None:  # a node of a user's class whose own data differ
+        raise TreeMismatchError(f"tree.map got trees of different structures: {reason}", _SAME_TREES)
+    path, one, two = found
+    raise TreeMismatchError(
+        f"tree.map got trees of different structures: tree{path} is {_kind(one)}, and rest[{number}]{path} is"
+        f" {_kind(two)}.",
+        _SAME_TREES,
+    )
+
+
+_SAME_TREES = (
+    "The trees have the structure of the first, or go deeper where that has leaves: rlx.tree.structure shows it."
+)
+
+
+def _difference(one: Any, two: Any, path: str, is_leaf: IsLeaf) -> tuple[str, Any, Any] | None:
+    """Where a tree has no node like the first's: the path, and what each has there."""
+    if optree.tree_is_leaf(one, is_leaf=is_leaf, none_is_leaf=False, namespace=NAMESPACE):
+        return None
+    if type(one) is not type(two) and not (isinstance(one, dict) and isinstance(two, dict)):
+        return path, one, two
+    children, others = _children(one), _children(two)
+    if [*children] != [*others]:
+        return path, one, two
+    for key, child in children.items():
+        found = _difference(child, others[key], f"{path}{key}", is_leaf)
+        if found is not None:
+            return found
+    return None
+
+
+def _children(node: Any) -> dict[str, Any]:
+    """What a node holds, by the text of each path."""
+    return {path_text(path): child for path, child in flatten_with_path(node, lambda x: x is not node)[0]}
+
+
+def _kind(part: Any) -> str:
+    """What stands at a place of a tree, in a few words."""
+    if isinstance(part, dict):
+        return f"a dict with the keys {', '.join(builtins.map(repr, part))}" if part else "an empty dict"
+    if type(part) in (list, tuple):
+        return f"a {type(part).__name__} of {len(part)}"
+    return "None" if part is None else describe(part)
 
 
 def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING, is_leaf: IsLeaf = None) -> Any:
@@ -250,7 +305,7 @@ def map_with_path(
     {'a': ("['a'][0]", "['a'][1]")}
     """
     found, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
-    others = [treedef.flatten_up_to(other) for other in rest]
+    others = [_matching(treedef, tree, other, i) for i, other in enumerate(rest)]
     return unflatten(treedef, [function(*values) for values in _rows(found, others)])
 
 

@@ -52,7 +52,7 @@ def test_printing_shows_values() -> None:
     shown = []
     rlx.grad(lambda v: (shown.append(repr(v * 2)), v * v)[1])(3.0)
     rlx.jit(lambda v: (shown.append(repr(v * 2)), v)[1])(3.0)
-    assert shown == ["Traced<float32[]~> with value 6.", "Traced<float32[]~>"]
+    assert shown == ["Traced<weak float32[]> with value 6.", "Traced<weak float32[]>"]
 
 
 def test_pdb_shows_values() -> None:

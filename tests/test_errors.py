@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from mistakes import Mistakes, line_of
 
 import rlx
 import rlx.numpy as jnp
 from rlx import errors, lax
 
-CASES: dict[str, tuple[Callable[[], Any], type[errors.RlxError], str, str, str]] = {}
-_SOURCE = Path(__file__).read_text().splitlines()
-
-
-def case(error: type[errors.RlxError], what: str, instead: str, inside: str = "") -> Callable[[Any], Any]:
-    """Register a mistake: its class, what the message says before and after the line marked `# here`.
-
-    `inside` is the function that holds the line, where that is not the mistake itself.
-    """
-
-    def register(function: Callable[[], Any]) -> Callable[[], Any]:
-        CASES[function.__name__] = (function, error, what, instead, inside)
-        return function
-
-    return register
+CASES = Mistakes()
+case = CASES.case
 
 
 def ones(*shape: int) -> Any:
@@ -133,7 +119,7 @@ def a_number_that_does_not_fit() -> None:
 # --------------------------------------------------------------------- tracers where Python needs a value
 @case(
     errors.TracerBoolConversionError,
-    "bool() needs the value of a traced bool[]~, which is not known while tracing.",
+    "bool() needs the value of a traced weak bool[], which is not known while tracing.",
     "Use rlx.numpy.where(condition, x, y) to choose between values, rlx.lax.cond to choose "
     "between computations, rlx.lax.while_loop for loops, or & | ~ in place of and / or / not.",
     inside="choose",
@@ -150,7 +136,7 @@ def a_tracer_in_if() -> None:
 
 @case(
     errors.ConcretizationTypeError,
-    "float() needs the value of a traced float32[]~, which is not known while tracing.",
+    "float() needs the value of a traced weak float32[], which is not known while tracing.",
     "Keep it an array: rlx.numpy functions take 0-d arrays wherever they take numbers. If it is a"
     " setting, mark it static in jit (static_argnums / static_argnames).",
     inside="<lambda>",
@@ -161,7 +147,7 @@ def a_tracer_in_float() -> None:
 
 @case(
     errors.TracerIntegerConversionError,
-    "int() needs the value of a traced float32[]~, which is not known while tracing.",
+    "int() needs the value of a traced weak float32[], which is not known while tracing.",
     "Keep it an array: rlx.numpy functions take 0-d arrays wherever they take numbers. If it is a"
     " setting, mark it static in jit (static_argnums / static_argnames).",
     inside="<lambda>",
@@ -172,7 +158,7 @@ def a_tracer_in_int() -> None:
 
 @case(
     errors.TracerIntegerConversionError,
-    "index() needs the value of a traced int32[]~, which is not known while tracing.",
+    "index() needs the value of a traced weak int32[], which is not known while tracing.",
     "A traced value cannot be a Python index, a size or an argument of range(): use x[i] on an "
     "rlx array, rlx.lax.dynamic_slice, rlx.lax.fori_loop, or mark the argument static "
     "(static_argnums).",
@@ -189,7 +175,7 @@ def a_tracer_in_range() -> None:
 
 @case(
     errors.TracerIntegerConversionError,
-    "index() needs the value of a traced int32[]~, which is not known while tracing.",
+    "index() needs the value of a traced weak int32[], which is not known while tracing.",
     "A traced value cannot be a Python index, a size or an argument of range(): use x[i] on an "
     "rlx array, rlx.lax.dynamic_slice, rlx.lax.fori_loop, or mark the argument static "
     "(static_argnums).",
@@ -242,7 +228,7 @@ def an_array_as_a_dict_key() -> None:
 
 @case(
     errors.ConcretizationTypeError,
-    "item() needs the value of a traced float32[]~, which is not known while tracing.",
+    "item() needs the value of a traced weak float32[], which is not known while tracing.",
     "Keep it an array: rlx.numpy functions take 0-d arrays wherever they take numbers. If it is a"
     " setting, mark it static in jit (static_argnums / static_argnames).",
     inside="<lambda>",
@@ -285,7 +271,7 @@ def the_length_of_a_traced_number() -> None:
 # --------------------------------------------------------------------- tracers that outlive their function
 @case(
     errors.UnexpectedTracerError,
-    "A traced float32[]~ is used outside of the function that it was traced in (function). It was made at LEAKED.",
+    "A traced weak float32[] is used outside of the function that it was traced in (function). It was made at LEAKED.",
     "Return the value from the function instead of storing it in a global, an attribute or a list.",
 )
 def a_leaked_tracer() -> None:
@@ -295,7 +281,7 @@ def a_leaked_tracer() -> None:
 
 @case(
     errors.UnexpectedTracerError,
-    "A traced float32[]~ is used outside of the function that it was traced in (function). It was made at LEAKED.",
+    "A traced weak float32[] is used outside of the function that it was traced in (function). It was made at LEAKED.",
     "Return the value from the function instead of storing it in a global, an attribute or a list.",
 )
 def a_leaked_tracer_in_float() -> None:
@@ -305,7 +291,7 @@ def a_leaked_tracer_in_float() -> None:
 
 @case(
     errors.UnexpectedTracerError,
-    "A traced float32[]~ is used outside of the function that it was traced in (function). It was made at LEAKED.",
+    "A traced weak float32[] is used outside of the function that it was traced in (function). It was made at LEAKED.",
     "Return the value from the function instead of storing it in a global, an attribute or a list.",
 )
 def a_leaked_tracer_in_numpy() -> None:
@@ -315,7 +301,7 @@ def a_leaked_tracer_in_numpy() -> None:
 
 @case(
     errors.UnexpectedTracerError,
-    "A traced float32[]~ is used outside of the function that it was traced in (function). It was made at LEAKED.",
+    "A traced weak float32[] is used outside of the function that it was traced in (function). It was made at LEAKED.",
     "Return the value from the function instead of storing it in a global, an attribute or a list.",
 )
 def a_leaked_tracer_as_an_argument() -> None:
@@ -325,7 +311,7 @@ def a_leaked_tracer_as_an_argument() -> None:
 
 @case(
     errors.UnexpectedTracerError,
-    "A traced float32[]~ is used outside of the function that it was traced in (function). It was made at LEAKED.",
+    "A traced weak float32[] is used outside of the function that it was traced in (function). It was made at LEAKED.",
     "Return the value from the function instead of storing it in a global, an attribute or a list.",
     inside="<lambda>",
 )
@@ -337,9 +323,9 @@ def a_leaked_tracer_in_another_trace() -> None:
 # --------------------------------------------------------------------- arguments
 @case(
     errors.InputTypeError,
-    "An argument of lambda is of type str, which is not an array, a number, or a tree of them: 'hello'.",
-    "Pass arrays or numbers; in jit mark other arguments with static_argnums or static_argnames, "
-    "or register the class with rlx.tree.register_node.",
+    "Argument 'x' of lambda is of type str, which is not an array, a number, or a tree of them: 'hello'.",
+    "Pass an array or a number; mark a setting static, rlx.jit(f, static_argnames='x'); or register its class "
+    "with rlx.tree.register_node.",
 )
 def an_argument_that_is_no_array() -> None:
     rlx.jit(lambda x: x)("hello")  # here
@@ -348,8 +334,7 @@ def an_argument_that_is_no_array() -> None:
 @case(
     errors.InputTypeError,
     "The result of lambda is of type str, which is not an array, a number, or a tree of them: 'hello'.",
-    "Pass arrays or numbers; in jit mark other arguments with static_argnums or static_argnames, "
-    "or register the class with rlx.tree.register_node.",
+    "Return arrays and numbers; keep other objects outside of the function, or return them from one that calls it.",
 )
 def a_result_that_is_no_array() -> None:
     rlx.jit(lambda x: "hello")(1.0)  # here
@@ -367,7 +352,7 @@ def an_array_of_objects() -> None:
 
 @case(
     errors.InputTypeError,
-    "ndarray of dtype <U1 is not an array of numbers.",
+    "Argument 'x' of lambda: ndarray of dtype <U1 is not an array of numbers.",
     "Pass arrays of bool, integer, float or complex dtype; mark other arguments static "
     "(static_argnums / static_argnames) or close over them.",
 )
@@ -441,7 +426,7 @@ def an_unknown_option_of_jit() -> None:
 
 @case(
     errors.InputTypeError,
-    "lambda was compiled for (float32[]~) and called with (float32[3]).",
+    "lambda was compiled for (weak float32[]) and called with (float32[3]).",
     "Call the jitted function itself, which compiles for new arguments.",
 )
 def another_call_of_a_compiled_function() -> None:
@@ -585,7 +570,7 @@ def grad_of_an_integer_result() -> None:
 
 @case(
     errors.ScalarOutputError,
-    "grad takes a function that returns one real number; lambda returned complex64[]~.",
+    "grad takes a function that returns one real number; lambda returned weak complex64[].",
     "For a holomorphic function pass holomorphic=True; otherwise take the real part or convert to float.",
 )
 def grad_of_a_complex_result() -> None:
@@ -612,7 +597,7 @@ def a_holomorphic_grad_of_a_real_number() -> None:
 
 @case(
     errors.InputTypeError,
-    "lambda was differentiated with has_aux=True but did not return a pair (result, auxiliary); it returned a Tracer.",
+    "lambda was differentiated with has_aux=True but did not return a pair (result, auxiliary); it returned float32[].",
     "Return (result, auxiliary) from the function, or leave has_aux out.",
 )
 def no_pair_with_has_aux() -> None:
@@ -710,6 +695,7 @@ def an_unknown_device_of_jit() -> None:
     errors.ControlFlowTypeError,
     "lax.scan: carry enters the body as float32[] and leaves it as float64[].",
     "A carry keeps its dtype: return carry.astype('float32'), or start with an initial value of dtype float64.",
+    inside="<lambda>",
 )
 def a_carry_that_changes_its_dtype() -> None:
     lax.scan(lambda c, x: (c + jnp.float64(1), None), jnp.float32(0), None, length=3)  # here
@@ -719,6 +705,7 @@ def a_carry_that_changes_its_dtype() -> None:
     errors.ControlFlowTypeError,
     "lax.scan: carry enters the body as float32[] and leaves it as float32[2].",
     "A carry keeps its shape: return carry with shape (), or start with an initial value of shape (2,).",
+    inside="<lambda>",
 )
 def a_carry_that_changes_its_shape() -> None:
     lax.scan(lambda c, x: (jnp.stack([c, c]), None), jnp.float32(0), None, length=3)  # here
@@ -729,6 +716,7 @@ def a_carry_that_changes_its_shape() -> None:
     "lax.scan: the body takes a carry of structure PyTreeDef(*), but returns one of structure PyTreeDef((*, *)).",
     "The body returns a carry with the structure of the initial one: the same nesting of tuples, "
     "lists and dicts, with the same keys.",
+    inside="<lambda>",
 )
 def a_carry_that_changes_its_structure() -> None:
     lax.scan(lambda c, x: ((c, c), None), jnp.float32(0), None, length=3)  # here
@@ -736,8 +724,9 @@ def a_carry_that_changes_its_structure() -> None:
 
 @case(
     errors.ControlFlowTypeError,
-    "lax.scan: f must return a pair (carry, y), got Tracer.",
+    "lax.scan: f must return a pair (carry, y), got float32[].",
     "Return (carry, y); y may be None.",
+    inside="<lambda>",
 )
 def a_scan_body_without_a_pair() -> None:
     lax.scan(lambda c, x: c, jnp.float32(0), None, length=3)  # here
@@ -776,31 +765,16 @@ def a_predicate_with_an_axis() -> None:
     errors.ControlFlowTypeError,
     "lax.while_loop: carry enters the body as float32[] and leaves it as float64[].",
     "A carry keeps its dtype: return carry.astype('float32'), or start with an initial value of dtype float64.",
+    inside="<lambda>",
 )
 def a_while_carry_that_changes() -> None:
     lax.while_loop(lambda c: c < 3, lambda c: c + jnp.float64(1), jnp.float32(0))  # here
 
 
-def line_of(function: Callable[[], Any], mark: str = "# here") -> tuple[int, str]:
-    """Number and text of the marked line of a function."""
-    start = function.__code__.co_firstlineno
-    for number in range(start, len(_SOURCE) + 1):
-        if _SOURCE[number - 1].endswith(mark):
-            return number, _SOURCE[number - 1].strip()
-    raise AssertionError(f"{function.__name__} marks no line")
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_whole_text(name: str) -> None:
-    """Class, message, line and advice."""
-    function, error, what, instead, inside = CASES[name]
-    number, text = line_of(function)
-    with pytest.raises(errors.RlxError) as caught:
-        function()
-    made = f"{Path(__file__)}:{line_of(leak, '# leaked')[0]} (function)"
-    shown = f"  at {Path(__file__).name}:{number}, in {inside or name}\n    {text}"
-    assert type(caught.value) is error
-    assert str(caught.value) == f"{what.replace('LEAKED', made)}\n{shown}\n{instead}"
+    """Class, message, line and advice, and no other error before it."""
+    CASES.check(name, LEAKED=f"{__file__}:{line_of(leak, '# leaked')[0]} (function)")
 
 
 def test_every_public_class_is_an_rlx_error() -> None:
@@ -827,8 +801,8 @@ def test_the_line_is_the_users_also_through_transforms() -> None:
 
 def test_after_every_mistake_rlx_works() -> None:
     """No builder stays open, no cache is spoilt."""
-    for function, error, *_ in CASES.values():
-        with pytest.raises(error):
-            function()
+    for mistake in CASES.values():
+        with pytest.raises(mistake.error):
+            mistake.function()
         assert float(jnp.float32(1.0) + 1) == 2.0
     assert float(rlx.jit(rlx.grad(lambda x: x * x))(3.0)) == 6.0

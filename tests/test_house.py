@@ -13,10 +13,11 @@ PACKAGE = Path(__file__).resolve().parent.parent / "rlx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
-FOUNDATION = {"errors", "config", "forks", "interrupts", "tree", "version", "storage", "routines"}
+FOUNDATION = {"errors", "habits", "config", "forks", "interrupts", "tree", "version", "storage", "routines"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
-    "config": set(),
+    "habits": {"errors"},
+    "config": {"errors"},
     "version": set(),
     "forks": set(),
     "interrupts": set(),
@@ -24,7 +25,7 @@ LAYERS: dict[str, set[str]] = {
     "routines": set(),
     "tree_keys": set(),
     "tree_structure": set(),
-    "tree": {"tree_keys", "tree_structure"},
+    "tree": {"errors", "tree_keys", "tree_structure"},
     "tree_util": {"tree", "tree_keys"},
     "ir": FOUNDATION,
     "array": FOUNDATION | {"ir"},
@@ -65,6 +66,7 @@ LAYERS: dict[str, set[str]] = {
 EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}
 EVERYTHING |= {"compat", "test_util"}
 EVERYTHING |= {
+    "exhausted",
     "ad_checkpoint",
     "forward_backward",
     "stages",

@@ -297,7 +297,7 @@ def test_explain_says_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
         )
         g({"a": np.ones(3)}, 1)
         assert capsys.readouterr().err == (
-            "rlx: f is traced again (3 signatures)\n  argument 1: float32[]~ -> int32[]~\n"
+            "rlx: f is traced again (3 signatures)\n  argument 1: weak float32[] -> weak int32[]\n"
         )
         g({"a": np.ones(3)}, y=1)
         assert "structure of the arguments" in capsys.readouterr().err

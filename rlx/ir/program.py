@@ -40,7 +40,7 @@ class Var:
 
     >>> import rlx
     >>> rlx.make_program(lambda x: x + 1.0)(1.0).inputs
-    (Var(float32[]~),)
+    (Var(weak float32[]),)
     """
 
     __slots__ = ("type",)
@@ -62,7 +62,7 @@ class Literal:
 
     >>> import rlx
     >>> rlx.make_program(lambda x: x + 1.0)(1.0).equations[0].inputs[1]
-    Literal(array(1., dtype=float32), float32[]~)
+    Literal(array(1., dtype=float32), weak float32[])
     """
 
     __slots__ = ("type", "value")

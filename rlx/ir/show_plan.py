@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import bytes_text
 from rlx.ir.kernels import (
     Access,
     Bands,
@@ -306,11 +307,3 @@ def _arena_lines(plan: Plan, names: dict[Buffer, str]) -> Iterator[str]:
         use = f"kernels {first[buffer]}-{last[buffer]}" if buffer in first else "unused"
         offset = plan.offsets[buffer]
         yield f"  {offset:>10}-{offset + buffer.nbytes:<10} {_typed(buffer, names)}  {use}"
-
-
-def bytes_text(count: int) -> str:
-    """A number of bytes for people."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"

@@ -9,6 +9,7 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
+from rlx.errors import ShapeError
 from rlx.ir.extended import UINT32, KeyDtype, key_dtype_of
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 
@@ -16,6 +17,7 @@ __all__ = [
     "TensorType",
     "bfloat16",
     "bits_of",
+    "broadcast_sizes",
     "compute_dtype",
     "dtype_kind",
     "dtype_of",
@@ -119,6 +121,8 @@ def words_type(keys: TensorType) -> TensorType:
     return TensorType((*keys.shape, dtype.words), UINT32)
 
 
+MOST_AXES = 64  # as NumPy's
+MOST_BYTES = 2**63 - 1
 _interned: dict[Any, TensorType] = {}
 
 
@@ -146,6 +150,7 @@ class TensorType:
             found = object.__new__(cls)
             found.shape, found.dtype, found.weak = tuple(map(int, shape)), dtype, weak
             found._text = None
+            _refuse_enormous(found)
             found = _interned.setdefault((found.shape, dtype, weak), found)
         return found
 
@@ -196,8 +201,34 @@ class TensorType:
         text = self._text
         if text is None:  # kept, because NumPy takes long over the name of a dtype
             dims = ",".join(map(str, self.shape))
-            text = self._text = f"{self.dtype.name}[{dims}]{'~' if self.weak else ''}"
+            text = self._text = f"{'weak ' if self.weak else ''}{self.dtype.name}[{dims}]"
         return text
+
+
+def broadcast_sizes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that arrays broadcast to; ValueError where they do not. NumPy's own takes 32 axes at most."""
+    sizes = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for i, n in enumerate(shape, len(sizes) - len(shape)):
+            if n != sizes[i] and n != 1:
+                if sizes[i] != 1:
+                    raise ValueError(f"shapes {shapes} do not broadcast")
+                sizes[i] = n
+    return tuple(sizes)
+
+
+def _refuse_enormous(type: TensorType) -> None:
+    """Raise ShapeError for a type that no array can have."""
+    if len(type.shape) > MOST_AXES:
+        raise ShapeError(
+            f"An array of {len(type.shape)} axes would be needed.",
+            f"Arrays have at most {MOST_AXES} axes: merge some with reshape.",
+        )
+    if type.nbytes > MOST_BYTES:
+        raise ShapeError(
+            f"{type!r:.80} has {type.size} elements: more bytes than memory has addresses.",
+            "Check the sizes: an array has less than 2**63 bytes.",
+        )
 
 
 # ------------------------------------------------------------------ promotion

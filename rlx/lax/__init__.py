@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
+from rlx.habits import missing_name as _missing_name
 from rlx.lax.barrier import (
     optimization_barrier,
 )
@@ -487,4 +488,4 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     if name == "linalg":  # imported on first use
         return _importlib.import_module("rlx.lax.linalg")
-    raise AttributeError(f"module 'rlx.lax' has no attribute {name!r}")
+    raise _missing_name(__name__, name, __all__)

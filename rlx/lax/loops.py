@@ -16,7 +16,9 @@ from rlx.lax.operands import as_array
 from rlx.lax.scanning import scan
 from rlx.lax.staging import (
     check_callable,
+    check_carry,
     converted,
+    line_of_result,
     runs_in_python,
     stage_carry,
     stage_flat,
@@ -51,10 +53,11 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     leaves, in_tree = flatten_call((init_val,), {}, "the initial carry of lax.while_loop")
     if runs_in_python():
         (value,), _ = tree.unflatten(in_tree, leaves)
-        while _is_true(cond_fun(value)):
+        while _is_true(cond_fun(value), cond_fun):
             value = body_fun(value)
         return tree.map(as_array, value)
-    flat, body, body_captured, types = stage_carry("while_loop", body_fun, in_tree, init_val, [x.type for x in leaves])
+    given = [x.type for x in leaves]
+    flat, body, body_captured, types = stage_carry("while_loop", body_fun, body_fun, in_tree, given)
 
     def condition_fun(carry: Any) -> Array:
         holds = cond_fun(carry)
@@ -64,8 +67,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             raise ControlFlowTypeError(
                 f"lax.while_loop: cond_fun returned {described or 'nothing'}.",
                 "It returns one scalar bool: reduce an array with .all() or .any().",
+                line_of_result(holds, cond_fun),
             )
-        return _checked_condition(as_array(holds))
+        return _checked_condition(as_array(holds), cond_fun)
 
     _, condition, condition_captured = stage_flat("while_loop", condition_fun, in_tree, types)
     starts = converted(leaves, types)
@@ -123,7 +127,7 @@ def fori_loop(
 
     def advance(carry: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         counter, end, value = carry
-        return add(counter, 1), end, body_fun(counter, value)
+        return add(counter, 1), end, _stepped(body_fun, counter, value)
 
     return while_loop(unfinished, advance, (first, last, init_val))[2]
 
@@ -150,10 +154,17 @@ def _bounds(lower: Any, upper: Any) -> tuple[Array, Array]:
     return first, last
 
 
+def _stepped(body_fun: Callable[[Any, Any], Any], counter: Any, value: Any) -> Any:
+    """One step of a fori_loop that is being traced."""
+    result = body_fun(counter, value)
+    check_carry("fori_loop", body_fun, value, result)
+    return result
+
+
 def _counted(start: ConcreteArray, stop: int, body_fun: Callable[[Any, Any], Any], init_val: Any) -> Any:
     def step(carry: tuple[Any, Any], _: None) -> tuple[tuple[Any, Any], None]:
         counter, value = carry
-        return (add(counter, 1), body_fun(counter, value)), None
+        return (add(counter, 1), _stepped(body_fun, counter, value)), None
 
     length = max(stop - int(start.numpy()), 0)
     if runs_in_python():
@@ -165,17 +176,18 @@ def _counted(start: ConcreteArray, stop: int, body_fun: Callable[[Any, Any], Any
     return result
 
 
-def _checked_condition(value: Array) -> Array:
+def _checked_condition(value: Array, cond_fun: Callable[[Any], Any]) -> Array:
     if value.dtype != np.dtype(bool) or value.shape != ():
         raise ControlFlowTypeError(
             f"lax.while_loop: cond_fun returned {value.type.strong()!r}.",
             "It returns one scalar bool: compare, for instance with != 0, or reduce with .all() or .any().",
+            line_of_result(value, cond_fun),
         )
     return value
 
 
-def _is_true(value: Any) -> bool:
-    concrete: Any = _checked_condition(as_array(value))
+def _is_true(value: Any, cond_fun: Callable[[Any], Any]) -> bool:
+    concrete: Any = _checked_condition(as_array(value), cond_fun)
     return bool(concrete.concrete().numpy())
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from rlx import tree
 from rlx.array import Array
-from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, ShapeError
+from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, ShapeError, describe
 from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
-from rlx.lax.staging import check_callable, converted, runs_in_python, stage_carry
+from rlx.lax.staging import check_callable, converted, line_of_result, runs_in_python, stage_carry
 from rlx.ops.scan import scan as scan_op
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import flatten_call
@@ -67,7 +67,7 @@ def scan(
 
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
         out = f(carry, x)
-        _check_pair(out)
+        _check_pair(out, f)
         split[:] = [tree.structure(out[0]), tree.structure(out[1])]
         return tuple(out)
 
@@ -75,11 +75,11 @@ def scan(
     _, body, captured, types = stage_carry(
         "scan",
         step,
+        f,
         in_tree,
-        init,
         [x.type for x in carries],
         element_types,
-        lambda flat: split[0],
+        lambda out: out[0],
     )
     starts = converted(carries, types)
     outs = scan_op(
@@ -99,12 +99,13 @@ def scan(
     return tree.unflatten(split[0], last), tree.unflatten(split[1], outs[n:])
 
 
-def _check_pair(out: Any) -> None:
+def _check_pair(out: Any, f: Callable[..., Any]) -> None:
     if not (isinstance(out, (tuple, list)) and len(out) == 2):
-        described = f"{len(out)} values" if isinstance(out, (tuple, list)) else type(out).__name__
+        described = f"{len(out)} values" if isinstance(out, (tuple, list)) else describe(out)
         raise ControlFlowTypeError(
             f"lax.scan: f must return a pair (carry, y), got {described}.",
             "Return (carry, y); y may be None.",
+            line_of_result(out, f),
         )
 
 
@@ -140,7 +141,7 @@ def _python_scan(
     carry, results = tree.map(as_array, init), []
     for i in reversed(range(count)) if reverse else range(count):
         out = f(carry, tree.map(lambda x, at=i: index_in_dim(x, at, keepdims=False), xs))
-        _check_pair(out)
+        _check_pair(out, f)
         carry, y = out
         results.append(y)
     if reverse:

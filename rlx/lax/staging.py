@@ -10,20 +10,22 @@ import numpy as np
 from rlx import tree
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import ControlFlowTypeError
+from rlx.errors import ControlFlowTypeError, line_of_function, source_line, user_line
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, promote_dtypes
 from rlx.ops.conversion import convert
 from rlx.trace.builder import Builder, Tracer, state
-from rlx.trace.flat import FlatFunction
+from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.stage import finish, stage
 
 __all__ = [
     "check_callable",
+    "check_carry",
     "converted",
     "leaf_names",
+    "line_of_result",
     "runs_in_python",
     "share_captures",
     "stage_carry",
@@ -54,12 +56,14 @@ def stage_flat(
     in_tree: tree.TreeDef,
     types: Sequence[TensorType],
     known: Sequence[Any] | None = None,
+    title: str = "",
 ) -> tuple[FlatFunction, Program, list[Any]]:
     """A function of trees staged over leaves of the given types: with its program and captures.
 
-    `known`: values of the leaves with which tracers may answer bool(), int(), ... while tracing.
+    `known`: values of the leaves with which tracers may answer bool(), int(), ... while tracing; `title`: what to
+    call the function in messages, if not by its own name.
     """
-    flat = FlatFunction(function, in_tree)
+    flat = FlatFunction(function, in_tree, name=title)
     program, captured = stage(flat, types, known, f"{name}_{flat.name}")
     return flat, program, captured
 
@@ -91,42 +95,67 @@ def unify_weak(enters: TensorType, leaves: TensorType) -> TensorType:
 def stage_carry(
     name: str,
     function: Callable[..., Any],
+    body: Callable[..., Any],
     in_tree: tree.TreeDef,
-    carry: Any,
     types: Sequence[TensorType],
     others: Sequence[TensorType] = (),
-    carry_of: Callable[[FlatFunction], tree.TreeDef] | None = None,
+    carry_of: Callable[[Any], Any] | None = None,
 ) -> tuple[FlatFunction, Program, list[Any], list[TensorType]]:
     """A loop's body staged, with carries of equal types going in and out.
 
-    `carry` is the initial carry's tree, `types` the types of its leaves, `others` those of what else
-    the body takes; `carry_of` finds the carry's structure in the result's. Returns the flat
+    `body` is the user's function that `function` calls, `types` are the types of the initial carry's leaves,
+    `others` those of what else the body takes; `carry_of` finds the carry in the result. Returns the flat
     function, the program, its captures, and the carry's types, where weak initial values
     took the dtype that the body gave them. Raises ControlFlowTypeError for other differences.
     """
     entering = list(types)
-    for _ in range(4):  # a changed dtype may change another carry's, along the lattice
-        flat, program, captured = stage_flat(name, function, in_tree, [*entering, *others])
-        structure = flat.out_tree if carry_of is None else carry_of(flat)
-        if structure != tree.structure(carry):
-            raise ControlFlowTypeError(
-                f"lax.{name}: the body takes a carry of structure {tree.structure(carry)}, but returns"
-                f" one of structure {structure}.",
-                "The body returns a carry with the structure of the initial one: the same nesting of"
-                " tuples, lists and dicts, with the same keys.",
-            )
+
+    def checked(given: Any, *rest: Any) -> Any:
+        result = function(given, *rest)
+        check_carry(name, body, given, result if carry_of is None else carry_of(result))
+        return result
+
+    while True:  # a changed dtype may change another carry's; it goes up the lattice, so that this ends
+        flat, program, captured = stage_flat(name, checked, in_tree, [*entering, *others], title=function_name(body))
         leaving = program.output_types[: len(entering)]
         unified = [unify_weak(a, b) for a, b in zip(entering, leaving, strict=True)]
         if unified == entering:
-            break
+            return flat, program, captured, entering
         entering = unified
-    for leaf, a, b in zip(leaf_names("carry", carry), entering, leaving, strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype:
+
+
+def check_carry(name: str, body: Callable[..., Any], before: Any, after: Any) -> None:
+    """Raise ControlFlowTypeError, with the line that made it, unless a body's carry has the type of the one it took.
+
+    A weak carry may take the dtype that the body gives it: see unify_weak.
+    """
+    if tree.structure(after) != tree.structure(before):
+        raise ControlFlowTypeError(
+            f"lax.{name}: the body takes a carry of structure {tree.structure(before)}, but returns"
+            f" one of structure {tree.structure(after)}.",
+            "The body returns a carry with the structure of the initial one: the same nesting of"
+            " tuples, lists and dicts, with the same keys.",
+            line_of_result(after, body),
+        )
+    for leaf, x, y in zip(leaf_names("carry", before), tree.leaves(before), tree.leaves(after), strict=True):
+        enters, leaves = x.type, as_array(y, f"the carry that lax.{name} got back").type
+        kept = enters.dtype == leaves.dtype or unify_weak(enters, leaves) != enters
+        if enters.shape != leaves.shape or not kept:
             raise ControlFlowTypeError(
-                f"lax.{name}: {leaf} enters the body as {a.strong()!r} and leaves it as {b.strong()!r}.",
-                _carry_advice(leaf, a, b),
+                f"lax.{name}: {leaf} enters the body as {enters.strong()!r} and leaves it as {leaves.strong()!r}.",
+                _carry_advice(leaf, enters, leaves),
+                line_of_result(y, body),
             )
-    return flat, program, captured, entering
+
+
+def line_of_result(result: Any, function: Callable[..., Any]) -> str:
+    """The user's line that made what a function returned, if it was an operation in it; else where the function is."""
+    for value in tree.leaves(result):
+        if isinstance(value, Tracer):
+            made = next((e for e in value.builder.equations if value.atom in e.outputs), None)
+            if value.builder is state.builder and made is not None and made.origin is not None:
+                return source_line(*made.origin)
+    return line_of_function(function) or user_line()
 
 
 def _carry_advice(leaf: str, enters: TensorType, leaves: TensorType) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx.habits import refuse_unknown as _refuse_unknown
 from rlx.nn import initializers
 from rlx.nn.activations import (
     celu,
@@ -91,3 +92,5 @@ __all__ = [
     "swish",
     "tanh",
 ]
+
+_refuse_unknown(globals())

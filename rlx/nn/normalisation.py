@@ -169,6 +169,11 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
     [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     """
     value = jnp.asarray(x)
+    if num_classes < 0:
+        raise ShapeError(
+            f"nn.one_hot got num_classes={num_classes} for x of shape {value.shape}.",
+            "It is the size of the new axis, one more than the largest x: 0 or more.",
+        )
     if not is_integer(value.dtype):
         warnings.warn(f"nn.one_hot got {value.dtype.name}; it takes integers.", DeprecationWarning, stacklevel=2)
     found = config.default_float if dtype is None else as_dtype(dtype)

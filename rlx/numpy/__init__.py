@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
+from rlx.habits import missing_name as _missing_name
 from rlx.numpy.calculus import (
     gradient,
     trapezoid,
@@ -932,4 +933,4 @@ def __getattr__(name: str) -> _Any:
     if name in _FITTING:
         value = globals()[name] = getattr(_importlib.import_module("rlx.numpy.fitting"), name)
         return value
-    raise AttributeError(f"module 'rlx.numpy' has no attribute {name!r}")
+    raise _missing_name(__name__, name, __all__)

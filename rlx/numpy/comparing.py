@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -76,11 +77,11 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     >>> bool(jnp.array_equal(jnp.ones(2), jnp.ones(3)))
     False
     """
-    try:
+    x: Any = None
+    y: Any = None
+    with suppress(RlxError):
         x, y = _convert(a1), _convert(a2)
-    except RlxError:
-        return convert_to(False, _BOOL)
-    if x.shape != y.shape:
+    if x is None or y is None or x.shape != y.shape:
         return convert_to(False, _BOOL)
     same = equal(x, y)
     if equal_nan:
@@ -98,8 +99,6 @@ def array_equiv(a1: Any, a2: Any) -> Array:
     True
     """
     x, y = _convert(a1), _convert(a2)
-    try:
-        np.broadcast_shapes(x.shape, y.shape)
-    except ValueError:
-        return convert_to(False, _BOOL)
-    return all_(equal(x, y))
+    sizes = zip(reversed(x.shape), reversed(y.shape), strict=False)
+    fits = all(m == n or 1 in (m, n) for m, n in sizes)
+    return all_(equal(x, y)) if fits else convert_to(False, _BOOL)

@@ -42,7 +42,10 @@ def _value(x: Any, error: type[errors.ConcretizationTypeError], what: str, inste
 
 def _scalar(x: Any, name: str, error: type[errors.ConcretizationTypeError], instead: str) -> Any:
     if x.size != 1:
-        raise TypeError(f"only arrays with one element can be converted by {name}; this one is {errors.describe(x)}")
+        raise errors.ShapeError(
+            f"{name} got {errors.describe(x)}: only arrays with one element can be converted.",
+            "Pick an element, x[i], or reduce the array, for instance with .sum().",
+        )
     return _value(x, error, name, instead).reshape(())[()]
 
 
@@ -63,9 +66,12 @@ _INDEX = (
 def to_bool(self: Any) -> bool:
     """bool(x) of an array with one element."""
     if self.size != 1 and self.size != 0:
-        raise ValueError("The truth value of an array with more than one element is ambiguous. Use x.any() or x.all().")
+        raise errors.ShapeError(
+            f"The truth value of an array with more than one element is ambiguous: {errors.describe(self)}.",
+            "Use x.any() or x.all().",
+        )
     if self.size == 0:
-        raise ValueError("The truth value of an empty array is ambiguous. Use x.size > 0.")
+        raise errors.ShapeError("The truth value of an empty array is ambiguous.", "Use x.size > 0.")
     return bool(_scalar(self, "bool()", errors.TracerBoolConversionError, _TRUTH))
 
 
@@ -87,7 +93,10 @@ def to_complex(self: Any) -> complex:
 def to_index(self: Any) -> int:
     """operator.index(x) of a 0-d integer array."""
     if self.ndim != 0 or dtype_kind(self.dtype) not in "iu":
-        raise TypeError(f"only 0-d integer arrays can be an index; this one is {errors.describe(self)}")
+        raise errors.DtypeError(
+            f"An index, a size or an axis is an integer; this array is {errors.describe(self)}.",
+            "Pass a Python integer, or x.item() of an integer array with one element.",
+        )
     return operator.index(_scalar(self, "index()", errors.TracerIntegerConversionError, _INDEX))
 
 
@@ -100,7 +109,7 @@ def item(self: Any, *args: Any) -> Any:
     """
     values = _value(self, errors.ConcretizationTypeError, "item()", _NUMBER)
     if not args and values.size != 1:
-        raise ValueError(f"item() of an array of shape {values.shape}: name one element, x.item(index).")
+        raise errors.ShapeError(f"item() of {errors.describe(self)}.", "Name one element: x.item(index).")
     return values.item(*args)
 
 
@@ -226,6 +235,7 @@ def _of_real_parts(x: Any, dtype: np.dtype) -> Any:
 
 
 # ------------------------------------------------------------------ NumPy's functions
+_WRITERS = ("copyto", "putmask")  # into their first argument; rlx.numpy has no functions of these names
 _UFUNC_NAMES = {"matmul": "matmul", "divide": "divide", "true_divide": "divide", "bitwise_count": "bitwise_count"}
 
 
@@ -246,17 +256,21 @@ def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
             return _outside(ufunc if method == "__call__" else getattr(ufunc, method), inputs, kwargs)
         try:
             return function(*inputs)
-        except errors.InputTypeError:  # NumPy takes lists where rlx.numpy does not
-            return _outside(ufunc, inputs, kwargs)
+        except errors.InputTypeError:
+            pass  # NumPy takes lists where rlx.numpy does not
+        return _outside(ufunc, inputs, kwargs)
 
     def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         function = _counterpart(func)
+        if func.__name__ in _WRITERS and isinstance(args[0], Array):
+            raise errors.immutable(f"np.{func.__name__}", "Write x = rlx.numpy.where(condition, values, x).")
         if function is None:
             return _outside(func, args, kwargs)
         try:
             return function(*args, **kwargs)
-        except errors.InputTypeError:  # NumPy takes lists where rlx.numpy does not
-            return _outside(func, args, kwargs)
+        except errors.InputTypeError:
+            pass  # NumPy takes lists where rlx.numpy does not
+        return _outside(func, args, kwargs)
 
     target.__array_ufunc__ = array_ufunc
     target.__array_function__ = array_function

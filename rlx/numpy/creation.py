@@ -20,6 +20,7 @@ from rlx.numpy.promotion import (
     fill,
     inexact_dtype,
     narrows,
+    not_made,
     operand,
     result_of,
     to_dtype,
@@ -117,7 +118,10 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool) -> Array:
         raise InputTypeError("None is not an array.", "Pass numbers or arrays.")
     result = as_array(value)
     if copy and type(result) is ConcreteArray and not isinstance(value, SCALARS):
-        result = ConcreteArray(result.numpy().copy(), result.weak_type)
+        try:
+            result = ConcreteArray(result.numpy().copy(), result.weak_type)
+        except MemoryError as error:
+            raise not_made(error, result.shape, result.dtype) from None
     if dtype is None:
         return result
     return convert_to(result, dtype)
@@ -259,7 +263,15 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
     >>> jnp.frombuffer(b"ab", dtype=jnp.uint8)
     Array([97, 98], dtype=uint8)
     """
-    return wrap(np.frombuffer(buffer, to_dtype(dtype), count, offset))
+    wanted = to_dtype(dtype)
+    try:
+        return wrap(np.frombuffer(buffer, wanted, count, offset))
+    except ValueError as error:
+        raise ShapeError(
+            f"frombuffer cannot read elements of {wanted.name} ({wanted.itemsize} bytes each) from"
+            f" {memoryview(buffer).nbytes} bytes: {error}.",
+            "Pass the dtype of the bytes, for instance dtype=rlx.numpy.uint8, with count= and offset= that fit.",
+        ) from None
 
 
 def fromiter(iter: Any, dtype: Any, count: int = -1) -> Array:

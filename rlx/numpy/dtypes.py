@@ -359,9 +359,9 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
         check_dtypes(tuple(pairs))
     try:
         dtype, weak = promote_dtypes(pairs, config.default_float, config.default_int)
-    except TypeError as error:
+    except TypeError:
         names = " and ".join(dtype.name for dtype, _ in pairs)
-        raise TypePromotionError(f"No implicit promotion between {names}.", "Convert with .astype(...).") from error
+        raise TypePromotionError(f"No implicit promotion between {names}.", "Convert with .astype(...).") from None
     if weak:
         dtype = _at_least_default(dtype)
     return (dtype, weak) if return_weak_type_flag else dtype

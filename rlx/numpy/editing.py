@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array, ConcreteArray
-from rlx.errors import ShapeError
+from rlx.errors import DtypeError, ShapeError
 from rlx.numpy.dtypes import unwrapped
 from rlx.numpy.joining import concatenate
 from rlx.numpy.lookups import nonzero, take
@@ -62,6 +62,8 @@ def repeat(
     hidden = isinstance(counts, Tracer) and counts.known() is None
     if total_repeat_length is None or not hidden:
         values = known_numpy(counts, "repeat", "Pass total_repeat_length=, the size of the result.")
+        if values.size and values.dtype.kind not in "iub":
+            raise DtypeError(f"repeat got repeats of dtype {values.dtype.name}.", "Pass integers: .astype(int).")
         return _repeat_known(x, values, number, total_repeat_length)
     size = x.shape[number]
     counts = broadcast_array(ravel(counts), (size,), "repeat")
@@ -73,7 +75,7 @@ def repeat(
 def _repeat_known(x: Any, counts: np.ndarray, axis: int, total: int | None) -> Any:
     size = x.shape[axis]
     if counts.size and counts.min() < 0:
-        raise ShapeError("repeat got a negative number of repeats.", "Pass numbers >= 0.")
+        raise ShapeError(f"repeat got the negative number of repeats {counts.min()}.", "Pass numbers >= 0.")
     if counts.size == 1 and total is None:
         count = int(counts.reshape(()))
         grown = (*x.shape[: axis + 1], count, *x.shape[axis + 1 :])
@@ -81,7 +83,10 @@ def _repeat_known(x: Any, counts: np.ndarray, axis: int, total: int | None) -> A
         spread = shapes.broadcast_in_dim(x, shape=grown, dims=dims)
         return shapes.reshape(spread, shape=(*x.shape[:axis], size * count, *x.shape[axis + 1 :]))
     if counts.size not in (1, size):
-        raise ShapeError(f"repeat got {counts.size} repeats for an axis of size {size}.", "Give one for each.")
+        raise ShapeError(
+            f"repeat got {counts.size} repeats for an axis of size {size}.",
+            "Give one for each element of the axis, or one for all; without axis= all elements are in a row.",
+        )
     index = np.repeat(np.arange(size), np.broadcast_to(counts.reshape(-1), (size,)))
     if total is not None:
         last = index[-1] if index.size else 0

@@ -7,7 +7,7 @@ from typing import Any
 import opt_einsum
 
 from rlx.array import Array
-from rlx.errors import ShapeError
+from rlx.errors import InputTypeError, ShapeError, describe
 from rlx.numpy.manipulation import transpose
 from rlx.numpy.matrices import diagonal
 from rlx.numpy.placement import check_placement, refuse_out
@@ -25,6 +25,7 @@ Term = tuple[Any, str]
 
 def _parse(operands: tuple[Any, ...]) -> tuple[list[str], str, list[Any]]:
     """Letters of every operand, letters of the result, and the operands as arrays."""
+    _check_call(operands)
     if isinstance(operands[0], str):
         given = [operands[0], *[as_array(x, "an operand of einsum") for x in operands[1:]]]
     else:
@@ -32,7 +33,11 @@ def _parse(operands: tuple[Any, ...]) -> tuple[list[str], str, list[Any]]:
     try:
         inputs, output, arrays = opt_einsum.parser.parse_einsum_input(tuple(given))
     except ValueError as error:
-        raise ShapeError(f"einsum cannot read its subscripts: {error}.", "") from None
+        raise ShapeError(
+            f"einsum cannot read the subscripts {operands[0]!r:.80}: {str(error).rstrip('.')}.",
+            "Write letters for the axes of each operand, and those of the result behind an arrow, which all occur among"
+            " the operands': 'ij,jk->ik'.",
+        ) from None
     terms = inputs.split(",")
     for letters, x in zip(terms, arrays, strict=True):
         if len(letters) != x.ndim:
@@ -44,6 +49,23 @@ def _parse(operands: tuple[Any, ...]) -> tuple[list[str], str, list[Any]]:
     return terms, output, list(arrays)
 
 
+def _check_call(operands: tuple[Any, ...]) -> None:
+    """Raise where subscripts stand behind the operands, or speak of another number of operands."""
+    given = operands[1:]
+    texts = [x for x in given if isinstance(x, str)]
+    if texts and not isinstance(operands[0], str):
+        raise InputTypeError(
+            f"einsum got its subscripts {texts[0]!r} behind an operand.", f"They come first: einsum({texts[0]!r}, x)."
+        )
+    if isinstance(operands[0], str) and operands[0].split("->")[0].count(",") + 1 != len(given):
+        count = operands[0].split("->")[0].count(",") + 1
+        raise ShapeError(
+            f"einsum got the subscripts {operands[0]!r} for {count} operand{'s' * (count != 1)}, and {len(given)}:"
+            f" {', '.join(map(describe, given)) or 'none'}.",
+            "Give one group of letters for each operand, with commas between them.",
+        )
+
+
 def _check_sizes(terms: list[str], arrays: Any) -> None:
     sizes: dict[str, int] = {}
     for letters, x in zip(terms, arrays, strict=True):
@@ -53,7 +75,8 @@ def _check_sizes(terms: list[str], arrays: Any) -> None:
                 sizes[letter] = size
             elif size not in (1, known):
                 raise ShapeError(
-                    f"einsum got the sizes {known} and {size} for the index {letter!r}.",
+                    f"einsum got the sizes {known} and {size} for the index {letter!r} of {','.join(terms)!r}:"
+                    f" the operands are {', '.join(map(describe, arrays))}.",
                     "An index has one size in all operands.",
                 )
 

@@ -15,6 +15,7 @@ import numpy as np
 from rlx.array import Array, wrap
 from rlx.config import config
 from rlx.errors import ShapeError
+from rlx.habits import refuse_unknown as _refuse_unknown
 from rlx.ir.types import is_complex
 from rlx.numpy import manipulation
 from rlx.numpy.editing import roll
@@ -310,3 +311,6 @@ def ifftshift(x: Any, axes: Any = None) -> Array:
     Array([1, 2, 0], dtype=int32)
     """
     return _shift(x, axes, True)
+
+
+_refuse_unknown(globals())

@@ -456,6 +456,12 @@ def _read_index(x: Any, index: Any) -> Any:
     return read(x, expand_index(x.shape, index))
 
 
+_BOUNDS = (
+    "An axis of size n has the indices -n to n - 1, and takes one index. Indices in arrays are not checked:"
+    " see x.at[index].get(mode=...)."
+)
+
+
 def _view(values: np.ndarray, index: Any) -> np.ndarray:
     """values[index] for a static index."""
     try:
@@ -464,7 +470,7 @@ def _view(values: np.ndarray, index: Any) -> np.ndarray:
             return values[index if Ellipsis in index else (*index, ...)]
         return values[index, ...] if index is not Ellipsis else values
     except IndexError as error:
-        raise IndexBoundsError(f"{error}: the array has shape {values.shape}.") from None
+        raise IndexBoundsError(f"{error}: the array has shape {values.shape}.", _BOUNDS) from None
 
 
 def _take_rows(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:

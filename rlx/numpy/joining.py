@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import InputTypeError, ShapeError
+from rlx.errors import InputTypeError, ShapeError, describe
 from rlx.numpy.documentation import alias
 from rlx.numpy.manipulation import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
 from rlx.numpy.operators import unstacked
@@ -39,8 +39,13 @@ __all__ = [
 ]
 
 
-def _parts(name: str, arrays: Any) -> list[Any]:
-    """The arrays of a sequence, or the rows of an array."""
+def _parts(name: str, arrays: Any, option: Any = None) -> list[Any]:
+    """The arrays of a sequence, or the rows of an array; `option`: what comes behind it in the call."""
+    if isinstance(option, (Array, np.ndarray)) and option.ndim:  # arrays side by side
+        raise InputTypeError(
+            f"{name} got a second array, {describe(option)}, beside the first: it takes one sequence of arrays.",
+            f"Put them into brackets: {name}([a, b]).",
+        )
     if isinstance(arrays, (Array, np.ndarray)):
         arrays = unstacked(as_array(arrays))
     elif not isinstance(arrays, Sequence):
@@ -71,13 +76,15 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Array:
     >>> jnp.concatenate([jnp.zeros(1), jnp.ones(2)])
     Array([0., 1., 1.], dtype=float32)
     """
-    operands = promote("concatenate", *_parts("concatenate", arrays))
+    operands = promote("concatenate", *_parts("concatenate", arrays, axis))
     if dtype is not None:
         operands = [convert_to(x, to_dtype(dtype)) for x in operands]
     if axis is None:
         return shapes.concatenate(*[ravel(x) for x in operands], axis=0)
     if operands[0].ndim == 0:
-        raise ShapeError("concatenate got 0-d arrays.", "Use rlx.numpy.stack.")
+        raise ShapeError(
+            "concatenate got 0-d arrays, which have no axis to join.", "Use rlx.numpy.stack([a, b]), which makes one."
+        )
     number = canonical_axis(axis, operands[0].ndim, "concatenate")
     return operands[0] if len(operands) == 1 else shapes.concatenate(*operands, axis=number)
 
@@ -107,7 +114,7 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Ar
            [1., 1.]], dtype=float32)
     """
     refuse_out("stack", out)
-    operands = promote("stack", *_parts("stack", arrays))
+    operands = promote("stack", *_parts("stack", arrays, axis))
     if any(x.shape != operands[0].shape for x in operands):
         raise ShapeError(
             f"stack got arrays of different shapes: {', '.join(str(x.shape) for x in operands)}.",
@@ -140,7 +147,7 @@ def vstack(tup: Any, dtype: Any = None) -> Array:
     >>> jnp.vstack([jnp.zeros(2), jnp.ones(2)]).shape
     (2, 2)
     """
-    return concatenate([atleast_2d(x) for x in _parts("vstack", tup)], 0, dtype)
+    return concatenate([atleast_2d(x) for x in _parts("vstack", tup, dtype)], 0, dtype)
 
 
 row_stack = alias(vstack, "row_stack")
@@ -156,7 +163,7 @@ def hstack(tup: Any, dtype: Any = None) -> Array:
     >>> jnp.hstack([jnp.zeros(2), jnp.ones(2)]).shape
     (4,)
     """
-    arrays = [atleast_1d(x) for x in _parts("hstack", tup)]
+    arrays = [atleast_1d(x) for x in _parts("hstack", tup, dtype)]
     return concatenate(arrays, 0 if arrays[0].ndim == 1 else 1, dtype)
 
 
@@ -170,7 +177,7 @@ def dstack(tup: Any, dtype: Any = None) -> Array:
     >>> jnp.dstack([jnp.zeros(2), jnp.ones(2)]).shape
     (1, 2, 2)
     """
-    return concatenate([atleast_3d(x) for x in _parts("dstack", tup)], 2, dtype)
+    return concatenate([atleast_3d(x) for x in _parts("dstack", tup, dtype)], 2, dtype)
 
 
 @replayed

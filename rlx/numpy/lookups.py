@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.array import Array, wrap
 from rlx.config import config
-from rlx.errors import DtypeError, IndexBoundsError, ShapeError, UnsupportedError
+from rlx.errors import DtypeError, IndexBoundsError, ShapeError, UnsupportedError, immutable
 from rlx.ir.types import dtype_kind
 from rlx.numpy.elementwise import truth
 from rlx.numpy.indexing import Cut, read, wrapped
@@ -198,14 +198,14 @@ def put_along_axis(
     """An array with elements replaced, named as in `take_along_axis`.
 
     Args: arr: array; indices: integers of the same rank; values: broadcast to the indices; axis;
-    inplace: must be False. Returns: an array. Raises: ValueError for inplace=True.
+    inplace: must be False. Returns: an array. Raises: ImmutableArrayError for inplace=True.
 
     >>> import rlx.numpy as jnp
     >>> jnp.put_along_axis(jnp.zeros((1, 2)), jnp.array([[1]]), 5.0, axis=1, inplace=False)
     Array([[0., 5.]], dtype=float32)
     """
     if inplace:
-        raise ValueError("rlx arrays are immutable: use the result of put_along_axis(..., inplace=False).")
+        raise immutable("put_along_axis")
     shape = as_array(operand(arr, "put_along_axis")).shape
     x, index, number, mode = _along("put_along_axis", arr, indices, axis, mode)
     index = broadcast_array(index, tuple(n if i == number else x.shape[i] for i, n in enumerate(index.shape)))
@@ -361,14 +361,14 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
 
     Args: a: array; ind: integers; v: values, repeated if there are fewer; mode: "clip" or "wrap"
     for indices outside (None: dropped); inplace: must be False.
-    Returns: an array of a's shape. Raises: ValueError for inplace=True.
+    Returns: an array of a's shape. Raises: ImmutableArrayError for inplace=True.
 
     >>> import rlx.numpy as jnp
     >>> jnp.put(jnp.zeros(3), jnp.array([0, 2]), 1.0, inplace=False)
     Array([1., 0., 1.], dtype=float32)
     """
     if inplace:
-        raise ValueError("rlx arrays are immutable: use the result of put(..., inplace=False).")
+        raise immutable("put")
     x = as_array(operand(a, "put"))
     index = ravel(_integer_indices("put", ind))
     values = ravel(as_array(np.asarray(v) if isinstance(v, (list, tuple)) else v))
@@ -385,14 +385,14 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     """An array with elements replaced where a mask holds, by values taken in order.
 
     Args: arr: array; mask: bools of the same size; vals: values, repeated if there are fewer;
-    inplace: must be False. Returns: an array. Raises: ValueError for inplace=True.
+    inplace: must be False. Returns: an array. Raises: ImmutableArrayError for inplace=True.
 
     >>> import rlx.numpy as jnp
     >>> jnp.place(jnp.zeros(3), jnp.array([True, False, True]), jnp.array([1.0, 2.0]), inplace=False)
     Array([1., 0., 2.], dtype=float32)
     """
     if inplace:
-        raise ValueError("rlx arrays are immutable: use the result of place(..., inplace=False).")
+        raise immutable("place")
     x = as_array(operand(arr, "place"))
     holds, values = ravel(truth(mask)), ravel(vals)
     if holds.size != x.size:

@@ -413,7 +413,7 @@ def tile(A: Any, reps: Any) -> Array:
     Array([0, 1, 0, 1], dtype=int32)
     """
     x = _array(A, "tile")
-    counts = canonical_shape(reps, "tile")
+    counts = canonical_shape(reps, "tile", "repetitions")
     rank = max(x.ndim, len(counts))
     counts = (1,) * (rank - len(counts)) + counts
     sizes = (1,) * (rank - x.ndim) + x.shape

@@ -9,12 +9,12 @@ import numpy as np
 
 from rlx.array import Array, wrap
 from rlx.config import config
-from rlx.errors import ShapeError
+from rlx.errors import ShapeError, immutable
 from rlx.numpy.creation import count_along
 from rlx.numpy.dtypes import shape
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.placement import check_placement, refuse_out
-from rlx.numpy.promotion import canonical_axes, convert_to, fill, operand, scalar_array, to_dtype
+from rlx.numpy.promotion import canonical_axes, convert_to, fill, not_made, operand, scalar_array, to_dtype
 from rlx.numpy.reductions import sum as sum_
 from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
@@ -78,7 +78,10 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
     if rows < 0 or columns < 0:
         raise ShapeError(f"eye got the shape ({rows}, {columns}).", "Sizes cannot be negative.")
     if state.builder is None and not isinstance(k, Array):
-        return wrap(np.eye(rows, columns, max(-rows, min(operator.index(k), columns))).astype(wanted))
+        try:
+            return wrap(np.eye(rows, columns, max(-rows, min(operator.index(k), columns))).astype(wanted))
+        except (MemoryError, ValueError):  # ValueError: more bytes of float64 than addresses
+            raise not_made(MemoryError(), (rows, columns), wanted) from None
     return convert_to(_offset_mask(rows, columns, comparison.equal, k), wanted)
 
 
@@ -230,7 +233,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
 
     Args: a: array of two or more axes; val: number or 1-d array; wrap: go on in tall matrices;
     inplace: must be False, arrays are immutable. Returns: an array.
-    Raises: ValueError for inplace=True; ShapeError for fewer axes.
+    Raises: ImmutableArrayError for inplace=True; ShapeError for fewer axes.
 
     >>> import rlx.numpy as jnp
     >>> jnp.fill_diagonal(jnp.zeros((2, 2)), 1.0, inplace=False)
@@ -238,7 +241,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
            [0., 1.]], dtype=float32)
     """
     if inplace:
-        raise ValueError("rlx arrays are immutable: use the result of fill_diagonal(..., inplace=False).")
+        raise immutable("fill_diagonal")
     x = _matrix(a, "fill_diagonal")
     if x.ndim > 2 and len(set(x.shape)) > 1:
         raise ShapeError(f"fill_diagonal got shape {x.shape}.", "All axes must have one size.")

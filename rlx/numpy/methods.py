@@ -11,6 +11,7 @@ import numpy as np
 from rlx import errors
 from rlx.array import Array, ConcreteArray, Device, KeyArray, array_of_type
 from rlx.config import config
+from rlx.habits import ARRAY_NAMES, missing_attribute
 from rlx.ir.extended import KeyDtype
 from rlx.ir.types import is_key
 from rlx.numpy import conversion, lookups, manipulation, operators, placement
@@ -245,6 +246,26 @@ NAMED = (
 ).split()
 
 
+class _Absent:
+    """A name of other libraries' arrays: it says what to write, and is absent to hasattr and dir.
+
+    Array.__getattr__ would slow every access down; for misspelt names Python offers what comes near itself.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        raise missing_attribute(self.name)
+
+
+def _dir(self: Any) -> list[str]:
+    absent = {name for name, value in vars(Array).items() if isinstance(value, _Absent)}
+    return [name for name in object.__dir__(self) if name not in absent or hasattr(self, name)]
+
+
 def install(namespace: dict[str, Any]) -> None:
     """Give Array its operators and methods; `namespace` holds the functions of rlx.numpy."""
     operators.install_operators(Array)
@@ -255,5 +276,10 @@ def install(namespace: dict[str, Any]) -> None:
     for name in NAMED:
         setattr(Array, name, namespace[name])
     conversion.install_protocols(Array, namespace)
+    for name in ARRAY_NAMES:
+        if not hasattr(Array, name):
+            setattr(Array, name, _Absent(name))
+    array_class: Any = Array
+    array_class.__dir__ = _dir
     concrete_class: Any = ConcreteArray
     concrete_class.__array_interface__ = property(_array_interface)

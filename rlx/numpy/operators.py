@@ -73,7 +73,7 @@ def _round(self: Any, ndigits: int = 0) -> Any:
 
 def _iterate(self: Any) -> Iterator[Any]:
     if self.ndim == 0:
-        raise TypeError("iteration over a 0-d array")
+        raise ShapeError("iteration over a 0-d array: it has no axis.", "Use x.item(), or x[None].")
     return iter(unstacked(self))
 
 

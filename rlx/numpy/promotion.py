@@ -17,17 +17,23 @@ from rlx.errors import (
     DtypeError,
     DtypeOverflowError,
     InputTypeError,
+    RlxError,
     ShapeError,
     TypePromotionError,
     describe,
+    did_you_mean,
+    out_of_memory,
 )
 from rlx.ir.types import (
+    TensorType,
+    broadcast_sizes,
     dtype_of,
     is_complex,
     is_inexact,
     is_key,
     promote_dtypes,
     scalar_dtype,
+    supported_dtypes,
 )
 from rlx.ops.arithmetic import convert
 from rlx.ops.conversion import convert_array
@@ -83,7 +89,8 @@ def to_dtype(value: Any) -> np.dtype:
     except TypeError:
         raise DtypeError(
             f"{value!r} is not a dtype that rlx has.",
-            "Use a boolean, integer, floating or complex dtype such as rlx.numpy.float32.",
+            (did_you_mean(value, (d.name for d in supported_dtypes), repr) if isinstance(value, str) else "")
+            or "Use a boolean, integer, floating or complex dtype such as rlx.numpy.float32.",
         ) from None
 
 
@@ -125,11 +132,11 @@ def result_of(*values: Any) -> Pair:
         check_dtypes(pairs)
     try:
         return _join(pairs, config.default_float, config.default_int)
-    except TypeError as error:
+    except TypeError:
         raise TypePromotionError(
             f"No implicit promotion between {', '.join(map(describe, values))}.",
             "Convert one operand with .astype(...).",
-        ) from error
+        ) from None
 
 
 # ------------------------------------------------------------------ values
@@ -158,9 +165,9 @@ def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
             "Use a wider dtype, for instance rlx.numpy.int64(value).",
         ) from None
     except TypeError:
-        if is_key(dtype):
-            return keys_of_number((), value, dtype)
-        raise
+        if not is_key(dtype):
+            raise
+    return keys_of_number((), value, dtype)
 
 
 def convert_to(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
@@ -259,16 +266,24 @@ def canonical_axes(axis: Any, ndim: int, name: str = "the function") -> tuple[in
     return axes
 
 
-def canonical_shape(shape: Any, name: str = "the function") -> tuple[int, ...]:
-    """A shape argument as a tuple of ints."""
+def canonical_shape(shape: Any, name: str = "the function", what: str = "shape") -> tuple[int, ...]:
+    """A shape argument (or `what` else has sizes) as a tuple of ints."""
     if isinstance(shape, (Array, np.ndarray)):
         sizes = known_numpy(shape, name, "Shapes are static: pass Python integers.").tolist()
         shape = sizes if isinstance(sizes, list) else (sizes,)
     elif not isinstance(shape, Iterable):
         shape = (shape,)
-    result = tuple(operator.index(n) for n in shape)
+    sizes = tuple(shape)
+    try:
+        result = tuple(map(operator.index, sizes))
+    except RlxError:  # traced sizes say more themselves
+        raise
+    except TypeError:
+        raise ShapeError(
+            f"{name} got the {what} {sizes!r:.80}.", "Sizes are integers: use // to divide, or int(...)."
+        ) from None
     if any(n < 0 for n in result):
-        raise ShapeError(f"{name} got the shape {result}.", "Sizes cannot be negative.")
+        raise ShapeError(f"{name} got the {what} {result}.", "Sizes cannot be negative.")
     return result
 
 
@@ -292,7 +307,7 @@ def broadcast_array(x: Any, shape: tuple[int, ...], name: str = "broadcast_to") 
 def broadcast_operands(arrays: Sequence[Any], name: str) -> list[Any]:
     """Arrays broadcast against one another."""
     try:
-        shape = np.broadcast_shapes(*[x.shape for x in arrays])
+        shape = broadcast_sizes(*[x.shape for x in arrays])
     except ValueError:
         raise ShapeError(
             f"{name} got shapes that do not broadcast: {', '.join(str(x.shape) for x in arrays)}.",
@@ -302,9 +317,21 @@ def broadcast_operands(arrays: Sequence[Any], name: str) -> list[Any]:
     return [broadcast_array(x, shape, name) for x in arrays]
 
 
+def not_made(error: Exception, shape: tuple[int, ...], dtype: np.dtype) -> Exception:
+    """What to raise where NumPy could not make an array: there are no such shapes, or there is no memory."""
+    try:
+        type = TensorType(shape, dtype)
+    except ShapeError as refusal:
+        return refusal
+    return out_of_memory((type,)) if isinstance(error, MemoryError) else error
+
+
 def fill(shape: tuple[int, ...], value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """An array of one number."""
     if state.builder is None and not is_key(dtype):
-        return ConcreteArray(np.full(shape, value, dtype), weak)
+        try:
+            return ConcreteArray(np.full(shape, value, dtype), weak)
+        except (MemoryError, ValueError) as error:
+            raise not_made(error, shape, dtype) from None
     scalar = scalar_array(value, dtype, weak)
     return broadcast_in_dim(scalar, shape=shape, dims=()) if shape else scalar

@@ -20,6 +20,7 @@ from rlx.numpy.promotion import (
     concretization_error,
     convert_to,
     fill,
+    not_made,
     operand,
     promote,
     promote_inexact,
@@ -60,10 +61,14 @@ def arange(
     if simple and state.builder is not None:
         size = max(0, math.ceil(bounds[0]))
         return placed(count_along((size,), 0, wanted), device, out_sharding)
-    if is_inexact(wanted) and wanted.itemsize < 8:
-        values = np.arange(*[np.float64(b) for b in bounds]).astype(wanted)
-    else:
-        values = np.arange(*bounds, dtype=wanted)
+    try:
+        if is_inexact(wanted) and wanted.itemsize < 8:
+            values = np.arange(*[np.float64(b) for b in bounds]).astype(wanted)
+        else:
+            values = np.arange(*bounds, dtype=wanted)
+    except (MemoryError, ValueError) as error:
+        low, high, by = [0, *bounds, 1] if len(bounds) == 1 else [*bounds, 1][:3]
+        raise not_made(error, (max(0, math.ceil((high - low) / by)),), wanted) from None
     return placed(wrap(values), device, out_sharding)
 
 

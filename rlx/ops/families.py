@@ -13,7 +13,16 @@ import numpy as np
 from rlx.array import ConcreteArray, keys_of_number
 from rlx.errors import DtypeError, ShapeError, not_linear
 from rlx.ir.program import Atom
-from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_complex, is_integer, is_key, is_narrow
+from rlx.ir.types import (
+    TensorType,
+    broadcast_sizes,
+    compute_dtype,
+    dtype_kind,
+    is_complex,
+    is_integer,
+    is_key,
+    is_narrow,
+)
 from rlx.trace.builder import Builder
 from rlx.trace.builder import _scalar as literal_array
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, registry, type_of
@@ -57,7 +66,7 @@ def broadcast_shapes(name: str, types: Sequence[TensorType]) -> tuple[int, ...]:
         return first
     check_ranks(name, [t.shape for t in types])
     try:
-        return np.broadcast_shapes(*[t.shape for t in types])
+        return broadcast_sizes(*[t.shape for t in types])
     except ValueError:
         shapes = " and ".join(repr(t) for t in types)
         raise ShapeError(
@@ -86,15 +95,11 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
 
 def full_like(type: TensorType, value: complex) -> Any:
     """An array of `type`'s shape and dtype filled with a number."""
-    try:
-        scalar = np.asarray(value, type.dtype)
-    except TypeError:  # no dtype of NumPy: keys, whose words are all that number
-        keys = keys_of_number((), value, type.dtype)
-        return keys if not type.shape else registry["broadcast_in_dim"](keys, shape=type.shape, dims=())
-    if not type.shape:
-        from_literal = ConcreteArray(scalar, type.weak)
-        return from_literal
-    return registry["broadcast_in_dim"](ConcreteArray(scalar, type.weak), shape=type.shape, dims=())
+    if is_key(type.dtype):  # no dtype of NumPy: keys, whose words are all that number
+        scalar: ConcreteArray = keys_of_number((), value, type.dtype)
+    else:
+        scalar = ConcreteArray(np.asarray(value, type.dtype), type.weak)
+    return registry["broadcast_in_dim"](scalar, shape=type.shape, dims=()) if type.shape else scalar
 
 
 def scalar_like(x: Any, value: complex) -> Any:

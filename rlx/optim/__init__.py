@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx.habits import refuse_unknown as _refuse_unknown
 from rlx.optim.optimizers import (
     adagrad,
     adam,
@@ -101,3 +102,5 @@ __all__ = [
     "warmup_cosine_decay_schedule",
     "warmup_exponential_decay_schedule",
 ]
+
+_refuse_unknown(globals())

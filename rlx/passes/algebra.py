@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx.ir.program import Atom, Literal
 from rlx.ir.rewrite import Match, Rule, RuleSet
-from rlx.ir.types import TensorType, bits_of, dtype_kind, is_float, is_integer
+from rlx.ir.types import TensorType, bits_of, broadcast_sizes, dtype_kind, is_float, is_integer
 from rlx.passes.fold import folded
 
 __all__ = ["arithmetic", "dtypes", "folding", "logic", "splat", "splats", "spread"]
@@ -240,7 +240,7 @@ def _splat_operands(m: Match) -> Atom | None:
     if not shapes:  # f of numbers only: once, then spread
         result: Atom = m.emit(m.equation.primitive.name, *inputs, **m.params)
         return spread(m, result, m.type.shape)
-    if np.broadcast_shapes(*shapes) != m.type.shape:
+    if broadcast_sizes(*shapes) != m.type.shape:
         return None
     result = m.emit(m.equation.primitive.name, *inputs, **m.params)
     return result

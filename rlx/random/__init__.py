@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx.habits import refuse_unknown as _refuse_unknown
 from rlx.random.continuous import (
     cauchy,
     exponential,
@@ -115,3 +116,5 @@ __all__ = [
     "weibull_min",
     "wrap_key_data",
 ]
+
+_refuse_unknown(globals())

@@ -69,7 +69,7 @@ def _refuse_raw_key(name: str) -> None:
 def _wrapped(name: str, words: Any, dtype: KeyDtype) -> Array:
     if not isinstance(words, (Array, np.ndarray)):
         raise InputTypeError(
-            f"random.{name} takes a key, but got a {type(words).__name__}: {words!r:.60}.",
+            f"random.{name} takes a key, but got {words!r:.60} ({type(words).__name__}).",
             "Make a key with rlx.random.key(seed).",
         )
     array = as_array(words)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from rlx.habits import missing_name
+
 # imported on first use
 _SUBMODULES = (
     "cluster",
@@ -40,4 +42,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"rlx.scipy.{name}")
-    raise AttributeError(f"module 'rlx.scipy' has no attribute {name!r}")
+    raise missing_name(__name__, name, __all__)

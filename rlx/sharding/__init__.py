@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from rlx.habits import missing_name
 from rlx.sharding.context import auto_pcast, get_abstract_mesh, get_mesh, set_mesh, use_abstract_mesh, use_mesh
 from rlx.sharding.mesh import AbstractDevice, AbstractMesh, AxisType, Mesh, make_mesh
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, make_single_device_sharding
@@ -48,4 +49,4 @@ def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:
         value = globals()[name] = getattr(importlib.import_module(_ELSEWHERE[name]), name)
         return value
-    raise AttributeError(f"module 'rlx.sharding' has no attribute {name!r}")
+    raise missing_name(__name__, name, __all__)

@@ -250,6 +250,8 @@ def leaked(tracer: Tracer) -> errors.UnexpectedTracerError:
     """The error for a tracer whose function has ended."""
     producer = next((e for e in tracer.builder.equations if tracer.atom in e.outputs), None)
     made = f" It was made at {producer.origin}." if producer is not None and producer.origin else ""
+    if tracer.atom in tracer.builder.inputs:
+        made = " It is an argument of that function."
     return errors.UnexpectedTracerError(
         f"A traced {tracer.type!r} is used outside of the function that it was traced in"
         f" ({tracer.builder.name}).{made}",

@@ -11,7 +11,7 @@ import numpy as np
 from rlx import tree
 from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
 from rlx.config import config
-from rlx.errors import InputTypeError
+from rlx.errors import InputTypeError, describe
 from rlx.ir.types import TensorType, float0, scalar_dtype
 
 __all__ = ["FlatFunction", "as_array", "function_name", "is_float0", "tangent_array", "zero_tangent"]
@@ -19,7 +19,16 @@ __all__ = ["FlatFunction", "as_array", "function_name", "is_float0", "tangent_ar
 _WEAK_GENERIC = (np.float64, np.int64, np.complex128)
 
 
-def as_array(value: Any, what: str = "argument") -> Array:
+_ARGUMENTS = (
+    "Pass arrays or numbers; in jit mark other arguments with static_argnums or static_argnames, or register the class"
+    " with rlx.tree.register_node."
+)
+_RESULTS = (
+    "Return arrays and numbers; keep other objects outside of the function, or return them from one that calls it."
+)
+
+
+def as_array(value: Any, what: str = "argument", instead: str = _ARGUMENTS) -> Array:
     """An argument's leaf as an rlx array or tracer; InputTypeError names what was wrong with it."""
     if isinstance(value, Array):
         return value
@@ -31,14 +40,13 @@ def as_array(value: Any, what: str = "argument") -> Array:
         return wrap(asarray_numpy(value))
     for protocol in ("__rlx_array__", "__jax_array__"):
         if hasattr(value, protocol):
-            return as_array(getattr(value, protocol)(), what)
+            return as_array(getattr(value, protocol)(), what, instead)
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return wrap(asarray_numpy(np.asarray(value)))
     raise InputTypeError(
         f"{what[0].upper()}{what[1:]} is of type {type(value).__name__}, which is not an array, a number,"
         f" or a tree of them: {value!r:.80}.",
-        "Pass arrays or numbers; in jit mark other arguments with static_argnums or static_argnames,"
-        " or register the class with rlx.tree.register_node.",
+        instead,
     )
 
 
@@ -101,16 +109,17 @@ class FlatFunction:
         extra: list[Any] = []
         if self.has_aux:
             if not (isinstance(out, tuple) and len(out) == 2):
+                described = f"{len(out)} values" if isinstance(out, tuple) else describe(out)
                 raise InputTypeError(
                     f"{self.name} was differentiated with has_aux=True but did not return a pair"
-                    f" (result, auxiliary); it returned a {type(out).__name__}.",
+                    f" (result, auxiliary); it returned {described}.",
                     "Return (result, auxiliary) from the function, or leave has_aux out.",
                 )
             out, auxiliary = out
             extra, self.auxiliary_tree = flatten_values(auxiliary)
         outs, self.out_tree = flatten_values(out)
         self.results = len(outs)
-        return [as_array(x, f"the result of {self.name}") for x in (*outs, *extra)]
+        return [as_array(x, f"the result of {self.name}", _RESULTS) for x in (*outs, *extra)]
 
     def unflatten(self, values: Sequence[Any]) -> Any:
         """The tree of results."""

@@ -9,13 +9,15 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, wrap
 from rlx.config import config
-from rlx.errors import MissingRuleError, NanError, not_linear
+from rlx.errors import MissingRuleError, NanError, UnsupportedError, not_linear, out_of_memory
 from rlx.ir.program import Atom
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
 from rlx.trace.strictness import check_ranks
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
+
+_NUMPY_AXES = 32  # not all functions of NumPy take as many axes as its arrays have
 
 
 class Zero:
@@ -196,15 +198,33 @@ class Primitive:
         if watching():
             refuse(self.name, args, result if self.multiple else (result,))
 
+    def _refusal(self, args: Sequence[Any], params: dict[str, Any], error: Exception) -> Exception:
+        """What to raise where the reference raised `error`: rather what the type rule says of the operands."""
+        try:
+            types = self.type(*map(type_of, args), **params)
+        except Exception as refusal:
+            return refusal
+        if isinstance(error, MemoryError) and type(error) is not MemoryError:  # NumPy's own; others may be a user's
+            return out_of_memory(types if self.multiple else (types,), f", the result of {self.name}")
+        axes = max((np.ndim(a) for a in args), default=0)
+        if axes > _NUMPY_AXES:
+            return UnsupportedError(
+                f"{self.name} of {axes} axes does not run in NumPy, which computes outside of jit: {error}",
+                f"Merge axes with reshape, down to {_NUMPY_AXES}, or call it in a function under rlx.jit.",
+            )
+        return error
+
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run eagerly on concrete values."""
         arrays = [to_numpy(a) for a in args]
         with np.errstate(all="ignore"):
             try:
                 out = self.reference(*arrays, **params)
-            except Exception:  # NumPy refused: the type rule says why, in rlx's own words
-                self.type(*map(type_of, args), **params)
-                raise
+            except Exception as error:  # NumPy refused: the type rule says why, in rlx's own words
+                found = self._refusal(args, params, error)
+                if found is error:
+                    raise
+                raise found from None
         # strong operands give a strong result, unless a parameter asks for weakness (convert)
         if args and not params.get("weak") and all(type(a) is ConcreteArray and not a._weak for a in args):
             return tuple(map(wrap, out)) if self.multiple else wrap(out)

@@ -47,15 +47,15 @@ def dtype(name: str) -> np.dtype:
 def tensor(text: str) -> TensorType:
     """The TensorType that prints as `text`.
 
-    >>> tensor("float32[2,3]~").weak
+    >>> tensor("weak float32[2,3]").weak
     True
     """
     # a string annotation is quoted once more where annotations are not evaluated
-    found = re.fullmatch(r"(\w+)\[([\d,]*)\](~?)", text.strip("'\""))
+    found = re.fullmatch(r"(weak )?(\w+)\[([\d,]*)\]", text.strip("'\""))
     if found is None:
         raise RlxError(f"{text!r} is not the text of a tensor type.", 'Write for instance "float32[2,3]".')
-    name, sizes, tilde = found.groups()
-    return TensorType(tuple(int(n) for n in sizes.split(",") if n), dtype(name), bool(tilde))
+    weak, name, sizes = found.groups()
+    return TensorType(tuple(int(n) for n in sizes.split(",") if n), dtype(name), bool(weak))
 
 
 def array(values: Any, name: str) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from typing import Any
@@ -270,10 +271,9 @@ def _deferred(
 
         if symbolic:
             return Deferred(at, True)
-        try:
+        with suppress(ConcretizationTypeError):
             return at(None)
-        except ConcretizationTypeError:
-            return ByValue(partial(at, None))
+        return ByValue(partial(at, None))
 
     return Deferred(forward, symbolic), Deferred(backward, symbolic)
 

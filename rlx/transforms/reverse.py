@@ -156,6 +156,11 @@ def _check_inputs(fun_name: str, leaves: Sequence[Array], holomorphic: bool, all
 
 def _check_result(point: LinearizedCall, holomorphic: bool) -> None:
     name = point.name
+    if point.out_tree == tree.structure(None):
+        raise ScalarOutputError(
+            f"grad takes a function that returns one scalar; {name} returned None.",
+            "Write `return` in front of the loss: a function without it returns None.",
+        )
     if len(point.values) != 1 or not tree.is_leaf_type(point.result):
         raise ScalarOutputError(
             f"grad takes a function that returns one scalar; {name} returned a tree"

@@ -118,10 +118,10 @@ def test_many_launchers_at_once():
 
 def test_the_number_of_threads_is_checked():
     for number in (0, -1, 10_000):
-        with pytest.raises(ValueError, match="must be 1 to"):
+        with pytest.raises(ValueError, match="The number of threads is 1 to"):
             threads.set_num_threads(number)
     for number in (2.0, "2", True, None):
-        with pytest.raises(TypeError, match="must be an integer"):
+        with pytest.raises(TypeError, match="The number of threads is an integer"):
             threads.set_num_threads(number)
     threads.set_num_threads(np.int64(3))
     assert threads.get_num_threads() == 3

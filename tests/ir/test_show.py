@@ -44,12 +44,12 @@ def test_every_primitive_reads_back(case: Any) -> None:
 
 def test_what_a_page_looks_like() -> None:
     @program
-    def scores(x: "float32[2,3]", y: "float32[3]~"):
+    def scores(x: "float32[2,3]", y: "weak float32[3]"):
         return ops.reduce_sum(ops.multiply(x, 2.0), axes=(1,)), y
 
     lines = show_program(scores).splitlines()
     assert lines[0] == "from rlx.trace.text import *"
-    assert 'def scores(x0: "float32[2,3]", x1: "float32[3]~"):' in lines
+    assert 'def scores(x0: "float32[2,3]", x1: "weak float32[3]"):' in lines
     assert lines[-3].startswith("    v0 = ops.multiply(x0, 2.0)  # float32[2,3]  <program>:")
     assert lines[-1] == "    return (v1, x1)"
 
@@ -134,7 +134,7 @@ def test_text_runs_in_another_process() -> None:
 
 
 def test_types_as_text() -> None:
-    for text in ("float32[]", "bfloat16[2,3]", "int32[0]~", "bool[]", "float8_e5m2[1]", "complex64[3]"):
+    for text in ("float32[]", "bfloat16[2,3]", "weak int32[0]", "bool[]", "float8_e5m2[1]", "complex64[3]"):
         assert repr(tensor(text)) == text
     with pytest.raises(RlxError, match="not the text of a tensor type"):
         tensor("float32")

@@ -101,6 +101,8 @@ class NativeExecutable(Executable):
         try:
             frame = frames.pop()
         except IndexError:
+            frame = None
+        if frame is None:
             frame = self._new_frame()
         if not self._keeps_arena:
             frame.rest_on(allocate(self._table.arena), self._table.relative)

@@ -27,6 +27,7 @@ from rlx.backends.cpu.frame import (
     THREADS,
     WORKERS,
 )
+from rlx.errors import OptionError
 
 __all__ = ["get_num_threads", "pool_address", "set_num_threads", "worker_count"]
 
@@ -101,9 +102,11 @@ def set_num_threads(number: int) -> None:
     >>> rlx.set_num_threads(1)
     """
     if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-        raise TypeError(f"the number of threads must be an integer, not {number!r}")
+        raise OptionError(f"set_num_threads got {number!r}.", "The number of threads is an integer.")
     if not 1 <= number <= MAXIMUM_THREADS:
-        raise ValueError(f"the number of threads must be 1 to {MAXIMUM_THREADS}, not {number}")
+        raise OptionError(
+            f"set_num_threads got {number}.", f"The number of threads is 1 to {MAXIMUM_THREADS}."
+        )
     _pool[THREADS] = number
 
 

@@ -8,6 +8,7 @@ arbitrary turn out (svd).
 
 from __future__ import annotations
 
+from rlx.habits import refuse_unknown as _refuse_unknown
 from rlx.numpy.linalg.factorisations import (
     EighResult,
     EigResult,
@@ -85,3 +86,5 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+_refuse_unknown(globals())
