@@ -47,7 +47,7 @@ def uninterrupted(function: Callable[Parameters, Result]) -> Callable[Parameters
             try:
                 outcome.append((True, function(*args, **kwargs)))
             except BaseException as error:
-                outcome.append((False, error))
+                outcome[:] = [(False, error)]
 
         with in_background(work):
             pass
@@ -74,9 +74,10 @@ def in_background(work: Callable[[], None]) -> _thread.LockType:
     tools = threading.gettrace(), threading.getprofile()
 
     def run() -> None:
+        expected = done in _running  # so that the process waits for it
         _running.add(done)
         try:
-            if not _ending:
+            if expected or not _ending:
                 _use_tools(*tools)
                 context.run(work)
         finally:
@@ -84,11 +85,17 @@ def in_background(work: Callable[[], None]) -> _thread.LockType:
             done.release()
 
     if not _ending:
+        started = False
+        _running.add(done)
         try:
             _thread.start_new_thread(run, ())
+            started = True
             return done
         except RuntimeError:
             pass
+        finally:
+            if not started:
+                _running.discard(done)
     work()
     done.release()
     return done

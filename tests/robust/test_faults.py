@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from rlx import serialization
-
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # scene, kind of faults, every how many points
@@ -57,7 +55,6 @@ def test_compiled_code(scene: str, kind: str, step: int) -> None:
     play(scene, kind, step)
 
 
-@pytest.mark.skipif(not hasattr(serialization, "__path__"), reason="rlx.save writes over the old file")
 @pytest.mark.parametrize(("scene", "kind", "step"), SAVING, ids=lambda value: str(value))
 def test_saving(scene: str, kind: str, step: int) -> None:
     play(scene, kind, step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -50,10 +50,10 @@ def _new_machine() -> Any:
 @contextmanager
 def _machine() -> Generator[Any, None, None]:
     """A target machine that nobody else uses meanwhile: code for this processor, placed anywhere in memory."""
-    try:
+    machine = None
+    with suppress(IndexError):
         machine = _machines.pop()
-    except IndexError:
-        machine = _new_machine()
+    machine = machine or _new_machine()
     try:
         yield machine
     finally:

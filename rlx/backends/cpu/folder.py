@@ -240,9 +240,10 @@ def _open_safely(path: str) -> int:
 
 def _link(name: str, folder: int, place: str) -> str | None:
     """Where a link leads; None for another thing, which is a new folder if there was nothing."""
-    try:
+    status = None
+    with contextlib.suppress(FileNotFoundError):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
+    if status is None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=folder)
         return None
