@@ -179,8 +179,9 @@ class Array:
 class ConcreteArray(Array):
     """An array with values, over NumPy memory or over storage that a compiled program filled."""
 
-    # _sharding stays unset, which costs nothing, unless somebody asks for one
-    __slots__ = ("_numpy", "_sharding", "_storage", "_type", "_weak")
+    # _lent and _sharding stay unset, which costs nothing, unless somebody asks for them
+    __slots__ = ("_lent", "_numpy", "_sharding", "_storage", "_type", "_weak")
+    _lent: np.ndarray
     _sharding: Any
 
     def __init__(self, array: np.ndarray, weak: bool = False) -> None:
@@ -245,8 +246,18 @@ class ConcreteArray(Array):
             s = self._storage = from_numpy(a)
         return s
 
+    def lend(self) -> np.ndarray:
+        """A read-only view, whose memory stays while this object lives: even after `delete`.
+
+        For protocols that give an address away, whose readers keep the object and not its memory.
+        """
+        view = self.numpy().view()
+        view.flags.writeable = False
+        self._lent = view
+        return view
+
     def delete(self) -> None:
-        """Give the memory back; later use raises DonatedArrayError."""
+        """Give the memory back; later use raises DonatedArrayError. NumPy's views of it keep it."""
         self.type  # noqa: B018  keep shape and dtype readable
         self._numpy = None
         self._storage = None
@@ -255,10 +266,15 @@ class ConcreteArray(Array):
         """Whether the memory was given away."""
         return self._numpy is None and self._storage is None
 
-    def with_sharding(self, sharding: Any) -> ConcreteArray:
-        """An array over the same memory that is known to lie where `sharding` says."""
+    def again(self) -> ConcreteArray:
+        """Another array over the same memory: either may be deleted or donated without the other."""
         other = _new(type(self))
         other._numpy, other._storage, other._type, other._weak = self._numpy, self._storage, self._type, self._weak
+        return other
+
+    def with_sharding(self, sharding: Any) -> ConcreteArray:
+        """An array over the same memory that is known to lie where `sharding` says."""
+        other = self.again()
         other._sharding = sharding
         return other
 

@@ -81,7 +81,8 @@ class CompiledProgram:
             if at >= 0:
                 out.append(found[at])
             else:
-                out.append(args[value] if type(value) is int else value)
+                # a constant belongs to the program: the caller may delete or donate what it gets
+                out.append(args[value] if type(value) is int else value.again())
         return out
 
 
