@@ -12,7 +12,18 @@ from rlx.ir.extended import key_dtype_of
 from rlx.ir.types import TensorType, dtype_of, is_key, supported_dtypes
 from rlx.storage import Storage, from_numpy
 
-__all__ = ["Array", "ConcreteArray", "Device", "KeyArray", "array_of_type", "asarray_numpy", "wrap"]
+__all__ = [
+    "Array",
+    "ConcreteArray",
+    "Device",
+    "KeyArray",
+    "array_of_type",
+    "asarray_numpy",
+    "may_change",
+    "owned",
+    "unshared",
+    "wrap",
+]
 
 
 class Array:
@@ -337,10 +348,43 @@ def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
 
 
 def wrap(array: Any, weak: bool = False) -> ConcreteArray:
-    """A NumPy array or scalar as an rlx array, sharing memory."""
+    """A NumPy array or scalar as an rlx array, sharing memory: it is new, or `unshared`, or read in this call only."""
     if type(array) is not np.ndarray:
         array = np.asarray(array)
     return ConcreteArray(array, weak)
+
+
+# ------------------------------------------------------------------ the border to NumPy's memory
+def may_change(array: np.ndarray) -> bool:
+    """Whether somebody can write to an array's memory: it is writable, or a view of something that is.
+
+    >>> import numpy as np
+    >>> x = np.ones(3)
+    >>> may_change(np.broadcast_to(x, (2, 3))), may_change(np.frombuffer(b"ab", np.uint8))
+    (True, False)
+    """
+    owner: Any = array
+    while isinstance(owner, (np.ndarray, memoryview)):
+        if isinstance(owner, np.ndarray):
+            if owner.flags.writeable:
+                return True
+            owner = owner.base
+        else:
+            owner = owner.obj
+    try:
+        return owner is not None and not memoryview(owner).readonly
+    except TypeError:  # lent by another protocol, as read-only
+        return False
+
+
+def unshared(array: np.ndarray) -> np.ndarray:
+    """An array with these values that nobody can write to from outside: itself, or a copy."""
+    return array.copy() if may_change(array) else array
+
+
+def owned(array: ConcreteArray) -> ConcreteArray:
+    """An array with these values whose memory nobody can write to from outside."""
+    return array_of_type(unshared(array.numpy()), array.type)
 
 
 class Device:

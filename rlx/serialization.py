@@ -19,7 +19,7 @@ from rlx.array import Array, KeyArray
 from rlx.errors import DtypeError, FileFormatError, TreeMismatchError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.types import is_key
-from rlx.trace.flat import as_array
+from rlx.trace.flat import as_array, shared_array
 from rlx.tree_keys import keystr
 
 __all__ = ["load", "save"]
@@ -97,7 +97,7 @@ def _named(value: Any) -> dict[str, Any]:
         name = _name(path)
         if name in named:
             raise TreeMismatchError(f"Two leaves of the tree are called {name!r}.", "Rename one of the keys.")
-        named[name] = as_array(leaf, f"the leaf {name!r}")
+        named[name] = shared_array(leaf, f"the leaf {name!r}")
     return named
 
 

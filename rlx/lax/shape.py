@@ -30,6 +30,7 @@ from rlx.numpy.dtypes import result_type
 from rlx.numpy.placement import placed
 from rlx.ops import conversion, shape
 from rlx.ops.families import broadcast_to
+from rlx.trace.flat import shared_array
 from rlx.trace.primitive import registry
 
 __all__ = [
@@ -136,7 +137,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     >>> lax.full_like(jnp.arange(3), 7).tolist()
     [7, 7, 7]
     """
-    like = as_array(x)
+    like = shared_array(x)
     weak = dtype is None and like.weak_type
     dtype = like.dtype if dtype is None else as_dtype(dtype)
     filled = full(like.shape if shape is None else shape, scalar_of(fill_value, dtype))
@@ -228,7 +229,7 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
     >>> lax.broadcast_like(1.0, lax.iota("int32", 3)).tolist()
     [1.0, 1.0, 1.0]
     """
-    return broadcast_to(as_array(arr), as_array(like_arr).shape)
+    return broadcast_to(as_array(arr), shared_array(like_arr).shape)
 
 
 def shape_as_value(shape: Any) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
+from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, owned, unshared, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, ShapeError
 from rlx.ir.types import TensorType, float0, promote_dtypes, scalar_dtype
@@ -25,7 +25,7 @@ from rlx.numpy.promotion import (
     to_dtype,
 )
 from rlx.ops import shape as shapes
-from rlx.trace.flat import as_array
+from rlx.trace.flat import shared_array
 
 __all__ = [
     "array",
@@ -63,7 +63,8 @@ def array(
     """An array of the given values.
 
     Args: object: number, array, or nested sequence of them (traced ones too); dtype: of the
-    result; copy: whether a NumPy array is copied; ndmin: least number of axes.
+    result; copy: True copies, None copies what somebody else can write to, False shares memory with
+    a NumPy array of that dtype; ndmin: least number of axes.
     Returns: an array; Python numbers without dtype give weak ones.
     Raises: InputTypeError for what is not numbers; ShapeError for ragged sequences.
 
@@ -72,7 +73,7 @@ def array(
     Array([1. , 2.5], dtype=float32)
     """
     check_placement(device, out_sharding)
-    result = _from_object(object, None if dtype is None else to_dtype(dtype), bool(copy))
+    result = _from_object(object, None if dtype is None else to_dtype(dtype), copy)
     if result.ndim < ndmin:
         result = shapes.reshape(result, shape=(1,) * (ndmin - result.ndim) + result.shape)
     return placed(result, device, out_sharding)
@@ -87,10 +88,11 @@ def asarray(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """An array of the given values, sharing memory with NumPy arrays.
+    """An array of the given values.
 
     Args: a: number, array, or nested sequence of them; dtype: of the result; copy: True copies,
-    False raises ValueError where a copy is needed.
+    None copies a NumPy array that can be written to, False shares its memory (whoever writes to it
+    changes the result) and raises ValueError where a copy is needed.
     Returns: an array; an rlx array of the right dtype is returned as it is.
     Raises: as `array`.
 
@@ -102,10 +104,10 @@ def asarray(
     wanted = None if dtype is None else to_dtype(dtype)
     if copy is False and wanted is not None and isinstance(a, (Array, np.ndarray)) and a.dtype != wanted:
         raise ValueError(f"asarray cannot make {wanted.name} of {a.dtype.name} without a copy: leave copy=False out.")
-    return placed(_from_object(a, wanted, bool(copy)), device, out_sharding)
+    return placed(_from_object(a, wanted, copy), device, out_sharding)
 
 
-def _from_object(value: Any, dtype: np.dtype | None, copy: bool) -> Array:
+def _from_object(value: Any, dtype: np.dtype | None, copy: bool | None) -> Array:
     if isinstance(value, (list, tuple)):
         return _from_sequence(value, dtype)
     if dtype is not None and isinstance(value, SCALARS):
@@ -115,12 +117,11 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool) -> Array:
         value = np.asarray(value)
     if value is None:
         raise InputTypeError("None is not an array.", "Pass numbers or arrays.")
-    result = as_array(value)
-    if copy and type(result) is ConcreteArray and not isinstance(value, SCALARS):
-        result = ConcreteArray(result.numpy().copy(), result.weak_type)
-    if dtype is None:
+    given = shared_array(value)
+    result = given if dtype is None else convert_to(given, dtype)
+    if copy is False or result is not given or not isinstance(given, ConcreteArray) or isinstance(value, SCALARS):
         return result
-    return convert_to(result, dtype)
+    return array_of_type(given.numpy().copy(), given.type) if copy else given if given is value else owned(given)
 
 
 def _leaves(value: Any, found: list[Any]) -> list[Any]:
@@ -236,7 +237,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array over the memory of another library's array.
+    """An array over the memory of another library's array: whoever writes to that changes the result.
 
     Args: x: an object with __dlpack__; copy: True copies. Returns: an array.
 
@@ -246,12 +247,12 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """
     check_placement(device)
     if isinstance(x, Array):
-        return _from_object(x, None, bool(copy))
+        return _from_object(x, None, copy)
     return wrap(asarray_numpy(np.from_dlpack(x, copy=copy)))
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
-    """An array over the bytes of a buffer.
+    """An array of the bytes of a buffer, which are copied if they can be written to.
 
     Args: buffer: bytes; dtype; count: of elements; offset: in bytes. Returns: a 1-d array.
 
@@ -259,7 +260,7 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
     >>> jnp.frombuffer(b"ab", dtype=jnp.uint8)
     Array([97, 98], dtype=uint8)
     """
-    return wrap(np.frombuffer(buffer, to_dtype(dtype), count, offset))
+    return wrap(unshared(np.frombuffer(buffer, to_dtype(dtype), count, offset)))
 
 
 def fromiter(iter: Any, dtype: Any, count: int = -1) -> Array:
@@ -299,7 +300,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     """
     check_placement(device, out_sharding)
     sizes = canonical_shape(shape, "full")
-    value = _from_object(fill_value, None if dtype is None else to_dtype(dtype), False)
+    value = _from_object(fill_value, None if dtype is None else to_dtype(dtype), None)
     if type(value) is ConcreteArray and value.ndim == 0:
         filled = fill(sizes, value.numpy(), value.dtype, value.weak_type and dtype is None)
     else:
@@ -368,7 +369,7 @@ def full_like(
     if isinstance(fill_value, SCALARS) and not narrows(fill_value, wanted):
         filled = fill(sizes, fill_value, wanted, dtype is None and like.weak)
     else:
-        value = convert_to(_from_object(fill_value, None, False), wanted, dtype is None and like.weak)
+        value = convert_to(_from_object(fill_value, None, None), wanted, dtype is None and like.weak)
         filled = broadcast_array(value, sizes, "full_like")
     return placed(filled, device, out_sharding)
 
@@ -377,7 +378,7 @@ def _type_like(a: Any) -> TensorType:
     """The type of an array, or of an object that has a shape and a dtype without being one."""
     if not isinstance(a, (Array, np.ndarray, np.generic)) and hasattr(a, "shape") and hasattr(a, "dtype"):
         return TensorType(tuple(a.shape), to_dtype(a.dtype), bool(getattr(a, "weak_type", False)))
-    return as_array(a).type
+    return shared_array(a).type
 
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:

@@ -33,7 +33,7 @@ from rlx.ops.arithmetic import convert
 from rlx.ops.conversion import convert_array
 from rlx.ops.shape import broadcast_in_dim, reshape
 from rlx.trace.builder import Tracer, state
-from rlx.trace.flat import as_array
+from rlx.trace.flat import as_array, shared_array
 from rlx.trace.strictness import check_dtypes, check_ranks
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "promote_numeric",
     "result_of",
     "scalar_array",
+    "shared",
     "to_dtype",
 ]
 
@@ -146,6 +147,14 @@ def operand(value: Any, name: str = "the function") -> Any:
             "Convert it with rlx.numpy.asarray(...) first.",
         )
     return as_array(value, f"an argument of {name}")
+
+
+def shared(value: Any) -> Any:
+    """An operand that is read where it is, if it is a NumPy array; others as they are.
+
+    For functions whose results are new memory, whatever the operands are: others copy (`operand`).
+    """
+    return shared_array(value) if type(value) is np.ndarray else value
 
 
 def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:

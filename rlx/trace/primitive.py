@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, wrap
+from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, unshared, wrap
 from rlx.config import config
 from rlx.errors import MissingRuleError, NanError, not_linear
 from rlx.ir.program import Atom
@@ -67,7 +67,7 @@ def type_of(value: Any) -> TensorType:
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """An eager operand as a NumPy array."""
+    """An eager operand as a NumPy array that nobody writes to: a result may be a view of it."""
     if type(value) is ConcreteArray:
         return value.numpy()
     if isinstance(value, builders.Tracer):
@@ -76,7 +76,7 @@ def to_numpy(value: Any) -> np.ndarray:
         return value.numpy()
     if isinstance(value, (bool, int, float, complex)):
         return np.asarray(value, scalar_dtype(value, config.default_float, config.default_int))
-    return asarray_numpy(value)
+    return unshared(asarray_numpy(value))
 
 
 # switches of rlx.config, what they refuse, and its test
