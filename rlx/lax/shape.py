@@ -21,6 +21,7 @@ from rlx.lax.operands import (
     canonical_axes,
     canonical_axis,
     canonical_shape,
+    fits,
     new_shape,
     scalar_of,
 )
@@ -28,6 +29,7 @@ from rlx.lax.operands import operands as of_one_dtype
 from rlx.numpy.bits import cast_bits
 from rlx.numpy.dtypes import result_type
 from rlx.numpy.placement import placed
+from rlx.numpy.promotion import yielding
 from rlx.ops import conversion, shape
 from rlx.ops.families import broadcast_to
 from rlx.trace.flat import shared_array
@@ -85,7 +87,10 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
     >>> lax.convert_element_type(2.75, "int32").item()
     2
     """
-    x, dtype = as_array(operand), as_dtype(new_dtype)
+    dtype = as_dtype(new_dtype)
+    if isinstance(operand, (float, complex)) and fits(operand, dtype):
+        return scalar_of(operand, dtype)  # not by way of the default dtype
+    x = as_array(operand)
     if x.dtype == dtype and not x.weak_type:
         return x
     return conversion.convert(x, dtype=dtype, weak=False)
@@ -498,7 +503,7 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     [9, 0, 9, 1, 9, 2]
     """
     x = as_array(operand)
-    value = as_array(padding_value)
+    value = as_array(yielding(padding_value))
     if value.dtype != x.dtype and not value.weak_type:
         raise DtypeError(
             f"lax.pad got {x.type!r} and a padding value of dtype {value.dtype.name}.",

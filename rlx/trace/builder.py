@@ -156,7 +156,7 @@ class Builder:
             if isinstance(value.atom, Literal):
                 return value.atom
             return self._capture(value, value.type)
-        if isinstance(value, (bool, int, float, complex)):
+        if isinstance(value, (bool, int, float, complex)) and (dtype or not isinstance(value, np.generic)):
             weak_dtype = dtype or scalar_dtype(value, config.default_float, config.default_int)
             return Literal(_scalar(value, weak_dtype), TensorType((), weak_dtype, True))
         if type(value) is not ConcreteArray:

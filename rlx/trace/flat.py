@@ -17,8 +17,6 @@ from rlx.trace.builder import state
 
 __all__ = ["FlatFunction", "as_array", "function_name", "is_float0", "shared_array", "tangent_array", "zero_tangent"]
 
-_WEAK_GENERIC = (np.float64, np.int64, np.complex128)
-
 
 def as_array(value: Any, what: str = "argument") -> Array:
     """An argument's leaf as an rlx array or tracer; InputTypeError names what was wrong with it.
@@ -46,12 +44,11 @@ def _own(array: np.ndarray) -> ConcreteArray:
 
 def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array]) -> Array:
     """What is no array of rlx as one; `hold` makes it of a NumPy array that may be somebody else's."""
-    if isinstance(value, (bool, int, float, complex, *_WEAK_GENERIC)):
-        plain = value.item() if isinstance(value, np.generic) else value
-        dtype = scalar_dtype(plain, config.default_float, config.default_int)
-        return ConcreteArray(np.asarray(plain, dtype), True)
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic):  # first: np.float64 is a float, too
         return wrap(asarray_numpy(value))
+    if isinstance(value, (bool, int, float, complex)):
+        dtype = scalar_dtype(value, config.default_float, config.default_int)
+        return ConcreteArray(np.asarray(value, dtype), True)
     if isinstance(value, (np.ndarray, memoryview, array)):
         return hold(asarray_numpy(value))
     for protocol in ("__rlx_array__", "__jax_array__"):

@@ -60,7 +60,7 @@ def type_of(value: Any) -> TensorType:
     """
     if isinstance(value, (Array, Zero, Linear)):
         return value.type
-    if isinstance(value, (bool, int, float, complex)):
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return TensorType((), scalar_dtype(value, config.default_float, config.default_int), True)
     a = asarray_numpy(value)
     return TensorType(a.shape, a.dtype)
@@ -74,7 +74,7 @@ def to_numpy(value: Any) -> np.ndarray:
         raise builders.leaked(value)
     if isinstance(value, ConcreteArray):
         return value.numpy()
-    if isinstance(value, (bool, int, float, complex)):
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return np.asarray(value, scalar_dtype(value, config.default_float, config.default_int))
     return unshared(asarray_numpy(value))
 
