@@ -131,10 +131,17 @@ def result_of(*values: Any) -> Pair:
 
     A NumPy number of 64 bits is weak beside arrays, and strong without any: its dtype is its own either way.
     """
-    pairs: Any = tuple([(v.dtype, v.weak_type) if isinstance(v, Array) else (_number_dtype(v), True) for v in values])
-    if any([isinstance(v, np.generic) for v in values]):
-        weak = wide_scalars_yield() and any(isinstance(v, Array) for v in values)
-        pairs = tuple([(d, weak if isinstance(v, np.generic) else w) for v, (d, w) in zip(values, pairs, strict=True)])
+    pairs: Any = []
+    wide = False
+    for v in values:
+        if isinstance(v, Array):
+            pairs.append((v.dtype, v.weak_type))
+        else:
+            pairs.append((_number_dtype(v), True))
+            wide = wide or isinstance(v, np.generic)
+    if wide and not (wide_scalars_yield() and any(isinstance(v, Array) for v in values)):
+        pairs = [(d, w and not isinstance(v, np.generic)) for v, (d, w) in zip(values, pairs, strict=True)]
+    pairs = tuple(pairs)
     if config.numpy_dtype_promotion == "strict":
         check_dtypes(pairs)
     try:
@@ -180,9 +187,11 @@ def beside_arrays(*values: Any) -> list[Any]:
 
     They are weak, of the dtype that all promote to: a number that became an array alone would have its default dtype.
     """
-    numbers = [isinstance(v, (*SCALARS, *WIDE_SCALARS)) for v in values]
+    numbers = [type(v) in _YIELDING for v in values]
+    if True not in numbers:
+        return list(values)
     arrays = [shared_array(v) for v in values if isinstance(v, (Array, np.ndarray))]
-    if not any(numbers) or not (arrays or any(isinstance(v, WIDE_SCALARS) for v in values)):
+    if not (arrays or any(isinstance(v, WIDE_SCALARS) for v in values)):
         return list(values)
     dtype, _ = result_of(*arrays, *[v for v, number in zip(values, numbers, strict=True) if number])
     plain = [yielding(v) for v in values] if arrays else values
