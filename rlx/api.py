@@ -19,7 +19,7 @@ import optree
 from optree import _C as _optree
 
 from rlx import tree
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, owned
 from rlx.backends import backend_named
 from rlx.compiled import CompiledProgram, prepare_program, run_program
 from rlx.config import config
@@ -50,7 +50,7 @@ from rlx.ops.regions import execution
 from rlx.passes.pipeline import executables
 from rlx.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
 from rlx.trace.builder import Tracer, leaked, state
-from rlx.trace.flat import FlatFunction, as_array, flatten_values, function_name
+from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_array
 from rlx.trace.interpret import Environment
 from rlx.trace.lower import inline_calls
 from rlx.trace.primitive import refused, watching
@@ -247,7 +247,7 @@ class Jitted:
         if request.fast_key is not None and not watching():
             out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.spec
             self._ready[request.fast_key] = (entry.compiled.caller(), out_tree, request.order)
-        outs = entry.compiled.run(request.leaves)
+        outs = request.run(entry.compiled)
         if watching() and (found := refused(outs)):
             _refuse_results(found, self.name, entry.compiled.program, request.leaves)
         request.donate(outs)
@@ -369,6 +369,7 @@ class _Request:
         dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in held_names}
         leaves, self.in_tree = flatten_values((dynamic, dynamic_kwargs))
         self.args, self.kwargs = args, kwargs
+        self.given = leaves
         self.held, self.held_names, self.count = held, held_names, n
         try:
             self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
@@ -400,6 +401,15 @@ class _Request:
         self.fast_key = (token, *parts)
         if order != sorted(order):
             self.order = operator.itemgetter(*order)
+
+    def run(self, compiled: CompiledProgram) -> list[ConcreteArray]:
+        """The results of the program for these arguments. It reads NumPy arrays where they are; of one that is
+        handed through the caller gets a copy."""
+        outs = compiled.run(self.leaves)
+        if not compiled.passes_inputs:
+            return outs
+        foreign = {id(x) for x, given in zip(self.leaves, self.given, strict=True) if x is not given}
+        return [owned(x) if id(x) in foreign else x for x in outs]
 
     def function(self, *dynamic: Any, **keywords: Any) -> Any:
         """The user's function with its static arguments put back."""
@@ -476,7 +486,7 @@ def _leaf(x: Any, jitted: Jitted, abstract: bool) -> Any:
         return x
     if abstract and not hasattr(x, "__array__") and hasattr(x, "shape") and hasattr(x, "dtype"):
         return _Abstract(TensorType(tuple(x.shape), x.dtype, getattr(x, "weak_type", False)))
-    return as_array(x, f"An argument of {jitted.name}")
+    return shared_array(x, f"An argument of {jitted.name}")
 
 
 def _takes(x: Any, jitted: Jitted, abstract: bool) -> bool:

@@ -12,7 +12,18 @@ from rlx.ir.extended import key_dtype_of
 from rlx.ir.types import TensorType, dtype_of, is_key, supported_dtypes
 from rlx.storage import Storage, from_numpy
 
-__all__ = ["Array", "ConcreteArray", "Device", "KeyArray", "array_of_type", "asarray_numpy", "wrap"]
+__all__ = [
+    "Array",
+    "ConcreteArray",
+    "Device",
+    "KeyArray",
+    "array_of_type",
+    "asarray_numpy",
+    "may_change",
+    "owned",
+    "unshared",
+    "wrap",
+]
 
 
 class Array:
@@ -179,8 +190,9 @@ class Array:
 class ConcreteArray(Array):
     """An array with values, over NumPy memory or over storage that a compiled program filled."""
 
-    # _sharding stays unset, which costs nothing, unless somebody asks for one
-    __slots__ = ("_numpy", "_sharding", "_storage", "_type", "_weak")
+    # _lent and _sharding stay unset, which costs nothing, unless somebody asks for them
+    __slots__ = ("_lent", "_numpy", "_sharding", "_storage", "_type", "_weak")
+    _lent: np.ndarray
     _sharding: Any
 
     def __init__(self, array: np.ndarray, weak: bool = False) -> None:
@@ -245,8 +257,18 @@ class ConcreteArray(Array):
             s = self._storage = from_numpy(a)
         return s
 
+    def lend(self) -> np.ndarray:
+        """A read-only view, whose memory stays while this object lives: even after `delete`.
+
+        For protocols that give an address away, whose readers keep the object and not its memory.
+        """
+        view = self.numpy().view()
+        view.flags.writeable = False
+        self._lent = view
+        return view
+
     def delete(self) -> None:
-        """Give the memory back; later use raises DonatedArrayError."""
+        """Give the memory back; later use raises DonatedArrayError. NumPy's views of it keep it."""
         self.type  # noqa: B018  keep shape and dtype readable
         self._numpy = None
         self._storage = None
@@ -255,10 +277,15 @@ class ConcreteArray(Array):
         """Whether the memory was given away."""
         return self._numpy is None and self._storage is None
 
-    def with_sharding(self, sharding: Any) -> ConcreteArray:
-        """An array over the same memory that is known to lie where `sharding` says."""
+    def again(self) -> ConcreteArray:
+        """Another array over the same memory: either may be deleted or donated without the other."""
         other = _new(type(self))
         other._numpy, other._storage, other._type, other._weak = self._numpy, self._storage, self._type, self._weak
+        return other
+
+    def with_sharding(self, sharding: Any) -> ConcreteArray:
+        """An array over the same memory that is known to lie where `sharding` says."""
+        other = self.again()
         other._sharding = sharding
         return other
 
@@ -321,10 +348,43 @@ def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
 
 
 def wrap(array: Any, weak: bool = False) -> ConcreteArray:
-    """A NumPy array or scalar as an rlx array, sharing memory."""
+    """A NumPy array or scalar as an rlx array, sharing memory: it is new, or `unshared`, or read in this call only."""
     if type(array) is not np.ndarray:
         array = np.asarray(array)
     return ConcreteArray(array, weak)
+
+
+# ------------------------------------------------------------------ the border to NumPy's memory
+def may_change(array: np.ndarray) -> bool:
+    """Whether somebody can write to an array's memory: it is writable, or a view of something that is.
+
+    >>> import numpy as np
+    >>> x = np.ones(3)
+    >>> may_change(np.broadcast_to(x, (2, 3))), may_change(np.frombuffer(b"ab", np.uint8))
+    (True, False)
+    """
+    owner: Any = array
+    while isinstance(owner, (np.ndarray, memoryview)):
+        if isinstance(owner, np.ndarray):
+            if owner.flags.writeable:
+                return True
+            owner = owner.base
+        else:
+            owner = owner.obj
+    try:
+        return owner is not None and not memoryview(owner).readonly
+    except TypeError:  # lent by another protocol, as read-only
+        return False
+
+
+def unshared(array: np.ndarray) -> np.ndarray:
+    """An array with these values that nobody can write to from outside: itself, or a copy."""
+    return array.copy() if may_change(array) else array
+
+
+def owned(array: ConcreteArray) -> ConcreteArray:
+    """An array with these values whose memory nobody can write to from outside."""
+    return array_of_type(unshared(array.numpy()), array.type)
 
 
 class Device:

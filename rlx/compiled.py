@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx.array import Array, ConcreteArray, array_of_type, arrays_over, from_storage
+from rlx.array import Array, ConcreteArray, array_of_type, arrays_over, from_storage, unshared
 from rlx.backends import backend_named
 from rlx.backends.base import Backend, Executable
 from rlx.exhausted import memory_exhausted
@@ -51,6 +51,7 @@ class CompiledProgram:
         self.executable: Executable | None = executables.get(core, backend, memory_limit) if needed else None
         self.types = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
+        self.passes_inputs = any(type(value) is int for _, value in self.results)
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
         self.whole = len(self.used) == len(program.inputs)
 
@@ -88,7 +89,8 @@ class CompiledProgram:
             if at >= 0:
                 out.append(found[at])
             else:
-                out.append(args[value] if type(value) is int else value)
+                # a constant belongs to the program: the caller may delete or donate what it gets
+                out.append(args[value] if type(value) is int else value.again())
         return out
 
 
@@ -100,7 +102,8 @@ def _arrays_or_keys(storages: Sequence[Storage], types: Sequence[TensorType]) ->
 def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
     """The arguments of a program as arrays of rlx."""
     types = program.input_types
-    return [x if isinstance(x, ConcreteArray) else array_of_type(x, t) for x, t in zip(args, types, strict=True)]
+    pairs = zip(args, types, strict=True)
+    return [x if isinstance(x, ConcreteArray) else array_of_type(unshared(x), t) for x, t in pairs]
 
 
 def run_program(program: Program, args: Sequence[Any]) -> list[Array]:

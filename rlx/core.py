@@ -19,7 +19,7 @@ from rlx.ir.types import TensorType
 from rlx.ir.verify import verify_program
 from rlx.scopes import ensure_compile_time_eval
 from rlx.trace.builder import Tracer
-from rlx.trace.flat import as_array
+from rlx.trace.flat import as_array, shared_array
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Primitive, type_of
 from rlx.trace.stage import named_axis
@@ -208,7 +208,7 @@ def get_aval(x: Any) -> TensorType:
     >>> rlx.core.get_aval(rlx.numpy.ones(3))
     float32[3]
     """
-    return type_of(as_array(x))
+    return type_of(shared_array(x))
 
 
 def valid_jaxtype(x: Any) -> bool:
@@ -219,7 +219,7 @@ def valid_jaxtype(x: Any) -> bool:
     (True, False)
     """
     try:
-        as_array(x)
+        shared_array(x)
     except TypeError:
         return False
     return True

@@ -14,7 +14,7 @@ from rlx.backends import backend_named, device_names
 from rlx.config import config, scoped
 from rlx.errors import DeviceError
 from rlx.ir.types import is_key
-from rlx.trace.flat import as_array
+from rlx.trace.flat import as_array, shared_array
 
 __all__ = [
     "Device",
@@ -142,7 +142,9 @@ def device_put(
       x: a tree of arrays and numbers.
       device: a Device, its name, a rlx.memory.Space, a sharding, a PartitionSpec under rlx.set_mesh, or a tree of
         those that is a prefix of x. The arrays' `.sharding` is then what was asked for; on one device nothing moves.
-      src, donate, may_alias: accepted for JAX's sake; arrays are immutable, so that sharing memory cannot be seen.
+      may_alias: True shares the memory of NumPy arrays: whoever writes to them changes the result. Otherwise
+        memory that somebody can write to is copied.
+      src, donate: accepted for JAX's sake: nothing moves.
 
     Raises: DeviceError for something that is no place; ShardingError for a sharding that does not fit an array.
 
@@ -155,9 +157,10 @@ def device_put(
     """
     if donate and may_alias:
         raise DeviceError("device_put got donate=True and may_alias=True.", "Memory is shared or given away, not both.")
+    arrays = tree.map(shared_array if may_alias else as_array, x)
     if device is None:
-        return tree.map(as_array, x)
-    return importlib.import_module("rlx.sharding.arrays").device_put(x, device)
+        return arrays
+    return importlib.import_module("rlx.sharding.arrays").device_put(arrays, device)
 
 
 def device_get(x: Any) -> Any:

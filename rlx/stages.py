@@ -17,7 +17,7 @@ from rlx.ir.show import show_program
 from rlx.ir.types import TensorType
 from rlx.ir.work import Work, plan_work
 from rlx.passes.pipeline import stages
-from rlx.trace.flat import as_array
+from rlx.trace.flat import shared_array
 from rlx.trace.primitive import type_of
 from rlx.trace.stage import close_over
 
@@ -67,7 +67,7 @@ class ShapeDtypeStruct:
         >>> rlx.ShapeDtypeStruct.like(rlx.numpy.ones(3))
         ShapeDtypeStruct(shape=(3,), dtype=float32)
         """
-        found = type_of(as_array(array))
+        found = type_of(shared_array(array))
         return cls(found.shape, found.dtype, found.weak, sharding=getattr(array, "_sharding", None))
 
     @property
@@ -274,7 +274,7 @@ class Compiled(_Stage):
                 f"{self._traced.fun_name} was compiled for ({expected}) and called with ({given}).",
                 "Call the jitted function itself, which compiles for new arguments.",
             )
-        return request.jitted.delivered(tree.unflatten(self.out_tree, self._compiled.run(request.leaves)))
+        return request.jitted.delivered(tree.unflatten(self.out_tree, request.run(self._compiled)))
 
     @property
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 from rlx.array import Array
 from rlx.lax.operands import as_array, operands
 from rlx.ops import arithmetic, comparison, conversion, rounding, special, transcendental
+from rlx.trace.flat import shared_array
 
 __all__ = [
     "abs",
@@ -91,16 +92,21 @@ def _document(
     return function
 
 
+_VIEWS = (conversion.real, conversion.imag)  # of their operands' memory
+
+
 def _unary(name: str, primitive: Any, summary: str, example: str, result: str) -> Callable[..., Array]:
+    converted = as_array if primitive in _VIEWS else shared_array
+
     def function(x: Any) -> Array:
-        return primitive(x if isinstance(x, Array) else as_array(x))
+        return primitive(converted(x))
 
     return _document(function, name, summary, example, result, (_ARGUMENTS[1],))
 
 
 def _unary_with_accuracy(name: str, primitive: Any, summary: str, example: str, result: str) -> Callable[..., Array]:
     def function(x: Any, *, accuracy: Any = None) -> Array:
-        return primitive(x if isinstance(x, Array) else as_array(x))
+        return primitive(shared_array(x))
 
     return _document(function, name, summary, example, result, (_ARGUMENTS[1], _ACCURACY))
 

@@ -14,6 +14,7 @@ from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind, is_integer
 from rlx.lax.operands import as_array, canonical_axis, canonical_shape, scalar_of
 from rlx.lax.shape import concatenate, expand_dims, full, index_in_dim, squeeze
+from rlx.numpy.promotion import beside_arrays
 from rlx.ops import indexing
 from rlx.ops.arithmetic import add, negative
 from rlx.ops.comparison import less
@@ -349,7 +350,7 @@ def dynamic_update_slice(
     [0, 9, 9, 3]
     """
     x = as_array(operand)
-    value = as_array(update)
+    value = as_array(beside_arrays(x, update)[1])
     if value.dtype != x.dtype and value.weak_type:
         value = convert(value, dtype=x.dtype, weak=False)
     starts = _starts("dynamic_update_slice", start_indices, x.shape, allow_negative_indices)
@@ -436,7 +437,8 @@ def dynamic_update_index_in_dim(
     >>> lax.dynamic_update_index_in_dim(lax.iota("int32", 3), 9, 1, 0).tolist()
     [0, 9, 2]
     """
-    x, value = as_array(operand), as_array(update)
+    x = as_array(operand)
+    value = as_array(beside_arrays(x, update)[1])
     axis = canonical_axis("dynamic_update_index_in_dim", axis, x.ndim)
     if value.ndim != x.ndim:
         value = expand_dims(value, (axis,))

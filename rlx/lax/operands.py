@@ -12,6 +12,7 @@ from rlx.array import Array, ConcreteArray, keys_of_number, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import dtype_of, is_complex, is_float, is_key, promote_dtypes, scalar_dtype
+from rlx.numpy.promotion import yielding
 from rlx.ops.conversion import convert
 from rlx.trace.flat import as_array
 
@@ -21,6 +22,7 @@ __all__ = [
     "canonical_axes",
     "canonical_axis",
     "canonical_shape",
+    "fits",
     "new_shape",
     "operands",
 ]
@@ -47,7 +49,9 @@ def operands(name: str, *values: Any) -> list[Any]:
 
     Raises DtypeError where two arrays differ, or where a number does not fit the arrays' dtype.
     """
-    arrays = [v if isinstance(v, (Array, *_SCALARS)) else as_array(v) for v in values]
+    if any(isinstance(v, (Array, np.ndarray)) for v in values):
+        values = tuple(map(yielding, values))
+    arrays = [v if _is_plain(v) else as_array(v) for v in values]
     if not arrays:
         return arrays
     first = arrays[0]
@@ -63,7 +67,7 @@ def operands(name: str, *values: Any) -> list[Any]:
         )
     if len(known) == 1:
         (dtype,) = known
-        if all(isinstance(a, Array) or _fits(a, dtype) for a in arrays):
+        if all(isinstance(a, Array) or fits(a, dtype) for a in arrays):
             return arrays  # elementwise primitives give numbers the dtype of the arrays
     pairs = [_dtype_and_weakness(a) for a in arrays]
     strong = {d for d, weak in pairs if not weak}
@@ -80,7 +84,12 @@ def operands(name: str, *values: Any) -> list[Any]:
     return [_of_dtype(a, dtype) for a in arrays]
 
 
-def _fits(number: Any, dtype: np.dtype) -> bool:
+def _is_plain(value: Any) -> bool:
+    """Whether an operand is an array, or a Python number."""
+    return isinstance(value, Array) or (isinstance(value, _SCALARS) and not isinstance(value, np.generic))
+
+
+def fits(number: Any, dtype: np.dtype) -> bool:
     """Whether arrays of `dtype` keep it beside a Python number."""
     if isinstance(number, int):
         return dtype.kind != "b" or isinstance(number, bool)
@@ -90,8 +99,7 @@ def _fits(number: Any, dtype: np.dtype) -> bool:
 def _dtype_and_weakness(value: Any) -> tuple[np.dtype, bool]:
     if isinstance(value, Array):
         return value.dtype, value.weak_type
-    plain = value.item() if isinstance(value, np.generic) else value
-    return scalar_dtype(plain, config.default_float, config.default_int), not isinstance(plain, bool)
+    return scalar_dtype(value, config.default_float, config.default_int), not isinstance(value, bool)
 
 
 def _of_dtype(value: Any, dtype: np.dtype) -> Any:

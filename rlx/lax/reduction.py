@@ -16,6 +16,7 @@ from rlx.ir.program import Literal, Program
 from rlx.ir.types import TensorType, dtype_kind, is_inexact, is_integer
 from rlx.lax.operands import as_array, as_dtype, canonical_axes, canonical_axis, scalar_of
 from rlx.lax.shape import broadcast_in_dim, concatenate, index_in_dim, reshape, slice_in_dim, transpose
+from rlx.numpy.promotion import yielding
 from rlx.ops import cumulative, reduction
 from rlx.ops.conversion import convert
 from rlx.ops.families import full_like
@@ -258,7 +259,7 @@ def reduce(
 
 def _as_weak_as(result: Array, x: Array, start: Any) -> Array:
     """A result of x's dtype, weak where both the array and the initial value are."""
-    weak = x.weak_type and as_array(start).weak_type
+    weak = x.weak_type and as_array(yielding(start)).weak_type
     return result if result.weak_type == weak else convert(result, dtype=result.dtype, weak=weak)
 
 
@@ -307,7 +308,7 @@ def _combined(program: Program, values: Sequence[Any], axes: tuple[int, ...]) ->
 
 def initial(value: Any, x: Array) -> Array:
     """An initial value as a scalar of x's dtype."""
-    start = as_array(value)
+    start = as_array(yielding(value))
     if start.shape != () or (start.dtype != x.dtype and not start.weak_type):
         raise DtypeError(
             f"lax.reduce got an operand {x.type!r} and an initial value {start.type!r}.",

@@ -21,6 +21,7 @@ from rlx.lax.operands import (
     canonical_axes,
     canonical_axis,
     canonical_shape,
+    fits,
     new_shape,
     scalar_of,
 )
@@ -28,8 +29,10 @@ from rlx.lax.operands import operands as of_one_dtype
 from rlx.numpy.bits import cast_bits
 from rlx.numpy.dtypes import result_type
 from rlx.numpy.placement import placed
+from rlx.numpy.promotion import yielding
 from rlx.ops import conversion, shape
 from rlx.ops.families import broadcast_to
+from rlx.trace.flat import shared_array
 from rlx.trace.primitive import registry
 
 __all__ = [
@@ -84,7 +87,10 @@ def convert_element_type(operand: Any, new_dtype: Any) -> Array:
     >>> lax.convert_element_type(2.75, "int32").item()
     2
     """
-    x, dtype = as_array(operand), as_dtype(new_dtype)
+    dtype = as_dtype(new_dtype)
+    if isinstance(operand, (float, complex)) and fits(operand, dtype):
+        return scalar_of(operand, dtype)  # not by way of the default dtype
+    x = as_array(operand)
     if x.dtype == dtype and not x.weak_type:
         return x
     return conversion.convert(x, dtype=dtype, weak=False)
@@ -136,7 +142,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     >>> lax.full_like(jnp.arange(3), 7).tolist()
     [7, 7, 7]
     """
-    like = as_array(x)
+    like = shared_array(x)
     weak = dtype is None and like.weak_type
     dtype = like.dtype if dtype is None else as_dtype(dtype)
     filled = full(like.shape if shape is None else shape, scalar_of(fill_value, dtype))
@@ -228,7 +234,7 @@ def broadcast_like(arr: Any, like_arr: Any) -> Array:
     >>> lax.broadcast_like(1.0, lax.iota("int32", 3)).tolist()
     [1.0, 1.0, 1.0]
     """
-    return broadcast_to(as_array(arr), as_array(like_arr).shape)
+    return broadcast_to(as_array(arr), shared_array(like_arr).shape)
 
 
 def shape_as_value(shape: Any) -> Array:
@@ -497,7 +503,7 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     [9, 0, 9, 1, 9, 2]
     """
     x = as_array(operand)
-    value = as_array(padding_value)
+    value = as_array(yielding(padding_value))
     if value.dtype != x.dtype and not value.weak_type:
         raise DtypeError(
             f"lax.pad got {x.type!r} and a padding value of dtype {value.dtype.name}.",

@@ -16,6 +16,7 @@ from rlx.config import config
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_float, is_inexact, is_integer
 from rlx.lax.operands import as_dtype
+from rlx.numpy.promotion import beside_arrays
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
@@ -114,7 +115,7 @@ def logsumexp(
     """
     value = _inexact(a)
     if b is not None:
-        factors = _inexact(b)
+        factors = _inexact(beside_arrays(value, b)[1])
         value, factors = jnp.broadcast_arrays(value, factors)
         value = jnp.where(factors != 0, value, -math.inf)
     if where is not None:
@@ -215,6 +216,7 @@ def standardize(
     [-1.0, 1.0]
     """
     value = _inexact(x)
+    _, mean, variance = beside_arrays(value, mean, variance)
     if mean is None:
         mean = jnp.mean(value, axis, keepdims=True, where=where)
     if variance is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
+from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, owned, unshared, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, ShapeError
 from rlx.ir.types import TensorType, float0, promote_dtypes, scalar_dtype
@@ -26,7 +26,7 @@ from rlx.numpy.promotion import (
     to_dtype,
 )
 from rlx.ops import shape as shapes
-from rlx.trace.flat import as_array
+from rlx.trace.flat import shared_array
 
 __all__ = [
     "array",
@@ -64,7 +64,8 @@ def array(
     """An array of the given values.
 
     Args: object: number, array, or nested sequence of them (traced ones too); dtype: of the
-    result; copy: whether a NumPy array is copied; ndmin: least number of axes.
+    result; copy: True copies, None copies what somebody else can write to, False shares memory with
+    a NumPy array of that dtype; ndmin: least number of axes.
     Returns: an array; Python numbers without dtype give weak ones.
     Raises: InputTypeError for what is not numbers; ShapeError for ragged sequences.
 
@@ -73,7 +74,7 @@ def array(
     Array([1. , 2.5], dtype=float32)
     """
     check_placement(device, out_sharding)
-    result = _from_object(object, None if dtype is None else to_dtype(dtype), bool(copy))
+    result = _from_object(object, None if dtype is None else to_dtype(dtype), copy)
     if result.ndim < ndmin:
         result = shapes.reshape(result, shape=(1,) * (ndmin - result.ndim) + result.shape)
     return placed(result, device, out_sharding)
@@ -88,10 +89,11 @@ def asarray(
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
-    """An array of the given values, sharing memory with NumPy arrays.
+    """An array of the given values.
 
     Args: a: number, array, or nested sequence of them; dtype: of the result; copy: True copies,
-    False raises ValueError where a copy is needed.
+    None copies a NumPy array that can be written to, False shares its memory (whoever writes to it
+    changes the result) and raises ValueError where a copy is needed.
     Returns: an array; an rlx array of the right dtype is returned as it is.
     Raises: as `array`.
 
@@ -103,10 +105,10 @@ def asarray(
     wanted = None if dtype is None else to_dtype(dtype)
     if copy is False and wanted is not None and isinstance(a, (Array, np.ndarray)) and a.dtype != wanted:
         raise ValueError(f"asarray cannot make {wanted.name} of {a.dtype.name} without a copy: leave copy=False out.")
-    return placed(_from_object(a, wanted, bool(copy)), device, out_sharding)
+    return placed(_from_object(a, wanted, copy), device, out_sharding)
 
 
-def _from_object(value: Any, dtype: np.dtype | None, copy: bool) -> Array:
+def _from_object(value: Any, dtype: np.dtype | None, copy: bool | None) -> Array:
     if isinstance(value, (list, tuple)):
         return _from_sequence(value, dtype)
     if dtype is not None and isinstance(value, SCALARS):
@@ -116,15 +118,16 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool) -> Array:
         value = np.asarray(value)
     if value is None:
         raise InputTypeError("None is not an array.", "Pass numbers or arrays.")
-    result = as_array(value)
-    if copy and type(result) is ConcreteArray and not isinstance(value, SCALARS):
-        try:
-            result = ConcreteArray(result.numpy().copy(), result.weak_type)
-        except MemoryError as error:
-            raise not_made(error, result.shape, result.dtype) from None
-    if dtype is None:
+    given = shared_array(value)
+    result = given if dtype is None else convert_to(given, dtype)
+    if copy is False or result is not given or not isinstance(given, ConcreteArray) or isinstance(value, SCALARS):
         return result
-    return convert_to(result, dtype)
+    if not copy:
+        return given if given is value else owned(given)
+    try:
+        return array_of_type(given.numpy().copy(), given.type)
+    except MemoryError as error:
+        raise not_made(error, given.shape, given.dtype) from None
 
 
 def _leaves(value: Any, found: list[Any]) -> list[Any]:
@@ -240,7 +243,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
-    """An array over the memory of another library's array.
+    """An array over the memory of another library's array: whoever writes to that changes the result.
 
     Args: x: an object with __dlpack__; copy: True copies. Returns: an array.
 
@@ -250,12 +253,12 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """
     check_placement(device)
     if isinstance(x, Array):
-        return _from_object(x, None, bool(copy))
+        return _from_object(x, None, copy)
     return wrap(asarray_numpy(np.from_dlpack(x, copy=copy)))
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
-    """An array over the bytes of a buffer.
+    """An array of the bytes of a buffer, which are copied if they can be written to.
 
     Args: buffer: bytes; dtype; count: of elements; offset: in bytes. Returns: a 1-d array.
 
@@ -265,7 +268,7 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
     """
     wanted = to_dtype(dtype)
     try:
-        return wrap(np.frombuffer(buffer, wanted, count, offset))
+        return wrap(unshared(np.frombuffer(buffer, wanted, count, offset)))
     except ValueError as error:
         raise ShapeError(
             f"frombuffer cannot read elements of {wanted.name} ({wanted.itemsize} bytes each) from"
@@ -311,7 +314,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, 
     """
     check_placement(device, out_sharding)
     sizes = canonical_shape(shape, "full")
-    value = _from_object(fill_value, None if dtype is None else to_dtype(dtype), False)
+    value = _from_object(fill_value, None if dtype is None else to_dtype(dtype), None)
     if type(value) is ConcreteArray and value.ndim == 0:
         filled = fill(sizes, value.numpy(), value.dtype, value.weak_type and dtype is None)
     else:
@@ -380,7 +383,7 @@ def full_like(
     if isinstance(fill_value, SCALARS) and not narrows(fill_value, wanted):
         filled = fill(sizes, fill_value, wanted, dtype is None and like.weak)
     else:
-        value = convert_to(_from_object(fill_value, None, False), wanted, dtype is None and like.weak)
+        value = convert_to(_from_object(fill_value, None, None), wanted, dtype is None and like.weak)
         filled = broadcast_array(value, sizes, "full_like")
     return placed(filled, device, out_sharding)
 
@@ -389,7 +392,7 @@ def _type_like(a: Any) -> TensorType:
     """The type of an array, or of an object that has a shape and a dtype without being one."""
     if not isinstance(a, (Array, np.ndarray, np.generic)) and hasattr(a, "shape") and hasattr(a, "dtype"):
         return TensorType(tuple(a.shape), to_dtype(a.dtype), bool(getattr(a, "weak_type", False)))
-    return as_array(a).type
+    return shared_array(a).type
 
 
 def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None, out_sharding: Any = None) -> Array:

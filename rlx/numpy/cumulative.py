@@ -14,6 +14,7 @@ from rlx.numpy.floats import isnan
 from rlx.numpy.manipulation import ravel
 from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import (
+    beside_arrays,
     broadcast_array,
     canonical_axis,
     convert_to,
@@ -170,6 +171,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         return x
     number = canonical_axis(axis, x.ndim, "diff")
     parts = [x]
+    _, prepend, append = beside_arrays(x, prepend, append)
     for end, front in ((prepend, True), (append, False)):
         if end is not None:
             part = as_array(operand(end, "diff"))

@@ -13,7 +13,16 @@ from rlx.config import config
 from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
-from rlx.numpy.promotion import SCALARS, canonical_axes, complex_dtype, convert_to, operand, to_dtype
+from rlx.numpy.promotion import (
+    SCALARS,
+    WIDE_SCALARS,
+    canonical_axes,
+    complex_dtype,
+    convert_to,
+    operand,
+    to_dtype,
+    wide_scalars_yield,
+)
 from rlx.trace.flat import as_array
 from rlx.trace.strictness import check_dtypes
 
@@ -331,14 +340,13 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 def _promotion_pair(value: Any) -> tuple[np.dtype, bool]:
     if isinstance(value, Array):
         return value.dtype, value.weak_type
-    if isinstance(value, SCALARS) and not isinstance(value, np.generic):
+    if isinstance(value, np.generic):
+        return to_dtype(value.dtype), False
+    if isinstance(value, SCALARS):
         return scalar_dtype(value, config.default_float, config.default_int), True
     if any(value is kind for kind in SCALARS):
         return to_dtype(value), value is not bool
-    if isinstance(value, (np.ndarray, np.generic)):
-        array = as_array(value)
-        return array.dtype, array.weak_type
-    return to_dtype(value), False
+    return to_dtype(value.dtype if isinstance(value, np.ndarray) else value), False
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
@@ -355,6 +363,8 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
     if not args:
         raise DtypeError("result_type got no arguments.", "Pass at least one array or dtype.")
     pairs = [(config.default_float, False) if a is None else _promotion_pair(a) for a in args]
+    if wide_scalars_yield() and not all(isinstance(a, (*SCALARS, np.generic)) for a in args):
+        pairs = [(d, isinstance(a, WIDE_SCALARS) or w) for a, (d, w) in zip(args, pairs, strict=True)]
     if config.numpy_dtype_promotion == "strict":
         check_dtypes(tuple(pairs))
     try:

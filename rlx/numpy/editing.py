@@ -16,6 +16,7 @@ from rlx.numpy.lookups import nonzero, take
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
+    beside_arrays,
     broadcast_array,
     canonical_axes,
     canonical_axis,
@@ -233,8 +234,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     traced = isinstance(obj, Tracer) and obj.known() is None
     places = obj if traced else _static_index(obj, size, "insert")
     single = places.ndim == 0
-    value = as_array(np.asarray(values) if isinstance(values, (list, tuple)) else operand(values))
-    value = convert_to(value, x.dtype, x.weak_type)
+    value = np.asarray(values) if isinstance(values, (list, tuple)) else beside_arrays(x, values)[1]
+    value = convert_to(as_array(value), x.dtype, x.weak_type)
     where = places.reshape(-1)
     if traced:
         return _with_inserted(x, where, value, number, single)

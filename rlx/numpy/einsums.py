@@ -12,7 +12,7 @@ from rlx.numpy.manipulation import transpose
 from rlx.numpy.matrices import diagonal
 from rlx.numpy.placement import check_placement, refuse_out
 from rlx.numpy.products import contract
-from rlx.numpy.promotion import convert_to, promote, to_dtype
+from rlx.numpy.promotion import beside_arrays, convert_to, promote, to_dtype
 from rlx.numpy.reductions import sum as sum_
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
@@ -27,7 +27,7 @@ def _parse(operands: tuple[Any, ...]) -> tuple[list[str], str, list[Any]]:
     """Letters of every operand, letters of the result, and the operands as arrays."""
     _check_call(operands)
     if isinstance(operands[0], str):
-        given = [operands[0], *[as_array(x, "an operand of einsum") for x in operands[1:]]]
+        given = [operands[0], *[as_array(x, "an operand of einsum") for x in beside_arrays(*operands[1:])]]
     else:
         given = [x if isinstance(x, (list, tuple)) else as_array(x, "an operand of einsum") for x in operands]
     try:

@@ -12,7 +12,7 @@ from rlx.errors import DtypeError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, supported_dtypes
 from rlx.numpy.documentation import alias, document
-from rlx.numpy.promotion import convert_to, promote, promote_inexact, promote_numeric, scalar_array
+from rlx.numpy.promotion import convert_to, promote, promote_inexact, promote_numeric, scalar_array, shared
 from rlx.ops import arithmetic, comparison, transcendental
 from rlx.ops.families import refuse_keys
 from rlx.trace.builder import Tracer
@@ -120,7 +120,7 @@ def unary(name: str, primitive: Any, takes: frozenset[Any] = _NUMBERS, promoted:
     def function(x: Any, /) -> Any:
         if type(x) in _ARRAYS and x.dtype in takes:
             return primitive(x)
-        (x,) = promoted(name, x)
+        (x,) = promoted(name, shared(x))
         if x.dtype not in takes:
             raise _refuse(name, x.dtype)
         return primitive(x)
@@ -141,7 +141,7 @@ def binary(
         pair = aligned(x, y)
         if pair is not None and pair[0].dtype in takes:
             return primitive(*pair)
-        x, y = promoted(name, x, y)
+        x, y = promoted(name, shared(x), shared(y))
         if for_bool is not None and x.dtype == _BOOL:
             return for_bool(x, y)
         if x.dtype not in takes:
@@ -155,7 +155,7 @@ def truth(x: Any, name: str = "logical_not") -> Any:
     """Whether elements are nonzero."""
     if type(x) in _ARRAYS and x.dtype is _BOOL:
         return x
-    (x,) = promote(name, x)
+    (x,) = promote(name, shared(x))
     refuse_keys(name, x.type)
     return x if x.dtype == _BOOL else comparison.not_equal(x, scalar_array(0, x.dtype, True))
 
@@ -293,7 +293,7 @@ def _ordered(name: str, summary: str, primitive: Any, strict: Any, result: str) 
         pair = aligned(x, y)
         if pair is not None and pair[0].dtype in _REAL:
             return primitive(*pair)
-        x, y = promote(name, x, y)
+        x, y = promote(name, shared(x), shared(y))
         if not is_complex(x.dtype):
             return plain(x, y)
         left, right = _a.real(x), _a.real(y)

@@ -13,7 +13,15 @@ from rlx.numpy.documentation import alias
 from rlx.numpy.manipulation import atleast_1d, atleast_2d, atleast_3d, expand_dims, ravel
 from rlx.numpy.operators import unstacked
 from rlx.numpy.placement import refuse_out
-from rlx.numpy.promotion import canonical_axis, convert_to, known_numpy, operand, promote, to_dtype
+from rlx.numpy.promotion import (
+    beside_arrays,
+    canonical_axis,
+    convert_to,
+    known_numpy,
+    operand,
+    promote,
+    to_dtype,
+)
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
@@ -54,7 +62,7 @@ def _parts(name: str, arrays: Any, option: Any = None) -> list[Any]:
         )
     if not len(arrays):
         raise ShapeError(f"{name} got an empty sequence.", "It needs one array at least.")
-    return [_part(a) for a in arrays]
+    return beside_arrays(*[_part(a) for a in arrays])
 
 
 def _part(value: Any) -> Any:
@@ -205,9 +213,11 @@ def block(arrays: Any) -> Array:
     Array([[1., 0., 0.]], dtype=float32)
     """
 
+    parts = iter(beside_arrays(*_innermost(arrays)))
+
     def build(part: Any) -> tuple[Any, int]:
         if not isinstance(part, list):
-            return as_array(part), 1
+            return as_array(next(parts)), 1
         if not part:
             raise ShapeError("block got an empty list.", "Leave it out.")
         built = [build(p) for p in part]
@@ -217,6 +227,11 @@ def block(arrays: Any) -> Array:
         return concatenate(level, -depth), depth + 1
 
     return build(arrays)[0]
+
+
+def _innermost(arrays: Any) -> list[Any]:
+    """What is in nested lists, in order."""
+    return [x for part in arrays for x in _innermost(part)] if isinstance(arrays, list) else [arrays]
 
 
 def _at_least(x: Any, rank: int) -> Any:
@@ -233,7 +248,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Array:
     Array([0, 1, 7], dtype=int32)
     """
     if axis is None:
-        arr, values = ravel(arr), ravel(values)
+        arr, values = map(ravel, beside_arrays(arr, values))
     return concatenate([arr, values], 0 if axis is None else axis)
 
 

@@ -17,6 +17,7 @@ from rlx.numpy.indexing import Cut, read, wrapped
 from rlx.numpy.manipulation import ravel, reshape
 from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import (
+    beside_arrays,
     broadcast_array,
     canonical_axis,
     convert_to,
@@ -371,7 +372,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Tr
         raise immutable("put")
     x = as_array(operand(a, "put"))
     index = ravel(_integer_indices("put", ind))
-    values = ravel(as_array(np.asarray(v) if isinstance(v, (list, tuple)) else v))
+    values = ravel(as_array(np.asarray(v) if isinstance(v, (list, tuple)) else beside_arrays(x, v)[1]))
     if index.size == 0 or values.size == 0:
         return x
     repeated = np.arange(index.size) % values.size
@@ -394,7 +395,7 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = True) -> Array:
     if inplace:
         raise immutable("place")
     x = as_array(operand(arr, "place"))
-    holds, values = ravel(truth(mask)), ravel(vals)
+    holds, values = ravel(truth(mask)), ravel(beside_arrays(x, vals)[1])
     if holds.size != x.size:
         raise ShapeError(f"place got a mask of {holds.size} elements for {x.size}.", "Sizes must be equal.")
     if not x.size:

@@ -14,7 +14,16 @@ from rlx.numpy.creation import count_along
 from rlx.numpy.dtypes import shape
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.placement import check_placement, refuse_out
-from rlx.numpy.promotion import canonical_axes, convert_to, fill, not_made, operand, scalar_array, to_dtype
+from rlx.numpy.promotion import (
+    beside_arrays,
+    canonical_axes,
+    convert_to,
+    fill,
+    not_made,
+    operand,
+    scalar_array,
+    to_dtype,
+)
 from rlx.numpy.reductions import sum as sum_
 from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
@@ -248,7 +257,7 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
     step = x.shape[1] + 1 if x.ndim == 2 else int(np.sum([x.shape[0] ** i for i in range(x.ndim)]))
     end = x.size if x.ndim > 2 or wrap else min(x.size, x.shape[1] ** 2)
     flat = ravel(x)
-    values = ravel(operand(val, "fill_diagonal"))
+    values = ravel(operand(beside_arrays(x, val)[1], "fill_diagonal"))
     count = len(range(0, end, step))
     if values.size != 1:
         values = reshape(values, (values.size,))[np.arange(count) % max(values.size, 1)]

@@ -173,7 +173,7 @@ def _str(self: Any) -> str:
 def _array_interface(self: Any) -> Any:
     if self.dtype.kind not in "biufc" or self.dtype.isbuiltin != 1:  # 2: of another package, float8
         raise AttributeError(f"{self.dtype.name} has no __array_interface__: NumPy takes __array__.")
-    return np.asarray(self.__array__()).__array_interface__
+    return self.lend().__array_interface__  # NumPy keeps the object that it got the address from
 
 
 def _namespace(self: Any, *, api_version: str | None = None) -> Any:

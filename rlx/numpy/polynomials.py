@@ -13,7 +13,7 @@ from rlx.numpy.editing import trim_zeros
 from rlx.numpy.elementwise import add, multiply
 from rlx.numpy.joining import concatenate
 from rlx.numpy.manipulation import atleast_1d
-from rlx.numpy.promotion import convert_to, fill, inexact, promote, promote_inexact, scalar_array
+from rlx.numpy.promotion import beside_arrays, convert_to, fill, inexact, promote, promote_inexact, scalar_array
 from rlx.numpy.signals import convolve
 from rlx.ops import arithmetic
 from rlx.ops import shape as shapes
@@ -71,7 +71,7 @@ def polyadd(a1: Any, a2: Any) -> Array:
     >>> jnp.polyadd(jnp.array([1, 2]), jnp.array([5]))
     Array([1, 7], dtype=int32)
     """
-    x, y = promote("polyadd", coefficients(a1, "polyadd"), coefficients(a2, "polyadd"))
+    x, y = promote("polyadd", *[coefficients(c, "polyadd") for c in beside_arrays(a1, a2)])
     size = max(x.shape[0], y.shape[0])
     return add(_padded(x, size), _padded(y, size))
 
@@ -85,7 +85,7 @@ def polysub(a1: Any, a2: Any) -> Array:
     >>> jnp.polysub(jnp.array([1, 2]), jnp.array([5]))
     Array([ 1, -3], dtype=int32)
     """
-    x, y = promote("polysub", coefficients(a1, "polysub"), coefficients(a2, "polysub"))
+    x, y = promote("polysub", *[coefficients(c, "polysub") for c in beside_arrays(a1, a2)])
     size = max(x.shape[0], y.shape[0])
     return arithmetic.subtract(_padded(x, size), _padded(y, size))
 
@@ -100,7 +100,7 @@ def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Array:
     >>> jnp.polymul(jnp.array([1, 1]), jnp.array([1, -1]))
     Array([ 1.,  0., -1.], dtype=float32)
     """
-    x, y = promote_inexact("polymul", coefficients(a1, "polymul"), coefficients(a2, "polymul"))
+    x, y = promote_inexact("polymul", *[coefficients(c, "polymul") for c in beside_arrays(a1, a2)])
     if trim_leading_zeros:
         x, y = [_trimmed(v) for v in (x, y)]
     return convolve(x, y)
@@ -121,7 +121,7 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     >>> [x.tolist() for x in jnp.polydiv(jnp.array([1.0, 0.0, -1.0]), jnp.array([1.0, 1.0]))]
     [[1.0, -1.0], [0.0, 0.0, 0.0]]
     """
-    x, y = promote_inexact("polydiv", coefficients(u, "polydiv"), coefficients(v, "polydiv"))
+    x, y = promote_inexact("polydiv", *[coefficients(c, "polydiv") for c in beside_arrays(u, v)])
     degree = y.shape[0]
     steps = max(x.shape[0] - degree + 1, 0)
     lead = _row(y, 0)
@@ -169,7 +169,9 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     if times < 0:
         raise ValueError("polyint: the order of the integral cannot be negative.")
     x = inexact(coefficients(p, "polyint"))
-    constants = fill((times,), 0, x.dtype) if k is None else convert_to(coefficients(k, "polyint"), x.dtype)
+    constants = fill((times,), 0, x.dtype)
+    if k is not None:
+        constants = convert_to(coefficients(beside_arrays(x, k)[1], "polyint"), x.dtype)
     if constants.shape[0] not in (1, times):
         raise ShapeError(f"polyint got {constants.shape[0]} constants for m={times}.", "Give one each.")
     for i in range(times):

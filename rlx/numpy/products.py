@@ -12,7 +12,7 @@ from rlx.numpy.elementwise import multiply
 from rlx.numpy.floats import conj
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.placement import check_placement, refuse_out
-from rlx.numpy.promotion import canonical_axes, canonical_axis, convert_to, promote, to_dtype
+from rlx.numpy.promotion import canonical_axes, canonical_axis, convert_to, promote, shared, to_dtype
 from rlx.ops import shape as shapes
 from rlx.ops.contract import dot_general
 from rlx.trace.replay import replayed, replayed_in_traces
@@ -67,7 +67,7 @@ def matmul(
     Array([3., 3.], dtype=float32)
     """
     check_placement(None, out_sharding)
-    x, y = promote("matmul", a, b)
+    x, y = promote("matmul", shared(a), shared(b))
     if x.ndim == 0 or y.ndim == 0:
         raise ShapeError("matmul got a 0-d operand.", "Use * to multiply by a scalar.")
     row = max(y.ndim - 2, 0)
@@ -134,7 +134,7 @@ def dot(
     3.0
     """
     check_placement(None, out_sharding)
-    x, y = promote("dot", a, b)
+    x, y = promote("dot", shared(a), shared(b))
     if x.ndim == 0 or y.ndim == 0:
         result = multiply(x, y)
         return result if preferred_element_type is None else convert_to(result, to_dtype(preferred_element_type))
@@ -263,7 +263,7 @@ def tensordot(
     (2, 4)
     """
     check_placement(None, out_sharding)
-    x, y = promote("tensordot", a, b)
+    x, y = promote("tensordot", shared(a), shared(b))
     if isinstance(axes, (int, np.integer)):
         if axes > min(x.ndim, y.ndim) or axes < 0:
             raise ShapeError(f"tensordot got axes={axes} for {x.ndim} and {y.ndim} axes.", "")

@@ -39,10 +39,11 @@ from rlx.ops.arithmetic import convert
 from rlx.ops.conversion import convert_array
 from rlx.ops.shape import broadcast_in_dim, reshape
 from rlx.trace.builder import Tracer, state
-from rlx.trace.flat import as_array
+from rlx.trace.flat import as_array, shared_array
 from rlx.trace.strictness import check_dtypes, check_ranks
 
 __all__ = [
+    "beside_arrays",
     "broadcast_array",
     "broadcast_operands",
     "canonical_axes",
@@ -62,14 +63,16 @@ __all__ = [
     "promote_numeric",
     "result_of",
     "scalar_array",
+    "shared",
     "to_dtype",
 ]
 
 SCALARS = (bool, int, float, complex)
-_WEAK_GENERIC = (np.float64, np.int64, np.complex128)
+# NumPy's numbers that come of computing with Python's: beside arrays they yield as those do
+WIDE_SCALARS = (np.float64, np.int64, np.complex128)
 _FLOAT32, _FLOAT64 = np.dtype("f4"), np.dtype("f8")
 _INT32 = np.dtype("i4")
-_WEAK_SCALAR_TYPES = frozenset((*SCALARS, *_WEAK_GENERIC))
+_YIELDING = frozenset((*SCALARS, *WIDE_SCALARS))
 Pair = tuple[np.dtype, bool]
 
 
@@ -118,16 +121,34 @@ def _join(pairs: tuple[Pair, ...], default_float: np.dtype, default_int: np.dtyp
     return promote_dtypes(pairs, default_float, default_int)
 
 
-def _pair(value: Any) -> Pair:
-    """dtype and weakness of an operand."""
-    if isinstance(value, Array):
-        return value.dtype, value.weak_type
-    return scalar_dtype(value, config.default_float, config.default_int), True
+def wide_scalars_yield() -> bool:
+    """Whether NumPy's 64-bit numbers are weak beside arrays; with 64-bit defaults they are not, as in JAX."""
+    return config.default_float.itemsize < 8
+
+
+def _number_dtype(value: Any) -> np.dtype:
+    """The dtype of a number: a Python number has a default one."""
+    if isinstance(value, np.generic):
+        return value.dtype
+    return scalar_dtype(value, config.default_float, config.default_int)
 
 
 def result_of(*values: Any) -> Pair:
-    """The dtype and weakness that operands promote to."""
-    pairs = tuple(map(_pair, values))
+    """The dtype and weakness that operands promote to.
+
+    A NumPy number of 64 bits is weak beside arrays, and strong without any: its dtype is its own either way.
+    """
+    pairs: Any = []
+    wide = False
+    for v in values:
+        if isinstance(v, Array):
+            pairs.append((v.dtype, v.weak_type))
+        else:
+            pairs.append((_number_dtype(v), True))
+            wide = wide or isinstance(v, np.generic)
+    if wide and not (wide_scalars_yield() and any(isinstance(v, Array) for v in values)):
+        pairs = [(d, w and not isinstance(v, np.generic)) for v, (d, w) in zip(values, pairs, strict=True)]
+    pairs = tuple(pairs)
     if config.numpy_dtype_promotion == "strict":
         check_dtypes(pairs)
     try:
@@ -141,18 +162,50 @@ def result_of(*values: Any) -> Pair:
 
 # ------------------------------------------------------------------ values
 def operand(value: Any, name: str = "the function") -> Any:
-    """A function's argument as an rlx array, or a Python scalar as it is."""
+    """A function's argument as an rlx array, or a number that yields to arrays as it is: `result_of` says how."""
     kind = type(value)
     if kind is ConcreteArray or kind is Tracer:
         return value
-    if kind in _WEAK_SCALAR_TYPES:
-        return value.item() if isinstance(value, np.generic) else value
+    if kind in _YIELDING:
+        return value
     if isinstance(value, (list, tuple)):
         raise InputTypeError(
             f"{name} got a {kind.__name__}; rlx functions take arrays and numbers.",
             "Convert it with rlx.numpy.asarray(...) first.",
         )
     return as_array(value, f"an argument of {name}")
+
+
+def shared(value: Any) -> Any:
+    """An operand that is read where it is, if it is a NumPy array; others as they are.
+
+    For functions whose results are new memory, whatever the operands are: others copy (`operand`).
+    """
+    return shared_array(value) if type(value) is np.ndarray else value
+
+
+def yielding(number: Any) -> Any:
+    """A NumPy number of 64 bits that stands beside an array as Python's, which yields to it; anything else as it is."""
+    return number.item() if isinstance(number, WIDE_SCALARS) and wide_scalars_yield() else number
+
+
+def beside_arrays(*values: Any) -> list[Any]:
+    """Values of one call with the numbers among them as 0-d arrays, where others are arrays or NumPy's numbers.
+
+    They are weak, of the dtype that all promote to: a number that became an array alone would have its default dtype.
+    """
+    numbers = [type(v) in _YIELDING for v in values]
+    if True not in numbers:
+        return list(values)
+    arrays = [shared_array(v) for v in values if isinstance(v, (Array, np.ndarray))]
+    if not (arrays or any(isinstance(v, WIDE_SCALARS) for v in values)):
+        return list(values)
+    dtype, _ = result_of(*arrays, *[v for v, number in zip(values, numbers, strict=True) if number])
+    plain = [yielding(v) for v in values] if arrays else values
+    return [
+        scalar_array(_plain(v), dtype, not isinstance(v, np.generic)) if number else v
+        for v, number in zip(plain, numbers, strict=True)
+    ]
 
 
 def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
@@ -174,9 +227,9 @@ def convert_to(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """An operand in another dtype; itself if it has that one."""
     if not isinstance(value, Array):
         if isinstance(value, SCALARS) and narrows(value, dtype):
-            value = scalar_array(value, _pair(value)[0], True)
+            value = scalar_array(value, _number_dtype(value), True)
         else:
-            return scalar_array(value, dtype, weak)
+            return scalar_array(_plain(value), dtype, weak)
     if value.dtype == dtype and value.weak_type == weak:
         return value
     if type(value) is ConcreteArray and state.builder is None:
@@ -196,7 +249,12 @@ def _bring(value: Any, dtype: np.dtype, weak: bool) -> Any:
     """An operand in the promoted dtype; its weakness matters only where it is converted."""
     if isinstance(value, Array):
         return value if value.dtype == dtype else convert_to(value, dtype, weak)
-    return scalar_array(value, dtype, weak)
+    return scalar_array(_plain(value), dtype, weak)
+
+
+def _plain(number: Any) -> Any:
+    """A number as Python's, which is refused where it does not fit; NumPy's wraps around."""
+    return number.item() if isinstance(number, np.generic) else number
 
 
 def promote(name: str, *values: Any) -> list[Any]:

@@ -17,6 +17,7 @@ from rlx.numpy.lookups import take_along_axis
 from rlx.numpy.manipulation import moveaxis, reshape, transpose
 from rlx.numpy.placement import check_placement, refuse_out
 from rlx.numpy.promotion import (
+    SCALARS,
     broadcast_array,
     canonical_axes,
     convert_to,
@@ -80,24 +81,23 @@ def _quantile(a: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: 
     x = _array(a, "quantile")
     if is_complex(x.dtype):
         raise DtypeError("quantile does not take complex numbers.", "They have no order.")
-    q = _array(q, "quantile")
-    if q.ndim > 1:
-        raise ShapeError(f"quantile got q of shape {q.shape}.", "Pass a number or a 1-d array.")
     dtype = inexact_dtype(x.dtype)
     working = np.dtype("f4") if dtype.itemsize < 4 else dtype
+    fractions = convert_to(_array(q, "quantile") if isinstance(q, (list, tuple)) else operand(q, "quantile"), working)
+    if fractions.ndim > 1:
+        raise ShapeError(f"quantile got q of shape {fractions.shape}.", "Pass a number or a 1-d array.")
     w = None if weights is None else _weights_last(weights, x, axis, method, working)
     x, shape = _reduced_last(convert_to(x, dtype), axis)
     if x.shape[-1] == 0:
         raise ShapeError("quantile got an axis without elements.", "Handle the empty case before.")
-    fractions = convert_to(q, working)
     find = _by_weight if method == "inverted_cdf" else _by_rank
     values = find(x, fractions, method, skip_nan, w)
     outside = comparison.bitwise_or(
         comparison.less(fractions, scalar_array(0, working, True)),
         comparison.less(scalar_array(1, working, True), fractions),
     )
-    values = select(reshape(outside, q.shape + (1,) * (x.ndim - 1)), scalar_array(np.nan, dtype, True), values)
-    return reshape(values, q.shape + shape) if keepdims else values
+    values = select(reshape(outside, fractions.shape + (1,) * (x.ndim - 1)), scalar_array(np.nan, dtype, True), values)
+    return reshape(values, fractions.shape + shape) if keepdims else values
 
 
 def _by_rank(x: Any, fractions: Any, method: str, skip_nan: bool, weights: None) -> Any:
@@ -210,7 +210,8 @@ def nanquantile(
 
 
 def _hundredths(q: Any) -> Any:
-    return divide(_array(q, "percentile"), 100.0)
+    # a number is divided as Python's, not in a default dtype
+    return q / 100.0 if isinstance(q, SCALARS) else divide(_array(q, "percentile"), 100.0)
 
 
 @replayed

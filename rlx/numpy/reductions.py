@@ -25,6 +25,7 @@ from rlx.numpy.promotion import (
     promote,
     result_of,
     scalar_array,
+    shared,
     to_dtype,
 )
 from rlx.ops import arithmetic, comparison, reduction, transcendental
@@ -58,7 +59,7 @@ _SUMMED = {"b": "i", "i": "i", "u": "u"}
 
 
 def _array(value: Any, name: str) -> Any:
-    return value if type(value) is ConcreteArray else as_array(operand(value, name))
+    return value if type(value) is ConcreteArray else as_array(operand(shared(value), name))
 
 
 def _keep(result: Any, shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> Any:

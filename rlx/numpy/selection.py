@@ -22,6 +22,7 @@ from rlx.numpy.promotion import (
     operand,
     promote,
     scalar_array,
+    shared,
 )
 from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
@@ -49,7 +50,7 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
         raise ShapeError("where got one of x and y.", "Pass both, or neither.")
-    x, y = aligned(x, y) or promote("where", x, y)
+    x, y = aligned(x, y) or promote("where", shared(x), shared(y))
     return choose_between(truth(condition, "where"), x, y)
 
 

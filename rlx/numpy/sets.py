@@ -17,6 +17,7 @@ from rlx.numpy.joining import concatenate
 from rlx.numpy.lookups import nonzero, take
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.promotion import (
+    beside_arrays,
     broadcast_array,
     canonical_axis,
     convert_to,
@@ -248,7 +249,7 @@ def isin(
     >>> jnp.isin(jnp.array([1, 2]), jnp.array([2, 3]))
     Array([False,  True], dtype=bool)
     """
-    x, test = promote("isin", _array(element, "isin"), _array(test_elements, "isin"))
+    x, test = promote("isin", *[_array(a, "isin") for a in beside_arrays(element, test_elements)])
     if x.size == 0 or test.size == 0:
         found = fill(x.shape, False, np.dtype(bool))
     else:
@@ -290,7 +291,7 @@ def union1d(ar1: Any, ar2: Any, *, size: int | None = None, fill_value: Any = No
     >>> jnp.union1d(jnp.array([1, 2]), jnp.array([2, 3]))
     Array([1, 2, 3], dtype=int32)
     """
-    both = concatenate([ravel(_array(ar1, "union1d")), ravel(_array(ar2, "union1d"))])
+    both = concatenate([ravel(_array(a, "union1d")) for a in beside_arrays(ar1, ar2)])
     return unique(both, size=size, fill_value=fill_value)
 
 
@@ -346,7 +347,7 @@ def intersect1d(
     >>> jnp.intersect1d(jnp.array([1, 2]), jnp.array([2, 3]))
     Array([2], dtype=int32)
     """
-    x, y = promote("intersect1d", ravel(_array(ar1, "intersect1d")), ravel(_array(ar2, "intersect1d")))
+    x, y = promote("intersect1d", *[ravel(_array(a, "intersect1d")) for a in beside_arrays(ar1, ar2)])
     dtype = config.default_int
     ordered, order = sorting.sort(x, count_along(x.shape, 0, dtype), axis=0, keys=1)
     common = comparison.bitwise_and(_first_of_runs(ordered), isin(ordered, y))
@@ -378,7 +379,7 @@ def setxor1d(
     >>> jnp.setxor1d(jnp.array([1, 2]), jnp.array([2, 3]))
     Array([1, 3], dtype=int32)
     """
-    x, y = promote("setxor1d", ravel(_array(ar1, "setxor1d")), ravel(_array(ar2, "setxor1d")))
+    x, y = promote("setxor1d", *[ravel(_array(a, "setxor1d")) for a in beside_arrays(ar1, ar2)])
     (ordered,) = sorting.sort(concatenate([x, y]), axis=0, keys=1)
     if assume_unique:
         return _kept_of_ordered("setxor1d", ordered, _only_one_of_runs(ordered), size, fill_value)

@@ -212,6 +212,7 @@ def _wrapped_entry(entry: Any, size: int) -> Any:
 def convert_update(values: Any, x: Any) -> Any:
     """Values in the dtype of the array that they go into."""
     given = operand(values, "an update")
+    given = given.item() if isinstance(given, np.generic) else given
     values, dtype = as_array(given), x.dtype
     holds = values.dtype == dtype or _holds(x, values)
     if holds and given is not values and isinstance(given, (bool, int, float, complex)):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.array import unshared
 from rlx.config import config
 from rlx.errors import CallbackError, CallbackTransformError, UnsupportedError
 from rlx.ir.types import TensorType
@@ -79,7 +80,7 @@ class HostCall(Primitive):
         return function.types
 
     def reference(self, *arrays: np.ndarray, function: HostFunction, **params: Any) -> Any:
-        return tuple(function(*arrays))
+        return tuple(map(unshared, function(*arrays)))  # the function may keep and change what it returned
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         """Callbacks have no derivative: it is zero where no operand moves."""

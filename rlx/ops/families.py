@@ -228,7 +228,7 @@ class Elementwise(Primitive):
         for a in args:
             if not isinstance(a, _SCALARS):
                 return a.dtype
-        return None
+        return next((a.dtype for a in args if isinstance(a, np.generic)), None)
 
     def lift(self, builder: Builder, args: Sequence[Any]) -> tuple[Atom, ...]:
         """Python scalars take the dtype of the other operands."""

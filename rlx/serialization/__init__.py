@@ -14,7 +14,7 @@ from rlx.serialization import npz, safetensors
 from rlx.serialization.atomic import replace
 from rlx.serialization.contents import Broken, Contents
 from rlx.serialization.trees import arrays_of, contents_of, name_of, tree_of
-from rlx.trace.flat import as_array
+from rlx.trace.flat import shared_array
 
 __all__ = ["load", "save"]
 
@@ -117,7 +117,7 @@ def _matched(arrays: dict[str, Array], like: Any) -> Any:
 
 def _checked(arrays: dict[str, Array], names: list[str], leaves: list[Any]) -> Iterator[Any]:
     for name, leaf in zip(names, leaves, strict=True):
-        found, expected = arrays[name], leaf if hasattr(leaf, "dtype") else as_array(leaf)
+        found, expected = arrays[name], leaf if hasattr(leaf, "dtype") else shared_array(leaf)
         if found.shape != tuple(expected.shape) or found.dtype != expected.dtype:
             raise TreeMismatchError(
                 f"The file's array {name!r} is {found.dtype}{list(found.shape)}, the tree's leaf"

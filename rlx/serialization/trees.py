@@ -17,7 +17,7 @@ from rlx.errors import TreeMismatchError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.types import is_key
 from rlx.serialization.contents import TEXTS, Broken, Contents, parsed, parsed_object
-from rlx.trace.flat import as_array
+from rlx.trace.flat import shared_array
 from rlx.tree_keys import keystr
 
 __all__ = ["arrays_of", "contents_of", "name_of", "tree_of"]
@@ -56,7 +56,7 @@ def _named(value: Any) -> dict[str, Any]:
             raise TreeMismatchError(f"Two leaves of the tree are called {name!r}.", "Rename one of the keys.")
         if name == TEXTS or _UNFIT.search(name):
             raise TreeMismatchError(f"No array in a file can be called {name!r}.", "Rename the key.")
-        named[name] = as_array(leaf, f"the leaf {name!r}")
+        named[name] = shared_array(leaf, f"the leaf {name!r}")
     return named
 
 

@@ -13,7 +13,7 @@ from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding, Sharding, default_sharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
 from rlx.sharding.trees import check_shape, placed_all, resolve, spread
-from rlx.trace.flat import as_array
+from rlx.trace.flat import shared_array
 
 __all__ = ["ShardedJitted", "input_shardings", "output_shardings"]
 
@@ -120,7 +120,7 @@ def _checked(jitted: ShardedJitted, *args: Any, **kwargs: Any) -> Any:
 
 def _check_shapes(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> None:
     for leaf, sharding in zip(tree.leaves(values), shardings, strict=True):
-        check_shape(owner, sharding, as_array(leaf).shape)
+        check_shape(owner, sharding, shared_array(leaf).shape)
 
 
 def _check_leaves(owner: str, shardings: Any) -> None:

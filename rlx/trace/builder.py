@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, KeyArray, asarray_numpy, wrap
+from rlx.array import Array, ConcreteArray, KeyArray, asarray_numpy, unshared, wrap
 from rlx.config import config
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, scalar_dtype
@@ -73,6 +73,7 @@ class Builder:
 
     Values from outside (arrays, or tracers of enclosing builders) become captures: hidden inputs.
     `known` maps variables to values where they are known, so that tracers can answer questions.
+    `snapshots` holds what NumPy arrays were when the function used them, by their identity.
     """
 
     def __init__(self, name: str = "program") -> None:
@@ -83,12 +84,15 @@ class Builder:
         self.inputs: list[Var] = []
         self.captures: dict[int, tuple[Var, Any]] = {}
         self.known: dict[Var, ConcreteArray] = {}
+        self.snapshots: dict[int, tuple[np.ndarray, ConcreteArray]] = {}
         self._origin_override: Origin | None = None
         self._producers: dict[Var, Equation] = {}
         self._indexed = 0
 
     def __enter__(self) -> Builder:
         self.parent = state.builder
+        if self.parent is not None:
+            self.snapshots = self.parent.snapshots
         state.builder = self
         return self
 
@@ -116,16 +120,26 @@ class Builder:
             if isinstance(value.atom, Literal):
                 return value.atom
             return self._capture(value, value.type)
-        if isinstance(value, (bool, int, float, complex)):
+        if isinstance(value, (bool, int, float, complex)) and (dtype or not isinstance(value, np.generic)):
             weak_dtype = dtype or scalar_dtype(value, config.default_float, config.default_int)
             return Literal(_scalar(value, weak_dtype), TensorType((), weak_dtype, True))
         if type(value) is not ConcreteArray:
             if isinstance(value, KeyArray):  # no literal is a key
                 return self._capture(value, value.type)
-            value = wrap(asarray_numpy(value))
+            array = asarray_numpy(value)
+            value = wrap(array) if isinstance(value, np.generic) else self.snapshot(array)
         if value.ndim == 0:
             return Literal(value.numpy(), value.type)
         return self._capture(value, value.type)
+
+    def snapshot(self, array: np.ndarray) -> ConcreteArray:
+        """A NumPy array as it is now, for a program to keep; one copy for all uses between which it stays the same."""
+        found = self.snapshots.get(id(array))
+        if found is not None and found[0] is array and _same_bits(array, found[1].numpy()):
+            return found[1]
+        kept = wrap(unshared(array))
+        self.snapshots[id(array)] = array, kept
+        return kept
 
     def _capture(self, value: Any, type: TensorType) -> Var:
         # keyed by identity; the entry itself keeps the value alive
@@ -234,6 +248,16 @@ class Builder:
             state.builder = builder
         outs = out if equation.primitive.multiple else (out,)
         self.known.update(zip(equation.outputs, outs, strict=True))
+
+
+def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays are contiguous and hold the same bytes."""
+    if a is b:
+        return True
+    if a.shape != b.shape or a.dtype != b.dtype or not (a.flags.c_contiguous and b.flags.c_contiguous):
+        return False
+    words = np.dtype(f"u{np.gcd(a.dtype.itemsize, 8)}")
+    return bool((a.reshape(-1).view(words) == b.reshape(-1).view(words)).all())
 
 
 def _scalar(value: Any, dtype: np.dtype) -> np.ndarray:

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from rlx import tree
-from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
+from rlx.array import Array, ConcreteArray, asarray_numpy, unshared, wrap
 from rlx.config import config
 from rlx.errors import InputTypeError, describe
 from rlx.ir.types import TensorType, float0, scalar_dtype
+from rlx.trace.builder import state
 
-__all__ = ["FlatFunction", "as_array", "function_name", "is_float0", "tangent_array", "zero_tangent"]
-
-_WEAK_GENERIC = (np.float64, np.int64, np.complex128)
+__all__ = ["FlatFunction", "as_array", "function_name", "is_float0", "shared_array", "tangent_array", "zero_tangent"]
 
 
 _ARGUMENTS = (
@@ -29,20 +28,44 @@ _RESULTS = (
 
 
 def as_array(value: Any, what: str = "argument", instead: str = _ARGUMENTS) -> Array:
-    """An argument's leaf as an rlx array or tracer; InputTypeError names what was wrong with it."""
+    """An argument's leaf as an rlx array or tracer; InputTypeError names what was wrong with it.
+
+    Memory that somebody else can write to is copied: what comes back may be kept, and returned.
+    """
     if isinstance(value, Array):
         return value
-    if isinstance(value, (bool, int, float, complex, *_WEAK_GENERIC)):
-        plain = value.item() if isinstance(value, np.generic) else value
-        dtype = scalar_dtype(plain, config.default_float, config.default_int)
-        return ConcreteArray(np.asarray(plain, dtype), True)
-    if isinstance(value, (np.ndarray, np.generic, memoryview, array)):
+    return _converted(value, what, _own if state.builder is None else state.builder.snapshot, instead)
+
+
+def shared_array(value: Any, what: str = "argument") -> Array:
+    """As `as_array`, over the memory of NumPy arrays: read before the call returns, and neither kept nor returned.
+
+    While a program is being traced values are copied nevertheless, since they become its constants.
+    """
+    if isinstance(value, Array):
+        return value
+    return _converted(value, what, wrap if state.builder is None else state.builder.snapshot)
+
+
+def _own(array: np.ndarray) -> ConcreteArray:
+    return wrap(unshared(array))
+
+
+def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array], instead: str = _ARGUMENTS) -> Array:
+    """What is no array of rlx as one; `hold` makes it of a NumPy array that may be somebody else's."""
+    if isinstance(value, np.generic):  # first: np.float64 is a float, too
         return wrap(asarray_numpy(value))
+    if isinstance(value, (bool, int, float, complex)):
+        dtype = scalar_dtype(value, config.default_float, config.default_int)
+        return ConcreteArray(np.asarray(value, dtype), True)
+    if isinstance(value, (np.ndarray, memoryview, array)):
+        return hold(asarray_numpy(value))
     for protocol in ("__rlx_array__", "__jax_array__"):
         if hasattr(value, protocol):
-            return as_array(getattr(value, protocol)(), what, instead)
+            found = getattr(value, protocol)()
+            return found if isinstance(found, Array) else _converted(found, what, hold, instead)
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
-        return wrap(asarray_numpy(np.asarray(value)))
+        return hold(asarray_numpy(np.asarray(value)))
     raise InputTypeError(
         f"{what[0].upper()}{what[1:]} is of type {type(value).__name__}, which is not an array, a number,"
         f" or a tree of them: {value!r:.80}.",

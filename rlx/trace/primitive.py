@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, wrap
+from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, unshared, wrap
 from rlx.config import config
 from rlx.errors import MissingRuleError, NanError, UnsupportedError, not_linear, out_of_memory
 from rlx.ir.program import Atom
@@ -62,23 +62,23 @@ def type_of(value: Any) -> TensorType:
     """
     if isinstance(value, (Array, Zero, Linear)):
         return value.type
-    if isinstance(value, (bool, int, float, complex)):
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return TensorType((), scalar_dtype(value, config.default_float, config.default_int), True)
     a = asarray_numpy(value)
     return TensorType(a.shape, a.dtype)
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """An eager operand as a NumPy array."""
+    """An eager operand as a NumPy array that nobody writes to: a result may be a view of it."""
     if type(value) is ConcreteArray:
         return value.numpy()
     if isinstance(value, builders.Tracer):
         raise builders.leaked(value)
     if isinstance(value, ConcreteArray):
         return value.numpy()
-    if isinstance(value, (bool, int, float, complex)):
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
         return np.asarray(value, scalar_dtype(value, config.default_float, config.default_int))
-    return asarray_numpy(value)
+    return unshared(asarray_numpy(value))
 
 
 # switches of rlx.config, what they refuse, and its test

@@ -14,7 +14,7 @@ from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.ops.shape import reshape, slice_along
 from rlx.trace.builder import Tracer
-from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, is_float0
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, is_float0, shared_array
 from rlx.trace.interpret import interpret
 from rlx.trace.stage import known_value, stage
 from rlx.transforms.forward import jvp
@@ -91,7 +91,7 @@ def _restrict(
 def _check(name: str, fun: Any, part: Any, holomorphic: bool, allow_int: bool) -> None:
     complex_too = holomorphic or name == "jacrev"  # a real function of complex numbers has a gradient
     for x in tree.leaves(part):
-        dtype = as_array(x).dtype
+        dtype = shared_array(x).dtype
         if holomorphic and not is_complex(dtype):
             raise DtypeError(
                 f"{name} of {function_name(fun)} with holomorphic=True takes complex arguments, got {dtype}.",
