@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
+from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, ShapeError
 from rlx.ir.types import TensorType, float0, promote_dtypes, scalar_dtype
@@ -24,6 +24,7 @@ from rlx.numpy.promotion import (
     result_of,
     to_dtype,
 )
+from rlx.ops import copy as copies
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
 
@@ -116,11 +117,14 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool) -> Array:
     if value is None:
         raise InputTypeError("None is not an array.", "Pass numbers or arrays.")
     result = as_array(value)
-    if copy and type(result) is ConcreteArray and not isinstance(value, SCALARS):
-        result = ConcreteArray(result.numpy().copy(), result.weak_type)
-    if dtype is None:
+    if dtype is not None:
+        converted = convert_to(result, dtype)
+        copy, result = copy and converted is result, converted
+    if not copy or isinstance(value, SCALARS):
         return result
-    return convert_to(result, dtype)
+    if isinstance(result, ConcreteArray):
+        return array_of_type(result.numpy().copy(), result.type)
+    return copies.copy(result)
 
 
 def _leaves(value: Any, found: list[Any]) -> list[Any]:
