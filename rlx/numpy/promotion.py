@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, keys_of_number
+from rlx.array import Array, ConcreteArray, keys_of_number, number_array
 from rlx.config import config
 from rlx.errors import (
     AxisError,
     ConcretizationTypeError,
     DtypeError,
-    DtypeOverflowError,
     InputTypeError,
     ShapeError,
     TypePromotionError,
@@ -149,14 +148,9 @@ def operand(value: Any, name: str = "the function") -> Any:
 
 
 def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
-    """A Python number as a 0-d array; DtypeError where it does not fit."""
+    """A Python number as a 0-d array; DtypeOverflowError where it does not fit."""
     try:
-        return ConcreteArray(np.asarray(value, dtype), weak)
-    except OverflowError:
-        raise DtypeOverflowError(
-            f"The Python integer {value} does not fit {dtype.name}.",
-            "Use a wider dtype, for instance rlx.numpy.int64(value).",
-        ) from None
+        return ConcreteArray(number_array(value, dtype), weak)
     except TypeError:
         if is_key(dtype):
             return keys_of_number((), value, dtype)
@@ -305,6 +299,10 @@ def broadcast_operands(arrays: Sequence[Any], name: str) -> list[Any]:
 def fill(shape: tuple[int, ...], value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """An array of one number."""
     if state.builder is None and not is_key(dtype):
-        return ConcreteArray(np.full(shape, value, dtype), weak)
+        try:
+            return ConcreteArray(np.full(shape, value, dtype), weak)
+        except OverflowError:
+            number_array(value, dtype)  # says what does not fit
+            raise
     scalar = scalar_array(value, dtype, weak)
     return broadcast_in_dim(scalar, shape=shape, dims=()) if shape else scalar

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx import tree
-from rlx.array import Array, ConcreteArray, asarray_numpy, wrap
+from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, wrap
 from rlx.config import config
 from rlx.errors import InputTypeError
 from rlx.ir.types import TensorType, float0, scalar_dtype
@@ -26,7 +26,7 @@ def as_array(value: Any, what: str = "argument") -> Array:
     if isinstance(value, (bool, int, float, complex, *_WEAK_GENERIC)):
         plain = value.item() if isinstance(value, np.generic) else value
         dtype = scalar_dtype(plain, config.default_float, config.default_int)
-        return ConcreteArray(np.asarray(plain, dtype), True)
+        return ConcreteArray(number_array(plain, dtype), True)
     if isinstance(value, (np.ndarray, np.generic, memoryview, array)):
         return wrap(asarray_numpy(value))
     for protocol in ("__rlx_array__", "__jax_array__"):
