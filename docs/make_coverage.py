@@ -57,6 +57,9 @@ DIFFERS = {
     "jax.memory": "there is one memory, so that every Space is it",
     "jax.numpy_dtype_promotion": "looks at the operands of functions that the user calls, not at those that they call",
     "jax.numpy_rank_promotion": "looks at the operands of functions that the user calls, not at those that they call",
+    "jax.allow_f16_reductions": "accepted: sums of 16-bit floats are computed in float32",
+    "jax.lax.create_token": "an empty array: effects keep their order without tokens",
+    "jax.lax.dce_sink": "what nobody reads is computed only where it has effects; prevent_mlir_dce=True is refused",
     "jax.softmax_custom_jvp": "accepted: softmax has one derivative",
     "jax.threefry_partitionable": "True alone is accepted",
     "jax.transfer_guard": "accepted: there is one memory, so that nothing is transferred",
@@ -97,10 +100,6 @@ _LATER = "not written yet"
 
 # names or patterns, first match wins
 ABSENT = {
-    "jax.lax.dce_sink": "nothing needs to be kept from removal but effects",
-    "jax.lax.*token*": "effects keep their order without tokens",
-    "jax.lax.after_all": "effects keep their order without tokens",
-    "jax.make_user_context": _NEVER,
     "jax.remove_size_one_mesh_axis_from_type": "an array's type names no mesh axes",
     "jax.sharding.ManualAxisType": "an array's type names no mesh axes",
     "jax.experimental.mesh_utils.device_kind_handler_dict": "one device has one order",

@@ -9,6 +9,9 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from rlx.lax.barrier import (
+    after_all,
+    create_token,
+    dce_sink,
     optimization_barrier,
 )
 from rlx.lax.collectives import (
@@ -287,6 +290,7 @@ __all__ = [
     "acos",
     "acosh",
     "add",
+    "after_all",
     "all_gather",
     "all_to_all",
     "approx_max_k",
@@ -340,6 +344,7 @@ __all__ = [
     "convert_element_type",
     "cos",
     "cosh",
+    "create_token",
     "cumlogsumexp",
     "cummax",
     "cummin",
@@ -347,6 +352,7 @@ __all__ = [
     "cumsum",
     "custom_linear_solve",
     "custom_root",
+    "dce_sink",
     "digamma",
     "div",
     "dot",
