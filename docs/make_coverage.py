@@ -49,6 +49,8 @@ ELSEWHERE = {
 
 # here, and not quite the same
 DIFFERS = {
+    "jax.custom_vjp": "nondiff_argnums may be traced values; optimize_remat is accepted: under checkpoint the first run"
+    " is fwd's, too",
     "jax.debug_key_reuse": "keys are not followed: False alone is accepted",
     "jax.errors.InconclusiveDimensionOperation": "nothing raises it: sizes are numbers",
     "jax.errors.JaxprTypeError": "the base of VerificationError, which rlx.ir.verify raises",
@@ -69,6 +71,7 @@ DIFFERS = {
     "jax.Array": "NumPy arrays are taken wherever these are; operators with a NumPy array give an rlx array",
     "jax.Device": "a platform's name and a number",
     "jax.config": "64-bit numbers need no switch: jax_enable_x64 makes them the default; further switches of rlx's own",
+    "jax.numpy.array": "a Python integer that the default dtype cannot hold becomes int64 or uint64",
     "jax.default_matmul_precision": "every precision is granted: products are always in full precision",
     "jax.device_put": "one device: nothing moves; the array's sharding is the one asked for",
     "jax.jit": "runs eagerly at once without it; donate, static and keyword arguments as JAX's; results lie whole"
