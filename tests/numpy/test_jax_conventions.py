@@ -230,3 +230,68 @@ def test_tokens_and_sinks() -> None:
         rlx.lax.dce_sink("text")
     with pytest.raises(UnsupportedError, match="Return the value"):
         rlx.lax.dce_sink(x, prevent_mlir_dce=True)
+
+
+# ------------------------------------------------------------------ values that JAX's own tests found
+_ROWS, _BITS = np.array([0, 1]), np.array([True, True, False, False, False])
+PARTED = {
+    "arrays": (slice(None), _ROWS, ..., _ROWS),
+    "an integer first": (slice(None), 0, ..., _ROWS),
+    "an integer last": (slice(None), _ROWS, ..., 0),
+    "a mask": (slice(None), _ROWS, ..., _BITS),
+    "and a new axis": (slice(None), _ROWS, None, ..., _ROWS),
+    "in front": (_ROWS, ..., _ROWS, slice(None)),
+    "next to no array": (..., slice(None), _ROWS, _ROWS),
+    "behind": (slice(None), _ROWS, _ROWS, ...),
+}
+
+
+@pytest.mark.parametrize("index", PARTED.values(), ids=PARTED)
+def test_an_ellipsis_of_no_axes_parts_index_arrays(index: Any) -> None:
+    """As NumPy's: their axes then come first, when reading and when writing."""
+    x = np.arange(60.0).reshape(3, 4, 5)
+    for read in (lambda x: x[index], rlx.jit(lambda x: x[index])):
+        np.testing.assert_array_equal(read(jnp.asarray(x)), x[index])
+    update = np.arange(100.0, 100.0 + x[index].size).reshape(x[index].shape)
+    expected = x.copy()
+    expected[index] = update
+    for mode in (None, "wrap"):
+        np.testing.assert_array_equal(jnp.asarray(x).at[index].set(update, mode=mode), expected)
+
+
+def test_a_wrapped_update_behind_a_bool_goes_to_its_own_axis() -> None:
+    x, index = jnp.zeros((2, 3)), (True, jnp.array([1]), jnp.array([4]))
+    expected = np.zeros((2, 3))
+    expected[1, 1] = 7
+    np.testing.assert_array_equal(x.at[index].set(7.0, mode="wrap"), expected)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint32", "uint64"])
+@pytest.mark.parametrize("function", [jnp.tri, jnp.eye], ids=["tri", "eye"])
+def test_a_traced_diagonal_far_away(function: Callable[..., Any], dtype: str) -> None:
+    """The number of the diagonal is not cut to 32 bits."""
+    numbers = [0, 1, 2**31, 2**32, 2**33 + 1, -1, -(2**31) - 1, -(2**33), 2**63 - 1, -(2**63)]
+    info = np.iinfo(dtype)
+    for k in (k for k in numbers if info.min <= k <= info.max):
+        expected = getattr(np, function.__name__)(2, 3, k=max(-3, min(k, 4)))
+        np.testing.assert_array_equal(rlx.jit(lambda k: function(2, 3, k=k))(np.array(k, dtype)), expected)
+
+
+def test_bincount_counts_negative_numbers_as_zero() -> None:
+    for x in ([-1], [-2, -1], [-3, 2], []):
+        numbers = np.array(x, np.int32)
+        np.testing.assert_array_equal(jnp.bincount(numbers), jax.numpy.bincount(numbers))
+
+
+def test_bytes_viewed_as_bools_are_0_or_1() -> None:
+    given = np.array([0, 1, 2, 23, 255], np.uint8)
+    for view in (lambda x: x.view("bool"), rlx.jit(lambda x: x.view("bool"))):
+        bools = view(jnp.asarray(given))
+        assert np.asarray(bools).view(np.uint8).tolist() == [0, 1, 1, 1, 1]
+        assert int(rlx.jit(jnp.sum)(bools)) == 4
+
+
+def test_multigammaln_keeps_to_the_users_switches() -> None:
+    with rlx.numpy_rank_promotion("raise"):
+        found = rlx.jit(lambda a: rlx.scipy.special.multigammaln(a, 3))(jnp.full((2, 1), 5.0))
+    np.testing.assert_allclose(found, jax.scipy.special.multigammaln(np.full((2, 1), 5.0, np.float32), 3), rtol=1e-5)
