@@ -295,3 +295,10 @@ def test_multigammaln_keeps_to_the_users_switches() -> None:
     with rlx.numpy_rank_promotion("raise"):
         found = rlx.jit(lambda a: rlx.scipy.special.multigammaln(a, 3))(jnp.full((2, 1), 5.0))
     np.testing.assert_allclose(found, jax.scipy.special.multigammaln(np.full((2, 1), 5.0, np.float32), 3), rtol=1e-5)
+
+
+def test_a_permutation_of_a_number_has_one_axis() -> None:
+    key = rlx.random.key(0)
+    np.testing.assert_array_equal(rlx.random.permutation(key, 5, axis=-1), rlx.random.permutation(key, 5))
+    with pytest.raises(ValueError, match="axis 3"):
+        rlx.random.permutation(key, 5, axis=3)
