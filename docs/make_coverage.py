@@ -49,6 +49,8 @@ ELSEWHERE = {
 
 # here, and not quite the same
 DIFFERS = {
+    "jax.custom_vjp": "nondiff_argnums may be traced values; optimize_remat is accepted: under checkpoint the first run"
+    " is fwd's, too",
     "jax.debug_key_reuse": "keys are not followed: False alone is accepted",
     "jax.errors.InconclusiveDimensionOperation": "nothing raises it: sizes are numbers",
     "jax.errors.JaxprTypeError": "the base of VerificationError, which rlx.ir.verify raises",
@@ -57,6 +59,9 @@ DIFFERS = {
     "jax.memory": "there is one memory, so that every Space is it",
     "jax.numpy_dtype_promotion": "looks at the operands of functions that the user calls, not at those that they call",
     "jax.numpy_rank_promotion": "looks at the operands of functions that the user calls, not at those that they call",
+    "jax.allow_f16_reductions": "accepted: sums of 16-bit floats are computed in float32",
+    "jax.lax.create_token": "an empty array: effects keep their order without tokens",
+    "jax.lax.dce_sink": "what nobody reads is computed only where it has effects; prevent_mlir_dce=True is refused",
     "jax.softmax_custom_jvp": "accepted: softmax has one derivative",
     "jax.threefry_partitionable": "True alone is accepted",
     "jax.transfer_guard": "accepted: there is one memory, so that nothing is transferred",
@@ -66,6 +71,7 @@ DIFFERS = {
     "jax.Array": "NumPy arrays are taken wherever these are; operators with a NumPy array give an rlx array",
     "jax.Device": "a platform's name and a number",
     "jax.config": "64-bit numbers need no switch: jax_enable_x64 makes them the default; further switches of rlx's own",
+    "jax.numpy.array": "a Python integer that the default dtype cannot hold becomes int64 or uint64",
     "jax.default_matmul_precision": "every precision is granted: products are always in full precision",
     "jax.device_put": "one device: nothing moves; the array's sharding is the one asked for",
     "jax.jit": "runs eagerly at once without it; donate, static and keyword arguments as JAX's; results lie whole"
@@ -97,10 +103,6 @@ _LATER = "not written yet"
 
 # names or patterns, first match wins
 ABSENT = {
-    "jax.lax.dce_sink": "nothing needs to be kept from removal but effects",
-    "jax.lax.*token*": "effects keep their order without tokens",
-    "jax.lax.after_all": "effects keep their order without tokens",
-    "jax.make_user_context": _NEVER,
     "jax.remove_size_one_mesh_axis_from_type": "an array's type names no mesh axes",
     "jax.sharding.ManualAxisType": "an array's type names no mesh axes",
     "jax.experimental.mesh_utils.device_kind_handler_dict": "one device has one order",

@@ -87,10 +87,11 @@ _SUBMODULES = (
 )
 _ELSEWHERE = {"inspect": "rlx.inspection", "io_callback": "rlx.callback", "pure_callback": "rlx.callback"}
 _ELSEWHERE |= {"numba_call": "rlx.numba_functions", "numba_scalar": "rlx.numba_functions"}
-_SWITCHES = """check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks enable_custom_prng
-    explain_cache_misses legacy_prng_key live_arrays log_compiles no_execution no_tracing numpy_dtype_promotion
-    numpy_rank_promotion print_environment_info softmax_custom_jvp threefry_partitionable transfer_guard
-    transfer_guard_device_to_device transfer_guard_device_to_host transfer_guard_host_to_device"""
+_SWITCHES = """allow_f16_reductions check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks
+    enable_custom_prng explain_cache_misses legacy_prng_key live_arrays log_compiles make_user_context no_execution
+    no_tracing numpy_dtype_promotion numpy_rank_promotion print_environment_info softmax_custom_jvp
+    threefry_partitionable transfer_guard transfer_guard_device_to_device transfer_guard_device_to_host
+    transfer_guard_host_to_device"""
 _ELSEWHERE.update(dict.fromkeys(_SWITCHES.split(), "rlx.switches"))
 _ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
 _ELSEWHERE.update(dict.fromkeys(("host_count", "host_id", "host_ids", "process_indices"), "rlx.device"))

@@ -53,6 +53,7 @@ from rlx.trace.builder import Tracer, leaked, state
 from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_array
 from rlx.trace.interpret import Environment
 from rlx.trace.lower import inline_calls
+from rlx.trace.once import ByFunction, forget_traces
 from rlx.trace.primitive import refused, watching
 from rlx.trace.stage import close_over, stage
 from rlx.transforms.programs import clear_transform_cache
@@ -132,15 +133,7 @@ class _Traces:
 
 
 _all_traces: weakref.WeakSet[_Traces] = weakref.WeakSet()
-_by_function: weakref.WeakKeyDictionary[Any, dict[Any, _Traces]] = weakref.WeakKeyDictionary()
-
-
-def _traces_of(fun: Callable[..., Any], options: tuple[Any, ...]) -> _Traces:
-    """The traces of a function with these options, as long as the function lives."""
-    # callables that are equal to others need not do the same, and some cannot be held weakly
-    if type(fun).__eq__ is not object.__eq__ or not getattr(type(fun), "__weakrefoffset__", 0):
-        return _Traces()
-    return _by_function.setdefault(fun, {}).setdefault(options, _Traces())
+_traces: ByFunction[_Traces] = ByFunction(_Traces)
 
 
 class Jitted:
@@ -168,7 +161,7 @@ class Jitted:
         self.cache_size = cache_size
         self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
         arguments = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
-        self._traces = _traces_of(fun, (*arguments, device, memory_limit, cache_size))
+        self._traces = _traces.of(fun, (*arguments, device, memory_limit, cache_size))
         self._entries, self._ready = self._traces.entries, self._traces.ready
         self._misses = self._calls = 0
 
@@ -656,6 +649,7 @@ def clear_caches() -> None:
     for traces in list(_all_traces):
         traces.clear()
     executables.clear()
+    forget_traces()
     clear_transform_cache()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.errors import DonatedArrayError, InputTypeError, TracerHashError
+from rlx.errors import DonatedArrayError, DtypeOverflowError, InputTypeError, TracerHashError
 from rlx.ir.extended import key_dtype_of
 from rlx.ir.types import TensorType, dtype_of, is_key, supported_dtypes
 from rlx.storage import Storage, from_numpy
@@ -20,6 +20,7 @@ __all__ = [
     "array_of_type",
     "asarray_numpy",
     "may_change",
+    "number_array",
     "owned",
     "unshared",
     "wrap",
@@ -425,6 +426,16 @@ class Device:
 
     def __repr__(self) -> str:
         return f"Device({self.platform}:{self.id})"
+
+
+def number_array(value: Any, dtype: np.dtype) -> np.ndarray:
+    """A Python number as a 0-d NumPy array; DtypeOverflowError for an integer that the dtype cannot hold."""
+    try:
+        return np.asarray(value, dtype)
+    except OverflowError:
+        fits = -(2**63) <= value < 2**64
+        instead = "Use a wider dtype, for instance rlx.numpy.int64(value)." if fits else "Pass a float."
+        raise DtypeOverflowError(f"The Python integer {value} does not fit {dtype.name}.", instead) from None
 
 
 def asarray_numpy(value: Any) -> np.ndarray:

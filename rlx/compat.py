@@ -174,7 +174,8 @@ def _own_names() -> dict[str, dict[str, Any]]:
         "jax.extend.core": {"Primitive": OwnPrimitive},
         "jax.interpreters.ad": {name: {} for name in ("primitive_jvps", "primitive_transposes")}
         | {"Zero": type("Zero", (), {}), "UndefinedPrimal": type("UndefinedPrimal", (), {})},
-        "jax.interpreters.batching": {"primitive_batchers": {}, "not_mapped": None, "axis_primitive_batchers": {}},
+        "jax.interpreters.batching": {"primitive_batchers": {}, "not_mapped": None, "axis_primitive_batchers": {}}
+        | {name: getattr(rlx.custom_batching, name) for name in ("register_vmappable", "unregister_vmappable")},
         "jax.interpreters.mlir": {"register_lowering": _note, "lower_fun": _note, "ir_constant": _note},
         # private names that libraries use all the same
         "jax._src": {},

@@ -6,14 +6,14 @@ import os
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 
 from rlx.errors import MissingNameError, did_you_mean
 
-__all__ = ["check_precision", "config", "scoped"]
+__all__ = ["UserContext", "check_precision", "config", "scoped"]
 
 
 def _flag(name: str, default: str = "0") -> bool:
@@ -130,6 +130,8 @@ class Config(threading.local):
         Config.token, Config.watched = _token(Config), _watched(Config)
         self.__dict__.pop("token", None)
         self.__dict__.pop("watched", None)
+        if self.__dict__:  # inside of a `with` block that sets others
+            self.refresh()
 
     # a number for the combination of switches that a traced program depends on
     token: int = 0
@@ -162,6 +164,7 @@ _GIVEN: dict[str, Any] = {
     "traceback_filtering": None,
     **dict.fromkeys(("transfer_guard", *(f"transfer_guard_{a}_to_{b}" for a, b in _TRANSFERS))),
     "softmax_custom_jvp": True,
+    "allow_f16_reductions": True,
     # rlx has one behaviour
     "debug_key_reuse": False,
     "threefry_partitionable": True,
@@ -229,13 +232,15 @@ def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
 
 _SWITCHES = tuple(name for name in Config.__annotations__ if name not in ("token", "watched"))
 _tokens: dict[Any, int] = {}
+_contexts: list[str] = []  # attributes of Config that hold the values of a UserContext each
 
 
 def _token(values: Any) -> int:
     watching = values.debug_nans, values.debug_infs, values.numpy_rank_promotion, values.numpy_dtype_promotion
     generator = values.default_prng_impl, values.enable_custom_prng, values.legacy_prng_key
     key = (values.default_float, values.default_int, values.device, values.disable_jit, values.excess_precision)
-    return _tokens.setdefault((*key, *watching, *generator, values.mesh), len(_tokens))
+    contexts = [(type(value), value) for value in (getattr(values, name) for name in _contexts)]
+    return _tokens.setdefault((*key, *watching, *generator, values.mesh, *contexts), len(_tokens))
 
 
 def _watched(values: Any) -> bool:
@@ -255,7 +260,13 @@ def scoped(**values: Any) -> Generator[None]:
     ...     rlx.numpy.zeros(2).dtype
     dtype('float64')
     """
-    settings = [setting for name, value in values.items() for setting in _settings(name, value)]
+    with _scoped([setting for name, value in values.items() for setting in _settings(name, value)]):
+        yield
+
+
+@contextmanager
+def _scoped(settings: list[tuple[str, Any]]) -> Generator[None]:
+    """Attributes of this thread's configuration, until the end of the block."""
     own = config.__dict__
     before = {name: own[name] for name, _ in settings if name in own}
     try:
@@ -270,3 +281,37 @@ def scoped(**values: Any) -> Generator[None]:
             else:
                 own.pop(name, None)
         config.refresh()
+
+
+class UserContext:
+    """A value of the user's that jitted functions may depend on: for another value they are traced again.
+
+    Call it with a value for a `with` block of this thread; `set_global` is for all threads outside of such blocks.
+    Values are hashable.
+    """
+
+    def __init__(self, default_value: Any = None) -> None:
+        hash(default_value)
+        self._name = f"user context {len(_contexts)}"
+        setattr(Config, self._name, default_value)
+        _contexts.append(self._name)
+        config._publish()
+
+    @property
+    def value(self) -> Any:
+        """What it is here and now."""
+        return getattr(config, self._name)
+
+    def get_global(self) -> Any:
+        """The value outside of `with` blocks."""
+        return getattr(Config, self._name)
+
+    def set_global(self, new_value: Any) -> None:
+        """Set the value outside of `with` blocks."""
+        hash(new_value)
+        setattr(Config, self._name, new_value)
+        config._publish()
+
+    def __call__(self, new_value: Any) -> AbstractContextManager[None]:
+        """This value inside a `with` block."""
+        return _scoped([(self._name, new_value)])

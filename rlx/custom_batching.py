@@ -1,7 +1,8 @@
-"""rlx.custom_batching: functions with a rule of their own for vmap."""
+"""rlx.custom_batching: functions and types with rules of their own for vmap."""
 
 from __future__ import annotations
 
 from rlx.transforms.custom_batching import custom_vmap, sequential_vmap
+from rlx.transforms.vmappable import register_vmappable, unregister_vmappable
 
-__all__ = ["custom_vmap", "sequential_vmap"]
+__all__ = ["custom_vmap", "register_vmappable", "sequential_vmap", "unregister_vmappable"]

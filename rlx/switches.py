@@ -14,13 +14,14 @@ import numpy as np
 
 from rlx.array import ConcreteArray
 from rlx.backends import backend_named, device_names
-from rlx.config import config, scoped
+from rlx.config import UserContext, config, scoped
 from rlx.errors import SwitchError
 from rlx.ir.program import Equation
 from rlx.trace.builder import Builder
 from rlx.version import __version__
 
 __all__ = [
+    "allow_f16_reductions",
     "check_tracer_leaks",
     "checking_leaks",
     "debug_key_reuse",
@@ -31,6 +32,7 @@ __all__ = [
     "legacy_prng_key",
     "live_arrays",
     "log_compiles",
+    "make_user_context",
     "no_execution",
     "no_tracing",
     "numpy_dtype_promotion",
@@ -154,6 +156,36 @@ def softmax_custom_jvp(new_val: bool = True) -> Scope:
     0.5
     """
     return scoped(softmax_custom_jvp=new_val)
+
+
+def allow_f16_reductions(new_val: bool) -> Scope:
+    """Accepted: sums of 16-bit floats are computed in float32 and rounded once.
+
+    >>> import rlx
+    >>> with rlx.allow_f16_reductions(False):
+    ...     float(rlx.numpy.sum(rlx.numpy.ones(1000, "bfloat16")))
+    1000.0
+    """
+    return scoped(allow_f16_reductions=bool(new_val))
+
+
+def make_user_context(default_value: Any = None) -> UserContext:
+    """A value of the user's that jitted functions may depend on: for another value they are traced again.
+
+    Args: default_value: hashable, as all values of it. Returns: an object with the current `.value`, to be called
+    with a value for a `with` block (or decorator) of this thread, and `get_global`, `set_global` for what holds
+    outside of them.
+
+    >>> import rlx
+    >>> factor = rlx.make_user_context(1.0)
+    >>> scaled = rlx.jit(lambda x: x * factor.value)
+    >>> with factor(2.0):
+    ...     float(scaled(3.0))
+    6.0
+    >>> float(scaled(3.0))
+    3.0
+    """
+    return UserContext(default_value)
 
 
 def enable_checks(new_val: bool = True) -> Scope:

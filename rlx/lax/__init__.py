@@ -10,6 +10,9 @@ from typing import Any as _Any
 
 from rlx.habits import missing_name as _missing_name
 from rlx.lax.barrier import (
+    after_all,
+    create_token,
+    dce_sink,
     optimization_barrier,
 )
 from rlx.lax.collectives import (
@@ -288,6 +291,7 @@ __all__ = [
     "acos",
     "acosh",
     "add",
+    "after_all",
     "all_gather",
     "all_to_all",
     "approx_max_k",
@@ -341,6 +345,7 @@ __all__ = [
     "convert_element_type",
     "cos",
     "cosh",
+    "create_token",
     "cumlogsumexp",
     "cummax",
     "cummin",
@@ -348,6 +353,7 @@ __all__ = [
     "cumsum",
     "custom_linear_solve",
     "custom_root",
+    "dce_sink",
     "digamma",
     "div",
     "dot",

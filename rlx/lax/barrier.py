@@ -1,14 +1,18 @@
-"""optimization_barrier."""
+"""What keeps operations where they are: optimization_barrier, dce_sink, tokens."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from rlx import tree
+from rlx.array import Array, wrap
+from rlx.errors import InputTypeError, UnsupportedError
 from rlx.lax.operands import as_array
 from rlx.ops.call import optimization_barrier as barrier_op
 
-__all__ = ["optimization_barrier"]
+__all__ = ["after_all", "create_token", "dce_sink", "optimization_barrier"]
 
 
 def optimization_barrier(operand: Any) -> Any:
@@ -22,3 +26,44 @@ def optimization_barrier(operand: Any) -> Any:
     if not leaves:
         return operand
     return tree.unflatten(treedef, barrier_op(*map(as_array, leaves)))
+
+
+def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
+    """Mark a value as used. Nothing comes of it: what nobody reads is computed only where it has effects.
+
+    Raises UnsupportedError for prevent_mlir_dce=True, InputTypeError for what is not an array or a number.
+
+    >>> import rlx
+    >>> rlx.jit(lambda x: rlx.lax.dce_sink(x) or x)(1.0).item()
+    1.0
+    """
+    as_array(val, "the value for lax.dce_sink")
+    if prevent_mlir_dce:
+        raise UnsupportedError(
+            "lax.dce_sink(prevent_mlir_dce=True) asks for a computation that nobody reads.",
+            "Return the value from the jitted function.",
+        )
+
+
+def create_token(_: Any = None) -> Array:
+    """A token: an empty array of bools that stands for an order of effects. Effects keep their order without.
+
+    >>> from rlx import lax
+    >>> lax.create_token().shape
+    (0,)
+    """
+    return wrap(np.zeros(0, bool))
+
+
+def after_all(*operands: Any) -> Array:
+    """A token that comes after all of these tokens. Raises InputTypeError for other values.
+
+    >>> from rlx import lax
+    >>> lax.after_all(lax.create_token(), lax.create_token()).shape
+    (0,)
+    """
+    tokens = [as_array(token, "an operand of lax.after_all") for token in operands]
+    for token in tokens:
+        if token.shape != (0,) or token.dtype != bool:
+            raise InputTypeError(f"lax.after_all got {token.type!r}.", "Pass what lax.create_token returns.")
+    return create_token()

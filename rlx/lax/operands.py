@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, keys_of_number, wrap
+from rlx.array import Array, ConcreteArray, keys_of_number, number_array, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import dtype_of, is_complex, is_float, is_key, promote_dtypes, scalar_dtype
@@ -144,6 +144,6 @@ def new_shape(name: str, shape: Any) -> tuple[int, ...]:
 def scalar_of(value: Any, dtype: np.dtype) -> Array:
     """A scalar argument (a fill or padding value) as a 0-d array of `dtype`."""
     if isinstance(value, _SCALARS):
-        return keys_of_number((), value, dtype) if is_key(dtype) else wrap(np.asarray(value, dtype))
+        return keys_of_number((), value, dtype) if is_key(dtype) else wrap(number_array(value, dtype))
     array = as_array(value)
     return array if array.dtype == dtype else convert(array, dtype=dtype, weak=False)

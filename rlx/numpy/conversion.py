@@ -197,7 +197,9 @@ def view(x: Any, dtype: np.dtype) -> Any:
     whole = have % 8 == want % 8 == 0  # NumPy keeps numbers of less than 8 bits in bytes of their own
     if whole and type(x) is ConcreteArray and state.builder is None:
         values = x.numpy()
-        return ConcreteArray(np.ascontiguousarray(values).reshape(values.shape).view(dtype))
+        bools = dtype.kind == "b"
+        read = np.ascontiguousarray(values).reshape(values.shape).view(np.uint8 if bools else dtype)
+        return ConcreteArray(read != 0 if bools else read)  # the byte of a bool is 0 or 1
     if x.ndim == 0:
         return shapes.reshape(view(shapes.reshape(x, shape=(1,)), dtype), shape=())
     return _of_real_parts(_view_of_numbers(_real_parts(x), _part_dtype(dtype)), dtype)

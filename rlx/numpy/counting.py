@@ -61,7 +61,7 @@ def bincount(
     minimum = operator.index(minlength)
     if length is None:
         known = known_numpy(values, "bincount", "Pass length=, the size of the result.")
-        size = max(minimum, int(known.max()) + 1 if known.size else 0, 0)
+        size = max(minimum, max(int(known.max()), 0) + 1 if known.size else 0, 0)
     else:
         size = operator.index(length)
     if weights is None:

@@ -25,6 +25,7 @@ from rlx.numpy.promotion import (
     result_of,
     to_dtype,
 )
+from rlx.ops import copy as copies
 from rlx.ops import shape as shapes
 from rlx.trace.flat import shared_array
 
@@ -120,8 +121,10 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool | None) -> Array
         raise InputTypeError("None is not an array.", "Pass numbers or arrays.")
     given = shared_array(value)
     result = given if dtype is None else convert_to(given, dtype)
-    if copy is False or result is not given or not isinstance(given, ConcreteArray) or isinstance(value, SCALARS):
+    if copy is False or result is not given or isinstance(value, SCALARS):
         return result
+    if not isinstance(given, ConcreteArray):
+        return copies.copy(given) if copy else given
     if not copy:
         return given if given is value else owned(given)
     try:

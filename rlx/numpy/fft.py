@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -103,7 +103,7 @@ def _scale(kind: str, norm: str | None, count: int) -> float:
     if wanted not in _NORMS:
         raise ValueError(f"norm must be one of {', '.join(_NORMS)}, not {norm!r}.")
     if wanted == "ortho":
-        return float(np.sqrt(count)) if kind in ("ifft", "irfft") else 1 / float(np.sqrt(count))
+        return sqrt(count) if kind in ("ifft", "irfft") else 1 / sqrt(count)
     if wanted == "forward":
         return float(count) if kind in ("ifft", "irfft") else 1 / count
     return 1.0

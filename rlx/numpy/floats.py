@@ -362,15 +362,20 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
 def spacing(x: Any, /) -> Any:
     """The distance to the next number away from zero.
 
-    Args: x: a real array or number. Returns: a floating array with the sign of x,
-    positive for zeros.
+    Args: x: a real array or number. Returns: a floating array with the sign of x, positive for zeros. In float16
+    it is the distance to the next number above, always positive, as NumPy's; it is NaN for infinities.
 
     >>> import rlx.numpy as jnp
     >>> float(jnp.spacing(1.0)) == 2.0 ** -23
     True
     """
     x = inexact(x, "spacing")
-    away = arithmetic.copysign(_constant(x, np.inf), arithmetic.add(x, _constant(x, 0)))  # -0 counts as 0
+    infinity = _constant(x, np.inf)
+    if x.dtype == np.float16:  # NumPy's rule for this dtype alone
+        lowest = _constant(x, -np.inf)
+        away = select(comparison.equal(x, lowest), lowest, infinity)
+    else:
+        away = arithmetic.copysign(infinity, arithmetic.add(x, _constant(x, 0)))  # -0 counts as 0
     return arithmetic.subtract(arithmetic.nextafter(x, away), x)
 
 

@@ -32,7 +32,7 @@ from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed_in_traces
 
-__all__ = ["Cut", "Plan", "Slice", "ds", "expand_index", "getitem", "plan_index", "read_plan"]
+__all__ = ["Cut", "Plan", "Slice", "ds", "expand_index", "getitem", "plan_index", "read_plan", "takes_axis"]
 
 _FULL = slice(None)
 _STATIC = (int, slice, type(None), type(Ellipsis))
@@ -160,7 +160,7 @@ def _mask_positions(mask: Any) -> list[Any]:
 
 
 def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True, inside: bool = True) -> list[Any]:
-    """The index as a list with one entry per axis of x (Cut, int, array), and None for new axes.
+    """The index as a list with one entry per axis of x (Cut, int, array), None for new axes, GAP for "..." of none.
 
     strict: ints must lie inside, and 0-d arrays are clamped. Otherwise what lies outside stays an
     array, for the mode of a gather or scatter to deal with. inside: a Slice is moved inside; otherwise one that does
@@ -182,7 +182,7 @@ def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True, inside
     for entry in entries:
         if entry is Ellipsis:
             rest = len(shape) - used
-            result += [Cut(0, 1, n, n) for n in shape[axis : axis + rest]]
+            result += [Cut(0, 1, n, n) for n in shape[axis : axis + rest]] or [GAP]
             axis += rest
         elif entry is None:
             result.append(None)
@@ -192,7 +192,8 @@ def expand_index(shape: tuple[int, ...], index: Any, strict: bool = True, inside
         else:
             result.append(_entry(entry, shape[axis], axis, strict, inside))
             axis += 1
-    return result
+    batched = any((isinstance(e, Array) and e.ndim) or isinstance(e, Mask0) for e in result)
+    return result if batched else [e for e in result if e is not GAP]
 
 
 def _axes_of(entry: Any) -> int:
@@ -221,6 +222,18 @@ class Mask0:
     """A 0-d bool as index: a new axis of size 1 (True) or 0 (False) that goes with index arrays."""
 
     size: int
+
+
+class Gap:
+    """An ellipsis that stands for no axis: what it parts counts as parted, as in NumPy."""
+
+
+GAP = Gap()
+
+
+def takes_axis(entry: Any) -> bool:
+    """Whether an entry of an expanded index stands for an axis."""
+    return not (entry is None or isinstance(entry, (Mask0, Gap)))
 
 
 def _window(entry: Slice, size: int, axis: int, inside: bool) -> Cut | Window:
@@ -347,7 +360,7 @@ def plan_index(shape: tuple[int, ...], entries: list[Any], wrap_negative: bool =
         if entry is None:
             position_of_new.append((len(plan.layout), len(position_of_new)))
             continue
-        if isinstance(entry, Mask0):
+        if not takes_axis(entry):
             continue
         if isinstance(entry, Window):
             plan.layout.append(("batch", len(batch)))
@@ -521,7 +534,7 @@ def _cut(x: Any, entries: list[Any], drop_integers: bool) -> tuple[Any, list[Any
     rest: list[Any] = []
     axis = 0
     for entry in entries:
-        if entry is None or isinstance(entry, Mask0):
+        if not takes_axis(entry):
             rest.append(entry)
             continue
         size = x.shape[axis]

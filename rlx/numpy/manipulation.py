@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,10 +78,10 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
 
 def fitting_shape(x: Any, shape: Any) -> tuple[int, ...]:
     """A shape argument with its -1 replaced."""
-    if isinstance(shape, (tuple, list)):
-        sizes = tuple(map(operator.index, shape))
-    elif isinstance(shape, (Array, np.ndarray)):
+    if isinstance(shape, (Array, np.ndarray)):
         sizes = canonical_shape(shape, "reshape")
+    elif isinstance(shape, Iterable):
+        sizes = tuple(map(operator.index, shape))
     else:
         sizes = (operator.index(shape),)
     if -1 not in sizes:

@@ -57,8 +57,13 @@ _INDEX = np.dtype("i4")
 
 def _offset_mask(rows: int, columns: int, compare: Any, k: Any) -> Any:
     """compare(row + k, column) for every position of a matrix."""
-    if not isinstance(k, Array):  # what lies outside of the matrix may not fit the index dtype
-        k = max(-rows - 1, min(operator.index(k), columns + 1))
+    # what lies outside of the matrix may not fit the index dtype
+    lowest, highest = -rows - 1, columns + 1
+    if not isinstance(k, Array):
+        k = max(lowest, min(operator.index(k), highest))
+    elif not np.can_cast(k.dtype, _INDEX):
+        lowest = 0 if k.dtype.kind == "u" else lowest
+        k = arithmetic.clamp(scalar_array(lowest, k.dtype, True), k, scalar_array(highest, k.dtype, True))
     row = count_along((rows, columns), 0, _INDEX)
     column = count_along((rows, columns), 1, _INDEX)
     return compare(arithmetic.add(row, convert_to(operand(k), _INDEX)), column)

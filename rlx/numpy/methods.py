@@ -19,6 +19,7 @@ from rlx.numpy.floats import conj, imag, real
 from rlx.numpy.printing import show
 from rlx.numpy.promotion import convert_to, to_dtype
 from rlx.numpy.updates import IndexUpdates
+from rlx.ops import copy as copies
 
 __all__ = ["install"]
 
@@ -66,7 +67,7 @@ def _copy(self: Any) -> Any:
         copied = array_of_type(self.numpy().copy(), self.type)
         sharding = getattr(self, "_sharding", None)
         return copied if sharding is None else copied.with_sharding(sharding)
-    return self
+    return copies.copy(self)
 
 
 def _deepcopy(self: Any, memo: Any) -> Any:

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, keys_of_number
+from rlx.array import Array, ConcreteArray, keys_of_number, number_array
 from rlx.config import config
 from rlx.errors import (
     AxisError,
     ConcretizationTypeError,
     DtypeError,
-    DtypeOverflowError,
     InputTypeError,
     RlxError,
     ShapeError,
@@ -209,14 +208,9 @@ def beside_arrays(*values: Any) -> list[Any]:
 
 
 def scalar_array(value: Any, dtype: np.dtype, weak: bool) -> ConcreteArray:
-    """A Python number as a 0-d array; DtypeError where it does not fit."""
+    """A Python number as a 0-d array; DtypeOverflowError where it does not fit."""
     try:
-        return ConcreteArray(np.asarray(value, dtype), weak)
-    except OverflowError:
-        raise DtypeOverflowError(
-            f"The Python integer {value} does not fit {dtype.name}.",
-            "Use a wider dtype, for instance rlx.numpy.int64(value).",
-        ) from None
+        return ConcreteArray(number_array(value, dtype), weak)
     except TypeError:
         if not is_key(dtype):
             raise
@@ -391,5 +385,8 @@ def fill(shape: tuple[int, ...], value: Any, dtype: np.dtype, weak: bool = False
             return ConcreteArray(np.full(shape, value, dtype), weak)
         except (MemoryError, ValueError) as error:
             raise not_made(error, shape, dtype) from None
+        except OverflowError:
+            number_array(value, dtype)  # says what does not fit
+            raise
     scalar = scalar_array(value, dtype, weak)
     return broadcast_in_dim(scalar, shape=shape, dims=()) if shape else scalar

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from rlx import tree
 from rlx.array import Array
+from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import dtype_kind, is_complex
 from rlx.numpy.elementwise import aligned, truth
@@ -27,7 +29,10 @@ from rlx.numpy.promotion import (
 from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
 from rlx.ops.arithmetic import select as choose_between
-from rlx.trace.flat import as_array
+from rlx.trace.builder import state
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
+from rlx.trace.interpret import interpret
+from rlx.trace.once import traces_of
 from rlx.trace.replay import replayed, replayed_in_traces
 
 __all__ = ["choose", "clip", "piecewise", "select", "where"]
@@ -138,8 +143,26 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
 
 
 def _piece(function: Callable[..., Any] | Any, x: Any, args: Any, kw: Any) -> Any:
-    value = function(x, *args, **kw) if callable(function) else function
+    value = _called(function, x, args, kw) if callable(function) else function
     return broadcast_array(convert_to(operand(value, "piecewise"), x.dtype), x.shape)
+
+
+def _called(function: Callable[..., Any], x: Any, args: Any, kw: Any) -> Any:
+    """The function's result; it is traced once for arrays of these types and these other arguments."""
+    if state.builder is not None or config.watched:
+        return function(x, *args, **kw)
+    given = dict(enumerate(args)) | kw
+    arrays = {where: value for where, value in given.items() if isinstance(value, (Array, np.ndarray))}
+    rest = [(where, value) for where, value in given.items() if where not in arrays]
+
+    def call(x: Any, values: dict[Any, Any]) -> Any:
+        found = dict(rest) | values
+        return function(x, *[found.pop(n) for n in range(len(args))], **found)
+
+    leaves, in_tree = flatten_call((x, arrays), {})
+    flat = FlatFunction(call, in_tree, name=function_name(function))
+    found = traces_of(function).find(flat, leaves, [part for pair in rest for part in pair])
+    return tree.unflatten(found.out_tree, interpret(found.program, [*found.captured, *leaves]))
 
 
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:

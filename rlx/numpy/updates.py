@@ -13,7 +13,7 @@ from rlx.config import config
 from rlx.errors import UnsupportedError
 from rlx.ir.types import promote_dtypes
 from rlx.numpy.elementwise import divide
-from rlx.numpy.indexing import Plan, expand_index, plan_index, read, stack_columns
+from rlx.numpy.indexing import Plan, expand_index, plan_index, read, stack_columns, takes_axis
 from rlx.numpy.placement import check_placement
 from rlx.numpy.powers import power
 from rlx.numpy.promotion import broadcast_array, convert_to, fill, operand, promote, scalar_array
@@ -202,7 +202,7 @@ def _entries(x: Any, index: Any, mode: str | None, strict: bool) -> list[Any]:
     if mode != "wrap":
         return entries
     sizes = iter(x.shape)
-    return [e if e is None else _wrapped_entry(e, next(sizes)) for e in entries]
+    return [_wrapped_entry(e, next(sizes)) if takes_axis(e) else e for e in entries]
 
 
 def _wrapped_entry(entry: Any, size: int) -> Any:

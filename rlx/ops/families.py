@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx.array import ConcreteArray, keys_of_number
+from rlx.array import ConcreteArray, keys_of_number, number_array
 from rlx.errors import DtypeError, ShapeError, not_linear
 from rlx.ir.program import Atom
 from rlx.ir.types import (
@@ -24,7 +24,6 @@ from rlx.ir.types import (
     is_narrow,
 )
 from rlx.trace.builder import Builder
-from rlx.trace.builder import _scalar as literal_array
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, registry, type_of
 from rlx.trace.strictness import check_ranks
 
@@ -258,7 +257,7 @@ class Elementwise(Primitive):
             return args
         # beside strong arrays only, weakness makes no difference, and strong operands run faster
         weak = not all(isinstance(a, _SCALARS) or (type(a) is ConcreteArray and not a._weak) for a in args)
-        return [ConcreteArray(literal_array(a, dtype), weak) if isinstance(a, _SCALARS) else a for a in args]
+        return [ConcreteArray(number_array(a, dtype), weak) if isinstance(a, _SCALARS) else a for a in args]
 
     def scalar(self, s: Any, *xs: Any, **params: Any) -> Any:
         """The operation on scalars, spelled with a ScalarBuilder."""

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from rlx import lax
-from rlx.array import Array
+from rlx.array import Array, number_array
 from rlx.config import config
-from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError, warn
+from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, OptionError, ShapeError, warn
 from rlx.ir.extended import KEY_DTYPES, KeyDtype
 from rlx.ir.types import is_integer, is_key
 from rlx.ops.random_keys import random_unwrap, random_wrap
@@ -134,7 +134,7 @@ def _seed_words(name: str, seed: Any) -> tuple[Any, Any]:
 def _words_of_integer(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The seed's bits; as above, only the low 32 where default integers are as wide."""
     if not -(2**63) <= seed < 2**63:
-        raise OverflowError(f"the seed {seed} does not fit a signed integer of 64 bits")
+        raise DtypeOverflowError(f"The seed {seed} does not fit int64.", "Pass a smaller one.")
     high = (seed >> 32) & 0xFFFFFFFF if config.default_int.itemsize == 8 else 0
     return np.array(high, UINT32), np.array(seed & 0xFFFFFFFF, UINT32)
 
@@ -184,7 +184,7 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
         "philox2x32", "philox4x32", "rbg" or "unsafe_rbg"; or the dtype of a key.
       dtype: the same, as another name.
 
-    Raises OptionError for an unknown generator, OverflowError for a seed beyond 64 bits, TypeErrors for what is no
+    Raises OptionError for an unknown generator, DtypeOverflowError for a seed beyond 64 bits, TypeErrors for what is no
     seed. The bits of each generator are those of jax.random on a CPU; under vmap each key of "rbg" or "unsafe_rbg"
     draws what it draws alone, which in JAX holds for the others only.
 
@@ -230,7 +230,7 @@ def split(key: Any, num: int | tuple[int, ...] | list[int] = 2) -> Array:
 def fold_in(key: Any, data: Any) -> Array:
     """A new key from a key and an integer of 32 bits, such as a step's number.
 
-    Raises OverflowError for a Python integer that does not fit uint32.
+    Raises DtypeOverflowError for a Python integer that does not fit uint32.
 
     >>> import rlx
     >>> a, b = (rlx.random.fold_in(rlx.random.key(0), i) for i in (1, 2))
@@ -239,7 +239,7 @@ def fold_in(key: Any, data: Any) -> Array:
     """
     found = single_key("fold_in", key)
     if isinstance(data, int):
-        number: Any = np.array(data, UINT32)
+        number: Any = number_array(data, UINT32)
     else:
         value = as_array(data, "the number for random.fold_in")
         if value.shape != ():

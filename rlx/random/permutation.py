@@ -55,9 +55,9 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     """
     value = as_array(x)
     key = single_key("permutation", key)
+    at = canonical_axis("random.permutation", axis, max(value.ndim, 1))
     if value.ndim == 0:
         return _shuffled(key, lax.iota(config.default_int, _count("permutation", value)), 0)
-    at = canonical_axis("random.permutation", axis, value.ndim)
     if independent or value.ndim == 1:
         return _shuffled(key, value, at)
     order = _shuffled(key, lax.iota(config.default_int, value.shape[at]), 0)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, KeyArray, asarray_numpy, unshared, wrap
+from rlx.array import Array, ConcreteArray, KeyArray, asarray_numpy, number_array, unshared, wrap
 from rlx.config import config
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, scalar_dtype
@@ -122,7 +122,7 @@ class Builder:
             return self._capture(value, value.type)
         if isinstance(value, (bool, int, float, complex)) and (dtype or not isinstance(value, np.generic)):
             weak_dtype = dtype or scalar_dtype(value, config.default_float, config.default_int)
-            return Literal(_scalar(value, weak_dtype), TensorType((), weak_dtype, True))
+            return Literal(number_array(value, weak_dtype), TensorType((), weak_dtype, True))
         if type(value) is not ConcreteArray:
             if isinstance(value, KeyArray):  # no literal is a key
                 return self._capture(value, value.type)
@@ -258,16 +258,6 @@ def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
         return False
     words = np.dtype(f"u{np.gcd(a.dtype.itemsize, 8)}")
     return bool((a.reshape(-1).view(words) == b.reshape(-1).view(words)).all())
-
-
-def _scalar(value: Any, dtype: np.dtype) -> np.ndarray:
-    try:
-        return np.asarray(value, dtype)
-    except OverflowError:
-        raise errors.DtypeError(
-            f"The Python integer {value} does not fit {dtype.name}.",
-            "Use a wider dtype, for instance rlx.numpy.int64(value).",
-        ) from None
 
 
 def leaked(tracer: Tracer) -> errors.UnexpectedTracerError:

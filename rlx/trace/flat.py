@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx import tree
-from rlx.array import Array, ConcreteArray, asarray_numpy, unshared, wrap
+from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshared, wrap
 from rlx.config import config
 from rlx.errors import InputTypeError, describe
 from rlx.ir.types import TensorType, float0, scalar_dtype
@@ -57,7 +57,7 @@ def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array], inste
         return wrap(asarray_numpy(value))
     if isinstance(value, (bool, int, float, complex)):
         dtype = scalar_dtype(value, config.default_float, config.default_int)
-        return ConcreteArray(np.asarray(value, dtype), True)
+        return ConcreteArray(number_array(value, dtype), True)
     if isinstance(value, (np.ndarray, memoryview, array)):
         return hold(asarray_numpy(value))
     for protocol in ("__rlx_array__", "__jax_array__"):

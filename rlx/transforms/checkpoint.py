@@ -10,7 +10,7 @@ from rlx import tree
 from rlx.ops.call import checkpoint as checkpoint_call
 from rlx.ops.checkpoint_name import checkpoint_name as checkpoint_name_op
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
-from rlx.trace.stage import known_value, stage
+from rlx.trace.once import traces_of
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]
 
@@ -41,10 +41,11 @@ def checkpoint(
         return lambda f: checkpoint(f, policy=policy, static_argnums=static_argnums, static_argnames=static_argnames)
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
+    traces = traces_of(fun)
 
     @wraps(fun, updated=())
     def function(*args: Any, **kwargs: Any) -> Any:
-        held = {n % len(args): args[n] for n in static}
+        held = {n % len(args): args[n] for n in static if -len(args) <= n < len(args)}
         moving = [a for i, a in enumerate(args) if i not in held]
         held_names = {k: v for k, v in kwargs.items() if k in names}
         moving_names = {k: v for k, v in kwargs.items() if k not in names}
@@ -55,8 +56,10 @@ def checkpoint(
 
         leaves, treedef = flatten_call(moving, moving_names, "an argument of a checkpointed function")
         flat = FlatFunction(call, treedef, name=function_name(fun))
-        program, captured = stage(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
-        return flat.unflatten(checkpoint_call(*captured, *leaves, program=program, policy=policy))
+        # what the program depends on besides: which arguments are static, and their values
+        held_values = [part for where, value in (*held.items(), *held_names.items()) for part in (where, value)]
+        program, captured, out_tree = traces.find(flat, leaves, [len(args), *held_values])
+        return tree.unflatten(out_tree, checkpoint_call(*captured, *leaves, program=program, policy=policy))
 
     return function
 

@@ -293,7 +293,8 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(fun, updated=())
     def function(*args: Any, **kwargs: Any) -> Any:
-        rules: list[tuple[FlatFunction, Program]] = []
+        rules: list[tuple[Any, Program]] = []  # they live as long as the rule, and hold nothing traced
+        count = len(args)
         ruled = custom_vjp(lambda *values: fun(*values, **kwargs)[0])
 
         def ahead(*values: Any) -> tuple[Any, list[Any]]:
@@ -301,13 +302,13 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
             leaves, in_tree = flatten_call((result,), {}, "a result")
             flat = FlatFunction(rule, in_tree)
             program, residuals = stage(flat, [x.type.strong() for x in leaves], None, "custom_gradient")
-            rules[:] = [(flat, program)]
+            rules[:] = [(flat.out_tree, program)]
             return result, residuals
 
         def behind(residuals: list[Any], cotangent: Any) -> tuple[Any, ...]:
-            ((flat, program),) = rules
-            found = flat.unflatten(interpret(program, [*residuals, *tree.leaves(cotangent)]))
-            return tuple(found) if isinstance(found, (tuple, list)) and len(found) == len(args) else (found,)
+            ((out_tree, program),) = rules
+            found = tree.unflatten(out_tree, interpret(program, [*residuals, *tree.leaves(cotangent)]))
+            return tuple(found) if isinstance(found, (tuple, list)) and len(found) == count else (found,)
 
         ruled.defvjp(ahead, behind)
         return ruled(*args)

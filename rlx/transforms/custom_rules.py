@@ -160,12 +160,13 @@ class CustomRule:
 
     def _divide(self, args: tuple[Any, ...]) -> tuple[list[Any], list[Any], Callable[[Sequence[Any]], list[Any]]]:
         """Arguments that rules get as they are, the others, and what puts those back among them."""
-        held = {n % len(args): args[n] for n in self.nondiff_argnums}
+        count = len(args)
+        held = {n % count: args[n] for n in self.nondiff_argnums}
         moving = [a for i, a in enumerate(args) if i not in held]
 
-        def join(values: Sequence[Any]) -> list[Any]:
+        def join(values: Sequence[Any]) -> list[Any]:  # lives as long as the rule: it holds no other argument
             rest = iter(values)
-            return [held[i] if i in held else next(rest) for i in range(len(args))]
+            return [held[i] if i in held else next(rest) for i in range(count)]
 
         return [held[n % len(args)] for n in self.nondiff_argnums], moving, join
 

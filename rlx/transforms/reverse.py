@@ -81,11 +81,12 @@ def _check_cotangents(
                 f"{what} got a cotangent of shape {ct.shape} for a result of shape {t.shape}.",
                 "A cotangent has the shape and dtype of the result it belongs to.",
             )
-        if not is_inexact(t.dtype):
-            checked.append(ct if ct.dtype == t.dtype and integers else Zero(t))
+        weaker = is_complex(ct.dtype) <= is_complex(t.dtype) and is_inexact(ct.dtype) <= is_inexact(t.dtype)
+        if not (is_inexact(t.dtype) or integers):
+            checked.append(Zero(t))
         elif ct.dtype == t.dtype:
             checked.append(ct)
-        elif ct.type.weak and is_complex(ct.dtype) <= is_complex(t.dtype):
+        elif ct.type.weak and weaker:
             checked.append(convert(ct, dtype=t.dtype, weak=False))
         else:
             raise DtypeError(

@@ -16,6 +16,7 @@ from rlx.ops.families import move_axis, to_front
 from rlx.trace.flat import FlatFunction, as_array, is_float0
 from rlx.trace.stage import known_value, named_axis, stage
 from rlx.transforms.programs import batch_walk
+from rlx.transforms.vmappable import Mapping, is_spec, is_vmappable, registered
 
 __all__ = ["vmap"]
 
@@ -26,15 +27,15 @@ def broadcast_prefix(prefix: Any, full: Any, what: str) -> list[int | None]:
     """One axis for each leaf of `full`, from an int, None, or a tree that is a prefix of it."""
 
     def expand(axes: Any, part: Any) -> list[int | None]:
-        if axes is None or isinstance(axes, int):
-            return [axes] * len(tree.leaves(part))
-        axes_children, axes_def = tree.flatten(axes, is_leaf=lambda x: x is None or isinstance(x, int))
+        if _is_axis(axes):
+            return [axes] * len(tree.leaves(part, is_leaf=is_vmappable))
+        axes_children, axes_def = tree.flatten(axes, is_leaf=_is_axis)
         full_children = axes_def.flatten_up_to(_replace_none(axes, part))
         out: list[int | None] = []
         for a, child in zip(axes_children, full_children, strict=True):
-            if a is not None and not isinstance(a, int):
+            if not _is_axis(a):
                 raise TypeError(type(a).__name__)
-            out += [a] * len(tree.leaves(child))
+            out += [a] * len(tree.leaves(child, is_leaf=is_vmappable))
         return out
 
     try:
@@ -45,6 +46,10 @@ def broadcast_prefix(prefix: Any, full: Any, what: str) -> list[int | None]:
             f"{what} is an int, None, or a tree of those with the arguments' structure (or a prefix of"
             " it), for instance in_axes=(0, None).",
         ) from None
+
+
+def _is_axis(x: Any) -> bool:
+    return x is None or (isinstance(x, int) and not isinstance(x, bool)) or is_spec(x)
 
 
 def _replace_none(axes: Any, part: Any) -> Any:
@@ -80,7 +85,7 @@ def vmap(
     """
     if isinstance(in_axes, list):
         in_axes = tuple(in_axes)
-    if isinstance(in_axes, bool) or not (in_axes is None or isinstance(in_axes, (int, tuple))):
+    if not (_is_axis(in_axes) or isinstance(in_axes, tuple)):
         raise VmapAxisError(
             f"vmap got in_axes={in_axes!r}, a {type(in_axes).__name__}.",
             "in_axes is an int, None, or a tuple with one entry for each positional argument.",
@@ -93,26 +98,55 @@ def vmap(
                 f"vmap got in_axes with {len(in_axes)} entries for {len(args)} positional arguments.",
                 "Give in_axes one entry for each positional argument; None leaves an argument unmapped.",
             )
-        given, treedef = tree.flatten((args, kwargs))
-        found = broadcast_prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs))
-        leaves, dims, restore = _mappable(given, found)
-        size, dims = _mapped_size(leaves, dims, axis_size)
-        flat = FlatFunction(fun, treedef)
-        types = [_element(x.type, d) for x, d in zip(leaves, dims, strict=True)]
-        known = [known_value(x) if d is None else None for x, d in zip(leaves, dims, strict=True)]
-        with named_axis(axis_name, size):
-            program, captured = stage(lambda *values: flat(*restore(values)), types, known, flat.name)
-        outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)
-        result = flat.unflatten(outs)
-        wanted = broadcast_prefix(out_axes, result, "out_axes")
-        computed = iter(zip(outs, out_dims, strict=True))
-        placed = [
-            _place(x, None, w, size) if is_float0(x) else _place(*next(computed), w, size)
-            for x, w in zip(tree.leaves(result), wanted, strict=True)
-        ]
-        return tree.unflatten(tree.structure(result), placed)
+        given, treedef = tree.flatten((args, kwargs), is_leaf=is_vmappable)
+        axes = broadcast_prefix(in_axes, args, "in_axes") + [0] * len(tree.leaves(kwargs, is_leaf=is_vmappable))
+
+        def placed(result: Any) -> list[int | None]:
+            return broadcast_prefix(out_axes, result, "out_axes")
+
+        if not registered():
+            return _mapped(fun, treedef, given, axes, placed, axis_name, axis_size)
+        mapping = Mapping(given, axes, axis_size)
+
+        def on_arrays(*values: Any) -> Any:
+            arguments, keywords = tree.unflatten(treedef, mapping.elements(values))
+            results, mapping.out_tree = tree.flatten(fun(*arguments, **keywords), is_leaf=is_vmappable)
+            return mapping.parts(results, placed(tree.unflatten(mapping.out_tree, results)))
+
+        _, flat_tree = tree.flatten((tuple(mapping.arguments), {}))
+        arrays = _mapped(
+            on_arrays, flat_tree, mapping.arguments, mapping.axes, lambda _: mapping.out_axes, axis_name, axis_size
+        )
+        return tree.unflatten(mapping.out_tree, mapping.together(arrays))
 
     return function
+
+
+def _mapped(
+    fun: Callable[..., Any],
+    treedef: Any,
+    values: Sequence[Any],
+    axes: Sequence[int | None],
+    out_axes: Callable[[Any], Sequence[int | None]],
+    axis_name: Hashable | None,
+    axis_size: int | None,
+) -> Any:
+    """The results for the leaves of arguments, each along its axis."""
+    leaves, dims, restore = _mappable(values, axes)
+    size, dims = _mapped_size(leaves, dims, axis_size)
+    flat = FlatFunction(fun, treedef)
+    types = [_element(x.type, d) for x, d in zip(leaves, dims, strict=True)]
+    known = [known_value(x) if d is None else None for x, d in zip(leaves, dims, strict=True)]
+    with named_axis(axis_name, size):
+        program, captured = stage(lambda *values: flat(*restore(values)), types, known, flat.name)
+    outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)
+    result = flat.unflatten(outs)
+    computed = iter(zip(outs, out_dims, strict=True))
+    placed = [
+        _place(x, None, w, size) if is_float0(x) else _place(*next(computed), w, size)
+        for x, w in zip(tree.leaves(result), out_axes(result), strict=True)
+    ]
+    return tree.unflatten(tree.structure(result), placed)
 
 
 def _mappable(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -215,3 +216,56 @@ def test_errors_have_the_bases_of_jax() -> None:
             assert bases <= {b.__name__ for b in own.__mro__}, name
     assert issubclass(errors.UnexpectedTracerError, errors.JAXTypeError)
     assert issubclass(errors.CallbackError, errors.JaxRuntimeError)
+
+
+def test_a_users_context_traces_again_for_each_value() -> None:
+    context = rlx.make_user_context(0)
+    traced: list[int] = []
+
+    @rlx.jit
+    def f(x: Any) -> Any:
+        traced.append(context.value)
+        return x + context.value
+
+    for _ in range(2):
+        found = [float(f(1.0))]
+        with context(2):
+            found.append(float(f(1.0)))
+            with context(3), rlx.enable_x64():
+                found.append(float(f(1.0)))
+            with context(True):  # equal to 1, and another value
+                found.append(float(f(1.0)))
+            with context(1):
+                found.append(float(f(1.0)))
+        assert found == [1.0, 3.0, 4.0, 2.0, 2.0]
+    assert traced == [0, 2, 3, True, 1]
+    assert context.value == 0
+
+
+def test_a_users_context_for_all_threads_and_for_one() -> None:
+    context, other = rlx.make_user_context("a"), rlx.make_user_context()
+    seen: list[Any] = []
+    with context("b"), other(1):
+        thread = threading.Thread(target=lambda: seen.append((context.value, other.value)))
+        thread.start()
+        thread.join()
+        context.set_global("c")
+        assert (context.value, context.get_global(), other.value) == ("b", "c", 1)
+        with pytest.raises(TypeError):
+            context.set_global([])
+        with pytest.raises(TypeError), context([]):
+            pass
+        assert context.value == "b"
+    assert seen == [("a", None)] and context.value == "c"
+    with pytest.raises(TypeError):
+        rlx.make_user_context([])
+
+
+def test_a_default_set_inside_of_a_scope_leaves_the_scope_as_it_is() -> None:
+    """A function traced there is not taken for one of another dtype."""
+    ones = rlx.jit(lambda: jnp.ones(2))
+    assert ones().dtype == np.float32
+    with rlx.enable_x64():
+        rlx.config.update("explain", False)
+        assert ones().dtype == np.float64
+    assert ones().dtype == np.float32

@@ -284,3 +284,86 @@ def test_rules_that_are_traced_late_see_the_default_dtypes_of_the_call() -> None
             return f(jnp.asarray(x, np.float64))
 
     assert rlx.grad(rlx.grad(g))(5.0).dtype == np.float32 and seen and all(seen)
+
+
+# ------------------------------------------------------------- rules that close over traced values
+def _closing(library: Any, x: Any) -> Any:
+    f = library.custom_vjp(lambda y: x * y)
+    f.defvjp(lambda y: (f(y), (x, library.numpy.cos(y))), lambda r, g: (r[1] * g * r[0],))
+    return f
+
+
+def _three(library: Any) -> Any:
+    return library.numpy.asarray(3.0, "float64")
+
+
+def _over_a_mapped_value(library: Any) -> Any:
+    y = _three(library)
+    return library.vmap(lambda x: (_closing(library, x)(y), library.grad(_closing(library, x))(y)))
+
+
+def _jvp_over_a_mapped_value(library: Any) -> Any:
+    def h(z: Any) -> Any:
+        def f(x: Any) -> Any:
+            g = library.custom_jvp(lambda y: x * y)
+            g.defjvp(lambda p, t: (x * p[0], x * t[0]))
+            return g(z)
+
+        return library.vmap(f)(library.numpy.arange(3, dtype="float64"))
+
+    return lambda x: library.jvp(h, (x[0],), (x[1],))
+
+
+def _vjp_over_a_mapped_value(library: Any) -> Any:
+    def h(z: Any) -> Any:
+        def f(x: Any) -> Any:
+            g = library.custom_vjp(lambda y: x * y)
+            g.defvjp(lambda y: (x * y, (x, x * y, y)), lambda r, w: (r[0] * w,))
+            return g(z)
+
+        return library.vmap(f)(library.numpy.arange(3, dtype="float64")).sum()
+
+    return lambda x: library.grad(h)(x[0])
+
+
+def _backward_over_a_traced_value(library: Any) -> Any:
+    def h(x: Any) -> Any:
+        f = library.custom_vjp(lambda y: y * 2)
+        f.defvjp(lambda y: (y * 2, None), lambda r, g: (g * x,))
+        return library.grad(f)(_three(library))
+
+    return lambda x: (library.vmap(h)(x), library.jit(h)(x[0]), library.grad(h)(x[1]))
+
+
+def _in_a_loop_over_a_traced_value(library: Any) -> Any:
+    def h(x: Any) -> Any:
+        f = _closing(library, x)
+        return library.lax.scan(lambda c, _: (f(c), None), _three(library), None, length=3)[0]
+
+    return lambda x: (library.jit(h)(x[0]), library.vmap(h)(x))
+
+
+CLOSURES = [
+    _over_a_mapped_value,
+    _jvp_over_a_mapped_value,
+    _vjp_over_a_mapped_value,
+    _backward_over_a_traced_value,
+    _in_a_loop_over_a_traced_value,
+]
+
+
+@pytest.mark.parametrize("build", CLOSURES)
+def test_rules_close_over_traced_values_as_jaxs_do(build: Build) -> None:
+    # elements of an array, which are no NumPy scalars
+    assert_twins(lambda library: lambda x: build(library)(library.numpy.asarray(x)), reals(3))
+
+
+def test_a_rule_over_a_differentiated_value_is_refused_and_traced_settings_are_taken() -> None:
+    """JAX refuses both; of the second the value and the derivative are known."""
+    with pytest.raises(errors.UnexpectedTracerError, match="closes over a value that is being differentiated"):
+        rlx.grad(lambda x: _closing(rlx, x)(3.0))(2.0)
+    f = partial(rlx.custom_vjp, nondiff_argnums=(0,))(lambda x, y: x * y)
+    f.defvjp(lambda x, y: (f(x, y), jnp.cos(y)), lambda x, c, g: (c * g,))
+    g = rlx.jit(lambda x, y: f(x, y))
+    assert float(g(2.0, 3.0)) == 6.0
+    assert float(rlx.grad(g, 1)(2.0, 3.0)) == pytest.approx(np.cos(3.0), rel=1e-6)

@@ -123,6 +123,10 @@ def test_complex_cotangents_of_real_values_are_refused() -> None:
         rlx.vjp(lambda x: x * 2, 1.0)[1](1j)
     with pytest.raises(errors.DtypeError, match="cotangent of dtype complex64"):
         rlx.linear_transpose(lambda x: x * 2, 1.0)(1j)
+    for wrong in (1.0, np.float32(1.0), np.ones((), np.int16)):
+        with pytest.raises(errors.DtypeError, match="cotangent of dtype"):
+            rlx.linear_transpose(lambda x: x * 2, 1)(wrong)
+    assert rlx.linear_transpose(lambda x: x * 2, 1)(3)[0] == 6
     with pytest.raises(errors.DtypeError, match="tangent of dtype complex64"):
         rlx.jvp(lambda x: x * 2, (1.0,), (1j,))
     assert complex(rlx.vjp(lambda z: z * 2j, 1j)[1](1.0)[0]) == 2j

@@ -164,6 +164,7 @@ def multigammaln(a: Any, d: Any) -> Array:
     dimensions = operator.index(d)
     (value,) = real_operands("multigammaln", a)
     halves = jnp.arange(dimensions, dtype=value.dtype) / 2
+    halves = jnp.reshape(halves, (1,) * value.ndim + (dimensions,))
     terms = special.lgamma(jnp.expand_dims(value, -1) - halves)
     return jnp.sum(terms, axis=-1) + 0.25 * dimensions * (dimensions - 1) * math.log(math.pi)
 
