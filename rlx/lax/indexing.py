@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -152,7 +153,7 @@ def _indices(name: str, indices: Any) -> Array:
 def _numbers(kind: Any, numbers: Any) -> Any:
     """Dimension numbers with tuples in every field."""
     names = (field.name for field in dataclasses.fields(kind))
-    return kind(**{name: tuple(int(a) for a in getattr(numbers, name)) for name in names})
+    return kind(**{name: tuple(operator.index(a) for a in getattr(numbers, name)) for name in names})
 
 
 def _scattered(

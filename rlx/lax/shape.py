@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import builtins
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -292,7 +292,7 @@ def transpose(operand: Any, permutation: Sequence[int]) -> Array:
     >>> lax.transpose(jnp.ones((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    x, order = as_array(operand), tuple(int(p) for p in permutation)
+    x, order = as_array(operand), tuple(operator.index(p) for p in permutation)
     return x if order == tuple(range(x.ndim)) else registry["transpose"](x, permutation=order)
 
 
@@ -340,11 +340,12 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     (2, 12)
     """
     x = as_array(operand)
-    low, high, _ = builtins.slice(start_dimension, stop_dimension).indices(x.ndim)
-    if high < low:
+    stop = x.ndim if stop_dimension is None else stop_dimension
+    low, high = (canonical_axis("collapse", i, x.ndim) if i < 0 else operator.index(i) for i in (start_dimension, stop))
+    if not low <= high <= x.ndim:
         raise ShapeError(
             f"lax.collapse got axes {start_dimension} to {stop_dimension} of an array of {x.ndim}.",
-            "The first axis must come before the end.",
+            f"The first axis comes before the end, which is at most {x.ndim}.",
         )
     merged = int(np.prod(x.shape[low:high], dtype=np.int64))
     return reshape(x, (*x.shape[:low], merged, *x.shape[high:]))

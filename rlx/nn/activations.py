@@ -10,6 +10,7 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.ir.types import dtype_kind
+from rlx.numpy.promotion import canonical_axis
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
@@ -336,13 +337,13 @@ def glu(x: Any, axis: int = -1) -> Array:
     [1.5, 2.0]
     """
     value = as_array(x)
-    size = value.shape[axis]
+    at = canonical_axis(axis, value.ndim, "nn.glu")
+    size = value.shape[at]
     if size % 2:
         raise ShapeError(
             f"nn.glu got axis {axis} of size {size} in an array of shape {value.shape}.",
             "The axis is halved: its size must be even.",
         )
-    at = axis % value.ndim
     first = lax.slice_in_dim(value, 0, size // 2, axis=at)
     return first * sigmoid(lax.slice_in_dim(value, size // 2, size, axis=at))
 

@@ -15,6 +15,7 @@ from rlx.config import config
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_complex
 from rlx.lax.operands import as_dtype, canonical_shape
+from rlx.numpy.promotion import canonical_axes, canonical_axis
 from rlx.ops.conversion import float_dtype_of
 
 __all__ = [
@@ -149,7 +150,7 @@ def truncated_normal(stddev: Any = 0.01, dtype: Any = None, lower: Any = -2.0, u
 
 # ------------------------------------------------------------- scaled by the layer's size
 def _product(shape: Sequence[int], axes: Axes) -> int:
-    return shape[axes] if isinstance(axes, int) else math.prod(shape[i] for i in axes)
+    return math.prod(shape[i] for i in canonical_axes(axes, len(shape), "variance_scaling"))
 
 
 def _fans(shape: Sequence[int], in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
@@ -338,7 +339,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
             raise ShapeError(f"orthogonal got shape {sizes}.", "It makes matrices: give two axes or more.")
         if 0 in sizes:
             return jnp.zeros(sizes, found)
-        axis = column_axis % len(sizes)
+        axis = canonical_axis(column_axis, len(sizes), "orthogonal")
         rest = sizes[:axis] + sizes[axis + 1 :]
         matrix = random.orthogonal(key, math.prod(rest), (), found, sizes[axis])
         return _times(jnp.moveaxis(matrix.reshape((*rest, sizes[axis])), -1, axis), scale)

@@ -13,7 +13,16 @@ from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy.floats import isnan
 from rlx.numpy.lookups import take
 from rlx.numpy.manipulation import ravel
-from rlx.numpy.promotion import convert_to, fill, inexact, operand, promote, promote_inexact, scalar_array
+from rlx.numpy.promotion import (
+    canonical_axis,
+    convert_to,
+    fill,
+    inexact,
+    operand,
+    promote,
+    promote_inexact,
+    scalar_array,
+)
 from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
@@ -39,8 +48,8 @@ def searchsorted(
     """Where to insert values into a sorted array so that it stays sorted.
 
     Args: a: 1-d array in ascending order; v: values; side: "left" (before equal elements) or
-    "right"; sorter: indices that sort a. Returns: an integer array of v's shape.
-    Raises: ShapeError unless a is 1-d; ValueError for another side.
+    "right"; sorter: indices that sort a; axis: a's only one. Returns: an integer array of v's shape.
+    Raises: ShapeError unless a is 1-d; AxisError for another axis; ValueError for another side.
 
     >>> import rlx.numpy as jnp
     >>> jnp.searchsorted(jnp.array([1, 2, 4]), 3).item()
@@ -51,6 +60,7 @@ def searchsorted(
     array, values = promote("searchsorted", a, v)
     if array.ndim != 1:
         raise ShapeError(f"searchsorted got an array of shape {array.shape} to search.", "It must be 1-d.")
+    canonical_axis(axis, 1, "searchsorted")
     if is_complex(array.dtype):
         raise DtypeError("searchsorted does not take complex numbers.", "They have no order.")
     if sorter is not None:
