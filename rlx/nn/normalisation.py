@@ -14,6 +14,7 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import ShapeError, UnsupportedError
+from rlx.ir.scalar import neutral
 from rlx.ir.types import is_float, is_inexact, is_integer
 from rlx.lax.operands import as_dtype
 from rlx.numpy.promotion import canonical_axes, canonical_axis
@@ -48,7 +49,7 @@ def _keep(reduced: Array, x: Array, axes: tuple[int, ...]) -> Array:
 # ------------------------------------------------------------- softmax
 def _shifted(x: Array, axes: tuple[int, ...], where: Any) -> Array:
     """x less its maximum, which counts as a constant; -inf where not `where`."""
-    safe = x if where is None else jnp.where(where, x, -math.inf)
+    safe = x if where is None else jnp.where(where, x, neutral("max", x.dtype))
     largest = _keep(lax.reduce_max(lax.stop_gradient(safe), axes), x, axes) if x.size else safe
     return safe - largest
 
@@ -111,12 +112,13 @@ def logsumexp(
     if b is not None:
         factors = _inexact(b)
         value, factors = jnp.broadcast_arrays(value, factors)
-        value = jnp.where(factors != 0, value, -math.inf)
+        value = jnp.where(factors != 0, value, neutral("max", value.dtype))
     if where is not None:
-        value = jnp.where(where, value, -math.inf)
+        value = jnp.where(where, value, neutral("max", value.dtype))
     axes = canonical_axes(axis, value.ndim, "nn.logsumexp")
     magnitude = value if is_float(value.dtype) else lax.real(value)
-    largest = jnp.max(lax.stop_gradient(magnitude), axis=axes, keepdims=True, initial=-math.inf)
+    start = neutral("max", magnitude.dtype)
+    largest = jnp.max(lax.stop_gradient(magnitude), axis=axes, keepdims=True, initial=start)
     largest = jnp.where(lax.is_finite(largest), largest, 0)
     terms = jnp.exp(value - largest)
     if b is not None:

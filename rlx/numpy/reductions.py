@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.array import Array, ConcreteArray
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact
+from rlx.ir.scalar import neutral
+from rlx.ir.types import dtype_kind, is_complex, is_float
 from rlx.numpy.documentation import alias
 from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import (
@@ -85,7 +85,7 @@ def _masked(x: Any, where: Any, value: Any) -> Any:
 
 
 def _accumulate(
-    name: str, primitive: Any, neutral: int, combine: Any, a: Any, axis: Any, dtype: Any,
+    name: str, primitive: Any, combine: Any, a: Any, axis: Any, dtype: Any,
     keepdims: bool, initial: Any, where: Any, promote_integers: bool,
 ) -> Any:  # fmt: skip
     x = _array(a, name)
@@ -96,7 +96,7 @@ def _accumulate(
         wanted = summed_dtype(x.dtype)
         x = x if wanted == x.dtype else convert_to(x, wanted, x.weak_type)
     if where is not None:
-        x = _masked(x, where, neutral)
+        x = _masked(x, where, neutral(primitive.reducer, x.dtype))
     if x.dtype == _BOOL:
         x = convert_to(x, np.dtype("i4"))
     result = _keep(primitive(x, axes=axes), x.shape, axes, keepdims)
@@ -124,7 +124,7 @@ def sum(
     """
     refuse_out("sum", out)
     return _accumulate(
-        "sum", reduction.reduce_sum, 0, arithmetic.add, a, axis, dtype, keepdims, initial, where, promote_integers
+        "sum", reduction.reduce_sum, arithmetic.add, a, axis, dtype, keepdims, initial, where, promote_integers
     )
 
 
@@ -144,7 +144,6 @@ def prod(
     return _accumulate(
         "prod",
         reduction.reduce_prod,
-        1,
         arithmetic.multiply,
         a,
         axis,
@@ -157,29 +156,15 @@ def prod(
 
 
 # ------------------------------------------------------------------ extrema
-def lowest(dtype: np.dtype) -> Any:
-    """What is not above any number of `dtype`."""
-    if dtype == _BOOL:
-        return False
-    return -math.inf if is_inexact(dtype) else int(ml_dtypes.iinfo(dtype).min)
-
-
-def highest(dtype: np.dtype) -> Any:
-    """What is not below any number of `dtype`."""
-    if dtype == _BOOL:
-        return True
-    return math.inf if is_inexact(dtype) else int(ml_dtypes.iinfo(dtype).max)
-
-
 def _extremum(
-    name: str, primitive: Any, neutral: Any, combine: Any, a: Any, axis: Any, keepdims: bool, initial: Any, where: Any
+    name: str, primitive: Any, combine: Any, a: Any, axis: Any, keepdims: bool, initial: Any, where: Any
 ) -> Any:
     x = _array(a, name)
     axes = canonical_axes(axis, x.ndim, name)
     if where is not None:
         if initial is None:
             raise ShapeError(f"{name} with where= needs initial=.", "Pass initial=, for masked rows.")
-        x = _masked(x, where, neutral(x.dtype))
+        x = _masked(x, where, neutral(primitive.reducer, x.dtype))
     if initial is None and 0 in [x.shape[i] for i in axes]:
         raise ShapeError(
             f"{name} got an array of shape {x.shape} without elements along {axes}.",
@@ -207,7 +192,7 @@ def max(
     Array([5, 3], dtype=int32)
     """
     refuse_out("max", out)
-    return _extremum("max", reduction.reduce_max, lowest, arithmetic.maximum, a, axis, keepdims, initial, where)
+    return _extremum("max", reduction.reduce_max, arithmetic.maximum, a, axis, keepdims, initial, where)
 
 
 def min(
@@ -222,7 +207,7 @@ def min(
     1
     """
     refuse_out("min", out)
-    return _extremum("min", reduction.reduce_min, highest, arithmetic.minimum, a, axis, keepdims, initial, where)
+    return _extremum("min", reduction.reduce_min, arithmetic.minimum, a, axis, keepdims, initial, where)
 
 
 amax, amin = alias(max, "amax"), alias(min, "amin")
@@ -288,11 +273,11 @@ def _nonzero(x: Any, name: str) -> Any:
     return x if x.dtype == _BOOL else comparison.not_equal(x, scalar_array(0, x.dtype, True))
 
 
-def _truth(name: str, primitive: Any, neutral: bool, a: Any, axis: Any, keepdims: bool, where: Any) -> Any:
+def _truth(name: str, primitive: Any, a: Any, axis: Any, keepdims: bool, where: Any) -> Any:
     x = _nonzero(_array(a, name), name)
     axes = canonical_axes(axis, x.ndim, name)
     if where is not None:
-        x = _masked(x, where, neutral)
+        x = _masked(x, where, neutral(primitive.reducer, x.dtype))
     return _keep(primitive(x, axes=axes), x.shape, axes, keepdims)
 
 
@@ -307,7 +292,7 @@ def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, w
     False
     """
     refuse_out("all", out)
-    return _truth("all", reduction.reduce_and, True, a, axis, keepdims, where)
+    return _truth("all", reduction.reduce_and, a, axis, keepdims, where)
 
 
 def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
@@ -320,7 +305,7 @@ def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, w
     True
     """
     refuse_out("any", out)
-    return _truth("any", reduction.reduce_or, False, a, axis, keepdims, where)
+    return _truth("any", reduction.reduce_or, a, axis, keepdims, where)
 
 
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:
