@@ -61,29 +61,34 @@ def identity(x: Any) -> Array:
 
 
 # ------------------------------------------------------------- rectifiers
+def _between(x: Array, inside: Array, clamped: Any) -> Array:
+    """x where it is inside, with derivative 1; elsewhere a value with derivative 0."""
+    return jnp.where(inside, x, lax.stop_gradient(clamped))
+
+
 @replayed
 def relu(x: Any) -> Array:
-    """max(x, 0), with derivative 0 at 0.
+    """max(x, 0), with derivative 0 at 0 and at NaN.
 
     >>> import rlx
     >>> rlx.nn.relu(-1.5).item(), rlx.grad(rlx.nn.relu)(0.0).item()
     (0.0, 0.0)
     """
     value = as_array(x)
-    # NaN is not <= 0, and so passes
-    return jnp.where(value <= 0, 0, value)
+    return _between(value, value > 0, jnp.where(value <= 0, 0, value))
 
 
 @replayed
 def relu6(x: Any) -> Array:
-    """x, brought between 0 and 6; the derivative is 0 at both.
+    """x, brought between 0 and 6; the derivative is 0 at both, and at NaN.
 
     >>> import rlx
     >>> rlx.nn.relu6(7.0).item()
     6.0
     """
     value = as_array(x)
-    return jnp.where(value <= 0, 0.0, jnp.where(value >= 6, 6.0, value))
+    clamped = jnp.where(value <= 0, 0.0, jnp.where(value >= 6, 6.0, value))
+    return _between(value, (value > 0) & (value < 6), clamped)
 
 
 @replayed

@@ -20,6 +20,7 @@ from rlx.numpy.promotion import (
     canonical_axis,
     convert_to,
     fill,
+    float_of,
     inexact,
     known_numpy,
     operand,
@@ -134,7 +135,7 @@ def histogram(
     edges = histogram_bin_edges(x, bins, range)
     x, edges = promote_inexact("histogram", x, edges)
     if weights is None:
-        added: Any = fill(x.shape, 1, x.dtype)
+        added: Any = fill(x.shape, 1, float_of(x.dtype))
     else:
         added = ravel(operand(weights))
         if added.shape != x.shape:

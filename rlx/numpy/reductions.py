@@ -231,7 +231,8 @@ def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> A
 def _position(name: str, primitive: Any, a: Any, axis: Any, keepdims: bool | None) -> Any:
     x = _array(a, name)
     if is_complex(x.dtype):
-        raise DtypeError(f"{name} does not take {x.dtype.name}.", "Complex numbers have no order.")
+        axes = tuple(range(x.ndim)) if axis is None else (canonical_axis(axis, x.ndim, name),)
+        x, primitive = _is_extreme(x, primitive.reducer, axes), reduction.argmax
     if axis is None:
         flat = shapes.reshape(x, shape=(x.size,))
         result = primitive(flat, axis=0, index_dtype=config.default_int)
@@ -240,8 +241,15 @@ def _position(name: str, primitive: Any, a: Any, axis: Any, keepdims: bool | Non
     return _keep(primitive(x, axis=number, index_dtype=config.default_int), x.shape, (number,), bool(keepdims))
 
 
+def _is_extreme(x: Any, reducer: str, axes: tuple[int, ...]) -> Any:
+    """Whether elements are NaN, or the extremum over axes."""
+    best = {"max": reduction.reduce_max, "min": reduction.reduce_min}[reducer](x, axes=axes)
+    found = comparison.equal(x, reduction.keep_axes(best, x.shape, axes))
+    return comparison.bitwise_or(found, comparison.not_equal(x, x))
+
+
 def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """The index of the first largest element; NaN counts as largest.
+    """The index of the first largest element; NaN counts as largest, complex numbers compare as in max.
 
     Args: a: array; axis: int (None: index into all elements in a row); keepdims.
     Returns: an integer array. Raises: ShapeError if there are no elements.
@@ -255,7 +263,7 @@ def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
 
 
 def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """The index of the first smallest element; NaN counts as smallest.
+    """The index of the first smallest element; NaN counts as smallest, complex numbers compare as in min.
 
     Args: as `argmax`. Returns: an integer array. Raises: ShapeError if there are no elements.
 
