@@ -124,6 +124,8 @@ def _length(slices: Sequence[Array], length: int | None) -> int:
         )
     if length is not None:
         count = int(length)
+        if count < 0:
+            raise ShapeError(f"lax.scan got length={count}.", "A loop runs 0 times or more: use max(length, 0).")
         if sizes and sizes[0] != count:
             raise ShapeError(
                 f"lax.scan got length={count}, but xs with a leading axis of size {sizes[0]}.",

@@ -445,7 +445,7 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     [[0, 1], [2, 3, 4]]
     """
     x = as_array(operand)
-    return list(shape.split(x, canonical_shape(sizes), canonical_axis("split", axis, x.ndim)))
+    return list(shape.split(x, new_shape("split", sizes), canonical_axis("split", axis, x.ndim)))
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:

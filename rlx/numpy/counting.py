@@ -18,6 +18,7 @@ from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
     canonical_axis,
+    canonical_size,
     convert_to,
     fill,
     float_of,
@@ -64,7 +65,7 @@ def bincount(
         known = known_numpy(values, "bincount", "Pass length=, the size of the result.")
         size = max(minimum, int(known.max()) + 1 if known.size else 0, 0)
     else:
-        size = operator.index(length)
+        size = canonical_size(length, "bincount")
     if weights is None:
         added: Any = scalar_array(1, config.default_int, False)
     else:

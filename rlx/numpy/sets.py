@@ -19,6 +19,7 @@ from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.promotion import (
     broadcast_array,
     canonical_axis,
+    canonical_size,
     convert_to,
     fill,
     known_numpy,
@@ -147,6 +148,8 @@ def unique(
     Array([1, 3], dtype=int32)
     """
     x = _array(ar, "unique")
+    if size is not None:
+        size = canonical_size(size, "unique")
     if axis is None:
         found = _unique_rows(reshape(x, (x.size, 1)), size, fill_value, equal_nan)
         values, inverse = ravel(found.values), reshape(found.inverse, x.shape)
