@@ -288,6 +288,12 @@ class UserContext:
 
     Call it with a value for a `with` block of this thread; `set_global` is for all threads outside of such blocks.
     Values are hashable.
+
+    >>> import rlx
+    >>> mode = rlx.make_user_context("train")
+    >>> with mode("test"):
+    ...     mode.value
+    'test'
     """
 
     def __init__(self, default_value: Any = None) -> None:

@@ -17,6 +17,7 @@ from rlx.ir.program import Atom, Literal, Program, Var
 from rlx.ir.program import Equation as JaxprEqn
 from rlx.ir.types import TensorType
 from rlx.ir.verify import verify_program
+from rlx.numpy.promotion import canonical_axis
 from rlx.scopes import ensure_compile_time_eval
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array, shared_array
@@ -234,9 +235,9 @@ def mapped_aval(size: int, axis: int | None, aval: TensorType) -> TensorType:
     """
     if axis is None:
         return aval
+    axis = canonical_axis(axis, aval.ndim, "mapped_aval")
     if aval.shape[axis] != size:
         raise TreeMismatchError(f"Axis {axis} of {aval!r} has another size than {size}.", "Name the mapped axis.")
-    axis %= aval.ndim
     return aval.update(shape=(*aval.shape[:axis], *aval.shape[axis + 1 :]))
 
 
@@ -249,7 +250,7 @@ def unmapped_aval(size: int, axis: int | None, aval: TensorType) -> TensorType:
     """
     if axis is None:
         return aval
-    axis %= aval.ndim + 1
+    axis = canonical_axis(axis, aval.ndim + 1, "unmapped_aval")
     return aval.update(shape=(*aval.shape[:axis], size, *aval.shape[axis:]))
 
 

@@ -9,19 +9,11 @@ import numpy as np
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
+from rlx.ir.scalar import neutral
 from rlx.ir.types import is_complex, is_integer
 from rlx.trace.flat import as_array
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
-
-
-def _limit(dtype: np.dtype, largest: bool) -> Any:
-    """The largest or smallest value of a dtype: what no element is beyond."""
-    if dtype == np.bool_:
-        return largest
-    if is_integer(dtype):
-        return jnp.iinfo(dtype).max if largest else jnp.iinfo(dtype).min
-    return float("inf") if largest else float("-inf")
 
 
 def _count(name: str, ids: Array, num_segments: Any) -> int:
@@ -112,7 +104,7 @@ def segment_max(
     >>> rlx.ops.segment_max(np.array([3, 2, 4]), np.array([0, 1, 0])).tolist()
     [4, 2]
     """
-    start = lambda dtype: _limit(_ordered("segment_max", dtype), False)  # noqa: E731
+    start = lambda dtype: neutral("max", _ordered("segment_max", dtype))  # noqa: E731
     values, empty, places = _segments("segment_max", data, segment_ids, num_segments, start, mode)
     return empty.at[places].max(values, mode="drop")
 
@@ -134,7 +126,7 @@ def segment_min(
     >>> rlx.ops.segment_min(np.array([3, 2, 4]), np.array([0, 1, 0])).tolist()
     [3, 2]
     """
-    start = lambda dtype: _limit(_ordered("segment_min", dtype), True)  # noqa: E731
+    start = lambda dtype: neutral("min", _ordered("segment_min", dtype))  # noqa: E731
     values, empty, places = _segments("segment_min", data, segment_ids, num_segments, start, mode)
     return empty.at[places].min(values, mode="drop")
 

@@ -32,6 +32,7 @@ from rlx.nn import (
     standardize,
 )
 from rlx.nn.initializers import glorot_normal, normal, ones, zeros
+from rlx.numpy.promotion import canonical_axis
 
 __all__ = [
     "AvgPool",
@@ -413,7 +414,7 @@ def FanInConcat(axis: int = -1) -> Layer:
     """
 
     def joined(shapes: Sequence[Shape]) -> Shape:
-        at = axis % len(shapes[0])
+        at = canonical_axis(axis, len(shapes[0]), "FanInConcat")
         return (*shapes[0][:at], sum(shape[at] for shape in shapes), *shapes[0][at + 1 :])
 
     return _stateless(lambda inputs: jnp.concatenate(inputs, axis), joined)

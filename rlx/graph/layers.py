@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx import lax, nn
 from rlx import numpy as jnp
 from rlx.errors import RlxError, ShapeError
+from rlx.ir.scalar import neutral
 
 __all__ = ["MASK_KINDS", "attention", "convolution", "group_norm", "pool", "rope"]
 
@@ -121,8 +121,7 @@ def pool(kind: str, x: Any, window: Sequence[int], stride: Sequence[int], paddin
     pads = [*[(0, 0)] * len(lead), *[(p, p) for p in padding]]
     sizes, steps = (*lead, *window), (*lead, *stride)
     if kind == "max":
-        lowest = -np.inf if jnp.issubdtype(x.dtype, jnp.inexact) else ml_dtypes.iinfo(x.dtype).min
-        return lax.reduce_window(x, np.asarray(lowest, x.dtype), lax.max, sizes, steps, pads)
+        return lax.reduce_window(x, np.asarray(neutral("max", x.dtype), x.dtype), lax.max, sizes, steps, pads)
     zero = np.zeros((), x.dtype)
     total = lax.reduce_window(x, zero, lax.add, sizes, steps, pads)
     if kind == "sum":

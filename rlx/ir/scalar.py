@@ -12,9 +12,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import ml_dtypes
 import numpy as np
 
-__all__ = ["ALPHABET", "REDUCERS", "SPECIAL", "USER_FUNCTIONS", "ScalarOperation", "SpecialFunction", "UserFunction"]
+from rlx.ir.formats import FLOAT_FORMATS
+from rlx.ir.types import dtype_kind
+
+__all__ = [
+    "ALPHABET",
+    "REDUCERS",
+    "SPECIAL",
+    "USER_FUNCTIONS",
+    "ScalarOperation",
+    "SpecialFunction",
+    "UserFunction",
+    "neutral",
+]
 
 
 class ScalarOperation(NamedTuple):
@@ -65,6 +78,27 @@ ALPHABET: dict[str, ScalarOperation] = {
 }
 
 REDUCERS = ("add", "mul", "min", "max", "and", "or", "xor")
+_NEUTRAL = {"add": 0, "mul": 1, "or": 0, "xor": 0}
+
+
+def neutral(reducer: str, dtype: np.dtype) -> int | float:
+    """The number that a reducer leaves every number of `dtype` unchanged with, NaN included; `dtype` has it.
+
+    Extrema of complex numbers begin at an infinity without imaginary part.
+    """
+    if reducer in _NEUTRAL:
+        return _NEUTRAL[reducer]
+    kind, greatest = dtype_kind(dtype), reducer != "max"
+    if kind == "b":
+        return int(greatest)
+    if kind in "iu":
+        info = ml_dtypes.iinfo(dtype)
+        return -1 if reducer == "and" and kind == "i" else int(info.max if greatest else info.min)
+    form = FLOAT_FORMATS.get(dtype)
+    if form is None or form.special == "IEEE":
+        return float("inf") if greatest else float("-inf")
+    bounds = ml_dtypes.finfo(dtype)
+    return float(bounds.max if greatest else bounds.min)
 
 
 class SpecialFunction(NamedTuple):

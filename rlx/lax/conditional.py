@@ -15,6 +15,7 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_integer, promote_dtypes
 from rlx.lax.operands import as_array
 from rlx.lax.staging import (
+    as_weak_as,
     check_callable,
     leaf_names,
     runs_in_python,
@@ -146,9 +147,9 @@ def choose_known(
         return _call_branch(functions[chosen], arguments)
     leaves, in_tree = flatten_call(arguments, {}, f"an operand of lax.{name}")
     known = leaves if state.builder is None else None
-    flat, staged = _stage_branches(name, functions, names, in_tree, leaves, known)
+    flat, staged, types = _stage_branches(name, functions, names, in_tree, leaves, known)
     program, captured = staged[chosen]
-    return flat.unflatten(interpret(program, [*captured, *leaves]))
+    return flat.unflatten(as_weak_as(interpret(program, [*captured, *leaves]), types))
 
 
 def _choose(
@@ -162,10 +163,10 @@ def _choose(
         chosen = min(max(int(_value(index)), 0), len(functions) - 1)
         return choose_known(name, chosen, functions, names, arguments)
     leaves, in_tree = flatten_call(arguments, {}, f"an operand of lax.{name}")
-    flat, staged = _stage_branches(name, functions, names, in_tree, leaves, None)
+    flat, staged, types = _stage_branches(name, functions, names, in_tree, leaves, None)
     programs, captured = share_captures(staged)
     outs = cond_op(index, *captured, *leaves, branches=tuple(programs))
-    return flat.unflatten(outs)
+    return flat.unflatten(as_weak_as(outs, types))
 
 
 def _stage_branches(
@@ -175,8 +176,8 @@ def _stage_branches(
     in_tree: tree.TreeDef,
     leaves: Sequence[Array],
     known: Sequence[Array] | None,
-) -> tuple[FlatFunction, list[tuple[Program, list[Any]]]]:
-    """Every branch's program, with results of one type, and what it captured."""
+) -> tuple[FlatFunction, list[tuple[Program, list[Any]]], list[TensorType]]:
+    """Every branch's program, with results of one type, and what it captured; the types of the results."""
     types = [x.type for x in leaves]
     flats: list[FlatFunction] = []
     staged: list[tuple[Program, list[Any]]] = []
@@ -186,7 +187,7 @@ def _stage_branches(
         staged.append((program, captured))
     _check_structures(name, names, flats)
     joined = _join_results(name, names, flats[0], [program for program, _ in staged])
-    return flats[0], [(with_output_types(program, joined), captured) for program, captured in staged]
+    return flats[0], [(with_output_types(program, joined), captured) for program, captured in staged], joined
 
 
 def _check_structures(name: str, names: Sequence[str], flats: Sequence[FlatFunction]) -> None:

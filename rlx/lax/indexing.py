@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,7 +48,8 @@ class GatherScatterMode(enum.Enum):
     """What happens to windows that stick out of the operand.
 
     CLIP moves them back inside; FILL_OR_DROP reads a fill value, or leaves the update out;
-    PROMISE_IN_BOUNDS says that there are none.
+    PROMISE_IN_BOUNDS says that there are none: if there are, they are read inside, and left out of updates
+    and derivatives.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -100,7 +102,7 @@ def gather(
       start_indices: integers; the last axis holds the components of one index.
       dimension_numbers: which axes belong together.
       slice_sizes: the size of a slice along each axis of the operand.
-      mode: what is read outside of the operand, see GatherScatterMode; None clips.
+      mode: what is read outside of the operand, see GatherScatterMode; None is PROMISE_IN_BOUNDS.
       fill_value: what FILL_OR_DROP reads there; by default NaN, or an extreme integer.
 
     Returns: an array of the indices' shape without its last axis, and the slices' axes at offset_dims.
@@ -116,7 +118,7 @@ def gather(
         _indices("gather", start_indices),
         dimension_numbers=_numbers(GatherDimensionNumbers, dimension_numbers),
         slice_sizes=canonical_shape(slice_sizes),
-        mode="clip" if mode is None else GatherScatterMode.from_any(mode).value,
+        mode=(GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode)).value,
         fill_value=None if fill_value is None else np.asarray(fill_value).item(),
     )
 
@@ -140,7 +142,7 @@ def index_take(src: Any, idxs: Any, axes: Sequence[int]) -> Array:
     columns = [expand_dims(_indices("index_take", i), (1,)) for i in idxs]
     numbers = GatherDimensionNumbers(tuple(range(1, x.ndim - len(taken) + 1)), taken, taken)
     sizes = tuple(1 if a in taken else d for a, d in enumerate(x.shape))
-    return gather(x, concatenate(columns, 1), numbers, sizes)
+    return gather(x, concatenate(columns, 1), numbers, sizes, mode=GatherScatterMode.CLIP)
 
 
 def _indices(name: str, indices: Any) -> Array:
@@ -153,7 +155,7 @@ def _indices(name: str, indices: Any) -> Array:
 def _numbers(kind: Any, numbers: Any) -> Any:
     """Dimension numbers with tuples in every field."""
     names = (field.name for field in dataclasses.fields(kind))
-    return kind(**{name: tuple(int(a) for a in getattr(numbers, name)) for name in names})
+    return kind(**{name: tuple(operator.index(a) for a in getattr(numbers, name)) for name in names})
 
 
 def _scattered(

@@ -15,6 +15,7 @@ from rlx.ir.types import is_complex, is_integer, promote_dtypes
 from rlx.lax.operands import as_array
 from rlx.lax.scanning import scan
 from rlx.lax.staging import (
+    as_weak_as,
     check_callable,
     check_carry,
     converted,
@@ -84,7 +85,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     )
     # what the body hands on unchanged is what came in, for every transform to see
     kept = [o is i for o, i in zip(body.outputs, body.inputs[len(body_captured) :], strict=True)]
-    return flat.unflatten([start if same else out for start, same, out in zip(starts, kept, outs, strict=True)])
+    results = zip(starts, kept, as_weak_as(outs, body.output_types), strict=True)
+    return flat.unflatten([start if same else out for start, same, out in results])
 
 
 def fori_loop(

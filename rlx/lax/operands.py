@@ -12,6 +12,7 @@ from rlx.array import Array, ConcreteArray, keys_of_number, number_array, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import dtype_of, is_complex, is_float, is_key, promote_dtypes, scalar_dtype
+from rlx.numpy import promotion
 from rlx.numpy.promotion import yielding
 from rlx.ops.conversion import convert
 from rlx.trace.flat import as_array
@@ -109,14 +110,8 @@ def _of_dtype(value: Any, dtype: np.dtype) -> Any:
 
 
 def canonical_axis(name: str, axis: Any, ndim: int) -> int:
-    """An axis counted from the front; ShapeError for one that the array does not have."""
-    axis = operator.index(axis)
-    if not -ndim <= axis < ndim:
-        raise ShapeError(
-            f"lax.{name} got axis {axis} for an array of {ndim} dimensions.",
-            f"Axes run from {-ndim} to {ndim - 1}." if ndim else "A scalar has no axes.",
-        )
-    return axis % ndim
+    """An axis counted from the front; AxisError for one that the array does not have."""
+    return promotion.canonical_axis(axis, ndim, f"lax.{name}")
 
 
 def canonical_axes(name: str, axes: Any, ndim: int) -> tuple[int, ...]:

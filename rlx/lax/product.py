@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -81,7 +82,7 @@ def _factors(lhs: Any, rhs: Any, preferred: Any) -> list[Array]:
 
 
 def _axes(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
-    return tuple(int(a) + ndim * (a < 0) for a in axes)
+    return tuple(operator.index(a) + ndim * (a < 0) for a in axes)
 
 
 def dot(

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_integer
-from rlx.lax.operands import as_array
+from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.product import dot_general
 from rlx.lax.reduction import cumsum
 from rlx.lax.shape import broadcast_in_dim, broadcasted_iota, convert_element_type, expand_dims, transpose
@@ -130,12 +130,13 @@ def ragged_dot_general(
         product = dot_general(parts, y, ((lead[0], others), (lead[1], rhs_batch)), *options)
         at = len(batch)
         return transpose(product, (at, *(a for a in range(product.ndim) if a != at)))
-    if len(groups) != 1 or groups[0] in (*others, *rhs_batch) or y.shape[groups[0]] != sizes.shape[-1]:
+    grouped = [canonical_axis("ragged_dot", a, y.ndim) for a in groups]
+    if len(grouped) != 1 or grouped[0] in (*others, *rhs_batch) or y.shape[grouped[0]] != sizes.shape[-1]:
         raise ShapeError(
             f"lax.ragged_dot got {y.type!r} with group axes {tuple(groups)} for {sizes.shape[-1]} groups.",
             "One free axis of rhs has the size of the number of groups.",
         )
-    return dot_general(parts, y, (([0, *lead[0]], [groups[0], *others]), (lead[1], rhs_batch)), *options)
+    return dot_general(parts, y, (([0, *lead[0]], [*grouped, *others]), (lead[1], rhs_batch)), *options)
 
 
 def _check_sizes(x: Array, sizes: Array, before: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, dtype_kind, is_complex, is_inexact
-from rlx.lax.operands import as_array, as_dtype, canonical_shape, operands
+from rlx.lax.operands import as_array, as_dtype, new_shape, operands
 from rlx.lax.shape import bitcast_convert_type, concatenate, convert_element_type, iota, reshape, slice_in_dim
 from rlx.ops.arithmetic import add
 from rlx.ops.callback import HostFunction, io_callback
@@ -60,7 +60,7 @@ def rng_bit_generator(
     >>> [hex(word) for word in bits.tolist()], key.tolist()
     (['0x6627e8d5', '0xe169c58d', '0xbc57ac4c'], [0, 0, 1, 0])
     """
-    given, sizes, wanted = as_array(key), canonical_shape(shape), as_dtype(dtype)
+    given, sizes, wanted = as_array(key), new_shape("rng_bit_generator", shape), as_dtype(dtype)
     if (given.shape, given.dtype.name) not in (((4,), "uint32"), ((2,), "uint64")):
         raise ShapeError(
             f"lax.rng_bit_generator got a key {given.type!r}.", "A key is uint32[4] or uint64[2]; see rlx.random."
@@ -157,7 +157,7 @@ def rng_uniform(a: Any, b: Any, shape: Any) -> Array:
     True
     """
     low, high = map(as_array, operands("rng_uniform", a, b))
-    sizes, dtype = canonical_shape(shape), low.dtype
+    sizes, dtype = new_shape("rng_uniform", shape), low.dtype
     if low.shape != () or high.shape != () or is_complex(dtype) or dtype.kind == "b":
         raise ShapeError(f"lax.rng_uniform got bounds {low.type!r} and {high.type!r}.", "Bounds are real scalars.")
     draw = HostFunction(_draw(sizes, dtype), [TensorType(sizes, dtype)], "rng_uniform")

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.program import Literal, Program
-from rlx.ir.types import TensorType, dtype_kind, is_inexact, is_integer
+from rlx.ir.scalar import neutral
+from rlx.ir.types import TensorType, is_inexact, is_integer
 from rlx.lax.operands import as_array, as_dtype, canonical_axes, canonical_axis, scalar_of
 from rlx.lax.shape import broadcast_in_dim, concatenate, index_in_dim, reshape, slice_in_dim, transpose
 from rlx.numpy.promotion import yielding
@@ -50,13 +50,13 @@ __all__ = [
 ]
 
 _MONOIDS = {
-    "add": ("sum", 0),
-    "multiply": ("prod", 1),
-    "maximum": ("max", None),
-    "minimum": ("min", None),
-    "bitwise_and": ("and", None),
-    "bitwise_or": ("or", 0),
-    "bitwise_xor": ("xor", 0),
+    "add": reduction.reduce_sum,
+    "multiply": reduction.reduce_prod,
+    "maximum": reduction.reduce_max,
+    "minimum": reduction.reduce_min,
+    "bitwise_and": reduction.reduce_and,
+    "bitwise_or": reduction.reduce_or,
+    "bitwise_xor": reduction.reduce_xor,
 }
 
 
@@ -194,24 +194,10 @@ def monoid_of(computation: Callable[..., Any], dtype: np.dtype, treedef: Any) ->
     return equation.primitive.name if equation.primitive.name in _MONOIDS else None
 
 
-def identity_of(monoid: str, dtype: np.dtype) -> Any:
-    """The number that a monoid leaves everything unchanged with."""
-    if monoid in ("maximum", "minimum"):
-        if dtype.kind == "b":
-            return monoid == "minimum"
-        if dtype_kind(dtype) in "iu":
-            info = ml_dtypes.iinfo(dtype)
-            return info.min if monoid == "maximum" else info.max
-        return float("-inf") if monoid == "maximum" else float("inf")
-    if monoid == "bitwise_and":
-        return True if dtype.kind == "b" else np.asarray(~dtype.type(0))
-    return _MONOIDS[monoid][1]
-
-
 def is_identity(value: Any, monoid: str, dtype: np.dtype) -> bool:
     """Whether an initial value is known, and the monoid's identity."""
     known = _known(value)
-    return known is not None and bool(known == np.asarray(identity_of(monoid, dtype)).astype(dtype))
+    return known is not None and bool(known == np.asarray(neutral(_MONOIDS[monoid].reducer, dtype)).astype(dtype))
 
 
 def _known(value: Any) -> np.ndarray | None:
@@ -318,7 +304,7 @@ def initial(value: Any, x: Array) -> Array:
 
 
 def _reduce_monoid(monoid: str, x: Array, start: Array, axes: tuple[int, ...]) -> Array:
-    reduced = registry["reduce_" + _MONOIDS[monoid][0]](x, axes=axes) if axes else x
+    reduced = _MONOIDS[monoid](x, axes=axes) if axes else x
     return reduced if is_identity(start, monoid, x.dtype) else registry[monoid](start, reduced)
 
 

@@ -11,7 +11,7 @@ from rlx.array import Array
 from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, ShapeError, describe
 from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
-from rlx.lax.staging import check_callable, converted, line_of_result, runs_in_python, stage_carry
+from rlx.lax.staging import as_weak_as, check_callable, converted, line_of_result, runs_in_python, stage_carry
 from rlx.ops.scan import scan as scan_op
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import flatten_call
@@ -95,6 +95,7 @@ def scan(
     n, lead = len(carries), len(captured)
     # what the body hands on unchanged is what came in, for every transform to see
     kept = [o is i for o, i in zip(body.outputs[:n], body.inputs[lead : lead + n], strict=True)]
+    outs = as_weak_as(outs, body.output_types)
     last = [start if same else out for start, same, out in zip(starts, kept, outs[:n], strict=True)]
     return tree.unflatten(split[0], last), tree.unflatten(split[1], outs[n:])
 
@@ -124,6 +125,8 @@ def _length(slices: Sequence[Array], length: int | None) -> int:
         )
     if length is not None:
         count = int(length)
+        if count < 0:
+            raise ShapeError(f"lax.scan got length={count}.", "A loop runs 0 times or more: use max(length, 0).")
         if sizes and sizes[0] != count:
             raise ShapeError(
                 f"lax.scan got length={count}, but xs with a leading axis of size {sizes[0]}.",

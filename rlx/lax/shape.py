@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import builtins
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -298,7 +298,7 @@ def transpose(operand: Any, permutation: Sequence[int]) -> Array:
     >>> lax.transpose(jnp.ones((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    x, order = as_array(operand), tuple(int(p) for p in permutation)
+    x, order = as_array(operand), tuple(operator.index(p) for p in permutation)
     return x if order == tuple(range(x.ndim)) else registry["transpose"](x, permutation=order)
 
 
@@ -346,11 +346,12 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     (2, 12)
     """
     x = as_array(operand)
-    low, high, _ = builtins.slice(start_dimension, stop_dimension).indices(x.ndim)
-    if high < low:
+    stop = x.ndim if stop_dimension is None else stop_dimension
+    low, high = (canonical_axis("collapse", i, x.ndim) if i < 0 else operator.index(i) for i in (start_dimension, stop))
+    if not low <= high <= x.ndim:
         raise ShapeError(
             f"lax.collapse got axes {start_dimension} to {stop_dimension} of an array of {x.ndim}.",
-            "The first axis must come before the end.",
+            f"The first axis comes before the end, which is at most {x.ndim}.",
         )
     merged = int(np.prod(x.shape[low:high], dtype=np.int64))
     return reshape(x, (*x.shape[:low], merged, *x.shape[high:]))
@@ -450,7 +451,7 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     [[0, 1], [2, 3, 4]]
     """
     x = as_array(operand)
-    return list(shape.split(x, canonical_shape(sizes), canonical_axis("split", axis, x.ndim)))
+    return list(shape.split(x, new_shape("split", sizes), canonical_axis("split", axis, x.ndim)))
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:

@@ -21,6 +21,7 @@ from rlx.trace.primitive import type_of
 from rlx.trace.stage import finish, stage
 
 __all__ = [
+    "as_weak_as",
     "check_callable",
     "check_carry",
     "converted",
@@ -80,16 +81,24 @@ def converted(values: Sequence[Array], types: Sequence[TensorType]) -> list[Arra
     ]
 
 
+def as_weak_as(values: Sequence[Any], types: Sequence[TensorType]) -> list[Any]:
+    """What came out of a region, whose results are strong, with the weakness of the given types."""
+    return [
+        x if x.weak_type == t.weak else convert(x, dtype=x.dtype, weak=t.weak)
+        for x, t in zip(values, types, strict=True)
+    ]
+
+
 def unify_weak(enters: TensorType, leaves: TensorType) -> TensorType:
     """The type that a carry gets whose weak initial value yields to what the body returns."""
     if enters.dtype == leaves.dtype or not enters.weak:
         return enters
     pairs = [(enters.dtype, True), (leaves.dtype, leaves.weak)]
     try:
-        dtype, weak = promote_dtypes(pairs, config.default_float, config.default_int)
+        dtype, _ = promote_dtypes(pairs, config.default_float, config.default_int)
     except TypeError:
         return enters
-    return TensorType(enters.shape, dtype, weak)
+    return TensorType(enters.shape, dtype)
 
 
 def stage_carry(

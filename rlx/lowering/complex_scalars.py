@@ -275,12 +275,17 @@ def _pow(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
     return s.select(zero_power, one, s.select(zero_base, at_zero, power))
 
 
+def _first_nan_or(s: ScalarBuilder, wanted: Scalar, x: Scalar, y: Scalar) -> Scalar:
+    """x where it is wanted and y where not, but NaN where either is, x's before y's."""
+    return s.select(s.or_(s.is_nan(x), s.and_(wanted, s.not_(s.is_nan(y)))), x, y)
+
+
 def _max(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
-    return s.select(s.or_(s.is_nan(x), s.gt(x, y)), x, y)
+    return _first_nan_or(s, s.gt(x, y), x, y)
 
 
 def _min(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
-    return s.select(s.or_(s.is_nan(x), s.lt(x, y)), x, y)
+    return _first_nan_or(s, s.lt(x, y), x, y)
 
 
 _UNARY: dict[str, Callable[[ScalarBuilder, Scalar], Scalar]] = {

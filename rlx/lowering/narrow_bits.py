@@ -32,14 +32,14 @@ def narrow_to_bits(s: ScalarBuilder, x: Scalar) -> Scalar:
     if form.special == "IEEE":
         is_infinite = s.eq(magnitude, s.constant(np.inf, _SINGLE))
         code = s.select(is_infinite, s.constant(form.overflow, _BITS), code)
+    if form.special != "none":
+        code = s.select(s.is_nan(wide), s.constant(form.nan, _BITS), code)
     if form.zero:
         sign = s.shift_right_logical(s.bitcast(wide, _BITS), s.constant(31, _BITS))
         sign = s.shift_left(sign, s.constant(form.magnitude_bits, _BITS))
         if form.special == "minus zero":
             sign = s.select(s.eq(magnitude, s.constant(0, _SINGLE)), s.constant(0, _BITS), sign)
         code = s.or_(code, sign)
-    if form.special != "none":
-        code = s.select(s.is_nan(wide), s.constant(form.nan, _BITS), code)
     return s.cast(code, np.dtype(f"u{x.dtype.itemsize}"))
 
 

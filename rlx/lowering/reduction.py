@@ -8,40 +8,22 @@ from itertools import product
 from math import prod
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-
 from rlx.errors import DtypeError
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
-from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_float
+from rlx.ir.scalar import neutral
+from rlx.ir.types import TensorType, compute_dtype
 from rlx.lowering.lowered import BufferView, Lowered, dense_strides, natural_order
 from rlx.lowering.nest import Nest, NestStore, collapse, refine
 from rlx.lowering.nodes import IndexMap, Node, expression_cost, postorder
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 from rlx.lowering.views import ViewLowering
 
-__all__ = ["ReductionLowering", "identity"]
+__all__ = ["ReductionLowering"]
 
 _MINIMUM_OUTER = 16
 _SPLIT_ROWS = range(256, 8193)
 _FEW_LANES = 12  # rows of so few elements do not fill vectors
 _MOST_LANES = 256
-
-
-def identity(op: str, dtype: np.dtype) -> Any:
-    """The neutral element of a reducer."""
-    if op in ("add", "or", "xor"):
-        return 0
-    if op == "mul":
-        return 1
-    if op == "and":
-        return True if dtype_kind(dtype) == "b" else -1
-    if dtype_kind(dtype) == "b":
-        return op == "min"
-    if is_float(dtype):
-        return np.inf if op == "min" else -np.inf
-    info = ml_dtypes.iinfo(dtype)
-    return info.max if op == "min" else info.min
 
 
 class ReductionLowering(ViewLowering):
@@ -53,8 +35,7 @@ class ReductionLowering(ViewLowering):
         kept = tuple(n for a, n in enumerate(v.shape) if a not in axes)
         type = v.type.update(shape=kept)
         if v.type.size == 0:
-            neutral = 0 if type.size == 0 or v.dtype.kind == "c" else identity(op, v.dtype)
-            return self.full(type, 1 if op == "mul" else neutral)
+            return self.full(type, neutral(op, v.dtype))
         if v.dtype.kind == "c" and op != "add":
             return self._reduce_pairwise(op, v, axes)
         v, axes = self._without_independent(op, v, axes)

@@ -10,6 +10,7 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.ir.types import dtype_kind
+from rlx.numpy.promotion import canonical_axis
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
@@ -60,29 +61,34 @@ def identity(x: Any) -> Array:
 
 
 # ------------------------------------------------------------- rectifiers
+def _between(x: Array, inside: Array, clamped: Any) -> Array:
+    """x where it is inside, with derivative 1; elsewhere a value with derivative 0."""
+    return jnp.where(inside, x, lax.stop_gradient(clamped))
+
+
 @replayed
 def relu(x: Any) -> Array:
-    """max(x, 0), with derivative 0 at 0.
+    """max(x, 0), with derivative 0 at 0 and at NaN.
 
     >>> import rlx
     >>> rlx.nn.relu(-1.5).item(), rlx.grad(rlx.nn.relu)(0.0).item()
     (0.0, 0.0)
     """
     value = as_array(x)
-    # NaN is not <= 0, and so passes
-    return jnp.where(value <= 0, 0, value)
+    return _between(value, value > 0, jnp.where(value <= 0, 0, value))
 
 
 @replayed
 def relu6(x: Any) -> Array:
-    """x, brought between 0 and 6; the derivative is 0 at both.
+    """x, brought between 0 and 6; the derivative is 0 at both, and at NaN.
 
     >>> import rlx
     >>> rlx.nn.relu6(7.0).item()
     6.0
     """
     value = as_array(x)
-    return jnp.where(value <= 0, 0.0, jnp.where(value >= 6, 6.0, value))
+    clamped = jnp.where(value <= 0, 0.0, jnp.where(value >= 6, 6.0, value))
+    return _between(value, (value > 0) & (value < 6), clamped)
 
 
 @replayed
@@ -336,13 +342,13 @@ def glu(x: Any, axis: int = -1) -> Array:
     [1.5, 2.0]
     """
     value = as_array(x)
-    size = value.shape[axis]
+    at = canonical_axis(axis, value.ndim, "nn.glu")
+    size = value.shape[at]
     if size % 2:
         raise ShapeError(
             f"nn.glu got axis {axis} of size {size} in an array of shape {value.shape}.",
             "The axis is halved: its size must be even.",
         )
-    at = axis % value.ndim
     first = lax.slice_in_dim(value, 0, size // 2, axis=at)
     return first * sigmoid(lax.slice_in_dim(value, size // 2, size, axis=at))
 

@@ -14,7 +14,8 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_complex
-from rlx.lax.operands import as_dtype, canonical_shape
+from rlx.lax.operands import as_dtype
+from rlx.numpy.promotion import canonical_axes, canonical_axis, canonical_shape
 from rlx.ops.conversion import float_dtype_of
 
 __all__ = [
@@ -149,7 +150,7 @@ def truncated_normal(stddev: Any = 0.01, dtype: Any = None, lower: Any = -2.0, u
 
 # ------------------------------------------------------------- scaled by the layer's size
 def _product(shape: Sequence[int], axes: Axes) -> int:
-    return shape[axes] if isinstance(axes, int) else math.prod(shape[i] for i in axes)
+    return math.prod(shape[i] for i in canonical_axes(axes, len(shape), "variance_scaling"))
 
 
 def _fans(shape: Sequence[int], in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
@@ -205,7 +206,7 @@ def variance_scaling(
         )
 
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Array:
-        sizes, found = canonical_shape(shape), _dtype(dtype)
+        sizes, found = canonical_shape(shape, "variance_scaling"), _dtype(dtype)
         denominator = _DENOMINATORS[mode](*_fans(sizes, in_axis, out_axis, batch_axis))
         variance = lax.full((), scale / denominator, found)
         if is_complex(found):
@@ -333,12 +334,12 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     """
 
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Array:
-        sizes, found = canonical_shape(shape), _dtype(dtype)
+        sizes, found = canonical_shape(shape, "orthogonal"), _dtype(dtype)
         if len(sizes) < 2:
             raise ShapeError(f"orthogonal got shape {sizes}.", "It makes matrices: give two axes or more.")
         if 0 in sizes:
             return jnp.zeros(sizes, found)
-        axis = column_axis % len(sizes)
+        axis = canonical_axis(column_axis, len(sizes), "orthogonal")
         rest = sizes[:axis] + sizes[axis + 1 :]
         matrix = random.orthogonal(key, math.prod(rest), (), found, sizes[axis])
         return _times(jnp.moveaxis(matrix.reshape((*rest, sizes[axis])), -1, axis), scale)
@@ -359,7 +360,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     """
 
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Array:
-        sizes, found = canonical_shape(shape), _dtype(dtype)
+        sizes, found = canonical_shape(shape, "delta_orthogonal"), _dtype(dtype)
         if len(sizes) not in (3, 4, 5) or sizes[-1] < sizes[-2]:
             raise ShapeError(
                 f"delta_orthogonal got shape {sizes}.",

@@ -14,9 +14,10 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import ShapeError, UnsupportedError
+from rlx.ir.scalar import neutral
 from rlx.ir.types import is_float, is_inexact, is_integer
 from rlx.lax.operands import as_dtype
-from rlx.numpy.promotion import beside_arrays
+from rlx.numpy.promotion import beside_arrays, canonical_axes, canonical_axis
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
@@ -40,12 +41,6 @@ def _inexact(x: Any) -> Array:
     return value if is_inexact(value.dtype) else jnp.asarray(value, float)
 
 
-def _axes(axis: Axis, ndim: int) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(ndim))
-    return tuple(a % ndim for a in ((axis,) if isinstance(axis, int) else axis))
-
-
 def _keep(reduced: Array, x: Array, axes: tuple[int, ...]) -> Array:
     """A reduced array with its axes back, of size 1."""
     return lax.reshape(reduced, [1 if i in axes else d for i, d in enumerate(x.shape)])
@@ -54,7 +49,7 @@ def _keep(reduced: Array, x: Array, axes: tuple[int, ...]) -> Array:
 # ------------------------------------------------------------- softmax
 def _shifted(x: Array, axes: tuple[int, ...], where: Any) -> Array:
     """x less its maximum, which counts as a constant; -inf where not `where`."""
-    safe = x if where is None else jnp.where(where, x, -math.inf)
+    safe = x if where is None else jnp.where(where, x, neutral("max", x.dtype))
     largest = _keep(lax.reduce_max(lax.stop_gradient(safe), axes), x, axes) if x.size else safe
     return safe - largest
 
@@ -71,7 +66,7 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     [0.5, 0.5]
     """
     value = _inexact(x)
-    axes = _axes(axis, value.ndim)
+    axes = canonical_axes(axis, value.ndim, "nn.softmax")
     exponentials = jnp.exp(_shifted(value, axes, where))
     result = exponentials / _keep(lax.reduce_sum(exponentials, axes), value, axes)
     return result if where is None else jnp.where(where, result, 0)
@@ -86,7 +81,7 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     [-1000.0, 0.0]
     """
     value = _inexact(x)
-    axes = _axes(axis, value.ndim)
+    axes = canonical_axes(axis, value.ndim, "nn.log_softmax")
     shifted = _shifted(value, axes, where)
     total = _keep(lax.reduce_sum(jnp.exp(shifted), axes), value, axes)
     result = shifted - jnp.log(total)
@@ -117,12 +112,13 @@ def logsumexp(
     if b is not None:
         factors = _inexact(beside_arrays(value, b)[1])
         value, factors = jnp.broadcast_arrays(value, factors)
-        value = jnp.where(factors != 0, value, -math.inf)
+        value = jnp.where(factors != 0, value, neutral("max", value.dtype))
     if where is not None:
-        value = jnp.where(where, value, -math.inf)
-    axes = _axes(axis, value.ndim)
+        value = jnp.where(where, value, neutral("max", value.dtype))
+    axes = canonical_axes(axis, value.ndim, "nn.logsumexp")
     magnitude = value if is_float(value.dtype) else lax.real(value)
-    largest = jnp.max(lax.stop_gradient(magnitude), axis=axes, keepdims=True, initial=-math.inf)
+    start = neutral("max", magnitude.dtype)
+    largest = jnp.max(lax.stop_gradient(magnitude), axis=axes, keepdims=True, initial=start)
     largest = jnp.where(lax.is_finite(largest), largest, 0)
     terms = jnp.exp(value - largest)
     if b is not None:
@@ -145,8 +141,8 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
     1000.0
     """
     value = _inexact(x)
-    total = logsumexp(value, axis=axis, where=where, keepdims=keepdims)
-    axes = _axes(axis, value.ndim)
+    axes = canonical_axes(axis, value.ndim, "nn.logmeanexp")
+    total = logsumexp(value, axis=axes, where=where, keepdims=keepdims)
     if where is None:
         return total - math.log(math.prod(value.shape[i] for i in axes))
     chosen = jnp.broadcast_to(where, value.shape)
@@ -185,7 +181,7 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
                 "They must be equal.",
             )
         return lax.convert_element_type(value == lax.axis_index(axis), found)
-    at = int(axis) % (value.ndim + 1)
+    at = canonical_axis(axis, value.ndim + 1, "nn.one_hot")
     classes = [1] * (value.ndim + 1)
     classes[at] = num_classes
     positions = lax.broadcasted_iota(value.dtype, classes, at)
@@ -286,7 +282,7 @@ def batch_norm(
     """
     value = _inexact(x)
     wide = _at_least_single(value)
-    feature = axis % value.ndim
+    feature = canonical_axis(axis, value.ndim, "nn.batch_norm")
     others = tuple(i for i in range(value.ndim) if i != feature)
 
     def along(vector: Any) -> Any:

@@ -18,8 +18,10 @@ from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.placement import check_placement
 from rlx.numpy.promotion import (
     canonical_axis,
+    canonical_size,
     convert_to,
     fill,
+    float_of,
     inexact,
     known_numpy,
     operand,
@@ -63,7 +65,7 @@ def bincount(
         known = known_numpy(values, "bincount", "Pass length=, the size of the result.")
         size = max(minimum, max(int(known.max()), 0) + 1 if known.size else 0, 0)
     else:
-        size = operator.index(length)
+        size = canonical_size(length, "bincount")
     if weights is None:
         added: Any = scalar_array(1, config.default_int, False)
     else:
@@ -134,7 +136,7 @@ def histogram(
     edges = histogram_bin_edges(x, bins, range)
     x, edges = promote_inexact("histogram", x, edges)
     if weights is None:
-        added: Any = fill(x.shape, 1, x.dtype)
+        added: Any = fill(x.shape, 1, float_of(x.dtype))
     else:
         added = ravel(operand(weights))
         if added.shape != x.shape:

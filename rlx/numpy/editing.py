@@ -21,6 +21,7 @@ from rlx.numpy.promotion import (
     canonical_axes,
     canonical_axis,
     canonical_shape,
+    canonical_size,
     convert_to,
     fill,
     known_numpy,
@@ -61,6 +62,8 @@ def repeat(
     if counts.ndim > 1:
         raise ShapeError(f"repeat got repeats of shape {counts.shape}.", "Pass an int or a 1-d array.")
     hidden = isinstance(counts, Tracer) and counts.known() is None
+    if total_repeat_length is not None:
+        total_repeat_length = canonical_size(total_repeat_length, "repeat")
     if total_repeat_length is None or not hidden:
         values = known_numpy(counts, "repeat", "Pass total_repeat_length=, the size of the result.")
         if values.size and values.dtype.kind not in "iub":

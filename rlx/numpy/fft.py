@@ -20,7 +20,16 @@ from rlx.ir.types import is_complex
 from rlx.numpy import manipulation
 from rlx.numpy.editing import roll
 from rlx.numpy.placement import check_placement
-from rlx.numpy.promotion import canonical_axes, canonical_axis, complex_dtype, convert_to, inexact, operand, to_dtype
+from rlx.numpy.promotion import (
+    canonical_axes,
+    canonical_axis,
+    canonical_size,
+    complex_dtype,
+    convert_to,
+    inexact,
+    operand,
+    to_dtype,
+)
 from rlx.ops import fourier
 from rlx.ops.arithmetic import multiply
 from rlx.ops.matrices import conjugate
@@ -243,7 +252,7 @@ def _points(name: str, n: Any, d: Any) -> int:
         raise ValueError(f"{name} needs an integer n, not {n!r}.")
     if isinstance(d, (tuple, list)):
         raise ValueError(f"{name} needs a number d, not {d!r}.")
-    return int(n)
+    return canonical_size(n, name)
 
 
 def _frequencies(numbers: np.ndarray, n: int, d: Any, dtype: Any) -> Array:

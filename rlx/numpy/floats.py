@@ -9,7 +9,8 @@ import numpy as np
 
 from rlx.config import config
 from rlx.errors import DtypeError
-from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact
+from rlx.ir.formats import FLOAT_FORMATS
+from rlx.ir.types import bits_of, dtype_kind, is_complex, is_float, is_inexact
 from rlx.numpy.documentation import alias
 from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import convert_to, fill, inexact, promote, promote_inexact, scalar_array
@@ -295,7 +296,11 @@ def signbit(x: Any, /) -> Any:
     (x,) = promote("signbit", x)
     if is_complex(x.dtype):
         raise DtypeError("signbit does not take complex numbers.", "Look at its parts.")
+    form = FLOAT_FORMATS.get(x.dtype)
+    if form is not None and not form.sign:
+        return _none(x)
     if is_float(x.dtype):
+        x = convert_to(x, np.dtype("f4")) if bits_of(x.dtype) < 8 else x  # there is no integer of 6 bits
         x = arithmetic.bitcast(x, dtype=_bits_dtype(x.dtype))
     return comparison.less(x, _constant(x, 0)) if dtype_kind(x.dtype) == "i" else _none(x)
 

@@ -19,6 +19,7 @@ from rlx.numpy.manipulation import atleast_1d, reshape, transpose
 from rlx.numpy.promotion import (
     broadcast_array,
     canonical_shape,
+    canonical_size,
     convert_to,
     known_numpy,
     operand,
@@ -131,7 +132,7 @@ def mask_indices(n: int, mask_func: Any, k: int = 0, *, size: int | None = None)
     >>> [v.tolist() for v in jnp.mask_indices(2, jnp.triu)]
     [[0, 0, 1], [0, 1, 1]]
     """
-    return nonzero(mask_func(array(np.ones((n, n), np.float32)), k), size=size)
+    return nonzero(mask_func(array(np.ones((canonical_size(n, "mask_indices"),) * 2, np.float32)), k), size=size)
 
 
 # ------------------------------------------------------------------ index arithmetic

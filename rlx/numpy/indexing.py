@@ -509,7 +509,7 @@ def _is_static(index: Any) -> bool:
 def read(
     x: Any,
     entries: list[Any],
-    mode: str = "clip",
+    mode: str = "promise_in_bounds",
     fill_value: Any = None,
     default: bool = True,
     wrap_negative: bool = True,
@@ -601,7 +601,7 @@ def _wide_start(array: Any, size: int) -> Any:
     return wrapped(wide, size) if dtype_kind(wide.dtype) == "i" else wide
 
 
-def read_plan(x: Any, plan: Plan, mode: str = "clip", fill_value: Any = None) -> Any:
+def read_plan(x: Any, plan: Plan, mode: str = "promise_in_bounds", fill_value: Any = None) -> Any:
     """The elements that a plan names, by one gather."""
     if any(x.shape[axis] == 0 for axis in plan.indexed):
         if 0 not in plan.result_shape():

@@ -20,6 +20,7 @@ from rlx.numpy.promotion import (
     beside_arrays,
     broadcast_array,
     canonical_axis,
+    canonical_size,
     convert_to,
     fill,
     known_numpy,
@@ -246,7 +247,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
         refuse_keys("nonzero", x.type)
         values = known_numpy(x, "nonzero", _SIZE)
         return tuple(wrap(p.astype(config.default_int)) for p in np.nonzero(values))
-    return _sized_nonzero(truth(x), size, fill_value)
+    return _sized_nonzero(truth(x), canonical_size(size, "nonzero"), fill_value)
 
 
 def _sized_nonzero(mask: Any, size: int, fill_value: Any) -> tuple[Array, ...]:

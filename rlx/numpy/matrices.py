@@ -17,6 +17,7 @@ from rlx.numpy.placement import check_placement, refuse_out
 from rlx.numpy.promotion import (
     beside_arrays,
     canonical_axes,
+    canonical_size,
     convert_to,
     fill,
     not_made,
@@ -86,11 +87,9 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
            [0., 1.]], dtype=float32)
     """
     check_placement(device)
-    rows = operator.index(N)
-    columns = rows if M is None else operator.index(M)
+    rows = canonical_size(N, "eye")
+    columns = rows if M is None else canonical_size(M, "eye")
     wanted = config.default_float if dtype is None else to_dtype(dtype)
-    if rows < 0 or columns < 0:
-        raise ShapeError(f"eye got the shape ({rows}, {columns}).", "Sizes cannot be negative.")
     if state.builder is None and not isinstance(k, Array):
         try:
             return wrap(np.eye(rows, columns, max(-rows, min(operator.index(k), columns))).astype(wanted))
@@ -122,8 +121,8 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:
            [1, 1]], dtype=int32)
     """
     wanted = config.default_float if dtype is None else to_dtype(dtype)
-    rows = operator.index(N)
-    columns = rows if M is None else operator.index(M)
+    rows = canonical_size(N, "tri")
+    columns = rows if M is None else canonical_size(M, "tri")
     return convert_to(_offset_mask(rows, columns, comparison.greater_equal, k), wanted)
 
 
@@ -274,6 +273,11 @@ def _positions(pair: Any) -> tuple[Array, Array]:
     return wrap(pair[0].astype(config.default_int)), wrap(pair[1].astype(config.default_int))
 
 
+def _corner(name: str, n: int, k: int, m: int | None) -> tuple[int, int, int]:
+    rows = canonical_size(n, name)
+    return rows, operator.index(k), rows if m is None else canonical_size(m, name)
+
+
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Row and column numbers on and below a diagonal.
 
@@ -283,7 +287,7 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
     >>> [v.tolist() for v in jnp.tril_indices(2)]
     [[0, 1, 1], [0, 0, 1]]
     """
-    return _positions(np.tril_indices(n, k, m))
+    return _positions(np.tril_indices(*_corner("tril_indices", n, k, m)))
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
@@ -295,7 +299,7 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
     >>> [v.tolist() for v in jnp.triu_indices(2)]
     [[0, 0, 1], [0, 1, 1]]
     """
-    return _positions(np.triu_indices(n, k, m))
+    return _positions(np.triu_indices(*_corner("triu_indices", n, k, m)))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Array, Array]:
@@ -333,7 +337,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     >>> [v.tolist() for v in jnp.diag_indices(2)]
     [[0, 1], [0, 1]]
     """
-    return (count_along((operator.index(n),), 0, config.default_int),) * ndim
+    return (count_along((canonical_size(n, "diag_indices"),), 0, config.default_int),) * ndim
 
 
 def diag_indices_from(arr: Any) -> tuple[Array, ...]:
@@ -366,7 +370,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     array = as_array(operand(x, "vander"))
     if array.ndim != 1:
         raise ShapeError(f"vander got an array of shape {array.shape}.", "Pass a 1-d array.")
-    columns = array.shape[0] if N is None else operator.index(N)
+    columns = array.shape[0] if N is None else canonical_size(N, "vander")
     if columns == 0:
         return fill((array.shape[0], 0), 0, array.dtype)
     powers = [reshape(arithmetic.integer_power(array, exponent=i), (-1, 1)) for i in range(columns)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from rlx.array import Array
+from rlx.ir.scalar import neutral
 from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy import reductions
 from rlx.numpy.floats import isnan
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 
-def _replaced(name: str, a: Any, value: Callable[[np.dtype], Any]) -> tuple[Any, Any]:
-    """The array with NaN replaced, and where they were (None for dtypes without NaN)."""
+def _replaced(name: str, a: Any, reducer: str) -> tuple[Any, Any]:
+    """The array with a reducer's neutral element for NaN, and where NaN was (None for dtypes without it)."""
     x = as_array(operand(a, name))
     if not is_inexact(x.dtype):
         return x, None
     missing = isnan(x)
-    return select(missing, scalar_array(value(x.dtype), x.dtype, True), x), missing
+    return select(missing, scalar_array(neutral(reducer, x.dtype), x.dtype, True), x), missing
 
 
 @replayed
@@ -59,7 +59,7 @@ def nansum(
     1.0
     """
     refuse_out("nansum", out)
-    x, _ = _replaced("nansum", a, lambda d: 0)
+    x, _ = _replaced("nansum", a, "add")
     return reductions.sum(x, axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
@@ -82,7 +82,7 @@ def nanprod(
     2.0
     """
     refuse_out("nanprod", out)
-    x, _ = _replaced("nanprod", a, lambda d: 1)
+    x, _ = _replaced("nanprod", a, "mul")
     return reductions.prod(x, axis, dtype, keepdims=keepdims, initial=initial, where=where)
 
 
@@ -107,7 +107,7 @@ def nanmax(
     1.0
     """
     refuse_out("nanmax", out)
-    x, missing = _replaced("nanmax", a, reductions.lowest)
+    x, missing = _replaced("nanmax", a, "max")
     result = reductions.max(x, axis, keepdims=keepdims, initial=initial, where=where)
     return result if initial is not None else _all_missing(missing, axis, keepdims, where, result)
 
@@ -125,13 +125,13 @@ def nanmin(
     1.0
     """
     refuse_out("nanmin", out)
-    x, missing = _replaced("nanmin", a, reductions.highest)
+    x, missing = _replaced("nanmin", a, "min")
     result = reductions.min(x, axis, keepdims=keepdims, initial=initial, where=where)
     return result if initial is not None else _all_missing(missing, axis, keepdims, where, result)
 
 
-def _position(name: str, find: Any, value: Any, a: Any, axis: int | None, keepdims: bool | None) -> Any:
-    x, missing = _replaced(name, a, value)
+def _position(name: str, find: Any, reducer: str, a: Any, axis: int | None, keepdims: bool | None) -> Any:
+    x, missing = _replaced(name, a, reducer)
     found = find(x, axis, keepdims=keepdims)
     if missing is None:
         return found
@@ -150,7 +150,7 @@ def nanargmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
     1
     """
     refuse_out("nanargmax", out)
-    return _position("nanargmax", reductions.argmax, reductions.lowest, a, axis, keepdims)
+    return _position("nanargmax", reductions.argmax, "max", a, axis, keepdims)
 
 
 @replayed
@@ -164,7 +164,7 @@ def nanargmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool 
     1
     """
     refuse_out("nanargmin", out)
-    return _position("nanargmin", reductions.argmin, reductions.highest, a, axis, keepdims)
+    return _position("nanargmin", reductions.argmin, "min", a, axis, keepdims)
 
 
 def _present(missing: Any, axis: Any, keepdims: bool, where: Any, dtype: np.dtype) -> Any:
@@ -184,7 +184,7 @@ def nanmean(
     2.0
     """
     refuse_out("nanmean", out)
-    x, missing = _replaced("nanmean", a, lambda d: 0)
+    x, missing = _replaced("nanmean", a, "add")
     if missing is None:
         return reductions.mean(x, axis, dtype, keepdims=keepdims, where=where)
     total = reductions.sum(x, axis, dtype, keepdims=keepdims, where=where)

@@ -301,7 +301,7 @@ def sinc(x: Any, /) -> Any:
     angle = _multiply(x, _constant(x, math.pi))
     small = comparison.less(arithmetic.absolute(angle), scalar_array(1e-3, arithmetic.absolute(angle).dtype, True))
     safe = select(small, _constant(x, 1), angle)
-    squared = arithmetic.square(angle)
+    squared = arithmetic.square(select(small, angle, _constant(x, 0)))
     # the Taylor series near 0 gives derivatives where the quotient is 0 / 0
     series = _constant(x, 1.0)
     for order in (9, 8, 7, 6, 5, 4, 3, 2, 1):

@@ -48,6 +48,7 @@ __all__ = [
     "canonical_axes",
     "canonical_axis",
     "canonical_shape",
+    "canonical_size",
     "complex_dtype",
     "convert_to",
     "fill",
@@ -337,6 +338,14 @@ def canonical_shape(shape: Any, name: str = "the function", what: str = "shape")
     if any(n < 0 for n in result):
         raise ShapeError(f"{name} got the {what} {result}.", "Sizes cannot be negative.")
     return result
+
+
+def canonical_size(size: Any, name: str = "the function") -> int:
+    """The size of one axis as an int; ShapeError for a negative one."""
+    number = operator.index(size)
+    if number < 0:
+        raise ShapeError(f"{name} got the size {number}.", "Sizes cannot be negative.")
+    return number
 
 
 def broadcast_array(x: Any, shape: tuple[int, ...], name: str = "broadcast_to") -> Any:

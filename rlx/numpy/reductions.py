@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.array import Array, ConcreteArray
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact
+from rlx.ir.scalar import neutral
+from rlx.ir.types import dtype_kind, is_complex, is_float
 from rlx.numpy.documentation import alias
 from rlx.numpy.placement import refuse_out
 from rlx.numpy.promotion import (
@@ -86,7 +86,7 @@ def _masked(x: Any, where: Any, value: Any) -> Any:
 
 
 def _accumulate(
-    name: str, primitive: Any, neutral: int, combine: Any, a: Any, axis: Any, dtype: Any,
+    name: str, primitive: Any, combine: Any, a: Any, axis: Any, dtype: Any,
     keepdims: bool, initial: Any, where: Any, promote_integers: bool,
 ) -> Any:  # fmt: skip
     x = _array(a, name)
@@ -97,7 +97,7 @@ def _accumulate(
         wanted = summed_dtype(x.dtype)
         x = x if wanted == x.dtype else convert_to(x, wanted, x.weak_type)
     if where is not None:
-        x = _masked(x, where, neutral)
+        x = _masked(x, where, neutral(primitive.reducer, x.dtype))
     if x.dtype == _BOOL:
         x = convert_to(x, np.dtype("i4"))
     result = _keep(primitive(x, axes=axes), x.shape, axes, keepdims)
@@ -125,7 +125,7 @@ def sum(
     """
     refuse_out("sum", out)
     return _accumulate(
-        "sum", reduction.reduce_sum, 0, arithmetic.add, a, axis, dtype, keepdims, initial, where, promote_integers
+        "sum", reduction.reduce_sum, arithmetic.add, a, axis, dtype, keepdims, initial, where, promote_integers
     )
 
 
@@ -145,7 +145,6 @@ def prod(
     return _accumulate(
         "prod",
         reduction.reduce_prod,
-        1,
         arithmetic.multiply,
         a,
         axis,
@@ -158,29 +157,15 @@ def prod(
 
 
 # ------------------------------------------------------------------ extrema
-def lowest(dtype: np.dtype) -> Any:
-    """What is not above any number of `dtype`."""
-    if dtype == _BOOL:
-        return False
-    return -math.inf if is_inexact(dtype) else int(ml_dtypes.iinfo(dtype).min)
-
-
-def highest(dtype: np.dtype) -> Any:
-    """What is not below any number of `dtype`."""
-    if dtype == _BOOL:
-        return True
-    return math.inf if is_inexact(dtype) else int(ml_dtypes.iinfo(dtype).max)
-
-
 def _extremum(
-    name: str, primitive: Any, neutral: Any, combine: Any, a: Any, axis: Any, keepdims: bool, initial: Any, where: Any
+    name: str, primitive: Any, combine: Any, a: Any, axis: Any, keepdims: bool, initial: Any, where: Any
 ) -> Any:
     x = _array(a, name)
     axes = canonical_axes(axis, x.ndim, name)
     if where is not None:
         if initial is None:
             raise ShapeError(f"{name} with where= needs initial=.", "Pass initial=, for masked rows.")
-        x = _masked(x, where, neutral(x.dtype))
+        x = _masked(x, where, neutral(primitive.reducer, x.dtype))
     if initial is None and 0 in [x.shape[i] for i in axes]:
         raise ShapeError(
             f"{name} got an array of shape {x.shape} without elements along {axes}.",
@@ -208,7 +193,7 @@ def max(
     Array([5, 3], dtype=int32)
     """
     refuse_out("max", out)
-    return _extremum("max", reduction.reduce_max, lowest, arithmetic.maximum, a, axis, keepdims, initial, where)
+    return _extremum("max", reduction.reduce_max, arithmetic.maximum, a, axis, keepdims, initial, where)
 
 
 def min(
@@ -223,7 +208,7 @@ def min(
     1
     """
     refuse_out("min", out)
-    return _extremum("min", reduction.reduce_min, highest, arithmetic.minimum, a, axis, keepdims, initial, where)
+    return _extremum("min", reduction.reduce_min, arithmetic.minimum, a, axis, keepdims, initial, where)
 
 
 amax, amin = alias(max, "amax"), alias(min, "amin")
@@ -247,7 +232,8 @@ def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> A
 def _position(name: str, primitive: Any, a: Any, axis: Any, keepdims: bool | None) -> Any:
     x = _array(a, name)
     if is_complex(x.dtype):
-        raise DtypeError(f"{name} does not take {x.dtype.name}.", "Complex numbers have no order.")
+        axes = tuple(range(x.ndim)) if axis is None else (canonical_axis(axis, x.ndim, name),)
+        x, primitive = _is_extreme(x, primitive.reducer, axes), reduction.argmax
     if axis is None:
         flat = shapes.reshape(x, shape=(x.size,))
         result = primitive(flat, axis=0, index_dtype=config.default_int)
@@ -256,8 +242,15 @@ def _position(name: str, primitive: Any, a: Any, axis: Any, keepdims: bool | Non
     return _keep(primitive(x, axis=number, index_dtype=config.default_int), x.shape, (number,), bool(keepdims))
 
 
+def _is_extreme(x: Any, reducer: str, axes: tuple[int, ...]) -> Any:
+    """Whether elements are NaN, or the extremum over axes."""
+    best = {"max": reduction.reduce_max, "min": reduction.reduce_min}[reducer](x, axes=axes)
+    found = comparison.equal(x, reduction.keep_axes(best, x.shape, axes))
+    return comparison.bitwise_or(found, comparison.not_equal(x, x))
+
+
 def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """The index of the first largest element; NaN counts as largest.
+    """The index of the first largest element; NaN counts as largest, complex numbers compare as in max.
 
     Args: a: array; axis: int (None: index into all elements in a row); keepdims.
     Returns: an integer array. Raises: ShapeError if there are no elements.
@@ -271,7 +264,7 @@ def argmax(a: Any, axis: int | None = None, out: None = None, keepdims: bool | N
 
 
 def argmin(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
-    """The index of the first smallest element; NaN counts as smallest.
+    """The index of the first smallest element; NaN counts as smallest, complex numbers compare as in min.
 
     Args: as `argmax`. Returns: an integer array. Raises: ShapeError if there are no elements.
 
@@ -289,11 +282,11 @@ def _nonzero(x: Any, name: str) -> Any:
     return x if x.dtype == _BOOL else comparison.not_equal(x, scalar_array(0, x.dtype, True))
 
 
-def _truth(name: str, primitive: Any, neutral: bool, a: Any, axis: Any, keepdims: bool, where: Any) -> Any:
+def _truth(name: str, primitive: Any, a: Any, axis: Any, keepdims: bool, where: Any) -> Any:
     x = _nonzero(_array(a, name), name)
     axes = canonical_axes(axis, x.ndim, name)
     if where is not None:
-        x = _masked(x, where, neutral)
+        x = _masked(x, where, neutral(primitive.reducer, x.dtype))
     return _keep(primitive(x, axes=axes), x.shape, axes, keepdims)
 
 
@@ -308,7 +301,7 @@ def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, w
     False
     """
     refuse_out("all", out)
-    return _truth("all", reduction.reduce_and, True, a, axis, keepdims, where)
+    return _truth("all", reduction.reduce_and, a, axis, keepdims, where)
 
 
 def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Array:
@@ -321,7 +314,7 @@ def any(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, w
     True
     """
     refuse_out("any", out)
-    return _truth("any", reduction.reduce_or, False, a, axis, keepdims, where)
+    return _truth("any", reduction.reduce_or, a, axis, keepdims, where)
 
 
 def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Array:

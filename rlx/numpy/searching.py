@@ -13,7 +13,15 @@ from rlx.ir.types import is_complex, is_inexact
 from rlx.numpy.floats import isnan
 from rlx.numpy.lookups import take
 from rlx.numpy.manipulation import ravel
-from rlx.numpy.promotion import convert_to, fill, inexact, operand, promote, promote_inexact, scalar_array
+from rlx.numpy.promotion import (
+    canonical_axis,
+    fill,
+    inexact,
+    operand,
+    promote,
+    promote_inexact,
+    scalar_array,
+)
 from rlx.numpy.rounding import remainder
 from rlx.ops import arithmetic, comparison
 from rlx.ops import shape as shapes
@@ -26,7 +34,12 @@ __all__ = ["digitize", "interp", "searchsorted"]
 
 
 def _precedes(x: Any, y: Any) -> Any:
-    """x < y in the order of sort: NaN last."""
+    """x < y in the order of sort: NaN last, complex numbers by their real, then imaginary parts."""
+    if is_complex(x.dtype):
+        (x_real, x_imag), (y_real, y_imag) = ((arithmetic.real(v), arithmetic.imag(v)) for v in (x, y))
+        level = comparison.bitwise_not(_precedes(y_real, x_real))
+        below = comparison.bitwise_and(level, _precedes(x_imag, y_imag))
+        return comparison.bitwise_or(_precedes(x_real, y_real), below)
     before = comparison.less(x, y)
     if not is_inexact(x.dtype):
         return before
@@ -38,9 +51,9 @@ def searchsorted(
 ) -> Array:
     """Where to insert values into a sorted array so that it stays sorted.
 
-    Args: a: 1-d array in ascending order; v: values; side: "left" (before equal elements) or
-    "right"; sorter: indices that sort a. Returns: an integer array of v's shape.
-    Raises: ShapeError unless a is 1-d; ValueError for another side.
+    Args: a: 1-d array in the order of sort; v: values; side: "left" (before equal elements) or
+    "right"; sorter: indices that sort a; axis: a's only one. Returns: an integer array of v's shape.
+    Raises: ShapeError unless a is 1-d; AxisError for another axis; ValueError for another side.
 
     >>> import rlx.numpy as jnp
     >>> jnp.searchsorted(jnp.array([1, 2, 4]), 3).item()
@@ -51,8 +64,7 @@ def searchsorted(
     array, values = promote("searchsorted", a, v)
     if array.ndim != 1:
         raise ShapeError(f"searchsorted got an array of shape {array.shape} to search.", "It must be 1-d.")
-    if is_complex(array.dtype):
-        raise DtypeError("searchsorted does not take complex numbers.", "They have no order.")
+    canonical_axis(axis, 1, "searchsorted")
     if sorter is not None:
         array = take(array, sorter, mode="clip")
     size = array.shape[0]
@@ -95,7 +107,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     ascending = searchsorted(edges, x, side)
     other = searchsorted(shapes.reverse(edges, axes=(0,)), x, side)
     descending = arithmetic.subtract(scalar_array(size, other.dtype, True), other)
-    falls = comparison.less(take(edges, size - 1, mode="clip"), take(edges, 0, mode="clip"))
+    falls = _precedes(take(edges, size - 1, mode="clip"), take(edges, 0, mode="clip"))
     return select(falls, descending, ascending)
 
 
@@ -105,7 +117,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
     Args: x: where; xp: 1-d ascending abscissae; fp: values there; left, right: values outside
     (None: the end values, or "extrapolate"); period: of x and xp, which need not be sorted then.
-    Returns: a floating array of x's shape. Raises: ShapeError unless xp and fp are 1-d of equal size.
+    Returns: an array of x's shape, in the floating or complex dtype that x, xp, fp, left and right have in common.
+    Raises: ShapeError unless xp and fp are 1-d of equal size; DtypeError where x or xp is complex.
 
     >>> import rlx.numpy as jnp
     >>> float(jnp.interp(1.5, jnp.array([1.0, 2.0]), jnp.array([10.0, 20.0])))
@@ -113,6 +126,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     """
     x, xp = promote_inexact("interp", x, xp)
     fp = inexact(fp, "interp")
+    if is_complex(x.dtype):
+        raise DtypeError("interp does not take complex abscissae.", "Only the values fp may be complex.")
     if xp.ndim != 1 or fp.shape != xp.shape or xp.shape[0] == 0:
         raise ShapeError(f"interp got xp of shape {xp.shape} and fp of shape {fp.shape}.", "1-d, equal size.")
     if period is not None:
@@ -129,7 +144,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     least = float(ml_dtypes.finfo(run.dtype).eps) ** 2  # shorter pieces would make the derivatives overflow
     flat = comparison.less_equal(arithmetic.absolute(run), scalar_array(least, run.dtype, True))
     step = arithmetic.divide(arithmetic.subtract(x, x_low), select(flat, scalar_array(1, run.dtype, True), run))
-    values = arithmetic.add(f_low, arithmetic.multiply(convert_to(step, rise.dtype), rise))
+    step, rise, f_low = promote("interp", step, rise, f_low)
+    values = arithmetic.add(f_low, arithmetic.multiply(step, rise))
     values = select(flat, f_low, values)
     if period is not None:
         return values
@@ -141,8 +157,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
             if value != "extrapolate":
                 raise ValueError(f"interp got {value!r}: the only text allowed is 'extrapolate'.")
             continue
-        end = take(known, place, mode="clip") if value is None else convert_to(operand(value), values.dtype)
-        values = select(outside, end, values)
+        end = take(known, place, mode="clip") if value is None else value
+        values = select(outside, *promote("interp", end, values))
     return values
 
 

@@ -20,6 +20,7 @@ from rlx.numpy.promotion import (
     beside_arrays,
     broadcast_array,
     canonical_axis,
+    canonical_size,
     convert_to,
     fill,
     known_numpy,
@@ -148,6 +149,8 @@ def unique(
     Array([1, 3], dtype=int32)
     """
     x = _array(ar, "unique")
+    if size is not None:
+        size = canonical_size(size, "unique")
     if axis is None:
         found = _unique_rows(reshape(x, (x.size, 1)), size, fill_value, equal_nan)
         values, inverse = ravel(found.values), reshape(found.inverse, x.shape)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from rlx.errors import ShapeError
 from rlx.numpy.floats import conj
 from rlx.numpy.manipulation import flip
 from rlx.numpy.powers import i0
-from rlx.numpy.promotion import convert_to, promote_inexact, to_dtype
+from rlx.numpy.promotion import canonical_size, convert_to, promote_inexact, to_dtype
 from rlx.ops import arithmetic
 from rlx.ops import shape as shapes
 from rlx.ops.convolution import ConvDimensionNumbers, conv_general_dilated
@@ -99,8 +98,8 @@ def correlate(
 
 
 # ------------------------------------------------------------------ windows
-def _cosines(M: int, weights: tuple[float, ...]) -> Array:
-    count = operator.index(M)
+def _cosines(name: str, M: int, weights: tuple[float, ...]) -> Array:
+    count = canonical_size(M, name)
     dtype = config.default_float
     if count <= 1:
         return wrap(np.ones(max(count, 0), dtype))
@@ -117,7 +116,7 @@ def blackman(M: int) -> Array:
     >>> jnp.blackman(3).round(3)
     Array([-0.,  1., -0.], dtype=float32)
     """
-    return _cosines(M, (0.42, -0.5, 0.08))
+    return _cosines("blackman", M, (0.42, -0.5, 0.08))
 
 
 def hamming(M: int) -> Array:
@@ -129,7 +128,7 @@ def hamming(M: int) -> Array:
     >>> jnp.hamming(3).round(3)
     Array([0.08, 1.  , 0.08], dtype=float32)
     """
-    return _cosines(M, (0.54, -0.46))
+    return _cosines("hamming", M, (0.54, -0.46))
 
 
 def hanning(M: int) -> Array:
@@ -141,7 +140,7 @@ def hanning(M: int) -> Array:
     >>> jnp.hanning(3)
     Array([0., 1., 0.], dtype=float32)
     """
-    return _cosines(M, (0.5, -0.5))
+    return _cosines("hanning", M, (0.5, -0.5))
 
 
 def bartlett(M: int) -> Array:
@@ -153,7 +152,7 @@ def bartlett(M: int) -> Array:
     >>> jnp.bartlett(3)
     Array([0., 1., 0.], dtype=float32)
     """
-    return wrap(np.bartlett(operator.index(M)).astype(config.default_float))
+    return wrap(np.bartlett(canonical_size(M, "bartlett")).astype(config.default_float))
 
 
 def kaiser(M: int, beta: Any) -> Array:
@@ -165,7 +164,7 @@ def kaiser(M: int, beta: Any) -> Array:
     >>> jnp.kaiser(3, 0.0)
     Array([1., 1., 1.], dtype=float32)
     """
-    count = operator.index(M)
+    count = canonical_size(M, "kaiser")
     dtype = config.default_float
     if count <= 1:
         return wrap(np.ones(max(count, 0), dtype))

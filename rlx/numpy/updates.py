@@ -112,19 +112,21 @@ class IndexReference:
     ) -> Array:
         """The elements, with control over what indices outside read.
 
-        mode: "clip" (the nearest element), "fill" (fill_value, or NaN), "wrap", "promise_in_bounds";
-        wrap_negative_indices: False takes negative indices as outside.
+        mode: "clip" (the nearest element), "fill" (fill_value, or NaN), "wrap", "promise_in_bounds" (the
+        nearest, but what is outside has no derivative: the default); wrap_negative_indices: False takes
+        negative indices as outside.
         """
         check_placement(None, out_sharding)
         parsed = parse_mode(mode)
         entries = _entries(self.array, self.index, parsed, strict=parsed is None and fill_value is None)
+        nearest = parsed in ("clip", "wrap") or (parsed is None and fill_value is None)
         if parsed is None:
-            parsed = "clip" if fill_value is None else "fill"
+            parsed = "promise_in_bounds" if fill_value is None else "fill"
         parsed = {"drop": "fill", "wrap": "clip"}.get(parsed, parsed)
         if isinstance(fill_value, Array):
             fill_value = fill_value.item()
         wrapping = bool(wrap_negative_indices)
-        return read(self.array, entries, parsed, fill_value, parsed == "clip" and wrapping, wrapping)
+        return read(self.array, entries, parsed, fill_value, nearest and wrapping, wrapping)
 
     def set(self, values: Any, **options: Any) -> Array:
         """Replace the elements by `values`."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, not_linear
+from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, dtype_kind
 from rlx.ops.arithmetic import add, maximum, minimum, multiply, select, subtract
 from rlx.ops.comparison import equal
@@ -219,7 +220,7 @@ class cumlogsumexp(Cumulative):
         """Combine with the element 1, 2, 4, ... places before: log(n) steps."""
         value = k.reverse(x, (axis,)) if reverse else x
         shape = x.type.shape
-        lowest = k.full(TensorType((), x.type.dtype), -np.inf)
+        lowest = k.full(TensorType((), x.type.dtype), neutral("max", x.type.dtype))
         distance = 1
         while distance < shape[axis]:
             k.realise(value)

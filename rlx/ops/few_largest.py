@@ -10,9 +10,9 @@ from __future__ import annotations
 from math import isqrt
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, dtype_kind, is_float
 
 __all__ = ["few_largest", "are_few"]
@@ -63,7 +63,6 @@ def _blocks(builder: Any, x: Any, count: int, block: int) -> Any:
     *outer, size = x.type.shape
     if count * block > size:
         dtype = x.type.dtype
-        least = -np.inf if is_float(dtype) else int(ml_dtypes.iinfo(dtype).min)
-        fill = builder.full(TensorType((), dtype), least)
+        fill = builder.full(TensorType((), dtype), neutral("max", dtype))
         x = builder.pad(x, fill, (*((0, 0, 0),) * len(outer), (0, count * block - size, 0)))
     return builder.reshape(x, (*outer, count, block))

@@ -52,7 +52,8 @@ class gather(Movement):
     """result[batch, offset] = operand[start(batch) + offset].
 
     mode: "clip" moves slices that stick out back inside, "fill" gives fill_value in place of the
-    whole slice (None: NaN, or the extreme integer), "promise_in_bounds" may do either.
+    whole slice (None: NaN, or the extreme integer), "promise_in_bounds" moves them back inside, too, but
+    the elements found there have no part in the derivative.
     """
 
     def type(

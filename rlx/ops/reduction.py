@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError, UnsupportedError, not_linear
 from rlx.ir.program import Program
-from rlx.ir.types import TensorType, dtype_kind, is_complex, is_float, is_integer
+from rlx.ir.scalar import neutral
+from rlx.ir.types import TensorType, dtype_kind, is_complex, is_integer
 from rlx.ops.arithmetic import add, convert, divide, multiply
 from rlx.ops.comparison import equal
 from rlx.ops.families import in_compute_dtype, refuse_keys, to_front
@@ -202,22 +202,10 @@ class ReduceExtremum(Reduction):
     def reference(self, x: np.ndarray, *, axes: Axes) -> Any:
         if x.size or not axes:
             return super().reference(x, axes=axes)
-        return np.full(_without(x.shape, axes), self.identity(x.dtype), x.dtype)
+        return np.full(_without(x.shape, axes), neutral(self.reducer, x.dtype), x.dtype)
 
     def reduce_array(self, x: np.ndarray, axes: Axes) -> Any:
         return self.ufunc.reduce(x, axis=axes)
-
-    def identity(self, dtype: np.dtype) -> Any:
-        """What an empty reduction gives: the value that every other one beats."""
-        low = self.reducer == "max"
-        if is_complex(dtype):
-            return 0
-        if is_float(dtype):
-            return -np.inf if low else np.inf
-        if not is_integer(dtype):
-            return not low
-        info = ml_dtypes.iinfo(dtype)
-        return info.min if low else info.max
 
     def derivative(self, out: Any, x: Any, tangent: Any, axes: Axes) -> Any:
         shape, dtype = type_of(x).shape, type_of(x).dtype
@@ -254,7 +242,7 @@ class reduce_and(Reduction):
     reducer = "and"
 
     def reduce_array(self, x: np.ndarray, axes: Axes) -> Any:
-        ones = np.invert(np.zeros((), x.dtype))  # NumPy's own identity, -1, does not fit unsigned
+        ones = x.dtype.type(neutral("and", x.dtype))  # NumPy's own identity, -1, does not fit unsigned
         return np.bitwise_and.reduce(x, axis=axes, initial=ones)
 
 

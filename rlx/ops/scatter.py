@@ -25,7 +25,7 @@ class Scatter(Primitive):
     """operand with updates combined into its windows, in the order of the batch positions.
 
     mode: "clip" moves windows that stick out back inside, "drop" (or "fill") leaves them out,
-    "promise_in_bounds" may do either. unique_indices promises that no two windows overlap.
+    as does "promise_in_bounds". unique_indices promises that no two windows overlap.
     """
 
     ufunc: np.ufunc | None = None

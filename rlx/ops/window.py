@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, not_linear
+from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_narrow
 from rlx.ops.families import full_like, to_front
 from rlx.ops.overlap import overlap_add, windows
 from rlx.ops.sample_dtypes import NUMBERS, ORDERED, typed_samples
 from rlx.ops.shape import broadcast_in_dim, pad
 from rlx.ops.window_select import select_and_gather_add, select_and_scatter_add
-from rlx.ops.window_spec import WindowSpec, identity, lowered_windows, numpy_windows
+from rlx.ops.window_spec import WindowSpec, lowered_windows, numpy_windows
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
 
 __all__ = [
@@ -48,7 +49,7 @@ class reduce_window(Primitive):
     def reference(self, x: np.ndarray, *, op: str, **fields: Any) -> np.ndarray:
         spec = WindowSpec(**fields)
         working = compute_dtype(x.dtype) if is_narrow(x.dtype) else x.dtype
-        start = identity(op, x.dtype)
+        start = neutral(op, x.dtype)
         view = numpy_windows(x.astype(working, copy=False), spec, start)
         out = _UFUNCS[op].reduce(view, axis=spec.offsets, initial=start, dtype=working)
         return np.asarray(out).astype(x.dtype, copy=False)
@@ -89,7 +90,7 @@ class reduce_window(Primitive):
 
     def lower(self, k: Any, x: Any, *, op: str, **fields: Any) -> Any:
         spec = WindowSpec(**fields)
-        view = lowered_windows(k, x, spec, identity(op, x.type.dtype))
+        view = lowered_windows(k, x, spec, neutral(op, x.type.dtype))
         return k.reduce(op, view, spec.offsets)
 
     def samples(self) -> Iterator[Sample]:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
+from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, dtype_kind, is_float
 from rlx.ops.families import in_compute_dtype, refuse_keys, to_front
 from rlx.ops.overlap import lower_overlap, lower_side_by_side, offset_number, overlap_add, settled
 from rlx.ops.sample_dtypes import ORDERED, typed_samples
 from rlx.ops.shape import Movement, pad
-from rlx.ops.window_spec import WindowSpec, identity, lowered_windows, numpy_windows
+from rlx.ops.window_spec import WindowSpec, lowered_windows, numpy_windows
 from rlx.trace.primitive import Sample, primitive
 
 __all__ = ["select_and_gather_add", "select_and_scatter_add"]
@@ -57,7 +58,7 @@ def _is_nan(x: np.ndarray) -> np.ndarray:
 def _lowered_first_extreme(k: Any, operand: Any, select: str, spec: WindowSpec) -> Any:
     """Lowered int32 over (*positions): the number of the first extreme offset, or their count."""
     rank, count = len(spec.window), prod(spec.window)
-    view = lowered_windows(k, operand, spec, identity(_EXTREMES[select], operand.type.dtype))
+    view = lowered_windows(k, operand, spec, neutral(_EXTREMES[select], operand.type.dtype))
     best = k.reduce(_EXTREMES[select], view, spec.offsets)
     spread = k.broadcast(best, view.type.shape, tuple(range(rank)))
     shape, int32 = operand.type.shape, np.dtype(np.int32)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.errors import ShapeError
-from rlx.ir.types import is_float
 from rlx.ops.shape import pad, padded_size
 
-__all__ = ["WindowSpec", "dilated", "identity", "lowered_windows", "numpy_windows"]
+__all__ = ["WindowSpec", "dilated", "lowered_windows", "numpy_windows"]
 
 Axes = tuple[int, ...]
 
@@ -26,28 +24,6 @@ def window_count(size: int, window: int, stride: int, dilation: int) -> int:
     """How many windows fit into an axis of `size`."""
     reach = dilated(window, dilation)
     return (size - reach) // stride + 1 if size >= reach else 0
-
-
-def identity(op: str, dtype: np.dtype) -> Any:
-    """The value that changes nothing under `op`."""
-    if op in ("add", "mul"):
-        return int(op == "mul")
-    largest = op == "min"
-    if dtype.kind == "b":
-        return largest
-    if not is_float(dtype):
-        info = ml_dtypes.iinfo(dtype)
-        return int(info.max if largest else info.min)
-    with np.errstate(all="ignore"):
-        infinity = np.asarray(np.inf if largest else -np.inf).astype(dtype)
-    if np.isnan(infinity.astype(np.float32)):  # an 8-bit float without infinities
-        return _largest_finite(dtype) * (1 if largest else -1)
-    return float(infinity)
-
-
-def _largest_finite(dtype: np.dtype) -> float:
-    values = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
-    return float(np.nanmax(values))
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ __all__ = [
     "lower_to_plan",
     "optimize",
     "passes",
+    "program_pass",
     "stages",
     "steps",
     "walk",
@@ -116,8 +117,9 @@ def everywhere(function: Pass) -> Pass:
     return run
 
 
-def _on_all_regions(function: Pass) -> Callable[[Program, Context], Program]:
-    return lambda program, context: everywhere(function)(program)
+def program_pass(name: str, function: Pass, why: str) -> Step:
+    """The step that applies a pass to a program and to every region in it."""
+    return Step(name, "program", lambda program, _: everywhere(function)(program), why)
 
 
 def _update_carries(plan: Plan, context: Context) -> Plan:
@@ -126,19 +128,13 @@ def _update_carries(plan: Plan, context: Context) -> Plan:
 
 # HIR -> MIR -> MIR, in order; passes run on the program and on every region in it
 passes: tuple[Step, ...] = (
-    Step("fold", "program", _on_all_regions(fold_constants), "what depends on literals alone is computed now"),
-    Step("simplify", "program", _on_all_regions(simplify), "operations give way to cheaper ones of the same value"),
-    Step("cse", "program", _on_all_regions(eliminate_common), "what is computed twice is computed once"),
-    Step(
-        "accumulate_in_place", "program", _on_all_regions(accumulate_in_place),
-        "sums of arrays that are mostly zeros become concatenations and updates",
-    ),
-    Step(
-        "hoist_loop_products", "program", _on_all_regions(hoist_loop_products),
-        "products of a loop's steps become one product before or after it",
-    ),
-    Step("dce", "program", _on_all_regions(dead_code), "what nothing needs goes"),
-)  # fmt: skip
+    program_pass("fold", fold_constants, "what depends on literals alone is computed now"),
+    program_pass("simplify", simplify, "operations give way to cheaper ones of the same value"),
+    program_pass("cse", eliminate_common, "what is computed twice is computed once"),
+    program_pass("accumulate_in_place", accumulate_in_place, "sums of what is mostly zeros become updates"),
+    program_pass("hoist_loop_products", hoist_loop_products, "products of a loop's steps become one outside of it"),
+    program_pass("dce", dead_code, "what nothing needs goes"),
+)
 entry: tuple[Step, ...] = (
     Step("inline", "program", lambda p, _: inline_calls(p), "calls become the equations that they stand for"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),

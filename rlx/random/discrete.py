@@ -14,7 +14,8 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.ir.types import is_float
-from rlx.lax.operands import canonical_axis, canonical_shape
+from rlx.lax.operands import canonical_axis
+from rlx.numpy.promotion import canonical_shape
 from rlx.random.continuous import gumbel
 from rlx.random.functions import log, log1p
 from rlx.random.keys import single_key, split_key
@@ -306,7 +307,7 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Sequence[int] | None = None,
     """
     found = float_dtype("multinomial", dtype)
     chances, count = jnp.promote_types(as_array(p).dtype, np.float32), None
-    sizes = as_array(p).shape if shape is None else canonical_shape(shape)
+    sizes = as_array(p).shape if shape is None else canonical_shape(shape, "random.multinomial")
     chance = jnp.moveaxis(parameter(p, chances, sizes), -1, 0)
     count = parameter(n, chances, sizes[:-1])
     remaining = lax.cumsum(chance, 0, reverse=True)

@@ -6,7 +6,6 @@ in, and keys made of them unwrapped on the way out.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from rlx.config import config
 from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, OptionError, ShapeError, warn
 from rlx.ir.extended import KEY_DTYPES, KeyDtype
 from rlx.ir.types import is_integer, is_key
+from rlx.numpy.promotion import canonical_shape
 from rlx.ops.random_keys import random_unwrap, random_wrap
 from rlx.random.generators import Generator, generator_named
 from rlx.trace.flat import as_array
@@ -223,8 +223,7 @@ def split(key: Any, num: int | tuple[int, ...] | list[int] = 2) -> Array:
     >>> first.shape
     ()
     """
-    shape = tuple(num) if isinstance(num, (tuple, list)) else (operator.index(num),)
-    return _like(key, split_key(single_key("split", key), shape))
+    return _like(key, split_key(single_key("split", key), canonical_shape(num, "random.split")))
 
 
 def fold_in(key: Any, data: Any) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,9 @@ import numpy as np
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
-from rlx.lax.operands import as_dtype, canonical_shape
+from rlx.lax.operands import as_dtype
 from rlx.numpy import linalg
+from rlx.numpy.promotion import canonical_shape, canonical_size
 from rlx.random.normal import normal
 from rlx.random.uniform import float_dtype
 from rlx.trace.flat import as_array
@@ -39,9 +39,9 @@ def orthogonal(key: Any, n: int, shape: Sequence[int] = (), dtype: Any = None, m
     >>> bool(np.allclose(q @ q.T, np.eye(3), atol=1e-5))
     True
     """
-    rows = operator.index(n)
-    columns = rows if m is None else operator.index(m)
-    drawn = normal(key, (*canonical_shape(shape), max(rows, columns), min(rows, columns)), dtype)
+    rows = canonical_size(n, "random.orthogonal")
+    columns = rows if m is None else canonical_size(m, "random.orthogonal")
+    drawn = normal(key, (*canonical_shape(shape, "random.orthogonal"), max(rows, columns), min(rows, columns)), dtype)
     q, r = linalg.qr(drawn)
     signs = jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))
     found = q * jnp.expand_dims(signs, -2)
@@ -89,7 +89,7 @@ def multivariate_normal(
 
 def _sample_shape(mean: tuple[int, ...], covariance: tuple[int, ...], shape: Any) -> tuple[int, ...]:
     """The shape of the array of vectors; ShapeError where the parameters do not broadcast to it."""
-    wanted = None if shape is None else canonical_shape(shape)
+    wanted = None if shape is None else canonical_shape(shape, "random.multivariate_normal")
     try:
         found = np.broadcast_shapes(mean, covariance, () if wanted is None else wanted)
     except ValueError:

@@ -13,7 +13,8 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import InputTypeError, ShapeError
 from rlx.ir.types import is_float, is_integer
-from rlx.lax.operands import canonical_axis, canonical_shape
+from rlx.lax.operands import canonical_axis
+from rlx.numpy.promotion import canonical_shape
 from rlx.random.continuous import gumbel
 from rlx.random.functions import log
 from rlx.random.keys import single_key, split_key
@@ -86,7 +87,7 @@ def choice(
     [7, 7, 7]
     """
     value = as_array(a)
-    sizes = canonical_shape(shape)
+    sizes = canonical_shape(shape, "random.choice")
     at = canonical_axis("random.choice", axis, value.ndim) if value.ndim else 0
     count = value.shape[at] if value.ndim else _count("choice", value)
     draws = prod(sizes)

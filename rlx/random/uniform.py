@@ -13,7 +13,8 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError, OptionError, ShapeError, UnsupportedError
 from rlx.ir.types import dtype_kind, is_float, is_integer
-from rlx.lax.operands import as_dtype, canonical_shape
+from rlx.lax.operands import as_dtype
+from rlx.numpy.promotion import canonical_shape
 from rlx.ops.arithmetic import fma
 from rlx.ops.random_keys import random_unwrap
 from rlx.random.compiled import compiled_when_large
@@ -48,7 +49,7 @@ def sample_shape(name: str, shape: Any, *parameters: Any) -> tuple[int, ...]:
     joint = lax.broadcast_shapes(*shapes) if shapes else ()
     if shape is None:
         return joint
-    wanted = canonical_shape(shape)
+    wanted = canonical_shape(shape, f"random.{name}")
     if shapes and lax.broadcast_shapes(wanted, joint) != wanted:
         raise ShapeError(
             f"random.{name} got shape={wanted} and parameters of shapes {shapes}.",
@@ -81,7 +82,7 @@ def bits(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     found = np.dtype(f"u{config.default_int.itemsize}") if dtype is None else as_dtype(dtype)
     if dtype_kind(found) != "u":
         raise DtypeError(f"random.bits got dtype {found.name}.", "Pass an unsigned integer dtype.")
-    return random_bits(single_key("bits", key), canonical_shape(shape), 8 * found.itemsize)
+    return random_bits(single_key("bits", key), canonical_shape(shape, "random.bits"), 8 * found.itemsize)
 
 
 @compiled_when_large

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlx import tree
 from rlx.array import Array
-from rlx.errors import InputTypeError, ShardingError
+from rlx.errors import AxisError, InputTypeError, ShardingError
 from rlx.sharding.context import context_mesh, use_abstract_mesh
 from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, too_many
 from rlx.sharding.shardings import NamedSharding, check_names
@@ -93,7 +93,7 @@ def smap(
       out_axes: along which axis results are put together, in the same form.
       axis_name: the name of the mesh axis.
 
-    Raises: InputTypeError for other things than integers and None; otherwise as shard_map.
+    Raises: InputTypeError for other things than integers and None; AxisError for a negative one; else as shard_map.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -110,6 +110,8 @@ def smap(
     for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
         if axes is not Infer and not all(isinstance(axis, int) for axis in tree.leaves(axes)):
             raise InputTypeError(f"smap got {name}={axes!r}.", "Its leaves are integers and None.")
+        if axes is not Infer and any(axis < 0 for axis in tree.leaves(axes)):
+            raise AxisError(f"smap got {name}={axes!r}.", "Its axes are counted from the front: 0 or more.")
 
     def specs(axes: Any) -> Any:
         return tree.map(lambda axis: _spec_of(axis_name, axis), axes, is_leaf=lambda axis: axis is None)

@@ -65,13 +65,15 @@ class Traces:
         """
         types = [x.type for x in leaves]
         key = (flat.in_tree, *types, config.token, state.axes, *((type(value), value) for value in static))
+        hashed = True
         try:
-            found = self._entries.get(key)
+            hash(key)
         except TypeError:
-            return _trace(flat, types, leaves, known=True)
+            hashed = False
+        found = self._entries.get(key) if hashed else None
         if found is not None:
             return found
-        if key not in self._entries:
+        if hashed and key not in self._entries:
             try:
                 return self._keep(key, _trace(flat, types, leaves, known=False))
             except (ConcretizationTypeError, NonConcreteBooleanIndexError):

@@ -67,9 +67,17 @@ def test_second_derivatives(name):
     close(rlx.vmap(rlx.grad(rlx.grad(ours)))(points), jax.vmap(jax.grad(jax.grad(theirs)))(points), 1e-5)
 
 
-@pytest.mark.parametrize("name", ["relu", "relu6", "silu", "softplus", "gelu", "leaky_relu"])
-def test_activation_of_nan(name):
-    assert np.isnan(np.asarray(getattr(nn, name)(np.array([np.nan], F)))).all()
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_activations_at_special_points(name, dtype):
+    """Values and derivatives at NaN, infinities, negative zero and far out are jax's."""
+    points = np.array([np.nan, np.inf, -np.inf, -0.0, 1e18, -1e18, 1e-18], dtype)
+    ours, theirs = getattr(nn, name), getattr(jax.nn, name)
+    with jax.enable_x64(True):
+        values, slopes = theirs(points), jax.vmap(jax.grad(theirs))(points)
+        for wrap in (lambda f: f, rlx.jit):
+            np.testing.assert_allclose(wrap(ours)(points), values, rtol=2e-6)
+            np.testing.assert_allclose(wrap(rlx.vmap(rlx.grad(ours)))(points), slopes, rtol=2e-6, atol=1e-7)
 
 
 def test_gelu_exact():

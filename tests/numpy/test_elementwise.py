@@ -223,3 +223,20 @@ def test_derivatives_of_powers_at_zero(compiled: bool) -> None:
         at = (np.array(0.0), np.array(exponent))
         assert float((rlx.jit(slope) if compiled else slope)(*at)) == first
         assert float((rlx.jit(curvature) if compiled else curvature)(*at)) == second
+
+
+FAR = np.array([0.0, -0.0, 1e-30, 1.0, -1.0, 3.0, 1e30, -1e30, np.inf, -np.inf, np.nan])
+SMOOTH = [n for n in UNARY if n not in ("bitwise_not", "bitwise_count", "frexp", "modf", "i0") and not refused(n, FAR)]
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_derivatives_at_special_points(name: str) -> None:
+    """Near and far from 0, at infinities and NaN, compiled and not: jax's, but for i0, where jax's overflows."""
+    try:
+        expected = jax.vmap(jax.grad(getattr(jnp, name)))(FAR)
+    except TypeError:  # results without derivatives
+        return
+    points = FAR[np.isfinite(FAR)] if name == "sinc" else FAR  # 0 at infinity since jax 0.11
+    slope = rlx.vmap(rlx.grad(getattr(rnp, name)))
+    for run in (slope, rlx.jit(slope)):
+        np.testing.assert_allclose(run(points), expected[: len(points)], rtol=1e-6, atol=1e-25)

@@ -279,3 +279,46 @@ def test_slices_from_a_start_refuse_what_they_cannot_do() -> None:
         rlx.jit(lambda n: rlx.ds(0, n).start)(3)
     assert rlx.ds(None) == slice(None) and rlx.ds(3).size == 3
     assert rlx.jit(lambda x, s: x[s])(rnp.asarray(DS_VECTOR), rlx.ds(rnp.asarray(1), 2)).tolist() == [1.0, 2.0]
+
+
+VECTOR, OUTSIDE = np.arange(1.0, 4.0), np.array([0, 2, 5, -9, 2])
+DERIVATIVES: dict[str, Any] = {
+    "an index": lambda J, N, i: lambda x: N.sum(x[i] ** 2),
+    "a row": lambda J, N, i: lambda x: N.sum((x[:, None] * x)[i] ** 2),
+    "two indices": lambda J, N, i: lambda x: N.sum((x[:, None] * x)[i, i] ** 2),
+    "a broadcast index": lambda J, N, i: lambda x: N.sum((x[:, None] * x)[i[:, None], i] ** 2),
+    "beside a slice": lambda J, N, i: lambda x: N.sum((x[:, None] * x)[i, 1:] ** 2),
+    "a scalar": lambda J, N, i: lambda x: x[i[2]] + x[i[3]],
+    "mapped": lambda J, N, i: lambda x: N.sum(J.vmap(lambda j: x[j])(i) ** 2),
+    "at.get": lambda J, N, i: lambda x: N.sum(x.at[i].get() ** 2),
+    "clip": lambda J, N, i: lambda x: N.sum(x.at[i].get(mode="clip") ** 2),
+    "fill": lambda J, N, i: lambda x: N.nansum(x.at[i].get(mode="fill") ** 2),
+    "promise": lambda J, N, i: lambda x: N.sum(x.at[i].get(mode="promise_in_bounds") ** 2),
+    "take": lambda J, N, i: lambda x: N.nansum(N.take(x, i) ** 2),
+    "take_along_axis": lambda J, N, i: lambda x: N.nansum(N.take_along_axis(x, i, 0) ** 2),
+    "dynamic_index": lambda J, N, i: lambda x: J.lax.dynamic_index_in_dim(x, i[2], 0, False) ** 2,
+    "index_take": lambda J, N, i: lambda x: N.sum(J.lax.index_take(x, (i,), (0,)) ** 2),
+}
+
+
+@pytest.mark.parametrize("read", DERIVATIVES.values(), ids=DERIVATIVES.keys())
+def test_derivatives_of_what_is_outside_are_jaxs(read: Any) -> None:
+    """Values, first and second derivatives of reads of which some lie outside; indices traced and known."""
+    for order in range(3):
+
+        def known(J: Any, N: Any, depth: int = order) -> Any:
+            program = read(J, N, N.asarray(OUTSIDE))
+            for _ in range(depth):
+                program = J.grad(lambda x, before=program: N.sum(before(x)))
+            return program(N.asarray(VECTOR))
+
+        def traced(J: Any, N: Any, depth: int = order) -> Any:
+            def program(x: Any, i: Any) -> Any:
+                return read(J, N, i)(x)
+
+            for _ in range(depth):
+                program = J.grad(lambda x, i, before=program: N.sum(before(x, i)))
+            return J.jit(program)(N.asarray(VECTOR), N.asarray(OUTSIDE))
+
+        for run in (known, traced):
+            np.testing.assert_allclose(np.asarray(run(rlx, rnp)), np.asarray(run(jax, jax.numpy)), rtol=1e-12)

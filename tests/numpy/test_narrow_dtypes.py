@@ -346,3 +346,16 @@ def test_bytes_are_rows_of_narrow_numbers(name):
     np.testing.assert_array_equal(both(lambda v: lax.bitcast_convert_type(v, "uint8"), parts), x)
     with pytest.raises(ValueError):
         lax.bitcast_convert_type(parts[:, :1], "uint8")
+
+
+@pytest.mark.parametrize("name", [*FLOATS, "float16", "bfloat16"])
+def test_signs_of_all_codes(name):
+    """Of zeros and NaN, too: eagerly, compiled, and negated."""
+    form = FLOAT_FORMATS[np.dtype(name)]
+    codes = np.arange(1 << form.bits).astype(f"u{np.dtype(name).itemsize}")
+    x, negative = codes.view(name), (codes & form.sign) != 0
+    np.testing.assert_array_equal(both(jnp.signbit, x), negative)
+    if form.zero and form.special != "minus zero":
+        np.testing.assert_array_equal(both(lambda v: jnp.signbit(-v), x), ~negative)
+        np.testing.assert_array_equal(both(lambda v: jnp.signbit(jnp.copysign(jnp.ones_like(v), v)), x), negative)
+        assert not both(lambda v: jnp.signbit(abs(v)), x).any()

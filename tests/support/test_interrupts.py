@@ -9,10 +9,11 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from rlx import forks, interrupts
+from rlx import interrupts
 from rlx.interrupts import in_background, uninterrupted, wait_for_background
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -75,56 +76,11 @@ def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @needs_fork
-def test_a_fork_waits_and_nobody_begins_meanwhile() -> None:
-    """Of two threads at work one is waited for; the other begins when the fork is over."""
-    order: list[str] = []
-    inside = threading.Event()
-
-    def work(name: str, seconds: float) -> None:
-        with forks.unforked(), forks.unforked():
-            inside.set()
-            time.sleep(seconds)
-            order.append(name)
-
-    first = threading.Thread(target=work, args=("first", 0.2))
-    first.start()
-    inside.wait(10)
-    second = threading.Thread(target=lambda: (time.sleep(0.1), work("second", 0)))
-    second.start()
-    child = os.fork()
-    if child == 0:
-        with forks.unforked():
-            os._exit(len(order) + 10 * len(forks._inside - {threading.get_ident()}))
-    order.append("forked")
-    first.join()
-    second.join()
-    assert os.waitpid(child, 0)[1] == 1 << 8
-    assert order == ["first", "forked", "second"]
-    assert not forks._inside and not forks._forking
-
-
-@needs_fork
-def test_threads_that_all_fork_and_work() -> None:
-    """Nobody waits for ever."""
-
-    def work() -> None:
-        for _ in range(10):
-            with forks.unforked():
-                time.sleep(0.0001)
-            child = os.fork()
-            if child == 0:
-                os._exit(bool(forks._inside - {threading.get_ident()}))
-            assert os.waitpid(child, 0)[1] == 0
-            done.append(1)
-
-    done: list[int] = []
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert len(done) == 40
-    assert not forks._inside and not forks._forking
+@pytest.mark.parametrize("what", ["a_fork_waits_and_nobody_begins_meanwhile", "threads_that_all_fork_and_work"])
+def test_forks_among_threads(what: str) -> None:
+    program = Path(__file__).with_name("forking.py")
+    done = subprocess.run([sys.executable, str(program), what], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_process_ends_when_its_background_has() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.backends.cpu.stages import Staging, staging
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Scan, Store, While
+from rlx.ir.scalar import neutral
 from rlx.ir.types import compute_dtype
 
 __all__ = ["loop_text"]
@@ -17,7 +18,6 @@ _SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "eq": "==",
     "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "shift_left": "<<", "div": "/",
 }  # fmt: skip
-_IDENTITIES = {"add": "0", "mul": "1", "or": "0", "xor": "0", "and": "-1"}
 _INDICES = "ijklmn"
 
 
@@ -131,10 +131,8 @@ class _Writer:
         for store in self.kernel.stores:
             if store.accumulate is None or not store.initialize:
                 continue
-            self.line(f"{self.place(store.access)} = {self.start(store.accumulate)}  # everywhere")
-
-    def start(self, reducer: str) -> str:
-        return _IDENTITIES.get(reducer) or ("inf" if reducer == "min" else "-inf")
+            start = neutral(store.accumulate, self.kernel.instructions[store.value].dtype)
+            self.line(f"{self.place(store.access)} = {start}  # everywhere")
 
     def _stage(self, plan: Staging, stage: int) -> None:
         for number in plan.row_values[stage]:
@@ -148,7 +146,7 @@ class _Writer:
                 n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled
             ]
             for number in (*sweep.reduces, *running):
-                self.line(f"v{number} = {self.start(instructions[number].attribute)}")
+                self.line(f"v{number} = {neutral(instructions[number].attribute, instructions[number].dtype)}")
             for dimension in range(self.kernel.outer, len(self.kernel.sizes)):
                 self.open_loop(dimension)
             for number in (*sweep.values, *sweep.reduces):

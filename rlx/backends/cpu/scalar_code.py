@@ -11,7 +11,7 @@ from rlx.backends.cpu.ir_text import Code, Value, bit_width, is_real
 from rlx.backends.cpu.narrow import decode, encode, saturate
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Instruction
-from rlx.ir.scalar import USER_FUNCTIONS
+from rlx.ir.scalar import USER_FUNCTIONS, neutral
 from rlx.ir.types import compute_dtype, dtype_kind, is_narrow
 
 __all__ = [
@@ -95,20 +95,7 @@ def constant(code: Code, dtype: np.dtype, data: bytes) -> Value:
 
 def identity(code: Code, reducer: str, dtype: np.dtype) -> Value:
     """The value that a reducer leaves others unchanged with."""
-    kind = register_kind(dtype)
-    if reducer in ("add", "or", "xor"):
-        return code.constant(kind, 0)
-    if reducer == "mul":
-        return code.constant(kind, 1)
-    if reducer == "and":
-        return code.constant(kind, 1 if dtype.kind == "b" else -1)
-    least = reducer == "max"
-    if dtype.kind == "b":
-        return code.constant(kind, 0 if least else 1)
-    if is_real(kind):
-        return code.constant(kind, float("-inf") if least else float("inf"))
-    limits = np.iinfo(compute_dtype(dtype))
-    return code.constant(kind, limits.min if least else limits.max)
+    return code.constant(register_kind(dtype), neutral(reducer, dtype))
 
 
 def combine(reducer: str, dtype: np.dtype, left: Value, right: Value, ordered: bool) -> Value:

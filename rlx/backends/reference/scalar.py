@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from rlx.ir.kernels import Instruction
-from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
+from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS, neutral
 from rlx.ir.types import dtype_kind, is_float, is_integer, is_narrow
 
 __all__ = ["OPERATIONS", "apply", "cast", "identity", "reducer_function"]
@@ -265,15 +265,4 @@ def reducer_function(reducer: str) -> np.ufunc:
 
 def identity(reducer: str, dtype: np.dtype) -> Any:
     """The value that leaves others unchanged under a reducer, as a scalar of `dtype`."""
-    if reducer in ("add", "or", "xor"):
-        return dtype.type(0)
-    if reducer == "mul":
-        return dtype.type(1)
-    if dtype.kind == "b":
-        return np.True_ if reducer in ("min", "and") else np.False_
-    if reducer == "and":
-        return _all_ones(dtype)
-    if is_float(dtype):
-        return dtype.type(np.inf if reducer == "min" else -np.inf)
-    info = ml_dtypes.iinfo(dtype)
-    return dtype.type(info.max if reducer == "min" else info.min)
+    return dtype.type(neutral(reducer, dtype))

@@ -14,7 +14,7 @@ from rlx.numpy.linalg.common import square
 from rlx.numpy.linalg.solves import inv
 from rlx.numpy.manipulation import matrix_transpose
 from rlx.numpy.products import matmul, tensordot, vecdot
-from rlx.numpy.promotion import broadcast_array, inexact, operand, promote
+from rlx.numpy.promotion import broadcast_array, canonical_axis, inexact, operand, promote
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
@@ -44,7 +44,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     Array([0, 0, 1], dtype=int32)
     """
     x, y = as_array(operand(x1, "cross")), as_array(operand(x2, "cross"))
-    if x.shape[axis] != 3 or y.shape[axis] != 3:
+    if any(v.shape[canonical_axis(axis, v.ndim, "cross")] != 3 for v in (x, y)):
         raise ShapeError(f"cross got shapes {x.shape} and {y.shape}.", "It needs vectors of 3 components.")
     return products.cross(x, y, axis=axis)
 

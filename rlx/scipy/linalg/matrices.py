@@ -10,7 +10,7 @@ import rlx.numpy as jnp
 from rlx.array import Array, wrap
 from rlx.config import config
 from rlx.errors import ShapeError
-from rlx.numpy.promotion import promote, to_dtype
+from rlx.numpy.promotion import canonical_size, promote, to_dtype
 
 __all__ = [
     "block_diag",
@@ -134,7 +134,7 @@ def hilbert(n: int) -> Array:
     >>> rlx.scipy.linalg.hilbert(2)[0].tolist()
     [1.0, 0.5]
     """
-    places = np.arange(n)
+    places = np.arange(canonical_size(n, "hilbert"))
     return _constant(1.0 / (places[:, None] + places + 1))
 
 
@@ -149,7 +149,7 @@ def invhilbert(n: int) -> Array:
     """
     from scipy.linalg import invhilbert as exact
 
-    return _constant(np.asarray(exact(n), np.float64))
+    return _constant(np.asarray(exact(canonical_size(n, "invhilbert")), np.float64))
 
 
 def _binomials(n: int) -> np.ndarray:
@@ -166,7 +166,7 @@ def _pascal(n: int, kind: str | None, signs: bool) -> np.ndarray:
     wanted = "symmetric" if kind is None else kind
     if wanted not in ("symmetric", "lower", "upper"):
         raise ValueError(f'kind must be "symmetric", "lower" or "upper", not {kind!r}.')
-    lower = _binomials(n)
+    lower = _binomials(canonical_size(n, "invpascal" if signs else "pascal"))
     if signs:
         lower = lower * (-1) ** np.add.outer(np.arange(n), np.arange(n))
     if wanted == "symmetric":
@@ -250,6 +250,7 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     """
     if dtype is not None and to_dtype(dtype).kind != "c":
         raise ValueError(f"dtype must be complex, not {to_dtype(dtype).name}.")
+    n = canonical_size(n, "dft")
     scales = {None: 1.0, "sqrtn": 1 / np.sqrt(max(n, 1)), "n": 1 / max(n, 1)}
     if scale not in scales:
         raise ValueError(f'scale must be None, "sqrtn" or "n", not {scale!r}.')

@@ -174,7 +174,7 @@ def istft(
     times_at = canonical_axis(time_axis, spectra.ndim, "istft")
     frequencies_at = canonical_axis(freq_axis, spectra.ndim, "istft")
     if times_at == frequencies_at:
-        raise ValueError(f"istft got the axis {times_at} both as time_axis and as freq_axis.")
+        raise ShapeError(f"istft got the axis {times_at} both as time_axis and as freq_axis.", "Name two axes.")
     spectra = jnp.moveaxis(convert_to(spectra, complex_dtype(spectra.dtype)), (times_at, frequencies_at), (-2, -1))
     count = spectra.shape[-1]
     usual = 2 * (count - 1) if input_onesided else count

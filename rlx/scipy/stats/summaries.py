@@ -13,7 +13,7 @@ from rlx.array import Array
 from rlx.config import config
 from rlx.errors import UnsupportedError
 from rlx.ir.types import is_inexact
-from rlx.numpy.promotion import canonical_axis, operand, promote_inexact
+from rlx.numpy.promotion import canonical_axes, canonical_axis, operand, promote_inexact
 from rlx.trace.flat import as_array
 
 __all__ = ["ModeResult", "mode", "rankdata", "sem"]
@@ -136,7 +136,7 @@ def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagat
     """
     (x,) = promote_inexact("sem", a)
     if nan_policy == "propagate":
-        size = math.prod(x.shape) if axis is None else x.shape[axis]
+        size = math.prod(x.shape[i] for i in canonical_axes(axis, x.ndim, "sem"))
         deviation = jnp.std(x, axis=axis, ddof=ddof, keepdims=keepdims)
         return deviation / np.sqrt(size).item() if size else deviation * jnp.nan
     if nan_policy != "omit":

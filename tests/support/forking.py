@@ -1,0 +1,65 @@
+"""Forks of a process in which threads work: run as a program, since libraries that other tests import forbid forks."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+from rlx import forks
+
+
+def a_fork_waits_and_nobody_begins_meanwhile() -> None:
+    """Of two threads at work one is waited for; the other begins when the fork is over."""
+    order: list[str] = []
+    inside = threading.Event()
+
+    def work(name: str, seconds: float) -> None:
+        with forks.unforked(), forks.unforked():
+            inside.set()
+            time.sleep(seconds)
+            order.append(name)
+
+    first = threading.Thread(target=work, args=("first", 0.2))
+    first.start()
+    inside.wait(10)
+    second = threading.Thread(target=lambda: (time.sleep(0.1), work("second", 0)))
+    second.start()
+    child = os.fork()
+    if child == 0:
+        with forks.unforked():
+            os._exit(len(order) + 10 * len(forks._inside - {threading.get_ident()}))
+    order.append("forked")
+    first.join()
+    second.join()
+    assert os.waitpid(child, 0)[1] == 1 << 8
+    assert order == ["first", "forked", "second"]
+    assert not forks._inside and not forks._forking
+
+
+def threads_that_all_fork_and_work() -> None:
+    """Nobody waits for ever."""
+
+    def work() -> None:
+        for _ in range(10):
+            with forks.unforked():
+                time.sleep(0.0001)
+            child = os.fork()
+            if child == 0:
+                os._exit(bool(forks._inside - {threading.get_ident()}))
+            assert os.waitpid(child, 0)[1] == 0
+            done.append(1)
+
+    done: list[int] = []
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(done) == 40
+    assert not forks._inside and not forks._forking
+
+
+if __name__ == "__main__":
+    {f.__name__: f for f in (a_fork_waits_and_nobody_begins_meanwhile, threads_that_all_fork_and_work)}[sys.argv[1]]()
