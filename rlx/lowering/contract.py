@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise, product
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rlx.ir.kernels import Contract, Operand
 from rlx.ir.types import TensorType, is_float
-from rlx.lowering.indexing import IndexLowering
 from rlx.lowering.lowered import Lowered, natural_order, view_of
 
-__all__ = ["ContractionLowering"]
+if TYPE_CHECKING:
+    from rlx.lowering.builder import KernelBuilder
+
+
+__all__ = ["contract"]
 
 _GEMM_DTYPES = frozenset(np.dtype(n) for n in ("f4", "f8", "c8", "c16"))
 _MOST_PRODUCTS = 64
@@ -30,100 +33,108 @@ class _Axes(NamedTuple):
     contracted: tuple[int, ...]
 
 
-class ContractionLowering(IndexLowering):
-    """contract."""
+def contract(
+    kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, contracting: _DimensionPair, batch: _DimensionPair
+) -> Lowered:
+    """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free)."""
+    left = _classify(lhs, contracting[0], batch[0])
+    right = _classify(rhs, contracting[1], batch[1])
+    b, m, k = (_sizes(lhs, group) for group in left)
+    n = _sizes(rhs, right.free)
+    type = TensorType((*b, *m, *n), lhs.dtype)
+    if type.size == 0 or prod(k) == 0:
+        return kernels.full(type, 0)
+    if is_float(lhs.dtype) and lhs.dtype.itemsize < 4:
+        wide = (_converted(kernels, lhs, _SINGLE), _converted(kernels, rhs, _SINGLE))
+        return _converted(kernels, kernels.contract(*wide, contracting, batch), lhs.dtype)
+    if lhs.dtype in _GEMM_DTYPES and prod(k) > 1 and prod(m) > 1 and prod(n) > 1:
+        return _product(kernels, lhs, rhs, left, right, type)
+    return _by_reduction(kernels, lhs, rhs, left, right)
 
-    def contract(self, lhs: Lowered, rhs: Lowered, contracting: _DimensionPair, batch: _DimensionPair) -> Lowered:
-        """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free)."""
-        left = _classify(lhs, contracting[0], batch[0])
-        right = _classify(rhs, contracting[1], batch[1])
-        b, m, k = (_sizes(lhs, group) for group in left)
-        n = _sizes(rhs, right.free)
-        type = TensorType((*b, *m, *n), lhs.dtype)
-        if type.size == 0 or prod(k) == 0:
-            return self.full(type, 0)
-        if is_float(lhs.dtype) and lhs.dtype.itemsize < 4:
-            wide = (self._converted(lhs, _SINGLE), self._converted(rhs, _SINGLE))
-            return self._converted(self.contract(*wide, contracting, batch), lhs.dtype)
-        if lhs.dtype in _GEMM_DTYPES and prod(k) > 1 and prod(m) > 1 and prod(n) > 1:
-            return self._product(lhs, rhs, left, right, type)
-        return self._by_reduction(lhs, rhs, left, right)
 
-    def _converted(self, v: Lowered, dtype: np.dtype) -> Lowered:
-        return self.elementwise(lambda s, x: s.cast(x, dtype), (v,), v.type.update(dtype=dtype))
+def _converted(kernels: KernelBuilder, v: Lowered, dtype: np.dtype) -> Lowered:
+    return kernels.elementwise(lambda s, x: s.cast(x, dtype), (v,), v.type.update(dtype=dtype))
 
-    def _by_reduction(self, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes) -> Lowered:
-        """Multiply over the space (batch, lhs free, rhs free, contracted), reduce the last."""
-        for operand in (lhs, rhs):
-            if operand.nodes[0].op != "load" and operand.weight > 8:
-                self.realise(operand)
-        b, m, k = (_sizes(lhs, group) for group in left)
-        n = _sizes(rhs, right.free)
-        space = (*b, *m, *n, *k)
-        first, second, third = len(b), len(b) + len(m), len(b) + len(m) + len(n)
-        aligned = self.transpose(lhs, (*left.batch, *left.free, *left.contracted))
-        wide = self.broadcast(aligned, space, (*range(second), *range(third, len(space))))
-        other = self.transpose(rhs, (*right.batch, *right.free, *right.contracted))
-        dims = (*range(first), *range(second, third), *range(third, len(space)))
-        tall = self.broadcast(other, space, dims)
-        type = TensorType(space, lhs.dtype)
-        if lhs.dtype.kind == "b":
-            products = self.elementwise(lambda s, x, y: s.and_(x, y), (wide, tall), type)
-            return self.reduce("or", products, range(third, len(space)))
-        products = self.elementwise(lambda s, x, y: s.mul(x, y), (wide, tall), type)
-        return self.reduce("add", products, range(third, len(space)))
 
-    def _product(self, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes, type: TensorType) -> Lowered:
-        """Matrix products into one buffer: one kernel, or one for each index of outer batches."""
-        lhs = self._readable(lhs, left.batch, left.free, left.contracted)
-        rhs = self._readable(rhs, right.batch, right.contracted, right.free)
-        count = _looped_batches((lhs, left.batch), (rhs, right.batch))
-        if count is None:
-            lhs, rhs = (self._in_order(v, g) for v, g in ((lhs, left), (rhs, right)))
-            count = 0
-        buffer = self.allocate(type.dtype, type.size)
-        looped = type.shape[:count]
-        step = prod(type.shape[count:])
-        for number, position in enumerate(product(*(range(n) for n in looped))):
-            first = _as_matrices(lhs, left.batch, left.free, left.contracted, position)
-            second = _as_matrices(rhs, right.batch, right.contracted, right.free, position)
-            assert first is not None and second is not None
-            (b, m, _), n = first.shape, second.shape[2]
-            strides = (m * n if b > 1 else 0, n, 1)
-            out = Operand(buffer, (b, m, n), strides, number * step)
-            self.emit_kernel(Contract(first, second, out))
-        return self.from_buffer(buffer, type)
+def _by_reduction(kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes) -> Lowered:
+    """Multiply over the space (batch, lhs free, rhs free, contracted), reduce the last."""
+    for operand in (lhs, rhs):
+        if operand.nodes[0].op != "load" and operand.weight > 8:
+            kernels.realise(operand)
+    b, m, k = (_sizes(lhs, group) for group in left)
+    n = _sizes(rhs, right.free)
+    space = (*b, *m, *n, *k)
+    first, second, third = len(b), len(b) + len(m), len(b) + len(m) + len(n)
+    aligned = kernels.transpose(lhs, (*left.batch, *left.free, *left.contracted))
+    wide = kernels.broadcast(aligned, space, (*range(second), *range(third, len(space))))
+    other = kernels.transpose(rhs, (*right.batch, *right.free, *right.contracted))
+    dims = (*range(first), *range(second, third), *range(third, len(space)))
+    tall = kernels.broadcast(other, space, dims)
+    type = TensorType(space, lhs.dtype)
+    if lhs.dtype.kind == "b":
+        products = kernels.elementwise(lambda s, x, y: s.and_(x, y), (wide, tall), type)
+        return kernels.reduce("or", products, range(third, len(space)))
+    products = kernels.elementwise(lambda s, x, y: s.mul(x, y), (wide, tall), type)
+    return kernels.reduce("add", products, range(third, len(space)))
 
-    def _readable(self, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]) -> Lowered:
-        """`v` where a GEMM can read its matrices, each batch for itself; copied if need be."""
-        if view_of(v) is None:
-            self.materialise(v, self._matrix_order(v, batch, rows, columns))
-        if _as_matrices(v, batch, rows, columns, (0,) * len(batch)) is None:
-            v = Lowered(v.type, v.nodes, v.sources)
-            self.materialise(v, self._matrix_order(v, batch, rows, columns))
+
+def _product(
+    kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes, type: TensorType
+) -> Lowered:
+    """Matrix products into one buffer: one kernel, or one for each index of outer batches."""
+    lhs = _readable(kernels, lhs, left.batch, left.free, left.contracted)
+    rhs = _readable(kernels, rhs, right.batch, right.contracted, right.free)
+    count = _looped_batches((lhs, left.batch), (rhs, right.batch))
+    if count is None:
+        lhs, rhs = (_in_order(kernels, v, g) for v, g in ((lhs, left), (rhs, right)))
+        count = 0
+    buffer = kernels.allocate(type.dtype, type.size)
+    looped = type.shape[:count]
+    step = prod(type.shape[count:])
+    for number, position in enumerate(product(*(range(n) for n in looped))):
+        first = _as_matrices(lhs, left.batch, left.free, left.contracted, position)
+        second = _as_matrices(rhs, right.batch, right.contracted, right.free, position)
+        assert first is not None and second is not None
+        (b, m, _), n = first.shape, second.shape[2]
+        strides = (m * n if b > 1 else 0, n, 1)
+        out = Operand(buffer, (b, m, n), strides, number * step)
+        kernels.emit_kernel(Contract(first, second, out))
+    return kernels.from_buffer(buffer, type)
+
+
+def _readable(
+    kernels: KernelBuilder, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
+) -> Lowered:
+    """`v` where a GEMM can read its matrices, each batch for itself; copied if need be."""
+    if view_of(v) is None:
+        kernels.materialise(v, _matrix_order(v, batch, rows, columns))
+    if _as_matrices(v, batch, rows, columns, (0,) * len(batch)) is None:
+        v = Lowered(v.type, v.nodes, v.sources)
+        kernels.materialise(v, _matrix_order(v, batch, rows, columns))
+    return v
+
+
+def _in_order(kernels: KernelBuilder, v: Lowered, axes: _Axes) -> Lowered:
+    """`v` with its batches in order, so that one stride walks them."""
+    view = view_of(v)
+    assert view is not None
+    if _merged(v.shape, view.strides, axes.batch) is not None:
         return v
+    copy = Lowered(v.type, v.nodes, v.sources)
+    kernels.materialise(copy, _matrix_order(v, axes.batch, axes.free, axes.contracted))
+    return copy
 
-    def _in_order(self, v: Lowered, axes: _Axes) -> Lowered:
-        """`v` with its batches in order, so that one stride walks them."""
-        view = view_of(v)
-        assert view is not None
-        if _merged(v.shape, view.strides, axes.batch) is not None:
-            return v
-        copy = Lowered(v.type, v.nodes, v.sources)
-        self.materialise(copy, self._matrix_order(v, axes.batch, axes.free, axes.contracted))
-        return copy
 
-    @staticmethod
-    def _matrix_order(v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]) -> list[int]:
-        """The layout nearest to the value's own that keeps each group together.
+def _matrix_order(v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]) -> list[int]:
+    """The layout nearest to the value's own that keeps each group together.
 
-        Rows or columns may come first; the groups are ordered as their innermost axes are.
-        """
-        position = {axis: place for place, axis in enumerate(natural_order(v))}
-        moving = [axis for axis in (*rows, *columns) if v.shape[axis] != 1]
-        innermost = max(moving, key=lambda axis: position[axis])
-        inner, outer = (rows, columns) if innermost in rows else (columns, rows)
-        return [*batch, *outer, *inner]
+    Rows or columns may come first; the groups are ordered as their innermost axes are.
+    """
+    position = {axis: place for place, axis in enumerate(natural_order(v))}
+    moving = [axis for axis in (*rows, *columns) if v.shape[axis] != 1]
+    innermost = max(moving, key=lambda axis: position[axis])
+    inner, outer = (rows, columns) if innermost in rows else (columns, rows)
+    return [*batch, *outer, *inner]
 
 
 def _classify(v: Lowered, contracting: Sequence[int], batch: Sequence[int]) -> _Axes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +12,13 @@ from rlx.ir.types import TensorType
 from rlx.lowering.lowered import BufferView, Lowered, dense_strides
 from rlx.lowering.nest import Nest, NestStore, collapse
 from rlx.lowering.nodes import INT64
-from rlx.lowering.reduction import ReductionLowering
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 
-__all__ = ["IndexLowering"]
+if TYPE_CHECKING:
+    from rlx.lowering.builder import KernelBuilder
+
+
+__all__ = ["dynamic_slice", "dynamic_update_slice", "gather", "scatter"]
 
 
 class _Inline:
@@ -41,132 +44,135 @@ def inline_program(name: str, lower: Callable[..., Any], inputs: Sequence[Tensor
 IndexFunction = Callable[..., Sequence[Any]]
 
 
-class IndexLowering(ReductionLowering):
-    """dynamic_slice, dynamic_update_slice, gather, scatter."""
+def dynamic_slice(kernels: KernelBuilder, v: Lowered, starts: Sequence[Lowered], sizes: Sequence[int]) -> Lowered:
+    """The part of `v` of shape `sizes` at computed starts, which are in bounds."""
 
-    def dynamic_slice(self, v: Lowered, starts: Sequence[Lowered], sizes: Sequence[int]) -> Lowered:
-        """The part of `v` of shape `sizes` at computed starts, which are in bounds."""
+    def read(s: ScalarBuilder, *first: Scalar) -> Scalar:
+        positions = [s.cast(x, INT64) + s.index(axis) for axis, x in enumerate(first)]
+        return s.load(v, positions)
 
-        def read(s: ScalarBuilder, *first: Scalar) -> Scalar:
-            positions = [s.cast(x, INT64) + s.index(axis) for axis, x in enumerate(first)]
-            return s.load(v, positions)
+    type = v.type.update(shape=tuple(sizes))
+    return _read(kernels, read, starts, type, v)
 
-        type = v.type.update(shape=tuple(sizes))
-        return self._read(read, starts, type, v)
 
-    def gather(self, v: Lowered, index: IndexFunction, shape: Sequence[int]) -> Lowered:
-        """out[p...] = v[index(s, *p)]: one int64 position, in bounds, for each axis of `v`."""
+def gather(kernels: KernelBuilder, v: Lowered, index: IndexFunction, shape: Sequence[int]) -> Lowered:
+    """out[p...] = v[index(s, *p)]: one int64 position, in bounds, for each axis of `v`."""
 
-        def read(s: ScalarBuilder) -> Scalar:
-            return s.load(v, index(s, *(s.index(axis) for axis in range(len(shape)))))
+    def read(s: ScalarBuilder) -> Scalar:
+        return s.load(v, index(s, *(s.index(axis) for axis in range(len(shape)))))
 
-        return self._read(read, (), v.type.update(shape=tuple(shape)), v)
+    return _read(kernels, read, (), v.type.update(shape=tuple(shape)), v)
 
-    def _read(
-        self,
-        read: Callable[..., Scalar],
-        operands: Sequence[Lowered],
-        type: TensorType,
-        v: Lowered,
-    ) -> Lowered:
-        if type.size == 0 or v.type.size == 0:
-            return self.full(type, 0)
-        return self.elementwise(read, operands, type)
 
-    def dynamic_update_slice(self, v: Lowered, update: Lowered, starts: Sequence[Lowered]) -> Lowered:
-        """`v` with the part at computed starts (in bounds) replaced by `update`."""
-        if update.type.size == 0:
-            return v
-        if update.shape == v.shape:
-            return update
+def _read(
+    kernels: KernelBuilder,
+    read: Callable[..., Scalar],
+    operands: Sequence[Lowered],
+    type: TensorType,
+    v: Lowered,
+) -> Lowered:
+    if type.size == 0 or v.type.size == 0:
+        return kernels.full(type, 0)
+    return kernels.elementwise(read, operands, type)
 
-        def place(s: ScalarBuilder, *position: Scalar) -> list[Scalar]:
-            first = [Scalar(s, x.dtype, *self._broadcast_nodes(x, update.shape)) for x in starts]
-            return [s.cast(x, INT64) + p for x, p in zip(first, position, strict=True)]
 
-        return self.scatter(None, v, update, place, None)
+def dynamic_update_slice(kernels: KernelBuilder, v: Lowered, update: Lowered, starts: Sequence[Lowered]) -> Lowered:
+    """`v` with the part at computed starts (in bounds) replaced by `update`."""
+    if update.type.size == 0:
+        return v
+    if update.shape == v.shape:
+        return update
 
-    def scatter(
-        self,
-        op: str | None,
-        v: Lowered,
-        updates: Lowered,
-        index: IndexFunction,
-        guard: Callable[..., Scalar] | None,
-    ) -> Lowered:
-        """`v` with each element of `updates` set (op None) or combined by a reducer at `index`.
+    def place(s: ScalarBuilder, *position: Scalar) -> list[Scalar]:
+        first = [Scalar(s, x.dtype, *kernels._broadcast_nodes(x, update.shape)) for x in starts]
+        return [s.cast(x, INT64) + p for x, p in zip(first, position, strict=True)]
 
-        index(s, *p) and guard(s, *p) are functions of the position p in `updates`; nothing is
-        written where guard is false. Several updates of one element act in row-major order.
-        """
-        if v.type.size == 0 or updates.type.size == 0:
-            return v
-        if op is not None and v.dtype.kind == "c" and op != "add":
-            return self._scatter_one_by_one(op, v, updates, index, guard)
-        target = self._copy(v)
-        builder = ScalarBuilder(self, self.table, len(updates.shape))
-        positions = [builder.index(axis) for axis in range(len(updates.shape))]
-        view, address = self._placed(builder, target, index(builder, *positions))
-        condition = None if guard is None else guard(builder, *positions).node
-        stores = self.part_stores(updates, view, address, op, condition)
-        self._emit_ordered(updates, stores)
-        return self.from_buffer(target.buffer, v.type)
+    return kernels.scatter(None, v, update, place, None)
 
-    def _emit_ordered(self, updates: Lowered, stores: list[NestStore]) -> None:
-        sizes, row, stores = collapse(self.table, updates.shape, stores)
-        self.emit(Nest(sizes, stores, row, ordered=True), updates)
 
-    def _scatter_one_by_one(
-        self,
-        op: str,
-        v: Lowered,
-        updates: Lowered,
-        index: IndexFunction,
-        guard: Callable[..., Scalar] | None,
-    ) -> Lowered:
-        """Combine complex numbers one after the other: a scan that carries the result.
+def scatter(
+    kernels: KernelBuilder,
+    op: str | None,
+    v: Lowered,
+    updates: Lowered,
+    index: IndexFunction,
+    guard: Callable[..., Scalar] | None,
+) -> Lowered:
+    """`v` with each element of `updates` set (op None) or combined by a reducer at `index`.
 
-        A kernel may not read where its other iterations write, and a product of complex numbers
-        is not made of accumulations of their parts.
-        """
-        flat = (v.type.size,)
-        places = TensorType(updates.shape, INT64)
-        allowed = TensorType(updates.shape, np.dtype(bool))
+    index(s, *p) and guard(s, *p) are functions of the position p in `updates`; nothing is
+    written where guard is false. Several updates of one element act in row-major order.
+    """
+    if v.type.size == 0 or updates.type.size == 0:
+        return v
+    if op is not None and v.dtype.kind == "c" and op != "add":
+        return _scatter_one_by_one(kernels, op, v, updates, index, guard)
+    target = _copy(kernels, v)
+    builder = ScalarBuilder(kernels, kernels.table, len(updates.shape))
+    positions = [builder.index(axis) for axis in range(len(updates.shape))]
+    view, address = _placed(kernels, builder, target, index(builder, *positions))
+    condition = None if guard is None else guard(builder, *positions).node
+    stores = kernels.part_stores(updates, view, address, op, condition)
+    _emit_ordered(kernels, updates, stores)
+    return kernels.from_buffer(target.buffer, v.type)
 
-        def locate(s: ScalarBuilder) -> tuple[Scalar, Scalar]:
-            positions = [s.index(axis) for axis in range(len(updates.shape))]
-            place = s.constant(0, INT64)
-            for position, stride in zip(index(s, *positions), dense_strides(v.shape), strict=True):
-                place = place + s.cast(s.lift(position, INT64), INT64) * stride
-            always = s.constant(True, allowed.dtype)
-            return place, always if guard is None else guard(s, *positions)
 
-        def combine(k: IndexLowering, carry: Lowered, u: Lowered, at: Lowered, ok: Lowered) -> Any:
-            old = k.dynamic_slice(carry, (at,), (1,))
-            new = k.elementwise(lambda s, x, y, keep: s.select(keep, s.reducer(op, x, y), x), (old, u, ok), old.type)
-            return k.dynamic_update_slice(carry, new, (at,))
+def _emit_ordered(kernels: KernelBuilder, updates: Lowered, stores: list[NestStore]) -> None:
+    sizes, row, stores = collapse(kernels.table, updates.shape, stores)
+    kernels.emit(Nest(sizes, stores, row, ordered=True), updates)
 
-        place, keep = self.elementwise(locate, (), (places, allowed))
-        xs = [self.reshape(x, (updates.type.size,)) for x in (updates, place, keep)]
-        carry = v.type.update(shape=flat)
-        slices = [TensorType((), x.dtype) for x in xs]
-        body = inline_program("scatter", combine, (carry, *slices), carry)
-        (final,), _ = self.scan(body, (), (self.reshape(v, flat),), xs, updates.type.size)
-        return self.reshape(final, v.shape)
 
-    def scan(self, *arguments: Any) -> Any:
-        """See RegionLowering."""
-        raise NotImplementedError
+def _scatter_one_by_one(
+    kernels: KernelBuilder,
+    op: str,
+    v: Lowered,
+    updates: Lowered,
+    index: IndexFunction,
+    guard: Callable[..., Scalar] | None,
+) -> Lowered:
+    """Combine complex numbers one after the other: a scan that carries the result.
 
-    def _copy(self, v: Lowered) -> BufferView:
-        """A fresh row-major copy of a value, to be written over."""
-        buffer = self.allocate(v.dtype, v.type.size)
-        view = BufferView(buffer, dense_strides(v.shape), 0)
-        self.write(v, view)
-        return view
+    A kernel may not read where its other iterations write, and a product of complex numbers
+    is not made of accumulations of their parts.
+    """
+    flat = (v.type.size,)
+    places = TensorType(updates.shape, INT64)
+    allowed = TensorType(updates.shape, np.dtype(bool))
 
-    def _placed(self, builder: ScalarBuilder, target: BufferView, positions: Sequence[Any]) -> tuple[BufferView, Any]:
-        strides, offset, rest = self.address(builder, positions, target.strides)
-        factor = 2 if target.buffer.dtype.kind == "c" else 1
-        address = None if rest is None else builder.mul(rest, factor).node
-        return BufferView(target.buffer, strides, offset), address
+    def locate(s: ScalarBuilder) -> tuple[Scalar, Scalar]:
+        positions = [s.index(axis) for axis in range(len(updates.shape))]
+        place = s.constant(0, INT64)
+        for position, stride in zip(index(s, *positions), dense_strides(v.shape), strict=True):
+            place = place + s.cast(s.lift(position, INT64), INT64) * stride
+        always = s.constant(True, allowed.dtype)
+        return place, always if guard is None else guard(s, *positions)
+
+    def combine(k: KernelBuilder, carry: Lowered, u: Lowered, at: Lowered, ok: Lowered) -> Any:
+        old = k.dynamic_slice(carry, (at,), (1,))
+        new = k.elementwise(lambda s, x, y, keep: s.select(keep, s.reducer(op, x, y), x), (old, u, ok), old.type)
+        return k.dynamic_update_slice(carry, new, (at,))
+
+    place, keep = kernels.elementwise(locate, (), (places, allowed))
+    xs = [kernels.reshape(x, (updates.type.size,)) for x in (updates, place, keep)]
+    carry = v.type.update(shape=flat)
+    slices = [TensorType((), x.dtype) for x in xs]
+    body = inline_program("scatter", combine, (carry, *slices), carry)
+    (final,), _ = kernels.scan(body, (), (kernels.reshape(v, flat),), xs, updates.type.size)
+    return kernels.reshape(final, v.shape)
+
+
+def _copy(kernels: KernelBuilder, v: Lowered) -> BufferView:
+    """A fresh row-major copy of a value, to be written over."""
+    buffer = kernels.allocate(v.dtype, v.type.size)
+    view = BufferView(buffer, dense_strides(v.shape), 0)
+    kernels.write(v, view)
+    return view
+
+
+def _placed(
+    kernels: KernelBuilder, builder: ScalarBuilder, target: BufferView, positions: Sequence[Any]
+) -> tuple[BufferView, Any]:
+    strides, offset, rest = kernels.address(builder, positions, target.strides)
+    factor = 2 if target.buffer.dtype.kind == "c" else 1
+    address = None if rest is None else builder.mul(rest, factor).node
+    return BufferView(target.buffer, strides, offset), address

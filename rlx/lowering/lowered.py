@@ -17,6 +17,7 @@ __all__ = [
     "Lowered",
     "StrideMap",
     "dense_strides",
+    "is_dense",
     "natural_order",
     "remap",
     "reshape_map",
@@ -77,6 +78,12 @@ def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> t
         strides[axis] = step
         step *= shape[axis]
     return tuple(strides)
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether strides are those of a row-major array (axes of size 1 aside)."""
+    wanted = dense_strides(shape)
+    return all(n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
 
 
 def view_nodes(table: NodeTable, view: BufferView) -> tuple[Node, ...]:

@@ -60,7 +60,7 @@ class Nest:
     A reduction starts as accumulating stores with zero strides along what is reduced (row 0);
     `preferred_row` says how many trailing dimensions should become a row when it stands alone.
     ordered: the nest writes over what earlier kernels wrote to the same buffers.
-    epoch: nests of different epochs do not fuse (see BuilderCore.fence).
+    epoch: nests of different epochs do not fuse (see KernelBuilder.fence).
     """
 
     sizes: tuple[int, ...]
@@ -87,7 +87,7 @@ Step = Nest | Kernel
 class Nests:
     """A lowered program: nests and kernels in order, over buffers. Planning makes a Plan of it.
 
-    barriers: whether work is held back to save memory (see BuilderCore.fence). report: what fusion decided.
+    barriers: whether work is held back to save memory (see KernelBuilder.fence). report: what fusion decided.
     values: what became of each variable.
     """
 

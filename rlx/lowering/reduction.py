@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlx.errors import DtypeError
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
@@ -16,9 +16,12 @@ from rlx.lowering.lowered import BufferView, Lowered, dense_strides, natural_ord
 from rlx.lowering.nest import Nest, NestStore, collapse, refine
 from rlx.lowering.nodes import IndexMap, Node, expression_cost, postorder
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
-from rlx.lowering.views import ViewLowering
 
-__all__ = ["ReductionLowering"]
+if TYPE_CHECKING:
+    from rlx.lowering.builder import KernelBuilder
+
+
+__all__ = ["cumulate", "reduce", "reduce_general"]
 
 _MINIMUM_OUTER = 16
 _SPLIT_ROWS = range(256, 8193)
@@ -26,245 +29,259 @@ _FEW_LANES = 12  # rows of so few elements do not fill vectors
 _MOST_LANES = 256
 
 
-class ReductionLowering(ViewLowering):
-    """reduce, reduce_general, cumulate."""
+def reduce(kernels: KernelBuilder, op: str, v: Lowered, axes: Sequence[int]) -> Lowered:
+    """Combine the elements along `axes` by a reducer; the result drops the axes."""
+    axes = tuple(sorted(set(axes)))
+    kept = tuple(n for a, n in enumerate(v.shape) if a not in axes)
+    type = v.type.update(shape=kept)
+    if v.type.size == 0:
+        return kernels.full(type, neutral(op, v.dtype))
+    if v.dtype.kind == "c" and op != "add":
+        return _reduce_pairwise(kernels, op, v, axes)
+    v, axes = _without_independent(kernels, op, v, axes)
+    if not axes:
+        return kernels.reshape(v, kept)
+    if _unrolls(kernels, v, axes):
+        return _unrolled(kernels, op, v, axes)
+    return _reduction_nest(kernels, op, v, axes)
 
-    def reduce(self, op: str, v: Lowered, axes: Sequence[int]) -> Lowered:
-        """Combine the elements along `axes` by a reducer; the result drops the axes."""
-        axes = tuple(sorted(set(axes)))
-        kept = tuple(n for a, n in enumerate(v.shape) if a not in axes)
-        type = v.type.update(shape=kept)
-        if v.type.size == 0:
-            return self.full(type, neutral(op, v.dtype))
-        if v.dtype.kind == "c" and op != "add":
-            return self._reduce_pairwise(op, v, axes)
-        v, axes = self._without_independent(op, v, axes)
-        if not axes:
-            return self.reshape(v, kept)
-        if self._unrolls(v, axes):
-            return self._unrolled(op, v, axes)
-        return self._reduction_nest(op, v, axes)
 
-    def _reduce_pairwise(self, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
-        def combine(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
-            return s.reducer(op, x, y)
+def _reduce_pairwise(kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+    def combine(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+        return s.reducer(op, x, y)
 
-        flat = self._reduced_last(v, axes)
-        return self._halved(combine, (flat,))[0]
+    flat = _reduced_last(kernels, v, axes)
+    return _halved(kernels, combine, (flat,))[0]
 
-    def _without_independent(self, op: str, v: Lowered, axes: tuple[int, ...]) -> tuple[Lowered, tuple[int, ...]]:
-        """Reduce axes along which the value is constant, without a loop; drop those of size 1."""
-        varying = [False] * len(v.shape)
-        for node in postorder(v.nodes):
-            if node.op in ("load", "affine"):
-                strides = node.attribute.strides if node.op == "load" else node.attribute[0]
-                varying = [a or bool(s) for a, s in zip(varying, strides, strict=True)]
-        repeated = [a for a in axes if not varying[a] or v.shape[a] == 1]
-        if not repeated:
-            return v, axes
-        count = prod(v.shape[a] for a in repeated)
-        if count > 1 and (op == "mul" or (op == "add" and v.dtype.kind == "b")):
-            self.materialise(v, range(len(v.shape)))
-            return v, axes
-        dropped = [1 if a in repeated else n for a, n in enumerate(v.shape)]
-        result = self.slice(v, (0,) * len(dropped), dropped)
-        if count > 1 and op == "add":
-            result = self.elementwise(lambda s, x: s.mul(x, count), (result,), result.type)
-        elif op == "xor" and count % 2 == 0:
-            result = self.full(result.type, 0)
-        squeezed = tuple(n for a, n in enumerate(dropped) if a not in repeated)
-        result = self.reshape(result, squeezed)
-        positions = [a for a in range(len(v.shape)) if a not in repeated]
-        return result, tuple(positions.index(a) for a in axes if a not in repeated)
 
-    def _unrolls(self, v: Lowered, axes: tuple[int, ...]) -> bool:
-        count = prod(v.shape[a] for a in axes)
-        if count > self.options.unroll_reduction or v.weight * count > 4096:
-            return False
-        cost = expression_cost(v.nodes, v.shape)
-        small = count * (cost.operations + 1) <= self.options.expression_operations
-        cheap = cost.arithmetic <= 3 * len(v.nodes)
-        return small and cheap and cost.buffers <= self.options.expression_buffers
+def _without_independent(
+    kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[int, ...]
+) -> tuple[Lowered, tuple[int, ...]]:
+    """Reduce axes along which the value is constant, without a loop; drop those of size 1."""
+    varying = [False] * len(v.shape)
+    for node in postorder(v.nodes):
+        if node.op in ("load", "affine"):
+            strides = node.attribute.strides if node.op == "load" else node.attribute[0]
+            varying = [a or bool(s) for a, s in zip(varying, strides, strict=True)]
+    repeated = [a for a in axes if not varying[a] or v.shape[a] == 1]
+    if not repeated:
+        return v, axes
+    count = prod(v.shape[a] for a in repeated)
+    if count > 1 and (op == "mul" or (op == "add" and v.dtype.kind == "b")):
+        kernels.materialise(v, range(len(v.shape)))
+        return v, axes
+    dropped = [1 if a in repeated else n for a, n in enumerate(v.shape)]
+    result = kernels.slice(v, (0,) * len(dropped), dropped)
+    if count > 1 and op == "add":
+        result = kernels.elementwise(lambda s, x: s.mul(x, count), (result,), result.type)
+    elif op == "xor" and count % 2 == 0:
+        result = kernels.full(result.type, 0)
+    squeezed = tuple(n for a, n in enumerate(dropped) if a not in repeated)
+    result = kernels.reshape(result, squeezed)
+    positions = [a for a in range(len(v.shape)) if a not in repeated]
+    return result, tuple(positions.index(a) for a in axes if a not in repeated)
 
-    def _unrolled(self, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
-        kept = tuple(a for a in range(len(v.shape)) if a not in axes)
-        type = v.type.update(shape=tuple(v.shape[a] for a in kept))
-        builder = ScalarBuilder(self, self.table, len(kept))
-        total: Scalar | None = None
-        for positions in product(*(range(v.shape[a]) for a in axes)):
 
-            def stride_map(
-                strides: tuple[int, ...], offset: int, positions: tuple[int, ...] = positions
-            ) -> tuple[tuple[int, ...], int]:
-                offset += sum(p * strides[a] for p, a in zip(positions, axes, strict=True))
-                return tuple(strides[a] for a in kept), offset
+def _unrolls(kernels: KernelBuilder, v: Lowered, axes: tuple[int, ...]) -> bool:
+    count = prod(v.shape[a] for a in axes)
+    if count > kernels.options.unroll_reduction or v.weight * count > 4096:
+        return False
+    cost = expression_cost(v.nodes, v.shape)
+    small = count * (cost.operations + 1) <= kernels.options.expression_operations
+    cheap = cost.arithmetic <= 3 * len(v.nodes)
+    return small and cheap and cost.buffers <= kernels.options.expression_buffers
 
-            element = Scalar(builder, v.dtype, *self.moved(v, stride_map))
-            total = element if total is None else builder.reducer(op, total, element)
-        assert total is not None
-        return self.finish(type, total, (v,))
 
-    def _reduction_nest(self, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
-        order = natural_order(v)
-        kept = [a for a in range(len(v.shape)) if a not in axes]
-        kept_order = [a for a in order if a not in axes]
-        type = v.type.update(shape=tuple(v.shape[a] for a in kept))
-        accumulator = v.dtype if v.dtype.kind == "c" else compute_dtype(v.dtype)
-        buffer = self.allocate(accumulator, type.size)
-        layout = dense_strides(v.shape, kept_order + list(axes))
-        # strides of the kept axes as if the reduced ones had size 1
-        count = prod(v.shape[a] for a in axes)
-        kept_strides = [s // count for s in layout]
-        strides = tuple(0 if a in axes else kept_strides[a] for a in range(len(v.shape)))
-        view = BufferView(buffer, strides, 0)
-        stores = [NestStore(s.value, buffer, s.strides, s.offset, None, op, True) for s in self.part_stores(v, view)]
-        sizes, _, stores = collapse(self.table, v.shape, stores, 0, order)
-        if not self._in_lanes(op, sizes, stores, v):
-            self.emit(self._with_row(sizes, stores), v)
-        result_view = BufferView(buffer, tuple(strides[a] for a in kept), 0)
-        return self._wrapped(self.from_view(result_view, type))
+def _unrolled(kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+    kept = tuple(a for a in range(len(v.shape)) if a not in axes)
+    type = v.type.update(shape=tuple(v.shape[a] for a in kept))
+    builder = ScalarBuilder(kernels, kernels.table, len(kept))
+    total: Scalar | None = None
+    for positions in product(*(range(v.shape[a]) for a in axes)):
 
-    def _wrapped(self, v: Lowered) -> Lowered:
-        """A reduction of narrow numbers, accumulated in wider ones, as numbers of their own width."""
-        if v.dtype in FLOAT_FORMATS:
-            return self.elementwise(lambda s, x: x, (v,), v.type)
-        if v.dtype not in INTEGER_FORMATS:
-            return v
-        return self.elementwise(lambda s, x: s.cast(s.real_scalar(x.node, x.node.dtype), v.dtype), (v,), v.type)
+        def stride_map(
+            strides: tuple[int, ...], offset: int, positions: tuple[int, ...] = positions
+        ) -> tuple[tuple[int, ...], int]:
+            offset += sum(p * strides[a] for p, a in zip(positions, axes, strict=True))
+            return tuple(strides[a] for a in kept), offset
 
-    def _in_lanes(self, op: str, sizes: tuple[int, ...], stores: list[NestStore], v: Lowered) -> bool:
-        """Sum rows of few elements as long ones: every so many rows apart, then those.
+        element = Scalar(builder, v.dtype, *kernels.moved(v, stride_map))
+        total = element if total is None else builder.reducer(op, total, element)
+    assert total is not None
+    return kernels.finish(type, total, (v,))
 
-        So vectors are full, and fewer terms are added in turn.
-        """
-        if len(sizes) != 2 or stores[0].strides[0] or not stores[0].strides[1] or len(stores) > 1:
-            return False
-        rows, kept = sizes
-        (store,) = stores
-        if kept > _FEW_LANES or rows * kept < self.options.chunk_elements:
-            return False
-        most = min(_MOST_LANES // kept, rows // 4)
-        lanes = next((n for n in range(most, 3, -1) if rows % n == 0), None)
-        if lanes is None:
-            return False
-        (store,) = refine(self.table, sizes, (store,), (rows // lanes, lanes, kept))
-        partial = self.allocate(store.buffer.dtype, lanes * kept)
-        inner = replace(store, buffer=partial, strides=(0, kept, 1), offset=0)
-        fine, _, first = collapse(self.table, (rows // lanes, lanes, kept), [inner])
-        self.emit(Nest(fine, first), v)
-        element = self.table.load(IndexMap(partial, (1, kept), 0))
-        strides = (store.strides[2], 0)
-        last = NestStore(element, store.buffer, strides, store.offset, None, op, True)
-        self.emit(Nest((kept, lanes), [last], preferred_row=1), v)
-        return True
 
-    def _with_row(self, sizes: tuple[int, ...], stores: list[NestStore]) -> Nest:
-        """Choose which trailing reduced dimensions make a row, so that outer work remains."""
-        reduced = [not stride for stride in stores[0].strides]
-        row = 0
-        while row < len(sizes) and reduced[len(sizes) - 1 - row]:
-            row += 1
-        total = prod(sizes)
-        if row and total >= self.options.chunk_elements:
-            while row > 1 and prod(sizes[: len(sizes) - row]) < _MINIMUM_OUTER:
-                row -= 1
-            if prod(sizes[: len(sizes) - row]) < _MINIMUM_OUTER:
-                length = next((n for n in reversed(_SPLIT_ROWS) if sizes[-1] % n == 0), None)
-                if length is not None and length < sizes[-1]:
-                    fine = (*sizes[:-1], sizes[-1] // length, length)
-                    stores = refine(self.table, sizes, stores, fine)
-                    sizes = fine
-        return Nest(sizes, stores, preferred_row=row)
+def _reduction_nest(kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+    order = natural_order(v)
+    kept = [a for a in range(len(v.shape)) if a not in axes]
+    kept_order = [a for a in order if a not in axes]
+    type = v.type.update(shape=tuple(v.shape[a] for a in kept))
+    accumulator = v.dtype if v.dtype.kind == "c" else compute_dtype(v.dtype)
+    buffer = kernels.allocate(accumulator, type.size)
+    layout = dense_strides(v.shape, kept_order + list(axes))
+    # strides of the kept axes as if the reduced ones had size 1
+    count = prod(v.shape[a] for a in axes)
+    kept_strides = [s // count for s in layout]
+    strides = tuple(0 if a in axes else kept_strides[a] for a in range(len(v.shape)))
+    view = BufferView(buffer, strides, 0)
+    stores = [NestStore(s.value, buffer, s.strides, s.offset, None, op, True) for s in kernels.part_stores(v, view)]
+    sizes, _, stores = collapse(kernels.table, v.shape, stores, 0, order)
+    if not _in_lanes(kernels, op, sizes, stores, v):
+        kernels.emit(_with_row(kernels, sizes, stores), v)
+    result_view = BufferView(buffer, tuple(strides[a] for a in kept), 0)
+    return _wrapped(kernels, kernels.from_view(result_view, type))
 
-    def _reduced_last(self, v: Lowered, axes: Sequence[int]) -> Lowered:
-        """`v` with the axes in `axes` merged into one last axis."""
-        kept = [a for a in range(len(v.shape)) if a not in axes]
-        moved = self.transpose(v, (*kept, *axes))
-        count = prod(v.shape[a] for a in axes)
-        return self.reshape(moved, (*(v.shape[a] for a in kept), count))
 
-    def reduce_general(
-        self,
-        function: Callable[..., Any],
-        values: Sequence[Lowered],
-        inits: Sequence[Lowered],
-        axes: Sequence[int],
-    ) -> tuple[Lowered, ...]:
-        """Reduce by any associative `function(s, *accumulators, *elements)`: halve and combine.
+def _wrapped(kernels: KernelBuilder, v: Lowered) -> Lowered:
+    """A reduction of narrow numbers, accumulated in wider ones, as numbers of their own width."""
+    if v.dtype in FLOAT_FORMATS:
+        return kernels.elementwise(lambda s, x: x, (v,), v.type)
+    if v.dtype not in INTEGER_FORMATS:
+        return v
+    return kernels.elementwise(lambda s, x: s.cast(s.real_scalar(x.node, x.node.dtype), v.dtype), (v,), v.type)
 
-        Elements are combined in order, so the function need not be commutative.
-        """
-        axes = tuple(sorted(set(axes)))
-        flat = tuple(self._reduced_last(v, axes) for v in values)
-        shape = flat[0].shape[:-1]
-        starts = tuple(self.broadcast(init, shape, ()) for init in inits)
-        if flat[0].shape[-1] == 0:
-            return starts
-        result = self._halved(function, flat)
-        types = tuple(TensorType(shape, v.dtype) for v in values)
-        return self.elementwise(function, (*starts, *result), types)
 
-    def _halved(self, function: Callable[..., Any], values: tuple[Lowered, ...]) -> tuple[Lowered, ...]:
-        """Combine neighbours along the last axis until one element is left."""
-        leftovers: list[tuple[Lowered, ...]] = []
-        while (length := values[0].shape[-1]) > 1:
-            for value in values:
-                self.realise(value, range(len(value.shape)))
-            half = length // 2
-            if length % 2:
-                leftovers.append(tuple(self._part(v, length - 1, length, 1) for v in values))
-            even = tuple(self._part(v, 0, 2 * half, 2) for v in values)
-            odd = tuple(self._part(v, 1, 2 * half, 2) for v in values)
-            values = self.elementwise(function, (*even, *odd), tuple(v.type for v in even))
-        for last in reversed(leftovers):
-            values = self.elementwise(function, (*values, *last), tuple(v.type for v in values))
-        return tuple(self.reshape(v, v.shape[:-1]) for v in values)
+def _in_lanes(kernels: KernelBuilder, op: str, sizes: tuple[int, ...], stores: list[NestStore], v: Lowered) -> bool:
+    """Sum rows of few elements as long ones: every so many rows apart, then those.
 
-    def _part(self, v: Lowered, start: int, limit: int, step: int) -> Lowered:
-        """Every `step`th element of the last axis between start and limit."""
-        lead = len(v.shape) - 1
-        starts, limits = (0,) * lead + (start,), (*v.shape[:-1], limit)
-        return self.slice(v, starts, limits, (1,) * lead + (step,))
+    So vectors are full, and fewer terms are added in turn.
+    """
+    if len(sizes) != 2 or stores[0].strides[0] or not stores[0].strides[1] or len(stores) > 1:
+        return False
+    rows, kept = sizes
+    (store,) = stores
+    if kept > _FEW_LANES or rows * kept < kernels.options.chunk_elements:
+        return False
+    most = min(_MOST_LANES // kept, rows // 4)
+    lanes = next((n for n in range(most, 3, -1) if rows % n == 0), None)
+    if lanes is None:
+        return False
+    (store,) = refine(kernels.table, sizes, (store,), (rows // lanes, lanes, kept))
+    partial = kernels.allocate(store.buffer.dtype, lanes * kept)
+    inner = replace(store, buffer=partial, strides=(0, kept, 1), offset=0)
+    fine, _, first = collapse(kernels.table, (rows // lanes, lanes, kept), [inner])
+    kernels.emit(Nest(fine, first), v)
+    element = kernels.table.load(IndexMap(partial, (1, kept), 0))
+    strides = (store.strides[2], 0)
+    last = NestStore(element, store.buffer, strides, store.offset, None, op, True)
+    kernels.emit(Nest((kept, lanes), [last], preferred_row=1), v)
+    return True
 
-    def cumulate(self, op: str, v: Lowered, axis: int, reverse: bool = False) -> Lowered:
-        """Running (inclusive) combination along one axis."""
-        if v.shape[axis] <= 1 or v.type.size == 0:
-            return v
-        if v.dtype.kind == "c" and op != "add":
-            if op != "mul":
-                raise DtypeError(f"cumulate by {op} is not defined for complex numbers")
-            return self._cumulate_by_doubling(op, v, axis, reverse)
-        source = self.reverse(v, (axis,)) if reverse else v
-        order = [a for a in natural_order(source) if a != axis] + [axis]
-        buffer = self.allocate(v.dtype, v.type.size)
-        view = BufferView(buffer, dense_strides(v.shape, natural_order(v)), 0)
-        walked = view
-        if reverse:
-            flipped = tuple(-s if a == axis else s for a, s in enumerate(view.strides))
-            walked = BufferView(buffer, flipped, view.strides[axis] * (v.shape[axis] - 1))
-        running = Lowered(v.type, tuple(self._running(op, n) for n in source.nodes), v.sources)
-        stores = self.part_stores(running, walked)
-        sizes, row, stores = collapse(self.table, v.shape, stores, 1, order)
-        self.emit(Nest(sizes, stores, row, preferred_row=row), v)
-        return self.from_view(view, v.type)
 
-    def _running(self, op: str, node: Node) -> Node:
-        return self.table.make("cumulate", (node,), node.dtype, op)
+def _with_row(kernels: KernelBuilder, sizes: tuple[int, ...], stores: list[NestStore]) -> Nest:
+    """Choose which trailing reduced dimensions make a row, so that outer work remains."""
+    reduced = [not stride for stride in stores[0].strides]
+    row = 0
+    while row < len(sizes) and reduced[len(sizes) - 1 - row]:
+        row += 1
+    total = prod(sizes)
+    if row and total >= kernels.options.chunk_elements:
+        while row > 1 and prod(sizes[: len(sizes) - row]) < _MINIMUM_OUTER:
+            row -= 1
+        if prod(sizes[: len(sizes) - row]) < _MINIMUM_OUTER:
+            length = next((n for n in reversed(_SPLIT_ROWS) if sizes[-1] % n == 0), None)
+            if length is not None and length < sizes[-1]:
+                fine = (*sizes[:-1], sizes[-1] // length, length)
+                stores = refine(kernels.table, sizes, stores, fine)
+                sizes = fine
+    return Nest(sizes, stores, preferred_row=row)
 
-    def _cumulate_by_doubling(self, op: str, v: Lowered, axis: int, reverse: bool) -> Lowered:
-        """Combine with the value 1, 2, 4, ... places before: log(n) elementwise steps."""
-        value = self.reverse(v, (axis,)) if reverse else v
-        shape, distance = v.shape, 1
-        while distance < shape[axis]:
-            self.realise(value)
-            zeros, limits = [0] * len(shape), list(shape)
-            limits[axis] = shape[axis] - distance
-            before = self.slice(value, zeros, limits)
-            limits[axis] = distance
-            head = self.slice(value, zeros, limits)
-            zeros[axis] = distance
-            after = self.slice(value, zeros, shape)
-            tail = self.elementwise(lambda s, x, y: s.reducer(op, x, y), (before, after), after.type)
-            value = self.concatenate((head, tail), axis)
-            distance *= 2
-        return self.reverse(value, (axis,)) if reverse else value
+
+def _reduced_last(kernels: KernelBuilder, v: Lowered, axes: Sequence[int]) -> Lowered:
+    """`v` with the axes in `axes` merged into one last axis."""
+    kept = [a for a in range(len(v.shape)) if a not in axes]
+    moved = kernels.transpose(v, (*kept, *axes))
+    count = prod(v.shape[a] for a in axes)
+    return kernels.reshape(moved, (*(v.shape[a] for a in kept), count))
+
+
+def reduce_general(
+    kernels: KernelBuilder,
+    function: Callable[..., Any],
+    values: Sequence[Lowered],
+    inits: Sequence[Lowered],
+    axes: Sequence[int],
+) -> tuple[Lowered, ...]:
+    """Reduce by any associative `function(s, *accumulators, *elements)`: halve and combine.
+
+    Elements are combined in order, so the function need not be commutative.
+    """
+    axes = tuple(sorted(set(axes)))
+    flat = tuple(_reduced_last(kernels, v, axes) for v in values)
+    shape = flat[0].shape[:-1]
+    starts = tuple(kernels.broadcast(init, shape, ()) for init in inits)
+    if flat[0].shape[-1] == 0:
+        return starts
+    result = _halved(kernels, function, flat)
+    types = tuple(TensorType(shape, v.dtype) for v in values)
+    return kernels.elementwise(function, (*starts, *result), types)
+
+
+def _halved(kernels: KernelBuilder, function: Callable[..., Any], values: tuple[Lowered, ...]) -> tuple[Lowered, ...]:
+    """Combine neighbours along the last axis until one element is left."""
+    leftovers: list[tuple[Lowered, ...]] = []
+    while (length := values[0].shape[-1]) > 1:
+        for value in values:
+            kernels.realise(value, range(len(value.shape)))
+        half = length // 2
+        if length % 2:
+            leftovers.append(tuple(_part(kernels, v, length - 1, length, 1) for v in values))
+        even = tuple(_part(kernels, v, 0, 2 * half, 2) for v in values)
+        odd = tuple(_part(kernels, v, 1, 2 * half, 2) for v in values)
+        values = kernels.elementwise(function, (*even, *odd), tuple(v.type for v in even))
+    for last in reversed(leftovers):
+        values = kernels.elementwise(function, (*values, *last), tuple(v.type for v in values))
+    return tuple(kernels.reshape(v, v.shape[:-1]) for v in values)
+
+
+def _part(kernels: KernelBuilder, v: Lowered, start: int, limit: int, step: int) -> Lowered:
+    """Every `step`th element of the last axis between start and limit."""
+    lead = len(v.shape) - 1
+    starts, limits = (0,) * lead + (start,), (*v.shape[:-1], limit)
+    return kernels.slice(v, starts, limits, (1,) * lead + (step,))
+
+
+def cumulate(kernels: KernelBuilder, op: str, v: Lowered, axis: int, reverse: bool = False) -> Lowered:
+    """Running (inclusive) combination along one axis."""
+    if v.shape[axis] <= 1 or v.type.size == 0:
+        return v
+    if v.dtype.kind == "c" and op != "add":
+        if op != "mul":
+            raise DtypeError(f"cumulate by {op} is not defined for complex numbers")
+        return _cumulate_by_doubling(kernels, op, v, axis, reverse)
+    source = kernels.reverse(v, (axis,)) if reverse else v
+    order = [a for a in natural_order(source) if a != axis] + [axis]
+    buffer = kernels.allocate(v.dtype, v.type.size)
+    view = BufferView(buffer, dense_strides(v.shape, natural_order(v)), 0)
+    walked = view
+    if reverse:
+        flipped = tuple(-s if a == axis else s for a, s in enumerate(view.strides))
+        walked = BufferView(buffer, flipped, view.strides[axis] * (v.shape[axis] - 1))
+    running = Lowered(v.type, tuple(_running(kernels, op, n) for n in source.nodes), v.sources)
+    stores = kernels.part_stores(running, walked)
+    sizes, row, stores = collapse(kernels.table, v.shape, stores, 1, order)
+    kernels.emit(Nest(sizes, stores, row, preferred_row=row), v)
+    return kernels.from_view(view, v.type)
+
+
+def _running(kernels: KernelBuilder, op: str, node: Node) -> Node:
+    return kernels.table.make("cumulate", (node,), node.dtype, op)
+
+
+def _cumulate_by_doubling(kernels: KernelBuilder, op: str, v: Lowered, axis: int, reverse: bool) -> Lowered:
+    """Combine with the value 1, 2, 4, ... places before: log(n) elementwise steps."""
+    value = kernels.reverse(v, (axis,)) if reverse else v
+    shape, distance = v.shape, 1
+    while distance < shape[axis]:
+        kernels.realise(value)
+        zeros, limits = [0] * len(shape), list(shape)
+        limits[axis] = shape[axis] - distance
+        before = kernels.slice(value, zeros, limits)
+        limits[axis] = distance
+        head = kernels.slice(value, zeros, limits)
+        zeros[axis] = distance
+        after = kernels.slice(value, zeros, shape)
+        tail = kernels.elementwise(lambda s, x, y: s.reducer(op, x, y), (before, after), after.type)
+        value = kernels.concatenate((head, tail), axis)
+        distance *= 2
+    return kernels.reverse(value, (axis,)) if reverse else value

@@ -22,7 +22,7 @@ from rlx.lowering.rounding import rounded
 from rlx.lowering.scalar_fold import fold
 
 if TYPE_CHECKING:
-    from rlx.lowering.builder_core import BuilderCore
+    from rlx.lowering.builder import KernelBuilder
     from rlx.lowering.lowered import Lowered
 
 __all__ = ["Scalar", "ScalarBuilder"]
@@ -121,7 +121,7 @@ class ScalarBuilder:
 
     __slots__ = ("kernels", "rank", "table")
 
-    def __init__(self, kernels: BuilderCore | None, table: NodeTable, rank: int) -> None:
+    def __init__(self, kernels: KernelBuilder | None, table: NodeTable, rank: int) -> None:
         self.kernels = kernels
         self.table = table
         self.rank = rank

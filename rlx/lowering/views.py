@@ -4,196 +4,207 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 from rlx.ir.kernels import Buffer
 from rlx.ir.types import TensorType
-from rlx.lowering.builder_core import BuilderCore
 from rlx.lowering.lowered import BufferView, Lowered, dense_strides, remap, reshape_map
 
-__all__ = ["ViewLowering"]
+if TYPE_CHECKING:
+    from rlx.lowering.builder import KernelBuilder
+
+
+__all__ = ["broadcast", "concatenate", "pad", "reshape", "reverse", "slice", "transpose", "window"]
 
 PadConfig = Sequence[tuple[int, int, int]]
 
 
-class ViewLowering(BuilderCore):
-    """broadcast, transpose, reshape, slice, reverse, window, pad, concatenate."""
+def broadcast(kernels: KernelBuilder, v: Lowered, shape: Sequence[int], dims: Sequence[int]) -> Lowered:
+    """`v` with its axis i at position dims[i] of `shape`; the other axes repeat it."""
+    kernels.before_repeating(v, prod(shape))
+    rank = len(shape)
+    kept = [(axis, dim) for axis, dim in enumerate(dims) if v.shape[axis] == shape[dim]]
 
-    def broadcast(self, v: Lowered, shape: Sequence[int], dims: Sequence[int]) -> Lowered:
-        """`v` with its axis i at position dims[i] of `shape`; the other axes repeat it."""
-        self.before_repeating(v, prod(shape))
-        rank = len(shape)
-        kept = [(axis, dim) for axis, dim in enumerate(dims) if v.shape[axis] == shape[dim]]
+    def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
+        result = [0] * rank
+        for axis, dim in kept:
+            result[dim] = strides[axis]
+        return tuple(result), offset
 
-        def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
-            result = [0] * rank
-            for axis, dim in kept:
-                result[dim] = strides[axis]
-            return tuple(result), offset
+    return _viewed(kernels, v, tuple(shape), kernels.moved(v, stride_map))
 
-        return self._viewed(v, tuple(shape), self.moved(v, stride_map))
 
-    def transpose(self, v: Lowered, permutation: Sequence[int]) -> Lowered:
-        """Axis i of the result is axis permutation[i] of `v`."""
-        permutation = tuple(permutation)
-        if permutation == tuple(range(len(permutation))):
-            return v
-        nodes = self.moved(v, lambda strides, o: (tuple(strides[p] for p in permutation), o))
-        return self._viewed(v, tuple(v.shape[p] for p in permutation), nodes)
+def transpose(kernels: KernelBuilder, v: Lowered, permutation: Sequence[int]) -> Lowered:
+    """Axis i of the result is axis permutation[i] of `v`."""
+    permutation = tuple(permutation)
+    if permutation == tuple(range(len(permutation))):
+        return v
+    nodes = kernels.moved(v, lambda strides, o: (tuple(strides[p] for p in permutation), o))
+    return _viewed(kernels, v, tuple(v.shape[p] for p in permutation), nodes)
 
-    def reshape(self, v: Lowered, shape: Sequence[int]) -> Lowered:
-        """`v` in row-major order with another shape; copies only what no index map can say."""
-        shape = tuple(shape)
-        if shape == v.shape:
-            return v
-        if prod(shape) == 0:
-            return self.full(v.type.update(shape=shape), 0)
-        stride_map = reshape_map(v.shape, shape)
-        nodes = remap(self.table, v.nodes, stride_map)
-        if nodes is None:
-            self.materialise(v, range(len(v.shape)))
-            nodes = self.moved(v, stride_map)
-        return self._viewed(v, shape, nodes)
 
-    def slice(
-        self,
-        v: Lowered,
-        starts: Sequence[int],
-        limits: Sequence[int],
-        strides: Sequence[int] | None = None,
-    ) -> Lowered:
-        """v[starts[i]:limits[i]:strides[i]] along every axis; strides are positive."""
-        steps = tuple(strides) if strides is not None else (1,) * len(v.shape)
-        shape = tuple(
-            max(0, -(-(limit - start) // step)) for start, limit, step in zip(starts, limits, steps, strict=True)
-        )
-        if shape == v.shape:
-            return v
+def reshape(kernels: KernelBuilder, v: Lowered, shape: Sequence[int]) -> Lowered:
+    """`v` in row-major order with another shape; copies only what no index map can say."""
+    shape = tuple(shape)
+    if shape == v.shape:
+        return v
+    if prod(shape) == 0:
+        return kernels.full(v.type.update(shape=shape), 0)
+    stride_map = reshape_map(v.shape, shape)
+    nodes = remap(kernels.table, v.nodes, stride_map)
+    if nodes is None:
+        kernels.materialise(v, range(len(v.shape)))
+        nodes = kernels.moved(v, stride_map)
+    return _viewed(kernels, v, shape, nodes)
 
-        def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
-            offset += sum(s * start for s, start in zip(strides, starts, strict=True))
-            moved = zip(strides, steps, shape, strict=True)
-            return tuple(s * step if size != 1 else 0 for s, step, size in moved), offset
 
-        if prod(shape) == 0:
-            return self.full(v.type.update(shape=shape), 0)
-        return self._viewed(v, shape, self.moved(v, stride_map))
+def slice(
+    kernels: KernelBuilder,
+    v: Lowered,
+    starts: Sequence[int],
+    limits: Sequence[int],
+    strides: Sequence[int] | None = None,
+) -> Lowered:
+    """v[starts[i]:limits[i]:strides[i]] along every axis; strides are positive."""
+    steps = tuple(strides) if strides is not None else (1,) * len(v.shape)
+    shape = tuple(max(0, -(-(limit - start) // step)) for start, limit, step in zip(starts, limits, steps, strict=True))
+    if shape == v.shape:
+        return v
 
-    def reverse(self, v: Lowered, axes: Sequence[int]) -> Lowered:
-        """`v` read backwards along `axes`."""
-        flipped = {axis for axis in axes if v.shape[axis] > 1}
-        if not flipped or v.type.size == 0:
-            return v
+    def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
+        offset += sum(s * start for s, start in zip(strides, starts, strict=True))
+        moved = zip(strides, steps, shape, strict=True)
+        return tuple(s * step if size != 1 else 0 for s, step, size in moved), offset
 
-        def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
-            offset += sum(strides[axis] * (v.shape[axis] - 1) for axis in flipped)
-            return tuple(-s if a in flipped else s for a, s in enumerate(strides)), offset
+    if prod(shape) == 0:
+        return kernels.full(v.type.update(shape=shape), 0)
+    return _viewed(kernels, v, shape, kernels.moved(v, stride_map))
 
-        return self._viewed(v, v.shape, self.moved(v, stride_map))
 
-    def window(self, v: Lowered, shape: Sequence[int], strides: Sequence[int]) -> Lowered:
-        """All windows of `shape`, `strides` apart: axes (*window positions, *window offsets).
+def reverse(kernels: KernelBuilder, v: Lowered, axes: Sequence[int]) -> Lowered:
+    """`v` read backwards along `axes`."""
+    flipped = {axis for axis in axes if v.shape[axis] > 1}
+    if not flipped or v.type.size == 0:
+        return v
 
-        Element (p..., o...) is v[p * stride + o]; there are (n - shape) // stride + 1 positions
-        along an axis of n. Windows may overlap; nothing is copied.
-        """
-        positions = tuple(max(0, (n - size) // step + 1) for n, size, step in zip(v.shape, shape, strides, strict=True))
-        full_shape = (*positions, *shape)
-        if prod(full_shape) == 0:
-            return self.full(v.type.update(shape=full_shape), 0)
+    def stride_map(strides: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
+        offset += sum(strides[axis] * (v.shape[axis] - 1) for axis in flipped)
+        return tuple(-s if a in flipped else s for a, s in enumerate(strides)), offset
 
-        def stride_map(source: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
-            apart = tuple(s * step for s, step in zip(source, strides, strict=True))
-            moved = zip((*apart, *source), full_shape, strict=True)
-            return tuple(s if size != 1 else 0 for s, size in moved), offset
+    return _viewed(kernels, v, v.shape, kernels.moved(v, stride_map))
 
-        return self._viewed(v, full_shape, self.moved(v, stride_map))
 
-    def pad(self, v: Lowered, value: Lowered, config: PadConfig) -> Lowered:
-        """`v` with (low, high, interior) copies of the scalar `value` along each axis.
+def window(kernels: KernelBuilder, v: Lowered, shape: Sequence[int], strides: Sequence[int]) -> Lowered:
+    """All windows of `shape`, `strides` apart: axes (*window positions, *window offsets).
 
-        Negative low or high cut the (dilated) array.
-        """
-        shape = tuple(
-            max(0, low + high + n + max(0, n - 1) * interior)
-            for n, (low, high, interior) in zip(v.shape, config, strict=True)
-        )
-        type = v.type.update(shape=shape)
-        fill = self.broadcast(value, shape, ())
-        if type.size == 0 or v.type.size == 0:
-            return fill
-        first, last, offsets, steps = [], [], [], []
-        for n, size, (low, _, interior) in zip(v.shape, shape, config, strict=True):
-            step = interior + 1
-            start = max(0, -(low // step))
-            first.append(start)
-            last.append(min(n, max(start, -((low - size) // step))))
-            offsets.append(low + start * step)
-            steps.append(step)
-        inner = self.slice(v, first, last)
-        if inner.shape == shape:
-            return inner
-        if inner.type.size == 0:
-            return fill
-        key = (v.nodes, value.nodes, v.shape, tuple(map(tuple, config)))
-        known = self._padded.get(key)
-        if known is None:
-            known = self._padded[key] = self._pad_inside(inner, fill, offsets, steps)
-        return self.from_buffer(known, type)
+    Element (p..., o...) is v[p * stride + o]; there are (n - shape) // stride + 1 positions
+    along an axis of n. Windows may overlap; nothing is copied.
+    """
+    positions = tuple(max(0, (n - size) // step + 1) for n, size, step in zip(v.shape, shape, strides, strict=True))
+    full_shape = (*positions, *shape)
+    if prod(full_shape) == 0:
+        return kernels.full(v.type.update(shape=full_shape), 0)
 
-    def _pad_inside(self, inner: Lowered, fill: Lowered, offsets: Sequence[int], steps: Sequence[int]) -> Buffer:
-        """A buffer with `fill`, and `inner` in it from `offsets` on."""
-        shape = fill.shape
-        buffer = self.allocate(inner.dtype, fill.type.size)
-        strides = dense_strides(shape)
-        padded = [a for a in range(len(shape)) if inner.shape[a] != shape[a]]
-        strips = len(padded) == 1 and (steps[padded[0]] == 1 or inner.shape[padded[0]] == 1)
-        if strips:
-            axis, start = padded[0], offsets[padded[0]]
-            self._write_part(fill, buffer, strides, shape, axis, 0, start)
-            end = start + inner.shape[axis]
-            self._write_part(fill, buffer, strides, shape, axis, end, shape[axis])
-        else:
-            self.write(fill, BufferView(buffer, strides, 0))
-        apart = tuple(s * step for s, step in zip(strides, steps, strict=True))
-        offset = sum(s * o for s, o in zip(strides, offsets, strict=True))
-        self.write(inner, BufferView(buffer, apart, offset), ordered=not strips)
-        return buffer
+    def stride_map(source: tuple[int, ...], offset: int) -> tuple[tuple[int, ...], int]:
+        apart = tuple(s * step for s, step in zip(source, strides, strict=True))
+        moved = zip((*apart, *source), full_shape, strict=True)
+        return tuple(s if size != 1 else 0 for s, size in moved), offset
 
-    def _write_part(
-        self,
-        fill: Lowered,
-        buffer: Buffer,
-        strides: tuple[int, ...],
-        shape: tuple[int, ...],
-        axis: int,
-        start: int,
-        end: int,
-    ) -> None:
-        """Fill positions start..end of one axis."""
-        if start < end:
-            part_shape = (*shape[:axis], end - start, *shape[axis + 1 :])
-            part = Lowered(fill.type.update(shape=part_shape), fill.nodes, fill.sources)
-            self.write(part, BufferView(buffer, strides, start * strides[axis]))
+    return _viewed(kernels, v, full_shape, kernels.moved(v, stride_map))
 
-    def concatenate(self, values: Sequence[Lowered], axis: int) -> Lowered:
-        """The values one after the other along an axis: each writes its part of one buffer."""
-        parts = [v for v in values if v.shape[axis]]
-        if not parts:
-            return values[0]
-        if len(parts) == 1:
-            return parts[0]
-        shape = list(parts[0].shape)
-        shape[axis] = sum(v.shape[axis] for v in parts)
-        type = TensorType(tuple(shape), parts[0].dtype)
-        if type.size == 0:
-            return self.full(type, 0)
-        buffer = self.allocate(type.dtype, type.size)
-        strides = dense_strides(shape)
-        position = 0
-        for part in parts:
-            self.write(part, BufferView(buffer, strides, position * strides[axis]))
-            position += part.shape[axis]
-        return self.from_buffer(buffer, type)
 
-    def _viewed(self, v: Lowered, shape: tuple[int, ...], nodes: tuple) -> Lowered:
-        return Lowered(v.type.update(shape=shape), nodes, self.sources_of((v,)))
+def pad(kernels: KernelBuilder, v: Lowered, value: Lowered, config: PadConfig) -> Lowered:
+    """`v` with (low, high, interior) copies of the scalar `value` along each axis.
+
+    Negative low or high cut the (dilated) array.
+    """
+    shape = tuple(
+        max(0, low + high + n + max(0, n - 1) * interior)
+        for n, (low, high, interior) in zip(v.shape, config, strict=True)
+    )
+    type = v.type.update(shape=shape)
+    fill = kernels.broadcast(value, shape, ())
+    if type.size == 0 or v.type.size == 0:
+        return fill
+    first, last, offsets, steps = [], [], [], []
+    for n, size, (low, _, interior) in zip(v.shape, shape, config, strict=True):
+        step = interior + 1
+        start = max(0, -(low // step))
+        first.append(start)
+        last.append(min(n, max(start, -((low - size) // step))))
+        offsets.append(low + start * step)
+        steps.append(step)
+    inner = kernels.slice(v, first, last)
+    if inner.shape == shape:
+        return inner
+    if inner.type.size == 0:
+        return fill
+    key = (v.nodes, value.nodes, v.shape, tuple(map(tuple, config)))
+    known = kernels._padded.get(key)
+    if known is None:
+        known = kernels._padded[key] = _pad_inside(kernels, inner, fill, offsets, steps)
+    return kernels.from_buffer(known, type)
+
+
+def _pad_inside(
+    kernels: KernelBuilder, inner: Lowered, fill: Lowered, offsets: Sequence[int], steps: Sequence[int]
+) -> Buffer:
+    """A buffer with `fill`, and `inner` in it from `offsets` on."""
+    shape = fill.shape
+    buffer = kernels.allocate(inner.dtype, fill.type.size)
+    strides = dense_strides(shape)
+    padded = [a for a in range(len(shape)) if inner.shape[a] != shape[a]]
+    strips = len(padded) == 1 and (steps[padded[0]] == 1 or inner.shape[padded[0]] == 1)
+    if strips:
+        axis, start = padded[0], offsets[padded[0]]
+        _write_part(kernels, fill, buffer, strides, shape, axis, 0, start)
+        end = start + inner.shape[axis]
+        _write_part(kernels, fill, buffer, strides, shape, axis, end, shape[axis])
+    else:
+        kernels.write(fill, BufferView(buffer, strides, 0))
+    apart = tuple(s * step for s, step in zip(strides, steps, strict=True))
+    offset = sum(s * o for s, o in zip(strides, offsets, strict=True))
+    kernels.write(inner, BufferView(buffer, apart, offset), ordered=not strips)
+    return buffer
+
+
+def _write_part(
+    kernels: KernelBuilder,
+    fill: Lowered,
+    buffer: Buffer,
+    strides: tuple[int, ...],
+    shape: tuple[int, ...],
+    axis: int,
+    start: int,
+    end: int,
+) -> None:
+    """Fill positions start..end of one axis."""
+    if start < end:
+        part_shape = (*shape[:axis], end - start, *shape[axis + 1 :])
+        part = Lowered(fill.type.update(shape=part_shape), fill.nodes, fill.sources)
+        kernels.write(part, BufferView(buffer, strides, start * strides[axis]))
+
+
+def concatenate(kernels: KernelBuilder, values: Sequence[Lowered], axis: int) -> Lowered:
+    """The values one after the other along an axis: each writes its part of one buffer."""
+    parts = [v for v in values if v.shape[axis]]
+    if not parts:
+        return values[0]
+    if len(parts) == 1:
+        return parts[0]
+    shape = list(parts[0].shape)
+    shape[axis] = sum(v.shape[axis] for v in parts)
+    type = TensorType(tuple(shape), parts[0].dtype)
+    if type.size == 0:
+        return kernels.full(type, 0)
+    buffer = kernels.allocate(type.dtype, type.size)
+    strides = dense_strides(shape)
+    position = 0
+    for part in parts:
+        kernels.write(part, BufferView(buffer, strides, position * strides[axis]))
+        position += part.shape[axis]
+    return kernels.from_buffer(buffer, type)
+
+
+def _viewed(kernels: KernelBuilder, v: Lowered, shape: tuple[int, ...], nodes: tuple) -> Lowered:
+    return Lowered(v.type.update(shape=shape), nodes, kernels.sources_of((v,)))

@@ -1,4 +1,8 @@
-"""The ground of KernelBuilder: buffers, kernels in order, expressions and their realisation."""
+"""KernelBuilder: what a primitive's `lower` may call.
+
+Its own methods are few: buffers, expressions and their realisation, nests and kernels in order. All else are
+functions over them, in the modules beside this one, and methods here so that rules find them.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,16 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.formats import FLOAT_FORMATS
-from rlx.ir.kernels import Buffer, Operand, Role
+from rlx.ir.kernels import Buffer, Operand, Plan, Role
+from rlx.ir.program import Program
 from rlx.ir.types import TensorType, compute_dtype
+from rlx.lowering import contract, equations, indexing, reduction, regions, views
 from rlx.lowering.lowered import (
     BufferView,
     Lowered,
     StrideMap,
     dense_strides,
+    is_dense,
     natural_order,
     remap,
     view_nodes,
@@ -28,17 +35,22 @@ from rlx.lowering.options import LoweringOptions
 from rlx.lowering.rounding import rounded_result
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 
-__all__ = ["BuilderCore", "ElementFunction", "Step"]
+__all__ = ["ElementFunction", "KernelBuilder", "PlanRegion"]
 
 ElementFunction = Callable[..., Any]
 _SOURCES_KEPT = 6
 
 
-class BuilderCore:
-    """Keeps the plan under construction; the families of lowering methods build on it."""
+# the plan of a nested program; of a loop's body with the numbers of its constants and carries
+PlanRegion = Callable[[Program, tuple[int, int] | None], Plan]
 
-    def __init__(self, options: LoweringOptions) -> None:
+
+class KernelBuilder:
+    """Keeps the nests under construction."""
+
+    def __init__(self, options: LoweringOptions, plan_region: PlanRegion) -> None:
         self.options = options
+        self.plan_region = plan_region
         self.table = NodeTable(options.excess_precision)
         self.steps: list[Step] = []
         self.buffers: list[Buffer] = []
@@ -48,9 +60,7 @@ class BuilderCore:
         self._padded: dict[Any, Buffer] = {}  # what `pad` has made of equal operands
 
     # ------------------------------------------------------------ buffers and constants
-    def allocate(
-        self, dtype: np.dtype, size: int, role: Role = "temporary", value: np.ndarray | None = None
-    ) -> Buffer:
+    def allocate(self, dtype: np.dtype, size: int, role: Role = "temporary", value: np.ndarray | None = None) -> Buffer:
         """A new buffer of the plan."""
         buffer = Buffer(dtype, size, role, value)
         self.buffers.append(buffer)
@@ -305,11 +315,54 @@ class BuilderCore:
         constant = int(np.frombuffer(linear.node.attribute, np.int64)[0])
         return (0,) * builder.rank, constant, rest
 
+    # ------------------------------------------------------------ programs inside
+    def lower_region(self, program: Program, loop: tuple[int, int] | None = None) -> Plan:
+        """The plan of a nested program; every output is a buffer of its own.
 
-def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether strides are those of a row-major array (axes of size 1 aside)."""
-    wanted = dense_strides(shape)
-    return all(n == 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
+        loop: of a loop's body, how many constants its inputs begin with, and how many carries follow.
+        """
+        return self.plan_region(program, loop)
+
+    def scratch(self) -> KernelBuilder:
+        """A builder for an attempt, of which nothing is kept."""
+        return KernelBuilder(self.options, self.plan_region)
+
+    # ------------------------------------------------------------ index maps where possible, partial writes where not
+    broadcast = views.broadcast
+    transpose = views.transpose
+    reshape = views.reshape
+    slice = views.slice
+    reverse = views.reverse
+    window = views.window
+    pad = views.pad
+    concatenate = views.concatenate
+
+    # ------------------------------------------------------------ reductions
+    reduce = reduction.reduce
+    reduce_general = reduction.reduce_general
+    cumulate = reduction.cumulate
+
+    # ------------------------------------------------------------ computed positions
+    dynamic_slice = indexing.dynamic_slice
+    gather = indexing.gather
+    dynamic_update_slice = indexing.dynamic_update_slice
+    scatter = indexing.scatter
+
+    # ------------------------------------------------------------ products
+    contract = contract.contract
+
+    # ------------------------------------------------------------ kernels over whole buffers
+    scan = regions.scan
+    in_blocks = regions.in_blocks
+    sum_of_blocks = regions.sum_of_blocks
+    while_loop = regions.while_loop
+    branch = regions.branch
+    callback = regions.callback
+    library = regions.library
+    sort = regions.sort
+
+    # ------------------------------------------------------------ equations
+    inline = equations.inline
 
 
 def _summands(scalar: Scalar) -> list[Scalar]:
