@@ -295,7 +295,7 @@ def _inputs(
         shape, layout = source.choice(palette), source.choice(LAYOUTS)
         if not shape and source.random() < 0.3 and dtype in ("float64", "int64", "bool", "complex128"):
             layout = "number"
-        domain = source.choice(["ordinary", "ordinary", "quarters", "special" if special else "quarters"])
+        domain = source.choice(["ordinary", "ordinary", "special" if special else "ordinary", "quarters"])
         inputs.append(Input(next(counter), shape, dtype, source.randrange(1000), layout, domain))
     if source.random() < 0.85:
         dtype = source.choice(["int32", "int32", "int64", "uint8", "int8"])
