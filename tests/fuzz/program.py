@@ -17,6 +17,7 @@ __all__ = [
     "body_name",
     "expression",
     "input_value",
+    "is_narrow",
     "kind_of",
     "live",
     "name_of",
@@ -98,6 +99,11 @@ def all_steps(steps: tuple[Step, ...]) -> Iterator[Step]:
             yield from all_steps(body.steps)
 
 
+def is_narrow(dtype: str) -> bool:
+    """Whether a dtype is a float of eight bits or fewer."""
+    return dtype.startswith(("float8", "float4"))
+
+
 def live(program: Program) -> Program:
     """A program without steps and inputs that its outputs do not depend on."""
     needed, kept = set(program.outputs), []
@@ -121,6 +127,8 @@ def _numbers(dtype: str, shape: tuple[int, ...], seed: int, domain: str) -> str:
     if kind in "iu":
         low, high = (0 if kind == "u" else -4), 4 if dtype.endswith(("t2", "t4")) else 9
         return f"{draw}.integers({low}, {high}, {shape}).astype({dtype!r})"
+    if dtype == "float8_e8m0fnu":  # powers of two
+        return f"(2.0 ** {draw}.integers(-3, 3, {shape})).astype({dtype!r})"
     if domain == "quarters":
         return f"({draw}.integers(-9, 10, {shape}) / 4).astype({dtype!r})"
     if domain == "special" and kind == "f":

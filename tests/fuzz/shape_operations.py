@@ -139,16 +139,35 @@ operation("rotate", "jnp.rot90({0})", lambda g: Draw((g.pick(ANY, ndim=2),)), "e
 operation("iota", "lax.broadcasted_iota({dtype}, {shape}, {axis})", _iota, "exact", weight=1)
 operation("halves", "jnp.split({0}, 2, {axis})[1]", lambda g: _halves(g), "exact", weight=0.6)
 operation("difference", "jnp.diff({0}, axis={axis})", lambda g: _float_axis(g), "sum", weight=0.7)
-operation("minus_own_row", "jnp.min({0} - jnp.min({0}, {axis}, keepdims=True), {axis})", lambda g: _own(g), "identity")
-operation("most_minus_own", "jnp.min(jnp.max({0}, {axis}, keepdims=True) - {0}, {axis})", lambda g: _own(g), "identity")
-operation("own_pairs", "jnp.diagonal({0}[..., :, None] - {0}[..., None, :], 0, -1, -2)", lambda g: _own(g), "identity")
+operation(
+    "minus_own_row",
+    "jnp.min({0} - jnp.min({0}, {axis}, keepdims=True), {axis})",
+    lambda g: _own(g),
+    "identity",
+    weight=2,
+)
+operation(
+    "most_minus_own",
+    "jnp.min(jnp.max({0}, {axis}, keepdims=True) - {0}, {axis})",
+    lambda g: _own(g),
+    "identity",
+    weight=2,
+)
+operation(
+    "own_pairs",
+    "jnp.diagonal({0}[..., :, None] - {0}[..., None, :], 0, -1, -2)",
+    lambda g: _own(g),
+    "identity",
+    weight=2,
+)
 operation(
     "own_again", "jnp.where(jnp.broadcast_to({0}, (2, *{0}.shape)) == {0}, 1, 0)", lambda g: _own(g), "identity", "flat"
 )
 
 
 def _own(g: Any) -> Draw:
-    value = g.pick("f", ndim=1, where=lambda v: v.size and v.finite)
+    products = g.coin(0.7)  # rather than any value: these are what a sum may round once with
+    value = g.pick("f", ndim=1, where=lambda v: v.size and v.finite and (v.fact.product or not products))
     return Draw((value,), {"axis": g.axis(value)})
 
 
