@@ -116,7 +116,8 @@ def numpy_windows(x: np.ndarray, spec: WindowSpec, fill: Any) -> np.ndarray:
     if spec.pads:
         x = pad.reference(x, np.asarray(fill, x.dtype), config=spec.config())
     reach = tuple(map(dilated, spec.window, spec.window_dilation))
-    view = np.lib.stride_tricks.sliding_window_view(x, reach)
+    # as bytes: NumPy's strided views know dtypes by name, which those of ml_dtypes may share with none
+    view = np.lib.stride_tricks.sliding_window_view(x.view(f"V{x.itemsize}"), reach).view(x.dtype)
     steps = spec.strides + spec.window_dilation
     return view[tuple(slice(None, None, step) for step in steps) + (...,)]
 

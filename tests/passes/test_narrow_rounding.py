@@ -106,3 +106,26 @@ def test_excess_precision_is_a_switch():
         kept = np.asarray(there_and_back(x), "float32")
     np.testing.assert_allclose(kept, np.asarray(x, "float32"), rtol=2**-7, atol=2**-14)
     np.testing.assert_array_equal(np.asarray(there_and_back(x), "float32"), rounded)
+
+
+@pytest.mark.parametrize("name", ["tanh", "sinh", "arcsinh", "sin", "log1p", "sign", "negative"])
+@pytest.mark.parametrize("source", ["float64", "float32"])
+def test_functions_of_what_was_converted(name, source):
+    """The sign of a number that was just narrowed: LLVM once asked for a function that is not there."""
+    x = np.linspace(-3, 3, 41).astype(source)
+    found = rlx.jit(lambda v: getattr(jnp, name)(v.astype("float16")))(x)
+    want = np.asarray(getattr(jnp, name)(jnp.asarray(x).astype("float16")), "float64")
+    np.testing.assert_allclose(np.asarray(found, "float64"), want, rtol=2**-9, equal_nan=True)
+    signs = rlx.jit(lambda v: jnp.copysign(jnp.ones((), "float16"), v.astype("float16")))(x)
+    np.testing.assert_array_equal(np.asarray(signs, "float64"), np.copysign(1.0, x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_float64_is_rounded_once_where_numpy_rounds_once(dtype):
+    """Ties of float16, and numbers so near to them that float32 takes them for ties."""
+    halves = np.random.default_rng(0).integers(0, 0x7BFF, 300).astype("uint16")
+    low, high = halves.view("float16").astype("float64"), (halves + np.uint16(1)).view("float16").astype("float64")
+    tie = (low + high) / 2
+    x = np.concatenate([tie, tie * (1 + 1e-12), tie * (1 - 1e-12), -tie * (1 + 1e-12), [1e300, -1e-300, np.inf, 0.0]])
+    found = rlx.jit(lambda v: v.astype(dtype))(x)
+    np.testing.assert_array_equal(np.asarray(found, "float64"), np.asarray(jnp.asarray(x).astype(dtype), "float64"))

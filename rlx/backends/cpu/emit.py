@@ -19,7 +19,7 @@ from rlx.ir.kernels import Buffer, Instruction, Loops
 
 __all__ = ["KernelCode", "kernel_code", "loops_code", "loops_extent", "loops_row"]
 
-_VERSION = "5"
+_VERSION = "6"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.backends.cpu.ir_text import Value
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS, FloatFormat, IntegerFormat
 
-__all__ = ["decode", "encode", "saturate"]
+__all__ = ["decode", "encode", "round_to_odd", "saturate"]
 
 
 def decode(dtype: np.dtype, code: Value) -> Value:
@@ -29,6 +29,19 @@ def encode(dtype: np.dtype, number: Value) -> Value:
     if dtype.name == "float16":
         return number.convert("fptrunc", "half").bits()
     return number.code.function(_conversion("encode", dtype.name), number)
+
+
+def round_to_odd(number: Value) -> Value:
+    """A double as a float32 that rounds to float16 as the double itself does (Boldo and Melquiond, 2008).
+
+    Where it lies between two float32 numbers it is the one whose last bit is set. Rounding it twice to
+    nearest would round some ties the wrong way.
+    """
+    nearest = number.convert("fptrunc", "float")
+    wide = nearest.convert("fpext", "double")
+    bits = nearest.bits()
+    beyond = abs(wide) > abs(number)
+    return wide.compare("une", number).where(beyond.where(bits - 1, bits) | 1, bits).as_float()
 
 
 def saturate(form: IntegerFormat, number: Value) -> Value:

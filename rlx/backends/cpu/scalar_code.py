@@ -8,7 +8,7 @@ import numpy as np
 
 from rlx.backends.cpu import branching, error_functions, polynomials, trigonometry
 from rlx.backends.cpu.ir_text import Code, Value, bit_width, is_real
-from rlx.backends.cpu.narrow import decode, encode, saturate
+from rlx.backends.cpu.narrow import decode, encode, round_to_odd, saturate
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Instruction
 from rlx.ir.scalar import USER_FUNCTIONS, neutral
@@ -291,7 +291,10 @@ def _cast(target: np.dtype, value: Value, source: np.dtype) -> Value:
     if is_real(value.kind):
         if not is_real(kind):
             return _saturate(target, value)
-        number = value.convert("fpext" if kind == "double" else "fptrunc", kind)
+        if target.name == "float16" and value.kind == "double":
+            number = round_to_odd(value)
+        else:  # ml_dtypes, too, converts float64 to the other narrow floats by way of float32
+            number = value.convert("fpext" if kind == "double" else "fptrunc", kind)
     elif is_real(kind):
         # a direct conversion to a narrow float would round twice; 24 bits are ample for the check
         number = value.convert("uitofp" if dtype_kind(source) in "bu" else "sitofp", kind)
