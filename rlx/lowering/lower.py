@@ -43,7 +43,7 @@ def lower_to_nests(program: Program, options: LoweringOptions, plan_region: Plan
 
 def _over_outputs(table: NodeTable, step: Step, renames: dict[Buffer, Buffer]) -> Step:
     """A step over the outputs that temporaries have become."""
-    if not renames:
+    if not renames or (isinstance(step, Nest) and renames.keys().isdisjoint(step.reads | step.writes)):
         return step
     return renamed_nest(table, step, renames) if isinstance(step, Nest) else renamed(step, renames)
 

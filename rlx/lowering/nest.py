@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -53,7 +54,7 @@ class NestStore:
         return self.address is None and self.accumulate is None and self.guard is None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Nest:
     """Stores over one index space; its last `row` dimensions are row dimensions.
 
@@ -74,10 +75,36 @@ class Nest:
     frozen: bool = field(default=False)
     epoch: int = 0
 
-    @property
+    @cached_property
     def total(self) -> int:
         """Number of iterations."""
         return prod(self.sizes)
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """Every node of the expressions, arguments before users."""
+        return postorder(store_roots(self.stores))
+
+    @cached_property
+    def operations(self) -> int:
+        """How many nodes have arguments."""
+        return sum(bool(node.args) for node in self.nodes)
+
+    @cached_property
+    def reads(self) -> frozenset[Buffer]:
+        """The buffers whose contents the nest needs."""
+        loaded = {node.attribute.buffer for node in self.nodes if node.op == "load"}
+        return frozenset(loaded.union(s.buffer for s in self.stores if s.accumulate and not s.initialize))
+
+    @cached_property
+    def writes(self) -> frozenset[Buffer]:
+        """The buffers that the nest writes, wholly or in part."""
+        return frozenset(store.buffer for store in self.stores)
+
+    @cached_property
+    def scatters(self) -> bool:
+        """Whether a store goes to a computed place."""
+        return any(store.address is not None for store in self.stores)
 
 
 Step = Nest | Kernel

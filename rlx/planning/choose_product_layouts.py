@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlx.ir.kernels import Buffer, Contract, Operand
-from rlx.lowering.nest import Nest, Nests, Step, collapse, replace_loads, store_roots
-from rlx.lowering.nodes import IndexMap, Node, NodeTable, postorder
+from rlx.lowering.nest import Nest, Nests, Step, collapse, replace_loads
+from rlx.lowering.nodes import IndexMap, Node, NodeTable
 
 __all__ = ["choose_product_layouts"]
 
@@ -72,7 +72,7 @@ def _products(steps: Sequence[Step]) -> dict[Buffer, _Product]:
         if isinstance(step, Nest):
             for store in step.stores:
                 found.pop(store.buffer, None)
-            for node in postorder(store_roots(step.stores)):
+            for node in step.nodes:
                 if node.op == "load" and node.attribute.buffer in found:
                     if node.args:
                         del found[node.attribute.buffer]
@@ -232,18 +232,15 @@ def _strided(kernel: Contract, start: int, length: int, batch: int, minor: int) 
 
 def _reading_moved(table: NodeTable, nest: Nest, moves: Mapping[Buffer, Moved]) -> Nest:
     """The nest that reads products where they lie now."""
-    changed = False
+    if nest.reads.isdisjoint(moves):
+        return nest
 
     def use(leaf: Node, args: tuple[Node, ...]) -> Node:
-        nonlocal changed
         if leaf.op == "load" and leaf.attribute.buffer in moves:
-            changed = True
             return table.load(moves[leaf.attribute.buffer](leaf.attribute), *args)
         return table.load(leaf.attribute, *args) if args else leaf
 
     stores = replace_loads(table, nest.stores, use)
-    if not changed:
-        return nest
     if nest.row:
         return replace(nest, stores=stores)
     sizes, row, stores = collapse(table, nest.sizes, stores)

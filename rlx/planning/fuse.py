@@ -7,7 +7,7 @@ a group if its other producers have smaller ranks; so no cycle between groups ca
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ __all__ = ["FusionDecision", "fuse", "fuse_chunks"]
 _CANDIDATES = 8
 _SIBLINGS = 3
 # more operations than this for so many elements are worth vectors and threads of their own
-_DEAR_SERIAL = 16
+_EXPENSIVE_SERIAL = 16
 _LONG_SERIAL = 1 << 12
 
 
@@ -75,21 +75,14 @@ class _Group:
         return group
 
 
-def step_reads(step: Step) -> set[Buffer]:
+def step_reads(step: Step) -> frozenset[Buffer]:
     """The buffers whose contents a step needs."""
-    if isinstance(step, Kernel):
-        return set(step.reads)
-    nodes = postorder(store_roots(step.stores))
-    found = {node.attribute.buffer for node in nodes if node.op == "load"}
-    updated = {s.buffer for s in step.stores if s.accumulate and not s.initialize}
-    return found | updated
+    return step.reads if isinstance(step, Nest) else frozenset(step.reads)
 
 
-def step_writes(step: Step) -> set[Buffer]:
+def step_writes(step: Step) -> frozenset[Buffer]:
     """The buffers that a step writes, wholly or in part."""
-    if isinstance(step, Kernel):
-        return set(step.writes)
-    return {store.buffer for store in step.stores}
+    return step.writes if isinstance(step, Nest) else frozenset(step.writes)
 
 
 def has_effect(kernel: Step) -> bool:
@@ -128,13 +121,11 @@ def without_dead(steps: Iterable[Step], outputs: Iterable[Buffer]) -> list[Step]
 def _serial_cost(first: Nest | None, second: Nest) -> str | None:
     """Why two nests stay apart of which one scatters, on one thread, and the other has much to compute."""
     assert first is not None
-    scatters = [any(s.address is not None for s in nest.stores) for nest in (first, second)]
-    if scatters[0] == scatters[1]:
+    if first.scatters == second.scatters:
         return None
-    other = second if scatters[0] else first
-    operations = sum(bool(node.args) for node in postorder(store_roots(other.stores)))
-    dear = operations > _DEAR_SERIAL and other.total >= _LONG_SERIAL
-    return "the other scatters element by element" if dear else None
+    other = second if first.scatters else first
+    expensive = other.operations > _EXPENSIVE_SERIAL and other.total >= _LONG_SERIAL
+    return "the other scatters element by element" if expensive else None
 
 
 class _Fusion:
@@ -172,7 +163,7 @@ class _Fusion:
         if has_effect(step):
             self.last_effect = group
 
-    def _hard_dependencies(self, step: Step, writes: set[Buffer]) -> set[_Group]:
+    def _hard_dependencies(self, step: Step, writes: Set[Buffer]) -> set[_Group]:
         """Groups that must have finished, whatever index maps say."""
         hard: set[_Group] = set()
         if isinstance(step, Nest) and step.ordered:
@@ -183,7 +174,7 @@ class _Fusion:
             hard.add(self.last_effect)
         return hard
 
-    def _new_group(self, step: Step, reads: set[Buffer], dependencies: set[_Group], position: int) -> _Group:
+    def _new_group(self, step: Step, reads: Set[Buffer], dependencies: set[_Group], position: int) -> _Group:
         group = _Group(step, position)
         group.rank = 1 + max((d.rank for d in dependencies), default=-1)
         if isinstance(step, Nest):
@@ -194,7 +185,7 @@ class _Fusion:
         return group
 
     def _candidates(
-        self, reads: set[Buffer], writes: set[Buffer], soft: set[_Group], hard: set[_Group]
+        self, reads: Set[Buffer], writes: Set[Buffer], soft: set[_Group], hard: set[_Group]
     ) -> list[_Group]:
         """Groups to try: producers of highest rank, then those that share an operand."""
         producers = sorted(soft, key=lambda g: (-g.rank, -g.position))[:_CANDIDATES]
@@ -208,8 +199,8 @@ class _Fusion:
     def _join(
         self,
         step: Nest,
-        reads: set[Buffer],
-        writes: set[Buffer],
+        reads: Set[Buffer],
+        writes: Set[Buffer],
         soft: set[_Group],
         hard: set[_Group],
     ) -> _Group | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -45,7 +45,7 @@ class _Aligned:
     second: list[NestStore]
 
 
-def merge(table: NodeTable, base: Nest | None, nest: Nest, produced: set[Buffer], related: bool) -> Merged | str:
+def merge(table: NodeTable, base: Nest | None, nest: Nest, produced: Set[Buffer], related: bool) -> Merged | str:
     """`nest` after `base` in one nest, or the reason why not.
 
     produced: the buffers that base writes. related: nest reads some of them. Without a base the
@@ -139,9 +139,9 @@ def _align_permuted(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str 
     """Run nest's loops in the order in which it reads an array that base works on too."""
     if base.total != nest.total or nest.row or nest.preferred_row:
         return None
-    shared = {n.attribute.buffer for n in postorder(store_roots(base.stores)) if n.op == "load"}
+    shared = {n.attribute.buffer for n in base.nodes if n.op == "load"}
     shared |= {store.buffer for store in base.stores}
-    for node in postorder(store_roots(nest.stores)):
+    for node in nest.nodes:
         if node.op != "load" or node.args or node.attribute.buffer not in shared:
             continue
         strides = node.attribute.strides
@@ -192,7 +192,7 @@ def _align_rows_after(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | st
     return _Aligned(sizes, row, first, second)
 
 
-def _substitute(table: NodeTable, base: Nest, aligned: _Aligned, produced: set[Buffer]) -> list[NestStore] | None:
+def _substitute(table: NodeTable, base: Nest, aligned: _Aligned, produced: Set[Buffer]) -> list[NestStore] | None:
     """`second` with loads of what `first` stores replaced by the values, if all can be."""
     values = {(s.buffer, s.strides, s.offset): s.value for s in aligned.first if s.plain}
     second = aligned.second
