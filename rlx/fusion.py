@@ -93,7 +93,7 @@ _HINTS = {
     MissReason.NOTHING_SHARED: "No other nest reads or makes its arrays: there is nothing to fuse it with.",
     MissReason.RUNS_BEFORE_OPERANDS: "A kernel of another kind, a matrix product for instance, lies between the two:"
     " fusing them would be a cycle.",
-    MissReason.SCATTERS: "Scattering runs on one thread, so that what is dear to compute is computed before it, by"
+    MissReason.SCATTERS: "Scattering runs on one thread, so that what is expensive to compute is computed before it, by"
     " all of them: nothing to do, or compute less for each element.",
     MissReason.BARRIER: "lax.optimization_barrier, rlx.checkpoint or a memory_limit keeps the two apart: leave it out.",
     MissReason.INDEX_MAPS: "The operand is needed at other positions than it is computed at: compute both in one"

@@ -197,7 +197,7 @@ def test_softmax_in_place():
     check(kernel, [memory, result], cuts=[2])
 
 
-def test_dear_values_wait_where_the_result_goes():
+def test_expensive_values_wait_where_the_result_goes():
     """Softmax computes exp once: its numerators are parked in the output's row."""
     rows, width = 5, 37
     x, memory = vector(np.random.default_rng(0).normal(size=rows * width))

@@ -68,9 +68,9 @@ def normalised(x: Any) -> Any:
     return y / jnp.exp(y).sum(1, keepdims=True)
 
 
-def scattered(dear: bool) -> Callable[..., Any]:
+def scattered(expensive: bool) -> Callable[..., Any]:
     def count(x: Any) -> Any:
-        place = jnp.abs(jnp.sin(x) * jnp.exp(jnp.cos(x)) + jnp.tanh(x) * jnp.log1p(x * x)) if dear else jnp.abs(x)
+        place = jnp.abs(jnp.sin(x) * jnp.exp(jnp.cos(x)) + jnp.tanh(x) * jnp.log1p(x * x)) if expensive else jnp.abs(x)
         return jnp.zeros(64).at[jnp.floor(place * 9).astype("int32") % 64].add(1.0)
 
     return count

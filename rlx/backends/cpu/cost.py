@@ -17,25 +17,25 @@ HOST_STEP = 20_000.0
 UNKNOWN = 1e9
 
 _CHEAP = 0.04
-_DEAR = 0.4
-_VERY_DEAR = 100.0
+_EXPENSIVE = 0.4
+_VERY_EXPENSIVE = 100.0
 _FREE = {"constant", "index"}
-_DEAR_OPERATIONS = TRANSCENDENTALS | {"div", "rem", "nextafter", "sqrt", "rsqrt"}
+_EXPENSIVE_OPERATIONS = TRANSCENDENTALS | {"div", "rem", "nextafter", "sqrt", "rsqrt"}
 
 
 def _loops_cost(kernel: Loops) -> float:
     element = 0.0
     for instruction in kernel.instructions:
         if instruction.op == "special":
-            element += _VERY_DEAR
-        elif instruction.op in _DEAR_OPERATIONS:
-            element += _DEAR
+            element += _VERY_EXPENSIVE
+        elif instruction.op in _EXPENSIVE_OPERATIONS:
+            element += _EXPENSIVE
         elif instruction.op not in _FREE:
             element += _CHEAP
         if instruction.op == "load" and instruction.args:
-            element += _DEAR
+            element += _EXPENSIVE
     for store in kernel.stores:
-        element += _CHEAP if store.address is None and store.accumulate is None else _DEAR
+        element += _CHEAP if store.address is None and store.accumulate is None else _EXPENSIVE
     return element * math.prod(kernel.sizes)
 
 

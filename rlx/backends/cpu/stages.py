@@ -134,15 +134,15 @@ def _store_stages(
 
 
 # recomputing less than one of these is cheaper than memory
-_DEAR = frozenset(
+_EXPENSIVE = frozenset(
     "exp exp2 expm1 log log1p log2 sin cos tan tanh sinh cosh asin acos atan atan2 asinh acosh "
     "atanh erf erfc erf_inv logistic pow cbrt special rem cumulate".split()
 )
 
 
-def _is_dear(dependence: _Dependence, number: int) -> bool:
+def _is_expensive(dependence: _Dependence, number: int) -> bool:
     computed = dependence.sweep_values([number])
-    return any(dependence.instructions[n].op in _DEAR for n in computed)
+    return any(dependence.instructions[n].op in _EXPENSIVE for n in computed)
 
 
 def _parking_places(
@@ -175,7 +175,7 @@ def _park(
     stages: list[int],
     passes: list[RowPass],
 ) -> list[RowPass]:
-    """Keep one dear value for each possible place from its first sweep to the later ones."""
+    """Keep one expensive value for each possible place from its first sweep to the later ones."""
     parked: set[int] = set()
     for place in _parking_places(dependence, stores, dtypes):
         target = dtypes[stores[place].access.operand]
@@ -189,7 +189,7 @@ def _park(
                 and n not in dict(sweep.recalls)
                 and any(n in passes[q].values for q in later)
                 and all(q <= stages[place] for q in later if n in passes[q].values)
-                and _is_dear(dependence, n)
+                and _is_expensive(dependence, n)
             ]
             if wanted:
                 parked.add(wanted[-1])
