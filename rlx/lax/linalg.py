@@ -12,6 +12,7 @@ from rlx.errors import ShapeError, UnsupportedError
 from rlx.lax.operands import as_array, operands
 from rlx.numpy.linalg.common import hermitian, read_triangle
 from rlx.numpy.linalg.factorisations import svd as _svd
+from rlx.numpy.single import in_single
 from rlx.ops import factorisations, solves, spectral
 from rlx.ops.arithmetic import add, multiply
 from rlx.ops.matrices import adjoint, lower_triangle, product, turned
@@ -87,6 +88,7 @@ class SvdAlgorithm(enum.Enum):
 
 
 # ------------------------------------------------------------- factorisations
+@in_single
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
     """The lower factor of positive definite matrices, NaN where a matrix is not.
 
@@ -102,6 +104,7 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
     return factorisations.cholesky(hermitian(array) if symmetrize_input else read_triangle(array, True))
 
 
+@in_single
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     """The upper factor of r^T r + w w^T.
 
@@ -118,6 +121,7 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     return adjoint(factorisations.cholesky(hermitian(updated)))
 
 
+@in_single
 def lu(x: Any) -> tuple[Array, Array, Array]:
     """LU factors with partial pivoting.
 
@@ -144,6 +148,7 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
     return factorisations.pivots_to_permutation(as_array(pivots), rows=permutation_size)
 
 
+@in_single
 def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> Any:
     """Orthonormal columns and an upper triangle.
 
@@ -159,6 +164,7 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma:
     return factorise(as_array(x), full_matrices=full_matrices)
 
 
+@in_single
 def householder_product(a: Any, taus: Any) -> Array:
     """The first columns of the product of reflectors I - tau v v^H.
 
@@ -173,6 +179,7 @@ def householder_product(a: Any, taus: Any) -> Array:
     return factorisations.householder_product(*operands("linalg.householder_product", a, taus))
 
 
+@in_single
 def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Array:
     """c times the unitary matrix of a QR factorisation, given by its reflectors.
 
@@ -193,6 +200,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
 
 
 # ------------------------------------------------------------- spectra
+@in_single
 def eigh(
     x: Any,
     *,
@@ -224,6 +232,7 @@ def _refuse_subset(name: str, subset: Any) -> None:
         raise UnsupportedError(f"{name} computes the whole spectrum.", "Slice the result instead of subset_by_index.")
 
 
+@in_single
 def eig(
     x: Any,
     *,
@@ -248,6 +257,7 @@ def eig(
     )
 
 
+@in_single
 def svd(
     x: Any,
     *,
@@ -270,6 +280,7 @@ def svd(
     return tuple(result) if compute_uv else result
 
 
+@in_single
 def schur(
     x: Any,
     *,
@@ -293,6 +304,7 @@ def schur(
     return tuple(result) if compute_schur_vectors else (result[0],)
 
 
+@in_single
 def hessenberg(a: Any) -> tuple[Array, Array]:
     """The Hessenberg form of matrices above the reflectors that make it; it has no derivative.
 
@@ -306,6 +318,7 @@ def hessenberg(a: Any) -> tuple[Array, Array]:
     return spectral.hessenberg(as_array(a))
 
 
+@in_single
 def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
     """The tridiagonal form of Hermitian matrices; it has no derivative.
 
@@ -319,6 +332,7 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Array, Array, Array, Arr
     return spectral.tridiagonal(as_array(a), lower=lower)
 
 
+@in_single
 def qdwh(
     x: Any,
     *,
@@ -347,6 +361,7 @@ def qdwh(
 
 
 # ------------------------------------------------------------- solves and products
+@in_single
 def triangular_solve(
     a: Any,
     b: Any,
@@ -384,6 +399,7 @@ def triangular_solve(
     return out.reshape(out.shape[:-1] if left_side else (*out.shape[:-2], out.shape[-1])) if vector else out
 
 
+@in_single
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Array:
     """The solution of tridiagonal systems.
 

@@ -19,6 +19,7 @@ from rlx.numpy.products import matmul, outer
 from rlx.numpy.promotion import complex_dtype, convert_to, fill, inexact, known_numpy, operand, promote_inexact
 from rlx.numpy.reductions import sum as sum_
 from rlx.numpy.signals import convolve
+from rlx.numpy.single import in_single
 from rlx.ops import arithmetic, transcendental
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
@@ -28,6 +29,7 @@ __all__ = ["poly", "polyfit", "roots"]
 _STRIP = "Pass strip_zeros=False; leading zeros then give NaN."
 
 
+@in_single
 def polyfit(
     x: Any, y: Any, deg: int, rcond: float | None = None, full: bool = False, w: Any = None, cov: Any = False
 ) -> Any:
@@ -88,6 +90,7 @@ def _covariance(powers: Any, scale: Any, residuals: Any, values: Any, order: int
     return multiply(base, reshape(factor, ())) if values.ndim == 1 else multiply(expand_dims(base, 2), factor)
 
 
+@in_single
 def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     """The roots of a polynomial: eigenvalues of its companion matrix.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import UnsupportedError
+from rlx.errors import TypePromotionError, UnsupportedError, warn
 from rlx.ir.types import promote_dtypes
 from rlx.numpy.elementwise import divide
 from rlx.numpy.indexing import Plan, expand_index, plan_index, read, stack_columns, takes_axis
@@ -33,6 +32,7 @@ from rlx.trace.replay import replayed
 __all__ = ["IndexReference", "IndexUpdates"]
 
 _COUNT = np.dtype("i4")
+_ON_BOOLS = {arithmetic.add: comparison.bitwise_or, arithmetic.multiply: comparison.bitwise_and}
 _MODES = {
     None: None,
     "clip": "clip",
@@ -138,8 +138,9 @@ class IndexReference:
 
     def subtract(self, values: Any, **options: Any) -> Array:
         """Subtract `values` from the elements."""
-        negated = arithmetic.negative(convert_update(values, self.array))
-        return _update(self.array, self.index, scatter_add, arithmetic.add, negated, **options)
+        x, given = self.array, operand(values, "an update")
+        known = convert_update(given, x) if _holds(x, as_array(given)) else promote("an update", given, x)[0]
+        return _update(x, self.index, scatter_add, arithmetic.add, arithmetic.negative(known), **options)
 
     def multiply(self, values: Any, **options: Any) -> Array:
         """Multiply the elements by `values`."""
@@ -220,14 +221,30 @@ def convert_update(values: Any, x: Any) -> Any:
     if holds and given is not values and isinstance(given, (bool, int, float, complex)):
         return scalar_array(given, dtype, x.weak_type)  # not by way of the default dtype
     if not holds:
-        refuse_keys("an update", x.type, values.type)
-        warnings.warn(
-            f"An update of dtype {values.dtype.name} goes into an array of dtype {dtype.name}, which may not hold it:"
-            " convert it with .astype(...) if that is meant.",
-            FutureWarning,
-            stacklevel=6,
-        )
+        _warn_of_loss(values, x)
     return convert_to(values, dtype, x.weak_type)
+
+
+def _warn_of_loss(values: Any, x: Any) -> None:
+    refuse_keys("an update", x.type, values.type)
+    warn(
+        f"An update of dtype {values.dtype.name} goes into an array of dtype {x.dtype.name}, which may not hold it:"
+        " convert it with .astype(...) if that is meant.",
+        FutureWarning,
+    )
+
+
+def _to_combine(values: Any, x: Any) -> tuple[Any, Any]:
+    """Both in the dtype in which they are combined: the array's, if it holds the values, else a wider one."""
+    given = as_array(operand(values, "an update"))
+    if given.dtype == x.dtype or _holds(x, given):
+        return x, convert_update(values, x)
+    _warn_of_loss(given, x)
+    try:
+        x, given = promote("an update", x, operand(values))
+    except TypePromotionError:
+        return x, convert_to(given, x.dtype)
+    return x, as_array(given)
 
 
 def _holds(x: Any, values: Any) -> bool:
@@ -256,19 +273,20 @@ def _update(
     """`values` scattered by a primitive, or combined with a static window."""
     check_placement(None, out_sharding)
     parsed = parse_mode(mode)
-    values = convert_update(values, x)
+    own = x.type
+    x, values = (x, convert_update(values, x)) if combine is None else _to_combine(values, x)
     entries = _entries(x, index, parsed, strict=parsed is None and _only_static(index))
     plan = plan_index(x.shape, entries, bool(wrap_negative_indices))
     values = _shaped(values, plan)
     if plan.static:
-        return _update_window(x, plan, combine, values)
+        return convert_to(_update_window(x, plan, combine, values), own.dtype, own.weak)
     mode = {None: "drop", "fill": "drop", "wrap": "clip"}.get(parsed, parsed)
     numbers = ScatterDimensionNumbers(
         tuple(i for i, (kind, _) in enumerate(plan.layout) if kind == "window"),
         tuple(plan.indexed),
         (*plan.indexed, *_window_starts(plan, x.shape)),
     )
-    return primitive(
+    result = primitive(
         x,
         _indices(x, plan),
         values,
@@ -277,6 +295,7 @@ def _update(
         unique_indices=unique_indices or not plan.batch,
         indices_are_sorted=indices_are_sorted,
     )
+    return convert_to(result, own.dtype, own.weak)
 
 
 def _only_static(index: Any) -> bool:
@@ -331,7 +350,7 @@ def _update_window(x: Any, plan: Plan, combine: Any, values: Any) -> Any:
     if combine is not None:
         limits = tuple(b + n for b, n in zip(begin, window, strict=True))
         before = shapes.slice(x, starts=begin, limits=limits, strides=(1,) * x.ndim)
-        values = combine(before, values)
+        values = (_ON_BOOLS if x.dtype.kind == "b" else {}).get(combine, combine)(before, values)
     if window == x.shape:
         return values
     return dynamic_update_slice(

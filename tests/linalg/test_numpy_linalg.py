@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 from linalg_cases import DTYPES, agree, batch_is_a_loop, close, matrix, positive, second_order_agrees
@@ -286,7 +287,7 @@ def test_other_mistakes() -> None:
     with pytest.raises(errors.ShapeError, match="as many rows"):
         ours.solve(np.eye(3), np.ones(4))
     with pytest.raises(errors.DtypeError):
-        ours.inv(np.eye(3, dtype=np.float16))
+        ours.inv(np.eye(3, dtype=ml_dtypes.float8_e5m2))
     with pytest.raises(ValueError, match="norm"):
         ours.norm(np.eye(3), "nuclear", axis=(0, 1))
     with pytest.raises(errors.UnsupportedError, match="full_matrices"):

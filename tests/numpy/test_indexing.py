@@ -322,3 +322,48 @@ def test_derivatives_of_what_is_outside_are_jaxs(read: Any) -> None:
 
         for run in (known, traced):
             np.testing.assert_allclose(np.asarray(run(rlx, rnp)), np.asarray(run(jax, jax.numpy)), rtol=1e-12)
+
+
+MIXED: list[Any] = [True, 2, -1, 0.75, np.int32(3), np.float32(0.75), np.array([3, 0]), np.array([0.75, 2.5], "f4")]
+
+
+@pytest.mark.parametrize("dtype", ["?", "i4", "u1", "f2", "f4", "i8"])
+@pytest.mark.parametrize("method", ["add", "subtract", "multiply", "min", "max"])
+@pytest.mark.parametrize("index", [1, np.array([1, 1]), np.array([0, 3]), slice(1, 3)], ids=str)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_updates_of_another_dtype_are_combined_in_a_common_one(dtype: str, method: str, index: Any) -> None:
+    """As in jax: the result is brought back to the array's dtype in the end; un-jitted and compiled."""
+    x = np.array([2, 1, 0, 3]).astype(dtype)
+    for update in MIXED:
+        if (np.ndim(update) and isinstance(index, int)) or (dtype == "u1" and isinstance(update, int) and update < 0):
+            continue
+
+        def outcome(J: Any, N: Any, compiled: bool, value: Any = update) -> Any:
+            change = lambda v: getattr(v.at[index], method)(value)  # noqa: E731
+            return (J.jit(change) if compiled else change)(N.asarray(x))
+
+        try:
+            expected = outcome(jax, jax.numpy, False)
+        except TypeError:  # jax adds no bools to bools
+            continue
+        for compiled in (False, True):
+            found = outcome(rlx, rnp, compiled)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_bools_added_to_bools() -> None:
+    """add is or, multiply is and, wherever the index comes from."""
+    x = np.array([True, False])
+    for index in (1, np.array([1]), slice(1, 2)):
+        for value in (True, False):
+            np.testing.assert_array_equal(rnp.asarray(x).at[index].add(value), [True, value])
+            np.testing.assert_array_equal(rnp.asarray(x).at[index].multiply(value), [True, False])
+
+
+def test_a_warning_of_an_update_points_here() -> None:
+    """At the line that updates, for a method that combines and for one that does not."""
+    for method in ("set", "add"):
+        with pytest.warns(FutureWarning) as caught:
+            getattr(rnp.arange(3).at[np.array([0])], method)(1.5)
+        assert caught[0].filename == __file__

@@ -12,6 +12,7 @@ from rlx.numpy.linalg.common import square
 from rlx.numpy.promotion import convert_to, fill
 from rlx.numpy.reductions import prod
 from rlx.numpy.reductions import sum as sum_
+from rlx.numpy.single import in_single
 from rlx.ops.arithmetic import absolute, multiply, select, sign, subtract
 from rlx.ops.comparison import bitwise_and, not_equal
 from rlx.ops.contract import cast
@@ -48,6 +49,7 @@ def _parity(pivots: Any, dtype: np.dtype) -> Any:
 
 
 # ------------------------------------------------------------- det
+@in_single
 def det(a: Any) -> Array:
     """The determinant.
 
@@ -121,6 +123,7 @@ _det.defjvp(_det_tangent)
 
 
 # ------------------------------------------------------------- slogdet
+@in_single
 def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     """The sign and the logarithm of the magnitude of the determinant.
 

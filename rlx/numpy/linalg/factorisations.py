@@ -9,6 +9,7 @@ from rlx.errors import UnsupportedError
 from rlx.numpy.linalg.common import hermitian as hermitian_part
 from rlx.numpy.linalg.common import matrices, read_triangle, square
 from rlx.numpy.lookups import take_along_axis
+from rlx.numpy.single import in_single
 from rlx.numpy.sorting import argsort
 from rlx.ops import factorisations, spectral
 from rlx.ops.arithmetic import absolute, multiply, sign
@@ -81,6 +82,7 @@ class EighResult(NamedTuple):
     eigenvectors: Array
 
 
+@in_single
 def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The triangular factor of positive definite matrices: a = l l^H, or u^H u if upper.
 
@@ -99,6 +101,7 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
     return adjoint(factor) if upper else factor
 
 
+@in_single
 def qr(a: Any, mode: str = "reduced") -> Any:
     """Orthonormal columns and an upper triangle whose product is the matrix.
 
@@ -116,6 +119,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     return r if mode == "r" else QRResult(q, r)
 
 
+@in_single
 def svd(
     a: Any,
     full_matrices: bool = True,
@@ -154,6 +158,7 @@ def _hermitian_svd(x: Any, compute_uv: bool) -> Any:
     return SVDResult(vectors, absolute(values), adjoint(multiply(vectors, signs)))
 
 
+@in_single
 def svdvals(x: Any, /) -> Array:
     """Descending singular values.
 
@@ -166,6 +171,7 @@ def svdvals(x: Any, /) -> Array:
     return svd(x, compute_uv=False)
 
 
+@in_single
 def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> EighResult:
     """Eigenvalues and eigenvectors of Hermitian matrices.
 
@@ -184,6 +190,7 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
     return EighResult(*spectral.eigh(x, lower=True))
 
 
+@in_single
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
     """Ascending eigenvalues of Hermitian matrices.
 
@@ -196,6 +203,7 @@ def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -
     return eigh(a, UPLO, symmetrize_input).eigenvalues
 
 
+@in_single
 def eig(a: Any) -> EigResult:
     """Eigenvalues and eigenvectors of general matrices.
 
@@ -208,6 +216,7 @@ def eig(a: Any) -> EigResult:
     return EigResult(*spectral.eig(square(a, "eig"), compute_left=False, compute_right=True))
 
 
+@in_single
 def eigvals(a: Any) -> Array:
     """Eigenvalues of general matrices.
 

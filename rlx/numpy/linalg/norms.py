@@ -18,6 +18,7 @@ from rlx.numpy.promotion import canonical_axes, convert_to, float_of, inexact, o
 from rlx.numpy.reductions import max as max_
 from rlx.numpy.reductions import min as min_
 from rlx.numpy.reductions import sum as sum_
+from rlx.numpy.single import in_single
 from rlx.ops.arithmetic import absolute, add, imag, multiply, real, select
 from rlx.ops.comparison import greater, not_equal
 from rlx.ops.transcendental import sqrt
@@ -130,6 +131,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
     return _matrix_norm(value, "fro" if ord is None else ord, (value.ndim - 2, value.ndim - 1), keepdims)
 
 
+@in_single
 def cond(x: Any, p: Any = None) -> Array:
     """The condition number.
 
@@ -154,6 +156,7 @@ def cond(x: Any, p: Any = None) -> Array:
     return select(unexpected, inf, result)
 
 
+@in_single
 def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Array:
     """How many singular values count as nonzero.
 

@@ -15,6 +15,7 @@ from rlx.numpy.linalg.solves import inv
 from rlx.numpy.manipulation import matrix_transpose
 from rlx.numpy.products import matmul, tensordot, vecdot
 from rlx.numpy.promotion import broadcast_array, canonical_axis, inexact, operand, promote
+from rlx.numpy.single import in_single
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
 
@@ -91,6 +92,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
     return constructions.trace(x, offset, -2, -1, dtype)
 
 
+@in_single
 def matrix_power(a: Any, n: int) -> Array:
     """A square matrix times itself, n times in all; powers of the inverse for negative n.
 

@@ -16,6 +16,7 @@ from rlx.numpy.manipulation import moveaxis, reshape
 from rlx.numpy.promotion import broadcast_array, convert_to, fill, inexact, operand, promote_inexact
 from rlx.numpy.reductions import max as max_
 from rlx.numpy.reductions import sum as sum_
+from rlx.numpy.single import in_single
 from rlx.ops import spectral
 from rlx.ops.arithmetic import absolute, add, divide, multiply, negative, select, subtract
 from rlx.ops.comparison import bitwise_and, greater, greater_equal
@@ -29,6 +30,7 @@ from rlx.transforms.custom import custom_jvp
 __all__ = ["SlogdetResult", "det", "inv", "lstsq", "pinv", "slogdet", "solve", "tensorinv", "tensorsolve"]
 
 
+@in_single
 def solve(a: Any, b: Any) -> Array:
     """The solutions of linear systems a x = b.
 
@@ -40,7 +42,8 @@ def solve(a: Any, b: Any) -> Array:
     >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0]))
     Array([1. , 0.5], dtype=float32)
     """
-    system, right = square(a, "solve"), inexact(b, "solve")
+    system, right = promote_inexact("solve", a, b)
+    system = square(system, "solve")
     if right.ndim == 0:
         raise ShapeError("solve got a 0-d right side.", "Pass a vector or a matrix of columns.")
     vector = right.ndim == 1
@@ -64,6 +67,7 @@ def _solve_shared(system: Any, right: Any) -> Any:
     return moveaxis(reshape(x, columns.shape), 0, -2)
 
 
+@in_single
 def inv(a: Any) -> Array:
     """The inverse.
 
@@ -83,6 +87,7 @@ def _default_rtol(shape: Sequence[int], dtype: np.dtype) -> float:
     return 10.0 * max(shape[-2:], default=1) * float(np.finfo(dtype).eps)
 
 
+@in_single
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Array:
     """The Moore-Penrose pseudo-inverse.
 
@@ -145,6 +150,7 @@ def _hermitian_pinv(x: Any, limit: Any) -> Any:
 
 
 # ------------------------------------------------------------- least squares
+@in_single
 def lstsq(
     a: Any, b: Any, rcond: float | None = None, *, numpy_resid: bool = False
 ) -> tuple[Array, Array, Array, Array]:
@@ -185,6 +191,7 @@ def _residual(system: Any, x: Any, columns: Any) -> Any:
 
 
 # ------------------------------------------------------------- tensor equations
+@in_single
 def tensorinv(a: Any, ind: int = 2) -> Array:
     """The inverse of an array as a map from its last axes to its first `ind`.
 
@@ -204,6 +211,7 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
     return reshape(inv(reshape(x, (prod(rows), prod(columns)))), columns + rows)
 
 
+@in_single
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
     """The solution of tensordot(a, x, x.ndim) = b.
 

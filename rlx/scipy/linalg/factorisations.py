@@ -15,6 +15,7 @@ from rlx.lax import linalg as lax_linalg
 from rlx.numpy.linalg import svd as numpy_svd
 from rlx.numpy.linalg.common import aligned, hermitian, matrices, read_triangle, square
 from rlx.numpy.promotion import promote_inexact
+from rlx.numpy.single import in_single
 from rlx.ops import factorisations, spectral
 from rlx.ops.factorisations import split_factors
 from rlx.ops.matrices import adjoint, product, real_dtype, take_rows
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 
+@in_single
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The triangular factor of positive definite matrices: u^H u, or l l^H if lower.
 
@@ -51,6 +53,7 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
     return factor if lower else adjoint(factor)
 
 
+@in_single
 def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
     """A factorisation for `cho_solve`.
 
@@ -63,6 +66,7 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
     return cholesky(a, lower), lower
 
 
+@in_single
 def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, Array]:
     """A factorisation for `lu_solve`.
 
@@ -76,6 +80,7 @@ def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> t
     return factors, pivots
 
 
+@in_single
 def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """LU factors with partial pivoting: a = p l u.
 
@@ -97,6 +102,7 @@ def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite:
     return take_rows(jnp.broadcast_to(eye, (*x.shape[:-1], x.shape[-2])), back), lower, upper
 
 
+@in_single
 def qr(
     a: Any,
     overwrite_a: bool = False,
@@ -120,6 +126,7 @@ def qr(
     return tuple(parts[1:]) if mode == "r" else tuple(parts)
 
 
+@in_single
 def qr_multiply(
     a: Any,
     c: Any,
@@ -146,6 +153,7 @@ def qr_multiply(
     return (q @ other if mode == "left" else other @ q, r, *order)
 
 
+@in_single
 def svd(
     a: Any,
     full_matrices: bool = True,
@@ -166,6 +174,7 @@ def svd(
     return tuple(result) if compute_uv else result
 
 
+@in_single
 def polar(
     a: Any, side: str = "right", *, method: str = "svd", eps: float | None = None, max_iterations: int | None = None
 ) -> tuple[Array, Array]:
@@ -186,6 +195,7 @@ def polar(
 
 
 # ------------------------------------------------------------- spectra
+@in_single
 def eigh(
     a: Any,
     b: Any = None,
@@ -230,6 +240,7 @@ def eigh(
     return values, triangular_solve(factor, vectors, left_side=True, **adjoint_params)
 
 
+@in_single
 def eigh_tridiagonal(
     d: Any,
     e: Any,
@@ -261,6 +272,7 @@ def eigh_tridiagonal(
     return values if eigvals_only else (values, vectors)
 
 
+@in_single
 def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     """The Schur form: a = z t z^H. It has no derivative.
 
@@ -279,6 +291,7 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     return form, vectors
 
 
+@in_single
 def rsf2csf(T: Any, Z: Any, check_finite: bool = True) -> tuple[Array, Array]:
     """The triangular Schur form from a real one with blocks on its diagonal.
 
@@ -323,6 +336,7 @@ def _rotated(m: Any, form: Any, vectors: Any) -> tuple[Any, Any]:
     return form, lax.dynamic_update_slice_in_dim(vectors, turned, m - 1, form.ndim - 1)
 
 
+@in_single
 def hessenberg(a: Any, *, calc_q: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """The Hessenberg form: a = q h q^H. It has no derivative.
 

@@ -12,6 +12,7 @@ from rlx.array import Array
 from rlx.lax.conditional import cond
 from rlx.lax.loops import fori_loop
 from rlx.numpy.linalg.common import aligned, square
+from rlx.numpy.single import in_single
 from rlx.ops import spectral
 from rlx.ops.matrices import adjoint, product
 from rlx.ops.stop_gradient import stop_gradient
@@ -42,6 +43,7 @@ _THIRTEENTH = (
 _LIMITS = {8: 3.925724783138660, 14: 5.371920351148152}
 
 
+@in_single
 def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
     """The exponential of matrices, by a Pade approximant and repeated squaring.
 
@@ -96,6 +98,7 @@ def _polynomial(powers: list[Any], coefficients: tuple[float, ...]) -> Any:
     return low if len(coefficients) == 4 else low + product(powers[3], combined(coefficients[4:], 1))
 
 
+@in_single
 def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: bool = True) -> Any:
     """The derivative of the exponential at A in the direction E.
 
@@ -112,6 +115,7 @@ def expm_frechet(A: Any, E: Any, *, method: str | None = None, compute_expm: boo
     return (value, derivative) if compute_expm else derivative
 
 
+@in_single
 def sqrtm(A: Any, blocksize: int = 1) -> Array:
     """The principal square root of matrices.
 
@@ -126,6 +130,7 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:
     return spectral.matrix_sqrt(x.astype(np.result_type(x.dtype, np.complex64)))
 
 
+@in_single
 def funm(A: Any, func: Callable[[Any], Any], disp: bool = True) -> Any:
     """A function of a matrix, by Parlett's recurrence on its Schur form. It has no derivative.
 

@@ -14,6 +14,7 @@ from rlx.numpy.linalg import solve as numpy_solve
 from rlx.numpy.linalg.common import aligned, square
 from rlx.numpy.manipulation import reshape
 from rlx.numpy.promotion import broadcast_array, inexact, promote_inexact
+from rlx.numpy.single import in_single
 from rlx.ops import factorisations
 from rlx.ops import solves as primitives
 from rlx.ops.matrices import take_rows
@@ -26,6 +27,7 @@ _TRANSPOSES = {0: (False, False), "N": (False, False), 1: (True, False), "T": (T
 _TRANSPOSES |= {2: (True, True), "C": (True, True)}
 
 
+@in_single
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The determinant: rlx.numpy.linalg.det.
 
@@ -38,6 +40,7 @@ def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     return numpy_det(a)
 
 
+@in_single
 def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """The inverse: rlx.numpy.linalg.inv.
 
@@ -73,6 +76,7 @@ def _transposition(name: str, trans: Any) -> tuple[bool, bool]:
     return _TRANSPOSES[trans]
 
 
+@in_single
 def solve_triangular(
     a: Any,
     b: Any,
@@ -107,6 +111,7 @@ def solve_triangular(
     return _shaped(x, vector)
 
 
+@in_single
 def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Array:
     """The solution of a x = b from `cho_factor(a)`.
 
@@ -125,6 +130,7 @@ def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, 
     return _shaped(primitives.triangular_solve(system, x, left_side=True, lower=bool(lower), **then), vector)
 
 
+@in_single
 def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True
 ) -> Array:
@@ -152,6 +158,7 @@ def lu_solve(
     return _shaped(primitives.triangular_solve(system, x, left_side=True, lower=False), vector)
 
 
+@in_single
 def solve(
     a: Any,
     b: Any,
@@ -180,6 +187,7 @@ def solve(
     return _shaped(cho_solve(cho_factor(system, lower), right), vector)
 
 
+@in_single
 def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float = 1e-8) -> Array:
     """The solution x of A x + x B = C.
 
