@@ -86,8 +86,8 @@ def in_background(work: Callable[[], None]) -> _thread.LockType:
 
     if not _ending:
         started = False
-        _running.add(done)
         try:
+            _running.add(done)
             _thread.start_new_thread(run, ())
             started = True
             return done

@@ -197,7 +197,7 @@ def test_a_number_that_does_not_fit_is_refused() -> None:
 
 def test_types_of_numbers() -> None:
     """What transformed functions see."""
-    assert repr(rlx.typeof(D)) == "float64[]" and repr(rlx.typeof(0.1)) == "float32[]~"
+    assert repr(rlx.typeof(D)) == "float64[]" and repr(rlx.typeof(0.1)) == "weak float32[]"
     assert rlx.ShapeDtypeStruct.like(N).dtype == np.int64
     assert rlx.eval_shape(lambda x: x, Z).dtype == np.complex128
     assert rlx.value_and_grad(jnp.sin)(D)[0].dtype == np.float64

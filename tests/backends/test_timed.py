@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def check(run: TimedRun, steps: int) -> None:
         own = [event for event in run.events if event.step == number]
         assert len(own) == runs
         assert 0 <= nanoseconds <= sum(event.end - event.begin for event in own)
-    for before, after in zip(run.events, run.events[1:], strict=False):
+    for before, after in pairwise(run.events):
         assert before.begin <= before.end <= after.begin
 
 

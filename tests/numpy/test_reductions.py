@@ -36,7 +36,7 @@ def test_every_dtype(name: str) -> None:
         for axis in (None, 1, -1):
             late = "arg" in name and dtype == "c8"  # jax refuses complex positions when it runs
             if late or refused(name, jnp.asarray(x), axis=axis):
-                if "arg" in name and dtype == "?":  # positions of bools are fine here, as in NumPy
+                if "arg" in name and dtype in ("?", "c8"):  # positions of bools and complex numbers, as in NumPy
                     continue
                 with pytest.raises((errors.RlxError, TypeError, ValueError)):
                     getattr(rnp, name)(rnp.asarray(x), axis=axis)

@@ -204,12 +204,13 @@ TRANSCENDENTAL = [
     ("maxwell", ((200,),), 2),
     ("double_sided_maxwell", (np.float32(1), np.float32(2), (200,)), 8),
     ("gamma", (np.array([0.3, 1.0, 5.0], np.float32), (20, 3)), 4),
-    ("loggamma", (np.array([0.3, 1.0, 5.0], np.float32), (20, 3)), 0),
+    # XLA contracts a product and a sum into one operation, where rlx rounds both
+    ("loggamma", (np.array([0.3, 1.0, 5.0], np.float32), (20, 3)), 8),
     ("beta", (np.float32(0.7), np.float32(2), (20,)), 32),
     ("dirichlet", (np.array([0.5, 1.0, 2.0], np.float32), (10,)), 8),
     ("chisquare", (np.float32(3), (20,)), 4),
     ("f", (np.float32(3), np.float32(4), (20,)), 8),
-    ("t", (np.float32(3), (20,)), 0),
+    ("t", (np.float32(3), (20,)), 4),
     ("generalized_normal", (1.5, (20,)), 8),
     ("ball", (3, 2, (10,)), 4),
 ]

@@ -176,7 +176,7 @@ def test_operations_on_keys_are_those_of_jax(number: int, generator: str) -> Non
 
 MOVING = (
     "broadcast_in_dim reshape transpose reverse slice pad concatenate gather scatter dynamic_slice dynamic_update_slice"
-    " select stop_gradient windows optimization_barrier checkpoint_name equal not_equal"
+    " select stop_gradient windows optimization_barrier checkpoint_name copy equal not_equal"
 ).split()
 
 

@@ -45,7 +45,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, *command],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         env=os.environ | {"PYTHONPATH": paths, "RLX_CHECK": "0", **environment},
     )
 
