@@ -139,7 +139,7 @@ class Generator:
             raise NoDraw
         return self.random.choice(found[-5:] if self.coin(0.6) else found)
 
-    def partner(self, value: Value, kinds: str, exact: bool = False) -> Value:
+    def partner(self, value: Value, kinds: str, exact: bool = False, **options: Any) -> Value:
         """A value whose shape broadcasts with another's."""
         similar = kinds if self.coin(0.2) or value.kind not in kinds else value.kind
 
@@ -147,7 +147,7 @@ class Generator:
             pairs = zip(v.shape[::-1], value.shape[::-1], strict=False)
             return all(n == m or 1 in (n, m) for n, m in pairs)
 
-        return self.pick(similar, exact=exact, where=fits)
+        return self.pick(similar, exact=exact, where=fits, **options)
 
     # Bodies of regions.
 

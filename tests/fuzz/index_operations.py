@@ -23,14 +23,20 @@ def _taken(g: Any) -> Draw:
     return Draw((value, _indices(g)), {"axis": g.axis(value), "mode": g.choice(READ_MODES)})
 
 
+# Reads out of range are clamped, and their derivatives in reverse are dropped, as in JAX: forward and reverse differ
+# there. Numbers with derivatives are read inside.
+WITHOUT_DERIVATIVE = "biu"
+WIDE = ("int32", "int64", "uint32")  # what is computed from them lies inside
+
+
 def _indexed(g: Any) -> Draw:
-    return Draw((g.pick(ANY, ndim=1, where=lambda v: v.size > 0), _indices(g)))
+    return Draw((g.pick(WITHOUT_DERIVATIVE, ndim=1, where=lambda v: v.size > 0), _indices(g)))
 
 
-def _indexed_twice(g: Any) -> Draw:
-    value = g.pick(ANY, ndim=2, where=lambda v: v.size > 0)
-    first = _indices(g)
-    second = g.partner(first, "iu", exact=True)
+def _indexed_twice(g: Any, kinds: str = WITHOUT_DERIVATIVE, **options: Any) -> Draw:
+    value = g.pick(kinds, ndim=2, where=lambda v: v.size > 0)
+    first = _indices(g, **options)
+    second = g.partner(first, "iu", exact=True, **options)
     spelled = g.choice(["{0}, {1}", ":, {0}", "{0}, :, None", "{0}, ::-1", "..., {0}, {1}", "{0}[:, None], {0}"])
     return Draw((value, first, second), {"spelled_": spelled.format("I", "J")})
 
@@ -159,6 +165,15 @@ operation("take", "jnp.take({0}, {1}, axis={axis}, mode={mode})", _taken, "exact
 operation("index", "{0}[{1}]", _indexed, "exact", discrete=(1,), weight=3)
 operation(
     "index_more", "(lambda x, I, J: x[{spelled_}])({0}, {1}, {2})", _indexed_twice, "exact", discrete=(1, 2), weight=2
+)
+operation("index_inside", "{0}[{1} % {0}.shape[0]]", lambda g: _wide_indexed(g), "exact", discrete=(1,), weight=3)
+operation(
+    "index_more_inside",
+    "(lambda x, I, J: x[{spelled_}])({0}, {1} % min({0}.shape), {2} % min({0}.shape))",
+    lambda g: _indexed_twice(g, ANY, among=WIDE),
+    "exact",
+    discrete=(1, 2),
+    weight=2,
 )
 operation("at_get", "{0}.at[{1}].get(mode={mode}, fill_value=1)", _at_get, "exact", discrete=(1,), weight=1)
 operation(
@@ -295,9 +310,9 @@ def _numbered(g: Any) -> Draw:
 
 
 def _wide_indexed(g: Any, kinds: str = ANY) -> Draw:
-    """Indices of a type that holds the size, so that what is computed from them lies inside."""
+    """Indices of a type that holds the size."""
     value = g.pick(kinds, ndim=1, where=lambda v: v.size > 0)
-    return Draw((value, _indices(g, among=("int32", "int64", "uint32"))))
+    return Draw((value, _indices(g, among=WIDE)))
 
 
 def _permuted(g: Any) -> Draw:
