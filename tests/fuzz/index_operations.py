@@ -209,8 +209,10 @@ SPREAD = (
 )
 operation(
     "spread_read",
-    "(lambda x, I: x[{spread_}])({0}, {1})",
-    lambda g: _spread(g, (g.pick("fc", ndim=1, most=2, where=lambda v: v.size > 0), _indices(g, ndim=1, most=2))),
+    "(lambda x, I: x[({spread_}) % x.shape[0]])({0}, {1})",
+    lambda g: _spread(
+        g, (g.pick("fc", ndim=1, most=2, where=lambda v: v.size > 0), _indices(g, ndim=1, most=2, among=WIDE))
+    ),
     "exact",
     discrete=(1,),
     weight=2,
