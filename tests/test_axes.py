@@ -282,8 +282,9 @@ def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
             if not (isinstance(value, type) and issubclass(value, (np.generic, Exception))):
                 yield name, value
     for name in dir(rlx.Array):
-        if not name.startswith("_") and callable(getattr(rlx.Array, name)):
-            yield f"Array.{name}", getattr(rlx.Array, name)
+        method = getattr(rlx.Array, name, None)  # a name that arrays lack on purpose has none
+        if not name.startswith("_") and callable(method):
+            yield f"Array.{name}", method
 
 
 def axes_of(function: Callable[..., Any]) -> list[str]:

@@ -3,7 +3,7 @@
 Where LAPACK fails (a singular matrix, one that is not positive definite) results are NaN or infinite:
 nothing is raised. Repeated eigenvalues: eigenvalues and singular values keep their derivatives;
 eigenvectors of a repeated eigenvalue have none, and their derivative is NaN (eigh, eig) or leaves the
-arbitrary turn out (svd).
+arbitrary turn out (svd). float16 and bfloat16 are computed in float32, and results rounded to them.
 """
 
 from __future__ import annotations
