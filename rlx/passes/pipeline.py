@@ -19,7 +19,7 @@ from rlx.ir.verify import verify_program
 from rlx.ir.verify_plan import verify_plan
 from rlx.lowering.lower import lower_to_nests
 from rlx.lowering.lowered import Lowered
-from rlx.lowering.nest import Nests
+from rlx.lowering.nest import Nest, Nests
 from rlx.lowering.options import LoweringOptions
 from rlx.passes.accumulate_in_place import accumulate_in_place
 from rlx.passes.cse import eliminate_common
@@ -194,11 +194,18 @@ def verify_step(step: Step, form: Form) -> None:
         if isinstance(form, Program):
             verify_program(form, "mir")
         elif isinstance(form, Nests):
+            _verify_rows(form)
             verify_plan(schedule(form), placed=False, nested=False)
         else:
             verify_plan(form, placed=step.name == "place_temporaries", nested=False)
     except VerificationError as error:
         raise VerificationError(f"After the step {step.name}: {error.what}", line="") from None
+
+
+def _verify_rows(nests: Nests) -> None:
+    for step in nests.steps:
+        if isinstance(step, Nest) and max(step.row, step.preferred_row) > len(step.sizes):
+            raise VerificationError(f"nest {'+'.join(step.label)} of {step.sizes} has a row of more dimensions", line="")
 
 
 def stages(program: Program, sequence: Sequence[Step] = passes) -> list[Stage]:

@@ -243,5 +243,5 @@ def _reading_moved(table: NodeTable, nest: Nest, moves: Mapping[Buffer, Moved]) 
     stores = replace_loads(table, nest.stores, use)
     if nest.row:
         return replace(nest, stores=stores)
-    sizes, row, stores = collapse(table, nest.sizes, stores)
-    return replace(nest, sizes=sizes, row=row, stores=stores)
+    sizes, row, stores = collapse(table, nest.sizes, stores, nest.preferred_row)
+    return replace(nest, sizes=sizes, preferred_row=row, stores=stores)

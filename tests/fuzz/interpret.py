@@ -19,7 +19,7 @@ import rlx.ops
 import rlx.random
 import rlx.scipy.special
 
-from .program import Body, Program, Step, body_name, expression, kind_of, name_of
+from .program import Body, Program, Step, body_name, expression, is_narrow, kind_of, name_of
 from .table import OPERATIONS, Operation
 
 __all__ = ["EXACT", "Fact", "INEXACT", "Interpreter", "Unsound", "epsilon", "namespace"]
@@ -137,6 +137,8 @@ class Interpreter:
                 self.seen.add(dtype_name(result))
             if self.smooth and fact.active and epsilon(dtype_name(result)) > 1e-15:
                 raise Unsound(f"{line.name}: finite differences need 64 bits")
+            if self.derivative and fact.active and is_narrow(dtype_name(result)):
+                raise Unsound(f"{line.name}: cotangents in so few bits differ from tangents by whole digits")
             noisy = self.noise is not None and rounded and not step.bodies
             scope[name_of(number)] = self._noisy(result) if noisy else result
 

@@ -75,3 +75,14 @@ def test_gradient_of_a_pseudo_inverse_of_a_batch():
     a = np.random.default_rng(0).normal(size=(3, 5, 5))
     slope = rlx.vmap(rlx.grad(lambda a: jnp.linalg.pinv(a).sum()))
     np.testing.assert_allclose(rlx.jit(slope)(a), slope(a), atol=1e-9)
+
+
+def test_rows_stay_with_loops_that_a_moved_product_joins():
+    """The square of a broadcast scalar: its gradient sums over every axis, read through a transposed product."""
+
+    def loss(v: Any) -> Any:
+        wide = jnp.broadcast_to(v, (4, 2, 2))
+        return jnp.sum((wide @ wide) * np.cos(np.arange(16)).reshape(4, 2, 2))
+
+    x = np.array([[1.25]])
+    np.testing.assert_allclose(rlx.jit(rlx.grad(loss))(x), rlx.grad(loss)(x), rtol=1e-12)
