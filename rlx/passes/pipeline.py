@@ -205,7 +205,8 @@ def verify_step(step: Step, form: Form) -> None:
 def _verify_rows(nests: Nests) -> None:
     for step in nests.steps:
         if isinstance(step, Nest) and max(step.row, step.preferred_row) > len(step.sizes):
-            raise VerificationError(f"nest {'+'.join(step.label)} of {step.sizes} has a row of more dimensions", line="")
+            label = "+".join(step.label)
+            raise VerificationError(f"nest {label} of {step.sizes} has a row of more dimensions", line="")
 
 
 def stages(program: Program, sequence: Sequence[Step] = passes) -> list[Stage]:
