@@ -21,7 +21,8 @@ KEEPING = "jax, its cache on"
 
 def probe(arguments: list[str], cache: str, keep: bool = False) -> Any:
     """What a probe prints; `keep` switches JAX's persistent cache on."""
-    environment = os.environ | {"RLX_CACHE_DIR": f"{cache}/rlx"}
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # as users have it
+    environment["RLX_CACHE_DIR"] = f"{cache}/rlx"
     if keep:
         environment |= {
             "JAX_COMPILATION_CACHE_DIR": f"{cache}/jax",

@@ -67,7 +67,7 @@ def compiled_kernels(name: str) -> int:
     """Kernels that rlx compiled so far; JAX does not count, and compiles the whole program anew."""
     if name != "rlx":
         return 0
-    return importlib.import_module("rlx.backends.cpu.store").statistics().compiled
+    return importlib.import_module("rlx.backends.cpu.runtime.store").statistics().compiled
 
 
 def batch(name: str) -> Figures:

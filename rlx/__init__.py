@@ -185,7 +185,7 @@ def set_num_threads(count: int) -> None:
     >>> import rlx
     >>> rlx.set_num_threads(rlx.get_num_threads())
     """
-    importlib.import_module("rlx.backends.cpu.threads").set_num_threads(count)
+    importlib.import_module("rlx.backends.cpu.runtime.threads").set_num_threads(count)
 
 
 def get_num_threads() -> int:
@@ -195,7 +195,7 @@ def get_num_threads() -> int:
     >>> rlx.get_num_threads() >= 1
     True
     """
-    return importlib.import_module("rlx.backends.cpu.threads").get_num_threads()
+    return importlib.import_module("rlx.backends.cpu.runtime.threads").get_num_threads()
 
 
 def _segment_function(name: str) -> Any:

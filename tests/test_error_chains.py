@@ -166,7 +166,7 @@ def test_a_key_that_is_not_there() -> None:
 # what may be called in a handler that goes on: it runs nothing of a user's, and raises nothing
 HARMLESS = {"float", "isinstance", "object", "replace", "rpartition", "str", "tuple"}
 # runs no function of a user's, and looks after its own errors
-OWN = {"backends/cpu/store.py"}
+OWN = {"backends/cpu/runtime/store.py"}
 
 
 def handlers() -> list[tuple[str, ast.ExceptHandler]]:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rlx.backends.cpu.store import user_folder
-from rlx.backends.cpu.threads import get_num_threads
+from rlx.backends.cpu.runtime.store import user_folder
+from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.config import config
 from rlx.forks import reopen_after_fork
 from rlx.profiling.probes import measure_peaks

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.backends.cpu.threads import get_num_threads, set_num_threads
+from rlx.backends.cpu.runtime.threads import get_num_threads, set_num_threads
 from rlx.config import config, scoped
 from rlx.profiling.roofline import Peaks, Rates, front
 from rlx.profiling.timed_call import TimedCall

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlx.backends.cpu.compile import compile_ir
-from rlx.backends.cpu.emit import KernelCode, loops_code, loops_extent, loops_row
+from rlx.backends.cpu.emit.kernel_code import KernelCode, loops_code, loops_extent, loops_row
+from rlx.backends.cpu.runtime.compile import compile_ir
 from rlx.ir.kernels import Loops
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5)

@@ -10,8 +10,8 @@ import pytest
 from loop_plans import BOOL, FLOAT, INT, constant, load, plan_of, unary
 from native_loops import native
 
-from rlx.backends.cpu.carried import carried_code, carried_row
-from rlx.backends.cpu.loop_text import loop_text
+from rlx.backends.cpu.emit.carried import carried_code, carried_row
+from rlx.backends.loops.loop_text import loop_text
 from rlx.backends.reference.run import run_plan
 from rlx.ir.kernels import Access, Buffer, Contract, Instruction, Loops, Operand, Scan, Store, While
 

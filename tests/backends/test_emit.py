@@ -13,10 +13,10 @@ import pytest
 from loop_plans import BOOL, FLOAT, INT, constant, load, once_where, unary
 from native_loops import run_native
 
-from rlx.backends.cpu.compile import compile_ir, load_object
-from rlx.backends.cpu.emit import loops_code, loops_extent
-from rlx.backends.cpu.loop_text import loop_text
-from rlx.backends.cpu.tiling import tiled
+from rlx.backends.cpu.emit.kernel_code import loops_code, loops_extent
+from rlx.backends.cpu.emit.tiling import tiled
+from rlx.backends.cpu.runtime.compile import compile_ir, load_object
+from rlx.backends.loops.loop_text import loop_text
 from rlx.backends.reference.loops import run_loops
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
 from rlx.ir.scalar import REDUCERS

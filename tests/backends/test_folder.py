@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rlx.backends.cpu import folder as folder_module
-from rlx.backends.cpu.folder import Folder, UnsafeFolderError
+from rlx.backends.cpu.runtime import folder as folder_module
+from rlx.backends.cpu.runtime.folder import Folder, UnsafeFolderError
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "0123456789abcdef" * 3 + ".o"
@@ -231,8 +231,8 @@ VICTIM, ATTACKER = 2001, 2002
 SCRIPT = """
 import os, sys, warnings
 from pathlib import Path
-from rlx.backends.cpu import compile
-from rlx.backends.cpu.store import Store, fingerprint
+from rlx.backends.cpu.runtime import compile
+from rlx.backends.cpu.runtime.store import Store, fingerprint
 TEXT = "define i64 @answer() {\\nret i64 42\\n}\\n"
 Store(None).address(b"key", "answer", lambda: TEXT)  # all that is imported is imported by now
 root = Path(sys.argv[1])

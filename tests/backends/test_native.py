@@ -6,8 +6,8 @@ import ctypes
 
 import pytest
 
-from rlx.backends.cpu.compile import compile_ir
-from rlx.backends.cpu.native import (
+from rlx.backends.cpu.runtime.compile import compile_ir
+from rlx.backends.cpu.runtime.native import (
     Signature,
     Word,
     address_of,
@@ -22,7 +22,7 @@ from rlx.backends.cpu.native import (
     native,
     stack,
 )
-from rlx.backends.cpu.native_compiler import module_text
+from rlx.backends.cpu.runtime.native_compiler import module_text
 
 LIMIT = 3
 absolute = external("labs", "i64", "i64")

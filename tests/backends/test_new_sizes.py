@@ -7,7 +7,7 @@ import pytest
 
 import rlx
 import rlx.numpy as rnp
-from rlx.backends.cpu.store import statistics
+from rlx.backends.cpu.runtime.store import statistics
 
 RANDOM = np.random.default_rng(0)
 

@@ -26,8 +26,9 @@ from native_plans import (
     scan_plan,
 )
 
-from rlx.backends.cpu import CpuBackend, codes
-from rlx.backends.cpu.library import sorted_rows
+from rlx.backends.cpu import CpuBackend
+from rlx.backends.cpu.emit import plan_codes
+from rlx.backends.cpu.routines.host_steps import sorted_rows
 from rlx.errors import CallbackError, InputTypeError, UnsupportedError
 from rlx.ir.kernels import (
     Access,
@@ -50,14 +51,14 @@ from rlx.storage import from_numpy
 def loop_style(request, monkeypatch):
     """Small loops as one function, or every loop as steps of the executor."""
     if request.param == "stepwise":
-        monkeypatch.setattr(codes, "carried_code", lambda kernel: None)
+        monkeypatch.setattr(plan_codes, "carried_code", lambda kernel: None)
     return request.param
 
 
 @pytest.fixture
 def stepwise(monkeypatch):
     """Every loop as steps of the executor."""
-    monkeypatch.setattr(codes, "carried_code", lambda kernel: None)
+    monkeypatch.setattr(plan_codes, "carried_code", lambda kernel: None)
 
 
 def whole(size, seed=0):

@@ -11,9 +11,9 @@ import warnings
 import pytest
 from native_plans import run_python
 
-from rlx.backends.cpu import store as store_module
-from rlx.backends.cpu.compile import compile_ir
-from rlx.backends.cpu.store import Statistics, Store, user_folder
+from rlx.backends.cpu.runtime import store as store_module
+from rlx.backends.cpu.runtime.compile import compile_ir
+from rlx.backends.cpu.runtime.store import Statistics, Store, user_folder
 
 SYMBOL = "answer"
 TEXT = "define i64 @answer() {\nret i64 42\n}\n"
@@ -246,7 +246,7 @@ import sys, numpy as np
 from native_plans import add_plan, counting_plan, native
 native(add_plan(10), np.ones(10, np.float32), np.ones(10, np.float32))
 native(counting_plan(5), np.zeros(1, np.int64))
-from rlx.backends.cpu import store
+from rlx.backends.cpu.runtime import store
 print(store.statistics().compiled, "numba" in sys.modules)
 """
     first = run_python(text, RLX_CACHE_DIR=str(tmp_path))

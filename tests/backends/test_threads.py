@@ -13,9 +13,10 @@ import pytest
 from loop_plans import FLOAT
 from native_plans import add_plan, run_python
 
-from rlx.backends.cpu import CpuBackend, threads
-from rlx.backends.cpu.entry import load_runtime
-from rlx.backends.cpu.frame import GENERATION, SKIPPED
+from rlx.backends.cpu import CpuBackend
+from rlx.backends.cpu.runtime import threads
+from rlx.backends.cpu.runtime.entry import load_runtime
+from rlx.backends.cpu.runtime.frame import GENERATION, SKIPPED
 from rlx.storage import from_numpy
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
@@ -128,7 +129,7 @@ def test_the_number_of_threads_is_checked():
 
 
 def test_environment():
-    text = "from rlx.backends.cpu import threads; print(threads.get_num_threads())"
+    text = "from rlx.backends.cpu.runtime import threads; print(threads.get_num_threads())"
     assert run_python(text, RLX_NUM_THREADS="3").stdout == "3\n"
     assert "RLX_NUM_THREADS must be" in run_python(text, RLX_NUM_THREADS="many").stderr
     assert int(run_python(text).stdout) >= 1
@@ -136,10 +137,11 @@ def test_environment():
 
 PARALLEL_CALL = """
 import os, sys, threading, time, numpy as np
-import rlx.backends.cpu.system as system
+import rlx.backends.cpu.runtime.system as system
 if "portable" in sys.argv: system.current_system = system.posix
 from native_plans import add_plan
-from rlx.backends.cpu import CpuBackend, threads
+from rlx.backends.cpu import CpuBackend
+from rlx.backends.cpu.runtime import threads
 from rlx.storage import from_numpy
 threads.set_num_threads(3)
 executable = CpuBackend().compile(add_plan(400_000, 1))

@@ -12,8 +12,8 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx.backends.base import Executable
-from rlx.backends.cpu.entry import load_runtime
-from rlx.backends.cpu.table import build_table
+from rlx.backends.cpu.runtime.entry import load_runtime
+from rlx.backends.cpu.runtime.table import build_table
 from rlx.backends.timing import TimedRun
 from rlx.ir.show_plan import nested_plans
 from rlx.storage import from_numpy

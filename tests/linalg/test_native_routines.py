@@ -11,7 +11,7 @@ from linalg_cases import DTYPES, matrix, positive
 
 import rlx
 from rlx.backends.cpu import CpuBackend
-from rlx.backends.cpu.native_library import host_reason
+from rlx.backends.cpu.routines.native_library import host_reason
 from rlx.ir.kernels import Library, Plan
 from rlx.ops.factorisations import cholesky, householder_product, lu, pivoted_qr, qr
 from rlx.ops.fourier import fft
@@ -228,7 +228,7 @@ def test_what_python_runs_is_named():
 
 
 def test_a_missing_symbol_is_a_host_step(monkeypatch):
-    from rlx.backends.cpu import native_library
+    from rlx.backends.cpu.routines import native_library
 
     blas = native_library.load_blas()._replace(fortran=lambda name: 0)
     monkeypatch.setattr(native_library, "load_blas", lambda: blas)

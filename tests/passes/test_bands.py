@@ -8,7 +8,7 @@ import pytest
 import rlx
 import rlx.numpy as rnp
 from rlx.backends import backend_named
-from rlx.backends.cpu.band_form import band_form
+from rlx.backends.cpu.runtime.band_form import band_form
 from rlx.errors import VerificationError
 from rlx.ir.bands import iterations, stays_in_bands
 from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops, Operand, Plan

@@ -168,7 +168,7 @@ def test_traces_nest_and_follow_one_another(function: Any, tmp_path: Path) -> No
 
 
 def test_traces_keep_the_first_events_of_long_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlx.backends.cpu import timed
+    from rlx.backends.cpu.runtime import timed
 
     monkeypatch.setattr(timed, "EVENTS", 6)
     found = profile(looped, runs=1)(X)

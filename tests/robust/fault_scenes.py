@@ -21,7 +21,8 @@ from faults import descriptors, sweep
 import rlx
 import rlx.numpy as jnp
 from rlx import forks, interrupts, serialization
-from rlx.backends.cpu import compile, entry, folder, native_library, special, store
+from rlx.backends.cpu.routines import native_library, special
+from rlx.backends.cpu.runtime import compile, entry, folder, store
 
 STORE = (store, folder, compile, forks)
 TEXT = "define i64 @{}() {{\nret i64 {}\n}}\n"

@@ -13,7 +13,7 @@ WORK = """
 import numpy as np, rlx, rlx.numpy as jnp
 x = np.arange(5.0)
 np.testing.assert_allclose(rlx.jit(lambda x: jnp.sin(x) * 2 + x.sum())(x), np.sin(x) * 2 + x.sum())
-from rlx.backends.cpu import store
+from rlx.backends.cpu.runtime import store
 print(store.statistics().compiled)
 """
 posix = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX")
@@ -83,7 +83,7 @@ def test_a_foreign_processor_has_entries_of_its_own(tmp_path: Path) -> None:
     # only the name of the code says so: the code itself stays fit to run here
     foreign = """
 import llvmlite.binding as llvm
-from rlx.backends.cpu import store
+from rlx.backends.cpu.runtime import store
 own = llvm.get_host_cpu_name
 llvm.get_host_cpu_name = lambda: "another"
 store.fingerprint()

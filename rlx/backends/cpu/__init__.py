@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rlx.backends.base import Backend, Executable
-from rlx.backends.cpu.entry import start_loading
-from rlx.backends.cpu.executable import NativeExecutable
-from rlx.backends.cpu.threads import get_num_threads
+from rlx.backends.cpu.runtime.entry import start_loading
+from rlx.backends.cpu.runtime.executable import NativeExecutable
+from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.ir.kernels import Plan
 
 __all__ = ["NativeExecutable", "CpuBackend"]

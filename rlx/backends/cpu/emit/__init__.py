@@ -1,0 +1,1 @@
+"""Loops kernels and small loops as LLVM IR."""

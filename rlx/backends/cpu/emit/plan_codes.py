@@ -1,0 +1,38 @@
+"""What of a plan is compiled: loop nests, and whole loops where those are one function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rlx.backends.cpu.emit.carried import carried_code
+from rlx.backends.cpu.emit.kernel_code import KernelCode, loops_code
+from rlx.backends.cpu.emit.layout import Layout, layout_of
+from rlx.ir.kernels import Bands, Kernel, Loops, Plan, Scan, While, members
+from rlx.ir.show_plan import nested_plans
+
+__all__ = ["Compiled", "compiled_kernels"]
+
+
+class Compiled(NamedTuple):
+    """A kernel, its code, and the layout of a loop nest's arguments."""
+
+    kernel: Kernel
+    code: KernelCode
+    layout: Layout | None
+
+
+def compiled_kernels(plan: Plan) -> Iterator[Compiled]:
+    """The kernels that have code of their own, in the plan and in the plans inside it."""
+    for kernel in plan.kernels:
+        for member in members(kernel):
+            if isinstance(member, Loops):
+                # in bands a kernel runs over ranges of whole rows, so it is not cut in tiles
+                layout = layout_of(member, tile=not isinstance(kernel, Bands))
+                yield Compiled(member, loops_code(member, layout), layout)
+        whole = carried_code(kernel) if isinstance(kernel, (Scan, While)) else None
+        if whole is not None:
+            yield Compiled(kernel, whole, None)
+            continue
+        for inner in nested_plans(kernel):
+            yield from compiled_kernels(inner)

@@ -1,0 +1,1 @@
+"""Matrix products and library routines in native code."""

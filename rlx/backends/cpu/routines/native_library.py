@@ -1,0 +1,183 @@
+"""Library kernels that run in native code, without Python and its lock.
+
+A kernel that cannot (LAPACK lacks a routine here, or there is no native form) is a host step:
+`host_reason` says why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import log2, prod
+
+import numpy as np
+
+from rlx.backends.cpu.routines.blas import load_blas
+from rlx.backends.cpu.routines.lane_operations import VECTOR_BYTES, lane_count
+from rlx.backends.cpu.routines.lane_scripts import LANE_ROUTINES, suits_lanes
+from rlx.backends.cpu.routines.lanes import lane_functions
+from rlx.backends.cpu.routines.lapack import FACTORISATIONS
+from rlx.backends.cpu.routines.lapack_spectral import SPECTRA
+from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
+from rlx.backends.cpu.routines.scripts import ACTIONS, script_step
+from rlx.backends.cpu.routines.spectrum import spectrum_functions
+from rlx.backends.cpu.routines.spectrum_scripts import fourier_passes, write_pass
+from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS
+from rlx.backends.cpu.runtime.native import NativeFunction
+from rlx.backends.cpu.runtime.native_compiler import module_text
+from rlx.backends.cpu.runtime.store import default_store, fingerprint
+from rlx.backends.cpu.runtime.threads import get_num_threads
+from rlx.errors import UnsupportedError
+from rlx.ir.kernels import Buffer, Library
+
+__all__ = ["host_reason", "library_rows"]
+
+ROUTINES = FACTORISATIONS | SPECTRA
+SCRIPT_NANOSECONDS = 200.0
+# nanoseconds for the cube of a matrix's order
+FACTORS = {"eigh": 1.0, "svd": 3.0, "eig": 5.0, "schur": 5.0, "sylvester": 10.0}
+FACTOR = 0.1
+
+SlotOf = Callable[[Buffer], int]
+
+
+# ------------------------------------------------------------- native functions
+def _scripts(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    return (script_step, *ACTIONS)
+
+
+@cache
+def _addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
+    """Native functions by name, from disk or compiled: those of scripts, or of lanes of a dtype."""
+    functions = _FAMILIES[family](dtype)
+
+    def text() -> str:
+        lines = ["define void @rlx_scripts(ptr %words) {"]
+        for number, function in enumerate(functions):
+            lines += [
+                f"%place{number} = getelementptr i64, ptr %words, i64 {number}",
+                f"store ptr @{function.name}, ptr %place{number}",
+            ]
+        return module_text(functions) + "\n".join([*lines, "ret void", "}"]) + "\n"
+
+    key = f"{family} {dtype.str if dtype else ''} ".encode() + fingerprint()
+    filler = default_store().address(key, "rlx_scripts", text)
+    words = (ctypes.c_int64 * len(functions))()
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(filler)(ctypes.addressof(words))
+    return {function.name: word for function, word in zip(functions, words, strict=True)}
+
+
+_FAMILIES = {"scripts": _scripts, "lanes": lane_functions, "spectrum": spectrum_functions}
+
+
+# ------------------------------------------------------------- scripts
+def _matrix_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
+    """The script of a routine of linear algebra."""
+    if kernel.routine not in ROUTINES:
+        raise MissingRoutine(f"{kernel.routine} has no native form")
+    if any(0 in operand.shape for operand in (*kernel.inputs, *kernel.outputs)):
+        raise MissingRoutine("an operand is empty")
+    try:
+        blas = load_blas()
+    except UnsupportedError as error:
+        raise MissingRoutine(str(error)) from error
+    fill, core = ROUTINES[kernel.routine]
+    script = Script(kernel, slot_of, _addresses("scripts"), blas.fortran, core)
+    script.nanoseconds = script.batch * _matrix_cost(kernel)
+    if kernel.routine in LANE_ROUTINES and suits_lanes(script):
+        lanes = lane_count(script.dtype)
+        script.use(_addresses("lanes", script.dtype))
+        script.turns = -(-script.batch // lanes)
+        fill = LANE_ROUTINES[kernel.routine]
+    fill(script)
+    return [script]
+
+
+def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], Place]) -> list[Script]:
+    """A script for each axis of a Fourier transform."""
+    if 0 in kernel.inputs[0].shape:
+        raise MissingRoutine("an operand is empty")
+    lengths = tuple(kernel.attributes["lengths"])
+
+    def new_script() -> Script:
+        return Script(kernel, slot_of, _addresses("scripts"), lambda name: 0, len(lengths))
+
+    model = new_script()
+    item = 2 * model.real_item
+    passes = fourier_passes(
+        kernel.attributes["kind"], model.batch, lengths, model.inputs[0], model.outputs[0],
+        lambda numbers: between(numbers * item),
+    )  # fmt: skip
+    scripts = []
+    for work in passes:
+        script = new_script()
+        script.use(_addresses("spectrum", np.dtype(f"f{model.real_item}")))
+        script.turns = work.blocks(VECTOR_BYTES // item)
+        script.nanoseconds = script.turns * work.length * (2.0 + log2(work.length))
+        write_pass(script, work)
+        scripts.append(script)
+    return scripts
+
+
+def _matrix_cost(kernel: Library) -> float:
+    """Rough nanoseconds for one matrix."""
+    shape = kernel.inputs[0].shape[-2:]
+    sides = sorted((*shape, *kernel.inputs[-1].shape[-1:]))[-2:]
+    work = FACTORS.get(kernel.routine, FACTOR) * prod(sides) * max(shape)
+    return SCRIPT_NANOSECONDS + work + 2.0 * prod(shape)
+
+
+# ------------------------------------------------------------- rows
+def host_reason(kernel: Library) -> str | None:
+    """Why a kernel is a step of Python code; None if it is not.
+
+    >>> from rlx.ir.kernels import Library
+    >>> host_reason(Library("matrix_sqrt", (), ()))
+    'matrix_sqrt has no native form'
+    """
+    try:
+        _kernel_scripts(kernel, lambda buffer: 0, lambda nbytes: Place(0))
+    except MissingRoutine as missing:
+        return str(missing)
+    return None
+
+
+def _kernel_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], Place]) -> Sequence[Script]:
+    if kernel.routine == "fft":
+        return _fourier_scripts(kernel, slot_of, between)
+    return _matrix_scripts(kernel, slot_of)
+
+
+def library_rows(
+    kernel: Library, slot_of: SlotOf, arena_slot: Callable[[int, int], int], arena: int, launch: int
+) -> list[int] | None:
+    """The rows of a kernel, or None where it must be a host step.
+
+    Args:
+      slot_of: the slot of a buffer.
+      arena_slot: makes a slot for bytes of the arena: where they begin, how many.
+      arena: the first byte of the arena that the kernel may use.
+      launch: the address of regions.launch.
+    """
+    behind = arena
+
+    def between(nbytes: int) -> Place:
+        nonlocal behind
+        slot = arena_slot(behind, nbytes)
+        behind += -(-nbytes // VECTOR_BYTES) * VECTOR_BYTES
+        return Place(slot)
+
+    try:
+        scripts = _kernel_scripts(kernel, slot_of, between)
+    except MissingRoutine:
+        return None
+    step = _addresses("scripts")["script_step"]
+    rows: list[int] = []
+    for script in scripts:
+        parts = max(1, int(script.nanoseconds / THREAD_NANOSECONDS))
+        tasks = max(1, min(script.turns, parts, 2 * get_num_threads()))
+        scratch = arena_slot(behind, tasks * script.scratch_bytes)
+        head = [script.turns, tasks, parts, scratch, script.scratch_bytes, launch]
+        rows += script.row(step, head)
+    return rows

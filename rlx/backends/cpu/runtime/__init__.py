@@ -1,0 +1,1 @@
+"""Native code kept and run: the store, the executor, the threads, the table of a plan."""

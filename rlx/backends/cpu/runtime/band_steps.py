@@ -1,0 +1,124 @@
+"""Kernels run band by band: each worker takes a band through all of them, then takes the next one."""
+
+from __future__ import annotations
+
+from rlx.backends.cpu.routines.gemm import BAND_ROWS, COLUMNS, ROWS, STRIPE_COLUMNS, gemm_block
+from rlx.backends.cpu.runtime.frame import POOL
+from rlx.backends.cpu.runtime.kernel_calls import call_kernel, run_chunk
+from rlx.backends.cpu.runtime.native import Word, address_of, atomic_add, minimum, native, stack
+from rlx.backends.cpu.runtime.regions import launch
+from rlx.backends.cpu.runtime.signals import interrupted
+
+__all__ = ["bands_step"]
+
+# Fields of a row. Behind them come the slots of the frame that the kernels use, two words for each
+# local buffer, and the kernels.
+COUNT = 2  # the parts that everything is made of
+BANDS = 3  # runs of parts that are taken at a time
+WORKERS = 4
+PARTS = 5
+SCRATCH = 6  # slot of the workers' memory: slots of their own, then local buffers
+WORKER_BYTES = 7
+SHARED = 8  # how many slots are the frame's
+LOCALS = 9  # how many are local
+LOCAL_START = 10  # bytes from the start of a worker's memory
+LONGEST = 11  # most parts in a band
+MEMBERS = 12  # words from the row's start to the kernels
+ENTRIES = 13
+
+# A local buffer: where one part's bytes lie among those of all, and how many they are.
+LOCAL_WORDS = 2
+LOCAL_OFFSET = 0
+LOCAL_BYTES = 1
+
+# A kernel: what it is, its length in words, iterations in one part, and its own words.
+KIND = 0
+LENGTH = 1
+EACH = 2
+KERNEL = 3
+KERNEL_ROW = 4
+CHUNK_EXTENT = 4
+CHUNK_COUNT = 5
+CHUNKED_ROW = 6
+PRODUCT_ROW = 3
+LOOPS = 0
+CHUNKED = 1
+PRODUCT = 2
+
+
+@native
+def product_rows(slots: Word, row: Word, first: Word, last: Word) -> int:
+    """Rows of a product, numbered through all batches, in blocks."""
+    while first < last:
+        batch = first // row[ROWS]
+        top = first % row[ROWS]
+        rows = minimum(minimum(row[BAND_ROWS], row[ROWS] - top), last - first)
+        left = 0
+        while left < row[COLUMNS]:
+            columns = minimum(row[STRIPE_COLUMNS], row[COLUMNS] - left)
+            gemm_block(slots, row, batch, top, rows, left, columns)
+            left = left + columns
+        first = first + rows
+    return 0
+
+
+@native
+def run_member(slots: Word, member: Word, begin: Word, end: Word) -> int:
+    """One kernel for the parts [begin, end)."""
+    first = begin * member[EACH]
+    last = end * member[EACH]
+    if member[KIND] == LOOPS:
+        call_kernel(member[KERNEL], slots, member + 8 * KERNEL_ROW, first, last, 0)
+    elif member[KIND] == CHUNKED:
+        own = member + 8 * CHUNKED_ROW
+        for chunk in range(first, last):
+            run_chunk(member[KERNEL], slots, own, member[CHUNK_EXTENT], member[CHUNK_COUNT], chunk)
+    else:
+        product_rows(slots, member + 8 * PRODUCT_ROW, first, last)
+    return 0
+
+
+@native
+def run_band(row: Word, own: Word, begin: Word, end: Word) -> int:
+    """All kernels for one band; `own` is the worker's memory."""
+    local = row + 8 * (ENTRIES + row[SHARED])
+    slot = row[SHARED]
+    for _ in range(row[LOCALS]):
+        start = own + row[LOCAL_START] + local[LOCAL_OFFSET] * row[LONGEST]
+        own[slot] = start - begin * local[LOCAL_BYTES]
+        slot = slot + 1
+        local = local + 8 * LOCAL_WORDS
+    member = row + 8 * row[MEMBERS]
+    after = row + 8 * row[1]
+    while member != after:
+        run_member(own, member, begin, end)
+        member = member + 8 * member[LENGTH]
+    return 0
+
+
+@native
+def band_worker(context: Word, worker: Word) -> int:
+    """Take bands until there are no more; context is [slots, row, bands taken]."""
+    slots = context[0]
+    row = context[1]
+    own = slots[row[SCRATCH]] + worker * row[WORKER_BYTES]
+    for slot in range(row[SHARED]):
+        own[slot] = slots[row[ENTRIES + slot]]
+    bands = row[BANDS]
+    while 1:
+        band = atomic_add(context + 16, 1)
+        if band >= bands:
+            return 0
+        run_band(row, own, row[COUNT] * band // bands, row[COUNT] * (band + 1) // bands)
+    return 0
+
+
+@native
+def bands_step(slots: Word, row: Word) -> int:
+    """All bands, on as many workers as have memory."""
+    context = stack(3)
+    context[0] = slots
+    context[1] = row
+    context[2] = 0
+    launch(slots[POOL], address_of(band_worker), context, row[WORKERS], row[PARTS])
+    return interrupted(slots)

@@ -1,0 +1,153 @@
+"""A plan made ready for the native executor, and run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.base import Executable
+from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS, plan_cost
+from rlx.backends.cpu.runtime.entry import load_runtime
+from rlx.backends.cpu.runtime.frame import (
+    INPUTS,
+    OUTPUTS,
+    POINTER_NAME,
+    POOL,
+    RELEASE,
+    TABLE,
+    TABLE_END,
+)
+from rlx.backends.cpu.runtime.table import Table, build_table
+from rlx.backends.cpu.runtime.texts import plan_texts
+from rlx.backends.cpu.runtime.threads import pool_address
+from rlx.backends.timing import TimedExecutable
+from rlx.errors import InputTypeError
+from rlx.ir.kernels import Plan
+from rlx.storage import Blocks, Storage, allocate, padded, queue_for, take
+
+__all__ = ["NativeExecutable"]
+
+# a plan that takes longer runs without the GIL; so do all plans that use several threads, since
+# code in a worker (SciPy's reports of errors) may want it
+RELEASE_NANOSECONDS = 2 * THREAD_NANOSECONDS
+KEPT_ARENA = 1 << 22  # a frame keeps an arena up to this size; larger ones come from the pool
+# results this small share a block; one that lives on keeps no more than a block of this size
+SMALL_OUTPUT = 256
+BLOCK = 4096
+_POINTER = "pointer"
+
+
+class _Frame:
+    """The words of one call in progress, and the arena that its slots point into."""
+
+    __slots__ = ("address", "arena", "base", "words")
+
+    def __init__(self, words: np.ndarray) -> None:
+        self.words = words
+        self.address = int(words.ctypes.data)
+        self.base = 0
+        self.arena: Storage | None = None
+
+    def rest_on(self, arena: Storage, relative: np.ndarray) -> None:
+        """Point the slots of temporaries into `arena`."""
+        self.arena = arena
+        if arena.pointer != self.base:
+            self.words[relative] += arena.pointer - self.base
+            self.base = arena.pointer
+
+
+def _small_blocks(sizes: Sequence[int]) -> list[tuple[list[int], Blocks]]:
+    """Numbers of small results that share a block, and their blocks."""
+    groups: list[list[int]] = [[]]
+    used = 0
+    for number, nbytes in enumerate(sizes):
+        if nbytes > SMALL_OUTPUT:
+            continue
+        used += padded(nbytes)
+        if used > BLOCK:
+            groups.append([])
+            used = padded(nbytes)
+        groups[-1].append(number)
+    return [(g, Blocks([sizes[n] for n in g])) for g in groups if len(g) > 1]
+
+
+class NativeExecutable(Executable):
+    """A plan as a table of native steps. Each call in progress has a frame of its own."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        runtime = load_runtime()
+        self._table = self._build(plan, runtime.addresses)
+        self._call = runtime.call
+        sizes = [buffer.nbytes for buffer in plan.outputs]
+        self._queues = [queue_for(nbytes) for nbytes in sizes]
+        self._blocks = _small_blocks(sizes)
+        self._input_count = len(plan.inputs)
+        self._template = self._frame_template()
+        self._frames: list[_Frame] = []
+        self._keeps_arena = self._table.arena <= KEPT_ARENA
+
+    def _build(self, plan: Plan, steps: Mapping[str, int]) -> Table:
+        return build_table(plan, steps)
+
+    def run(self, inputs: Sequence[Storage]) -> list[Storage]:
+        """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
+        if len(inputs) != self._input_count:
+            raise InputTypeError(f"{len(inputs)} inputs for a plan of {self._input_count}")
+        outputs = self._outputs() if self._blocks else list(map(take, self._queues))
+        frames = self._frames
+        try:
+            frame = frames.pop()
+        except IndexError:
+            frame = None
+        if frame is None:
+            frame = self._new_frame()
+        if not self._keeps_arena:
+            frame.rest_on(allocate(self._table.arena), self._table.relative)
+        try:
+            return self._call(frame.address, inputs, outputs)
+        finally:
+            if not self._keeps_arena:
+                frame.arena = None
+            frames.append(frame)
+
+    def _outputs(self) -> list[Storage]:
+        """Memory for the results, small ones from blocks."""
+        blocks = self._blocks
+        if len(blocks) == 1 and len(blocks[0][0]) == len(self._queues):
+            return blocks[0][1].take()
+        outputs: list[Any] = [None] * len(self._queues)
+        for numbers, block in blocks:
+            for number, storage in zip(numbers, block.take(), strict=True):
+                outputs[number] = storage
+        return [s or take(queue) for s, queue in zip(outputs, self._queues, strict=True)]
+
+    def texts(self) -> dict[str, str]:
+        """The plan, its kernels and loop nests, LLVM IR and assembly."""
+        return plan_texts(self.plan)
+
+    def timed(self) -> TimedExecutable:
+        """The same plan with a clock step behind every kernel."""
+        from rlx.backends.cpu.runtime.timed import TimedNativeExecutable
+
+        return TimedNativeExecutable(self.plan)
+
+    def _frame_template(self) -> np.ndarray:
+        words = self._table.slots.copy()
+        rows = self._table.rows
+        words[POOL] = pool_address()
+        words[TABLE] = rows.ctypes.data
+        words[TABLE_END] = rows.ctypes.data + rows.nbytes
+        words[RELEASE] = plan_cost(self.plan) >= RELEASE_NANOSECONDS
+        words[INPUTS] = len(self.plan.inputs)
+        words[OUTPUTS] = len(self.plan.outputs)
+        words[POINTER_NAME] = id(_POINTER)
+        return words
+
+    def _new_frame(self) -> _Frame:
+        frame = _Frame(self._template.copy())
+        if self._keeps_arena:
+            frame.rest_on(allocate(self._table.arena), self._table.relative)
+        return frame

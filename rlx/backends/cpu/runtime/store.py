@@ -1,0 +1,303 @@
+"""Native code by content: compiled once per process, kept on disk for the next one.
+
+RLX_CACHE_DIR names the folder (default: the user's cache folder), RLX_CACHE=0 keeps off the disk.
+A file holds object code and its checksum, under a name made of the kernel's key and of all that
+the code depends on. The checksum covers these, too, so that a file under another's name is as good
+as damaged. Anything unreadable, foreign or damaged is ignored and built again.
+
+What is made for the main thread is made where Ctrl-C cannot stop it half way (rlx.interrupts).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import struct
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from rlx.backends.cpu.runtime.compile import compile_ir, load_object, processor
+from rlx.backends.cpu.runtime.folder import Folder, UnsafeFolderError
+from rlx.backends.cpu.runtime.threads import get_num_threads
+from rlx.interrupts import in_background, uninterrupted
+
+__all__ = ["Code", "Statistics", "Store", "default_store", "statistics"]
+
+MAGIC = b"rlx-obj2"
+HEADER = struct.Struct("<8sQ32s")
+DEFAULT_LIMIT = 1 << 30
+
+
+class Statistics(NamedTuple):
+    """How often a store compiled, read from disk, and answered from this process's memory."""
+
+    compiled: int
+    loaded: int
+    hits: int
+
+
+class Code(Protocol):
+    """What can be compiled: a module's text, made when it is needed, that defines a symbol."""
+
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def symbol(self) -> str: ...
+    @property
+    def ir(self) -> str: ...
+
+
+class Store:
+    """Key to native address, through this process's memory, a folder, and the compiler."""
+
+    def __init__(self, folder: Path | None, limit: int = DEFAULT_LIMIT) -> None:
+        self._path = folder  # None: without a disk, from the beginning or by now
+        self._folder: Folder | None = None
+        self._limit = limit
+        self._written: int | None = None
+        self._addresses: dict[bytes, int] = {}
+        self._makers: dict[bytes, threading.Lock] = {}  # held by who is making the code of a key
+        self._lock = threading.Lock()
+        self._compiled = self._loaded = self._hits = 0
+
+    def address(self, key: bytes, symbol: str, ir: Callable[[], str]) -> int:
+        """The address of `symbol` in the code called `key`; `ir` is asked only to compile it."""
+        address = self._addresses.get(key)
+        if address is None:
+            return self._make(key, symbol, ir)
+        self._hits += 1
+        return address
+
+    def prepare(self, codes: Sequence[Code]) -> None:
+        """Make the given codes ready; those that nobody has yet are compiled on several threads.
+
+        What goes wrong is raised when the address is asked for.
+        """
+        jobs = deque({c.key: c for c in codes if c.key not in self._addresses}.values())
+        if not jobs:
+            return
+        try:
+            self._make_all(jobs)
+        finally:
+            jobs.clear()  # after an interrupt nobody begins another one
+
+    @uninterrupted
+    def _make_all(self, jobs: deque[Code]) -> None:
+        missing = sum(not self.on_disk(code.key) for code in list(jobs))
+
+        def work() -> None:
+            while jobs:
+                with contextlib.suppress(Exception):
+                    code = jobs.popleft()
+                    self._make(code.key, code.symbol, partial(getattr, code, "ir"))
+
+        helpers = [in_background(work) for _ in range(min(missing, get_num_threads()) - 1)]
+        work()
+        for helper in helpers:
+            with helper:
+                pass
+
+    def statistics(self) -> Statistics:
+        """What happened since the store was made."""
+        return Statistics(self._compiled, self._loaded, self._hits)
+
+    def after_fork(self) -> None:
+        """In a forked child: forget what other threads of the parent were making."""
+        self._lock = threading.Lock()
+        self._makers = {}
+
+    @uninterrupted
+    def _make(self, key: bytes, symbol: str, ir: Callable[[], str]) -> int:
+        """One thread makes a code. The others wait, and make it themselves if that one could not."""
+        with self._makers.setdefault(key, threading.Lock()):
+            address = self._addresses.get(key)
+            if address is None:
+                address = self._load(key, symbol) or self._compile(key, symbol, ir())
+                self._addresses[key] = address
+            else:
+                self._hits += 1
+        self._makers.pop(key, None)
+        return address
+
+    def _load(self, key: bytes, symbol: str) -> int:
+        """The address from disk, or 0."""
+        folder = self._disk()
+        content = folder.read(_name(key)) if folder else None
+        data = _checked(content, key, symbol) if content else None
+        if data is None:
+            return 0
+        try:
+            address = load_object(data, symbol)
+        except RuntimeError:
+            return 0
+        with self._lock:
+            self._loaded += 1
+        return address
+
+    def _compile(self, key: bytes, symbol: str, ir: str) -> int:
+        data, address = compile_ir(ir, symbol)
+        with self._lock:
+            self._compiled += 1
+        self._write(_name(key), HEADER.pack(MAGIC, len(data), _checksum(data, key, symbol)) + data)
+        return address
+
+    @uninterrupted
+    def on_disk(self, key: bytes) -> bool:
+        """Whether there is a file of this key."""
+        folder = self._disk()
+        return folder is not None and folder.has(_name(key))
+
+    def _disk(self) -> Folder | None:
+        """The folder, or None where there is none that can be used."""
+        with self._lock:
+            if self._folder is not None or self._path is None:
+                return self._folder
+            try:
+                self._folder = Folder(self._path)
+                return self._folder
+            except UnsafeFolderError as error:
+                reason = str(error)
+            except OSError as error:
+                reason = f"cannot be made ({error.strerror})"
+        self._without_disk(reason)
+        return None
+
+    def _without_disk(self, reason: str) -> None:
+        with self._lock:
+            path, self._path, self._folder = self._path, None, None
+        if path is None:  # another thread has said so
+            return
+        warnings.warn(
+            f"rlx keeps no compiled code on disk: {path} {reason}. "
+            "Set RLX_CACHE_DIR to a folder of yours, or RLX_CACHE=0.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _write(self, name: str, content: bytes) -> None:
+        folder = self._disk()
+        if folder is None:
+            return
+        try:
+            folder.write(name, content)
+            with self._lock:
+                self._account(folder, len(content))
+        except OSError as error:
+            self._without_disk(f"cannot be written ({error.strerror or error})")
+
+    def _account(self, folder: Folder, nbytes: int) -> None:
+        """Keep the folder under its limit: the files used longest ago go."""
+        if self._written is not None:
+            self._written += nbytes
+        if self._written is None or self._written > self._limit:
+            self._written = folder.shrink(self._limit)
+
+
+def _identity(key: bytes, symbol: str) -> bytes:
+    """All that the content of a file depends on: the form of the file, the compiler, the processor, the kernel."""
+    digest = hashlib.blake2b(digest_size=64, key=fingerprint())
+    for part in (MAGIC, symbol.encode(), key):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.digest()
+
+
+def _name(key: bytes) -> str:
+    """What the file of a key is called."""
+    return hashlib.blake2b(key, digest_size=24, key=fingerprint()).hexdigest() + ".o"
+
+
+def _checksum(data: bytes, key: bytes, symbol: str) -> bytes:
+    """Of the code and of what it is for. It tells accidents; against malice there are owners and modes."""
+    return hashlib.blake2b(data, digest_size=32, key=_identity(key, symbol)).digest()
+
+
+def _checked(content: bytes, key: bytes, symbol: str) -> bytes | None:
+    """The object code in a file's content, if it is whole and that of the key."""
+    if len(content) < HEADER.size:
+        return None
+    magic, length, checksum = HEADER.unpack_from(content)
+    data = content[HEADER.size :]
+    if magic != MAGIC or length != len(data) or checksum != _checksum(data, key, symbol):
+        return None
+    return data
+
+
+def _source_digest() -> bytes:
+    """What this compiler is, taken when it is imported so that later edits do not mix with it."""
+    digest = hashlib.blake2b(digest_size=32)
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+_sources = _source_digest()
+
+
+@lru_cache(maxsize=1)
+def fingerprint() -> bytes:
+    """All that compiled code depends on besides its key: this compiler, LLVM, the processor."""
+    name, features = processor()
+    import llvmlite
+
+    digest = hashlib.blake2b(_sources, digest_size=32)
+    for part in (llvmlite.__version__, name, sys.platform):
+        digest.update(part.encode() + b"\0")
+    digest.update(",".join(sorted(name for name, there in features.items() if there)).encode())
+    return digest.digest()
+
+
+def user_folder() -> Path | None:
+    """Where this user's compiled code lives; None when RLX_CACHE says no."""
+    if os.environ.get("RLX_CACHE", "1").lower() in ("0", "false", "off", "no"):
+        return None
+    chosen = os.environ.get("RLX_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser() / "native"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "rlx" / "native"
+
+
+_default: Store | None = None
+_default_lock = threading.Lock()
+
+
+def default_store() -> Store:
+    """The store of this process."""
+    global _default
+    if _default is None:
+        with _default_lock:
+            if _default is None:
+                _default = Store(user_folder())
+    return _default
+
+
+def _after_fork() -> None:
+    global _default_lock
+    _default_lock = threading.Lock()
+    if _default is not None:
+        _default.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def statistics() -> Statistics:
+    """What the store of this process did so far."""
+    return default_store().statistics()

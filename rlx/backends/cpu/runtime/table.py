@@ -1,0 +1,393 @@
+"""Plan to table: every kernel a row of words, every buffer a slot of the frame.
+
+The plans inside loops and branches are flattened into the same frame. What they share with the
+plan around them shares its slot, so entering them copies nothing; their temporaries lie in one
+arena, behind those of the plan around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlx.backends.cpu.emit.carried import carried_row
+from rlx.backends.cpu.emit.kernel_code import KernelCode, loops_extent
+from rlx.backends.cpu.emit.layout import Layout
+from rlx.backends.cpu.emit.plan_codes import compiled_kernels
+from rlx.backends.cpu.routines.blas import gemm_fields
+from rlx.backends.cpu.routines.host_steps import HostStep, host_function
+from rlx.backends.cpu.routines.native_library import library_rows
+from rlx.backends.cpu.routines.special import bind_special
+from rlx.backends.cpu.runtime import band_steps, executor
+from rlx.backends.cpu.runtime.band_form import band_form
+from rlx.backends.cpu.runtime.cost import parallel_parts, plan_cost
+from rlx.backends.cpu.runtime.entry import RuntimeCode
+from rlx.backends.cpu.runtime.frame import FIRST_SLOT, STEP_HEAD
+from rlx.backends.cpu.runtime.store import default_store
+from rlx.backends.cpu.runtime.threads import get_num_threads
+from rlx.backends.timing import TimedStep
+from rlx.errors import VerificationError
+from rlx.ir.bands import iterations
+from rlx.ir.kernels import (
+    Bands,
+    Branch,
+    Buffer,
+    Callback,
+    Contract,
+    Kernel,
+    Library,
+    Loops,
+    Plan,
+    Scan,
+    Sort,
+    While,
+)
+from rlx.ir.show_plan import nested_plans
+from rlx.storage import Storage, allocate, from_numpy
+
+__all__ = ["Clock", "Table", "build_table"]
+
+ALIGNMENT = 64
+UNBOUNDED = 1 << 62
+SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two looks for Ctrl-C
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The slot that holds the address of a log of times, and what each of its cells counts for."""
+
+    slot: int
+    steps: tuple[TimedStep, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """rows: the steps. slots: the words of a frame; those `relative` count from its arena."""
+
+    rows: np.ndarray
+    slots: np.ndarray
+    relative: np.ndarray
+    arena: int
+    kept: tuple[object, ...]  # constants and host functions that the words refer to
+    clock: Clock | None = None
+
+
+def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> Table:
+    """Compile what is missing and lay out the table of a plan; with a clock step after each kernel if `timed`.
+
+    The first two clock steps of a timed table stand for no kernel: they start the clock, and tell
+    what a clock step costs.
+    """
+    builder = _Builder(steps, timed=timed)
+    builder.compile_codes(plan)
+    slots = {buffer: builder.slot() for buffer in plan.inputs}
+    slots |= {buffer: builder.slot() for buffer in plan.outputs}
+    if len(slots) != len(plan.inputs) + len(plan.outputs):
+        raise VerificationError(f"{plan.name}: a buffer is bound twice by a call")
+    first = builder.clock("") + builder.clock("")
+    rows = first + builder.rows(_Scope(builder, plan, slots, 0))
+    return Table(
+        np.array(rows, np.int64),
+        np.array(builder.words, np.int64),
+        np.array(builder.relative, np.int64),
+        builder.arena,
+        (*builder.constants.values(), *builder.functions),
+        Clock(builder.clock_slot, tuple(builder.timed_steps)) if timed else None,
+    )
+
+
+@dataclass
+class _Scope:
+    """The slots of one plan's buffers; its temporaries start at byte `base` of the arena.
+
+    `path` leads to the plan: what the numbers of its kernels are written behind.
+    """
+
+    builder: _Builder
+    plan: Plan
+    slots: dict[Buffer, int]
+    base: int
+    path: str = ""
+
+    def __call__(self, buffer: Buffer) -> int:
+        slot = self.slots.get(buffer)
+        if slot is None:
+            slot = self.slots[buffer] = self.builder.place(buffer, self.plan, self.base)
+        return slot
+
+
+@dataclass
+class _Builder:
+    """The frame so far, and a method for each kind of kernel that makes its row."""
+
+    steps: Mapping[str, int]
+    words: list[int] = field(default_factory=lambda: [0] * FIRST_SLOT)
+    relative: list[int] = field(default_factory=list)
+    arena: int = 0
+    constants: dict[Buffer, Storage] = field(default_factory=dict)
+    functions: list[HostStep] = field(default_factory=list)
+    layouts: dict[Kernel, Layout] = field(default_factory=dict)
+    codes: dict[Kernel, KernelCode] = field(default_factory=dict)
+    timed: bool = False
+    clock_slot: int = 0
+    timed_steps: list[TimedStep] = field(default_factory=list)
+
+    def compile_codes(self, plan: Plan) -> None:
+        """Find the code of every kernel, and compile together what is missing."""
+        for kernel, code, layout in compiled_kernels(plan):
+            self.codes[kernel] = code
+            if layout is not None:
+                self.layouts[kernel] = layout
+        for code in self.codes.values():
+            bind_special(code.external)
+        runtime_codes = [RuntimeCode(part) for part in sorted(_runtime_parts(plan))]
+        default_store().prepare([*runtime_codes, *self.codes.values()])
+
+    def address(self, code: KernelCode) -> int:
+        """The native function of a code."""
+        return default_store().address(code.key, code.symbol, lambda: code.ir)
+
+    def slot(self, word: int = 0) -> int:
+        """A new slot; most are filled in while the plan runs."""
+        self.words.append(word)
+        return len(self.words) - 1
+
+    def arena_slot(self, offset: int, nbytes: int) -> int:
+        """A slot for bytes of the arena."""
+        self.arena = max(self.arena, offset + nbytes)
+        slot = self.slot(offset)
+        self.relative.append(slot)
+        return slot
+
+    def place(self, buffer: Buffer, plan: Plan, base: int) -> int:
+        """The slot of a buffer that no call binds."""
+        if buffer.value is not None:
+            if buffer not in self.constants:
+                self.constants[buffer] = _constant(buffer.value)
+            return self.slot(self.constants[buffer].pointer)
+        if buffer not in plan.offsets:
+            raise VerificationError(f"buffer {buffer.name!r} ({buffer.role}) has no place")
+        return self.arena_slot(base + plan.offsets[buffer], buffer.nbytes)
+
+    def rows(self, scope: _Scope) -> list[int]:
+        """The rows of a plan's kernels."""
+        plan = scope.plan
+        inner = scope.base + _aligned(plan.arena)
+        self.arena = max(self.arena, inner)
+        rows: list[int] = []
+        for number, kernel in enumerate(plan.kernels):
+            path = f"{scope.path}{number}"
+            rows += self.row(kernel, scope, inner, path)
+            rows += self.clock(path, kernel)
+        return rows
+
+    def clock(self, path: str, kernel: Kernel | None = None) -> list[int]:
+        """A clock step after the kernel at `path`, where the table is timed."""
+        if not self.timed:
+            return []
+        if not self.timed_steps:
+            self.clock_slot = self.slot()
+        cell = executor.LOG_HEAD + executor.CELL_WORDS * len(self.timed_steps)
+        self.timed_steps.append(TimedStep(path, kernel))
+        return self.step("clock_step", [self.clock_slot, cell])
+
+    def row(self, kernel: Kernel, scope: _Scope, inner: int, path: str) -> list[int]:
+        """One row; plans inside the kernel use the arena from byte `inner` on."""
+        if isinstance(kernel, Loops):
+            return self.loops(kernel, scope)
+        if isinstance(kernel, Contract):
+            fields = gemm_fields(kernel, scope, parallel_parts(kernel))
+            return self.step("gemm_step", fields)
+        if isinstance(kernel, Bands):
+            return self.bands(kernel, scope, inner)
+        if isinstance(kernel, Callback) and kernel.native is not None:
+            return self.native(kernel, kernel.native(), scope)
+        if isinstance(kernel, Library):
+            rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
+            if rows is not None:
+                return rows
+        if isinstance(kernel, (Sort, Library, Callback)):
+            function = host_function(kernel, scope)
+            self.functions.append(function)
+            return self.step("host_step", [id(function)])
+        if isinstance(kernel, Branch):
+            return self.branch(kernel, scope, inner, path)
+        if isinstance(kernel, (Scan, While)):
+            code = self.codes.get(kernel)
+            if code is not None:
+                return self.carried(kernel, code, scope)
+            if isinstance(kernel, Scan):
+                return self.scan(kernel, scope, inner, path)
+            return self.while_loop(kernel, scope, inner, path)
+        raise VerificationError(f"the CPU has no kernels of kind {type(kernel).__name__}")
+
+    def step(self, name: str, fields: Sequence[int]) -> list[int]:
+        """A row of the step called `name`."""
+        return [self.steps[name], STEP_HEAD + len(fields), *fields]
+
+    def native(self, kernel: Callback, address: int, scope: _Scope) -> list[int]:
+        """A row whose step is a callback's own native function."""
+        self.functions.append(kernel.function)
+        fields = []
+        for operand in (*kernel.outputs, *kernel.inputs):
+            fields += [scope(operand.buffer), operand.offset * operand.buffer.dtype.itemsize]
+        return [address, STEP_HEAD + len(fields), *fields]
+
+    def loops(self, kernel: Loops, scope: _Scope) -> list[int]:
+        layout = self.layouts[kernel]
+        address = self.address(self.codes[kernel])
+        fields = [address, loops_extent(kernel, layout), parallel_parts(kernel)]
+        own = layout.row(scope)
+        if kernel.chunks > 1:
+            return self.step("chunked_step", [*fields, kernel.chunks, *own])
+        if kernel.parallel and fields[2] > 1:
+            return self.step("parallel_step", [*fields, *own])
+        return self.step("kernel_step", [*fields, *own])
+
+    def bands(self, kernel: Bands, scope: _Scope, inner: int) -> list[int]:
+        """A row with the rows of kernels in it, which use slots of the worker that runs them."""
+        form = band_form(kernel, get_num_threads())
+        used = dict.fromkeys(b for k in kernel.kernels for b in (*k.reads, *k.writes))
+        shared = [b for b in used if b not in kernel.local]
+        own = {b: n for n, b in enumerate((*shared, *kernel.local))}
+        start = _aligned(8 * len(own))
+        nbytes = start + _aligned(kernel.scratch * form.longest)
+        scratch = self.arena_slot(inner, form.workers * nbytes)
+        entries = [scope(b) for b in shared]
+        for buffer in kernel.local:
+            entries += [kernel.offsets[buffer], buffer.nbytes // kernel.count]
+        members = [word for k in kernel.kernels for word in self.member(k, kernel.count, own.__getitem__)]
+        fields = [kernel.count, form.bands, form.workers, parallel_parts(kernel), scratch, nbytes]
+        fields += [len(shared), len(kernel.local), start, form.longest, band_steps.ENTRIES + len(entries)]
+        return self.step("bands_step", [*fields, *entries, *members])
+
+    def member(self, kernel: Loops | Contract, count: int, slot_of: Callable[[Buffer], int]) -> list[int]:
+        """The words of a kernel that runs band by band."""
+        each = iterations(kernel) // count
+        if isinstance(kernel, Contract):
+            kind = band_steps.PRODUCT
+            own = self.step("gemm_step", gemm_fields(kernel, slot_of, 1))
+        else:
+            kind = band_steps.CHUNKED if kernel.chunks > 1 else band_steps.LOOPS
+            chunks = [kernel.sizes[0], kernel.chunks] if kernel.chunks > 1 else []
+            own = [self.address(self.codes[kernel]), *chunks, *self.layouts[kernel].row(slot_of)]
+        return [kind, band_steps.KERNEL + len(own), each, *own]
+
+    def carried(self, kernel: Scan | While, code: KernelCode, scope: _Scope) -> list[int]:
+        """A whole loop in one function, run in slices so that Ctrl-C is seen."""
+        trips = kernel.length if isinstance(kernel, Scan) else UNBOUNDED
+        turn = plan_cost(kernel.body) + 1.0
+        size = max(1, int(SLICE_NANOSECONDS / turn))
+        own = carried_row(kernel, scope)
+        return self.step("carried_step", [self.address(code), size, trips, *own])
+
+    def carries(
+        self, kernel: Scan | While, scope: _Scope, inner: int
+    ) -> tuple[list[list[int]], list[int], list[int], int]:
+        """An entry for each carry that moves, the slots that the body reads and writes for each
+        carry, and the first byte of the arena behind their scratch."""
+        entries: list[list[int]] = []
+        read: list[int] = []
+        written: list[int] = []
+        pairs = zip(kernel.initial, kernel.final, strict=True)
+        for number, (first, last) in enumerate(pairs):
+            if number in kernel.in_place:
+                read.append(scope(last))
+                written.append(scope(last))
+                continue
+            scratch = self.arena_slot(inner, last.nbytes)
+            inner += _aligned(last.nbytes)
+            read.append(self.slot())
+            written.append(self.slot())
+            entries.append([read[-1], written[-1], scope(first), scope(last), scratch, last.nbytes])
+        return entries, read, written, inner
+
+    def copies_in_place(self, kernel: Scan | While, scope: _Scope) -> list[int]:
+        """Rows that bring carries in place to where they stay."""
+        rows: list[int] = []
+        for number in kernel.in_place:
+            first, last = kernel.initial[number], kernel.final[number]
+            if first is not last:
+                rows += self.step("copy_step", [scope(first), scope(last), last.nbytes])
+        return rows
+
+    def streams(self, kernel: Scan, scope: _Scope) -> list[list[int]]:
+        """An entry for each array that a scan walks along: xs, then ys."""
+        entries = []
+        for buffer in (*kernel.xs, *kernel.ys):
+            stride = buffer.nbytes // max(kernel.length, 1)
+            start = stride * (kernel.length - 1) if kernel.reverse else 0
+            entries.append([self.slot(), scope(buffer), start, -stride if kernel.reverse else stride])
+        return entries
+
+    def scan(self, kernel: Scan, scope: _Scope, inner: int, path: str) -> list[int]:
+        copies = self.copies_in_place(kernel, scope)
+        carries, read, written, inner = self.carries(kernel, scope, inner)
+        streams = self.streams(kernel, scope)
+        slices = [entry[executor.SLICE_SLOT] for entry in streams]
+        xs, ys = slices[: len(kernel.xs)], slices[len(kernel.xs) :]
+        constants = [scope(buffer) for buffer in kernel.constants]
+        bound = [*constants, *read, *xs]
+        body = self.inside(kernel.body, bound, [*written, *ys], inner, f"{path}.body.")
+        entries = [word for entry in (*carries, *streams) for word in entry]
+        return copies + self.step("scan_step", [kernel.length, len(carries), len(streams), *entries, *body])
+
+    def while_loop(self, kernel: While, scope: _Scope, inner: int, path: str) -> list[int]:
+        copies = self.copies_in_place(kernel, scope)
+        carries, read, written, inner = self.carries(kernel, scope, inner)
+        flag = self.arena_slot(inner, 1)
+        inner += ALIGNMENT
+        tests = [scope(buffer) for buffer in kernel.condition_constants]
+        constants = [scope(buffer) for buffer in kernel.body_constants]
+        condition = self.inside(kernel.condition, [*tests, *read], [flag], inner, f"{path}.condition.")
+        body = self.inside(kernel.body, [*constants, *read], written, inner, f"{path}.body.")
+        entries = [word for entry in carries for word in entry]
+        offset = executor.WHILE_ENTRIES + len(entries) + len(condition)
+        return copies + self.step("while_step", [flag, len(carries), offset, *entries, *condition, *body])
+
+    def branch(self, kernel: Branch, scope: _Scope, inner: int, path: str) -> list[int]:
+        inputs = [scope(buffer) for buffer in kernel.inputs]
+        outputs = [scope(buffer) for buffer in kernel.outputs]
+        tables = [
+            self.inside(plan, inputs, outputs, inner, f"{path}.branch{number}.")
+            for number, plan in enumerate(kernel.branches)
+        ]
+        offsets = [executor.BRANCH_OFFSETS + len(tables) + 1]
+        for table in tables:
+            offsets.append(offsets[-1] + len(table))
+        words = [word for table in tables for word in table]
+        return self.step("branch_step", [scope(kernel.index), len(tables), *offsets, *words])
+
+    def inside(self, plan: Plan, inputs: Sequence[int], outputs: Sequence[int], inner: int, path: str) -> list[int]:
+        """The rows of a plan inside a kernel, its inputs and outputs at the given slots."""
+        slots = dict(zip(plan.inputs, inputs, strict=True))
+        slots |= dict(zip(plan.outputs, outputs, strict=True))
+        return self.rows(_Scope(self, plan, slots, inner, path))
+
+
+def _runtime_parts(plan: Plan) -> set[str]:
+    """The parts of the run-time system that a plan's steps are in, other than its core."""
+    parts: set[str] = set()
+    for kernel in plan.kernels:
+        if isinstance(kernel, (Contract, Bands)):
+            parts.add("products")
+        elif isinstance(kernel, (Scan, While, Branch)):
+            parts.add("control")
+        for inner in nested_plans(kernel):
+            parts |= _runtime_parts(inner)
+    return parts
+
+
+def _aligned(nbytes: int) -> int:
+    return (nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def _constant(value: np.ndarray) -> Storage:
+    """The value in memory of ours, unless it is contiguous and can never change."""
+    if not value.flags.writeable and value.flags.c_contiguous and value.base is None:
+        return from_numpy(value)
+    storage = allocate(value.nbytes)
+    storage.view(value.shape, value.dtype)[...] = value
+    return storage

@@ -1,0 +1,72 @@
+"""A plan with a clock step behind every kernel: what profiles run."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rlx.backends.cpu.runtime import executor
+from rlx.backends.cpu.runtime.executable import NativeExecutable
+from rlx.backends.cpu.runtime.table import Clock, Table, build_table
+from rlx.backends.timing import Events, StepTime, TimedExecutable, TimedRun
+from rlx.ir.kernels import Plan
+from rlx.storage import Storage
+
+__all__ = ["TimedNativeExecutable"]
+
+EVENTS = 100_000  # that one run keeps; times and counts have no limit
+_UNCOUNTED = 2  # clock steps before the first kernel
+
+
+class _ClockedExecutable(NativeExecutable):
+    """The native executable of a timed table."""
+
+    def _build(self, plan: Plan, steps: Mapping[str, int]) -> Table:
+        return build_table(plan, steps, timed=True)
+
+    @property
+    def clock(self) -> Clock:
+        """Where the table's clock steps write."""
+        assert self._table.clock is not None
+        return self._table.clock
+
+    def write_to(self, log: np.ndarray) -> None:
+        """Let every frame write its times to `log`."""
+        self._template[self.clock.slot] = log.ctypes.data
+
+
+class TimedNativeExecutable(TimedExecutable):
+    """The kernels of the plan are those of its executable; only the table is another one."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._executable = _ClockedExecutable(plan)
+        cells = self._executable.clock.steps
+        self.steps = cells[_UNCOUNTED:]
+        self._first_event = executor.LOG_HEAD + executor.CELL_WORDS * len(cells)
+        self._log = np.zeros(self._first_event + executor.EVENT_WORDS * EVENTS, np.int64)
+        self._executable.write_to(self._log)
+        self._lock = threading.Lock()
+        self._overhead = sys.maxsize  # of one clock step, in nanoseconds
+
+    def run(self, inputs: Sequence[Storage]) -> TimedRun:
+        """Run, and read the log. What the clock itself took is taken off."""
+        with self._lock:
+            self._log[: self._first_event] = 0
+            self._log[executor.NEXT_EVENT] = self._first_event
+            self._log[executor.EVENTS_END] = len(self._log)
+            outputs = self._executable.run(inputs)
+            cells = self._log[executor.LOG_HEAD : self._first_event].reshape(-1, executor.CELL_WORDS)
+            self._overhead = min(self._overhead, int(cells[_UNCOUNTED - 1, 0]))
+            times = tuple(
+                StepTime(max(0, total - self._overhead * count), count) for total, count in cells[_UNCOUNTED:].tolist()
+            )
+            return TimedRun(outputs, times, self._events())
+
+    def _events(self) -> Events:
+        words = self._log[self._first_event : self._log[executor.NEXT_EVENT]]
+        rows = words.reshape(-1, executor.EVENT_WORDS)[_UNCOUNTED:].copy()
+        rows[:, 0] = (rows[:, 0] - executor.LOG_HEAD) // executor.CELL_WORDS - _UNCOUNTED
+        return Events(rows)
