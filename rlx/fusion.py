@@ -12,9 +12,9 @@ from rlx.errors import RlxError
 from rlx.graph.graph import Graph
 from rlx.graph.module import GraphModule, GraphStage
 from rlx.ir.kernels import Bands, Contract, Loops, Plan, members
+from rlx.ir.options import FusionLimits, LoweringOptions
 from rlx.ir.program import Program
 from rlx.ir.show_plan import nested_plans
-from rlx.lowering.options import FusionLimits, LoweringOptions
 from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
 from rlx.passes.pipeline import lower_program, optimize
 from rlx.passes.protocol import (

@@ -19,7 +19,6 @@ from rlx.ir.program import Equation, Program, Var
 from rlx.ir.show import show_lines
 from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
 from rlx.ir.work import Work, plan_work
-from rlx.lowering.options import LoweringOptions
 from rlx.passes.pipeline import Stage, compile_stages
 from rlx.passes.show_form import counted, form_lines, form_text
 from rlx.passes.simplify import rules
@@ -372,7 +371,7 @@ def inspect(fun: Callable[..., Any]) -> Callable[..., Inspection]:
         closed = traced.closed()
         backend = backend_named(jitted.device)
         before = Counter(rules.hits)
-        found = compile_stages(closed, options=LoweringOptions(least_bands=backend.least_bands))
+        found = compile_stages(closed, options=backend.lowering)
         fired = Counter(rules.hits)
         fired.subtract(before)
         executable = CompiledProgram(closed, backend, jitted.memory_limit).executable

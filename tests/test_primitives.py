@@ -23,7 +23,7 @@ from rlx.transforms.vmap import vmap
 
 BACKENDS = {
     "reference": ("rlx.backends.reference", "ReferenceBackend"),
-    "numba": ("rlx.backends.cpu", "CpuBackend"),
+    "cpu": ("rlx.backends.cpu", "CpuBackend"),
 }
 
 # operands in which a function has no derivative, and functions that have none

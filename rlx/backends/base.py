@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rlx.backends.timing import TimedExecutable
 from rlx.errors import UnsupportedError
 from rlx.ir.kernels import Plan
+from rlx.ir.options import LoweringOptions
 from rlx.storage import Storage
 
 __all__ = ["Backend", "Executable"]
@@ -40,9 +41,9 @@ class Backend(ABC):
     name: str
 
     @property
-    def least_bands(self) -> int:
-        """Kernels run together, band by band, if there are so many bands: enough for the device's threads."""
-        return 4
+    def lowering(self) -> LoweringOptions:
+        """Costs and limits that lowering and planning go by on this device."""
+        return LoweringOptions()
 
     @abstractmethod
     def compile(self, plan: Plan) -> Executable:

@@ -17,7 +17,7 @@ from rlx.trace.flat import flatten_call
 
 __all__ = ["composite", "platform_dependent", "stage"]
 
-_HOSTS = {"reference": "cpu", "numba": "cpu"}  # devices that are the processor
+_HOSTS = {"reference": "cpu"}  # devices that are the processor
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:

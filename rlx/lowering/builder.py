@@ -15,6 +15,7 @@ import numpy as np
 
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Buffer, Operand, Plan, Role
+from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, compute_dtype
 from rlx.lowering import contract, equations, indexing, reduction, regions, views
@@ -31,7 +32,6 @@ from rlx.lowering.lowered import (
 )
 from rlx.lowering.nest import Nest, NestStore, Step, collapse
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, expression_cost
-from rlx.lowering.options import LoweringOptions
 from rlx.lowering.rounding import rounded_result
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 

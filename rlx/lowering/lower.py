@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlx.ir.kernels import Buffer
+from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Program, Var
 from rlx.ir.rename import renamed
 from rlx.lowering.builder import KernelBuilder, PlanRegion
@@ -10,7 +11,6 @@ from rlx.lowering.equations import lower_equations, value_of
 from rlx.lowering.lowered import BufferView, Lowered, dense_strides, is_dense, view_of
 from rlx.lowering.nest import Nest, Nests, Step, renamed_nest
 from rlx.lowering.nodes import NodeTable
-from rlx.lowering.options import LoweringOptions
 
 __all__ = ["lower_to_nests"]
 

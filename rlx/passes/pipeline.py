@@ -14,13 +14,13 @@ from rlx.backends.base import Backend, Executable
 from rlx.config import config
 from rlx.errors import VerificationError
 from rlx.ir.kernels import Plan
+from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Program, Var, dead_code
 from rlx.ir.verify import verify_program
 from rlx.ir.verify_plan import verify_plan
 from rlx.lowering.lower import lower_to_nests
 from rlx.lowering.lowered import Lowered
 from rlx.lowering.nest import Nest, Nests
-from rlx.lowering.options import LoweringOptions
 from rlx.passes.accumulate_in_place import accumulate_in_place
 from rlx.passes.cse import eliminate_common
 from rlx.passes.dump import dump
@@ -281,7 +281,7 @@ class ExecutableCache:
 
     def get(self, program: Program, backend: Backend, memory_limit: int | None = None) -> Executable:
         """The executable of a program, compiled now if it is not there."""
-        options = LoweringOptions(least_bands=backend.least_bands)
+        options = backend.lowering
         key = (backend.name, options, memory_limit, program.fingerprint)
         with self._lock:
             found = self._entries.get(key)

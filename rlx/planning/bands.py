@@ -13,7 +13,7 @@ from math import gcd
 
 from rlx.ir.bands import iterations, stays_in_bands
 from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops, Plan
-from rlx.lowering.options import LoweringOptions
+from rlx.ir.options import LoweringOptions
 from rlx.planning.arena import Block, place
 from rlx.planning.fuse import has_effect
 from rlx.planning.memory import arena_bytes

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rlx.ir.kernels import Branch, Buffer, Callback, Kernel, Plan, Scan, While
+from rlx.ir.options import FusionLimits, LoweringOptions
 from rlx.lowering.nest import Nest, Nests, Step, store_roots
 from rlx.lowering.nodes import Node, NodeTable, postorder
-from rlx.lowering.options import FusionLimits, LoweringOptions
 from rlx.planning.merge import Merged, merge
 
 __all__ = ["FusionDecision", "fuse", "fuse_chunks"]

@@ -9,10 +9,10 @@ from math import isqrt, prod
 import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store
+from rlx.ir.options import LoweringOptions
 from rlx.ir.types import is_narrow
 from rlx.lowering.nest import Nest, Nests, NestStore, Step, collapse, store_roots
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, constant_value, postorder
-from rlx.lowering.options import LoweringOptions
 
 __all__ = ["schedule", "split_chunks"]
 

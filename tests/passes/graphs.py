@@ -9,11 +9,11 @@ import numpy as np
 
 from rlx.backends.reference.run import run_plan
 from rlx.ir.kernels import Loops, Plan
+from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
 from rlx.ir.verify_plan import verify_plan
 from rlx.lowering.lowered import Lowered
-from rlx.lowering.options import LoweringOptions
 from rlx.passes.pipeline import lower_program
 
 

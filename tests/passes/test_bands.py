@@ -12,8 +12,8 @@ from rlx.backends.cpu.runtime.band_form import band_form
 from rlx.errors import VerificationError
 from rlx.ir.bands import iterations, stays_in_bands
 from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops, Operand, Plan
+from rlx.ir.options import LoweringOptions
 from rlx.ir.verify_plan import verify_plan
-from rlx.lowering.options import LoweringOptions
 from rlx.passes.pipeline import lower_program, stages
 from rlx.planning.bands import group_bands
 from rlx.storage import from_numpy

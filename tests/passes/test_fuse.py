@@ -7,8 +7,8 @@ import pytest
 from graphs import Graph, execute, loops, ops_of
 
 from rlx.ir.kernels import Contract, Loops
+from rlx.ir.options import FusionLimits
 from rlx.ir.types import TensorType
-from rlx.lowering.options import FusionLimits
 
 rng = np.random.default_rng(3)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from graphs import Graph, execute
 
+from rlx.ir.options import FusionLimits, LoweringOptions
 from rlx.ir.program import Var
 from rlx.ir.types import TensorType
-from rlx.lowering.options import FusionLimits, LoweringOptions
 from rlx.passes.pipeline import lower_program
 
 Value = tuple[Var, np.ndarray]

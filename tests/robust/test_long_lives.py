@@ -117,7 +117,7 @@ def test_two_versions_share_a_folder(tmp_path):
     """Each looks for entries of its own sources only."""
     text = (
         "import sys, numpy as np\n"
-        "from rlx.backends.cpu import store\n"
+        "from rlx.backends.cpu.runtime import store\n"
         "if sys.argv[1] == 'other': store._sources = b'another version'\n"
         "import rlx\n"
         "print(float(rlx.jit(lambda x: x * 3.5)(np.ones(3, 'f4')).sum()), store.statistics().compiled)\n"

@@ -7,6 +7,7 @@ from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import NativeExecutable
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.ir.kernels import Plan
+from rlx.ir.options import LEAST_BANDS, LoweringOptions
 
 __all__ = ["NativeExecutable", "CpuBackend"]
 
@@ -14,15 +15,15 @@ __all__ = ["NativeExecutable", "CpuBackend"]
 class CpuBackend(Backend):
     """Native code for this machine's processors."""
 
-    name = "numba"
+    name = "cpu"
 
     def __init__(self) -> None:
         start_loading()
 
     @property
-    def least_bands(self) -> int:
-        """Two for each thread, so that none waits long for another."""
-        return max(super().least_bands, 2 * get_num_threads())
+    def lowering(self) -> LoweringOptions:
+        """At least two bands for each thread, so that none waits long for another."""
+        return LoweringOptions(least_bands=max(LEAST_BANDS, 2 * get_num_threads()))
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; kernels that are known already, here or on disk, are not compiled."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from rlx.config import config
 
-__all__ = ["FusionLimits", "LoweringOptions"]
+__all__ = ["LEAST_BANDS", "FusionLimits", "LoweringOptions"]
+
+LEAST_BANDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,6 @@ class LoweringOptions:
     unroll_reduction: int = 8
     chunk_elements: int = 1 << 14
     max_chunks: int = 16
-    least_bands: int = 4
+    least_bands: int = LEAST_BANDS
     fuse: bool = True
     excess_precision: bool = field(default_factory=lambda: config.excess_precision)
