@@ -13,7 +13,9 @@ PACKAGE = Path(__file__).resolve().parent.parent / "rlx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
-FOUNDATION = {"errors", "habits", "config", "forks", "interrupts", "tree", "version", "storage", "routines"}
+FOUNDATION = {"errors", "habits", "config", "forks", "interrupts", "trees", "version", "storage", "routines"}
+ARRAYS = FOUNDATION | {"ir", "array", "trace"}
+FRONTS = ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "random"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "habits": {"errors"},
@@ -23,10 +25,7 @@ LAYERS: dict[str, set[str]] = {
     "interrupts": set(),
     "storage": {"forks"},
     "routines": set(),
-    "tree_keys": set(),
-    "tree_structure": set(),
-    "tree": {"errors", "tree_keys", "tree_structure"},
-    "tree_util": {"tree", "tree_keys"},
+    "trees": {"errors"},
     "ir": FOUNDATION,
     "array": FOUNDATION | {"ir"},
     "trace": FOUNDATION | {"ir", "array"},
@@ -37,49 +36,28 @@ LAYERS: dict[str, set[str]] = {
     "planning": FOUNDATION | {"ir", "trace", "lowering"},
     "passes": FOUNDATION | {"ir", "trace", "backends", "lowering", "planning"},
     "numpy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms"},
-    # a front of its own; only its jitted parts (jit with shardings, pmap) know of jit
-    "sharding": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "backends", "api", "jit_options", "memory"},
-    "lax": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "sharding"},
-    "scipy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax", "nn", "random"},
-    "nn": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax", "random"},
-    "random": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
-    "callback": FOUNDATION | {"ir", "array", "trace", "ops"},
-    "numba_functions": FOUNDATION | {"ir", "array", "trace", "ops"},
-    "optim": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
-    "experimental": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax", "sharding", "api"},
-    "distributed": FOUNDATION,
-    "example_libraries": FOUNDATION
-    | {"array", "trace", "ops", "transforms", "numpy", "lax", "nn", "optim", "random"},
-    "scopes": FOUNDATION | {"trace"},
-    "switches": FOUNDATION | {"ir", "array", "backends", "trace"},
-    "jit_options": FOUNDATION | {"trace"},
+    "sharding": ARRAYS | {"ops", "transforms", "backends", "call"},
+    "lax": ARRAYS | {"ops", "transforms", "numpy", "sharding"},
+    "random": ARRAYS | {"ops", "transforms", "numpy", "lax"},
+    "nn": ARRAYS | {"ops", "transforms", "numpy", "lax", "random"},
+    "optim": ARRAYS | {"ops", "transforms", "numpy", "lax"},
+    "scipy": FRONTS,
+    "image": FRONTS,
+    "precision": ARRAYS | {"ops", "transforms", "numpy"},
+    "serialization": ARRAYS | {"numpy"},
+    "testing": ARRAYS | {"transforms"},
     "typing": {"array"},
-    "profiler": set(),
-    "memory": set(),
-    "dtypes": FOUNDATION | {"ir", "array", "numpy"},
-    "flatten_util": FOUNDATION | {"array", "trace", "numpy"},
-    "segments": FOUNDATION | {"ir", "array", "trace", "numpy"},
-    "image": FOUNDATION | {"array", "trace", "numpy", "lax"},
-    "serialization": FOUNDATION | {"array", "ir", "tree_keys", "trace", "numpy"},
-    "precision": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy"},
+    # jit asks the whole compiler
+    "call": ARRAYS | {"ops", "transforms", "backends", "planning", "passes"},
+    "host": ARRAYS | {"ops", "sharding"},
+    "experimental": FRONTS | {"sharding", "call"},
+    "profiling": ARRAYS | {"numpy", "backends", "call"},
+    "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},
+    # JAX's names are those of all rooms; compat puts the top, which is "", in place of jax
+    "jaxnames": FRONTS | {"optim", "sharding", "testing", "call", ""},
 }
-EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}
-EVERYTHING |= {"compat", "test_util"}
-EVERYTHING |= {
-    "exhausted",
-    "ad_checkpoint",
-    "forward_backward",
-    "stages",
-    "autodiff",
-    "compile",
-    "core",
-    "custom_batching",
-    "custom_derivatives",
-    "fusion",
-    "graph",
-    "opt",
-    "profiling",
-}
+# the top names what users call, in whatever room it is
+EVERYTHING = {""}
 
 
 def unit_of(path: Path) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any
 
-from rlx import tree
-from rlx.api import Jitted
+from rlx.call.jit import Jitted
 from rlx.errors import InputTypeError, ShardingError
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding, Sharding, default_sharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
 from rlx.sharding.trees import check_shape, placed_all, resolve, spread
 from rlx.trace.flat import shared_array
+from rlx.trees import tree
 
 __all__ = ["ShardedJitted", "input_shardings", "output_shardings"]
 

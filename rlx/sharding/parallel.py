@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
-from rlx.api import Jitted
 from rlx.array import Array
+from rlx.call.jit import Jitted
+from rlx.call.jit_options import numbers_of, refuse_uncallable
 from rlx.errors import OptionError, ShardingError, VmapAxisError
-from rlx.jit_options import numbers_of, refuse_uncallable
 from rlx.ops.shape import reshape
 from rlx.sharding.mesh import Mesh, known_devices, too_many
 from rlx.sharding.shardings import NamedSharding
@@ -21,6 +20,7 @@ from rlx.sharding.trees import placed
 from rlx.trace.flat import as_array
 from rlx.trace.stage import named_axis
 from rlx.transforms.vmap import broadcast_prefix
+from rlx.trees import tree
 
 __all__ = ["Parallel", "pmap"]
 
