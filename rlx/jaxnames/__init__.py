@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 __all__ = ["PATHS", "install_paths"]
 
@@ -40,14 +40,15 @@ def _meant(name: str) -> str | None:
     return None if found is None else found + dot + rest
 
 
-class _Finder(MetaPathFinder, Loader):
-    """Finds modules by the paths of PATHS."""
+class _Finder:
+    """Finds modules by the paths of PATHS: what importlib.abc calls a MetaPathFinder and a Loader."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """A spec for a path of PATHS, and for what lies below it."""
-        return None if _meant(fullname) is None else ModuleSpec(fullname, self)
+        loader: Any = self  # importlib.abc would be loaded for its base class alone
+        return None if _meant(fullname) is None else ModuleSpec(fullname, loader)
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Nothing: the module has been made, or is made by its own path."""
