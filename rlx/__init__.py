@@ -101,9 +101,10 @@ _ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
 _ELSEWHERE.update(dict.fromkeys(("host_count", "host_id", "host_ids", "process_indices"), "rlx.call.device"))
 _ELSEWHERE |= {"make_jaxpr": "rlx.jaxnames.core", "profile": "rlx.profiling"}
 _ELSEWHERE |= {"ds": "rlx.numpy.indexing", "float0": "rlx.ir.types"}
-_SHARDING = "NamedSharding P auto_pcast make_mesh pmap reshard set_mesh shard_map smap Shard"
+_SHARDING = "NamedSharding P auto_pcast make_mesh reshard set_mesh shard_map smap Shard"
 _SHARDING += " make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays"
 _ELSEWHERE.update(dict.fromkeys(_SHARDING.split(), "rlx.sharding"))
+_ELSEWHERE |= {"pmap": "rlx.call.parallel"}
 _ELSEWHERE |= {"custom_gradient": "rlx.jaxnames.custom_derivatives", "fwd_and_bwd": "rlx.call.forward_backward"}
 _ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"

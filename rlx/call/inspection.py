@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rlx.backends import backend_named
 from rlx.backends.base import Executable
 from rlx.call.compiled import CompiledProgram
-from rlx.call.jit import Jitted
+from rlx.call.jitted import Jitted
 from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.show import show_lines

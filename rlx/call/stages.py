@@ -113,6 +113,12 @@ def _shardings() -> Any:
     return importlib.import_module("rlx.sharding.trees")
 
 
+def _undivided(structure: tree.TreeDef) -> Any:
+    """For each leaf of a structure, the sharding of an array that was put nowhere."""
+    default = importlib.import_module("rlx.sharding.shardings").default_sharding()
+    return tree.unflatten(structure, [default] * structure.num_leaves)
+
+
 class ArgInfo(NamedTuple):
     """An argument of a staged call: its shape, its dtype, and whether a call gives it away.
 
@@ -279,12 +285,13 @@ class Compiled(_Stage):
     @property
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:
         """How the positional and the keyword arguments are divided: a sharding for each array."""
-        return importlib.import_module("rlx.sharding.jitted").input_shardings(self._traced)
+        arguments, keywords = _undivided(self.in_tree)
+        return self._traced._request.jitted.shardings_of_arguments(arguments), keywords
 
     @property
     def output_shardings(self) -> Any:
         """How the results are divided: a sharding for each array."""
-        return importlib.import_module("rlx.sharding.jitted").output_shardings(self._traced)
+        return self._traced._request.jitted.shardings_of_results(_undivided(self.out_tree))
 
     @property
     def plan(self) -> Any:

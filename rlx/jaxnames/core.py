@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any
 
 from rlx.array import Array
-from rlx.call.jit import Jitted
+from rlx.call.jitted import Jitted
 from rlx.call.scopes import ensure_compile_time_eval
 from rlx.errors import InconclusiveDimensionOperation, JaxprTypeError, TreeMismatchError
 from rlx.ir.program import Atom, Literal, Program, Var

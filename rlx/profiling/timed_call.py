@@ -13,7 +13,7 @@ from rlx.array import ConcreteArray
 from rlx.backends import backend_named
 from rlx.backends.timing import Events, TimedRun, TimedStep
 from rlx.call.compiled import CompiledProgram
-from rlx.call.jit import Jitted
+from rlx.call.jitted import Jitted
 from rlx.config import config
 from rlx.errors import InputTypeError
 from rlx.profiling.steady import Round

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.call.jit import Jitted
 from rlx.call.jit_options import numbers_of, refuse_uncallable
+from rlx.call.jitted import Jitted
 from rlx.errors import OptionError, ShardingError, VmapAxisError
 from rlx.ops.shape import reshape
 from rlx.sharding.mesh import Mesh, known_devices, too_many

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Any
 
-from rlx.call.jit import Jitted
+from rlx.call.jitted import Jitted
 from rlx.errors import InputTypeError, ShardingError
 from rlx.sharding.mesh import Mesh
-from rlx.sharding.shardings import NamedSharding, Sharding, default_sharding
+from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
 from rlx.sharding.trees import check_shape, placed_all, resolve, spread
 from rlx.trace.flat import shared_array
 from rlx.trees import tree
 
-__all__ = ["ShardedJitted", "input_shardings", "output_shardings"]
+__all__ = ["ShardedJitted"]
 
 
 class ShardedJitted(Jitted):
@@ -67,6 +67,14 @@ class ShardedJitted(Jitted):
         """The sharding of each leaf of the result."""
         return self._of("out_shardings", self.out_shardings, out)
 
+    def shardings_of_arguments(self, undivided: Any) -> Any:
+        """Those that in_shardings say, and `undivided` where they say nothing."""
+        return undivided if self.in_shardings is None else _or_else(self.of_arguments(undivided), undivided)
+
+    def shardings_of_results(self, undivided: Any) -> Any:
+        """Those that out_shardings say, and `undivided` where they say nothing."""
+        return undivided if self.out_shardings is None else _or_else(self.of_results(undivided), undivided)
+
     def _of(self, option: str, given: Any, values: Any) -> list[Sharding | None]:
         owner = f"{option} of {self.name}"
         found = [resolve(owner, entry) for entry in spread(owner, given, values)]
@@ -82,23 +90,10 @@ class ShardedJitted(Jitted):
         return partial(_rebuild, **self.options), (self.plain_fun, self.in_shardings, self.out_shardings)
 
 
-def input_shardings(traced: Any) -> tuple[Any, dict[str, Any]]:
-    """A sharding for each array among a traced call's arguments."""
-    jitted, in_tree = traced._request.jitted, traced.in_tree
-    arguments, keywords = tree.unflatten(in_tree, [default_sharding()] * in_tree.num_leaves)
-    if isinstance(jitted, ShardedJitted) and jitted.in_shardings is not None:
-        found = [s or default_sharding() for s in jitted.of_arguments(arguments)]
-        arguments = tree.unflatten(tree.structure(arguments), found)
-    return arguments, keywords
-
-
-def output_shardings(traced: Any) -> Any:
-    """A sharding for each array among a traced call's results."""
-    jitted, out_tree = traced._request.jitted, traced.out_tree
-    out = tree.unflatten(out_tree, [default_sharding()] * out_tree.num_leaves)
-    if not isinstance(jitted, ShardedJitted) or jitted.out_shardings is None:
-        return out
-    return tree.unflatten(out_tree, [s or default_sharding() for s in jitted.of_results(out)])
+def _or_else(shardings: Sequence[Sharding | None], undivided: Any) -> Any:
+    """The shardings in the structure of `undivided`, whose leaves are taken where there is none."""
+    leaves, structure = tree.flatten(undivided)
+    return tree.unflatten(structure, [found or leaf for found, leaf in zip(shardings, leaves, strict=True)])
 
 
 def _rebuild(fun: Callable[..., Any], in_shardings: Any, out_shardings: Any, **options: Any) -> ShardedJitted:
