@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib as _importlib
+import sys as _sys
 from typing import Any as _Any
 
 from rlx.habits import missing_name as _missing_name
@@ -920,7 +921,7 @@ __all__ = [
     "zeros_like",
 ]
 
-_install(globals())
+_install(_sys.modules[__name__])
 
 # imported on first use: submodules, and functions that need one
 _SUBMODULES = ("fft", "linalg")
