@@ -31,7 +31,7 @@ from rlx.trace.flat import FlatFunction, flatten_call
 from rlx.trace.interpret import interpret
 from rlx.trees import tree
 
-__all__ = ["choose_known", "cond", "switch"]
+__all__ = ["cond", "switch"]
 
 _ABSENT = object()
 

@@ -34,19 +34,14 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
-    "initial",
-    "is_identity",
-    "monoid_of",
     "reduce",
     "reduce_and",
-    "reduce_by",
     "reduce_max",
     "reduce_min",
     "reduce_or",
     "reduce_prod",
     "reduce_sum",
     "reduce_xor",
-    "scalar_program",
 ]
 
 _MONOIDS = {
