@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
-from rlx.api import make_program
 from rlx.array import Array
+from rlx.call.jit import make_program
 from rlx.errors import DtypeError, RlxError, ShapeError
 from rlx.graph.operations import Operations
 from rlx.graph.types import NodeId, NodeOrigin, Op, OpKind, Shape
@@ -23,6 +22,7 @@ from rlx.ops.arithmetic import convert
 from rlx.ops.call import call
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.flat import as_array, function_name
+from rlx.trees import tree
 
 __all__ = ["Graph", "Node", "node_label"]
 

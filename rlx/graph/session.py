@@ -9,9 +9,9 @@ import numpy as np
 
 from rlx.array import ConcreteArray, asarray_numpy, from_storage
 from rlx.backends import backend_named
-from rlx.compiled import CompiledProgram
+from rlx.call.compiled import CompiledProgram
+from rlx.call.device import Device
 from rlx.config import config
-from rlx.device import Device
 from rlx.errors import RlxError
 from rlx.graph.graph import Graph, fit
 from rlx.graph.module import GraphModule

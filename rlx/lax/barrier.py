@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, wrap
 from rlx.errors import InputTypeError, UnsupportedError
 from rlx.lax.operands import as_array
 from rlx.ops.call import optimization_barrier as barrier_op
+from rlx.trees import tree
 
 __all__ = ["after_all", "create_token", "dce_sink", "optimization_barrier"]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, ConcreteArray
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError
@@ -30,6 +29,7 @@ from rlx.ops.conversion import convert
 from rlx.ops.while_loop import while_loop as while_op
 from rlx.trace.flat import flatten_call
 from rlx.trace.stage import known_value
+from rlx.trees import tree
 
 __all__ = ["fori_loop", "while_loop"]
 

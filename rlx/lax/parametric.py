@@ -8,7 +8,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, is_integer
@@ -18,6 +17,7 @@ from rlx.ops import arithmetic, beta, comparison, conversion, rounding, special
 from rlx.ops.stop_gradient import stop_gradient as stop_gradient_op
 from rlx.transforms.custom import custom_jvp
 from rlx.transforms.linear import linear_call
+from rlx.trees import tree
 
 __all__ = [
     "RoundingMethod",

@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, ShapeError, describe
 from rlx.lax.operands import as_array, canonical_axis
@@ -16,6 +15,7 @@ from rlx.ops.scan import scan as scan_op
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import flatten_call
 from rlx.transforms.vmap import vmap
+from rlx.trees import tree
 
 __all__ = ["associative_scan", "map", "scan"]
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise, product
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from rlx.ir.kernels import Contract, Operand
 from rlx.ir.types import TensorType, is_float
+from rlx.lowering import reduction, views
 from rlx.lowering.lowered import Lowered, natural_order, view_of
-
-if TYPE_CHECKING:
-    from rlx.lowering.builder import KernelBuilder
-
+from rlx.lowering.nest_builder import NestBuilder
 
 __all__ = ["contract"]
 
@@ -34,7 +32,7 @@ class _Axes(NamedTuple):
 
 
 def contract(
-    kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, contracting: _DimensionPair, batch: _DimensionPair
+    kernels: NestBuilder, lhs: Lowered, rhs: Lowered, contracting: _DimensionPair, batch: _DimensionPair
 ) -> Lowered:
     """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free)."""
     left = _classify(lhs, contracting[0], batch[0])
@@ -46,17 +44,17 @@ def contract(
         return kernels.full(type, 0)
     if is_float(lhs.dtype) and lhs.dtype.itemsize < 4:
         wide = (_converted(kernels, lhs, _SINGLE), _converted(kernels, rhs, _SINGLE))
-        return _converted(kernels, kernels.contract(*wide, contracting, batch), lhs.dtype)
+        return _converted(kernels, contract(kernels, *wide, contracting, batch), lhs.dtype)
     if lhs.dtype in _GEMM_DTYPES and prod(k) > 1 and prod(m) > 1 and prod(n) > 1:
         return _product(kernels, lhs, rhs, left, right, type)
     return _by_reduction(kernels, lhs, rhs, left, right)
 
 
-def _converted(kernels: KernelBuilder, v: Lowered, dtype: np.dtype) -> Lowered:
+def _converted(kernels: NestBuilder, v: Lowered, dtype: np.dtype) -> Lowered:
     return kernels.elementwise(lambda s, x: s.cast(x, dtype), (v,), v.type.update(dtype=dtype))
 
 
-def _by_reduction(kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes) -> Lowered:
+def _by_reduction(kernels: NestBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes) -> Lowered:
     """Multiply over the space (batch, lhs free, rhs free, contracted), reduce the last."""
     for operand in (lhs, rhs):
         if operand.nodes[0].op != "load" and operand.weight > 8:
@@ -65,21 +63,21 @@ def _by_reduction(kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, left: _Axe
     n = _sizes(rhs, right.free)
     space = (*b, *m, *n, *k)
     first, second, third = len(b), len(b) + len(m), len(b) + len(m) + len(n)
-    aligned = kernels.transpose(lhs, (*left.batch, *left.free, *left.contracted))
-    wide = kernels.broadcast(aligned, space, (*range(second), *range(third, len(space))))
-    other = kernels.transpose(rhs, (*right.batch, *right.free, *right.contracted))
+    aligned = views.transpose(kernels, lhs, (*left.batch, *left.free, *left.contracted))
+    wide = views.broadcast(kernels, aligned, space, (*range(second), *range(third, len(space))))
+    other = views.transpose(kernels, rhs, (*right.batch, *right.free, *right.contracted))
     dims = (*range(first), *range(second, third), *range(third, len(space)))
-    tall = kernels.broadcast(other, space, dims)
+    tall = views.broadcast(kernels, other, space, dims)
     type = TensorType(space, lhs.dtype)
     if lhs.dtype.kind == "b":
         products = kernels.elementwise(lambda s, x, y: s.and_(x, y), (wide, tall), type)
-        return kernels.reduce("or", products, range(third, len(space)))
+        return reduction.reduce(kernels, "or", products, range(third, len(space)))
     products = kernels.elementwise(lambda s, x, y: s.mul(x, y), (wide, tall), type)
-    return kernels.reduce("add", products, range(third, len(space)))
+    return reduction.reduce(kernels, "add", products, range(third, len(space)))
 
 
 def _product(
-    kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes, type: TensorType
+    kernels: NestBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes, type: TensorType
 ) -> Lowered:
     """Matrix products into one buffer: one kernel, or one for each index of outer batches."""
     lhs = _readable(kernels, lhs, left.batch, left.free, left.contracted)
@@ -103,7 +101,7 @@ def _product(
 
 
 def _readable(
-    kernels: KernelBuilder, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
+    kernels: NestBuilder, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
 ) -> Lowered:
     """`v` where a GEMM can read its matrices, each batch for itself; copied if need be."""
     if view_of(v) is None:
@@ -114,7 +112,7 @@ def _readable(
     return v
 
 
-def _in_order(kernels: KernelBuilder, v: Lowered, axes: _Axes) -> Lowered:
+def _in_order(kernels: NestBuilder, v: Lowered, axes: _Axes) -> Lowered:
     """`v` with its batches in order, so that one stride walks them."""
     view = view_of(v)
     assert view is not None

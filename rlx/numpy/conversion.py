@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import operator
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -241,8 +241,9 @@ _WRITERS = ("copyto", "putmask")  # into their first argument; rlx.numpy has no 
 _UFUNC_NAMES = {"matmul": "matmul", "divide": "divide", "true_divide": "divide", "bitwise_count": "bitwise_count"}
 
 
-def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
-    """Let NumPy's functions and ufuncs on rlx arrays be those of rlx.numpy."""
+def install_protocols(target: Any, front: ModuleType) -> None:
+    """Let NumPy's functions and ufuncs on rlx arrays be those of `front`, which is rlx.numpy."""
+    namespace = vars(front)
 
     def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         function = namespace.get(_UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__))
@@ -263,7 +264,7 @@ def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
         return _outside(ufunc, inputs, kwargs)
 
     def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        function = _counterpart(func)
+        function = _counterpart(func, front)
         if func.__name__ in _WRITERS and isinstance(args[0], Array):
             raise errors.immutable(f"np.{func.__name__}", "Write x = rlx.numpy.where(condition, values, x).")
         if function is None:
@@ -278,14 +279,14 @@ def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
     target.__array_function__ = array_function
 
 
-def _counterpart(func: Any) -> Callable[..., Any] | None:
+def _counterpart(func: Any, front: ModuleType) -> Callable[..., Any] | None:
     """The function of rlx.numpy, rlx.numpy.linalg or rlx.numpy.fft that goes by the name of NumPy's."""
     package, _, part = func.__module__.partition(".")
     if package != "numpy":
         return None
     if part in ("linalg", "fft"):
-        return getattr(importlib.import_module(f"rlx.numpy.{part}"), func.__name__, None)
-    return None if part else getattr(importlib.import_module("rlx.numpy"), func.__name__, None)
+        return getattr(getattr(front, part), func.__name__, None)
+    return None if part else getattr(front, func.__name__, None)
 
 
 def _outside(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -34,7 +34,6 @@ __all__ = [
     "asarray",
     "astype",
     "copy",
-    "count_along",
     "empty",
     "empty_like",
     "from_dlpack",

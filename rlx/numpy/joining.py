@@ -25,7 +25,7 @@ from rlx.numpy.promotion import (
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
-from rlx.tree import leaves
+from rlx.trees.tree import leaves
 
 __all__ = [
     "append",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -177,13 +177,6 @@ def _array_interface(self: Any) -> Any:
     return self.lend().__array_interface__  # NumPy keeps the object that it got the address from
 
 
-def _namespace(self: Any, *, api_version: str | None = None) -> Any:
-    """The module rlx.numpy, by the array API standard."""
-    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-        raise ValueError(f"rlx.numpy does not implement version {api_version!r} of the array API.")
-    return sys.modules["rlx.numpy"]
-
-
 _PLAIN: dict[str, Callable[..., Any]] = {
     "astype": _astype,
     "reshape": _reshape,
@@ -205,7 +198,6 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "__repr__": show,
     "__str__": _str,
     "__format__": _format,
-    "__array_namespace__": _namespace,
     "block_until_ready": _block,
     "copy_to_host_async": lambda self: None,
     "is_ready": _is_ready,
@@ -267,20 +259,28 @@ def _dir(self: Any) -> list[str]:
     return [name for name in object.__dir__(self) if name not in absent or hasattr(self, name)]
 
 
-def install(namespace: dict[str, Any]) -> None:
-    """Give Array its operators and methods; `namespace` holds the functions of rlx.numpy."""
+def install(front: ModuleType) -> None:
+    """Give Array its operators and methods; `front` is rlx.numpy, whose functions some of them are."""
+
+    def namespace(self: Any, *, api_version: str | None = None) -> ModuleType:
+        """The module rlx.numpy, by the array API standard."""
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"rlx.numpy does not implement version {api_version!r} of the array API.")
+        return front
+
     operators.install_operators(Array)
     for name, method in _PLAIN.items():
         setattr(Array, name, method)
     for name, getter in _PROPERTIES.items():
         setattr(Array, name, property(getter, doc=getter.__doc__))
     for name in NAMED:
-        setattr(Array, name, namespace[name])
-    conversion.install_protocols(Array, namespace)
+        setattr(Array, name, getattr(front, name))
+    conversion.install_protocols(Array, front)
     for name in ARRAY_NAMES:
         if not hasattr(Array, name):
             setattr(Array, name, _Absent(name))
     array_class: Any = Array
+    array_class.__array_namespace__ = namespace
     array_class.__dir__ = _dir
     concrete_class: Any = ConcreteArray
     concrete_class.__array_interface__ = property(_array_interface)

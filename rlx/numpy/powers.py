@@ -28,8 +28,6 @@ __all__ = [
     "i0",
     "log10",
     "log2",
-    "logaddexp",
-    "logaddexp2",
     "pow",
     "power",
     "rad2deg",

@@ -12,7 +12,7 @@ from rlx.array import Array, ConcreteArray, KeyArray
 from rlx.ir.types import compute_dtype
 from rlx.trace.builder import Tracer
 
-__all__ = ["array_repr", "array_str", "get_printoptions", "printoptions", "set_printoptions", "show"]
+__all__ = ["array_repr", "array_str", "get_printoptions", "printoptions", "set_printoptions"]
 
 set_printoptions = np.set_printoptions
 get_printoptions = np.get_printoptions

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
@@ -34,6 +33,7 @@ from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.once import traces_of
 from rlx.trace.replay import replayed, replayed_in_traces
+from rlx.trees import tree
 
 __all__ = ["choose", "clip", "piecewise", "select", "where"]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.errors import CallbackError, UnsupportedError
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.families import Elementwise, broadcast_shapes, to_front
 from rlx.ops.numba_code import ArrayFunction, Levels, ScalarFunction
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
+from rlx.trees import tree
 
 __all__ = ["numba_array_callback", "numba_scalar_callback"]
 

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlx.api import Jitted
 from rlx.array import ConcreteArray
 from rlx.backends import backend_named
 from rlx.backends.timing import Events, TimedRun, TimedStep
-from rlx.compiled import CompiledProgram
+from rlx.call.compiled import CompiledProgram
+from rlx.call.jitted import Jitted
 from rlx.config import config
 from rlx.errors import InputTypeError
 from rlx.profiling.steady import Round

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, ConcreteArray, Device
 from rlx.backends import backend_named
 from rlx.errors import ConcretizationTypeError, DeviceError, InputTypeError, ShardingError, UnexpectedTracerError
 from rlx.ir.types import dtype_of
-from rlx.memory import Space
+from rlx.sharding.memory import Space
 from rlx.sharding.mesh import AbstractMesh
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, default_sharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
 from rlx.trace.flat import as_array
+from rlx.trees import tree
 
 __all__ = [
     "Shard",

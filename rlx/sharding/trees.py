@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rlx import tree
 from rlx.array import Array, ConcreteArray, Device
 from rlx.errors import InputTypeError, ShardingError
 from rlx.sharding.context import context_mesh
 from rlx.sharding.mesh import AxisType
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in
+from rlx.trees import tree
 
 __all__ = ["check_shape", "placed", "resolve", "resolve_explicit", "spread"]
 

@@ -15,7 +15,6 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, ConcreteArray, KeyArray, array_of_type
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
@@ -23,6 +22,7 @@ from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.primitive import Primitive
 from rlx.trace.stage import close_over, stage
+from rlx.trees import tree
 
 __all__ = ["replayed", "replayed_in_traces"]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.errors import CheckError
 from rlx.ir.program import Equation, Program, dead_code
 from rlx.ir.types import TensorType, is_inexact
@@ -40,6 +39,7 @@ from rlx.trace.builder import Builder
 from rlx.trace.interpret import Environment, interpret, origins_of
 from rlx.trace.primitive import Primitive, type_of
 from rlx.trace.stage import finish
+from rlx.trees import tree
 
 __all__ = ["Checked", "check_walk", "checked_program"]
 

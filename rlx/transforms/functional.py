@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, wrap
 from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.types import is_complex, is_inexact
@@ -20,6 +19,7 @@ from rlx.trace.stage import known_value, stage
 from rlx.transforms.forward import jvp
 from rlx.transforms.reverse import grad, vjp
 from rlx.transforms.vmap import vmap
+from rlx.trees import tree
 
 __all__ = ["closure_convert", "hessian", "hvp", "jacfwd", "jacrev"]
 

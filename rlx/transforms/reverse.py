@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, ConcreteArray
 from rlx.errors import DtypeError, ScalarOutputError, TreeMismatchError
 from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
@@ -19,6 +18,7 @@ from rlx.trace.primitive import Linear, Zero, type_of
 from rlx.trace.stage import stage
 from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
+from rlx.trees import tree
 
 __all__ = ["grad", "linear_transpose", "value_and_grad", "vjp"]
 
