@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["contract"]
 
 _GEMM_DTYPES = frozenset(np.dtype(n) for n in ("f4", "f8", "c8", "c16"))
-_MOST_PRODUCTS = 64
 _SINGLE = np.dtype(np.float32)
 _DimensionPair = tuple[Sequence[int], Sequence[int]]
 
@@ -84,7 +83,7 @@ def _product(
     """Matrix products into one buffer: one kernel, or one for each index of outer batches."""
     lhs = _readable(kernels, lhs, left.batch, left.free, left.contracted)
     rhs = _readable(kernels, rhs, right.batch, right.contracted, right.free)
-    count = _looped_batches((lhs, left.batch), (rhs, right.batch))
+    count = _looped_batches(kernels.options.products.kernels, (lhs, left.batch), (rhs, right.batch))
     if count is None:
         lhs, rhs = (_in_order(kernels, v, g) for v, g in ((lhs, left), (rhs, right)))
         count = 0
@@ -156,10 +155,10 @@ def _merged(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -
     return strides[moving[-1]] if moving else 0
 
 
-def _looped_batches(*operands: tuple[Lowered, tuple[int, ...]]) -> int | None:
+def _looped_batches(most: int, *operands: tuple[Lowered, tuple[int, ...]]) -> int | None:
     """How many leading batch axes to loop over so that one stride walks the others.
 
-    None where that would take more kernels than copies are worth.
+    None where that would take more than `most` kernels, so that copies are cheaper.
     """
     for count in range(len(operands[0][1]) + 1):
         merged = []
@@ -168,7 +167,7 @@ def _looped_batches(*operands: tuple[Lowered, tuple[int, ...]]) -> int | None:
             assert view is not None
             step = _merged(v.shape, view.strides, batch[count:])
             merged.append(step is not None and step >= 0)
-        if prod(_sizes(operands[0][0], operands[0][1][:count])) > _MOST_PRODUCTS:
+        if prod(_sizes(operands[0][0], operands[0][1][:count])) > most:
             return None
         if all(merged):
             return count
