@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlx.config import config
+from rlx.ir.types import dtype_of
 from rlx.storage import ALIGNMENT
 
 __all__ = [
@@ -123,7 +124,7 @@ class ProductType:
     @classmethod
     def of(cls, operands: str, accumulator: str = "", tf32: bool = False) -> ProductType:
         """The type by names; products are summed in the operands' dtype if nothing else is said."""
-        return cls(np.dtype(operands), np.dtype(accumulator or operands), tf32)
+        return cls(dtype_of(operands), dtype_of(accumulator or operands), tf32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rlx.ir.kernels import Contract, Operand
-from rlx.ir.types import TensorType, is_float
+from rlx.ir.options import ProductType
+from rlx.ir.types import TensorType, bits_of, compute_dtype, dtype_kind, is_narrow
 from rlx.lowering.lowered import Lowered, natural_order, view_of
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["contract"]
 
-_GEMM_DTYPES = frozenset(np.dtype(n) for n in ("f4", "f8", "c8", "c16"))
-_SINGLE = np.dtype(np.float32)
 _DimensionPair = tuple[Sequence[int], Sequence[int]]
 
 
@@ -33,25 +32,56 @@ class _Axes(NamedTuple):
 
 
 def contract(
-    kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, contracting: _DimensionPair, batch: _DimensionPair
+    kernels: KernelBuilder,
+    lhs: Lowered,
+    rhs: Lowered,
+    contracting: _DimensionPair,
+    batch: _DimensionPair,
+    accumulator: np.dtype | None = None,
+    result: np.dtype | None = None,
 ) -> Lowered:
-    """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free)."""
+    """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free).
+
+    accumulator: the dtype to sum in, or a wider one; what numbers of the operands' dtype are computed in by default.
+    result: that of the result, the operands' by default.
+    """
+    result = lhs.dtype if result is None else result
+    accumulator = _computed_in(lhs.dtype) if accumulator is None else accumulator
     left = _classify(lhs, contracting[0], batch[0])
     right = _classify(rhs, contracting[1], batch[1])
     b, m, k = (_sizes(lhs, group) for group in left)
     n = _sizes(rhs, right.free)
-    type = TensorType((*b, *m, *n), lhs.dtype)
-    if type.size == 0 or prod(k) == 0:
-        return kernels.full(type, 0)
-    if is_float(lhs.dtype) and lhs.dtype.itemsize < 4:
-        wide = (_converted(kernels, lhs, _SINGLE), _converted(kernels, rhs, _SINGLE))
-        return _converted(kernels, kernels.contract(*wide, contracting, batch), lhs.dtype)
-    if lhs.dtype in _GEMM_DTYPES and prod(k) > 1 and prod(m) > 1 and prod(n) > 1:
-        return _product(kernels, lhs, rhs, left, right, type)
-    return _by_reduction(kernels, lhs, rhs, left, right)
+    shape = (*b, *m, *n)
+    if prod(shape) == 0 or prod(k) == 0:
+        return kernels.full(TensorType(shape, result), 0)
+    matrices = prod(k) > 1 and prod(m) > 1 and prod(n) > 1
+    found = _product_type(kernels, lhs.dtype, accumulator) if matrices else None
+    if found is None and lhs.dtype != accumulator:
+        lhs, rhs = (_converted(kernels, v, accumulator) for v in (lhs, rhs))
+        found = _product_type(kernels, accumulator, accumulator) if matrices else None
+    if found is None:
+        return _converted(kernels, _by_reduction(kernels, lhs, rhs, left, right), result)
+    out = TensorType(shape, result if result == lhs.dtype else found.accumulator)
+    return _converted(kernels, _product(kernels, lhs, rhs, left, right, out, found), result)
+
+
+def _computed_in(dtype: np.dtype) -> np.dtype:
+    return compute_dtype(dtype) if is_narrow(dtype) else dtype
+
+
+def _product_type(kernels: KernelBuilder, operands: np.dtype, accumulator: np.dtype) -> ProductType | None:
+    """The device's own product of such operands that sums in this dtype, or a wider one."""
+    for found in kernels.options.products.types:
+        wide = found.accumulator
+        if found.operands == operands and dtype_kind(wide) == dtype_kind(accumulator):
+            if bits_of(wide) >= bits_of(accumulator):
+                return found
+    return None
 
 
 def _converted(kernels: KernelBuilder, v: Lowered, dtype: np.dtype) -> Lowered:
+    if v.dtype == dtype:
+        return v
     return kernels.elementwise(lambda s, x: s.cast(x, dtype), (v,), v.type.update(dtype=dtype))
 
 
@@ -78,9 +108,16 @@ def _by_reduction(kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, left: _Axe
 
 
 def _product(
-    kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes, type: TensorType
+    kernels: KernelBuilder,
+    lhs: Lowered,
+    rhs: Lowered,
+    left: _Axes,
+    right: _Axes,
+    type: TensorType,
+    product_type: ProductType,
 ) -> Lowered:
     """Matrix products into one buffer: one kernel, or one for each index of outer batches."""
+    accumulator = None if product_type.accumulator == lhs.dtype else product_type.accumulator
     lhs = _readable(kernels, lhs, left.batch, left.free, left.contracted)
     rhs = _readable(kernels, rhs, right.batch, right.contracted, right.free)
     count = _looped_batches(kernels.options.products.kernels, (lhs, left.batch), (rhs, right.batch))
@@ -97,7 +134,7 @@ def _product(
         (b, m, _), n = first.shape, second.shape[2]
         strides = (m * n if b > 1 else 0, n, 1)
         out = Operand(buffer, (b, m, n), strides, number * step)
-        kernels.emit_kernel(Contract(first, second, out))
+        kernels.emit_kernel(Contract(first, second, out, accumulator=accumulator, tf32=product_type.tf32))
     return kernels.from_buffer(buffer, type)
 
 

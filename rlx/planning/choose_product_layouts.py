@@ -229,7 +229,7 @@ def _strided(kernel: Contract, start: int, length: int, batch: int, minor: int) 
         replace(o, shape=(length, *o.shape[1:]), offset=o.offset + start * o.strides[0])
         for o in (kernel.lhs, kernel.rhs)
     ]
-    return Contract(parts[0], parts[1], out, origins=kernel.origins, label=kernel.label)
+    return replace(kernel, lhs=parts[0], rhs=parts[1], out=out)
 
 
 def _reading_moved(table: NodeTable, nest: Nest, moves: Mapping[Buffer, Moved]) -> Nest:

@@ -12,8 +12,9 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx.backends.reference.run import run_plan
-from rlx.ir.kernels import Contract, Loops, Plan, Scan
-from rlx.ir.options import ChunkLimits, LoweringOptions, ProductLimits
+from rlx.ir.kernels import Contract, Loops, Plan, Scan, members
+from rlx.ir.options import ChunkLimits, LoweringOptions, ProductLimits, ProductType
+from rlx.ir.show_plan import describe_plan, show_plan
 from rlx.passes.pipeline import lower_to_plan
 
 PACKAGE = Path(rlx.__file__).resolve().parent
@@ -114,3 +115,80 @@ def test_temporaries_begin_where_the_device_wants(alignment):
     assert len(set(plan.offsets.values())) > 1
     assert all(offset % alignment == 0 for offset in plan.offsets.values())
     np.testing.assert_allclose(run(plan, x)[0].reshape(7, 7), np.sort(x * 2, -1) @ x.T, rtol=1e-5)
+
+
+# ------------------------------------------------------------------ products
+TYPES = tuple(ProductType.of(*names) for names in (
+    ("bfloat16", "float32"), ("float16", "float32"), ("float8_e4m3fn", "float32"), ("int8", "int32"), ("float32",)
+))  # fmt: skip
+NARROW = ProductLimits(types=TYPES)
+
+
+def products(plan: Plan) -> list[tuple[str, str, str]]:
+    """Dtypes of operands, sums and results of every product."""
+    found = [k for k in plan.kernels if isinstance(k, Contract)]
+    return [(k.lhs.buffer.dtype.name, k.summed_in.name, k.out.buffer.dtype.name) for k in found]
+
+
+@pytest.mark.parametrize(("operands", "preferred", "out"), [
+    ("bfloat16", None, "bfloat16"), ("bfloat16", "float32", "float32"), ("float16", None, "float16"),
+    ("float8_e4m3fn", "float32", "float32"), ("int8", None, "int8"), ("int8", "int32", "int32"),
+])  # fmt: skip
+def test_narrow_operands_stay_narrow_where_the_device_takes_them(operands, preferred, out):
+    """The product reads the narrow arrays; elsewhere they are widened, and the numbers are the same."""
+    random = np.random.default_rng(0)
+    a, b = (random.integers(-20, 20, s).astype(operands) for s in ((12, 20), (20, 8)))
+
+    def function(a, b):
+        return rlx.lax.dot_general(a, b, (((1,), (0,)), ((), ())), preferred_element_type=preferred) * 2
+
+    plan = plan_of(function, a, b, products=NARROW)
+    assert products(plan) == [(operands, "int32" if operands == "int8" else "float32", out)]
+    wide = plan_of(function, a, b)
+    assert all("32" in lhs for lhs, _, _ in products(wide))
+    for result, expected in zip(run(plan, a, b), run(wide, a, b), strict=True):
+        np.testing.assert_array_equal(result.astype(np.float32), expected.astype(np.float32))
+
+
+def test_a_sum_wider_than_the_products_of_the_device_is_made_of_wider_operands():
+    a = np.ones((4, 4), np.float16)
+    plan = plan_of(lambda a: rlx.lax.dot_general(a, a, (((1,), (0,)), ((), ())), preferred_element_type="float64"), a,
+                   products=ProductLimits(types=(*TYPES, ProductType.of("float64"))))  # fmt: skip
+    assert products(plan) == [("float64", "float64", "float64")]
+    np.testing.assert_array_equal(run(plan, a)[0], 4.0)
+
+
+def test_a_device_without_products_gets_loops():
+    a = np.random.default_rng(0).normal(size=(5, 5))
+    plan = plan_of(lambda a: a @ a, a, products=NARROW)
+    assert products(plan) == []
+    np.testing.assert_allclose(run(plan, a)[0].reshape(5, 5), a @ a)
+
+
+def test_tf32_is_said_by_the_product():
+    a = np.random.default_rng(0).normal(size=(32, 32)).astype(np.float32)
+    rounded = ProductLimits(types=(ProductType.of("float32", tf32=True),))
+    plan = plan_of(lambda a: a @ a, a, products=rounded)
+    (kernel,) = plan.kernels
+    assert isinstance(kernel, Contract) and kernel.tf32
+    (result,) = run(plan, a)
+    error = np.abs(result.reshape(32, 32) - a.astype(np.float64) @ a)
+    assert 1e-5 < error.max() < 32 * 2**-10
+    assert "tf32" in describe_plan(plan) and "tf32=True" in show_plan(plan)
+
+
+def test_gradients_and_layouts_of_narrow_products():
+    """Every pass takes narrow products: transposed, interleaved, stacked, in bands."""
+    random = np.random.default_rng(0)
+    q, k = (random.normal(size=(2, 64, 4, 16)).astype("bfloat16") for _ in range(2))
+
+    def loss(q, k):
+        weights = rlx.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k).astype("float32"))
+        return jnp.einsum("bhqk,bkhd->bqhd", weights.astype("bfloat16"), k).astype("float32").sum()
+
+    plan = plan_of(rlx.grad(loss, argnums=(0, 1)), q, k, products=NARROW)
+    inner = [part for kernel in plan.kernels for part in members(kernel) if isinstance(part, Contract)]
+    assert len(inner) >= 4 and all(k.lhs.buffer.dtype.name == "bfloat16" for k in inner)
+    expected = run(plan_of(rlx.grad(loss, argnums=(0, 1)), q, k), q, k)
+    for result, wanted in zip(run(plan, q, k), expected, strict=True):
+        np.testing.assert_allclose(result.astype("f4"), wanted.astype("f4"), rtol=0.05, atol=0.05)
