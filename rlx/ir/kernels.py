@@ -198,8 +198,13 @@ class Operand:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Contract(Kernel):
-    """out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], for float32/64, complex64/128.
+    """out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n].
 
+    lhs and rhs have one dtype. Elements are widened to `accumulator` (None: that dtype itself, which is not narrow
+    then), multiplied and summed in it; out has this dtype, or that of the operands, to which sums are rounded or
+    wrapped. The accumulator is of the operands' kind, at least as wide and not narrow. tf32: operands in float32 are
+    rounded to ten bits behind the point first, ties to even. Lowering makes the types that the device has
+    (ProductLimits.types): float32/64 and complex64/128 in their own dtype, if nothing else is said.
     The three operands have shapes (b, m, k), (b, k, n), (b, m, n); in each of lhs and rhs one of
     the two last strides is 1 (or its size is 1) and the other is at least the size along that axis
     (or its own size is 1), as BLAS wants; out has strides (s, n', 1). b of lhs and rhs may have
@@ -212,8 +217,15 @@ class Contract(Kernel):
     rhs: Operand
     out: Operand
     accumulate: bool = False
+    accumulator: np.dtype | None = None
+    tf32: bool = False
     origins: tuple[Any, ...] = ()
     label: str = ""
+
+    @property
+    def summed_in(self) -> np.dtype:
+        """The dtype in which products are summed."""
+        return self.lhs.buffer.dtype if self.accumulator is None else self.accumulator
 
     @property
     def batches(self) -> int:

@@ -23,7 +23,7 @@ from rlx.ir.kernels import (
     While,
 )
 from rlx.ir.show_plan import nested_plans, show_kernel
-from rlx.ir.types import is_complex, supported_dtypes
+from rlx.ir.types import bits_of, dtype_kind, is_narrow, supported_dtypes
 from rlx.ir.verify_loops import Refusal, may_share, require, verify_loops
 from rlx.routines import LIBRARY_ROUTINES
 
@@ -169,11 +169,7 @@ def _is_contiguous(operand: Operand) -> bool:
 # ------------------------------------------------------------------ kinds
 def _verify_contract(kernel: Contract) -> None:
     operands = {"lhs": kernel.lhs, "rhs": kernel.rhs, "out": kernel.out}
-    dtypes = {o.buffer.dtype for o in operands.values()}
-    require(len(dtypes) == 1, "lhs, rhs and out have one dtype")
-    dtype = next(iter(dtypes))
-    fits = dtype.itemsize in (8, 16) if is_complex(dtype) else dtype.name in ("float32", "float64")
-    require(fits, f"no contraction of {dtype}")
+    _verify_product_type(kernel)
     for name, operand in operands.items():
         require(len(operand.shape) == len(kernel.out.shape) in (3, 4), f"{name} has three dimensions, or four")
         _verify_operand(operand)
@@ -191,6 +187,15 @@ def _verify_contract(kernel: Contract) -> None:
         kernel.out.buffer not in (kernel.lhs.buffer, kernel.rhs.buffer),
         "out is also an operand",
     )
+
+
+def _verify_product_type(kernel: Contract) -> None:
+    dtype, out, wide = kernel.lhs.buffer.dtype, kernel.out.buffer.dtype, kernel.summed_in
+    require(kernel.rhs.buffer.dtype == dtype, "lhs and rhs have one dtype")
+    fits = dtype_kind(dtype) == dtype_kind(wide) != "b" and bits_of(dtype) <= bits_of(wide)
+    require(fits and not is_narrow(wide), f"no contraction of {dtype} in {wide}")
+    require(out in (dtype, wide), f"products of {dtype}, summed in {wide}, are not {out}")
+    require(not kernel.tf32 or dtype.name == "float32", "only float32 is rounded to tf32")
 
 
 def _verify_bands(kernel: Bands) -> None:

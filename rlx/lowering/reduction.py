@@ -21,11 +21,6 @@ from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 
 __all__ = ["cumulate", "reduce", "reduce_general"]
 
-_MINIMUM_OUTER = 16
-_SPLIT_ROWS = range(256, 8193)
-_FEW_LANES = 12  # rows of so few elements do not fill vectors
-_MOST_LANES = 256
-
 
 def reduce(kernels: NestBuilder, op: str, v: Lowered, axes: Sequence[int]) -> Lowered:
     """Combine the elements along `axes` by a reducer; the result drops the axes."""
@@ -82,12 +77,13 @@ def _without_independent(
 
 def _unrolls(kernels: NestBuilder, v: Lowered, axes: tuple[int, ...]) -> bool:
     count = prod(v.shape[a] for a in axes)
-    if count > kernels.options.unroll_reduction or v.weight * count > 4096:
+    options = kernels.options
+    if count > options.unroll_reduction or v.weight * count > options.rows.unrolled_nodes:
         return False
     cost = expression_cost(v.nodes, v.shape)
-    small = count * (cost.operations + 1) <= kernels.options.expression_operations
+    small = count * (cost.operations + 1) <= options.expression_operations
     cheap = cost.arithmetic <= 3 * len(v.nodes)
-    return small and cheap and cost.buffers <= kernels.options.expression_buffers
+    return small and cheap and cost.buffers <= options.expression_buffers
 
 
 def _unrolled(kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
@@ -148,10 +144,11 @@ def _in_lanes(kernels: NestBuilder, op: str, sizes: tuple[int, ...], stores: lis
         return False
     rows, kept = sizes
     (store,) = stores
-    if kept > _FEW_LANES or rows * kept < kernels.options.chunk_elements:
+    limits = kernels.options.rows
+    if kept > limits.lane or rows * kept < kernels.options.chunk_elements:
         return False
-    most = min(_MOST_LANES // kept, rows // 4)
-    lanes = next((n for n in range(most, 3, -1) if rows % n == 0), None)
+    most = min(limits.lanes // kept, rows // limits.lane_steps)
+    lanes = next((n for n in range(most, limits.lane_steps - 1, -1) if rows % n == 0), None)
     if lanes is None:
         return False
     (store,) = refine(kernels.table, sizes, (store,), (rows // lanes, lanes, kept))
@@ -172,12 +169,13 @@ def _with_row(kernels: NestBuilder, sizes: tuple[int, ...], stores: list[NestSto
     row = 0
     while row < len(sizes) and reduced[len(sizes) - 1 - row]:
         row += 1
-    total = prod(sizes)
-    if row and total >= kernels.options.chunk_elements:
-        while row > 1 and prod(sizes[: len(sizes) - row]) < _MINIMUM_OUTER:
+    limits = kernels.options.rows
+    if row and prod(sizes) >= kernels.options.chunk_elements:
+        while row > 1 and prod(sizes[: len(sizes) - row]) < limits.outer:
             row -= 1
-        if prod(sizes[: len(sizes) - row]) < _MINIMUM_OUTER:
-            length = next((n for n in reversed(_SPLIT_ROWS) if sizes[-1] % n == 0), None)
+        if prod(sizes[: len(sizes) - row]) < limits.outer:
+            shortest, longest = limits.split
+            length = next((n for n in range(longest, shortest - 1, -1) if sizes[-1] % n == 0), None)
             if length is not None and length < sizes[-1]:
                 fine = (*sizes[:-1], sizes[-1] // length, length)
                 stores = refine(kernels.table, sizes, stores, fine)

@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from rlx.backends.base import Backend, Executable
@@ -132,9 +133,13 @@ passes: tuple[Step, ...] = (
     program_pass("simplify", simplify, "operations give way to cheaper ones of the same value"),
     program_pass("cse", eliminate_common, "what is computed twice is computed once"),
     program_pass("accumulate_in_place", accumulate_in_place, "sums of what is mostly zeros become updates"),
-    program_pass("hoist_loop_products", hoist_loop_products, "products of a loop's steps become one outside of it"),
+    Step(
+        "hoist_loop_products", "program",
+        lambda p, c: everywhere(partial(hoist_loop_products, limits=c.options.products))(p),
+        "products of a loop's steps become one outside of it",
+    ),
     program_pass("dce", dead_code, "what nothing needs goes"),
-)
+)  # fmt: skip
 entry: tuple[Step, ...] = (
     Step("inline", "program", lambda p, _: inline_calls(p), "calls become the equations that they stand for"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
@@ -146,13 +151,14 @@ lowering: tuple[Step, ...] = (
         "equations become loop nests, matrix products, sorts and loops over buffers",
     ),
     Step(
-        "choose_product_layouts", "nests", lambda n, _: choose_product_layouts(n),
+        "choose_product_layouts", "nests", lambda n, c: choose_product_layouts(n, c.options.products),
         "a matrix product is written in the layout that its readers want",
     ),
     Step("stack_products", "nests", lambda n, _: stack_products(n), "equal products, evenly apart, become one"),
     Step("fuse", "nests", lambda n, c: fuse(n, c.options), "nests that share an index space become one"),
     Step(
-        "unroll_short_rows", "nests", lambda n, _: unroll_short_rows(n), "rows of a few elements become straight code"
+        "unroll_short_rows", "nests", lambda n, c: unroll_short_rows(n, c.options.rows),
+        "rows of a few elements become straight code",
     ),
     Step(
         "split_chunks", "nests", lambda n, c: split_chunks(n, c.options),
@@ -167,7 +173,10 @@ lowering: tuple[Step, ...] = (
         "group_bands", "plan", lambda p, c: group_bands(p, c.options),
         "kernels that work along one dimension run part by part, so that what is between them stays in cache",
     ),
-    Step("place_temporaries", "plan", lambda p, _: place_temporaries(p), "temporaries get places in one arena"),
+    Step(
+        "place_temporaries", "plan", lambda p, c: place_temporaries(p, c.options.alignment),
+        "temporaries get places in one arena",
+    ),
 )  # fmt: skip
 steps: tuple[Step, ...] = (*entry, *passes, *lowering)
 
@@ -209,9 +218,9 @@ def _verify_rows(nests: Nests) -> None:
             raise VerificationError(f"nest {label} of {step.sizes} has a row of more dimensions", line="")
 
 
-def stages(program: Program, sequence: Sequence[Step] = passes) -> list[Stage]:
+def stages(program: Program, sequence: Sequence[Step] = passes, context: Context | None = None) -> list[Stage]:
     """The program after each step: HIR, inlined MIR (words in place of keys, if it has any), MIR after each pass."""
-    return [Stage("hir", program, 0.0), *walk(program, (*entry, *sequence))]
+    return [Stage("hir", program, 0.0), *walk(program, (*entry, *sequence), context)]
 
 
 def optimize(program: Program) -> Program:
@@ -246,7 +255,7 @@ def compile_stages(
     """
     if config.check:
         verify_program(program, "hir")
-    found = stages(program)
+    found = stages(program, context=Context(options or LoweringOptions()))
     lowered: list[Stage] = []
 
     def attempt(program: Program) -> tuple[Plan, Mapping[Var, Lowered]]:
@@ -258,7 +267,8 @@ def compile_stages(
     if memory_limit is None:
         attempt(found[-1].program)
     else:
-        plan_within(found[-1].program, memory_limit, attempt)
+        alignment = (options or LoweringOptions()).alignment
+        plan_within(found[-1].program, memory_limit, attempt, alignment)
     return [*found, *lowered]
 
 

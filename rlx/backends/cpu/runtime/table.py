@@ -45,11 +45,10 @@ from rlx.ir.kernels import (
     While,
 )
 from rlx.ir.show_plan import nested_plans
-from rlx.storage import Storage, allocate, from_numpy
+from rlx.storage import ALIGNMENT, Storage, allocate, from_numpy
 
 __all__ = ["Clock", "Table", "build_table"]
 
-ALIGNMENT = 64
 UNBOUNDED = 1 << 62
 SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two looks for Ctrl-C
 
