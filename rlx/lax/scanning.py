@@ -156,7 +156,7 @@ def _python_scan(
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
     """Apply f to each slice of xs along its leading axis, one after another; stack the results.
 
-    With batch_size, f is vmapped over that many slices at a time.
+    With batch_size, f is vmapped over that many slices at a time. Raises ShapeError where that is below 1.
 
     >>> from rlx import lax
     >>> lax.map(lambda x: x * x, lax.iota("int32", 4)).tolist()
@@ -167,7 +167,9 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     slices, treedef = tree.flatten(xs)
     arrays = [as_array(x) for x in slices]
-    count, size = _length(arrays, None), max(int(batch_size), 1)
+    count, size = _length(arrays, None), operator.index(batch_size)
+    if size < 1:
+        raise ShapeError(f"lax.map got batch_size={size}.", "Pass how many slices to take at a time: 1 or more.")
     whole = count // size * size
     batched = vmap(f)
     parts = []
