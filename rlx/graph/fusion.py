@@ -16,7 +16,7 @@ from rlx.ir.options import FusionLimits, LoweringOptions
 from rlx.ir.program import Program
 from rlx.ir.show_plan import nested_plans
 from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
-from rlx.passes.pipeline import lower_program, optimize
+from rlx.passes.pipeline import lower_to_plan
 from rlx.passes.protocol import (
     AlgebraicSimplify,
     CommonSubexpressions,
@@ -280,7 +280,7 @@ def _plan(subject: Any, args: Sequence[Any], options: FusionOptions) -> Plan:
         program = subject
     else:
         program = make_program(subject)(*args)
-    return lower_program(optimize(program), options.lowering())
+    return lower_to_plan(program, options=options.lowering())
 
 
 def fusion_report(

@@ -65,7 +65,7 @@ from rlx.passes.legalize import (
     UnsupportedKind,
     format_legalize_error,
 )
-from rlx.passes.pipeline import lower_program, optimize
+from rlx.passes.pipeline import lower_to_plan
 from rlx.passes.protocol import (
     AlgebraicSimplify,
     CommonSubexpressions,
@@ -416,7 +416,7 @@ def _plan_of(subject: Program | Graph | GraphModule | Plan) -> Plan:
         return subject
     if isinstance(subject, GraphModule) and subject.stage is GraphStage.LIR:
         return subject.lir
-    return lower_program(optimize(program_of(subject)))
+    return lower_to_plan(program_of(subject))
 
 
 # ------------------------------------------------------------------ backends

@@ -58,7 +58,7 @@ class CompiledGraph:
         legal, self.dispatch_report = legalize_or_rewrite(
             optimize(program), supported_ops, kernel_dispatch, device
         )
-        executable = backend.compile(lower_program(legal))
+        executable = backend.compile(lower_program(legal, backend.lowering))
         self.plan = executable.plan
         self._run = lambda values: list(
             map(from_storage, executable.run([v.storage() for v in values]), legal.output_types)

@@ -20,7 +20,6 @@ __all__ = [
     "extended",
     "finfo",
     "float0",
-    "float0",
     "iinfo",
     "issubdtype",
     "itemsize_bits",

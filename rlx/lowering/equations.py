@@ -53,14 +53,14 @@ def lower_equations(
         builder.source = (equation,)
         operands = [value_of(builder, values, atom) for atom in equation.inputs]
         results = equation.primitive.lower(builder, *operands, **equation.params)
-        for variable, value in zip(equation.outputs, _as_tuple(equation, results), strict=True):
+        for variable, value in zip(equation.outputs, _as_tuple(results), strict=True):
             _check(equation, variable, value)
             values[variable] = value
             _store_or_inline(builder, value, uses.get(variable, 0), variable in wanted)
     builder.source = ()
 
 
-def _as_tuple(equation: Equation, results: Any) -> Sequence[Lowered]:
+def _as_tuple(results: Any) -> Sequence[Lowered]:
     if isinstance(results, Lowered):
         return (results,)
     return tuple(results)

@@ -144,8 +144,10 @@ class ScalarType:
     def __call__(self, value: Any = 0) -> Array:
         if isinstance(value, (Array, *SCALARS)):
             return convert_to(operand(value), self.dtype)
-        if isinstance(value, (list, tuple, str)):
-            value = np.asarray(value, None if isinstance(value, (list, tuple)) else self.dtype)
+        if isinstance(value, str):
+            value = np.asarray(value, self.dtype)
+        elif isinstance(value, (list, tuple)):
+            value = np.asarray(value)
         return convert_to(as_array(value), self.dtype)
 
     def __instancecheck__(self, instance: Any) -> bool:
@@ -299,7 +301,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     first = np.dtype(_dtype_like(arg1))
     if isinstance(arg2, type) and arg2 in _CATEGORIES:
         return bool(_CATEGORIES[arg2](first))
-    if isinstance(arg2, type) and issubclass(arg2, np.generic) and arg2 in (character, flexible):
+    if isinstance(arg2, type) and arg2 in (character, flexible):
         return bool(np.issubdtype(first, arg2))
     return first == np.dtype(_dtype_like(arg2))
 

@@ -34,9 +34,6 @@ from rlx.trees import tree
 
 __all__ = ["Cut", "Plan", "Slice", "ds", "expand_index", "getitem", "plan_index", "read_plan", "takes_axis"]
 
-_FULL = slice(None)
-_STATIC = (int, slice, type(None), type(Ellipsis))
-
 
 @dataclass(frozen=True)
 class Cut:

@@ -75,7 +75,7 @@ def _within(index: Any, size: int, mode: str | None) -> tuple[Any, str]:
         return remainder(index, size), "clip"
     if mode in (None, "fill", "drop"):
         return index, "fill"
-    if mode in ("promise_in_bounds",):
+    if mode == "promise_in_bounds":
         return index, "promise_in_bounds"
     if mode == "raise":
         raise UnsupportedError('rlx.numpy has no mode "raise".', 'Use "fill", "clip", "wrap" or "promise_in_bounds".')

@@ -37,7 +37,6 @@ from rlx.trace.stage import finish, stage
 
 __all__ = ["loop_while", "while_loop"]
 
-_INT = TensorType((), np.dtype("i4"))
 _TAPE_BYTES = 1 << 26  # budget for the states that reverse mode keeps
 
 

@@ -212,7 +212,7 @@ class Builder:
             for v in e.outputs:
                 self._producers[v] = e
         self._indexed = len(self.equations)
-        sources = {var: value for var, value in self.captures.values()}
+        sources = dict(self.captures.values())
         stack = [atom]
         while stack:
             var = stack[-1]

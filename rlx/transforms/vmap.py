@@ -20,8 +20,6 @@ from rlx.trees import tree
 
 __all__ = ["vmap"]
 
-_NO_BATCH = object()
-
 
 def broadcast_prefix(prefix: Any, full: Any, what: str) -> list[int | None]:
     """One axis for each leaf of `full`, from an int, None, or a tree that is a prefix of it."""
