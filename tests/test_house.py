@@ -62,6 +62,9 @@ LAYERS: dict[str, set[str]] = {
     "image": FOUNDATION | {"array", "trace", "numpy", "lax"},
     "serialization": FOUNDATION | {"array", "ir", "tree_keys", "trace", "numpy"},
     "precision": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy"},
+    # users of rlx as anybody is, by its public names; nothing imports them
+    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing"},
+    "__main__": {"cli"},
 }
 EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}
 EVERYTHING |= {"compat", "test_util"}
