@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -246,7 +247,9 @@ def _process(**variables: str) -> _Run:
     except subprocess.TimeoutExpired:
         return _Run("failed", f"it takes longer than {PATIENCE:.0f} s")
     if done.returncode:
-        return _Run("failed", done.stderr.strip().rpartition("\n")[2] or f"it ended with {done.returncode}")
+        raised = re.findall(r"^[\w.]*(?:Error|Exception)\b.*", done.stderr, re.MULTILINE)
+        end = f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}"
+        return _Run("failed", raised[-1] if raised else end)
     return _Run("ok", done.stderr.strip(), *json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -40,11 +40,13 @@ def told(where: str) -> Generator[None]:
     except (Exception, SystemExit) as error:
         if os.environ.get("RLX_TRACEBACK") == "full":
             raise
-        if isinstance(error, RlxError):
-            raise Mistake(str(error)) from None
         frames = traceback.extract_tb(error.__traceback__)
         ours = bool(frames) and frames[-1].filename.startswith(_PACKAGE) and not isinstance(error, SystemExit)
         theirs = [f for f in frames if not f.filename.startswith((_PACKAGE, "<frozen"))]
+        if isinstance(error, RlxError):
+            # a line that is not of the function's code is of who started the command
+            text = str(error)
+            raise Mistake(text if theirs or not error.line else text.replace(f"\n{error.line}", "", 1)) from None
         line = "\n" + source_line(theirs[-1].filename, theirs[-1].lineno or 0, theirs[-1].name) if theirs else ""
         raise Mistake(
             f"{where} raised {type(error).__name__}: {error}{line}", _EVERYTHING, FAILED if ours else MISTAKEN

@@ -112,5 +112,6 @@ def show_source(text: str, language: str) -> None:
     if not _coloured():
         print(text)
         return
-    syntax = importlib.import_module("rich.syntax").Syntax(text, language, background_color="default", word_wrap=False)
+    # a theme of the terminal's own colours, which can be read on light and on dark
+    syntax = importlib.import_module("rich.syntax").Syntax(text, language, theme="ansi_dark")
     importlib.import_module("rich.console").Console(soft_wrap=True).print(syntax)
