@@ -60,6 +60,9 @@ LAYERS: dict[str, set[str]] = {
     "call": ARRAYS | {"ops", "transforms", "backends", "planning", "passes", "sharding"},
     "host": ARRAYS | {"ops", "sharding"},
     "experimental": FRONTS | {"sharding", "call"},
+    # the command knows the whole of rlx
+    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing"},
+    "__main__": {"cli"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},
     # JAX's names are those of all rooms; compat puts the top, which is "", in place of jax

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import platform
+import re
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -80,6 +81,8 @@ def peaks_for(evidence: Sequence[Evidence]) -> Peaks:
 
 # ------------------------------------------------------------------ the file
 _LARGEST = 1 << 16  # bytes that peaks take
+# what files of peaks are called, and those that are still being written
+FILES = re.compile(r"peaks-[0-9a-f]{24}\.json"), re.compile(r"\.peaks-[0-9a-f]{24}\.json\.[0-9a-f]+")
 
 
 class _Place(NamedTuple):

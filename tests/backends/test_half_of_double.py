@@ -47,7 +47,7 @@ def test_a_double_is_rounded_to_float16_once() -> None:
     tie = 1 + 2.0**-11
     ties = [tie, tie + 2.0**-40, tie - 2.0**-40, -tie, 2.0**-25, 2.0**-25 * (1 + 1e-12), 65519.99, 65520]
     for value in [*ties, 1e300, np.inf, -np.inf, np.nan, 0.0, -0.0, 1 / 3]:
-        given, taken = np.array([value]), np.zeros(1, np.float16)
+        given, taken = np.array([value], float), np.zeros(1, np.float16)
         convert(given.ctypes.data, taken.ctypes.data)
         with np.errstate(over="ignore", under="ignore"):
             wanted = given.astype(np.float16)
