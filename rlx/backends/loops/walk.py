@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlx.backends.loops.dialect import Dialect, Parameter
+from rlx.backends.loops.dialect import Dialect, Parameter, Reduction
 from rlx.backends.loops.staging import RowPass, staging
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.scalar import neutral
-from rlx.ir.types import compute_dtype, is_narrow
+from rlx.ir.types import compute_dtype
 
 __all__ = ["Lines", "kernel_lines", "kernel_parameters", "runs_parallel"]
 
@@ -114,13 +114,20 @@ class _Walk:
             self.row()
 
     @contextmanager
-    def dimension(self, dimension: int, parallel: bool = False) -> Generator[None]:
+    def dimension(
+        self, dimension: int, parallel: bool = False, reductions: Sequence[Reduction] = ()
+    ) -> Generator[None]:
         """A loop over a dimension, or over a chunk's range of the first one."""
         start, stop = "0", str(self.loops.sizes[dimension])
         if dimension == 0 and self.loops.chunks > 1:
             parallel = False
             start, stop = (self.chunk_bound(shift) for shift in (0, 1))
-        with self.lines.block(self.dialect.loop(_index(dimension), start, stop, parallel)):
+        index = _index(dimension)
+        if reductions:
+            head = self.dialect.row_loop(index, start, stop, reductions)
+        else:
+            head = (self.dialect.loop(index, start, stop, parallel),)
+        with self.lines.block(*head):
             yield
 
     def chunk_bound(self, shift: int) -> str:
@@ -131,13 +138,13 @@ class _Walk:
     def initialize(self, store: Store) -> None:
         """Set what an accumulating store reaches to its reducer's neutral element."""
         assert store.accumulate is not None
-        dtype = self.loops.instructions[store.value].dtype
+        dtype = compute_dtype(self.loops.instructions[store.value].dtype)
         with ExitStack() as nest:
             for dimension, stride in enumerate(store.access.strides):
                 if stride:
                     nest.enter_context(self.dimension(dimension))
-            start = self.dialect.constant(dtype, neutral(store.accumulate, self.loops.operands[store.access.operand].dtype))
-            self.write(store, start, self.place(store.access))
+            start = self.dialect.constant(dtype, neutral(store.accumulate, self.stored_dtype(store)))
+            self.write(store, start, self.place(store.access), dtype)
 
     def place(self, access: Access, extra: str | None = None) -> str:
         """The position of an access, `extra` elements further."""
@@ -168,10 +175,15 @@ class _Walk:
         for number in (*sweep.reduces, *running):
             instruction = instructions[number]
             start = self.dialect.constant(instruction.dtype, neutral(instruction.attribute, instruction.dtype))
-            self.lines.add(self.dialect.variable(f"r{number}", instruction.dtype, start))
+            begin = self.dialect.assign(f"r{number}", start)
+            if number not in known:
+                begin = self.dialect.variable(f"r{number}", instruction.dtype, start)
+            self.lines.add(begin)
+        last = len(self.loops.sizes) - 1
+        reductions = () if running or sweep.stores or sweep.keeps else [self.reduction(n) for n in sweep.reduces]
         with ExitStack() as nest:
-            for dimension in range(self.loops.outer, len(self.loops.sizes)):
-                nest.enter_context(self.dimension(dimension))
+            for dimension in range(self.loops.outer, last + 1):
+                nest.enter_context(self.dimension(dimension, False, reductions if dimension == last else ()))
             for number in sweep.values:
                 if number in recalled:
                     store = self.loops.stores[recalled[number]]
@@ -191,8 +203,13 @@ class _Walk:
                 self.combine(number, inner)
             for number in sweep.stores:
                 self.store(number, inner)
-        for number in sweep.reduces:
+        for number in (*sweep.reduces, *running):
             known[number] = f"r{number}"
+
+    def reduction(self, number: int) -> Reduction:
+        """What a reduction's variable is."""
+        instruction = self.loops.instructions[number]
+        return Reduction(f"r{number}", instruction.attribute, instruction.dtype)
 
     def combine(self, number: int, values: dict[int, str]) -> None:
         """Combine an element into a reduction's or a running result."""
@@ -249,9 +266,9 @@ class _Walk:
         """The dtype of the elements that a store writes to."""
         return self.loops.operands[store.access.operand].dtype
 
-    def write(self, store: Store, value: str, place: str) -> None:
-        """Write a register."""
-        dtype = self.loops.instructions[store.value].dtype
+    def write(self, store: Store, value: str, place: str, dtype: np.dtype | None = None) -> None:
+        """Write a register of `dtype`, by default that of the store's value."""
+        dtype = self.loops.instructions[store.value].dtype if dtype is None else dtype
         self.lines.add(self.dialect.store(self.stored_dtype(store), dtype, self.array(store), place, value))
 
     def store(self, number: int, values: dict[int, str]) -> None:
@@ -261,16 +278,16 @@ class _Walk:
             if store.guard is not None:
                 nest.enter_context(self.lines.block(self.dialect.condition(values[store.guard])))
             place = self.place(store.access, None if store.address is None else values[store.address])
-            value = values[store.value]
+            value, dtype = values[store.value], self.loops.instructions[store.value].dtype
             if store.accumulate is not None:
-                dtype, stored = self.loops.instructions[store.value].dtype, self.stored_dtype(store)
-                held = self.dialect.load(stored, self.array(store), place)
-                value = self.dialect.combine(store.accumulate, dtype, held, self.widened(dtype, value))
-            self.write(store, value, place)
+                held = self.dialect.load(self.stored_dtype(store), self.array(store), place)
+                value, dtype = self.widened(dtype, value), compute_dtype(dtype)
+                value = self.dialect.combine(store.accumulate, dtype, held, value)
+            self.write(store, value, place, dtype)
 
     def widened(self, dtype: np.dtype, value: str) -> str:
         """A value in the dtype that is computed with."""
-        return self.dialect.widened(dtype, value) if is_narrow(dtype) and dtype in FLOAT_FORMATS else value
+        return self.dialect.widened(dtype, value) if dtype in FLOAT_FORMATS else value
 
 
 def _index(dimension: int) -> str:
