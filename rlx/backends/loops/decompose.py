@@ -46,8 +46,9 @@ def contract_as_loops(kernel: Contract) -> Loops:
         ]
     else:
         values = [emit("mul", x[0], y[0])]
+    fresh = not kernel.accumulate
     stores = tuple(
-        Store(value, Access(2, out, scale * kernel.out.offset + part), accumulate="add", initialize=not kernel.accumulate)
+        Store(value, Access(2, out, scale * kernel.out.offset + part), accumulate="add", initialize=fresh)
         for part, value in enumerate(values)
     )
     return Loops(

@@ -43,9 +43,11 @@ class _Segment:
 
 
 class TextExecutable(Executable):
-    """Runs a plan's segments in order, on host memory. Loops and branches with steps of the host in them run in Python."""
+    """Runs a plan's segments in order, on host memory. What has steps of the host inside it runs in Python."""
 
-    def __init__(self, plan: Plan, dialect: Callable[[], Dialect], compile_unit: Callable[[Unit], CompiledUnit]) -> None:
+    def __init__(
+        self, plan: Plan, dialect: Callable[[], Dialect], compile_unit: Callable[[Unit], CompiledUnit]
+    ) -> None:
         self.plan = plan
         self._dialect = dialect
         self._compile = compile_unit

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import keyword
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 import numpy as np
 
@@ -34,11 +36,15 @@ from rlx.ir.kernels import (
     While,
 )
 from rlx.ir.show_plan import nested_plans
+from rlx.ir.types import is_complex
 
 __all__ = ["Function", "Unit", "arena_bytes", "constants_of", "identifier", "spelled", "unit_of", "unit_of_plan"]
 
 _BYTE, _BOOL, _NUMBER = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32)
 _ALIGNMENT = 64
+_COMMENT_WIDTH = 100
+# names of buffers that have none
+_PREFIXES = {"input": "x", "output": "out", "constant": "c", "temporary": "t"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class Function:
 class Unit:
     """Functions in the order of their definition; the last one runs the kernels that the unit was made of.
 
-    It takes the arrays of `buffers`, then an arena of so many bytes. helpers: names of the helper functions in the text.
+    It takes the arrays of `buffers`, then an arena of so many bytes. helpers: names of helper functions in the text.
     """
 
     functions: tuple[Function, ...]
@@ -151,6 +157,7 @@ class _Names:
 
     taken: set[str]
     of: dict[Buffer, str] = field(default_factory=dict)
+    numbers: Counter[str] = field(default_factory=Counter)
 
     def new(self, base: str) -> str:
         """A name that is not taken."""
@@ -163,7 +170,9 @@ class _Names:
 
     def add(self, buffer: Buffer, prefix: str) -> str:
         """A new name for a buffer: its own, or the prefix with a number."""
-        self.of[buffer] = self.new(identifier(buffer.name, prefix) if buffer.name else f"{prefix}{len(self.of)}")
+        name = identifier(buffer.name, prefix) if buffer.name else f"{prefix}{self.numbers[prefix]}"
+        self.numbers[prefix] += not buffer.name
+        self.of[buffer] = self.new(name)
         return self.of[buffer]
 
 
@@ -193,7 +202,10 @@ class _Writer:
         """The name of the function that runs kernels of a plan: it takes `buffers`, and an arena."""
         names, lines = _Names({"arena", *self.dialect.reserved}), Lines(self.dialect)
         written = {b for k in kernels for b in k.writes}
-        parameters = [Parameter(names.add(b, "x"), b.dtype, b in written) for b in buffers]
+        parameters = [Parameter(names.add(b, _PREFIXES[b.role]), b.dtype, b in written) for b in buffers]
+        shown = ", ".join(f"{p.name}: {b.dtype.name}[{b.size}]" for p, b in zip(parameters, buffers, strict=True))
+        if shown:
+            lines.add(*(self.dialect.comment(line) for line in wrap(shown, _COMMENT_WIDTH)))
         for buffer in dict.fromkeys(b for k in kernels for b in (*k.reads, *k.writes)):
             if buffer not in names.of:
                 name = names.add(buffer, "t")
@@ -321,7 +333,8 @@ class _Place:
     def slices(self, inside: Sequence[Buffer], outside: Sequence[Buffer], step: str) -> Iterator[str]:
         """A step's part of what a scan reads or writes step by step."""
         for part, whole in zip(inside, outside, strict=True):
-            yield self.dialect.part(self.names.of[whole], self.dialect.position([(part.size, step)], 0), part.size)
+            size = part.size * (2 if is_complex(part.dtype) else 1)
+            yield self.dialect.part(self.names.of[whole], self.dialect.position([(size, step)], 0), size)
 
     def scan(self, kernel: Scan) -> None:
         """A loop over slices."""
@@ -344,7 +357,8 @@ class _Place:
         with self.lines.block(self.dialect.endless_loop()):
             self.run(kernel.condition, kernel, [*self.of(kernel.condition_constants), *current, flag])
             holds = self.dialect.load(_BOOL, flag, self.dialect.position([], 0))
-            with self.lines.block(self.dialect.condition(self.dialect.operation(Instruction("not", (0,), _BOOL), [holds], [_BOOL]))):
+            ends = self.dialect.operation(Instruction("not", (0,), _BOOL), [holds], [_BOOL])
+            with self.lines.block(self.dialect.condition(ends)):
                 self.lines.add(self.dialect.leave())
             self.run(kernel.body, kernel, [*self.of(kernel.body_constants), *current, *following])
             self.step_carries(kernel, current, following)

@@ -14,7 +14,7 @@ from rlx.backends.loops.staging import RowPass, staging
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.scalar import neutral
-from rlx.ir.types import compute_dtype, is_narrow
+from rlx.ir.types import compute_dtype
 
 __all__ = ["Lines", "kernel_lines", "kernel_parameters", "runs_parallel"]
 
@@ -131,13 +131,13 @@ class _Walk:
     def initialize(self, store: Store) -> None:
         """Set what an accumulating store reaches to its reducer's neutral element."""
         assert store.accumulate is not None
-        dtype = self.loops.instructions[store.value].dtype
+        dtype = compute_dtype(self.loops.instructions[store.value].dtype)
         with ExitStack() as nest:
             for dimension, stride in enumerate(store.access.strides):
                 if stride:
                     nest.enter_context(self.dimension(dimension))
-            start = self.dialect.constant(dtype, neutral(store.accumulate, self.loops.operands[store.access.operand].dtype))
-            self.write(store, start, self.place(store.access))
+            start = self.dialect.constant(dtype, neutral(store.accumulate, self.stored_dtype(store)))
+            self.write(store, start, self.place(store.access), dtype)
 
     def place(self, access: Access, extra: str | None = None) -> str:
         """The position of an access, `extra` elements further."""
@@ -197,10 +197,9 @@ class _Walk:
     def combine(self, number: int, values: dict[int, str]) -> None:
         """Combine an element into a reduction's or a running result."""
         instruction, name = self.loops.instructions[number], f"r{number}"
-        element = values[instruction.args[0]]
-        self.lines.add(
-            self.dialect.assign(name, self.dialect.combine(instruction.attribute, instruction.dtype, name, element))
-        )
+        step = self.dialect.reduce if instruction.op == "reduce" else self.dialect.combine
+        text = step(instruction.attribute, instruction.dtype, name, values[instruction.args[0]])
+        self.lines.add(self.dialect.assign(name, text))
 
     # ------------------------------------------------------------------ values
     def named(self, number: int, expression: str) -> str:
@@ -227,12 +226,13 @@ class _Walk:
             number = np.frombuffer(attribute, instruction.dtype.newbyteorder("<"))[0]
             return self.dialect.constant(instruction.dtype, number.astype(compute_dtype(instruction.dtype)).item())
         if op == "index":
-            return _index(attribute)
+            return self.dialect.index(_index(attribute))
         if op in ("reduce", "cumulate"):  # of a kernel without row dimensions
             return arguments[0]
         if op == "load":
             place = self.place(attribute, arguments[0] if arguments else None)
-            return self.dialect.load(self.loops.operands[attribute.operand].dtype, self.arrays[attribute.operand], place)
+            dtype = self.loops.operands[attribute.operand].dtype
+            return self.dialect.load(dtype, self.arrays[attribute.operand], place)
         dtypes = [self.register_dtype(a) for a in instruction.args]
         return self.dialect.operation(instruction, arguments, dtypes)
 
@@ -249,9 +249,9 @@ class _Walk:
         """The dtype of the elements that a store writes to."""
         return self.loops.operands[store.access.operand].dtype
 
-    def write(self, store: Store, value: str, place: str) -> None:
-        """Write a register."""
-        dtype = self.loops.instructions[store.value].dtype
+    def write(self, store: Store, value: str, place: str, dtype: np.dtype | None = None) -> None:
+        """Write a register of `dtype`, by default that of the store's value."""
+        dtype = self.loops.instructions[store.value].dtype if dtype is None else dtype
         self.lines.add(self.dialect.store(self.stored_dtype(store), dtype, self.array(store), place, value))
 
     def store(self, number: int, values: dict[int, str]) -> None:
@@ -261,16 +261,16 @@ class _Walk:
             if store.guard is not None:
                 nest.enter_context(self.lines.block(self.dialect.condition(values[store.guard])))
             place = self.place(store.access, None if store.address is None else values[store.address])
-            value = values[store.value]
+            value, dtype = values[store.value], self.loops.instructions[store.value].dtype
             if store.accumulate is not None:
-                dtype, stored = self.loops.instructions[store.value].dtype, self.stored_dtype(store)
-                held = self.dialect.load(stored, self.array(store), place)
-                value = self.dialect.combine(store.accumulate, dtype, held, self.widened(dtype, value))
-            self.write(store, value, place)
+                held = self.dialect.load(self.stored_dtype(store), self.array(store), place)
+                value, dtype = self.widened(dtype, value), compute_dtype(dtype)
+                value = self.dialect.combine(store.accumulate, dtype, held, value)
+            self.write(store, value, place, dtype)
 
     def widened(self, dtype: np.dtype, value: str) -> str:
         """A value in the dtype that is computed with."""
-        return self.dialect.widened(dtype, value) if is_narrow(dtype) and dtype in FLOAT_FORMATS else value
+        return self.dialect.widened(dtype, value) if dtype in FLOAT_FORMATS else value
 
 
 def _index(dimension: int) -> str:
