@@ -10,7 +10,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from textwrap import wrap
@@ -38,7 +38,18 @@ from rlx.ir.kernels import (
 from rlx.ir.show_plan import nested_plans
 from rlx.ir.types import is_complex
 
-__all__ = ["Function", "Unit", "arena_bytes", "constants_of", "identifier", "spelled", "unit_of", "unit_of_plan"]
+__all__ = [
+    "Function",
+    "Unit",
+    "arena_bytes",
+    "constants_of",
+    "function_of",
+    "identifier",
+    "parts_of",
+    "spelled",
+    "unit_of",
+    "unit_of_plan",
+]
 
 _BYTE, _BOOL, _NUMBER = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32)
 _ALIGNMENT = 64
@@ -85,6 +96,32 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
     inner = kernel.kernels if isinstance(kernel, Bands) else ()
     inner += tuple(k for plan in nested_plans(kernel) for k in plan.kernels)
     return all(spelled(k, dialect) for k in inner)
+
+
+def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[Unit | Kernel]:
+    """A plan's kernels in order: those that are text as units, as long as possible; the others by themselves."""
+    gathered: list[Kernel] = []
+
+    def unit() -> Iterator[Unit]:
+        if gathered:
+            yield unit_of(plan, tuple(gathered), dialect(), identifier(plan.name, "plan"))
+            gathered.clear()
+
+    for kernel in plan.kernels:
+        if spelled(kernel, dialect()):
+            gathered.append(kernel)
+        else:
+            yield from unit()
+            yield kernel
+    yield from unit()
+
+
+def function_of(kernel: Loops, dialect: Dialect) -> Function:
+    """The function of one loop nest."""
+    writer = _Writer(dialect)
+    body = kernel_lines(kernel, dialect)
+    writer.define(identifier(kernel.label, "kernel"), kernel_parameters(kernel), body, runs_parallel(kernel))
+    return writer.functions[-1]
 
 
 def unit_of(plan: Plan, kernels: Sequence[Kernel], dialect: Dialect, name: str) -> Unit:

@@ -108,7 +108,8 @@ def _function(
     """A function and its key: its text without its name, the dtypes, and the keys of what it calls."""
     called = [name for name in dict.fromkeys(_WORD.findall(function.text)) if name in known]
     text = function.text.replace(f"def {function.name}(", "def (", 1)
-    parts = [text, repr(function.parameters), str(parallel), *(f"{name} {known[name][0]}" for name in called)]
+    mode = f"{parallel} {numba_config().DISABLE_JIT}"
+    parts = [text, repr(function.parameters), mode, *(f"{name} {known[name][0]}" for name in called)]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     if key not in _compiled:
         namespace = {**helpers, **{name: known[name][1] for name in called}, "np": np}

@@ -26,7 +26,7 @@ from rlx.ir.kernels import Contract, Instruction, Operand, Sort
 from rlx.ir.scalar import USER_FUNCTIONS
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
-__all__ = ["PythonDialect"]
+__all__ = ["PythonDialect", "memory_name"]
 
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}
 _BITWISE = {"and": "&", "or": "|", "xor": "^"}
@@ -55,7 +55,7 @@ def _scalar(dtype: np.dtype) -> str:
     return "np.bool_" if dtype.kind == "b" else f"np.{dtype.name}"
 
 
-def _memory(dtype: np.dtype) -> str:
+def memory_name(dtype: np.dtype) -> str:
     """NumPy's name of the elements of an array: see loops.executable.memory_dtype."""
     if is_complex(dtype):
         return f"np.float{dtype.itemsize * 4}"
@@ -122,7 +122,8 @@ class PythonDialect(Dialect):
 
     def backward_loop(self, index: str, size: str) -> str:
         """A range from the end."""
-        return f"for {index} in range({size} - 1, -1, -1):"
+        last = str(int(size) - 1) if size.isdigit() else f"{size} - 1"
+        return f"for {index} in range({last}, -1, -1):"
 
     def endless_loop(self) -> str:
         """while True."""
@@ -357,7 +358,7 @@ class PythonDialect(Dialect):
     def temporary(self, name: str, dtype: np.dtype, size: int, offset: int) -> str:
         """A view of the arena."""
         nbytes = size * dtype.itemsize
-        return f"{name} = arena[{offset}:{offset + nbytes}].view({_memory(dtype)})"
+        return f"{name} = arena[{offset}:{offset + nbytes}].view({memory_name(dtype)})"
 
     def part(self, array: str, position: str, size: int) -> str:
         """A slice."""

@@ -28,16 +28,17 @@ _GENERATED = frozenset(
         *(f"{way}_{dtype.name}" for way in ("decode", "encode") for dtype in FLOAT_FORMATS),
     )
 )
-# import lines of a text, and a word in it that needs each
+# import lines of a text, and what in it needs each
 _HEADER = {
-    "import math": "math.",
-    "from fractions import Fraction": "Fraction",
-    "from functools import partial": "partial",
-    "import numba": "numba.",
-    "import numpy as np": "np.",
-    "from llvmlite import ir": "ir.",
-    "from numba import prange": "prange",
-    "from numba.extending import intrinsic": "intrinsic",
+    "import base64": r"\bbase64\.",
+    "import math": r"(?<!\.)\bmath\.",
+    "from fractions import Fraction": r"\bFraction\(",
+    "from functools import partial": r"\bpartial\(",
+    "import numba": r"\bnumba\.",
+    "import numpy as np": r"\bnp\.",
+    "from llvmlite import ir": r"\bir\.",
+    "from numba import prange": r"\bprange\(",
+    "from numba.extending import intrinsic": "@intrinsic",
 }
 _REMARK = re.compile("  # (noqa|ty): .*")
 _JIT = 'njit = partial(numba.njit, error_model="numpy")  # x / 0 is what it is in NumPy'
@@ -113,12 +114,13 @@ def header(text: str) -> str:
     """The lines that stand before a text."""
     tail = [line for line, word in ((_JIT, "@njit"), (_OVERLOAD, "@overload")) if word in text]
     whole = "\n".join((*tail, text))
-    imports = [line for line, word in _HEADER.items() if word in whole]
-    return "\n".join((*imports, "", *tail))
+    imports = [line for line, needed in _HEADER.items() if re.search(needed, whole)]
+    groups = [[i for i in imports if ("num" in i or "llvm" in i) == outside] for outside in (False, True)]
+    return "\n\n".join("\n".join(group) for group in (*groups, tail) if group)
 
 
 # ------------------------------------------------------------------ in this process
-_functions: dict[str, Any] = {}
+_modules: dict[bool, dict[str, Any]] = {False: {}, True: {}}  # what Numba compiles, and what Python runs as it is
 _lock = threading.RLock()
 
 
@@ -131,17 +133,18 @@ def run_text(text: str, name: str, namespace: dict[str, Any]) -> None:
 def helper_functions(names: Iterable[str]) -> dict[str, Any]:
     """The helpers of some names, defined when first asked for."""
     wanted = list(names)
+    functions = _modules[bool(numba_config().DISABLE_JIT)]
     with _lock:
-        own = [n for n in wanted if n not in _functions and n not in SPECIAL and n not in USER_FUNCTIONS]
+        own = [n for n in wanted if n not in functions and n not in SPECIAL and n not in USER_FUNCTIONS]
         own += [f"{n}_{dtype}" for n in own if n in ELEMENTARY for dtype in _DTYPES]
-        fresh = [n for n in _needed(own) if n not in _functions]
+        fresh = [n for n in _needed(own) if n not in functions]
         if fresh:
             text = _definitions_text(fresh)
-            run_text(f"{header(text)}\n\n\n{text}\n", f"<rlx numba helpers {len(_functions)}>", _functions)
+            run_text(f"{header(text)}\n\n\n{text}\n", f"<rlx numba helpers {len(functions)}>", functions)
         for name in wanted:
-            if name not in _functions:
-                _functions[name] = _special(name)
-        return {name: _functions[name] for name in wanted}
+            if name not in functions:
+                functions[name] = _special(name)
+        return {name: functions[name] for name in wanted}
 
 
 def numba_config() -> Any:
