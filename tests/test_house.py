@@ -79,6 +79,7 @@ EVERYTHING |= {
     "graph",
     "opt",
     "profiling",
+    "standalone",
 }
 
 

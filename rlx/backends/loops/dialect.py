@@ -137,6 +137,10 @@ class Dialect(ABC):
     def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
         """offset + the sum of factor * index, as a position."""
 
+    def index(self, name: str) -> str:
+        """A loop's index as a value: a register of int64."""
+        return name
+
     @abstractmethod
     def quotient(self, dividend: str, divisor: int) -> str:
         """The quotient of a position by a positive number, rounded down; neither has a sign."""
@@ -147,11 +151,15 @@ class Dialect(ABC):
 
     @abstractmethod
     def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
-        """An instruction of the scalar alphabet, of registers of the given dtypes. See ir/scalar.py for what each means."""
+        """An instruction of the scalar alphabet, of registers of the given dtypes: see ir/scalar.py."""
 
     @abstractmethod
     def combine(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
         """left (reducer) right, both registers of dtype."""
+
+    def reduce(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
+        """A step of a reduction over a row, whose order is left open."""
+        return self.combine(reducer, dtype, left, right)
 
     # ------------------------------------------------------------------ plans
     @abstractmethod

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.backends.base import Executable
 from rlx.backends.loops.dialect import Dialect
-from rlx.backends.loops.program import Unit, arena_bytes, constants_of, identifier, spelled, unit_of
+from rlx.backends.loops.program import Unit, arena_bytes, constants_of, parts_of
 from rlx.backends.reference.kernels import Memory, run_kernel
 from rlx.ir.kernels import Kernel, Plan
 from rlx.ir.show_plan import describe_plan, show_plan
@@ -43,9 +43,11 @@ class _Segment:
 
 
 class TextExecutable(Executable):
-    """Runs a plan's segments in order, on host memory. Loops and branches with steps of the host in them run in Python."""
+    """Runs a plan's segments in order, on host memory. What has steps of the host inside it runs in Python."""
 
-    def __init__(self, plan: Plan, dialect: Callable[[], Dialect], compile_unit: Callable[[Unit], CompiledUnit]) -> None:
+    def __init__(
+        self, plan: Plan, dialect: Callable[[], Dialect], compile_unit: Callable[[Unit], CompiledUnit]
+    ) -> None:
         self.plan = plan
         self._dialect = dialect
         self._compile = compile_unit
@@ -62,21 +64,11 @@ class TextExecutable(Executable):
             return found[1]
 
     def _divide(self, plan: Plan) -> Iterator[_Segment]:
-        gathered: list[Kernel] = []
-        for kernel in plan.kernels:
-            if spelled(kernel, self._dialect()):
-                gathered.append(kernel)
-                continue
-            if gathered:
-                yield self._text(plan, gathered)
-                gathered = []
-            yield _Segment(None, None, kernel)
-        if gathered:
-            yield self._text(plan, gathered)
-
-    def _text(self, plan: Plan, kernels: Sequence[Kernel]) -> _Segment:
-        unit = unit_of(plan, kernels, self._dialect(), identifier(plan.name, "plan"))
-        return _Segment(unit, self._compile(unit), None)
+        for part in parts_of(plan, self._dialect):
+            if isinstance(part, Unit):
+                yield _Segment(part, self._compile(part), None)
+            else:
+                yield _Segment(None, None, part)
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 import numpy as np
 
@@ -36,10 +38,24 @@ from rlx.ir.kernels import (
 from rlx.ir.show_plan import nested_plans
 from rlx.ir.types import is_complex
 
-__all__ = ["Function", "Unit", "arena_bytes", "constants_of", "identifier", "spelled", "unit_of", "unit_of_plan"]
+__all__ = [
+    "Function",
+    "Unit",
+    "arena_bytes",
+    "constants_of",
+    "function_of",
+    "identifier",
+    "parts_of",
+    "spelled",
+    "unit_of",
+    "unit_of_plan",
+]
 
 _BYTE, _BOOL, _NUMBER, _POSITION = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
 _ALIGNMENT = 64
+_COMMENT_WIDTH = 100
+# names of buffers that have none
+_PREFIXES = {"input": "x", "output": "out", "constant": "c", "temporary": "t"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +71,7 @@ class Function:
 class Unit:
     """Functions in the order of their definition; the last one runs the kernels that the unit was made of.
 
-    It takes the arrays of `buffers`, then an arena of so many bytes. helpers: names of the helper functions in the text.
+    It takes the arrays of `buffers`, then an arena of so many bytes. helpers: names of helper functions in the text.
     """
 
     functions: tuple[Function, ...]
@@ -82,6 +98,32 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
     inner = kernel.kernels if isinstance(kernel, Bands) else ()
     inner += tuple(k for plan in nested_plans(kernel) for k in plan.kernels)
     return all(spelled(k, dialect) for k in inner)
+
+
+def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[Unit | Kernel]:
+    """A plan's kernels in order: those that are text as units, as long as possible; the others by themselves."""
+    gathered: list[Kernel] = []
+
+    def unit() -> Iterator[Unit]:
+        if gathered:
+            yield unit_of(plan, tuple(gathered), dialect(), identifier(plan.name, "plan"))
+            gathered.clear()
+
+    for kernel in plan.kernels:
+        if spelled(kernel, dialect()):
+            gathered.append(kernel)
+        else:
+            yield from unit()
+            yield kernel
+    yield from unit()
+
+
+def function_of(kernel: Loops, dialect: Dialect) -> Function:
+    """The function of one loop nest."""
+    writer = _Writer(dialect)
+    body = kernel_lines(kernel, dialect)
+    writer.define(identifier(kernel.label, "kernel"), kernel_parameters(kernel), body, runs_parallel(kernel))
+    return writer.functions[-1]
 
 
 def unit_of(plan: Plan, kernels: Sequence[Kernel], dialect: Dialect, name: str) -> Unit:
@@ -161,6 +203,7 @@ class _Names:
     others: Set[str]
     known: set[str]
     of: dict[Buffer, str] = field(default_factory=dict)
+    numbers: Counter[str] = field(default_factory=Counter)
 
     def new(self, base: str) -> str:
         """A name that is not taken."""
@@ -174,7 +217,9 @@ class _Names:
 
     def add(self, buffer: Buffer, prefix: str) -> str:
         """A new name for a buffer: its own, or the prefix with a number."""
-        self.of[buffer] = self.new(identifier(buffer.name, prefix) if buffer.name else f"{prefix}{len(self.of)}")
+        name = identifier(buffer.name, prefix) if buffer.name else f"{prefix}{self.numbers[prefix]}"
+        self.numbers[prefix] += not buffer.name
+        self.of[buffer] = self.new(name)
         return self.of[buffer]
 
 
@@ -209,7 +254,10 @@ class _Writer:
         lines = Lines(self.dialect)
         names = _Names({"arena", *self.dialect.reserved}, self._function_names, self._array_names)
         written = {b for k in kernels for b in k.writes}
-        parameters = [Parameter(names.add(b, "x"), b.dtype, b in written) for b in buffers]
+        parameters = [Parameter(names.add(b, _PREFIXES[b.role]), b.dtype, b in written) for b in buffers]
+        shown = ", ".join(f"{p.name}: {b.dtype.name}[{b.size}]" for p, b in zip(parameters, buffers, strict=True))
+        if shown:
+            lines.add(*(self.dialect.comment(line) for line in wrap(shown, _COMMENT_WIDTH)))
         for buffer in dict.fromkeys(b for k in kernels for b in (*k.reads, *k.writes)):
             if buffer not in names.of:
                 name = names.add(buffer, "t")
@@ -384,7 +432,8 @@ class _Place:
         with self.lines.block(self.dialect.endless_loop()):
             self.run(kernel.condition, kernel, [*self.of(kernel.condition_constants), *current, flag])
             holds = self.dialect.load(_BOOL, flag, self.dialect.position([], 0))
-            with self.lines.block(self.dialect.condition(self.dialect.operation(Instruction("not", (0,), _BOOL), [holds], [_BOOL]))):
+            ends = self.dialect.operation(Instruction("not", (0,), _BOOL), [holds], [_BOOL])
+            with self.lines.block(self.dialect.condition(ends)):
                 self.lines.add(self.dialect.leave())
             self.run(kernel.body, kernel, [*self.of(kernel.body_constants), *current, *following])
             self.step_carries(kernel, current, following)

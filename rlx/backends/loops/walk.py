@@ -214,10 +214,9 @@ class _Walk:
     def combine(self, number: int, values: dict[int, str]) -> None:
         """Combine an element into a reduction's or a running result."""
         instruction, name = self.loops.instructions[number], f"r{number}"
-        element = values[instruction.args[0]]
-        self.lines.add(
-            self.dialect.assign(name, self.dialect.combine(instruction.attribute, instruction.dtype, name, element))
-        )
+        step = self.dialect.reduce if instruction.op == "reduce" else self.dialect.combine
+        text = step(instruction.attribute, instruction.dtype, name, values[instruction.args[0]])
+        self.lines.add(self.dialect.assign(name, text))
 
     # ------------------------------------------------------------------ values
     def named(self, number: int, expression: str) -> str:
@@ -244,12 +243,13 @@ class _Walk:
             number = np.frombuffer(attribute, instruction.dtype.newbyteorder("<"))[0]
             return self.dialect.constant(instruction.dtype, number.astype(compute_dtype(instruction.dtype)).item())
         if op == "index":
-            return _index(attribute)
+            return self.dialect.index(_index(attribute))
         if op in ("reduce", "cumulate"):  # of a kernel without row dimensions
             return arguments[0]
         if op == "load":
             place = self.place(attribute, arguments[0] if arguments else None)
-            return self.dialect.load(self.loops.operands[attribute.operand].dtype, self.arrays[attribute.operand], place)
+            dtype = self.loops.operands[attribute.operand].dtype
+            return self.dialect.load(dtype, self.arrays[attribute.operand], place)
         dtypes = [self.register_dtype(a) for a in instruction.args]
         return self.dialect.operation(instruction, arguments, dtypes)
 
