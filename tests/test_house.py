@@ -63,6 +63,7 @@ LAYERS: dict[str, set[str]] = {
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing"},
     "__main__": {"cli"},
+    "standalone": ARRAYS | {"backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},
     # JAX's names are those of all rooms; compat puts the top, which is "", in place of jax

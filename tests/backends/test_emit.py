@@ -16,7 +16,7 @@ from native_loops import run_native
 from rlx.backends.cpu.emit.kernel_code import loops_code, loops_extent
 from rlx.backends.cpu.emit.tiling import tiled
 from rlx.backends.cpu.runtime.compile import compile_ir, load_object
-from rlx.backends.loops.loop_text import loop_text
+from rlx.backends.numba.listing import kernel_listing
 from rlx.backends.reference.loops import run_loops
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
 from rlx.ir.scalar import REDUCERS
@@ -170,7 +170,7 @@ def test_random_kernels(seed):
     extent = loops_extent(kernel)
     cuts = maker.random.integers(0, extent + 1, 3).tolist() if kernel.parallel else None
     check(kernel, maker.arrays, cuts, tolerance=1e-4)
-    assert "for" in loop_text(kernel) or not kernel.sizes
+    assert "for" in kernel_listing(kernel) or not kernel.sizes
 
 
 # ------------------------------------------------------------------ structure
@@ -213,7 +213,7 @@ def test_expensive_values_wait_where_the_result_goes():
     stores = (Store(5, Access(1, (width, 1))),)
     kernel = Loops((rows, width), 1, (x, out), instructions, stores, parallel=1)
     check(kernel, [memory, result], cuts=[2])
-    assert loop_text(kernel).count("exp(") == 1
+    assert kernel_listing(kernel).count("exp(") == 1
 
 
 def test_empty_rows_give_identities():

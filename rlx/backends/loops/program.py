@@ -1,0 +1,455 @@
+"""A plan as functions of text: one for each different kernel, one for each plan.
+
+A function of a plan takes the plan's inputs, its outputs, its constants, and the arena of its temporaries. What a
+dialect cannot spell (a sort, a library routine, a callback) is a step of the host: `spelled` says which kernels, loops
+and branches are text throughout.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from textwrap import wrap
+
+import numpy as np
+
+from rlx.backends.loops.decompose import contract_as_loops
+from rlx.backends.loops.dialect import Dialect, Parameter
+from rlx.backends.loops.walk import Lines, kernel_lines, kernel_parameters, runs_parallel
+from rlx.ir.kernels import (
+    Bands,
+    Branch,
+    Buffer,
+    Callback,
+    Contract,
+    Instruction,
+    Kernel,
+    Library,
+    Loops,
+    Plan,
+    Scan,
+    Sort,
+    While,
+)
+from rlx.ir.show_plan import nested_plans
+from rlx.ir.types import is_complex
+
+__all__ = [
+    "Function",
+    "Unit",
+    "arena_bytes",
+    "constants_of",
+    "function_of",
+    "identifier",
+    "parts_of",
+    "spelled",
+    "unit_of",
+    "unit_of_plan",
+]
+
+_BYTE, _BOOL, _NUMBER, _POSITION = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
+_ALIGNMENT = 64
+_COMMENT_WIDTH = 100
+# names of buffers that have none
+_PREFIXES = {"input": "x", "output": "out", "constant": "c", "temporary": "t"}
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of arrays that returns nothing: its text, head and end included."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Functions in the order of their definition; the last one runs the kernels that the unit was made of.
+
+    It takes the arrays of `buffers`, then an arena of so many bytes. helpers: names of helper functions in the text.
+    """
+
+    functions: tuple[Function, ...]
+    buffers: tuple[Buffer, ...]
+    arena: int
+    helpers: tuple[str, ...]
+
+    @property
+    def entry(self) -> Function:
+        """The function that runs all."""
+        return self.functions[-1]
+
+
+def spelled(kernel: Kernel, dialect: Dialect) -> bool:
+    """Whether a kernel, and everything inside it, is text of the dialect."""
+    if isinstance(kernel, Callback):
+        return False
+    if isinstance(kernel, Loops):
+        return dialect.spells(kernel)
+    if isinstance(kernel, Sort):
+        return dialect.sort(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
+    if isinstance(kernel, Library):
+        return dialect.routine(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
+    inner = kernel.kernels if isinstance(kernel, Bands) else ()
+    inner += tuple(k for plan in nested_plans(kernel) for k in plan.kernels)
+    return all(spelled(k, dialect) for k in inner)
+
+
+def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[Unit | Kernel]:
+    """A plan's kernels in order: those that are text as units, as long as possible; the others by themselves."""
+    gathered: list[Kernel] = []
+
+    def unit() -> Iterator[Unit]:
+        if gathered:
+            yield unit_of(plan, tuple(gathered), dialect(), identifier(plan.name, "plan"))
+            gathered.clear()
+
+    for kernel in plan.kernels:
+        if spelled(kernel, dialect()):
+            gathered.append(kernel)
+        else:
+            yield from unit()
+            yield kernel
+    yield from unit()
+
+
+def function_of(kernel: Loops, dialect: Dialect) -> Function:
+    """The function of one loop nest."""
+    writer = _Writer(dialect)
+    body = kernel_lines(kernel, dialect)
+    writer.define(identifier(kernel.label, "kernel"), kernel_parameters(kernel), body, runs_parallel(kernel))
+    return writer.functions[-1]
+
+
+def unit_of(plan: Plan, kernels: Sequence[Kernel], dialect: Dialect, name: str) -> Unit:
+    """The text that runs some of a plan's kernels, in order: a function of what they touch outside of the arena."""
+    touched = dict.fromkeys(b for k in kernels for b in (*k.reads, *k.writes) if b.role != "temporary")
+    inside = (b for k in kernels for inner in nested_plans(k) for b in constants_of(inner))
+    return _unit(plan, kernels, tuple(dict.fromkeys((*touched, *inside))), dialect, name)
+
+
+def unit_of_plan(plan: Plan, dialect: Dialect, name: str) -> Unit:
+    """The text that runs a whole plan: a function of its inputs, its outputs, its constants, and an arena."""
+    return _unit(plan, plan.kernels, (*plan.inputs, *plan.outputs, *constants_of(plan)), dialect, name)
+
+
+def _unit(
+    plan: Plan, kernels: Sequence[Kernel], buffers: tuple[Buffer, ...], dialect: Dialect, name: str
+) -> Unit:
+    writer = _Writer(dialect)
+    writer.plan(plan, kernels, buffers, name)
+    return Unit(tuple(writer.functions), buffers, arena_bytes(plan), tuple(dialect.helpers))
+
+
+# ------------------------------------------------------------------ memory
+def arena_bytes(plan: Plan) -> int:
+    """Bytes for a plan's temporaries, and behind them for what its loops, branches and bands need while they run."""
+    return _aligned(plan.arena) + max(map(_inner_bytes, plan.kernels), default=0)
+
+
+def _inner_bytes(kernel: Kernel) -> int:
+    """Bytes that a kernel needs behind its plan's temporaries: what is `_beside` them, then inner plans' arenas."""
+    inner = max(map(arena_bytes, nested_plans(kernel)), default=0)
+    return inner + sum(_aligned(b.nbytes) for b in _beside(kernel))
+
+
+def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
+    """What stands behind a plan's temporaries while a kernel runs: bands' own, a sort's positions, the next carries."""
+    match kernel:
+        case Bands():
+            return kernel.local
+        case Sort():
+            return (Buffer(_POSITION, 2 * kernel.length, name="order"),)
+        case Scan() | While():
+            following = kernel.body.outputs[: len(kernel.initial)]
+            own = tuple(b for n, b in enumerate(following) if n not in kernel.in_place)
+            return own + (kernel.condition.outputs if isinstance(kernel, While) else ())
+    return ()
+
+
+def constants_of(plan: Plan) -> tuple[Buffer, ...]:
+    """The constants of a plan and of the plans inside it."""
+    own = [b for b in plan.buffers if b.role == "constant"]
+    inside = [b for k in plan.kernels for inner in nested_plans(k) for b in constants_of(inner)]
+    return tuple(dict.fromkeys((*own, *inside)))
+
+
+def _aligned(nbytes: int) -> int:
+    return (nbytes + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+
+
+# ------------------------------------------------------------------ names
+def identifier(label: str, default: str) -> str:
+    """A label as a name in the text."""
+    name = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_")[:40].strip("_")
+    if keyword.iskeyword(name):
+        return default
+    return name if name and not name[0].isdigit() else f"{default}_{name}".strip("_")
+
+
+@dataclass
+class _Names:
+    """Names of a function's arrays and variables, or of functions, each of them once.
+
+    others: names that mean something else where these do; known: collects all of these.
+    """
+
+    taken: set[str]
+    others: Set[str]
+    known: set[str]
+    of: dict[Buffer, str] = field(default_factory=dict)
+    numbers: Counter[str] = field(default_factory=Counter)
+
+    def new(self, base: str) -> str:
+        """A name that is not taken."""
+        name, number = base, 1
+        while name in self.taken or name in self.others:
+            number += 1
+            name = f"{base}_{number}"
+        self.taken.add(name)
+        self.known.add(name)
+        return name
+
+    def add(self, buffer: Buffer, prefix: str) -> str:
+        """A new name for a buffer: its own, or the prefix with a number."""
+        name = identifier(buffer.name, prefix) if buffer.name else f"{prefix}{self.numbers[prefix]}"
+        self.numbers[prefix] += not buffer.name
+        self.of[buffer] = self.new(name)
+        return self.of[buffer]
+
+
+class _Writer:
+    """Collects the functions of a plan and of what is inside it; equal ones are written once."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.functions: list[Function] = []
+        self._names: dict[tuple[object, ...], str] = {}
+        self._function_names: set[str] = set()
+        self._array_names: set[str] = set()
+        self._taken = _Names(set(dialect.reserved), self._array_names, self._function_names)
+
+    def define(self, label: str, parameters: Sequence[Parameter], body: Sequence[str], parallel: bool = False) -> str:
+        """The name of the function with this body."""
+        key = (tuple((p.name, p.dtype.name, p.written, p.apart) for p in parameters), tuple(body), parallel)
+        if key not in self._names:
+            name = self._names[key] = self._taken.new(label)
+            *before, head = self.dialect.function(name, parameters, parallel)
+            lines = Lines(self.dialect)
+            lines.add(*before)
+            statements = [line for line in body if not line.lstrip().startswith(self.dialect.comment_mark)]
+            unused = [p.name for p in parameters if not _mentions(p.name, statements)]
+            with lines.block(head):
+                lines.add(*self.dialect.ignore(unused), *body)
+            self.functions.append(Function(name, tuple(parameters), "\n".join(lines.text)))
+        return self._names[key]
+
+    def plan(self, plan: Plan, kernels: Sequence[Kernel], buffers: Sequence[Buffer], label: str) -> str:
+        """The name of the function that runs kernels of a plan: it takes `buffers`, and an arena."""
+        lines = Lines(self.dialect)
+        names = _Names({"arena", *self.dialect.reserved}, self._function_names, self._array_names)
+        written = {b for k in kernels for b in k.writes}
+        parameters = [Parameter(names.add(b, _PREFIXES[b.role]), b.dtype, b in written) for b in buffers]
+        shown = ", ".join(f"{p.name}: {b.dtype.name}[{b.size}]" for p, b in zip(parameters, buffers, strict=True))
+        if shown:
+            lines.add(*(self.dialect.comment(line) for line in wrap(shown, _COMMENT_WIDTH)))
+        for buffer in dict.fromkeys(b for k in kernels for b in (*k.reads, *k.writes)):
+            if buffer not in names.of:
+                name = names.add(buffer, "t")
+                lines.add(self.dialect.temporary(name, buffer.dtype, buffer.size, plan.offsets[buffer]))
+        place = _Place(self, plan, names, lines)
+        for kernel in kernels:
+            place.kernel(kernel)
+        return self.define(identifier(label, "plan"), [*parameters, Parameter("arena", _BYTE, True)], lines.text)
+
+
+def _mentions(name: str, body: Sequence[str]) -> bool:
+    word = re.compile(rf"\b{name}\b")
+    return any(map(word.search, body))
+
+
+@dataclass
+class _Place:
+    """Where the statements of a plan's function are written."""
+
+    writer: _Writer
+    plan: Plan
+    names: _Names
+    lines: Lines
+
+    @property
+    def free(self) -> int:
+        """The first byte behind the plan's temporaries."""
+        return _aligned(self.plan.arena)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The language."""
+        return self.writer.dialect
+
+    def of(self, buffers: Sequence[Buffer]) -> list[str]:
+        """Names of buffers."""
+        return [self.names.of[b] for b in buffers]
+
+    def kernel(self, kernel: Kernel) -> None:
+        """The statements that run a kernel."""
+        match kernel:
+            case Loops():
+                self.loop_nest(kernel)
+            case Contract():
+                self.contract(kernel)
+            case Bands():
+                self.beside(kernel)
+                for inner in kernel.kernels:
+                    self.kernel(inner)
+            case Sort():
+                scratch = self.beside(kernel).values() if self.dialect.sort_scratch else ()
+                outputs = [*self.of(kernel.outputs), *scratch]
+                self.text(self.dialect.sort(kernel, self.of(kernel.inputs), outputs), kernel)
+            case Library():
+                inputs, outputs = (self.of([o.buffer for o in side]) for side in (kernel.inputs, kernel.outputs))
+                self.text(self.dialect.routine(kernel, inputs, outputs), kernel)
+            case Scan():
+                self.scan(kernel)
+            case While():
+                self.while_loop(kernel)
+            case Branch():
+                self.branch(kernel)
+            case _:
+                raise AssertionError(f"{type(kernel).__name__} is a step of the host")
+
+    def text(self, lines: tuple[str, ...] | None, kernel: Kernel) -> None:
+        """Statements of the dialect's own."""
+        assert lines is not None, f"{kernel} is a step of the host"
+        self.lines.add(*lines)
+
+    def loop_nest(self, kernel: Loops) -> None:
+        """A call of the kernel's function."""
+        parameters = kernel_parameters(kernel)
+        for parameter, buffer in zip(parameters, dict.fromkeys(kernel.operands), strict=True):
+            parameter.apart = self.apart(buffer, kernel.operands)
+        body = kernel_lines(kernel, self.dialect)
+        name = self.writer.define(identifier(kernel.label, "kernel"), parameters, body, runs_parallel(kernel))
+        self.lines.add(self.dialect.call(name, self.of(list(dict.fromkeys(kernel.operands)))))
+
+    def apart(self, buffer: Buffer, others: Sequence[Buffer]) -> bool:
+        """Whether a buffer shares no byte with different ones: temporaries may, where one is written over another."""
+        places = self.plan.offsets
+        if buffer not in places:
+            return True
+        start, stop = places[buffer], places[buffer] + buffer.nbytes
+        taken = ((places[b], places[b] + b.nbytes) for b in others if b is not buffer and b in places)
+        return all(stop <= first or last <= start for first, last in taken)
+
+    def contract(self, kernel: Contract) -> None:
+        """The dialect's matrix product, or loops."""
+        operands = self.of([kernel.lhs.buffer, kernel.rhs.buffer, kernel.out.buffer])
+        lines = self.dialect.contract(kernel, *operands)
+        if lines is None:
+            self.loop_nest(contract_as_loops(kernel))
+        else:
+            self.lines.add(*lines)
+
+    # ------------------------------------------------------------------ loops and branches
+    def beside(self, kernel: Kernel) -> dict[Buffer, str]:
+        """Arrays behind the plan's temporaries for what a kernel needs while it runs."""
+        at, made = self.free, {}
+        for buffer in _beside(kernel):
+            made[buffer] = self.names.add(buffer, "t")
+            self.lines.add(self.dialect.temporary(made[buffer], buffer.dtype, buffer.size, at))
+            at += _aligned(buffer.nbytes)
+        return made
+
+    def run(self, plan: Plan, kernel: Kernel, arrays: Sequence[str]) -> None:
+        """A call of the function of a plan inside a kernel, on its inputs and outputs."""
+        constants = constants_of(plan)
+        for buffer in constants:
+            assert buffer in self.names.of, "constants of inner plans are parameters"
+        name = self.writer.plan(plan, plan.kernels, (*plan.inputs, *plan.outputs, *constants), plan.name)
+        start = self.free + sum(_aligned(b.nbytes) for b in _beside(kernel))
+        arena = self.dialect.part("arena", str(start), max(arena_bytes(plan), 1))
+        self.lines.add(self.dialect.call(name, [*arrays, *self.of(constants), arena]))
+
+    def start_carries(self, kernel: Scan | While) -> tuple[list[str], list[str]]:
+        """Names of the carries, which begin in the final buffers, and of those of the next step."""
+        current: list[str] = []
+        following: list[str] = []
+        own = self.beside(kernel)
+        for number, (initial, final) in enumerate(zip(kernel.initial, kernel.final, strict=True)):
+            source, target = self.of((initial, final))
+            if source != target:
+                self.lines.add(self.dialect.copy(final.dtype, target, source, final.size))
+            if number in kernel.in_place:
+                current.append(target)
+                following.append(target)
+            else:
+                current.append(self.names.new(f"carry{number}"))
+                self.lines.add(self.dialect.alias(current[-1], final.dtype, target))
+                following.append(own[kernel.body.outputs[number]])
+        return current, following
+
+    def step_carries(self, kernel: Scan | While, current: Sequence[str], following: Sequence[str]) -> None:
+        """What was the next step's becomes the current one."""
+        for buffer, now, after in zip(kernel.final, current, following, strict=True):
+            if now != after:
+                self.lines.add(*self.dialect.exchange(now, after, buffer.dtype))
+
+    def end_carries(self, kernel: Scan | While, current: Sequence[str]) -> None:
+        """The last carries go to the final buffers, where they are not there."""
+        for number, (buffer, now) in enumerate(zip(kernel.final, current, strict=True)):
+            if number not in kernel.in_place:
+                self.lines.add(self.dialect.copy(buffer.dtype, self.names.of[buffer], now, buffer.size))
+
+    def slices(self, inside: Sequence[Buffer], outside: Sequence[Buffer], step: str) -> Iterator[str]:
+        """A step's part of what a scan reads or writes step by step."""
+        for part, whole in zip(inside, outside, strict=True):
+            size = part.size * (2 if is_complex(part.dtype) else 1)
+            yield self.dialect.part(self.names.of[whole], self.dialect.position([(size, step)], 0), size)
+
+    def scan(self, kernel: Scan) -> None:
+        """A loop over slices."""
+        body, carries, constants = kernel.body, len(kernel.initial), len(kernel.constants)
+        current, following = self.start_carries(kernel)
+        step, size = self.names.new("step"), str(kernel.length)
+        loop = self.dialect.backward_loop(step, size) if kernel.reverse else self.dialect.loop(step, "0", size)
+        with self.lines.block(loop):
+            xs = self.slices(body.inputs[constants + carries :], kernel.xs, step)
+            ys = self.slices(body.outputs[carries:], kernel.ys, step)
+            self.run(body, kernel, [*self.of(kernel.constants), *current, *xs, *following, *ys])
+            self.step_carries(kernel, current, following)
+        if kernel.length % 2:
+            self.end_carries(kernel, current)
+
+    def while_loop(self, kernel: While) -> None:
+        """A loop that its condition ends."""
+        current, following = self.start_carries(kernel)
+        flag = self.names.of[kernel.condition.outputs[0]]
+        with self.lines.block(self.dialect.endless_loop()):
+            self.run(kernel.condition, kernel, [*self.of(kernel.condition_constants), *current, flag])
+            holds = self.dialect.load(_BOOL, flag, self.dialect.position([], 0))
+            ends = self.dialect.operation(Instruction("not", (0,), _BOOL), [holds], [_BOOL])
+            with self.lines.block(self.dialect.condition(ends)):
+                self.lines.add(self.dialect.leave())
+            self.run(kernel.body, kernel, [*self.of(kernel.body_constants), *current, *following])
+            self.step_carries(kernel, current, following)
+        self.end_carries(kernel, current)
+
+    def branch(self, kernel: Branch) -> None:
+        """The branch of a number; the first one for numbers below 0, the last one for those beyond."""
+        arrays = self.of((*kernel.inputs, *kernel.outputs))
+        number = self.names.new("branch")
+        index = self.dialect.load(_NUMBER, self.names.of[kernel.index], self.dialect.position([], 0))
+        self.lines.add(self.dialect.declare(number, _NUMBER, index))
+        with ExitStack() as nest:
+            for n, plan in enumerate(kernel.branches[:-1]):
+                limit = self.dialect.constant(_NUMBER, n)
+                test = self.dialect.operation(Instruction("le", (0, 1), _BOOL), [number, limit], [_NUMBER, _NUMBER])
+                with self.lines.block(self.dialect.condition(test)):
+                    self.run(plan, kernel, arrays)
+                nest.enter_context(self.lines.block(self.dialect.otherwise()))
+            self.run(kernel.branches[-1], kernel, arrays)

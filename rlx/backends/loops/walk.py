@@ -1,0 +1,302 @@
+"""One walk over a Loops kernel, spelled by a dialect: loops, sweeps over the row, loads and stores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlx.backends.loops.dialect import Dialect, Parameter, Reduction
+from rlx.backends.loops.staging import RowPass, staging
+from rlx.ir.formats import FLOAT_FORMATS
+from rlx.ir.kernels import Access, Instruction, Loops, Store
+from rlx.ir.scalar import neutral
+from rlx.ir.types import compute_dtype
+
+__all__ = ["Lines", "kernel_lines", "kernel_parameters", "runs_parallel"]
+
+_INDICES = "ijklmnpq"
+_ARRAYS = "abcdefgh"
+# an expression longer than this is a statement of its own
+_LONGEST_EXPRESSION = 60
+# fewer operations than this are not worth threads
+_PARALLEL_WORK = 1 << 17
+
+
+@dataclass
+class Lines:
+    """Statements at their depths."""
+
+    dialect: Dialect
+    text: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def add(self, *lines: str) -> None:
+        """Append statements."""
+        self.text += [self.dialect.extent * self.depth + line for line in lines]
+
+    @contextmanager
+    def block(self, *head: str) -> Generator[None]:
+        """What is added inside is the body of a block."""
+        self.add(*head)
+        self.depth += 1
+        before = len(self.text)
+        yield
+        if len(self.text) == before:
+            self.add(self.dialect.comment("nothing") if self.dialect.block_end else "pass")
+        self.depth -= 1
+        if self.dialect.block_end:
+            self.add(self.dialect.block_end)
+
+
+def kernel_parameters(kernel: Loops) -> list[Parameter]:
+    """The arrays that a kernel's function takes: one for each different operand."""
+    numbers = _array_numbers(kernel)
+    written = {numbers[s.access.operand] for s in kernel.stores}
+    names: dict[int, Parameter] = {}
+    for operand, number in enumerate(numbers):
+        if number not in names:
+            name = _ARRAYS[number] if number < len(_ARRAYS) else f"{_ARRAYS[number % 8]}{number // 8}"
+            names[number] = Parameter(name, kernel.operands[operand].dtype, number in written)
+    return list(names.values())
+
+
+def _array_numbers(kernel: Loops) -> list[int]:
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(id(buffer), len(numbers)) for buffer in kernel.operands]
+
+
+def runs_parallel(kernel: Loops) -> bool:
+    """Whether the outermost loop is worth threads."""
+    work = len(kernel.instructions)
+    for size in kernel.sizes:
+        work *= size
+    return (kernel.parallel > 0 or kernel.chunks > 1) and work >= _PARALLEL_WORK
+
+
+def kernel_lines(kernel: Loops, dialect: Dialect) -> tuple[str, ...]:
+    """The statements of the kernel's body, for a function of `kernel_parameters`."""
+    lines = Lines(dialect)
+    _Walk(kernel, dialect, lines).kernel()
+    return tuple(lines.text)
+
+
+class _Walk:
+    """Spells one kernel. `expressions` says how a value is written: the name of its register, or its expression."""
+
+    def __init__(self, kernel: Loops, dialect: Dialect, lines: Lines) -> None:
+        self.loops = kernel
+        self.dialect = dialect
+        self.lines = lines
+        self.plan = staging(kernel)
+        parameters = kernel_parameters(kernel)
+        self.arrays = [parameters[n].name for n in _array_numbers(kernel)]
+        self.threads = runs_parallel(kernel)
+        self.uses = _uses(kernel)
+        # with one store no load can follow one that it must come before
+        self.loads_inside = len(kernel.stores) == 1 and not any(s.keeps for s in self.plan.passes)
+
+    # ------------------------------------------------------------------ loops
+    def kernel(self) -> None:
+        """The whole nest, chunk by chunk if it is cut."""
+        with ExitStack() as nest:
+            if self.loops.chunks > 1:
+                head = self.dialect.loop("chunk", "0", str(self.loops.chunks), self.threads)
+                nest.enter_context(self.lines.block(head))
+            for store in self.loops.stores:
+                if store.initialize:
+                    self.initialize(store)
+            for dimension in range(self.loops.outer):
+                nest.enter_context(self.dimension(dimension, self.threads and dimension == 0))
+            self.row()
+
+    @contextmanager
+    def dimension(
+        self, dimension: int, parallel: bool = False, reductions: Sequence[Reduction] = ()
+    ) -> Generator[None]:
+        """A loop over a dimension, or over a chunk's range of the first one."""
+        start, stop = "0", str(self.loops.sizes[dimension])
+        if dimension == 0 and self.loops.chunks > 1:
+            parallel = False
+            start, stop = (self.chunk_bound(shift) for shift in (0, 1))
+        index = _index(dimension)
+        if reductions:
+            head = self.dialect.row_loop(index, start, stop, reductions)
+        else:
+            head = (self.dialect.loop(index, start, stop, parallel),)
+        with self.lines.block(*head):
+            yield
+
+    def chunk_bound(self, shift: int) -> str:
+        """Where a chunk's range of dimension 0 begins (shift 0) or ends (1): a product and a quotient of no sign."""
+        number = "chunk" if not shift else "(chunk + 1)"
+        return self.dialect.quotient(f"{self.loops.sizes[0]} * {number}", self.loops.chunks)
+
+    def initialize(self, store: Store) -> None:
+        """Set what an accumulating store reaches to its reducer's neutral element."""
+        assert store.accumulate is not None
+        dtype = compute_dtype(self.loops.instructions[store.value].dtype)
+        with ExitStack() as nest:
+            for dimension, stride in enumerate(store.access.strides):
+                if stride:
+                    nest.enter_context(self.dimension(dimension))
+            start = self.dialect.constant(dtype, neutral(store.accumulate, self.stored_dtype(store)))
+            self.write(store, start, self.place(store.access), dtype)
+
+    def place(self, access: Access, extra: str | None = None) -> str:
+        """The position of an access, `extra` elements further."""
+        terms = [(stride, _index(d)) for d, stride in enumerate(access.strides) if stride]
+        if access.chunk_stride and self.loops.chunks > 1:
+            terms.append((access.chunk_stride, "chunk"))
+        if extra is not None:
+            terms.append((1, extra))
+        return self.dialect.position(terms, access.offset)
+
+    # ------------------------------------------------------------------ rows
+    def row(self) -> None:
+        """For one outer index: each sweep over the row, with what is of the row in between."""
+        known: dict[int, str] = {}
+        for stage, sweep in enumerate(self.plan.passes):
+            for number in self.plan.row_values[stage]:
+                self.value(number, known)
+            if not sweep.empty:
+                self.sweep(sweep, known)
+            for number in self.plan.row_stores[stage]:
+                self.store(number, known)
+
+    def sweep(self, sweep: RowPass, known: dict[int, str]) -> None:
+        """One pass over the row: what is computed, combined and stored for each element."""
+        instructions, inner = self.loops.instructions, dict(known)
+        kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
+        running = [n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled]
+        for number in (*sweep.reduces, *running):
+            instruction = instructions[number]
+            start = self.dialect.constant(instruction.dtype, neutral(instruction.attribute, instruction.dtype))
+            begin = self.dialect.assign(f"r{number}", start)
+            if number not in known:
+                begin = self.dialect.variable(f"r{number}", instruction.dtype, start)
+            self.lines.add(begin)
+        last = len(self.loops.sizes) - 1
+        reductions = () if running or sweep.stores or sweep.keeps else [self.reduction(n) for n in sweep.reduces]
+        with ExitStack() as nest:
+            for dimension in range(self.loops.outer, last + 1):
+                nest.enter_context(self.dimension(dimension, False, reductions if dimension == last else ()))
+            for number in sweep.values:
+                if number in recalled:
+                    store = self.loops.stores[recalled[number]]
+                    text = self.dialect.load(self.stored_dtype(store), self.array(store), self.place(store.access))
+                    inner[number] = self.named(number, text)
+                elif number in running:
+                    self.combine(number, inner)
+                    # a later element changes the running value, this one keeps what it is now
+                    inner[number] = self.named(number, f"r{number}")
+                else:
+                    self.value(number, inner)
+                if number in kept:
+                    store = self.loops.stores[kept[number]]
+                    inner[number] = self.named(number, inner[number])
+                    self.write(store, inner[number], self.place(store.access))
+            for number in sweep.reduces:
+                self.combine(number, inner)
+            for number in sweep.stores:
+                self.store(number, inner)
+        for number in (*sweep.reduces, *running):
+            known[number] = f"r{number}"
+
+    def reduction(self, number: int) -> Reduction:
+        """What a reduction's variable is."""
+        instruction = self.loops.instructions[number]
+        return Reduction(f"r{number}", instruction.attribute, instruction.dtype)
+
+    def combine(self, number: int, values: dict[int, str]) -> None:
+        """Combine an element into a reduction's or a running result."""
+        instruction, name = self.loops.instructions[number], f"r{number}"
+        step = self.dialect.reduce if instruction.op == "reduce" else self.dialect.combine
+        text = step(instruction.attribute, instruction.dtype, name, values[instruction.args[0]])
+        self.lines.add(self.dialect.assign(name, text))
+
+    # ------------------------------------------------------------------ values
+    def named(self, number: int, expression: str) -> str:
+        """A register for a value, unless the expression is one already."""
+        name = f"v{number}"
+        if expression != name:
+            self.lines.add(self.dialect.declare(name, self.loops.instructions[number].dtype, expression))
+        return name
+
+    def value(self, number: int, values: dict[int, str]) -> None:
+        """How a value is written: as an expression where it is short and read once."""
+        instruction = self.loops.instructions[number]
+        expression = self.expression(instruction, [values[a] for a in instruction.args])
+        free = instruction.op in ("constant", "index", "reduce", "cumulate")
+        inside = self.uses[number] == 1 and (instruction.op != "load" or self.loads_inside)
+        level = self.plan.element_level[number] or not any(self.plan.element_level)
+        short = len(expression) <= _LONGEST_EXPRESSION
+        values[number] = expression if free or (inside and level and short) else self.named(number, expression)
+
+    def expression(self, instruction: Instruction, arguments: Sequence[str]) -> str:
+        """An instruction's value."""
+        op, attribute = instruction.op, instruction.attribute
+        if op == "constant":
+            number = np.frombuffer(attribute, instruction.dtype.newbyteorder("<"))[0]
+            return self.dialect.constant(instruction.dtype, number.astype(compute_dtype(instruction.dtype)).item())
+        if op == "index":
+            return self.dialect.index(_index(attribute))
+        if op in ("reduce", "cumulate"):  # of a kernel without row dimensions
+            return arguments[0]
+        if op == "load":
+            place = self.place(attribute, arguments[0] if arguments else None)
+            dtype = self.loops.operands[attribute.operand].dtype
+            return self.dialect.load(dtype, self.arrays[attribute.operand], place)
+        dtypes = [self.register_dtype(a) for a in instruction.args]
+        return self.dialect.operation(instruction, arguments, dtypes)
+
+    def register_dtype(self, number: int) -> np.dtype:
+        """The dtype of a value in its register."""
+        return self.loops.instructions[number].dtype
+
+    # ------------------------------------------------------------------ stores
+    def array(self, store: Store) -> str:
+        """The array that a store writes to."""
+        return self.arrays[store.access.operand]
+
+    def stored_dtype(self, store: Store) -> np.dtype:
+        """The dtype of the elements that a store writes to."""
+        return self.loops.operands[store.access.operand].dtype
+
+    def write(self, store: Store, value: str, place: str, dtype: np.dtype | None = None) -> None:
+        """Write a register of `dtype`, by default that of the store's value."""
+        dtype = self.loops.instructions[store.value].dtype if dtype is None else dtype
+        self.lines.add(self.dialect.store(self.stored_dtype(store), dtype, self.array(store), place, value))
+
+    def store(self, number: int, values: dict[int, str]) -> None:
+        """Write a value, or combine it with what is there, where the guard holds."""
+        store = self.loops.stores[number]
+        with ExitStack() as nest:
+            if store.guard is not None:
+                nest.enter_context(self.lines.block(self.dialect.condition(values[store.guard])))
+            place = self.place(store.access, None if store.address is None else values[store.address])
+            value, dtype = values[store.value], self.loops.instructions[store.value].dtype
+            if store.accumulate is not None:
+                held = self.dialect.load(self.stored_dtype(store), self.array(store), place)
+                value, dtype = self.widened(dtype, value), compute_dtype(dtype)
+                value = self.dialect.combine(store.accumulate, dtype, held, value)
+            self.write(store, value, place, dtype)
+
+    def widened(self, dtype: np.dtype, value: str) -> str:
+        """A value in the dtype that is computed with."""
+        return self.dialect.widened(dtype, value) if dtype in FLOAT_FORMATS else value
+
+
+def _index(dimension: int) -> str:
+    return _INDICES[dimension] if dimension < len(_INDICES) else f"i{dimension}"
+
+
+def _uses(kernel: Loops) -> Counter[int]:
+    """How often each value is read."""
+    uses = Counter(a for i in kernel.instructions for a in i.args)
+    for store in kernel.stores:
+        uses.update(n for n in (store.value, store.address, store.guard) if n is not None)
+    return uses
