@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from rlx.backends.claims import Claims
 from rlx.backends.timing import TimedExecutable
 from rlx.errors import UnsupportedError
-from rlx.ir.kernels import Plan
+from rlx.ir.kernels import Kernel, Plan
 from rlx.ir.options import LoweringOptions
 from rlx.storage import Storage
 
@@ -44,6 +45,15 @@ class Backend(ABC):
     def lowering(self) -> LoweringOptions:
         """Costs and limits that lowering and planning go by on this device."""
         return LoweringOptions()
+
+    @property
+    def claims(self) -> Claims:
+        """What this device has kernels for: kinds of kernels, routines, dtypes, blocks."""
+        return Claims()
+
+    def host_reason(self, kernel: Kernel) -> str | None:
+        """Why a kernel runs on the host, in Python; None if it does not."""
+        return self.claims.host_reason(kernel)
 
     @abstractmethod
     def compile(self, plan: Plan) -> Executable:

@@ -11,7 +11,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from rlx.backends import backend_named
-from rlx.backends.base import Executable
+from rlx.backends.base import Backend, Executable
+from rlx.backends.claims import Claims
 from rlx.call.compiled import CompiledProgram
 from rlx.call.jitted import Jitted
 from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort
@@ -19,14 +20,15 @@ from rlx.ir.program import Equation, Program, Var
 from rlx.ir.show import show_lines
 from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
 from rlx.ir.work import Work, plan_work
-from rlx.passes.pipeline import Stage, compile_stages
+from rlx.lowering.nest import Nests
+from rlx.passes.pipeline import Context, Stage, compile_stages
 from rlx.passes.show_form import counted, form_lines, form_text
 from rlx.passes.simplify import rules
 from rlx.planning.memory import plan_statistics
 from rlx.planning.memory_report import MemoryPlan
 from rlx.planning.spills import spills_of
 
-__all__ = ["Dispatch", "Inspection", "Kernels", "StageView", "Statistics", "Text", "inspect"]
+__all__ = ["Dispatch", "DispatchReport", "Inspection", "Kernels", "StageView", "Statistics", "Text", "inspect"]
 
 _MOVEMENTS = frozenset("broadcast_in_dim iota reshape reverse slice transpose".split())
 _SECTION_LINES = 60  # longer sections are cut on the page
@@ -67,19 +69,39 @@ class StageView:
 
 
 class Dispatch(NamedTuple):
-    """What became of an equation or a named call.
+    """What became of an equation, a named call or a block.
 
-    `how`: inlined (a call), fused (in a kernel with others), kernel (one of its own), library (a
-    matrix product, a sort or another routine), view (only the way a kernel indexes its operands).
+    `how`: inlined (a call or a block, whose equations stand in its place), claimed (a block that the device has a
+    kernel for), fused (in a kernel with others), kernel (one of its own), library (a matrix product, a sort or
+    another routine), decomposed (a matrix product as loops, where the device has no products), host (a kernel that
+    Python runs: `reason` says why), view (only the way a kernel indexes its operands).
     """
 
     equation: str
     how: str
     kernel: str
+    reason: str = ""
 
     def __str__(self) -> str:
         place = f" {self.kernel}" if self.kernel else ""
-        return f"{self.how:8}{place:12} {self.equation}"
+        why = f"  ({self.reason})" if self.reason else ""
+        return f"{self.how:10}{place:12} {self.equation}{why}"
+
+
+class DispatchReport(list[Dispatch]):
+    """What became of each block, call and equation: a list that prints as a table, with counts in front."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each `how` occurs."""
+        return dict(Counter(row.how for row in self))
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {how}" for how, count in self.counts.items())
+        return "\n".join([counts, *map(str, self)]) if self else ""
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class Statistics(NamedTuple):
@@ -150,8 +172,11 @@ class Kernels:
 class Inspection:
     """Every stage of one compiled call; print it for a page that shows the most telling ones."""
 
-    def __init__(self, name: str, found: Sequence[Stage], executable: Executable | None, fired: Counter[str]) -> None:
+    def __init__(
+        self, name: str, found: Sequence[Stage], executable: Executable | None, fired: Counter[str], backend: Backend
+    ) -> None:
         self.name = name
+        self.backend = backend
         self.hir = StageView(found[0])
         views = [StageView(s) for s in found[1:]]
         self.mir = [view for view in views if isinstance(view.form, Program)]
@@ -183,12 +208,38 @@ class Inspection:
         return Text("\n".join(map(str, (*(self.plan.report or ()), *spills_of(self.plan)))))
 
     @cached_property
-    def dispatch(self) -> list[Dispatch]:
-        """What became of each named call and of each equation."""
-        calls = [Dispatch(_call_name(e), "inlined", "") for e in self.hir.program.equations if e.primitive.inlined]
+    def dispatch(self) -> DispatchReport:
+        """What became of each block and named call, and of each equation."""
+        calls = list(_inlined(self.hir.program, self.backend.claims))
         if self.plan is None:
-            return calls
-        return [*calls, *_dispatch(self.mir[-1].program, self.plan, "")]
+            return DispatchReport(calls)
+        rows = _dispatch(self.mir[-1].program, self.plan, "", self._how)
+        return DispatchReport([*calls, *rows])
+
+    def _how(self, equation: Equation, kernel: Kernel) -> tuple[str, str]:
+        """What a kernel is to an equation that it computes, and why it runs on the host, if it does."""
+        reason = self.backend.host_reason(kernel)
+        if reason is not None:
+            return "host", reason
+        if isinstance(kernel, Library) and kernel.meaning is not None:
+            return "claimed", ""
+        if isinstance(kernel, (Contract, Sort, Library)):
+            return "library", ""
+        if Contract not in self.backend.claims.kinds and equation in self._products:
+            return "decomposed", ""
+        return "fused" if "+" in _label(kernel) else "kernel", ""
+
+    @cached_property
+    def _products(self) -> set[Equation]:
+        """Equations that lowering made a matrix product of."""
+        lowered = self.stage("lower").form
+        assert isinstance(lowered, Nests)
+        made = {(step.label, step.origins) for step in lowered.steps if isinstance(step, Contract)}
+        return {
+            e
+            for e in self.mir[-1].program.equations
+            if (e.primitive.name, () if e.origin is None else (e.origin,)) in made
+        }
 
     @cached_property
     def memory(self) -> MemoryPlan:
@@ -244,7 +295,7 @@ class Inspection:
         yield "program", str(self.mir[-1])
         yield "plan", self.lir
         yield "fusion", self.fusion
-        yield "dispatch", "\n".join(map(str, self.dispatch))
+        yield "dispatch", str(self.dispatch)
         yield "memory", str(self.memory)
         yield "loops", self.kernels.loops
 
@@ -284,27 +335,41 @@ def _cut(text: str) -> str:
 
 
 # ------------------------------------------------------------------ dispatch
+Role = Callable[[Equation, Kernel], tuple[str, str]]
+
+
+def _inlined(program: Program, claims: Claims) -> Iterator[Dispatch]:
+    """A row for each call of a program, and each block in calls and regions, that its equations stand in place of."""
+    for equation in program.equations:
+        if claims.takes(equation):
+            continue
+        if equation.primitive.inlined:
+            yield Dispatch(_call_name(equation), "inlined", "")
+        for region in Program((), (equation,), ()).regions():
+            yield from (row for row in _inlined(region, claims) if row.equation.startswith("block "))
+
+
 def _call_name(equation: Equation) -> str:
     name = equation.params.get("name", equation.primitive.name)
     place = f"  {equation.origin}" if equation.origin else ""
-    return f"call of {name}{place}"
+    return f"{'block' if equation.primitive.claimable else 'call of'} {name}{place}"
 
 
-def _dispatch(program: Program, plan: Plan, path: str) -> Iterator[Dispatch]:
+def _dispatch(program: Program, plan: Plan, path: str, role: Role) -> Iterator[Dispatch]:
     """A row for each equation, those of regions after the equation that holds them."""
-    places = _places(program, plan)
+    places = _places(program, plan, role)
     for equation, line in zip(program.equations, show_lines(program), strict=False):
-        number, how = places[equation]
+        number, how, reason = places[equation]
         place = "" if number is None else f"{path}{number}"
-        yield Dispatch(line, how, f"kernel {place}" if place else "")
+        yield Dispatch(line, how, f"kernel {place}" if place else "", reason)
         inner = () if number is None else nested_plans(plan.kernels[number])
         regions = list(Program((), (equation,), ()).regions())
         if inner and len(regions) == len(inner):
             for region, part in zip(regions, inner, strict=True):
-                yield from _dispatch(region, part, f"{place}.")
+                yield from _dispatch(region, part, f"{place}.", role)
 
 
-def _places(program: Program, plan: Plan) -> dict[Equation, tuple[int | None, str]]:
+def _places(program: Program, plan: Plan, role: Role) -> dict[Equation, tuple[int | None, str, str]]:
     """The kernel of each equation, and what it is there.
 
     A kernel is labelled with the primitives that it was made for. Equations that no kernel is
@@ -314,17 +379,17 @@ def _places(program: Program, plan: Plan) -> dict[Equation, tuple[int | None, st
     for number, kernel in enumerate(plan.kernels):
         for name in _label(kernel).split("+"):
             by_name.setdefault(name, []).append(number)
-    places: dict[Equation, tuple[int | None, str]] = {}
+    places: dict[Equation, tuple[int | None, str, str]] = {}
     for equation in program.equations:
         found = _kernel_of(equation, plan, by_name.get(equation.primitive.name, []))
         if found is not None:
-            places[equation] = (found, _how(plan.kernels[found]))
+            places[equation] = (found, *role(equation, plan.kernels[found]))
     users: dict[Any, int] = {}
     for equation in reversed(program.equations):
         if equation not in places:
             view = equation.primitive.name in _MOVEMENTS
             used = [users[v] for v in equation.outputs if v in users]
-            places[equation] = (used[0] if used else None, "view" if view else "fused")
+            places[equation] = (used[0] if used else None, "view" if view else "fused", "")
         place = places[equation][0]
         if place is not None:
             users.update((a, place) for a in equation.inputs if isinstance(a, Var))
@@ -343,12 +408,6 @@ def _kernel_of(equation: Equation, plan: Plan, candidates: list[int]) -> int | N
 
 def _label(kernel: Kernel) -> str:
     return getattr(kernel, "label", "")
-
-
-def _how(kernel: Kernel) -> str:
-    if isinstance(kernel, (Contract, Sort, Library)):
-        return "library"
-    return "fused" if "+" in _label(kernel) else "kernel"
 
 
 # ------------------------------------------------------------------ the function
@@ -371,10 +430,10 @@ def inspect(fun: Callable[..., Any]) -> Callable[..., Inspection]:
         closed = traced.closed()
         backend = backend_named(jitted.device)
         before = Counter(rules.hits)
-        found = compile_stages(closed, options=backend.lowering)
+        found = compile_stages(closed, context=Context.of(backend))
         fired = Counter(rules.hits)
         fired.subtract(before)
         executable = CompiledProgram(closed, backend, jitted.memory_limit).executable
-        return Inspection(jitted.name, found, executable, +fired)
+        return Inspection(jitted.name, found, executable, +fired, backend)
 
     return inspected

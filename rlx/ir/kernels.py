@@ -26,6 +26,7 @@ __all__ = [
     "Library",
     "Loops",
     "Operand",
+    "Order",
     "Plan",
     "Role",
     "Scan",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 Role = Literal["input", "output", "constant", "temporary"]
+Order = Literal["any", "sequential"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +114,13 @@ class Store:
     dimension). A store of the row that overwrites runs once per row. One that accumulates runs for
     every element of the row like any other store, unless `once` says that it runs once per row:
     the two differ, and the operands alone do not tell which is meant. Only a store of the row may
-    be `once`. Several iterations that store (None) to one element leave the last one's value.
+    be `once`.
+
+    order: whether it matters which of several iterations writes an element first. "any": it does not. Each element is
+    written by one iteration, or the reducer combines values in any order, up to rounding: a backend may use atomics.
+    "sequential": iterations write in their order, and those that overwrite (None) leave the last one's value. A store
+    that overwrites in any order without an address or a guard moves along every dimension that it runs over; of
+    others lowering knows that places are distinct.
 
     What `initialize` reaches does not depend on guard (address must be None): within the chunk's
     own range of dimension 0, over the whole of the other sizes, where a dimension whose stride is
@@ -126,6 +134,7 @@ class Store:
     initialize: bool = False
     guard: int | None = None
     once: bool = False
+    order: Order = "any"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -332,13 +341,16 @@ class Sort(Kernel):
 class Library(Kernel):
     """A named routine over contiguous operands: see LIBRARY_ROUTINES in backends/routines.py.
 
-    attributes are part of what runs (upper or lower triangle, ...).
+    attributes are part of what runs (upper or lower triangle, ...). Where it has a `meaning`, the routine is a block
+    that the backend claims: its name is the block's, its attributes are the block's static arguments, and this plan,
+    of the same inputs and outputs, is what it computes.
     """
 
     routine: str
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     attributes: dict[str, Any] = field(default_factory=dict)
+    meaning: Plan | None = None
     origins: tuple[Any, ...] = ()
     label: str = ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 
 from rlx.errors import VerificationError
 from rlx.ir.bands import iterations, stays_in_bands
@@ -120,7 +121,10 @@ def _verify_kind(kernel: Kernel) -> None:
         case Sort():
             _verify_sort(kernel)
         case Library():
-            require(kernel.routine in LIBRARY_NAMES, f"no library routine {kernel.routine!r}")
+            if kernel.meaning is None:
+                require(kernel.routine in LIBRARY_NAMES, f"no library routine {kernel.routine!r}")
+            else:
+                _verify_meaning(kernel, kernel.meaning)
             for operand in (*kernel.inputs, *kernel.outputs):
                 _verify_operand(operand)
                 require(_is_contiguous(operand), "operands of library routines are contiguous")
@@ -262,6 +266,14 @@ def _verify_slices(
             one.dtype == whole.dtype and one.size * length == whole.size,
             f"{what} {number}: {whole.dtype}[{whole.size}] for {length} of {one.dtype}[{one.size}]",
         )
+
+
+def _verify_meaning(kernel: Library, meaning: Plan) -> None:
+    """A block's plan takes and gives what the kernel does."""
+    for what, inner, given in (("inputs", meaning.inputs, kernel.inputs), ("outputs", meaning.outputs, kernel.outputs)):
+        found = [(o.buffer.dtype, prod(o.shape)) for o in given]
+        require(found == [(b.dtype, b.size) for b in inner], f"the block {kernel.routine} has other {what}")
+    verify_plan(meaning)
 
 
 def _verify_scan(kernel: Scan) -> None:

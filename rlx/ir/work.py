@@ -105,6 +105,8 @@ def kernel_work(kernel: Kernel) -> Work:
             return _loops_work(kernel)
         case Contract():
             return _contract_work(kernel)
+        case Library() if kernel.meaning is not None:
+            return _outside(kernel, plan_work(kernel.meaning))
         case Library():
             flops = routine_flops(kernel)
             return Work(flops or 0.0, 0.0, _read(kernel), _written(kernel), flops is not None)

@@ -64,7 +64,7 @@ def dynamic_update_slice(kernels: NestBuilder, v: Lowered, update: Lowered, star
         first = [Scalar(s, x.dtype, *kernels._broadcast_nodes(x, update.shape)) for x in starts]
         return [s.cast(x, INT64) + p for x, p in zip(first, position, strict=True)]
 
-    return scatter(kernels, None, v, update, place, None)
+    return scatter(kernels, None, v, update, place, None, distinct=True)
 
 
 def scatter(
@@ -74,11 +74,13 @@ def scatter(
     updates: Lowered,
     index: IndexFunction,
     guard: Callable[..., Scalar] | None,
+    distinct: bool = False,
 ) -> Lowered:
     """`v` with each element of `updates` set (op None) or combined by a reducer at `index`.
 
     index(s, *p) and guard(s, *p) are functions of the position p in `updates`; nothing is
-    written where guard is false. Several updates of one element act in row-major order.
+    written where guard is false. Of several updates that set one element, the last in row-major order counts;
+    distinct: there are none. A reducer combines them in any order.
     """
     if v.type.size == 0 or updates.type.size == 0:
         return v
@@ -89,7 +91,8 @@ def scatter(
     positions = [builder.index(axis) for axis in range(len(updates.shape))]
     view, address = _placed(kernels, builder, target, index(builder, *positions))
     condition = None if guard is None else guard(builder, *positions).node
-    stores = kernels.part_stores(updates, view, address, op, condition)
+    order = "sequential" if op is None and not distinct else "any"
+    stores = kernels.part_stores(updates, view, address, op, condition, order)
     _emit_ordered(kernels, updates, stores)
     return kernels.from_buffer(target.buffer, v.type)
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from rlx.ir.formats import FLOAT_FORMATS
-from rlx.ir.kernels import Buffer, Operand, Plan, Role
+from rlx.ir.kernels import Buffer, Operand, Order, Plan, Role
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, compute_dtype
@@ -237,6 +237,7 @@ class NestBuilder:
         address: Node | None = None,
         accumulate: str | None = None,
         guard: Node | None = None,
+        order: Order = "any",
     ) -> list[NestStore]:
         """The stores of a value's real nodes through a view; an address counts real elements."""
         factor = len(value.nodes) if view.buffer.dtype.kind == "c" else 1
@@ -251,6 +252,7 @@ class NestBuilder:
                 accumulate,
                 False,
                 guard,
+                order=order,
             )
             for part, node in enumerate(value.nodes)
         ]

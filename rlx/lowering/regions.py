@@ -180,12 +180,14 @@ def library(
     values: Sequence[Lowered],
     out_types: Sequence[TensorType],
     attributes: dict[str, Any] | None = None,
+    meaning: Program | None = None,
 ) -> tuple[Lowered, ...]:
-    """Run a named routine of the backend's library on row-major operands."""
+    """Run a named routine of the backend's library on row-major operands; of a block, `meaning` is its program."""
     outputs = _fresh(kernels, out_types)
     inputs = tuple(kernels.operand(v) for v in values)
     results = _operands(outputs, out_types)
-    kernels.emit_kernel(Library(routine, inputs, results, dict(attributes or {})))
+    plan = None if meaning is None else kernels.lower_region(meaning)
+    kernels.emit_kernel(Library(routine, inputs, results, dict(attributes or {}), plan))
     return _held(kernels, outputs, out_types)
 
 

@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rlx.backends.base import Backend, Executable
+from rlx.backends.claims import Claims, refuse_unclaimed_dtypes
 from rlx.config import config
 from rlx.errors import VerificationError
-from rlx.ir.kernels import Plan
+from rlx.ir.kernels import Bands, Plan
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Program, Var, dead_code
 from rlx.ir.verify import verify_program
@@ -63,13 +64,20 @@ Form = Program | Nests | Plan
 
 @dataclass(frozen=True)
 class Context:
-    """What steps may know besides what they work on.
+    """What steps may know besides what they work on: the device by its options, claims and name.
 
     loop: where the program is a loop's body, how many constants its inputs begin with, and how many carries follow.
     """
 
     options: LoweringOptions = field(default_factory=LoweringOptions)
+    claims: Claims = field(default_factory=Claims)
+    device: str = "cpu"
     loop: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, backend: Backend) -> Context:
+        """What a backend says of its device."""
+        return cls(backend.lowering, backend.claims, backend.name)
 
     def plan_region(self, program: Program, loop: tuple[int, int] | None) -> Plan:
         """The plan of a program inside the one that is lowered."""
@@ -127,6 +135,12 @@ def _update_carries(plan: Plan, context: Context) -> Plan:
     return plan if context.loop is None else update_carries_in_place(plan, *context.loop)
 
 
+def _inlined(program: Program, context: Context) -> Program:
+    """The program without calls but those of blocks that the device takes; DtypeError for a dtype that it lacks."""
+    inlined = inline_calls(program, context.claims.takes)
+    return refuse_unclaimed_dtypes(inlined, context.claims, context.device)
+
+
 # HIR -> MIR -> MIR, in order; passes run on the program and on every region in it
 passes: tuple[Step, ...] = (
     program_pass("fold", fold_constants, "what depends on literals alone is computed now"),
@@ -141,7 +155,7 @@ passes: tuple[Step, ...] = (
     program_pass("dce", dead_code, "what nothing needs goes"),
 )  # fmt: skip
 entry: tuple[Step, ...] = (
-    Step("inline", "program", lambda p, _: inline_calls(p), "calls become the equations that they stand for"),
+    Step("inline", "program", _inlined, "calls become the equations that they stand for, but blocks that are claimed"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
 )
 # MIR -> nests -> LIR: for the program, and for each program in a loop or a branch
@@ -170,7 +184,7 @@ lowering: tuple[Step, ...] = (
     Step("update_in_place", "plan", lambda p, _: update_in_place(p), "a copy that is written in part needs no copying"),
     Step("update_carries_in_place", "plan", _update_carries, "a loop's body writes parts of carries where they lie"),
     Step(
-        "group_bands", "plan", lambda p, c: group_bands(p, c.options),
+        "group_bands", "plan", lambda p, c: group_bands(p, c.options) if Bands in c.claims.kinds else p,
         "kernels that work along one dimension run part by part, so that what is between them stays in cache",
     ),
     Step(
@@ -230,14 +244,23 @@ def optimize(program: Program) -> Program:
     return stages(program)[-1].program
 
 
-def lower_stages(program: Program, options: LoweringOptions | None = None) -> list[Stage]:
+def lower_stages(
+    program: Program, options: LoweringOptions | None = None, context: Context | None = None
+) -> list[Stage]:
     """What each step makes on the way from a closed MIR program to its plan."""
-    return walk(program, lowering, Context(options or LoweringOptions()))
+    return walk(program, lowering, _context(options, context))
 
 
-def lower_program(program: Program, options: LoweringOptions | None = None) -> Plan:
+def lower_program(program: Program, options: LoweringOptions | None = None, context: Context | None = None) -> Plan:
     """The plan of a closed MIR program."""
-    return _plan(lower_stages(program, options))
+    return _plan(lower_stages(program, options, context))
+
+
+def _context(options: LoweringOptions | None, context: Context | None) -> Context:
+    """What is known of a device of which the caller may know its options only, or nothing."""
+    if context is not None:
+        return context
+    return Context() if options is None else Context(options)
 
 
 def _plan(found: Sequence[Stage]) -> Plan:
@@ -247,7 +270,10 @@ def _plan(found: Sequence[Stage]) -> Plan:
 
 
 def compile_stages(
-    program: Program, memory_limit: int | None = None, options: LoweringOptions | None = None
+    program: Program,
+    memory_limit: int | None = None,
+    options: LoweringOptions | None = None,
+    context: Context | None = None,
 ) -> list[Stage]:
     """Everything on the way from HIR or MIR to a plan whose temporaries take at most so many bytes.
 
@@ -255,11 +281,12 @@ def compile_stages(
     """
     if config.check:
         verify_program(program, "hir")
-    found = stages(program, context=Context(options or LoweringOptions()))
+    known = _context(options, context)
+    found = stages(program, context=known)
     lowered: list[Stage] = []
 
     def attempt(program: Program) -> tuple[Plan, Mapping[Var, Lowered]]:
-        lowered[:] = lower_stages(program, options)
+        lowered[:] = lower_stages(program, context=known)
         nests = lowered[0].form
         assert isinstance(nests, Nests)
         return _plan(lowered), nests.values
@@ -267,14 +294,21 @@ def compile_stages(
     if memory_limit is None:
         attempt(found[-1].program)
     else:
-        alignment = (options or LoweringOptions()).alignment
-        plan_within(found[-1].program, memory_limit, attempt, alignment)
+        plan_within(found[-1].program, memory_limit, attempt, known.options.alignment)
     return [*found, *lowered]
 
 
-def lower_to_plan(program: Program, memory_limit: int | None = None, options: LoweringOptions | None = None) -> Plan:
-    """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in (at most so much) memory."""
-    found = compile_stages(program, memory_limit, options)
+def lower_to_plan(
+    program: Program,
+    memory_limit: int | None = None,
+    options: LoweringOptions | None = None,
+    context: Context | None = None,
+) -> Plan:
+    """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in (at most so much) memory.
+
+    For the device that the context describes; or, with options alone, one that claims no blocks.
+    """
+    found = compile_stages(program, memory_limit, options, context)
     if config.dump:
         dump(found, config.dump)
     return _plan(found)
@@ -291,8 +325,8 @@ class ExecutableCache:
 
     def get(self, program: Program, backend: Backend, memory_limit: int | None = None) -> Executable:
         """The executable of a program, compiled now if it is not there."""
-        options = backend.lowering
-        key = (backend.name, options, memory_limit, program.fingerprint)
+        context = Context.of(backend)
+        key = (backend.name, context.options, context.claims, memory_limit, program.fingerprint)
         with self._lock:
             found = self._entries.get(key)
             if found is not None:
@@ -302,7 +336,7 @@ class ExecutableCache:
             self.misses += 1
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
-            executable = backend.compile(lower_to_plan(program, memory_limit, options))
+            executable = backend.compile(lower_to_plan(program, memory_limit, context=context))
             self._entries[key] = (program, executable)
             while len(self._entries) > self.limit:
                 self._entries.popitem(last=False)

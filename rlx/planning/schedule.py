@@ -244,6 +244,7 @@ class _Emitter:
             store.initialize,
             None if store.guard is None else self._numbers[store.guard],
             store.once,
+            store.order,
         )
 
     def _append(self, op: str, args: tuple[int, ...], dtype: np.dtype, attribute: object = None) -> int:

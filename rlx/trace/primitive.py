@@ -150,6 +150,7 @@ class Primitive:
     broadcasts = False  # operands of different shapes are brought to one, as NumPy does
     across_words = ""  # of what says one thing of several keys' words: the reduction that says it of the keys
     inlined = False  # a call of params['program'], replaced by its equations in MIR
+    claimable = False  # such a call that stays, under params['name'], where the backend has a kernel for it
 
     type: Callable[..., Any] = _missing("type")
     reference: Callable[..., Any] = _missing("reference")

@@ -291,7 +291,8 @@ class LoopsDraw:
         if self.chunks > 1:
             chunk_stride = 200
         access = self.buffer(strides, memory, slack, chunk_stride)
-        self.stores.append(Store(value, access, address, accumulate, initialize, guard))
+        order = "sequential" if accumulate is None and kind in ("row", "scatter") else "any"
+        self.stores.append(Store(value, access, address, accumulate, initialize, guard, order=order))
 
 
 @st.composite

@@ -119,6 +119,12 @@ def _comparable(keys: np.ndarray) -> np.ndarray:
 
 def _library(kernel: Library, memory: Memory, run: RunPlan) -> None:
     inputs = [_array(o, memory) for o in kernel.inputs]
+    if kernel.meaning is not None:
+        flat = [np.empty(b.size, b.dtype) for b in kernel.meaning.outputs]
+        run(kernel.meaning, [np.ascontiguousarray(a).reshape(-1) for a in inputs], flat)
+        shaped = [a.reshape(o.shape) for a, o in zip(flat, kernel.outputs, strict=True)]
+        _write(kernel.outputs, shaped, memory, f"block {kernel.routine}")
+        return
     results = LIBRARY_ROUTINES[kernel.routine](inputs, kernel.attributes)
     _write(kernel.outputs, results, memory, f"library routine {kernel.routine}")
 

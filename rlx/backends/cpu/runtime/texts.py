@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rlx.backends.cpu.emit.plan_codes import compiled_kernels
 from rlx.backends.cpu.routines.native_library import host_reason
 from rlx.backends.cpu.runtime.compile import assembly, optimized_ir
-from rlx.ir.kernels import Callback, Library, Plan, Sort
+from rlx.ir.kernels import Callback, Kernel, Library, Plan, Sort
 from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
 
 __all__ = ["plan_texts"]
@@ -32,12 +32,18 @@ def plan_texts(plan: Plan) -> dict[str, str]:
 def _host_steps(plan: Plan) -> Iterator[str]:
     """A line for each kernel that Python code runs, under its lock."""
     for kernel in plan.kernels:
-        if isinstance(kernel, Sort):
-            yield "sort: NumPy's"
-        elif isinstance(kernel, Callback) and kernel.native is None:
-            yield f"callback: {getattr(kernel.function, '__name__', 'a function')}"
-        elif isinstance(kernel, Library) and (reason := host_reason(kernel)):
-            yield f"{kernel.routine}: {reason}"
+        if (reason := step_reason(kernel)) is not None:
+            yield reason
         for inner in nested_plans(kernel):
             yield from _host_steps(inner)
 
+
+def step_reason(kernel: Kernel) -> str | None:
+    """What of Python runs a kernel, and why; None where none does."""
+    if isinstance(kernel, Sort):
+        return "sort: NumPy's"
+    if isinstance(kernel, Callback) and kernel.native is None:
+        return f"callback: {getattr(kernel.function, '__name__', 'a function')}"
+    if isinstance(kernel, Library) and (reason := host_reason(kernel)):
+        return f"{kernel.routine}: {reason}"
+    return None
