@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from rlx.api import Jitted
-from rlx.backends import backend_named
 from rlx.backends.base import Executable
 from rlx.compiled import CompiledProgram
 from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort
@@ -369,7 +368,7 @@ def inspect(fun: Callable[..., Any]) -> Callable[..., Inspection]:
     def inspected(*args: Any, **kwargs: Any) -> Inspection:
         traced = jitted.trace(*args, **kwargs)
         closed = traced.closed()
-        backend = backend_named(jitted.device)
+        backend = jitted.backend_for(traced._request, traced._captured)
         before = Counter(rules.hits)
         found = compile_stages(closed, options=backend.lowering)
         fired = Counter(rules.hits)

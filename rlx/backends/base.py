@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from rlx.backends.memory import Memory, host_memory
 from rlx.backends.timing import TimedExecutable
 from rlx.errors import UnsupportedError
 from rlx.ir.kernels import Plan
@@ -21,7 +22,11 @@ class Executable(ABC):
 
     @abstractmethod
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
-        """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
+        """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back.
+
+        All are of the backend's memory. The run may go on after the return: whoever reads a storage waits for it
+        (`Storage.wait`), and gets the run's error there (see `failure`).
+        """
 
     @abstractmethod
     def texts(self) -> dict[str, str]:
@@ -39,6 +44,11 @@ class Backend(ABC):
     """Compiles plans for one kind of device."""
 
     name: str
+
+    @property
+    def memory(self) -> Memory:
+        """Where the inputs and results of its programs lie: the host's memory, unless it says otherwise."""
+        return host_memory
 
     @property
     def lowering(self) -> LoweringOptions:

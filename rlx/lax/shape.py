@@ -146,7 +146,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     weak = dtype is None and like.weak_type
     dtype = like.dtype if dtype is None else as_dtype(dtype)
     filled = full(like.shape if shape is None else shape, scalar_of(fill_value, dtype))
-    return placed(conversion.convert(filled, dtype=dtype, weak=True) if weak else filled, sharding)
+    return placed(conversion.convert(filled, dtype=dtype, weak=True) if weak else filled, sharding, like=like)
 
 
 def zeros_like_array(x: Any) -> Array:
