@@ -212,8 +212,6 @@ def copy_to_host_async(x: Any) -> Any:
 def effects_barrier() -> None:
     """Wait until callbacks and prints of all calls have happened. (On the CPU they have when a call returns.)
 
-    Raises: what a call without results has raised.
-
     >>> import rlx
     >>> rlx.effects_barrier()
     """

@@ -20,10 +20,10 @@ __all__ = [
     "memory_named", "register_backend",
 ]  # fmt: skip
 
-# device name -> module and class; imported on first use
-_BACKENDS = {
-    "cpu": ("rlx.backends.cpu", "CpuBackend"),
-    "reference": ("rlx.backends.reference", "ReferenceBackend"),
+# device name -> module:class, imported on first use
+_BACKENDS: dict[str, str | type[Backend]] = {
+    "cpu": "rlx.backends.cpu:CpuBackend",
+    "reference": "rlx.backends.reference:ReferenceBackend",
 }
 _loaded: dict[str, Backend] = {}
 _lock = threading.RLock()
@@ -31,22 +31,20 @@ reopen_after_fork(sys.modules[__name__])
 _GROUP = "rlx.backends"  # of entry points, by which installed packages add backends: name = module:class
 
 
-def register_backend(name: str, module: str, cls: str) -> None:
+def register_backend(name: str, backend: str | type[Backend]) -> None:
     """Add a backend: its device is then known by `name` to jit(device=), rlx.devices, rlx.device_put and RLX_DEVICE.
 
-    Args: module, cls: where its class is, which is imported when the device is first asked for. A package that is
-      installed need not call this: an entry point `name = "module:class"` of the group "rlx.backends" does the same.
+    Args: backend: its class, or where that is, "module:class", which is imported when the device is first asked for.
+      A package that is installed need not call this: an entry point of the group "rlx.backends" does the same.
 
     Raises: DeviceError if there is another backend of this name.
 
     >>> from rlx.backends import register_backend
-    >>> register_backend("reference", "rlx.backends.reference", "ReferenceBackend")
+    >>> register_backend("reference", "rlx.backends.reference:ReferenceBackend")
     """
     with _lock:
-        if _BACKENDS.setdefault(name, (module, cls)) != (module, cls):
-            raise DeviceError(
-                f"There is a device {name!r} already: {'.'.join(_BACKENDS[name])}.", "Register it by another name."
-            )
+        if _BACKENDS.setdefault(name, backend) != backend:
+            raise DeviceError(f"There is a device {name!r} already: {_BACKENDS[name]}.", "Give it another name.")
 
 
 def device_names() -> list[str]:
@@ -62,7 +60,7 @@ def backend_named(name: str | None) -> Backend:
         return found
     if name not in _BACKENDS:
         for point in entry_points(group=_GROUP):
-            register_backend(point.name, point.module, point.attr)
+            register_backend(point.name, point.value)
     if name not in _BACKENDS:
         raise DeviceError(
             f"There is no device {name!r}; this installation has: {', '.join(_BACKENDS)}.",
@@ -76,10 +74,13 @@ def backend_named(name: str | None) -> Backend:
 
 @uninterrupted
 def _load(name: str) -> Backend:
-    module, cls = _BACKENDS[name]
     with unforked(), _lock:
         if name not in _loaded:
-            _loaded[name] = getattr(importlib.import_module(module), cls)()
+            found = _BACKENDS[name]
+            if isinstance(found, str):
+                module, _, cls = found.partition(":")
+                found = getattr(importlib.import_module(module), cls)
+            _loaded[name] = found()
     return _loaded[name]
 
 

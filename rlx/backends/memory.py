@@ -45,7 +45,7 @@ class Memory(ABC):
 
     @abstractmethod
     def synchronize(self) -> None:
-        """Wait until everything that was begun is over; raises what a run without results has raised since the last."""
+        """Wait until everything that was begun is over. Errors stay with the arrays of their runs."""
 
     def pool_bytes(self) -> int:
         """Bytes that are kept for reuse or in use, as far as the memory counts them."""

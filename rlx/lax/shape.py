@@ -244,7 +244,7 @@ def shape_as_value(shape: Any) -> Array:
     >>> lax.shape_as_value((2, 3)).tolist()
     [2, 3]
     """
-    return wrap(np.asarray(canonical_shape(shape), np.int32))
+    return placed(wrap(np.asarray(canonical_shape(shape), np.int32)))
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:

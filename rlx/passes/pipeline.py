@@ -282,7 +282,7 @@ class ExecutableCache:
     def get(self, program: Program, backend: Backend, memory_limit: int | None = None) -> Executable:
         """The executable of a program, compiled now if it is not there."""
         options = backend.lowering
-        key = (backend.name, options, memory_limit, program.fingerprint)
+        key = (backend, options, memory_limit, program.fingerprint)
         with self._lock:
             found = self._entries.get(key)
             if found is not None:

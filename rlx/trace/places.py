@@ -7,11 +7,13 @@ the caller handed over, as NumPy arrays and Python numbers do; those have to lie
 
 from __future__ import annotations
 
+import dis
 import inspect
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import FrameType
+from functools import lru_cache
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from rlx.array import ConcreteArray, DeviceArray, memory_of
@@ -89,10 +91,18 @@ def _handed_over() -> Iterator[Any]:
     while frame is not None and frame is not users:
         entered, frame = frame, frame.f_back
     if entered is not None:
-        code, values = entered.f_code, entered.f_locals
-        count = code.co_argcount + code.co_kwonlyargcount
-        count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-        yield from _arrays_in([values[name] for name in code.co_varnames[:count] if name in values])
+        values = entered.f_locals
+        yield from _arrays_in([values[name] for name in _parameters(entered.f_code) if name in values])
+
+
+@lru_cache(maxsize=1024)
+def _parameters(code: CodeType) -> frozenset[str]:
+    """The parameters of a function that hold what the caller gave all the time: it never stores into them."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    stores = [i.argval for i in dis.get_instructions(code) if i.opname.startswith("STORE_")]
+    stored = {name for names in stores for name in (names if isinstance(names, tuple) else (names,))}
+    return frozenset(code.co_varnames[:count]) - stored
 
 
 def _arrays_in(value: Any) -> Iterator[Any]:
