@@ -271,8 +271,8 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
     >>> lax.broadcast_to_rank(jnp.ones((2, 3)), 4).shape
     (1, 1, 2, 3)
     """
-    x = as_array(x)
-    return reshape(x, (1,) * (rank - x.ndim) + x.shape) if x.ndim < rank else x
+    value = as_array(x)
+    return reshape(value, (1,) * (rank - value.ndim) + value.shape) if value.ndim < rank else value
 
 
 def reshape(
@@ -462,9 +462,9 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     >>> [row.tolist() for row in lax.unstack(jnp.array([[1, 2], [3, 4]]))]
     [[1, 2], [3, 4]]
     """
-    x = as_array(x)
-    axis = canonical_axis("unstack", axis, x.ndim)
-    return tuple(index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis]))
+    value = as_array(x)
+    number = canonical_axis("unstack", axis, value.ndim)
+    return tuple(index_in_dim(value, i, number, keepdims=False) for i in range(value.shape[number]))
 
 
 # ------------------------------------------------------------- joining and padding

@@ -241,8 +241,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     Array([ 1, -1], dtype=int32)
     """
     check_placement(device)
-    x = operand(x, "astype")
-    return convert_to(x, inexact_dtype(np.dtype(bool)) if dtype is None else to_dtype(dtype))
+    value = operand(x, "astype")
+    return convert_to(value, inexact_dtype(np.dtype(bool)) if dtype is None else to_dtype(dtype))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:

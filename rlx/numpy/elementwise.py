@@ -293,11 +293,11 @@ def _ordered(name: str, summary: str, primitive: Any, strict: Any, result: str) 
         pair = aligned(x, y)
         if pair is not None and pair[0].dtype in _REAL:
             return primitive(*pair)
-        x, y = promote(name, shared(x), shared(y))
-        if not is_complex(x.dtype):
-            return plain(x, y)
-        left, right = _a.real(x), _a.real(y)
-        same = _c.bitwise_and(_c.equal(left, right), primitive(_a.imag(x), _a.imag(y)))
+        first, second = promote(name, shared(x), shared(y))
+        if not is_complex(first.dtype):
+            return plain(first, second)
+        left, right = _a.real(first), _a.real(second)
+        same = _c.bitwise_and(_c.equal(left, right), primitive(_a.imag(first), _a.imag(second)))
         return _c.bitwise_or(strict(left, right), same)
 
     return document(function, name, summary, f"jnp.{name}(1, 2).item()", result, 2)

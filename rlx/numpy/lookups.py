@@ -211,12 +211,12 @@ def put_along_axis(
     shape = as_array(operand(arr, "put_along_axis")).shape
     x, index, number, mode = _along("put_along_axis", arr, indices, axis, mode)
     index = broadcast_array(index, tuple(n if i == number else x.shape[i] for i, n in enumerate(index.shape)))
-    values = broadcast_array(convert_update(values, x), index.shape, "put_along_axis")
+    given = broadcast_array(convert_update(values, x), index.shape, "put_along_axis")
     others = tuple(i for i in range(x.ndim) if i != number)
     result = scatter(
         x,
         shapes.reshape(index, shape=(*index.shape, 1)),
-        values,
+        given,
         dimension_numbers=ScatterDimensionNumbers((), (number,), (number,), others, others),
         mode="drop" if mode == "fill" else mode,
         unique_indices=False,

@@ -97,7 +97,10 @@ def _handed_over() -> Iterator[Any]:
 
 @lru_cache(maxsize=1024)
 def _parameters(code: CodeType) -> frozenset[str]:
-    """The parameters of a function that hold what the caller gave all the time: it never stores into them."""
+    """The parameters of a function that hold what the caller gave all the time: it never stores into them.
+
+    Others cannot be asked, so that public functions do not store into those that take arrays.
+    """
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     stores = [i.argval for i in dis.get_instructions(code) if i.opname.startswith("STORE_")]
@@ -113,6 +116,8 @@ def _arrays_in(value: Any) -> Iterator[Any]:
             yield from _arrays_in(part)
     elif isinstance(value, dict):
         yield from _arrays_in(list(value.values()))
+    elif "handed_over" in vars(type(value)):  # x.at[index]
+        yield from _arrays_in(value.handed_over())
 
 
 # ------------------------------------------------------------------ one operation

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import inspect
 import pickle
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from rlx.backends.memory import host_memory
 from rlx.errors import CallbackError, DeviceError, DonatedArrayError, JaxRuntimeError, OutOfMemoryError
 from rlx.storage import AllocationError
 from rlx.testing import assert_close
+from rlx.trace.places import _parameters
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "backends.md"
 VALUES = np.arange(6.0, dtype=np.float32).reshape(2, 3)
@@ -66,7 +69,7 @@ def sampled() -> list[Case]:
     found: dict[str, list[Case]] = {}
     for case in cases():
         found.setdefault(case.primitive.name, []).append(case)
-    return [c for some in found.values() for c in dict.fromkeys((some[0], some[len(some) // 2], some[-1]))]
+    return [some[n] for some in found.values() for n in sorted({0, len(some) // 2, len(some) - 1})]
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -140,7 +143,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "grad that asks for values": rlx.grad(lambda v: (v * v).sum() if v.sum() > 0 else v.sum()),
     "jitted grad": rlx.jit(rlx.grad(lambda v: (jnp.sin(v) ** 2).sum())),
     "jvp": lambda v: rlx.jvp(jnp.exp, (v,), (VALUES,))[1],
-    "vjp": lambda v: rlx.vjp(jnp.cumsum, v)[1](np.ones(6, np.float32))[0],
+    "vjp": lambda v: rlx.vjp(jnp.cumprod, v)[1](np.ones(6, np.float32))[0],
     "jacobian": lambda v: rlx.jacfwd(lambda w: w**2)(v[0]),
     "vmap": rlx.vmap(lambda row: row / row.sum()),
     "scan": lambda v: lax.scan(lambda c, row: (c + row, c * 2), jnp.zeros_like(v[0]), v)[1],
@@ -389,6 +392,31 @@ def test_mixing_devices_is_an_error(x: Any, name: str) -> None:
             mix(*pair)
         assert "test_toy_backend.py" in str(caught.value) and "rlx.device_put(x, y.device)" in str(caught.value)
         mix(pair[0], rlx.device_put(pair[1], pair[0].device))
+
+
+# parameters that hold no arrays: options that a function brings into one form
+OPTIONS = set(
+    "axis padding dimension_numbers shape dtype size mode in_axes fft_type transpose_solve total_repeat_length bins"
+    " stop n n_max".split()
+)
+# they look at a value, and compute nothing
+LOOKS = {"ds", "iscomplexobj", "isscalar", "shape"}
+
+
+FRONTS = "numpy numpy.linalg numpy.fft lax nn random optim scipy.special scipy.linalg scipy.stats"
+
+
+@pytest.mark.parametrize("module", ["rlx", *(f"rlx.{name}" for name in FRONTS.split())])
+def test_public_functions_keep_what_they_were_given(module: str) -> None:
+    """What the user has handed over is read from the parameters: see rlx.trace.places."""
+    found = importlib.import_module(module)
+    for name in getattr(found, "__all__", dir(found)):
+        function = getattr(found, name)
+        if isinstance(function, FunctionType) and function.__module__.startswith("rlx") and name not in LOOKS:
+            code = function.__code__
+            given = inspect.getargs(code)
+            lost = {*given.args, given.varargs, given.varkw} - _parameters(code) - {None}
+            assert lost <= OPTIONS, f"{name} stores into its parameters {lost - OPTIONS}"
 
 
 def test_two_devices_that_are_not_the_host(toy: ModuleType, x: Any) -> None:
