@@ -241,12 +241,15 @@ class Jitted:
                     closed = close_over(entry.program, entry.captured)
                     backend = self.backend_for(request, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend, self.memory_limit)
+        compiled = entry.compiled
+        brings = (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
         if request.fast_key is not None and not watching():
             out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.spec
-            self._ready[request.fast_key] = (entry.compiled.caller(request.leaves), out_tree, request.order)
-        outs = request.run(entry.compiled)
+            caller = compiled.run if brings else compiled.caller()
+            self._ready[request.fast_key] = (caller, out_tree, request.order)
+        outs = request.run(compiled, brings)
         if watching() and (found := refused(outs)):
-            _refuse_results(found, self.name, entry.compiled.program, request.leaves)
+            _refuse_results(found, self.name, compiled.program, request.leaves)
         request.donate(outs)
         return entry.out_tree.unflatten(outs)
 
@@ -388,21 +391,23 @@ class _Request:
             raise _refused_argument(self, [_takes(x, jitted, abstract) for x in leaves].index(False), error) from None
         types = [x.type for x in self.leaves]
         values = tuple((k, type(v), v) for k, v in static)
-        # where the arguments lie: None for the host's memory
+        # whether there are arrays that do not lie in the host's memory, and where the arguments lie: None for that
+        self.away = DeviceArray in set(map(type, self.leaves))
         self.memory: Any = None
-        if state.builder is None and (config.watched or DeviceArray in set(map(type, self.leaves))):
+        if (self.away or config.watched) and state.builder is None:
             self.memory = jitted.memory_for(leaves)
         self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes, self.memory)
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None
         if jitted._plain and not kwargs and state.builder is None:
-            self._describe(args)
+            self._describe(args, types)
         self._check_donated()
 
-    def _describe(self, args: tuple[Any, ...]) -> None:
+    def _describe(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
         """The key that Jitted.__call__ makes of such arguments, and how it has to order the leaves."""
         token = config.token
-        types = [_placed_type(x) for x in self.leaves]
+        if self.away:
+            types = [_placed_type(x) for x in self.leaves]
         if not all(type(a) is ConcreteArray or _is_flat_dict(a) for a in args):
             self.fast_key = (token, tree.structure(args).spec, *types)
             return
@@ -411,7 +416,7 @@ class _Request:
         numbered = []
         for a in args:
             values = [a] if type(a) is ConcreteArray else list(a.values())
-            types = [_placed_type(x) for x in values]
+            types = [_placed_type(x) if self.away else x.type for x in values]
             parts += types if type(a) is ConcreteArray else [tuple(a), *types]
             numbered.append(next(numbers) if type(a) is ConcreteArray else {k: next(numbers) for k in a})
         order = tree.leaves(tuple(numbered))
@@ -419,10 +424,10 @@ class _Request:
         if order != sorted(order):
             self.order = operator.itemgetter(*order)
 
-    def run(self, compiled: CompiledProgram) -> list[ConcreteArray]:
-        """The results of the program for these arguments. It reads NumPy arrays where they are; of one that is
-        handed through the caller gets a copy."""
-        outs = compiled.run(self.leaves)
+    def run(self, compiled: CompiledProgram, brings: bool = True) -> list[ConcreteArray]:
+        """The results of the program for these arguments; `brings`: some may lie in other memories. It reads NumPy
+        arrays where they are; of one that is handed through the caller gets a copy."""
+        outs = compiled.run(self.leaves) if brings else compiled.run_there(self.leaves)
         if not compiled.passes_inputs:
             return outs
         foreign = {id(x) for x, given in zip(self.leaves, self.given, strict=True) if x is not given}

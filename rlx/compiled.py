@@ -85,13 +85,11 @@ class CompiledProgram:
         self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
         self.whole = len(self.used) == len(program.inputs)
 
-    def caller(self, args: Sequence[ConcreteArray]) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
-        """What does as `run` does for arguments that lie where these do, without what there is no need of."""
-        if self._brings(args):
-            return self.run
+    def caller(self) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
+        """What does as `run_there` does, without what this program has no need of."""
         executable, types = self.executable, self.types
         if executable is None or not (self.whole and self.direct):
-            return self._run
+            return self.run_there
         run, over = executable.run, self.over
 
         def call(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
@@ -104,19 +102,20 @@ class CompiledProgram:
 
     def run(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """The results for concrete arguments, which come to the program's memory from others."""
-        return self._run(self.brought(args))
+        return self.run_there(self.brought(args))
 
     def brought(self, args: Sequence[ConcreteArray]) -> Sequence[ConcreteArray]:
         """The arguments in the program's memory."""
-        return [moved(x, self.memory) for x in args] if self._brings(args) else args
+        return [moved(x, self.memory) for x in args] if self.brings(args) else args
 
-    def _brings(self, args: Sequence[ConcreteArray]) -> bool:
-        """Whether some of the arguments lie in another memory."""
+    def brings(self, args: Sequence[ConcreteArray]) -> bool:
+        """Whether some of these lie in another memory."""
         if self.memory.host:
             return DeviceArray in set(map(type, args))
         return any(memory_of(x) is not self.memory for x in args)
 
-    def _run(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+    def run_there(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        """The results for arguments that lie in the program's memory."""
         executable = self.executable
         if executable is None:
             found = []
@@ -173,7 +172,7 @@ def prepare_program(program: Program) -> Callable[[Sequence[Any]], list[Array]]:
         if caller is None:
             compiled = CompiledProgram(program, backend)
             # numbers and NumPy arrays have to come to a device
-            caller = callers[backend] = compiled.caller(()) if compiled.memory.host else compiled.run
+            caller = callers[backend] = compiled.caller() if compiled.memory.host else compiled.run
         return list(caller(_concrete(args, program)))
 
     return call

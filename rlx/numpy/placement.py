@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rlx.array import ConcreteArray, memory_of, moved
+from rlx.array import ConcreteArray, DeviceArray, memory_of, moved
 from rlx.config import config
 from rlx.errors import DeviceError, UnsupportedError
 from rlx.trace.builder import state
@@ -46,12 +46,11 @@ def placed(x: Any, device: Any = None, out_sharding: Any = None, like: Any = Non
     place = device if out_sharding is None else out_sharding
     if place is not None:
         return arrays_and_shardings().device_put(x, place)
+    if type(like) is not DeviceArray and not config.watched:
+        return x  # on the host
     if not isinstance(x, ConcreteArray) or state.builder is not None:
         return x
-    if isinstance(like, ConcreteArray):
-        memory = memory_of(like)
-    else:
-        memory = execution.default_memory() if config.watched else None
+    memory = memory_of(like) if isinstance(like, ConcreteArray) else execution.default_memory()
     return x if memory is None else moved(x, memory)
 
 

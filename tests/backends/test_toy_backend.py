@@ -343,7 +343,8 @@ def test_jit_brings_arguments_to_its_device(x: Any) -> None:
             assert result.device == "toy"
         for result in home(first, second):
             assert result.device == "cpu"
-        assert np.array_equal(there(first, second)[0], VALUES * 2) and np.array_equal(home(first, second)[0], VALUES * 2)
+        for results in (there(first, second), home(first, second)):
+            assert np.array_equal(results[0], VALUES * 2)
     assert rlx.jit(jnp.sin, device=rlx.devices("toy")[0])(host).device == "toy"
 
 
