@@ -19,7 +19,7 @@ import optree
 from optree import _C as _optree
 
 from rlx import tree
-from rlx.array import Array, ConcreteArray, DeviceArray, owned
+from rlx.array import Array, ConcreteArray, Device, DeviceArray, owned
 from rlx.backends import backend_named
 from rlx.backends.base import Backend
 from rlx.compiled import CompiledProgram, backend_on, default_memory, prepare_program, run_program
@@ -54,7 +54,7 @@ from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_a
 from rlx.trace.interpret import Environment
 from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction, forget_traces
-from rlx.trace.places import common_memory, execution
+from rlx.trace.places import common_memory, execution, forget_operations
 from rlx.trace.primitive import refused, watching
 from rlx.trace.stage import close_over, stage
 from rlx.transforms.programs import clear_transform_cache
@@ -594,7 +594,7 @@ def jit(
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
-    device: str | None = None,
+    device: str | Device | None = None,
     backend: str | None = None,
     keep_unused: bool = False,
     inline: bool = False,
@@ -612,7 +612,8 @@ def jit(
       static_argnums, static_argnames: arguments that are part of the cache key instead of being traced;
         hashable.
       donate_argnums, donate_argnames: arguments whose memory may be reused; they cannot be used again.
-      device, backend: name of the device to compile for; the default device if left out.
+      device, backend: the device to run on, or its name: arguments are brought there. If left out, programs run
+        where their arguments lie, which have to lie together; on the default device if none is an array of rlx.
       memory_limit: bytes that temporaries may take. What would need more is computed a second time instead
         of being kept (see rlx.checkpoint, which does so by hand); results are the same up to rounding. It
         counts for the outermost jit; arguments, results and constants are not part of it.
@@ -624,7 +625,8 @@ def jit(
 
     Returns: a function of the same arguments, with .trace, .lower, .cache_info, .clear_cache.
 
-    Raises (when called): MemoryLimitError if temporaries cannot be brought under memory_limit; the errors of tracing.
+    Raises (when called): DeviceError for arguments on several devices; MemoryLimitError if temporaries cannot be brought
+      under memory_limit; the errors of tracing.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -639,7 +641,7 @@ def jit(
         static_argnames=names_of(static_argnames),
         donate_argnums=numbers_of(donate_argnums),
         donate_argnames=names_of(donate_argnames),
-        device=device or backend,
+        device=device.platform if isinstance(device, Device) else device or backend,
         memory_limit=memory_limit_of(memory_limit),
     )
     if compiler_options:
@@ -683,6 +685,7 @@ def clear_caches() -> None:
     for traces in list(_all_traces):
         traces.clear()
     executables.clear()
+    forget_operations()
     forget_traces()
     clear_transform_cache()
 

@@ -647,7 +647,7 @@ class NanError(RlxError, FloatingPointError):
 
 
 class DeviceError(RlxError, ValueError):
-    """A device or backend that does not exist here.
+    """A device or backend that does not exist here, or arrays of one operation that lie on different devices.
 
     >>> import rlx
     >>> rlx.devices("toaster")

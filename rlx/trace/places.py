@@ -25,7 +25,16 @@ from rlx.storage import Device
 if TYPE_CHECKING:
     from rlx.backends.memory import Memory
 
-__all__ = ["HOST", "Elsewhere", "common_memory", "execution", "memory_for", "program_of", "run_elsewhere"]
+__all__ = [
+    "HOST",
+    "Elsewhere",
+    "common_memory",
+    "execution",
+    "forget_operations",
+    "memory_for",
+    "program_of",
+    "run_elsewhere",
+]
 
 HOST = Device("cpu")
 _MOST = 1024  # operations kept
@@ -137,7 +146,12 @@ def run_elsewhere(primitive: Any, operands: Sequence[ConcreteArray], params: dic
     if found is None or found[0] is not primitive:
         assert execution.prepared is not None, "the api has set how programs are compiled"
         found = _runners[key] = primitive, execution.prepared(program_of(primitive, types, params))
-        while len(_runners) > _MOST:
+        if len(_runners) > _MOST:
             _runners.popitem(last=False)
     results = found[1](operands)
     return tuple(results) if primitive.multiple else results[0]
+
+
+def forget_operations() -> None:
+    """Forget what was compiled for single operations."""
+    _runners.clear()

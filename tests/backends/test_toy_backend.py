@@ -348,6 +348,16 @@ def test_jit_brings_arguments_to_its_device(x: Any) -> None:
     assert rlx.jit(jnp.sin, device=rlx.devices("toy")[0])(host).device == "toy"
 
 
+def test_graphs_run_there(toy: ModuleType) -> None:
+    graph = rlx.Graph.trace(lambda w, v: w * v, jnp.ones(2), jnp.ones(2), params=["w"])
+    compiled = rlx.Session("toy").compile(graph)
+    compiled.set_param("w", [2.0, 3.0])
+    assert on_toy(compiled.run({"v": [1.0, 10.0]})[0]).tolist() == [2.0, 30.0]
+    limited = rlx.Session("toy").compile(graph, supported_ops=["multiply"])
+    there = rlx.device_put(np.ones(2, "f4"), "toy")
+    assert on_toy(limited.run({"w": [2.0, 3.0], "v": there})[0]).tolist() == [2.0, 3.0]
+
+
 def test_one_jitted_function_on_both_devices(x: Any) -> None:
     """The cache tells arrays of one type on two devices apart, in lists and dicts, too."""
     f = rlx.jit(lambda t: rlx.tree.map(lambda v: v * 2, t))
