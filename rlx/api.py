@@ -625,8 +625,8 @@ def jit(
 
     Returns: a function of the same arguments, with .trace, .lower, .cache_info, .clear_cache.
 
-    Raises (when called): DeviceError for arguments on several devices; MemoryLimitError if temporaries cannot be brought
-      under memory_limit; the errors of tracing.
+    Raises (when called): DeviceError for arguments on several devices; MemoryLimitError if temporaries cannot be
+      brought under memory_limit; the errors of tracing.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
