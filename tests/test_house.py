@@ -22,7 +22,8 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in FILES}
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
-FOUNDATION = {"errors", "habits", "config", "forks", "interrupts", "trees", "version", "storage", "routines"}
+FOUNDATION = {"errors", "habits", "config", "forks", "interrupts", "trees", "version", "routines"}
+FOUNDATION |= {"storage", "device_memory"}
 ARRAYS = FOUNDATION | {"ir", "array", "trace"}
 FRONTS = ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "random"}
 LAYERS: dict[str, set[str]] = {
@@ -33,6 +34,7 @@ LAYERS: dict[str, set[str]] = {
     "forks": set(),
     "interrupts": set(),
     "storage": {"forks"},
+    "device_memory": {"storage"},
     "routines": set(),
     "trees": {"errors"},
     "ir": FOUNDATION,
@@ -57,7 +59,7 @@ LAYERS: dict[str, set[str]] = {
     "testing": ARRAYS | {"transforms"},
     "typing": {"array"},
     # jit asks the whole compiler
-    "call": ARRAYS | {"ops", "transforms", "backends", "planning", "passes", "sharding"},
+    "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
     "host": ARRAYS | {"ops", "sharding"},
     "experimental": FRONTS | {"sharding", "call"},
     # the command knows the whole of rlx

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, Device
-from rlx.backends import backend_named, device_names
+from rlx.array import Array, ConcreteArray, Device, moved
+from rlx.backends import backend_named, default_devices, device_named, loaded_backends
+from rlx.call.compiled import default_memory
 from rlx.config import config, scoped
+from rlx.device_memory import Memory
 from rlx.errors import DeviceError
 from rlx.ir.types import is_key
 from rlx.trace.flat import as_array, shared_array
@@ -39,16 +41,15 @@ __all__ = [
 
 
 def devices(platform: str | None = None) -> list[Device]:
-    """The devices of a platform, or all that this installation can use.
+    """The devices of a platform, or those of the default one.
 
     >>> import rlx
     >>> rlx.devices("cpu")
     [Device(cpu:0)]
     """
     if platform is not None:
-        backend_named(platform)
-        return [Device(platform)]
-    return [Device(name) for name in device_names() if name != "reference"]
+        return [device_named(platform)]
+    return default_devices()
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
@@ -121,14 +122,17 @@ def default_backend() -> str:
 
 
 def default_device(device: str | Device) -> AbstractContextManager[None]:
-    """Compile for another device inside a `with` block. Raises DeviceError if there is none.
+    """Make arrays on, and compile for, another device inside a `with` block. Raises DeviceError if there is none.
+
+    It is where a program or an operation runs whose operands are NumPy arrays and numbers; others run where their
+    arrays lie.
 
     >>> import rlx
     >>> with rlx.default_device("reference"):
     ...     float(rlx.jit(lambda x: x + 1.0)(1.0))
     2.0
     """
-    name = device.platform if isinstance(device, Device) else device
+    name = device_named(device).platform
     backend_named(name)
     return scoped(device=name)
 
@@ -141,10 +145,11 @@ def device_put(
     Args:
       x: a tree of arrays and numbers.
       device: a Device, its name, a rlx.memory.Space, a sharding, a PartitionSpec under rlx.set_mesh, or a tree of
-        those that is a prefix of x. The arrays' `.sharding` is then what was asked for; on one device nothing moves.
+        those that is a prefix of x. Values are copied to that device unless they lie there, and the arrays'
+        `.sharding` is what was asked for. None leaves arrays where they are; others go to the default device.
       may_alias: True shares the memory of NumPy arrays: whoever writes to them changes the result. Otherwise
         memory that somebody can write to is copied.
-      src, donate: accepted for JAX's sake: nothing moves.
+      src, donate: accepted for JAX's sake.
 
     Raises: DeviceError for something that is no place; ShardingError for a sharding that does not fit an array.
 
@@ -159,8 +164,14 @@ def device_put(
         raise DeviceError("device_put got donate=True and may_alias=True.", "Memory is shared or given away, not both.")
     arrays = tree.map(shared_array if may_alias else as_array, x)
     if device is None:
-        return arrays
+        memory = default_memory()
+        return arrays if memory is None else tree.map(lambda given, made: _settled(given, made, memory), x, arrays)
     return importlib.import_module("rlx.sharding.arrays").device_put(arrays, device)
+
+
+def _settled(given: Any, made: Any, memory: Memory) -> Any:
+    """What was made of a value that had no place yet, on the default device; an array that was given as it is."""
+    return made if isinstance(given, Array) or not isinstance(made, ConcreteArray) else moved(made, memory)
 
 
 def device_get(x: Any) -> Any:
@@ -174,7 +185,9 @@ def device_get(x: Any) -> Any:
 
 
 def block_until_ready(x: Any) -> Any:
-    """Wait until every array of a tree is there; returns the tree. (CPU calls are never pending.)
+    """Wait until every array of a tree is there; returns the tree. (On the CPU calls are never pending.)
+
+    Raises: what the run raised that should have made one of them.
 
     >>> import rlx
     >>> rlx.block_until_ready(rlx.numpy.zeros(()))
@@ -187,7 +200,7 @@ def block_until_ready(x: Any) -> Any:
 
 
 def copy_to_host_async(x: Any) -> Any:
-    """The tree itself: its arrays are in the host's memory already.
+    """The tree itself: its arrays come to the host when they are read, if they are not there already.
 
     >>> import rlx
     >>> rlx.copy_to_host_async(rlx.numpy.zeros(()))
@@ -197,8 +210,10 @@ def copy_to_host_async(x: Any) -> Any:
 
 
 def effects_barrier() -> None:
-    """Wait until callbacks and prints of all calls have happened. (They have when a call returns.)
+    """Wait until callbacks and prints of all calls have happened. (On the CPU they have when a call returns.)
 
     >>> import rlx
     >>> rlx.effects_barrier()
     """
+    for backend in loaded_backends():
+        backend.memory.synchronize()

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from rlx.backends import backend_named
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
 from rlx.call.compiled import CompiledProgram
@@ -428,7 +427,7 @@ def inspect(fun: Callable[..., Any]) -> Callable[..., Inspection]:
     def inspected(*args: Any, **kwargs: Any) -> Inspection:
         traced = jitted.trace(*args, **kwargs)
         closed = traced.closed()
-        backend = backend_named(jitted.device)
+        backend = jitted.backend_for(traced._request, traced._captured)
         before = Counter(rules.hits)
         found = compile_stages(closed, context=Context.of(backend))
         fired = Counter(rules.hits)

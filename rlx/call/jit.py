@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from rlx.array import Device
 from rlx.call.jit_options import memory_limit_of, names_of, numbers_of, refuse_uncallable
 from rlx.call.jitted import CacheInfo, Jitted, forget_signatures
 from rlx.call.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
@@ -13,6 +14,7 @@ from rlx.errors import OptionError, UnsupportedError
 from rlx.ir.program import Program
 from rlx.passes.pipeline import executables
 from rlx.trace.once import forget_traces
+from rlx.trace.places import forget_operations
 from rlx.transforms.programs import clear_transform_cache
 
 __all__ = [
@@ -37,7 +39,7 @@ def jit(
     static_argnames: str | Sequence[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
-    device: str | None = None,
+    device: str | Device | None = None,
     backend: str | None = None,
     keep_unused: bool = False,
     inline: bool = False,
@@ -55,7 +57,8 @@ def jit(
       static_argnums, static_argnames: arguments that are part of the cache key instead of being traced;
         hashable.
       donate_argnums, donate_argnames: arguments whose memory may be reused; they cannot be used again.
-      device, backend: name of the device to compile for; the default device if left out.
+      device, backend: the device to run on, or its name: arguments are brought there. If left out, programs run
+        where their arguments lie, which have to lie together; on the default device if none is an array of rlx.
       memory_limit: bytes that temporaries may take. What would need more is computed a second time instead
         of being kept (see rlx.checkpoint, which does so by hand); results are the same up to rounding. It
         counts for the outermost jit; arguments, results and constants are not part of it.
@@ -67,7 +70,8 @@ def jit(
 
     Returns: a function of the same arguments, with .trace, .lower, .cache_info, .clear_cache.
 
-    Raises (when called): MemoryLimitError if temporaries cannot be brought under memory_limit; the errors of tracing.
+    Raises (when called): DeviceError for arguments on several devices; MemoryLimitError if temporaries cannot be
+      brought under memory_limit; the errors of tracing.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -82,7 +86,7 @@ def jit(
         static_argnames=names_of(static_argnames),
         donate_argnums=numbers_of(donate_argnums),
         donate_argnames=names_of(donate_argnames),
-        device=device or backend,
+        device=device.platform if isinstance(device, Device) else device or backend,
         memory_limit=memory_limit_of(memory_limit),
     )
     if compiler_options:
@@ -125,6 +129,7 @@ def clear_caches() -> None:
     """
     forget_signatures()
     executables.clear()
+    forget_operations()
     forget_traces()
     clear_transform_cache()
 

@@ -17,14 +17,11 @@ import numpy as np
 import optree
 from optree import _C as _optree
 
-from rlx.array import Array, ConcreteArray, owned
+from rlx.array import Array, ConcreteArray, DeviceArray, owned
 from rlx.backends import backend_named
-from rlx.call.compiled import CompiledProgram, prepare_program, run_program
-from rlx.call.jit_options import (
-    chosen_arguments,
-    parameter_at,
-    refuse_both,
-)
+from rlx.backends.base import Backend
+from rlx.call.compiled import CompiledProgram, backend_on, default_memory, prepare_program, run_program
+from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
 from rlx.call.stages import Lowered, Traced
 from rlx.config import config
 from rlx.errors import (
@@ -39,12 +36,12 @@ from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.call import call
-from rlx.ops.regions import execution
 from rlx.trace.builder import Tracer, leaked, state
 from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_array
 from rlx.trace.interpret import Environment
 from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction
+from rlx.trace.places import common_memory, execution
 from rlx.trace.primitive import refused, watching
 from rlx.trace.stage import close_over, stage
 from rlx.trees import tree
@@ -53,9 +50,11 @@ __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
 
 execution.compiled = run_program
 execution.prepared = prepare_program
+execution.default_memory = default_memory
 _flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
 _type_of = operator.attrgetter("_type")
+_OF_NUMBERS = frozenset((ConcreteArray, DeviceArray))  # whose memory can be given away
 
 
 def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
@@ -221,13 +220,17 @@ class Jitted:
             with self._traces._lock:
                 if entry.compiled is None:
                     closed = close_over(entry.program, entry.captured)
-                    entry.compiled = CompiledProgram(closed, backend_named(self.device), self.memory_limit)
+                    backend = self.backend_for(request, entry.captured)
+                    entry.compiled = CompiledProgram(closed, backend, self.memory_limit)
+        compiled = entry.compiled
+        brings = (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
         if request.fast_key is not None and not watching():
             out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.spec
-            self._ready[request.fast_key] = (entry.compiled.caller(), out_tree, request.order)
-        outs = request.run(entry.compiled)
+            caller = compiled.run if brings else compiled.caller()
+            self._ready[request.fast_key] = (caller, out_tree, request.order)
+        outs = request.run(compiled, brings)
         if watching() and (found := refused(outs)):
-            _refuse_results(found, self.name, entry.compiled.program, request.leaves)
+            _refuse_results(found, self.name, compiled.program, request.leaves)
         request.donate(outs)
         return entry.out_tree.unflatten(outs)
 
@@ -249,6 +252,20 @@ class Jitted:
                     self._entries.popitem(last=False)
                     self._ready.clear()
             return entry
+
+    def memory_for(self, leaves: Sequence[Any]) -> Any:
+        """Where arguments lie: None for the host's memory, and where `device` says where they have to come.
+
+        Raises DeviceError if they lie on several devices.
+        """
+        return None if self.device is not None else common_memory(self.name, leaves)
+
+    def backend_for(self, request: _Request, captured: Sequence[Any]) -> Backend:
+        """What compiles for a call: as `device` says, or the arguments and what the function closed over on devices."""
+        if self.device is not None:
+            return backend_named(self.device)
+        away = [x for x in captured if type(x) is DeviceArray]
+        return backend_on(common_memory(self.name, [*request.given, *away]) if away else request.memory)
 
     def _trace(self, request: _Request) -> _Entry:
         if config.no_tracing:
@@ -363,16 +380,23 @@ class _Request:
             raise _refused_argument(self, [_takes(x, jitted, abstract) for x in leaves].index(False), error) from None
         types = [x.type for x in self.leaves]
         values = tuple((k, type(v), v) for k, v in static)
-        self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes)
+        # whether there are arrays that do not lie in the host's memory, and where the arguments lie: None for that
+        self.away = DeviceArray in set(map(type, self.leaves))
+        self.memory: Any = None
+        if (self.away or config.watched) and state.builder is None:
+            self.memory = jitted.memory_for(leaves)
+        self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes, self.memory)
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None
         if jitted._plain and not kwargs and state.builder is None:
             self._describe(args, types)
         self._check_donated()
 
-    def _describe(self, args: tuple[Any, ...], types: Sequence[TensorType]) -> None:
+    def _describe(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
         """The key that Jitted.__call__ makes of such arguments, and how it has to order the leaves."""
         token = config.token
+        if self.away:
+            types = [_placed_type(x) for x in self.leaves]
         if not all(type(a) is ConcreteArray or _is_flat_dict(a) for a in args):
             self.fast_key = (token, tree.structure(args).spec, *types)
             return
@@ -381,17 +405,18 @@ class _Request:
         numbered = []
         for a in args:
             values = [a] if type(a) is ConcreteArray else list(a.values())
-            parts += [x.type for x in values] if type(a) is ConcreteArray else [tuple(a), *(x.type for x in values)]
+            types = [_placed_type(x) if self.away else x.type for x in values]
+            parts += types if type(a) is ConcreteArray else [tuple(a), *types]
             numbered.append(next(numbers) if type(a) is ConcreteArray else {k: next(numbers) for k in a})
         order = tree.leaves(tuple(numbered))
         self.fast_key = (token, *parts)
         if order != sorted(order):
             self.order = operator.itemgetter(*order)
 
-    def run(self, compiled: CompiledProgram) -> list[ConcreteArray]:
-        """The results of the program for these arguments. It reads NumPy arrays where they are; of one that is
-        handed through the caller gets a copy."""
-        outs = compiled.run(self.leaves)
+    def run(self, compiled: CompiledProgram, brings: bool = True) -> list[ConcreteArray]:
+        """The results of the program for these arguments; `brings`: some may lie in other memories. It reads NumPy
+        arrays where they are; of one that is handed through the caller gets a copy."""
+        outs = compiled.run(self.leaves) if brings else compiled.run_there(self.leaves)
         if not compiled.passes_inputs:
             return outs
         foreign = {id(x) for x, given in zip(self.leaves, self.given, strict=True) if x is not given}
@@ -427,7 +452,7 @@ class _Request:
     def _check_donated(self) -> None:
         if self.jitted.donate_argnums or self.jitted.donate_argnames:
             marked = zip(self.leaves, self.donated_leaves(), strict=True)
-            given = [id(x) for x, donated in marked if donated and type(x) is ConcreteArray]
+            given = [id(x) for x, donated in marked if donated and type(x) in _OF_NUMBERS]
             every = list(map(id, self.leaves))
             if any(every.count(i) > 1 for i in given):
                 raise DonatedArrayError(
@@ -435,7 +460,7 @@ class _Request:
                     "Pass a copy, or leave the argument out of donate_argnums.",
                 )
         for x in self.leaves:
-            if type(x) is ConcreteArray and x.is_deleted():
+            if type(x) in _OF_NUMBERS and x.is_deleted():
                 raise DonatedArrayError(
                     f"{self.jitted.name} was called with an array ({x.type!r}) that an earlier call was given by"
                     " donate_argnums.",
@@ -450,12 +475,17 @@ class _Request:
             return
         kept = {id(r) for r in results}
         for x in tree.leaves(given):
-            if type(x) is ConcreteArray and id(x) not in kept:
+            if type(x) in _OF_NUMBERS and id(x) not in kept:
                 x.delete()
 
 
 def _is_flat_dict(x: Any) -> bool:
-    return type(x) is dict and all(type(v) is ConcreteArray for v in x.values())
+    return type(x) is dict and all(isinstance(v, ConcreteArray) for v in x.values())
+
+
+def _placed_type(x: Array) -> Any:
+    """An array's type, and its memory where that is not the host's."""
+    return x._type if type(x) is DeviceArray else x.type
 
 
 class _Abstract(Array):
@@ -536,7 +566,7 @@ def _explain(jitted: Jitted, request: _Request) -> str:
     for name, a, b in zip(_leaf_names(request), old, new, strict=False):
         if a != b:
             lines.append(f"  argument {name}: {a!r} -> {b!r}")
-    before, after = ({k: v for k, _, v in key[-3]} for key in (last, request.key))
+    before, after = ({k: v for k, _, v in key[-4]} for key in (last, request.key))
     for where in (*before, *(k for k in after if k not in before)):
         a, b = (repr(held[where]) if where in held else "absent" for held in (before, after))
         if a != b:

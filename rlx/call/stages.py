@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx.backends import backend_named
 from rlx.call.compiled import CompiledProgram
 from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError
 from rlx.ir.program import Program
@@ -265,9 +264,9 @@ class Compiled(_Stage):
 
     def __init__(self, traced: Traced) -> None:
         super().__init__(traced)
-        self._compiled = CompiledProgram(
-            traced.closed(), backend_named(traced._request.jitted.device), traced._request.jitted.memory_limit
-        )
+        jitted = traced._request.jitted
+        backend = jitted.backend_for(traced._request, traced._captured)
+        self._compiled = CompiledProgram(traced.closed(), backend, jitted.memory_limit)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         request, traced = self._traced._request.again(args, kwargs), self._traced._request

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray
+from rlx.array import ConcreteArray, DeviceArray
 from rlx.backends import backend_named, device_names
 from rlx.config import UserContext, config, scoped
 from rlx.errors import SwitchError
@@ -347,7 +347,8 @@ def live_arrays(platform: str | None = None) -> list[Any]:
     True
     """
     backend_named(platform)
-    return [x for x in gc.get_objects() if type(x) is ConcreteArray and not x.is_deleted()]
+    live = [x for x in gc.get_objects() if type(x) in (ConcreteArray, DeviceArray) and not x.is_deleted()]
+    return live if platform is None else [x for x in live if x.device.platform == platform]
 
 
 def print_environment_info(return_string: bool = False) -> str | None:

@@ -13,6 +13,7 @@ from rlx.config import config
 from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
+from rlx.numpy.placement import placed
 from rlx.numpy.promotion import (
     SCALARS,
     WIDE_SCALARS,
@@ -143,12 +144,10 @@ class ScalarType:
 
     def __call__(self, value: Any = 0) -> Array:
         if isinstance(value, (Array, *SCALARS)):
-            return convert_to(operand(value), self.dtype)
-        if isinstance(value, str):
-            value = np.asarray(value, self.dtype)
-        elif isinstance(value, (list, tuple)):
-            value = np.asarray(value)
-        return convert_to(as_array(value), self.dtype)
+            return placed(convert_to(operand(value), self.dtype), like=value)
+        if isinstance(value, (list, tuple, str)):
+            value = np.asarray(value, None if isinstance(value, (list, tuple)) else self.dtype)
+        return placed(convert_to(as_array(value), self.dtype), like=value)
 
     def __instancecheck__(self, instance: Any) -> bool:
         """Whether a NumPy scalar is of this type, as isinstance asks."""

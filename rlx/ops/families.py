@@ -259,6 +259,10 @@ class Elementwise(Primitive):
         weak = not all(isinstance(a, _SCALARS) or (type(a) is ConcreteArray and not a._weak) for a in args)
         return [ConcreteArray(number_array(a, dtype), weak) if isinstance(a, _SCALARS) else a for a in args]
 
+    def operands(self, args: Sequence[Any]) -> list[ConcreteArray]:
+        """As of every primitive; Python scalars take the dtype of the other operands."""
+        return super().operands(self._with_arrays_for_scalars(args))
+
     def scalar(self, s: Any, *xs: Any, **params: Any) -> Any:
         """The operation on scalars, spelled with a ScalarBuilder."""
         raise NotImplementedError(self.name)

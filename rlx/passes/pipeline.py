@@ -326,7 +326,7 @@ class ExecutableCache:
     def get(self, program: Program, backend: Backend, memory_limit: int | None = None) -> Executable:
         """The executable of a program, compiled now if it is not there."""
         context = Context.of(backend)
-        key = (backend.name, context.options, context.claims, memory_limit, program.fingerprint)
+        key = (backend, context.options, context.claims, memory_limit, program.fingerprint)
         with self._lock:
             found = self._entries.get(key)
             if found is not None:

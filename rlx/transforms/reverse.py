@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, DeviceArray
 from rlx.errors import DtypeError, ScalarOutputError, TreeMismatchError
 from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import convert
@@ -40,7 +40,7 @@ def _as_weak_as(type: TensorType, cotangent: Any) -> Any:
     """The gradient by a Python number is as weak as that."""
     if not type.weak or type_of(cotangent).weak:
         return cotangent
-    if isinstance(cotangent, ConcreteArray):
+    if isinstance(cotangent, ConcreteArray) and not isinstance(cotangent, DeviceArray):
         return ConcreteArray(cotangent.numpy(), True)
     return convert(cotangent, dtype=type.dtype, weak=True)
 
