@@ -65,6 +65,7 @@ _SUBMODULES = (
     "experimental",
     "flatten_util",
     "fusion",
+    "gguf",
     "graph",
     "image",
     "lax",

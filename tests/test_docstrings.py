@@ -36,6 +36,7 @@ PUBLIC = [
     "rlx.experimental.shard_map",
     "rlx.flatten_util",
     "rlx.fusion",
+    "rlx.gguf",
     "rlx.graph",
     "rlx.image",
     "rlx.lax",
