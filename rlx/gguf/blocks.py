@@ -165,5 +165,5 @@ def swapped(packed: np.ndarray, kind: StorageType) -> np.ndarray:
     blocks = packed.reshape(-1, LAYOUTS[kind].nbytes).copy()
     for start, width, count in _WORDS[kind]:
         words = blocks[:, start : start + width * count].reshape(len(blocks), count, width)
-        blocks[:, start : start + width * count] = words[:, :, ::-1].reshape(len(blocks), -1)
+        blocks[:, start : start + width * count] = words[:, :, ::-1].reshape(len(blocks), width * count)
     return blocks.reshape(packed.shape)

@@ -285,13 +285,13 @@ def _mxfp4(x: np.ndarray) -> np.ndarray:
 
 
 def _ue4m3(x: np.ndarray) -> np.ndarray:
-    """Positive numbers to unsigned E4M3: below the normal ones to multiples of 2^-9, above 448 to 448."""
+    """Positive numbers to unsigned E4M3: small ones to multiples of 2^-9; all that round to 256 and more to 448."""
     x = np.minimum(x, _F(448))
     bits = x.view(np.uint32)
     exponent = (bits >> 23).astype(np.int32) - 120
     normal = (exponent << 3) + (bits >> 20 & 7).astype(np.int32) + (bits >> 19 & 1).astype(np.int32)
     small = np.clip(np.trunc(x * _F(512) + _F(0.5)), 0, 7)
-    return np.where(exponent <= 0, small, np.minimum(normal, 0x7E)).astype(np.uint8)
+    return np.where(exponent <= 0, small, np.where(normal >= 15 << 3, 0x7E, normal)).astype(np.uint8)
 
 
 def _nvfp4(x: np.ndarray) -> np.ndarray:

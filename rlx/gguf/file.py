@@ -84,16 +84,18 @@ class GGUFTensor:
         return swapped(self.raw, self.kind) if self._header.order == "big" else self.raw
 
     def numpy(self) -> np.ndarray:
-        """Its numbers: plain types in a dtype of their own, mapped and read-only, all others decoded to float32."""
+        """Its numbers, read-only: plain types in a dtype of their own and mapped, all others decoded to float32."""
         plain = plain_dtype(self.kind)
         if plain is None:
             return np.asarray(self.dequantize())
         stored = plain.newbyteorder(">" if self._header.order == "big" else "<")
-        return np.require(self.raw.view(stored).reshape(self.shape), plain, "A")
+        found = np.require(self.raw.view(stored).reshape(self.shape), plain, "A")
+        found.flags.writeable = False  # where it is a copy, too
+        return found
 
     def dequantize(self) -> Any:
         """Its numbers as a float32 array, decoded as the format's reference implementation does, to the last bit."""
-        return self._decoded(slice(None)).reshape(self.shape)
+        return self._decoded(...).reshape(self.shape)
 
     def __getitem__(self, index: Any) -> Any:
         """Rows along the first axis, as float32: only they are decoded; with any other index the whole is, first."""

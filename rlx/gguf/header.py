@@ -204,7 +204,7 @@ def _placed(
         cursor.refuse(f"{what} has the unknown type {number}", at)
     kind = StorageType(number)
     block = LAYOUTS[kind]
-    if math.prod(n or 1 for n in sizes) > _LARGEST:
+    if 8 * math.prod(n or 1 for n in sizes) > _LARGEST:  # NumPy's bound, of any dtype, which knows no zeros
         cursor.refuse(f"{what} has more elements than can be counted", at)
     if (sizes[0] if sizes else 1) % block.elements:
         cursor.refuse(f"the rows of {what} are no whole blocks of {kind.name}", at)

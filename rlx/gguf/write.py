@@ -140,7 +140,7 @@ class GGUFWriter:
             return self._add(_Tensor(name, value.shape, value.kind, _packed_rows(lambda: value.packed)))
         array = value.numpy() if isinstance(value, GGUFTensor) else np.asarray(value)
         chosen = _kind_of_array(name, array) if kind is None else storage_type(kind)
-        matrix = array.reshape(-1, array.shape[-1] if array.ndim else 1)
+        matrix = _matrix(array)
         weights = None if importance is None else np.ascontiguousarray(importance, np.float32)
         return self._add(
             _Tensor(name, array.shape, chosen, lambda start, stop: encoded(matrix[start:stop], chosen, weights))
@@ -224,9 +224,15 @@ class GGUFWriter:
         return b"".join(parts)
 
 
+def _matrix(array: np.ndarray) -> np.ndarray:
+    """An array as rows."""
+    *outer, width = array.shape or (1,)
+    return array.reshape(math.prod(outer), width)
+
+
 def _packed_rows(packed: Callable[[], np.ndarray]) -> Callable[[int, int], np.ndarray]:
     """Rows of bytes that are there already."""
-    return lambda start, stop: packed().reshape(-1, packed().shape[-1])[start:stop]
+    return lambda start, stop: _matrix(packed())[start:stop]
 
 
 def _chunks(tensor: _Tensor) -> Iterator[np.ndarray]:
