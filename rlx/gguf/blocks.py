@@ -57,7 +57,7 @@ def dequantize(packed: Any, kind: StorageType | str | int) -> Any:
     >>> from rlx import gguf
     >>> packed = gguf.quantize(np.linspace(-1, 1, 32), "Q8_0")
     >>> gguf.dequantize(packed, "Q8_0")[:2]
-    Array([-0.99990845, -0.93691   ], dtype=float32)
+    Array([-0.99993896, -0.9369507 ], dtype=float32)
     """
     kind = storage_type(kind)
     packed = packed if hasattr(packed, "dtype") else np.asarray(packed)

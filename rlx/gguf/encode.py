@@ -348,6 +348,6 @@ def encode_foreign(rows: np.ndarray, kind: StorageType, importance: np.ndarray |
         raise UnsupportedError(
             f"Encoding {kind.name}{' by importance' if importance is not None else ''} is done by the libgguf package,"
             " which is not installed.",
-            "Run pip install libgguf, or choose a type such as Q4_K, which needs no other package.",
+            'Run pip install "rlx[gguf]", or choose a type such as Q4_K, which needs no other package.',
         ) from None
     return libgguf.quantize_rows(rows, int(kind), importance)

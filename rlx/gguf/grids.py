@@ -20,7 +20,7 @@ def grid(name: str) -> np.ndarray:
     except ImportError:
         raise UnsupportedError(
             f"Blocks of {name} point into a table that the gguf package holds, and it is not installed.",
-            'Run pip install "rlx[lm]", or pip install gguf.',
+            'Run pip install "rlx[gguf]".',
         ) from None
     owner = getattr(quants, name)
     owner.init_grid()

@@ -14,7 +14,12 @@ __all__ = ["Layout", "StorageType", "bytes_shape", "elements_shape", "layout", "
 
 
 class Layout(NamedTuple):
-    """A block of a storage type: `elements` numbers in `nbytes` bytes."""
+    """A block of a storage type: `elements` numbers in `nbytes` bytes.
+
+    >>> from rlx.gguf import Layout
+    >>> Layout(32, 18).nbytes
+    18
+    """
 
     elements: int
     nbytes: int

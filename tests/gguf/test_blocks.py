@@ -303,9 +303,9 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("gguf", "gguf.quants", "libgguf"):
         monkeypatch.setitem(sys.modules, module, None)
     grids.grid.cache_clear()
-    with pytest.raises(UnsupportedError, match="pip install gguf"):
+    with pytest.raises(UnsupportedError, match=r'pip install "rlx\[gguf\]"'):
         grids.grid("IQ3_S")
-    with pytest.raises(UnsupportedError, match="pip install libgguf"):
+    with pytest.raises(UnsupportedError, match=r'pip install "rlx\[gguf\]"'):
         gguf.quantize(np.ones((1, 256)), "IQ3_S")
 
 
