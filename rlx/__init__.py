@@ -68,6 +68,7 @@ _SUBMODULES = (
     "experimental",
     "flatten_util",
     "fusion",
+    "gguf",
     "graph",
     "image",
     "lax",

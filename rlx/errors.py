@@ -242,7 +242,7 @@ class SwitchError(RlxError, RuntimeError):
 
 
 class DtypeOverflowError(DtypeError, OverflowError):
-    """A Python integer that its dtype cannot hold.
+    """A number that its dtype, or a packed storage type, cannot hold.
 
     >>> import rlx
     >>> rlx.numpy.ones(2, "int8") + 300

@@ -38,6 +38,7 @@ PUBLIC = [
     "rlx.experimental.shard_map",
     "rlx.flatten_util",
     "rlx.fusion",
+    "rlx.gguf",
     "rlx.graph",
     "rlx.image",
     "rlx.lax",

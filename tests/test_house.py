@@ -65,6 +65,7 @@ LAYERS: dict[str, set[str]] = {
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing"},
     "__main__": {"cli"},
+    "gguf": {"errors", "call", "numpy", "lax", "serialization"},
     "standalone": ARRAYS | {"backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},
