@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlx.backends.loops.dialect import Dialect, Parameter
+from rlx.backends.loops.mapping import Mapping, SequentialMapping
 from rlx.backends.loops.staging import RowPass, staging
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.scalar import neutral
 from rlx.ir.types import compute_dtype, is_narrow
 
-__all__ = ["Lines", "kernel_lines", "kernel_parameters", "runs_parallel"]
+__all__ = ["Lines", "Walk", "kernel_lines", "kernel_parameters", "runs_parallel"]
 
 _INDICES = "ijklmnpq"
 _ARRAYS = "abcdefgh"
@@ -77,71 +78,79 @@ def runs_parallel(kernel: Loops) -> bool:
     return (kernel.parallel > 0 or kernel.chunks > 1) and work >= _PARALLEL_WORK
 
 
-def kernel_lines(kernel: Loops, dialect: Dialect) -> tuple[str, ...]:
+def kernel_lines(kernel: Loops, dialect: Dialect, mapping: Mapping | None = None) -> tuple[str, ...]:
     """The statements of the kernel's body, for a function of `kernel_parameters`."""
     lines = Lines(dialect)
-    _Walk(kernel, dialect, lines).kernel()
+    Walk(kernel, dialect, lines, mapping or SequentialMapping(runs_parallel(kernel))).kernel()
     return tuple(lines.text)
 
 
-class _Walk:
-    """Spells one kernel. `expressions` says how a value is written: the name of its register, or its expression."""
+class Walk:
+    """Spells one kernel: what it says is in the dialect's words, who runs it is the mapping's business."""
 
-    def __init__(self, kernel: Loops, dialect: Dialect, lines: Lines) -> None:
+    def __init__(self, kernel: Loops, dialect: Dialect, lines: Lines, mapping: Mapping) -> None:
         self.loops = kernel
         self.dialect = dialect
         self.lines = lines
+        self.mapping = mapping
         self.plan = staging(kernel)
         parameters = kernel_parameters(kernel)
         self.arrays = [parameters[n].name for n in _array_numbers(kernel)]
-        self.threads = runs_parallel(kernel)
         self.uses = _uses(kernel)
         # with one store no load can follow one that it must come before
         self.loads_inside = len(kernel.stores) == 1 and not any(s.keeps for s in self.plan.passes)
 
     # ------------------------------------------------------------------ loops
     def kernel(self) -> None:
-        """The whole nest, chunk by chunk if it is cut."""
+        """The whole nest."""
         with ExitStack() as nest:
-            if self.loops.chunks > 1:
-                head = self.dialect.loop("chunk", "0", str(self.loops.chunks), self.threads)
-                nest.enter_context(self.lines.block(head))
+            opened = self.mapping.enter(self, nest)
             for store in self.loops.stores:
                 if store.initialize:
-                    self.initialize(store)
-            for dimension in range(self.loops.outer):
-                nest.enter_context(self.dimension(dimension, self.threads and dimension == 0))
+                    self.initialize(store, opened)
+            for dimension in range(opened, self.loops.outer):
+                nest.enter_context(self.dimension(dimension))
             self.row()
 
+    def index(self, dimension: int) -> str:
+        """The name of a dimension's index."""
+        return _INDICES[dimension] if dimension < len(_INDICES) else f"i{dimension}"
+
+    def bounds(self, dimension: int) -> tuple[str, str]:
+        """The range of a dimension: a chunk's, if it is the first one of a kernel that is cut."""
+        if dimension or self.loops.chunks == 1:
+            return "0", str(self.loops.sizes[dimension])
+        return self.chunk_bound(0), self.chunk_bound(1)
+
     @contextmanager
-    def dimension(self, dimension: int, parallel: bool = False) -> Generator[None]:
-        """A loop over a dimension, or over a chunk's range of the first one."""
-        start, stop = "0", str(self.loops.sizes[dimension])
-        if dimension == 0 and self.loops.chunks > 1:
-            parallel = False
-            start, stop = (self.chunk_bound(shift) for shift in (0, 1))
-        with self.lines.block(self.dialect.loop(_index(dimension), start, stop, parallel)):
+    def dimension(self, dimension: int) -> Generator[None]:
+        """A loop over a dimension: of the row as the mapping shares it."""
+        if dimension < self.loops.outer:
+            head = self.dialect.loop(self.index(dimension), *self.bounds(dimension))
+        else:
+            head = self.mapping.row_dimension(self, dimension)
+        with self.lines.block(head):
             yield
 
     def chunk_bound(self, shift: int) -> str:
-        """Where a chunk's range of dimension 0 begins (shift 0) or ends (1): a product and a quotient of no sign."""
-        number = "chunk" if not shift else "(chunk + 1)"
+        """Where a chunk's range of dimension 0 begins (shift 0) or ends (1)."""
+        number = "(chunk + 1)" if shift else "chunk"
         return self.dialect.quotient(f"{self.loops.sizes[0]} * {number}", self.loops.chunks)
 
-    def initialize(self, store: Store) -> None:
-        """Set what an accumulating store reaches to its reducer's neutral element."""
+    def initialize(self, store: Store, opened: int) -> None:
+        """Set what an accumulating store reaches from here to its reducer's neutral element."""
         assert store.accumulate is not None
         dtype = self.loops.instructions[store.value].dtype
         with ExitStack() as nest:
-            for dimension, stride in enumerate(store.access.strides):
-                if stride:
+            for dimension in range(opened, len(self.loops.sizes)):
+                if store.access.strides[dimension]:
                     nest.enter_context(self.dimension(dimension))
-            start = self.dialect.constant(dtype, neutral(store.accumulate, self.loops.operands[store.access.operand].dtype))
+            start = self.dialect.constant(dtype, neutral(store.accumulate, self.stored_dtype(store)))
             self.write(store, start, self.place(store.access))
 
     def place(self, access: Access, extra: str | None = None) -> str:
         """The position of an access, `extra` elements further."""
-        terms = [(stride, _index(d)) for d, stride in enumerate(access.strides) if stride]
+        terms = [(stride, self.index(d)) for d, stride in enumerate(access.strides) if stride]
         if access.chunk_stride and self.loops.chunks > 1:
             terms.append((access.chunk_stride, "chunk"))
         if extra is not None:
@@ -157,8 +166,10 @@ class _Walk:
                 self.value(number, known)
             if not sweep.empty:
                 self.sweep(sweep, known)
-            for number in self.plan.row_stores[stage]:
-                self.store(number, known)
+            if self.plan.row_stores[stage]:
+                with self.mapping.once(self):
+                    for number in self.plan.row_stores[stage]:
+                        self.store(number, known)
 
     def sweep(self, sweep: RowPass, known: dict[int, str]) -> None:
         """One pass over the row: what is computed, combined and stored for each element."""
@@ -192,6 +203,7 @@ class _Walk:
             for number in sweep.stores:
                 self.store(number, inner)
         for number in sweep.reduces:
+            self.mapping.combine_rows(self, number)
             known[number] = f"r{number}"
 
     def combine(self, number: int, values: dict[int, str]) -> None:
@@ -227,12 +239,13 @@ class _Walk:
             number = np.frombuffer(attribute, instruction.dtype.newbyteorder("<"))[0]
             return self.dialect.constant(instruction.dtype, number.astype(compute_dtype(instruction.dtype)).item())
         if op == "index":
-            return _index(attribute)
+            return self.index(attribute)
         if op in ("reduce", "cumulate"):  # of a kernel without row dimensions
             return arguments[0]
         if op == "load":
             place = self.place(attribute, arguments[0] if arguments else None)
-            return self.dialect.load(self.loops.operands[attribute.operand].dtype, self.arrays[attribute.operand], place)
+            dtype = self.loops.operands[attribute.operand].dtype
+            return self.dialect.load(dtype, self.arrays[attribute.operand], place)
         dtypes = [self.register_dtype(a) for a in instruction.args]
         return self.dialect.operation(instruction, arguments, dtypes)
 
@@ -271,10 +284,6 @@ class _Walk:
     def widened(self, dtype: np.dtype, value: str) -> str:
         """A value in the dtype that is computed with."""
         return self.dialect.widened(dtype, value) if is_narrow(dtype) and dtype in FLOAT_FORMATS else value
-
-
-def _index(dimension: int) -> str:
-    return _INDICES[dimension] if dimension < len(_INDICES) else f"i{dimension}"
 
 
 def _uses(kernel: Loops) -> Counter[int]:
