@@ -1,0 +1,93 @@
+"""The C dialect with work-items: what CUDA, HIP and OpenCL call alike, and the few words in which they differ."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from rlx.backends.c.dialect import CDialect
+from rlx.backends.gpu.mapping import Grid, GridMapping
+from rlx.backends.loops.walk import Lines, kernel_lines, kernel_parameters
+
+__all__ = ["DeviceDialect", "kernel_text"]
+
+
+class DeviceDialect(CDialect):
+    """C for a device. A kernel takes, for each array, the memory that it lies in and the byte where it begins."""
+
+    kernel_mark: ClassVar[str]  # what a function that the host launches begins with
+    global_space: ClassVar[str]  # what pointers to the device's memory are marked with
+    group_space: ClassVar[str]  # what memory that a group shares is declared with
+    position_type = "long"
+
+    @abstractmethod
+    def group_number(self) -> str:
+        """The number of the group that a work-item is in."""
+
+    @abstractmethod
+    def item_number(self) -> str:
+        """The number of a work-item among all."""
+
+    @abstractmethod
+    def number_in_group(self) -> str:
+        """The number of a work-item in its group."""
+
+    @abstractmethod
+    def barrier(self) -> str:
+        """The statement at which a group's items wait for one another, and see what the others wrote."""
+
+    @abstractmethod
+    def program(self, kernels: Mapping[str, str]) -> str:
+        """The text that is compiled: what the device's compiler has to know, helper functions, kernels."""
+
+    def index(self, name: str, expression: str) -> str:
+        """An index that keeps its value."""
+        return f"const {self.position_type} {name} = {expression};"
+
+    def is_first_item(self) -> str:
+        """Whether this item is the first one of its group."""
+        return f"{self.number_in_group()} == 0"
+
+    def strided_loop(self, index: str, start: str, stop: str, step: int) -> str:
+        """The head of a loop over every `step`-th index from the item's own on."""
+        kind = self.position_type
+        return f"for ({kind} {index} = {start} + {self.number_in_group()}; {index} < {stop}; {index} += {step}) {{"
+
+    def combine_group(self, name: str, reducer: str, dtype: np.dtype, items: int) -> tuple[str, ...]:
+        """Statements that combine a variable of every item of a group; each has the result then."""
+        shared, kind, item = f"group_{name}", self.type_name(dtype), self.number_in_group()
+        pair = self.combine(reducer, dtype, f"{shared}[{item}]", f"{shared}[{item} + width]")
+        return (
+            f"{shared}[{item}] = {name};",
+            self.barrier(),
+            f"for (int width = {items // 2}; width > 0; width /= 2) {{",
+            f"    if ({item} < width) {shared}[{item}] = {pair};",
+            f"    {self.barrier()}",
+            "}",
+            f"{name} = {shared}[0];",
+            self.barrier(),
+        ) if kind else ()
+
+    def group_array(self, name: str, dtype: np.dtype, items: int) -> str:
+        """An array that a group shares, declared where the kernel begins."""
+        return f"{self.group_space} {self.type_name(dtype)} group_{name}[{items}];"
+
+
+def kernel_text(grid: Grid, dialect: DeviceDialect) -> Callable[[str], str]:
+    """The text of a grid's kernel, as a function of its name."""
+    parameters = kernel_parameters(grid.kernel)
+    lines = Lines(dialect)
+    for parameter in parameters:
+        kind = f"{dialect.global_space} {'' if parameter.written else 'const '}{dialect.element_type(parameter.dtype)} *"
+        lines.add(f"{kind}{parameter.name} = ({kind})({parameter.name}_memory + {parameter.name}_start);")
+    if grid.items > 1:
+        for number, instruction in enumerate(grid.kernel.instructions):
+            if instruction.op == "reduce":
+                lines.add(dialect.group_array(f"r{number}", instruction.dtype, grid.items))
+    lines.add(*kernel_lines(grid.kernel, dialect, GridMapping(dialect, grid)))
+    body = "\n".join(f"    {line}" for line in lines.text)
+    arrays = ", ".join(f"{dialect.global_space} uchar *{p.name}_memory, const long {p.name}_start" for p in parameters)
+    return lambda name: f"{dialect.kernel_mark} void {name}({arrays}) {{\n{body}\n}}"
