@@ -18,6 +18,7 @@ __all__ = ["backend_named", "device_names"]
 _BACKENDS = {
     "cpu": ("rlx.backends.cpu", "CpuBackend"),
     "numba": ("rlx.backends.numba", "NumbaBackend"),
+    "opencl": ("rlx.backends.opencl", "OpenCLBackend"),
     "reference": ("rlx.backends.reference", "ReferenceBackend"),
 }
 _loaded: dict[str, Backend] = {}

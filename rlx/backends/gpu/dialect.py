@@ -9,8 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from rlx.backends.c.dialect import CDialect
+from rlx.backends.c.prelude import helpers_of
+from rlx.backends.c.types import memory_type, register_type
 from rlx.backends.gpu.mapping import Grid, GridMapping
 from rlx.backends.loops.walk import Lines, kernel_lines, kernel_parameters
+from rlx.ir.kernels import Loops
 
 __all__ = ["DeviceDialect", "kernel_text"]
 
@@ -18,10 +21,10 @@ __all__ = ["DeviceDialect", "kernel_text"]
 class DeviceDialect(CDialect):
     """C for a device. A kernel takes, for each array, the memory that it lies in and the byte where it begins."""
 
+    position_type: ClassVar[str] = "long"
     kernel_mark: ClassVar[str]  # what a function that the host launches begins with
     global_space: ClassVar[str]  # what pointers to the device's memory are marked with
     group_space: ClassVar[str]  # what memory that a group shares is declared with
-    position_type = "long"
 
     @abstractmethod
     def group_number(self) -> str:
@@ -43,6 +46,30 @@ class DeviceDialect(CDialect):
     def program(self, kernels: Mapping[str, str]) -> str:
         """The text that is compiled: what the device's compiler has to know, helper functions, kernels."""
 
+    def spells(self, kernel: Loops) -> bool:
+        """Special functions are the host's: those of devices' libraries are not exact enough."""
+        return all(i.op != "special" for i in kernel.instructions)
+
+    def has_atomic(self, reducer: str, dtype: np.dtype) -> bool:
+        """Whether memory combines elements of a dtype in one step: numbers of 32 bits, by compare and exchange."""
+        return dtype.name in ("float32", "int32", "uint32")
+
+    def atomic(self, reducer: str, dtype: np.dtype, pointer: str, value: str) -> str:
+        """The statement that combines the element at a pointer with a register, in one step."""
+        return f"{self.atomic_helper(reducer, dtype)}({pointer}, {value});"
+
+    @abstractmethod
+    def atomic_helper(self, reducer: str, dtype: np.dtype) -> str:
+        """The name of the function that does so, which the program will hold."""
+
+    def helper_text(self) -> str:
+        """The helper functions that were spelled."""
+        return "\n\n".join(helpers_of(self.helpers))
+
+    def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
+        """for, over positions of the device's own type."""
+        return f"for ({self.position_type} {index} = {start}; {index} < {stop}; ++{index}) {{"
+
     def index(self, name: str, expression: str) -> str:
         """An index that keeps its value."""
         return f"const {self.position_type} {name} = {expression};"
@@ -58,7 +85,7 @@ class DeviceDialect(CDialect):
 
     def combine_group(self, name: str, reducer: str, dtype: np.dtype, items: int) -> tuple[str, ...]:
         """Statements that combine a variable of every item of a group; each has the result then."""
-        shared, kind, item = f"group_{name}", self.type_name(dtype), self.number_in_group()
+        shared, item = f"group_{name}", self.number_in_group()
         pair = self.combine(reducer, dtype, f"{shared}[{item}]", f"{shared}[{item} + width]")
         return (
             f"{shared}[{item}] = {name};",
@@ -69,11 +96,11 @@ class DeviceDialect(CDialect):
             "}",
             f"{name} = {shared}[0];",
             self.barrier(),
-        ) if kind else ()
+        )
 
     def group_array(self, name: str, dtype: np.dtype, items: int) -> str:
         """An array that a group shares, declared where the kernel begins."""
-        return f"{self.group_space} {self.type_name(dtype)} group_{name}[{items}];"
+        return f"{self.group_space} {register_type(dtype)} group_{name}[{items}];"
 
 
 def kernel_text(grid: Grid, dialect: DeviceDialect) -> Callable[[str], str]:
@@ -81,7 +108,7 @@ def kernel_text(grid: Grid, dialect: DeviceDialect) -> Callable[[str], str]:
     parameters = kernel_parameters(grid.kernel)
     lines = Lines(dialect)
     for parameter in parameters:
-        kind = f"{dialect.global_space} {'' if parameter.written else 'const '}{dialect.element_type(parameter.dtype)} *"
+        kind = f"{dialect.global_space} {'' if parameter.written else 'const '}{memory_type(parameter.dtype)} *"
         lines.add(f"{kind}{parameter.name} = ({kind})({parameter.name}_memory + {parameter.name}_start);")
     if grid.items > 1:
         for number, instruction in enumerate(grid.kernel.instructions):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,17 +39,22 @@ class LaunchProgram:
         self.plan = plan
         self.engine = engine
         self._products: dict[Contract, Loops] = {}
-        nests = dict.fromkeys(_nests(plan, self._products))
         spelled = dialect()
+        nests = [nest for nest in _nests(plan, self._products) if spelled.spells(nest)]
+        grids = {nest: _grids(nest, engine.group, spelled) for nest in nests}
         texts: dict[str, str] = {}
-        names: dict[Loops, str] = {}
-        self._grids = {nest: grid_of(nest, engine.group) for nest in nests}
-        for nest, grid in self._grids.items():
-            names[nest] = _define(kernel_text(grid, spelled), identifier(nest.label, "kernel"), texts)
+        names = {
+            grid.kernel: _define(kernel_text(grid, spelled), identifier(grid.kernel.label, "nest"), texts, spelled.reserved)
+            for found in grids.values()
+            for grid in found
+        }
         self.source = spelled.program(texts)
         compiled = engine.compile(self.source, list(texts)) if texts else {}
         self._launches = {
-            nest: _Launch(compiled[names[nest]], self._grids[nest], tuple(dict.fromkeys(nest.operands))) for nest in nests
+            nest: [
+                _Launch(compiled[names[g.kernel]], g, tuple(dict.fromkeys(g.kernel.operands))) for g in found if g.points
+            ]
+            for nest, found in grids.items()
         }
         self._constants = {b: engine.borrow(np.ascontiguousarray(b.value).reshape(-1)) for b in _constants(plan)}
 
@@ -67,7 +72,7 @@ class LaunchProgram:
 
     def _kernel(self, kernel: Kernel, memory: Mapping[Buffer, View]) -> None:
         match kernel:
-            case Loops():
+            case Loops() if kernel in self._launches:
                 self._launch(kernel, memory)
             case Contract():
                 self._launch(self._products[kernel], memory)
@@ -87,9 +92,9 @@ class LaunchProgram:
                 self._on_host(kernel, memory)
 
     def _launch(self, kernel: Loops, memory: Mapping[Buffer, View]) -> None:
-        launch = self._launches[kernel]
-        if launch.grid.points:
-            self.engine.launch(launch.kernel, [memory[b] for b in launch.arrays], launch.grid.points, launch.grid.items)
+        for launch in self._launches[kernel]:
+            views = [memory[b] for b in launch.arrays]
+            self.engine.launch(launch.kernel, views, launch.grid.points, launch.grid.items)
 
     def _scalar(self, view: View, dtype: np.dtype) -> Any:
         array = np.empty(1, dtype)
@@ -156,6 +161,12 @@ def _no_plans(*_: object) -> None:
     raise AssertionError("loops and branches are driven by the device's own program")
 
 
+def _grids(kernel: Loops, group: int, dialect: DeviceDialect) -> list[Grid]:
+    """The grids that run a kernel, in order."""
+    grid = grid_of(kernel, group, dialect)
+    return [*(grid_of(before, group, dialect) for before in grid.before), grid]
+
+
 def _nests(plan: Plan, products: dict[Contract, Loops]) -> list[Loops]:
     """Every nest of a plan and of the plans inside it; `products` gets the loops that stand for matrix products."""
     found: list[Loops] = []
@@ -181,13 +192,13 @@ def _constants(plan: Plan) -> list[Buffer]:
     return own + [b for k in plan.kernels for inner in nested_plans(k) for b in _constants(inner)]
 
 
-def _define(text: Callable[[str], str], label: str, texts: dict[str, str]) -> str:
+def _define(text: Callable[[str], str], label: str, texts: dict[str, str], reserved: Collection[str]) -> str:
     """The name of a kernel with this text, which is defined now unless an equal one is there."""
     for name, known in texts.items():
         if text(name) == known:
             return name
     name, number = label, 1
-    while name in texts:
+    while name in texts or name in reserved:
         number += 1
         name = f"{label}_{number}"
     texts[name] = text(name)

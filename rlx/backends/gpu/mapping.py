@@ -12,15 +12,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rlx.backends.loops.mapping import Mapping
 from rlx.backends.loops.staging import staging
-from rlx.ir.kernels import Access, Loops, Store
+from rlx.ir.kernels import Access, Instruction, Loops, Store
+from rlx.ir.scalar import neutral
 
 if TYPE_CHECKING:
     from rlx.backends.gpu.dialect import DeviceDialect
     from rlx.backends.loops.walk import Walk
 
-__all__ = ["Grid", "GridMapping", "grid_of", "spread"]
+__all__ = ["Grid", "GridMapping", "grid_of", "initializations", "permuted", "spread"]
 
 # rows shorter than this are taken by one work-item each
 _LEAST_ROW = 32
@@ -28,29 +31,105 @@ _LEAST_ROW = 32
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """How a kernel runs: `kernel` is what is spelled, over `points` points, each taken by `items` work-items (1 or a group)."""
+    """How a kernel runs: `kernel` is what is spelled, over `points` points, each taken by `items` work-items (1 or a group).
+
+    atomic: points meet in what they accumulate, so that each addition is one step of the memory's own.
+    before: kernels that run first, because no point could do what they do for all.
+    """
 
     kernel: Loops
     points: int
     items: int
+    atomic: bool = False
+    before: tuple[Loops, ...] = ()
 
 
 def spread(kernel: Loops) -> Loops:
-    """The kernel with every dimension parallel, where it says nothing about an order: its elements are independent."""
-    apart = (
-        kernel.chunks == 1
-        and all(i.op not in ("reduce", "cumulate") for i in kernel.instructions)
-        and all(_writes_apart(s, kernel.sizes) for s in kernel.stores)
+    """The kernel with every dimension in front and parallel along which nothing is combined or written twice.
+
+    What is left runs in order inside of each point, so that sums over it, and the last of several stores, stay what
+    they are. Kernels whose rows are reduced keep their form: their rows may be shared by a group.
+    """
+    ordered = any(i.op in ("reduce", "cumulate") for i in kernel.instructions) or any(s.once for s in kernel.stores)
+    if kernel.chunks > 1 or ordered or 0 in kernel.sizes[kernel.outer :]:
+        return kernel
+    free = _free_dimensions(kernel)
+    if len(free) <= kernel.parallel:
+        return kernel
+    order = (*free, *(d for d in range(len(kernel.sizes)) if d not in free))
+    return replace(permuted(kernel, order), outer=len(order), parallel=len(free))
+
+
+def _free_dimensions(kernel: Loops) -> tuple[int, ...]:
+    """Dimensions whose indices never meet in an element of any store, whatever the other indices are."""
+    every = range(len(kernel.sizes))
+    for store in kernel.stores:
+        if store.address is not None or not _is_injective(store.access, kernel.sizes, every, None):
+            return ()
+    return tuple(d for d in every if all(s.access.strides[d] or kernel.sizes[d] == 1 for s in kernel.stores))
+
+
+def permuted(kernel: Loops, order: tuple[int, ...]) -> Loops:
+    """The kernel with its dimensions in another order; what runs when is the caller's to know."""
+
+    def moved(access: Access) -> Access:
+        return replace(access, strides=tuple(access.strides[d] for d in order))
+
+    def renamed(instruction: Instruction) -> Instruction:
+        if instruction.op == "load":
+            return replace(instruction, attribute=moved(instruction.attribute))
+        return replace(instruction, attribute=order.index(instruction.attribute)) if instruction.op == "index" else instruction
+
+    return replace(
+        kernel,
+        sizes=tuple(kernel.sizes[d] for d in order),
+        instructions=tuple(map(renamed, kernel.instructions)),
+        stores=tuple(replace(s, access=moved(s.access)) for s in kernel.stores),
     )
-    rank = len(kernel.sizes)
-    return replace(kernel, outer=rank, parallel=rank) if apart and kernel.parallel < rank else kernel
 
 
-def grid_of(kernel: Loops, group: int) -> Grid:
+def initializations(kernel: Loops) -> list[Loops]:
+    """A kernel for each store that begins with its reducer's neutral element, which sets what the store reaches."""
+    made = []
+    for store in kernel.stores:
+        if store.initialize:
+            assert store.accumulate is not None
+            buffer, access = kernel.operands[store.access.operand], store.access
+            reached = [d for d, stride in enumerate(access.strides) if stride]
+            strides = tuple(access.strides[d] for d in reached)
+            sizes = tuple(kernel.sizes[d] for d in reached)
+            dtype = kernel.instructions[store.value].dtype
+            value = Instruction("constant", (), dtype, np.asarray(neutral(store.accumulate, buffer.dtype), dtype).tobytes())
+            target = Store(0, replace(access, operand=0, strides=strides))
+            made.append(Loops(sizes, len(sizes), (buffer,), (value,), (target,), len(sizes), label=f"{kernel.label}_start"))
+    return made
+
+
+def grid_of(kernel: Loops, group: int, dialect: DeviceDialect) -> Grid:
     """The grid of a kernel, on a device whose groups have `group` work-items."""
+    if _may_meet(kernel, dialect):
+        rank = len(kernel.sizes)
+        stores = tuple(replace(s, initialize=False) for s in kernel.stores)
+        apart = replace(kernel, outer=rank, parallel=rank, stores=stores)
+        return Grid(apart, math.prod(kernel.sizes), 1, True, tuple(initializations(kernel)))
     kernel = spread(kernel)
     points = kernel.chunks if kernel.chunks > 1 else math.prod(kernel.sizes[: kernel.parallel])
     return Grid(kernel, points, group if _rows_are_shared(kernel) else 1)
+
+
+def _may_meet(kernel: Loops, dialect: DeviceDialect) -> bool:
+    """Whether every iteration can be a point of its own, since what it writes is combined, in whatever order."""
+    return (
+        kernel.chunks == 1
+        and all(i.op not in ("reduce", "cumulate") for i in kernel.instructions)
+        and all(s.address is not None and not s.once for s in kernel.stores)
+        and all(
+            s.accumulate is not None
+            and dialect.has_atomic(s.accumulate, kernel.operands[s.access.operand].dtype)
+            and kernel.instructions[s.value].dtype == kernel.operands[s.access.operand].dtype
+            for s in kernel.stores
+        )
+    )
 
 
 def shared_dimension(kernel: Loops) -> int:
@@ -79,13 +158,6 @@ def _is_apart_along(store: Store, kernel: Loops, dimension: int) -> bool:
     return _is_injective(store.access, kernel.sizes, range(kernel.outer, len(kernel.sizes)), dimension)
 
 
-def _writes_apart(store: Store, sizes: tuple[int, ...]) -> bool:
-    """Whether every iteration writes an element of its own, for itself alone."""
-    if store.address is not None or store.initialize:
-        return False
-    return _is_injective(store.access, sizes, range(len(sizes)), None)
-
-
 def _is_injective(access: Access, sizes: tuple[int, ...], dimensions: range, among: int | None) -> bool:
     """Whether different indices reach different elements: all of them, or those that differ along `among`.
 
@@ -93,7 +165,7 @@ def _is_injective(access: Access, sizes: tuple[int, ...], dimensions: range, amo
     """
     reach = 0
     for stride, size, dimension in sorted((abs(access.strides[d]), sizes[d], d) for d in dimensions):
-        if size <= 1 or (stride == 0 and dimension != among and among is not None):
+        if size <= 1 or (stride == 0 and dimension != among):
             continue
         if stride <= reach:
             return False
@@ -144,6 +216,20 @@ class GridMapping(Mapping):
             walk.lines.add(
                 *self.dialect.combine_group(f"r{number}", instruction.attribute, instruction.dtype, self.grid.items)
             )
+
+    def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
+        """Atomically where points meet."""
+        if not self.grid.atomic:
+            walk.accumulate(store, place, value)
+            return
+        assert store.accumulate is not None
+        dtype = walk.stored_dtype(store)
+        walk.lines.add(self.dialect.atomic(store.accumulate, dtype, f"{walk.array(store)} + {place}", value))
+
+    def initialized(self, walk: Walk) -> None:
+        """The group's items see it."""
+        if self.grid.items > 1:
+            walk.lines.add(self.dialect.barrier())
 
     @contextmanager
     def once(self, walk: Walk) -> Generator[None]:

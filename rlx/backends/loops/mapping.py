@@ -7,6 +7,8 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from rlx.ir.kernels import Store
+
 if TYPE_CHECKING:
     from rlx.backends.loops.walk import Walk
 
@@ -28,6 +30,14 @@ class Mapping(ABC):
     def combine_rows(self, walk: Walk, number: int) -> None:
         """A reduction's parts, one for each that swept the row, become its result, known to all of them."""
         del walk, number
+
+    def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
+        """Combine a value with what is in memory."""
+        walk.accumulate(store, place, value)
+
+    def initialized(self, walk: Walk) -> None:
+        """What accumulating stores begin with was written, by all that run this point."""
+        del walk
 
     @contextmanager
     def once(self, walk: Walk) -> Generator[None]:

@@ -108,6 +108,8 @@ class Walk:
             for store in self.loops.stores:
                 if store.initialize:
                     self.initialize(store, opened)
+            if any(store.initialize for store in self.loops.stores):
+                self.mapping.initialized(self)
             for dimension in range(opened, self.loops.outer):
                 nest.enter_context(self.dimension(dimension))
             self.row()
@@ -274,12 +276,17 @@ class Walk:
             if store.guard is not None:
                 nest.enter_context(self.lines.block(self.dialect.condition(values[store.guard])))
             place = self.place(store.access, None if store.address is None else values[store.address])
-            value = values[store.value]
-            if store.accumulate is not None:
-                dtype, stored = self.loops.instructions[store.value].dtype, self.stored_dtype(store)
-                held = self.dialect.load(stored, self.array(store), place)
-                value = self.dialect.combine(store.accumulate, dtype, held, self.widened(dtype, value))
-            self.write(store, value, place)
+            if store.accumulate is None:
+                self.write(store, values[store.value], place)
+            else:
+                self.mapping.accumulate(self, store, place, values[store.value])
+
+    def accumulate(self, store: Store, place: str, value: str) -> None:
+        """Combine a value with what is there."""
+        assert store.accumulate is not None
+        dtype = self.loops.instructions[store.value].dtype
+        held = self.dialect.load(self.stored_dtype(store), self.array(store), place)
+        self.write(store, self.dialect.combine(store.accumulate, dtype, held, self.widened(dtype, value)), place)
 
     def widened(self, dtype: np.dtype, value: str) -> str:
         """A value in the dtype that is computed with."""
