@@ -25,6 +25,7 @@ _BACKENDS: dict[str, str | type[Backend]] = {
     "cpu": "rlx.backends.cpu:CpuBackend",
     "c": "rlx.backends.c:CBackend",
     "numba": "rlx.backends.numba:NumbaBackend",
+    "opencl": "rlx.backends.opencl:OpenCLBackend",
     "reference": "rlx.backends.reference:ReferenceBackend",
 }
 _loaded: dict[str, Backend] = {}

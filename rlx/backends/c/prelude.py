@@ -216,7 +216,7 @@ def _reinterpret(source: np.dtype, target: np.dtype) -> str:
     result = register_type(target)
     return _function(
         helper_name("bits", source, target), result, f"{register_type(source)} x",
-        f"{result} y;", "memcpy(&y, &x, sizeof y);", "return y;",
+        f"union {{ {register_type(source)} given; {result} taken; }} bits;", "bits.given = x;", "return bits.taken;",
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.scalar import neutral
 from rlx.ir.types import compute_dtype
 
-__all__ = ["Lines", "kernel_lines", "kernel_parameters", "runs_parallel"]
+__all__ = ["Lines", "Mapping", "SequentialMapping", "Walk", "kernel_lines", "kernel_parameters", "runs_parallel"]
 
 _INDICES = "ijklmnpq"
 _ARRAYS = "abcdefgh"
@@ -77,78 +78,133 @@ def runs_parallel(kernel: Loops) -> bool:
     return (kernel.parallel > 0 or kernel.chunks > 1) and work >= _PARALLEL_WORK
 
 
-def kernel_lines(kernel: Loops, dialect: Dialect) -> tuple[str, ...]:
+class Mapping(ABC):
+    """How iterations are shared among those that run the same function: one, or every work-item of a device."""
+
+    @abstractmethod
+    def enter(self, walk: Walk, nest: ExitStack) -> int:
+        """Open the chunk and the leading dimensions that may run apart; -> how many dimensions are open."""
+
+    def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
+        """The head of a loop over a row dimension; `reductions` are all that its body does, if there are any."""
+        index, (start, stop) = walk.index(dimension), walk.bounds(dimension)
+        if reductions:
+            return walk.dialect.row_loop(index, start, stop, reductions)
+        return (walk.dialect.loop(index, start, stop),)
+
+    def combine_rows(self, walk: Walk, number: int) -> None:
+        """A reduction's parts, one for each that swept the row, become its result, known to all of them."""
+        del walk, number
+
+    def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
+        """Combine a value with what is in memory."""
+        walk.accumulate(store, place, value)
+
+    def initialized(self, walk: Walk) -> None:
+        """What accumulating stores begin with was written, by all that run this point."""
+        del walk
+
+    @contextmanager
+    def once(self, walk: Walk) -> Generator[None]:
+        """What is written inside happens once for a row."""
+        del walk
+        yield
+
+
+class SequentialMapping(Mapping):
+    """One function runs all iterations; the outermost loop may be shared by threads of the language's own."""
+
+    def __init__(self, threads: bool) -> None:
+        self.threads = threads
+
+    def enter(self, walk: Walk, nest: ExitStack) -> int:
+        """Loops over the chunks or over the parallel dimensions."""
+        if walk.loops.chunks > 1:
+            head = walk.dialect.loop("chunk", "0", str(walk.loops.chunks), self.threads)
+            nest.enter_context(walk.lines.block(head))
+            return 0
+        for dimension in range(walk.loops.parallel):
+            start, stop = walk.bounds(dimension)
+            head = walk.dialect.loop(walk.index(dimension), start, stop, self.threads and dimension == 0)
+            nest.enter_context(walk.lines.block(head))
+        return walk.loops.parallel
+
+
+def kernel_lines(kernel: Loops, dialect: Dialect, mapping: Mapping | None = None) -> tuple[str, ...]:
     """The statements of the kernel's body, for a function of `kernel_parameters`."""
     lines = Lines(dialect)
-    _Walk(kernel, dialect, lines).kernel()
+    Walk(kernel, dialect, lines, mapping or SequentialMapping(runs_parallel(kernel))).kernel()
     return tuple(lines.text)
 
 
-class _Walk:
-    """Spells one kernel. `expressions` says how a value is written: the name of its register, or its expression."""
+class Walk:
+    """Spells one kernel: what it says is in the dialect's words, who runs it is the mapping's business."""
 
-    def __init__(self, kernel: Loops, dialect: Dialect, lines: Lines) -> None:
+    def __init__(self, kernel: Loops, dialect: Dialect, lines: Lines, mapping: Mapping) -> None:
         self.loops = kernel
         self.dialect = dialect
         self.lines = lines
+        self.mapping = mapping
         self.plan = staging(kernel)
         parameters = kernel_parameters(kernel)
         self.arrays = [parameters[n].name for n in _array_numbers(kernel)]
-        self.threads = runs_parallel(kernel)
         self.uses = _uses(kernel)
         # with one store no load can follow one that it must come before
         self.loads_inside = len(kernel.stores) == 1 and not any(s.keeps for s in self.plan.passes)
 
     # ------------------------------------------------------------------ loops
     def kernel(self) -> None:
-        """The whole nest, chunk by chunk if it is cut."""
+        """The whole nest."""
         with ExitStack() as nest:
-            if self.loops.chunks > 1:
-                head = self.dialect.loop("chunk", "0", str(self.loops.chunks), self.threads)
-                nest.enter_context(self.lines.block(head))
+            opened = self.mapping.enter(self, nest)
             for store in self.loops.stores:
                 if store.initialize:
-                    self.initialize(store)
-            for dimension in range(self.loops.outer):
-                nest.enter_context(self.dimension(dimension, self.threads and dimension == 0))
+                    self.initialize(store, opened)
+            if any(store.initialize for store in self.loops.stores):
+                self.mapping.initialized(self)
+            for dimension in range(opened, self.loops.outer):
+                nest.enter_context(self.dimension(dimension))
             self.row()
 
+    def index(self, dimension: int) -> str:
+        """The name of a dimension's index."""
+        return _INDICES[dimension] if dimension < len(_INDICES) else f"i{dimension}"
+
+    def bounds(self, dimension: int) -> tuple[str, str]:
+        """The range of a dimension: a chunk's, if it is the first one of a kernel that is cut."""
+        if dimension or self.loops.chunks == 1:
+            return "0", str(self.loops.sizes[dimension])
+        return self.chunk_bound(0), self.chunk_bound(1)
+
     @contextmanager
-    def dimension(
-        self, dimension: int, parallel: bool = False, reductions: Sequence[Reduction] = ()
-    ) -> Generator[None]:
-        """A loop over a dimension, or over a chunk's range of the first one."""
-        start, stop = "0", str(self.loops.sizes[dimension])
-        if dimension == 0 and self.loops.chunks > 1:
-            parallel = False
-            start, stop = (self.chunk_bound(shift) for shift in (0, 1))
-        index = _index(dimension)
-        if reductions:
-            head = self.dialect.row_loop(index, start, stop, reductions)
+    def dimension(self, dimension: int, reductions: Sequence[Reduction] = ()) -> Generator[None]:
+        """A loop over a dimension: of the row as the mapping shares it; `reductions` may be all that it does."""
+        if dimension < self.loops.outer:
+            head = (self.dialect.loop(self.index(dimension), *self.bounds(dimension)),)
         else:
-            head = (self.dialect.loop(index, start, stop, parallel),)
+            head = self.mapping.row_dimension(self, dimension, reductions)
         with self.lines.block(*head):
             yield
 
     def chunk_bound(self, shift: int) -> str:
-        """Where a chunk's range of dimension 0 begins (shift 0) or ends (1): a product and a quotient of no sign."""
-        number = "chunk" if not shift else "(chunk + 1)"
+        """Where a chunk's range of dimension 0 begins (shift 0) or ends (1)."""
+        number = "(chunk + 1)" if shift else "chunk"
         return self.dialect.quotient(f"{self.loops.sizes[0]} * {number}", self.loops.chunks)
 
-    def initialize(self, store: Store) -> None:
-        """Set what an accumulating store reaches to its reducer's neutral element."""
+    def initialize(self, store: Store, opened: int) -> None:
+        """Set what an accumulating store reaches from here to its reducer's neutral element."""
         assert store.accumulate is not None
         dtype = compute_dtype(self.loops.instructions[store.value].dtype)
         with ExitStack() as nest:
-            for dimension, stride in enumerate(store.access.strides):
-                if stride:
+            for dimension in range(opened, len(self.loops.sizes)):
+                if store.access.strides[dimension]:
                     nest.enter_context(self.dimension(dimension))
             start = self.dialect.constant(dtype, neutral(store.accumulate, self.stored_dtype(store)))
             self.write(store, start, self.place(store.access), dtype)
 
     def place(self, access: Access, extra: str | None = None) -> str:
         """The position of an access, `extra` elements further."""
-        terms = [(stride, _index(d)) for d, stride in enumerate(access.strides) if stride]
+        terms = [(stride, self.index(d)) for d, stride in enumerate(access.strides) if stride]
         if access.chunk_stride and self.loops.chunks > 1:
             terms.append((access.chunk_stride, "chunk"))
         if extra is not None:
@@ -164,8 +220,10 @@ class _Walk:
                 self.value(number, known)
             if not sweep.empty:
                 self.sweep(sweep, known)
-            for number in self.plan.row_stores[stage]:
-                self.store(number, known)
+            if self.plan.row_stores[stage]:
+                with self.mapping.once(self):
+                    for number in self.plan.row_stores[stage]:
+                        self.store(number, known)
 
     def sweep(self, sweep: RowPass, known: dict[int, str]) -> None:
         """One pass over the row: what is computed, combined and stored for each element."""
@@ -183,7 +241,7 @@ class _Walk:
         reductions = () if running or sweep.stores or sweep.keeps else [self.reduction(n) for n in sweep.reduces]
         with ExitStack() as nest:
             for dimension in range(self.loops.outer, last + 1):
-                nest.enter_context(self.dimension(dimension, False, reductions if dimension == last else ()))
+                nest.enter_context(self.dimension(dimension, reductions if dimension == last else ()))
             for number in sweep.values:
                 if number in recalled:
                     store = self.loops.stores[recalled[number]]
@@ -203,6 +261,8 @@ class _Walk:
                 self.combine(number, inner)
             for number in sweep.stores:
                 self.store(number, inner)
+        for number in sweep.reduces:
+            self.mapping.combine_rows(self, number)
         for number in (*sweep.reduces, *running):
             known[number] = f"r{number}"
 
@@ -243,7 +303,7 @@ class _Walk:
             number = np.frombuffer(attribute, instruction.dtype.newbyteorder("<"))[0]
             return self.dialect.constant(instruction.dtype, number.astype(compute_dtype(instruction.dtype)).item())
         if op == "index":
-            return self.dialect.index(_index(attribute))
+            return self.dialect.index(self.index(attribute))
         if op in ("reduce", "cumulate"):  # of a kernel without row dimensions
             return arguments[0]
         if op == "load":
@@ -278,20 +338,23 @@ class _Walk:
             if store.guard is not None:
                 nest.enter_context(self.lines.block(self.dialect.condition(values[store.guard])))
             place = self.place(store.access, None if store.address is None else values[store.address])
-            value, dtype = values[store.value], self.loops.instructions[store.value].dtype
-            if store.accumulate is not None:
-                held = self.dialect.load(self.stored_dtype(store), self.array(store), place)
-                value, dtype = self.widened(dtype, value), compute_dtype(dtype)
-                value = self.dialect.combine(store.accumulate, dtype, held, value)
-            self.write(store, value, place, dtype)
+            if store.accumulate is None:
+                self.write(store, values[store.value], place)
+            else:
+                self.mapping.accumulate(self, store, place, values[store.value])
+
+    def accumulate(self, store: Store, place: str, value: str) -> None:
+        """Combine a value with what is there."""
+        assert store.accumulate is not None
+        held = self.dialect.load(self.stored_dtype(store), self.array(store), place)
+        given = self.loops.instructions[store.value].dtype
+        dtype = compute_dtype(given)
+        combined = self.dialect.combine(store.accumulate, dtype, held, self.widened(given, value))
+        self.write(store, combined, place, dtype)
 
     def widened(self, dtype: np.dtype, value: str) -> str:
         """A value in the dtype that is computed with."""
         return self.dialect.widened(dtype, value) if dtype in FLOAT_FORMATS else value
-
-
-def _index(dimension: int) -> str:
-    return _INDICES[dimension] if dimension < len(_INDICES) else f"i{dimension}"
 
 
 def _uses(kernel: Loops) -> Counter[int]:
