@@ -81,6 +81,8 @@ def memory_for(name: str, operands: Sequence[Any]) -> Memory | None:
     away = [x for x in operands if type(x) is DeviceArray]
     if not away and execution.default_memory() is None:
         return None
+    if away and len(away) == len(operands):
+        return common_memory(name, away)
     return common_memory(name, [*away, *_handed_over()])
 
 
