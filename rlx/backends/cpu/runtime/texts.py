@@ -10,6 +10,7 @@ from rlx.backends.cpu.runtime.compile import assembly, optimized_ir
 from rlx.backends.loops.loop_text import loop_text
 from rlx.ir.kernels import Callback, Kernel, Library, Loops, Plan, Sort, members
 from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
+from rlx.ir.user_functions import ArrayCall
 
 __all__ = ["plan_texts"]
 
@@ -41,7 +42,7 @@ def step_reason(kernel: Kernel) -> str | None:
     """What of Python runs a kernel, and why; None where none does."""
     if isinstance(kernel, Sort):
         return "sort: NumPy's"
-    if isinstance(kernel, Callback) and kernel.native is None:
+    if isinstance(kernel, Callback) and not isinstance(kernel.function, ArrayCall):
         return f"callback: {getattr(kernel.function, '__name__', 'a function')}"
     if isinstance(kernel, Library) and (reason := host_reason(kernel)):
         return f"{kernel.routine}: {reason}"
