@@ -7,7 +7,7 @@ of a kernel, not part of its `code`, so that equal layers and new batch sizes sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
@@ -455,12 +455,8 @@ class Callback(Kernel):
     """Call `function(*arrays) -> arrays` on the host, with fresh contiguous NumPy arrays.
 
     It returns a sequence, one array for each output (None stands for no outputs), of exactly the
-    output's shape and dtype.
-
-    `native()` is the address of a C function `int64 (int64* slots, int64* row)` that does the same
-    without the GIL, for backends on the CPU. From its third word on, `row` has for each output and
-    then each input a number and an offset: `slots[number] + offset` is where its elements lie, in
-    row-major order. The function returns 0, or 1 with a Python error set.
+    output's shape and dtype. A function that is an ir.user_functions.ArrayCall calls compiled code, which a backend
+    may call itself; operands are contiguous then.
     """
 
     function: Any
@@ -468,7 +464,6 @@ class Callback(Kernel):
     outputs: tuple[Operand, ...]
     origins: tuple[Any, ...] = ()
     label: str = ""
-    native: Callable[[], int] | None = None
 
     @property
     def reads(self) -> tuple[Buffer, ...]:

@@ -25,6 +25,7 @@ from rlx.ir.kernels import (
 )
 from rlx.ir.show_plan import nested_plans, show_kernel
 from rlx.ir.types import bits_of, dtype_kind, is_narrow, supported_dtypes
+from rlx.ir.user_functions import ArrayCall
 from rlx.ir.verify_loops import Refusal, may_share, require, verify_loops
 from rlx.routines import LIBRARY_ROUTINES
 
@@ -138,8 +139,8 @@ def _verify_kind(kernel: Kernel) -> None:
             require(callable(kernel.function), "the callback's function cannot be called")
             for operand in (*kernel.inputs, *kernel.outputs):
                 _verify_operand(operand)
-                dense = kernel.native is None or _is_contiguous(operand)
-                require(dense, "operands of native callbacks are contiguous")
+                dense = not isinstance(kernel.function, ArrayCall) or _is_contiguous(operand)
+                require(dense, "operands of compiled callbacks are contiguous")
         case _:
             raise Refusal(f"{type(kernel).__name__} is not a kernel kind")
 

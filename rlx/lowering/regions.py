@@ -164,13 +164,12 @@ def callback(
     function: Callable[..., Any],
     values: Sequence[Lowered],
     out_types: Sequence[TensorType],
-    native: Callable[[], int] | None = None,
 ) -> tuple[Lowered, ...]:
-    """Call a host function on arrays; callbacks keep their order. native: see Callback."""
+    """Call a host function on arrays; callbacks keep their order."""
     outputs = _fresh(kernels, out_types)
     inputs = tuple(kernels.operand(v) for v in values)
     results = _operands(outputs, out_types)
-    kernels.emit_kernel(Callback(function, inputs, results, native=native))
+    kernels.emit_kernel(Callback(function, inputs, results))
     return _held(kernels, outputs, out_types)
 
 

@@ -9,6 +9,7 @@ from rlx.backends.cpu.routines.native_library import host_reason
 from rlx.backends.cpu.runtime.compile import assembly, optimized_ir
 from rlx.ir.kernels import Callback, Kernel, Library, Plan, Sort
 from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
+from rlx.ir.user_functions import ArrayCall
 
 __all__ = ["plan_texts"]
 
@@ -42,7 +43,7 @@ def step_reason(kernel: Kernel) -> str | None:
     """What of Python runs a kernel, and why; None where none does."""
     if isinstance(kernel, Sort):
         return "sort: NumPy's"
-    if isinstance(kernel, Callback) and kernel.native is None:
+    if isinstance(kernel, Callback) and not isinstance(kernel.function, ArrayCall):
         return f"callback: {getattr(kernel.function, '__name__', 'a function')}"
     if isinstance(kernel, Library) and (reason := host_reason(kernel)):
         return f"{kernel.routine}: {reason}"
