@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlx.backends.base import Backend, Executable
 from rlx.backends.c.compile import compile_unit, compiler
 from rlx.backends.c.dialect import CDialect
+from rlx.backends.c.lowering import C_LOWERING
 from rlx.backends.loops.executable import TextExecutable
 from rlx.ir.kernels import Plan
 from rlx.ir.options import LoweringOptions
@@ -25,8 +26,8 @@ class CBackend(Backend):
 
     @property
     def lowering(self) -> LoweringOptions:
-        """Kernels run one after the other, not band by band; long sums are cut in chunks, which makes them exacter."""
-        return LoweringOptions(least_bands=0)
+        """Kernels run one after the other, on one thread."""
+        return C_LOWERING
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan's functions."""

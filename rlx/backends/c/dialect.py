@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Loops, Operand, Sort
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
-__all__ = ["CDialect"]
+__all__ = ["C_KEYWORDS", "CDialect"]
 
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
@@ -40,11 +40,16 @@ _KEYWORDS = """auto break case char const continue default do double else enum e
     alignas alignof and and_eq asm atomic bitand bitor bool catch class compl complex constexpr decltype delete errno
     explicit export false friend imaginary main memcpy memmove memset mutable namespace new noexcept not not_eq
     nullptr operator or or_eq private protected public signbit isfinite isnan isinf isnormal fpclassify this throw true
-    try typeid typename using virtual xor xor_eq NAN INFINITY HUGE_VAL unix linux arena arrays row i b c held"""
+    try typeid typename using virtual xor xor_eq NAN INFINITY HUGE_VAL unix linux arena"""
+# what the functions of plans call their own variables
+_LOCALS = "arrays batch held place row stack"
+_BATCHES = ("stack", "batch")
 _MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh drem erf erfc exp exp10 exp2 expm1 fabs
     fdim finite floor fma fmax fmin fmod frexp gamma hypot ilogb isinf isnan j0 j1 jn ldexp lgamma llrint llround log
     log10 log1p log2 logb lrint lround modf nan nearbyint nextafter nexttoward pow pow10 remainder remquo rint round
     roundeven scalb scalbln scalbn significand signgam sin sincos sinh sqrt tan tanh tgamma trunc y0 y1 yn"""
+
+C_KEYWORDS = frozenset(_KEYWORDS.split())
 
 # rows, columns and depth from which on tiles pay; below, loops are as fast
 _LEAST_TILED = (4, 8, 8)
@@ -63,17 +68,18 @@ def _bare(expression: str) -> str:
 class CDialect(Dialect):
     """C99 over pointers to dense arrays. Helper functions are those of prelude.py.
 
-    blas: whether matrix products call CBLAS, which must be linked then.
+    blas: whether matrix products call CBLAS, which must be linked then. taken: more names that functions cannot have.
     """
 
     comment_mark = "//"
     block_end = "}"
     sort_scratch = True
-    reserved = frozenset((*_KEYWORDS.split(), *(name + end for name in _MATH.split() for end in ("", "f", "l"))))
+    reserved = C_KEYWORDS | {*_LOCALS.split(), *(name + end for name in _MATH.split() for end in ("", "f", "l"))}
 
-    def __init__(self, blas: bool = False) -> None:
+    def __init__(self, blas: bool = False, taken: Iterable[str] = ()) -> None:
         super().__init__()
         self.blas = blas
+        self.reserved = CDialect.reserved | set(taken)
 
     def _call(self, operation: str, dtypes: Sequence[np.dtype], *arguments: str) -> str:
         name = self.helper(helper_name(operation, *dtypes))
@@ -325,10 +331,11 @@ class CDialect(Dialect):
         sort = self._call("order", dtypes, *keys, str(n), scratch, f"{scratch} + {n}")
         lines = [self.loop("row", "0", str(kernel.rows * n)).replace("++row", f"row += {n}"), f"    {sort};"]
         pairs = zip(results, inputs, strict=False)
-        moved = [f"{target}[row + i] = {source}[row + {scratch}[i]];" for target, source in pairs]
+        moved = [f"{target}[row + place] = {source}[row + {scratch}[place]];" for target, source in pairs]
         if kernel.index:
-            moved.append(f"{results[-1]}[row + i] = ({memory_type(kernel.outputs[-1].dtype)}){scratch}[i];")
-        lines.append(f"    {self.loop('i', '0', str(n))}")
+            kind = memory_type(kernel.outputs[-1].dtype)
+            moved.append(f"{results[-1]}[row + place] = ({kind}){scratch}[place];")
+        lines.append(f"    {self.loop('place', '0', str(n))}")
         return (*lines, *(f"        {line}" for line in moved), "    }", "}")
 
 
@@ -370,16 +377,21 @@ def _batch_pointers(kernel: Contract, *arrays: str) -> list[str]:
     pointers = []
     for array, operand in zip(arrays, (kernel.lhs, kernel.rhs, kernel.out), strict=True):
         scale = 2 if is_complex(operand.buffer.dtype) else 1
-        batch = zip(operand.strides[:-2], "bc", strict=False)
-        terms = [(scale * stride, index) for stride, index in batch if stride]
+        batch = zip(operand.shape, operand.strides[:-2], _batch_indices(kernel), strict=False)
+        terms = [(scale * stride, index) for size, stride, index in batch if stride and size != 1]
         place = CDialect().position(terms, scale * operand.offset)
         pointers.append(array if place == "0" else f"({array} + {place})")
     return pointers
 
 
+def _batch_indices(kernel: Contract) -> tuple[str, ...]:
+    return _BATCHES[-len(kernel.out.shape) + 2 :] if len(kernel.out.shape) > 2 else ()
+
+
 def _for_each_batch(kernel: Contract, statement: str) -> tuple[str, ...]:
     """A statement for every product of a batch."""
     lines = [statement]
-    for size, index in reversed([*zip(kernel.out.shape[:-2], "bc", strict=False)]):
-        lines = [CDialect().loop(index, "0", str(size)), *(CDialect.extent + line for line in lines), "}"]
+    for size, index in reversed([*zip(kernel.out.shape[:-2], _batch_indices(kernel), strict=True)]):
+        if size != 1:
+            lines = [CDialect().loop(index, "0", str(size)), *(CDialect.extent + line for line in lines), "}"]
     return tuple(lines)

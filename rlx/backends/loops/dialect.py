@@ -52,7 +52,7 @@ class Dialect(ABC):
 
     extent: ClassVar[str] = "    "  # one level of indentation
     comment_mark: ClassVar[str]
-    reserved: ClassVar[frozenset[str]]  # words and names of the language that arrays and functions cannot have
+    reserved: frozenset[str]  # words and names of the language that arrays and functions cannot have
     sort_scratch: ClassVar[bool] = False  # whether `sort` needs an array for two positions of each element of a row
 
     def __init__(self) -> None:

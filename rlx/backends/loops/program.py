@@ -44,6 +44,7 @@ __all__ = [
     "arena_bytes",
     "constants_of",
     "function_of",
+    "host_steps",
     "identifier",
     "parts_of",
     "spelled",
@@ -98,6 +99,31 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
     inner = kernel.kernels if isinstance(kernel, Bands) else ()
     inner += tuple(k for plan in nested_plans(kernel) for k in plan.kernels)
     return all(spelled(k, dialect) for k in inner)
+
+
+def host_steps(plan: Plan, dialect: Dialect) -> Iterator[str]:
+    """What of a plan, and of the plans inside it, the host runs, by name."""
+    for kernel in plan.kernels:
+        inner = nested_plans(kernel)
+        for part in inner:
+            yield from host_steps(part, dialect)
+        if not inner and not spelled(kernel, dialect):
+            yield from _step_names(kernel, dialect)
+
+
+def _step_names(kernel: Kernel, dialect: Dialect) -> Iterator[str]:
+    match kernel:
+        case Library():
+            yield kernel.routine
+        case Callback():
+            yield f"callback to {getattr(kernel.function, '__name__', 'Python')}"
+        case Bands():
+            for member in kernel.kernels:
+                yield from () if spelled(member, dialect) else _step_names(member, dialect)
+        case Loops():
+            yield from dict.fromkeys(str(i.attribute) for i in kernel.instructions if i.op == "special")
+        case _:
+            yield f"{type(kernel).__name__.lower()} of complex numbers"
 
 
 def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[Unit | Kernel]:
