@@ -93,7 +93,8 @@ class Cursor:
         try:
             return str(self.data[start : self.place], "utf-8")
         except UnicodeDecodeError:
-            self.refuse(f"{what} is not UTF-8", start)
+            pass  # what is raised outside of the handler shows nothing of it
+        self.refuse(f"{what} is not UTF-8", start)
 
     def kind(self, what: str) -> int:
         """The number of a kind of value."""
@@ -144,13 +145,15 @@ class Cursor:
     def _texts(self, count: int, what: str) -> list[str]:
         """Texts behind one another, whose lengths were checked when they were stepped over."""
         found: list[str] = []
-        data, unpack, width, stop = self.data, self._count.unpack_from, self.count_size, self.place
+        data, unpack, width, start, stop = self.data, self._count.unpack_from, self.count_size, 0, self.place
         try:
             for _ in range(count):
                 start = stop + width
                 stop = start + unpack(data, stop)[0]
                 found.append(str(data[start:stop], "utf-8"))
         except UnicodeDecodeError:
+            pass
+        if len(found) < count:
             self.refuse(f"text {len(found)} of {what} is not UTF-8", start)
         self.place = stop
         return found

@@ -107,11 +107,14 @@ def _numbers(order: Order, key: str, kind: str, value: Any, shape: tuple[int, ..
     dtype = KINDS[_NUMBERS[kind]].dtype if kind in _NUMBERS else None
     if dtype is None:
         refuse(key, value, f"cannot be of the kind {kind!r}")
+    given = found = None
     try:
         given = np.asarray(value) if len(value if shape else (0,)) else np.zeros(0, dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             found = given.astype(dtype)
     except (ValueError, TypeError, OverflowError):
+        pass
+    if given is None or found is None:
         refuse(key, value, f"is no {kind}")
     kept = (
         np.isfinite(found) | ~np.isfinite(given) if dtype.kind == "f" and given.dtype.kind in "biuf" else found == given
