@@ -78,9 +78,9 @@ class RowLimits:
 class ChunkLimits:
     """How accumulations over an outermost dimension are cut for several threads, or units of a device.
 
-    counts: numbers of chunks to choose from; the largest is taken that leaves `rows` rows for each chunk. A number is
-    at most `unrolled`, or a multiple of `group`. The kernel that combines chunks is another one for each number, so
-    that a backend that compiles slowly wants few of them; one with many units powers of two.
+    counts: numbers of chunks to choose from (without any, nothing is cut); the largest is taken that leaves `rows` rows
+    for each chunk. A number is at most `unrolled`, or a multiple of `group`. The kernel that combines chunks is another
+    one for each number, so that a backend that compiles slowly wants few of them; one with many units powers of two.
     exact_rows: of long sums of floats there are more chunks than those, so that no more than about so many terms are
     added in turn. unrolled: partial results up to so many are combined in one expression; more of them `group` at a
     time.

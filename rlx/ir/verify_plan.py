@@ -23,6 +23,7 @@ from rlx.ir.kernels import (
     Sort,
     While,
 )
+from rlx.ir.loop_parts import ScanParts, ScanResults
 from rlx.ir.show_plan import nested_plans, show_kernel
 from rlx.ir.types import bits_of, dtype_kind, is_narrow, supported_dtypes
 from rlx.ir.user_functions import ArrayCall
@@ -279,14 +280,16 @@ def _verify_meaning(kernel: Library, meaning: Plan) -> None:
 
 def _verify_scan(kernel: Scan) -> None:
     require(kernel.length >= 0, "the length is negative")
-    body, constants, carries = kernel.body, len(kernel.constants), len(kernel.initial)
-    _verify_pairs("constants", body.inputs[:constants], kernel.constants)
-    _verify_pairs("initial", body.inputs[constants : constants + carries], kernel.initial)
-    _verify_slices("xs", body.inputs[constants + carries :], kernel.xs, kernel.length)
-    _verify_pairs("next carries", kernel.initial, body.outputs[:carries])
+    carries = len(kernel.initial)
+    taken = ScanParts.of(kernel.body.inputs, len(kernel.constants), carries)
+    given = ScanResults.of(kernel.body.outputs, carries)
+    _verify_pairs("constants", taken.constants, kernel.constants)
+    _verify_pairs("initial", taken.carries, kernel.initial)
+    _verify_slices("xs", taken.xs, kernel.xs, kernel.length)
+    _verify_pairs("next carries", kernel.initial, given.carries)
     _verify_pairs("final", kernel.initial, kernel.final)
-    _verify_slices("ys", body.outputs[carries:], kernel.ys, kernel.length)
-    _verify_in_place(kernel, body.inputs[constants : constants + carries])
+    _verify_slices("ys", given.ys, kernel.ys, kernel.length)
+    _verify_in_place(kernel, taken.carries)
 
 
 def _verify_while(kernel: While) -> None:

@@ -12,6 +12,7 @@ from functools import cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
+from rlx.ir.loop_parts import ScanParts, ScanResults
 from rlx.ir.options import ProductLimits
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.ir.rewrite import Match, Rule, RuleSet, rewrite
@@ -39,10 +40,9 @@ class _Loop:
         n, c = m.params["constants"], m.params["carries"]
         self.body: Program = m.params["body"]
         self.length: int = m.params["length"]
-        self.constants, self.initial, self.xs = m.inputs[:n], m.inputs[n : n + c], m.inputs[n + c :]
-        inputs = self.body.inputs
-        self.fixed, self.carried, self.slices = inputs[:n], inputs[n : n + c], inputs[n + c :]
-        self.next, self.ys = list(self.body.outputs[:c]), list(self.body.outputs[c:])
+        self.constants, self.initial, self.xs = ScanParts.of(m.inputs, n, c)
+        self.fixed, self.carried, self.slices = ScanParts.of(self.body.inputs, n, c)
+        self.next, self.ys = map(list, ScanResults.of(self.body.outputs, c))
         self.producers = {v: e for e in self.body.equations for v in e.outputs}
         self.uses: Counter[Atom] = Counter(a for e in self.body.equations for a in e.inputs)
         self.uses.update(self.body.outputs)

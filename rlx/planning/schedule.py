@@ -61,6 +61,8 @@ def _accumulates_over_outermost(store: NestStore) -> bool:
 def _chunk_count(options: LoweringOptions, nest: Nest) -> int:
     if nest.total < options.chunk_elements or nest.chunks > 1 or len(nest.sizes) == nest.row:
         return 1
+    if not options.chunks.counts:
+        return 1
     kept = 0
     for store in nest.stores:
         if _accumulates_over_outermost(store):
@@ -73,7 +75,7 @@ def _chunk_count(options: LoweringOptions, nest: Nest) -> int:
     limits = options.chunks
     exact = min(rows // limits.exact_rows, isqrt(rows)) if _adds(nest) else 1
     most = min(rows // limits.rows, nest.total // kept)
-    if min(exact, most) > max(limits.counts, default=0):
+    if min(exact, most) > max(limits.counts):
         return max(1, min(exact, most) // limits.group * limits.group)
     return max((count for count in limits.counts if count <= most), default=1)
 

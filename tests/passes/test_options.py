@@ -77,8 +77,8 @@ def test_a_device_of_many_units_gets_many_chunks(rows, chunks):
     plan = plan_of(lambda x: x.max(axis=0), x, chunks=many)
     assert [k.chunks for k in plan.kernels if isinstance(k, Loops)][0] == chunks
     np.testing.assert_array_equal(run(plan, x)[0], x.max(axis=0))
-    few = plan_of(lambda x: x.max(axis=0), x)
-    assert few.kernels[0].chunks == 16
+    few, none = plan_of(lambda x: x.max(axis=0), x), plan_of(lambda x: x.sum(axis=0), x, chunks=ChunkLimits(counts=()))
+    assert few.kernels[0].chunks == 16 and [k.chunks for k in none.kernels] == [1]
 
 
 def test_numbers_of_chunks_that_cannot_be_combined_are_refused():
