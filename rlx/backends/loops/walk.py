@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -21,7 +21,7 @@ __all__ = ["Lines", "kernel_lines", "kernel_parameters", "runs_parallel"]
 _INDICES = "ijklmnpq"
 _ARRAYS = "abcdefgh"
 # an expression longer than this is a statement of its own
-_LONGEST_EXPRESSION = 60
+_LONGEST_EXPRESSION = 70
 # fewer operations than this are not worth threads
 _PARALLEL_WORK = 1 << 17
 
@@ -80,7 +80,9 @@ def runs_parallel(kernel: Loops) -> bool:
 def kernel_lines(kernel: Loops, dialect: Dialect) -> tuple[str, ...]:
     """The statements of the kernel's body, for a function of `kernel_parameters`."""
     lines = Lines(dialect)
+    dialect.threads = runs_parallel(kernel)
     _Walk(kernel, dialect, lines).kernel()
+    dialect.threads = False
     return tuple(lines.text)
 
 
@@ -95,7 +97,7 @@ class _Walk:
         parameters = kernel_parameters(kernel)
         self.arrays = [parameters[n].name for n in _array_numbers(kernel)]
         self.threads = runs_parallel(kernel)
-        self.uses = _uses(kernel)
+        self.uses: Counter[int] = Counter()  # how often each value is read where it is written
         # with one store no load can follow one that it must come before
         self.loads_inside = len(kernel.stores) == 1 and not any(s.keeps for s in self.plan.passes)
 
@@ -153,6 +155,7 @@ class _Walk:
         """For one outer index: each sweep over the row, with what is of the row in between."""
         known: dict[int, str] = {}
         for stage, sweep in enumerate(self.plan.passes):
+            self.uses = self.row_uses(stage)
             for number in self.plan.row_values[stage]:
                 self.value(number, known)
             if not sweep.empty:
@@ -160,10 +163,36 @@ class _Walk:
             for number in self.plan.row_stores[stage]:
                 self.store(number, known)
 
+    def row_uses(self, stage: int) -> Counter[int]:
+        """How often values of the row are read by others of the stage, and by its stores; elsewhere counts as often."""
+        own = self.plan.row_values[stage]
+        stores = [self.loops.stores[n] for n in self.plan.row_stores[stage]]
+        empty = self.plan.passes[stage].empty
+        uses = self.read_by(own, stores if empty else [])
+        everywhere = self.read_by(range(len(self.loops.instructions)), self.loops.stores)
+        return Counter({n: uses[n] if uses[n] == everywhere[n] else 2 for n in own})
+
+    def sweep_uses(self, sweep: RowPass) -> Counter[int]:
+        """How often values are read in a sweep."""
+        recalled = dict(sweep.recalls)
+        computed = [n for n in sweep.values if n not in recalled]
+        uses = self.read_by((*computed, *sweep.reduces), [self.loops.stores[n] for n in sweep.stores])
+        return uses + Counter(value for value, _ in sweep.keeps)
+
+    def read_by(self, instructions: Iterable[int], stores: Iterable[Store]) -> Counter[int]:
+        """How often some instructions and stores read each value."""
+        uses = Counter(a for n in instructions for a in self.loops.instructions[n].args)
+        for store in stores:
+            uses.update(n for n in (store.value, store.address, store.guard) if n is not None)
+            # what is combined stands once in the text, but a guard and an address may stand twice
+            uses.update(n for n in (store.address,) if n is not None and store.accumulate)
+        return uses
+
     def sweep(self, sweep: RowPass, known: dict[int, str]) -> None:
         """One pass over the row: what is computed, combined and stored for each element."""
         instructions, inner = self.loops.instructions, dict(known)
         kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
+        self.uses = self.sweep_uses(sweep)
         running = [n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled]
         for number in (*sweep.reduces, *running):
             instruction = instructions[number]
@@ -210,14 +239,13 @@ class _Walk:
         return name
 
     def value(self, number: int, values: dict[int, str]) -> None:
-        """How a value is written: as an expression where it is short and read once."""
+        """How a value is written: as an expression where it is short and read once, in the same place."""
         instruction = self.loops.instructions[number]
         expression = self.expression(instruction, [values[a] for a in instruction.args])
         free = instruction.op in ("constant", "index", "reduce", "cumulate")
         inside = self.uses[number] == 1 and (instruction.op != "load" or self.loads_inside)
-        level = self.plan.element_level[number] or not any(self.plan.element_level)
         short = len(expression) <= _LONGEST_EXPRESSION
-        values[number] = expression if free or (inside and level and short) else self.named(number, expression)
+        values[number] = expression if free or (inside and short) else self.named(number, expression)
 
     def expression(self, instruction: Instruction, arguments: Sequence[str]) -> str:
         """An instruction's value."""
@@ -276,10 +304,3 @@ class _Walk:
 def _index(dimension: int) -> str:
     return _INDICES[dimension] if dimension < len(_INDICES) else f"i{dimension}"
 
-
-def _uses(kernel: Loops) -> Counter[int]:
-    """How often each value is read."""
-    uses = Counter(a for i in kernel.instructions for a in i.args)
-    for store in kernel.stores:
-        uses.update(n for n in (store.value, store.address, store.guard) if n is not None)
-    return uses
