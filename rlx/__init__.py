@@ -87,7 +87,7 @@ _SUBMODULES = (
 )
 _ELSEWHERE = {"inspect": "rlx.inspection", "io_callback": "rlx.callback", "pure_callback": "rlx.callback"}
 _ELSEWHERE |= {"numba_call": "rlx.numba_functions", "numba_scalar": "rlx.numba_functions"}
-_ELSEWHERE |= {"export_numba": "rlx.standalone.numba_module"}
+_ELSEWHERE |= {"export_c": "rlx.standalone.c_files", "export_numba": "rlx.standalone.numba_module"}
 _SWITCHES = """allow_f16_reductions check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks
     enable_custom_prng explain_cache_misses legacy_prng_key live_arrays log_compiles make_user_context no_execution
     no_tracing numpy_dtype_promotion numpy_rank_promotion print_environment_info softmax_custom_jvp

@@ -17,6 +17,7 @@ __all__ = ["backend_named", "device_names"]
 # device name -> module and class; imported on first use
 _BACKENDS = {
     "cpu": ("rlx.backends.cpu", "CpuBackend"),
+    "c": ("rlx.backends.c", "CBackend"),
     "numba": ("rlx.backends.numba", "NumbaBackend"),
     "reference": ("rlx.backends.reference", "ReferenceBackend"),
 }

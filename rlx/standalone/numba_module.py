@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlx import tree
 from rlx.api import jit
 from rlx.backends import backend_named
-from rlx.backends.loops.program import identifier
 from rlx.backends.numba.helpers import HELPER_NAMES
-from rlx.backends.numba.module import Place, module_source
-from rlx.ir.types import TensorType
+from rlx.backends.numba.module import module_source
 from rlx.passes.pipeline import lower_to_plan
+from rlx.standalone.leaves import free_name, places
 
 __all__ = ["export_numba"]
 
@@ -46,42 +42,10 @@ def export_numba(f: Callable[..., Any], *types: Any, path: str | Path | None = N
     (3,)
     """
     traced = jit(f).trace(*types)
-    program = traced.closed()
-    plan = lower_to_plan(program, options=backend_named("numba").lowering)
-    taken = {"np", "njit", "arena"}
-    leaves = list(_arguments(f, types))
-    arguments = [
-        Place(_name(meaning, taken), meaning, kind) for meaning, kind in zip(leaves, program.input_types, strict=True)
-    ]
-    results = tree.leaves_with_path(tree.unflatten(traced.out_tree, program.output_types))
-    meanings = [f"result{tree.path_text(route)}" for route, _ in results]
-    places = [Place(_name("out", taken), m, kind) for m, kind in zip(meanings, program.output_types, strict=True)]
-    name = _name(traced.fun_name, set(HELPER_NAMES))
-    source = module_source(plan, name, arguments, places)
+    plan = lower_to_plan(traced.closed(), options=backend_named("numba").lowering)
+    arguments, results = places(f, types, traced, {"np", "njit", "arena"})
+    name = free_name(traced.fun_name, set(HELPER_NAMES))
+    source = module_source(plan, name, arguments, results)
     if path is not None:
         Path(path).write_text(source, encoding="utf-8")
     return source
-
-
-def _arguments(f: Callable[..., Any], types: Iterable[Any]) -> Iterable[str]:
-    """Python that says what each leaf of the arguments is: `w['bias']`."""
-    try:
-        names = list(inspect.signature(f).bind(*types).arguments)
-    except (TypeError, ValueError):
-        names = []
-    for number, argument in enumerate(types):
-        own = names[number] if number < len(names) else f"x{number}"
-        yield from (own + tree.path_text(route) for route, _ in tree.leaves_with_path(argument, _is_type))
-
-
-def _is_type(value: Any) -> bool:
-    return isinstance(value, TensorType)
-
-
-def _name(meaning: str, taken: set[str]) -> str:
-    """A name in the module's text."""
-    base = name = identifier(re.sub(r"\W+", "_", meaning), "x")
-    while name in taken:
-        name = f"{base}_{sum(n.startswith(base) for n in taken) + 1}"
-    taken.add(name)
-    return name

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.backends.base import Executable
 from rlx.backends.loops.dialect import Dialect
-from rlx.backends.loops.program import Unit, arena_bytes, constants_of, parts_of
+from rlx.backends.loops.program import Unit, arena_bytes, constants_of, host_steps, parts_of
 from rlx.backends.reference.kernels import Memory, run_kernel
 from rlx.ir.kernels import Buffer, Kernel, Plan
 from rlx.ir.show_plan import describe_plan, show_plan
@@ -133,7 +133,7 @@ class TextExecutable(Executable):
     def texts(self) -> dict[str, str]:
         """The plan, its kernels, and the text that is compiled."""
         source = "\n\n\n".join(function.text for unit in self.units for function in unit.functions)
-        host = "\n".join(type(kernel).__name__.lower() for kernel in self.host_steps)
+        host = "\n".join(host_steps(self.plan, self._dialect()))
         return {"plan": show_plan(self.plan), "kernels": describe_plan(self.plan), "loops": source, "host": host}
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlx.backends.loops.dialect import Dialect, Parameter
+from rlx.backends.loops.dialect import Dialect, Parameter, Reduction
 from rlx.backends.loops.staging import RowPass, staging
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Access, Instruction, Loops, Store
@@ -116,13 +116,20 @@ class _Walk:
             self.row()
 
     @contextmanager
-    def dimension(self, dimension: int, parallel: bool = False) -> Generator[None]:
+    def dimension(
+        self, dimension: int, parallel: bool = False, reductions: Sequence[Reduction] = ()
+    ) -> Generator[None]:
         """A loop over a dimension, or over a chunk's range of the first one."""
         start, stop = "0", str(self.loops.sizes[dimension])
         if dimension == 0 and self.loops.chunks > 1:
             parallel = False
             start, stop = (self.chunk_bound(shift) for shift in (0, 1))
-        with self.lines.block(self.dialect.loop(_index(dimension), start, stop, parallel)):
+        index = _index(dimension)
+        if reductions:
+            head = self.dialect.row_loop(index, start, stop, reductions)
+        else:
+            head = (self.dialect.loop(index, start, stop, parallel),)
+        with self.lines.block(*head):
             yield
 
     def chunk_bound(self, shift: int) -> str:
@@ -197,10 +204,15 @@ class _Walk:
         for number in (*sweep.reduces, *running):
             instruction = instructions[number]
             start = self.dialect.constant(instruction.dtype, neutral(instruction.attribute, instruction.dtype))
-            self.lines.add(self.dialect.variable(f"r{number}", instruction.dtype, start))
+            begin = self.dialect.assign(f"r{number}", start)
+            if number not in known:
+                begin = self.dialect.variable(f"r{number}", instruction.dtype, start)
+            self.lines.add(begin)
+        last = len(self.loops.sizes) - 1
+        reductions = () if running or sweep.stores or sweep.keeps else [self.reduction(n) for n in sweep.reduces]
         with ExitStack() as nest:
-            for dimension in range(self.loops.outer, len(self.loops.sizes)):
-                nest.enter_context(self.dimension(dimension))
+            for dimension in range(self.loops.outer, last + 1):
+                nest.enter_context(self.dimension(dimension, False, reductions if dimension == last else ()))
             for number in sweep.values:
                 if number in recalled:
                     store = self.loops.stores[recalled[number]]
@@ -220,8 +232,13 @@ class _Walk:
                 self.combine(number, inner)
             for number in sweep.stores:
                 self.store(number, inner)
-        for number in sweep.reduces:
+        for number in (*sweep.reduces, *running):
             known[number] = f"r{number}"
+
+    def reduction(self, number: int) -> Reduction:
+        """What a reduction's variable is."""
+        instruction = self.loops.instructions[number]
+        return Reduction(f"r{number}", instruction.attribute, instruction.dtype)
 
     def combine(self, number: int, values: dict[int, str]) -> None:
         """Combine an element into a reduction's or a running result."""

@@ -5,22 +5,21 @@ from __future__ import annotations
 import base64
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from rlx.backends.loops.executable import elements
-from rlx.backends.loops.program import Unit, constants_of, spelled, unit_of_plan
+from rlx.backends.loops.place import Place
+from rlx.backends.loops.program import Unit, constants_of, host_steps, unit_of_plan
 from rlx.backends.numba.dialect import PythonDialect, memory_name
 from rlx.backends.numba.helpers import header, helpers_text
 from rlx.errors import UnsupportedError
-from rlx.ir.kernels import Callback, Kernel, Library, Plan
+from rlx.ir.kernels import Plan
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
-from rlx.ir.show_plan import nested_plans
 from rlx.ir.types import TensorType, is_complex, is_narrow
 from rlx.version import __version__
 
-__all__ = ["Place", "module_source"]
+__all__ = ["module_source"]
 
 # functions of SciPy's that the math module has
 _IN_MATH = ("gamma", "lgamma")
@@ -29,24 +28,13 @@ _LITERAL_ELEMENTS = 64
 _WIDTH = 100
 
 
-class Place(NamedTuple):
-    """An array that a module's function takes or returns: its name in the text, what it is of, its type."""
-
-    name: str
-    meaning: str
-    type: TensorType
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.type.dtype.name}{list(self.type.shape)}  {self.meaning}"
-
-
 def module_source(plan: Plan, name: str, arguments: Sequence[Place], results: Sequence[Place]) -> str:
     """A module whose function `name` does what the plan does; see rlx.export_numba.
 
     Raises UnsupportedError for what cannot be said in such a module.
     """
     dialect = PythonDialect(standalone=True)
-    _refuse(name, [*_host_steps(plan, dialect), *_unknown_types((*arguments, *results))])
+    _refuse(name, [*host_steps(plan, dialect), *_unknown_types((*arguments, *results))])
     unit = unit_of_plan(plan, dialect, f"{name}_steps")
     _refuse(name, [h for h in unit.helpers if h in USER_FUNCTIONS or (h in SPECIAL and h not in _IN_MATH)])
     defined = {name, *(function.name for function in unit.functions)}
@@ -70,24 +58,6 @@ def _refuse(name: str, found: Iterable[str]) -> None:
             f"{name} cannot be a module of NumPy and Numba alone, which has no {listed}.",
             "Export a function without it, and compute that part outside.",
         )
-
-
-def _host_steps(plan: Plan, dialect: PythonDialect) -> Iterator[str]:
-    """What a plan runs on the host, by name."""
-    for kernel in plan.kernels:
-        inner = nested_plans(kernel)
-        for part in inner:
-            yield from _host_steps(part, dialect)
-        if not inner and not spelled(kernel, dialect):
-            yield _step_name(kernel)
-
-
-def _step_name(kernel: Kernel) -> str:
-    if isinstance(kernel, Library):
-        return kernel.routine
-    if isinstance(kernel, Callback):
-        return f"callback to {getattr(kernel.function, '__name__', 'Python')}"
-    return f"{type(kernel).__name__.lower()} of complex numbers"
 
 
 def _unknown_types(places: Iterable[Place]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from rlx.backends.cpu.emit.ir_text import Value
 from rlx.backends.cpu.emit.polynomials import exp, horner, log, log1p
+from rlx.backends.loops.tables import INVERSE_ERF_CENTRAL, INVERSE_ERF_FAR, INVERSE_ERF_TAIL
 
 __all__ = ["FUNCTIONS"]
 
@@ -41,23 +42,6 @@ _COMPLEMENT = {
         -1.2085929680474095e-08, -1.0273346003452953e-08,
     ),
 }  # fmt: skip
-# inverse of erf over its argument, with w = -log(1 - x^2): in w - 2.5 for w < 5, in sqrt(w) - 3
-# up to sqrt(w) = 4.1, and in sqrt(w) - 4 with 19 good bits up to 6.2 (refined in float64)
-_INVERSE_CENTRAL = (
-    1.501409353517645, 0.24664028765731927, -0.004177339416802363, -0.0012527446934950674,
-    0.00021828264332612678, -4.961897029634499e-06, -3.4346169306104345e-06,
-    4.6588946838970723e-07, 1.8038191389726427e-08, -8.77266205504093e-09, 3.354736709015191e-10,
-)  # fmt: skip
-_INVERSE_TAIL = (
-    2.8329768014510632, 1.0016752366530692, 0.009445303211827589, -0.007642764189132229,
-    0.005687699158610321, -0.003567091315233438, 0.001475109686317507, -0.00012004457022201298,
-    -0.0002774910826993111, 0.00016055255175290143, -2.9515697972074246e-05,
-)  # fmt: skip
-_INVERSE_FAR = (
-    3.8397819654604066, 1.0095039344034396, 0.0012854152501486687, -0.0009145285838035614,
-    0.0002714912430884722, -5.716885605586757e-05, 8.139235270959324e-05, -6.710200877783192e-05,
-    1.9453129792540056e-05, -1.6019349457967995e-06,
-)  # fmt: skip
 _FARTHEST = {"float": 10.5, "double": 27.5}
 
 
@@ -96,10 +80,10 @@ def _erf_inv(x: Value) -> Value:
     w = -log((1.0 - a) * (1.0 + a))
     if x.kind == "float":
         w = (a < 0.5).where(-log1p(-(a * a)), w)
-    tail = _INVERSE_TAIL if x.kind == "float" else _INVERSE_FAR
+    tail = INVERSE_ERF_TAIL if x.kind == "float" else INVERSE_ERF_FAR
     center = 3.0 if x.kind == "float" else 4.0
     far = horner(w.call("sqrt") - center, tail)
-    ratio = (w < 5.0).where(horner(w - 2.5, _INVERSE_CENTRAL), far)
+    ratio = (w < 5.0).where(horner(w - 2.5, INVERSE_ERF_CENTRAL), far)
     result = a * ratio
     if x.kind == "double":
         result = _refined_inverse(a, result)
