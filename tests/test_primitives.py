@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 from fractions import Fraction
 from functools import partial
 from itertools import product
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from primitive_cases import STEPS, Case, cases, cases_of, names, run_lowered
@@ -24,6 +26,7 @@ from rlx.transforms.vmap import vmap
 BACKENDS = {
     "reference": ("rlx.backends.reference", "ReferenceBackend"),
     "cpu": ("rlx.backends.cpu", "CpuBackend"),
+    "numba": ("rlx.backends.numba", "NumbaBackend"),
 }
 
 # operands in which a function has no derivative, and functions that have none
@@ -147,6 +150,12 @@ def test_batch_is_a_loop(case: Case) -> None:
 
 
 # ------------------------------------------------------------- compiled code
+@pytest.fixture(autouse=True)
+def _kernels_as_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter runs the numba device's text; `make test-backends` has it compiled, which takes minutes."""
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", int(not os.environ.get("RLX_TEST_COMPILED")))
+
+
 def backend_named(name: str) -> Any:
     """The backend, or skip the test where it cannot be imported."""
     module, cls = BACKENDS[name]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from loop_plans import BOOL, FLOAT, INT, constant, load, once_where, unary
 from native_loops import run_native
+from python_loops import run_python
 
 from rlx.backends.cpu.emit.kernel_code import loops_code, loops_extent
 from rlx.backends.cpu.emit.tiling import tiled
@@ -34,13 +35,22 @@ DTYPES = [np.dtype(name) for name in ("f4", "f8", "?", "i1", "u2", "i4", "u8", "
 
 
 def check(kernel, operands, cuts=None, tolerance=2e-6):
-    """Native and reference runs leave the same memory behind."""
+    """Native and reference runs leave the same memory behind; so does the kernel as Python, if it is small."""
     verify_loops(kernel)
     expected = [array.copy() for array in operands]
     actual = [array.copy() for array in operands]
     with np.errstate(all="ignore"):
         run_loops(kernel, expected)
     run_native(kernel, actual, cuts)
+    agree(actual, expected, tolerance)
+    if math.prod(kernel.sizes) * len(kernel.instructions) <= 1 << 14:
+        actual = [array.copy() for array in operands]
+        run_python(kernel, actual)
+        agree(actual, expected, tolerance)
+
+
+def agree(actual, expected, tolerance):
+    """Two memories hold the same numbers."""
     for got, wanted in zip(actual, expected, strict=True):
         if wanted.dtype.kind in "fc":
             eps = tolerance if wanted.dtype.itemsize == 4 else tolerance * 1e-6

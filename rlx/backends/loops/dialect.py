@@ -57,6 +57,7 @@ class Dialect(ABC):
 
     def __init__(self) -> None:
         self.helpers: dict[str, None] = {}
+        self.threads = False  # whether what is spelled is part of a kernel with a parallel loop
 
     def helper(self, name: str) -> str:
         """The name of a helper function, which the text will need."""

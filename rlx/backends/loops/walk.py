@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ __all__ = ["Lines", "Mapping", "SequentialMapping", "Walk", "kernel_lines", "ker
 _INDICES = "ijklmnpq"
 _ARRAYS = "abcdefgh"
 # an expression longer than this is a statement of its own
-_LONGEST_EXPRESSION = 60
+_LONGEST_EXPRESSION = 70
 # fewer operations than this are not worth threads
 _PARALLEL_WORK = 1 << 17
 
@@ -133,7 +133,9 @@ class SequentialMapping(Mapping):
 def kernel_lines(kernel: Loops, dialect: Dialect, mapping: Mapping | None = None) -> tuple[str, ...]:
     """The statements of the kernel's body, for a function of `kernel_parameters`."""
     lines = Lines(dialect)
-    Walk(kernel, dialect, lines, mapping or SequentialMapping(runs_parallel(kernel))).kernel()
+    dialect.threads = runs_parallel(kernel)
+    Walk(kernel, dialect, lines, mapping or SequentialMapping(dialect.threads)).kernel()
+    dialect.threads = False
     return tuple(lines.text)
 
 
@@ -148,7 +150,7 @@ class Walk:
         self.plan = staging(kernel)
         parameters = kernel_parameters(kernel)
         self.arrays = [parameters[n].name for n in _array_numbers(kernel)]
-        self.uses = _uses(kernel)
+        self.uses: Counter[int] = Counter()  # how often each value is read where it is written
         # with one store no load can follow one that it must come before
         self.loads_inside = len(kernel.stores) == 1 and not any(s.keeps for s in self.plan.passes)
 
@@ -216,6 +218,7 @@ class Walk:
         """For one outer index: each sweep over the row, with what is of the row in between."""
         known: dict[int, str] = {}
         for stage, sweep in enumerate(self.plan.passes):
+            self.uses = self.row_uses(stage)
             for number in self.plan.row_values[stage]:
                 self.value(number, known)
             if not sweep.empty:
@@ -225,10 +228,36 @@ class Walk:
                     for number in self.plan.row_stores[stage]:
                         self.store(number, known)
 
+    def row_uses(self, stage: int) -> Counter[int]:
+        """How often values of the row are read by others of the stage, and by its stores; elsewhere counts as often."""
+        own = self.plan.row_values[stage]
+        stores = [self.loops.stores[n] for n in self.plan.row_stores[stage]]
+        empty = self.plan.passes[stage].empty
+        uses = self.read_by(own, stores if empty else [])
+        everywhere = self.read_by(range(len(self.loops.instructions)), self.loops.stores)
+        return Counter({n: uses[n] if uses[n] == everywhere[n] else 2 for n in own})
+
+    def sweep_uses(self, sweep: RowPass) -> Counter[int]:
+        """How often values are read in a sweep."""
+        recalled = dict(sweep.recalls)
+        computed = [n for n in sweep.values if n not in recalled]
+        uses = self.read_by((*computed, *sweep.reduces), [self.loops.stores[n] for n in sweep.stores])
+        return uses + Counter(value for value, _ in sweep.keeps)
+
+    def read_by(self, instructions: Iterable[int], stores: Iterable[Store]) -> Counter[int]:
+        """How often some instructions and stores read each value."""
+        uses = Counter(a for n in instructions for a in self.loops.instructions[n].args)
+        for store in stores:
+            uses.update(n for n in (store.value, store.address, store.guard) if n is not None)
+            # what is combined stands once in the text, but a guard and an address may stand twice
+            uses.update(n for n in (store.address,) if n is not None and store.accumulate)
+        return uses
+
     def sweep(self, sweep: RowPass, known: dict[int, str]) -> None:
         """One pass over the row: what is computed, combined and stored for each element."""
         instructions, inner = self.loops.instructions, dict(known)
         kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
+        self.uses = self.sweep_uses(sweep)
         running = [n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled]
         for number in (*sweep.reduces, *running):
             instruction = instructions[number]
@@ -287,14 +316,13 @@ class Walk:
         return name
 
     def value(self, number: int, values: dict[int, str]) -> None:
-        """How a value is written: as an expression where it is short and read once."""
+        """How a value is written: as an expression where it is short and read once, in the same place."""
         instruction = self.loops.instructions[number]
         expression = self.expression(instruction, [values[a] for a in instruction.args])
         free = instruction.op in ("constant", "index", "reduce", "cumulate")
         inside = self.uses[number] == 1 and (instruction.op != "load" or self.loads_inside)
-        level = self.plan.element_level[number] or not any(self.plan.element_level)
         short = len(expression) <= _LONGEST_EXPRESSION
-        values[number] = expression if free or (inside and level and short) else self.named(number, expression)
+        values[number] = expression if free or (inside and short) else self.named(number, expression)
 
     def expression(self, instruction: Instruction, arguments: Sequence[str]) -> str:
         """An instruction's value."""
@@ -355,11 +383,3 @@ class Walk:
     def widened(self, dtype: np.dtype, value: str) -> str:
         """A value in the dtype that is computed with."""
         return self.dialect.widened(dtype, value) if dtype in FLOAT_FORMATS else value
-
-
-def _uses(kernel: Loops) -> Counter[int]:
-    """How often each value is read."""
-    uses = Counter(a for i in kernel.instructions for a in i.args)
-    for store in kernel.stores:
-        uses.update(n for n in (store.value, store.address, store.guard) if n is not None)
-    return uses

@@ -157,7 +157,7 @@ class PythonDialect(Dialect):
     # ------------------------------------------------------------------ memory
     def load(self, dtype: np.dtype, array: str, position: str) -> str:
         """An element, decoded if it is narrow."""
-        element = f"{array}[{position}]"
+        element = self._element(array, position)
         return self.widened(dtype, element) if is_narrow(dtype) else element
 
     def store(self, dtype: np.dtype, value_dtype: np.dtype, array: str, position: str, value: str) -> str:
@@ -166,7 +166,14 @@ class PythonDialect(Dialect):
             value = f"{value} & {(1 << INTEGER_FORMATS[dtype].bits) - 1}"
         elif dtype in FLOAT_FORMATS and value_dtype != dtype:
             value = _call(self.helper(f"encode_{dtype.name}"), value)
-        return _tidy(f"{array}[{position}] = {_plain(value)}")
+        return _tidy(f"{self._element(array, position)} = {_plain(value)}")
+
+    def _element(self, array: str, position: str) -> str:
+        """Where positions have no sign, Numba need not ask whether they count from the end: it makes vector loops.
+
+        In a loop that does not run on threads, LLVM finds that out by itself.
+        """
+        return f"{array}[np.uintp({position})]" if self.threads and not position.isdigit() else f"{array}[{position}]"
 
     # ------------------------------------------------------------------ values
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
@@ -409,12 +416,15 @@ class PythonDialect(Dialect):
         return f"{array}.reshape({columns}, {rows}).T"
 
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """The order of each row, by the last key first; then everything in that order."""
+        """Rows of one array by themselves; else the order of each row, by the last key first, and all in that order."""
         keys = kernel.inputs[: kernel.keys]
         if any(is_complex(key.dtype) for key in keys):
             return None
-        length = str(kernel.length)
-        lines = [f"order = {_call(self.helper('row_order'), str(kernel.rows), length)}"]
+        rows, length = str(kernel.rows), str(kernel.length)
+        if len(kernel.inputs) == 1 and not kernel.index and not is_narrow(keys[0].dtype):
+            copied = self.copy(keys[0].dtype, outputs[0], inputs[0], keys[0].size)
+            return (copied, _call(self.helper("sort_rows"), outputs[0], length))
+        lines = [f"order = {_call(self.helper('row_order'), rows, length)}"]
         for key, name in zip(reversed(keys), reversed(inputs[: kernel.keys]), strict=True):
             if is_narrow(key.dtype):
                 name = f"np.array([{self.widened(key.dtype, 'code')} for code in {name}])"

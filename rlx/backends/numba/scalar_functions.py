@@ -215,31 +215,77 @@ def row_order(rows, length):
     return order
 
 
-def sort_by(order, key, length):
-    """Sort each row's `order` by the numbers of `key` at those places: stable, NaN last."""
-    other = np.empty(length, np.int64)
-    for start in range(0, order.size, max(length, 1)):
-        source, target = order[start : start + length], other
-        row = key[start : start + length]
-        width = 1
+def comes_before(x, y):
+    """Whether x is less than y; NaN comes after every number."""
+    return x < y or (y != y and x == x)
+
+
+def sort_rows(rows, length):
+    """Sort each row: stable, NaN last."""
+    other = np.empty(length, rows.dtype)
+    for start in range(0, rows.size, max(length, 1)):
+        row = rows[start : start + length]
+        for left in range(0, length, 16):  # short runs by insertion
+            for i in range(left + 1, min(left + 16, length)):
+                x, j = row[i], i
+                while j > left and comes_before(x, row[j - 1]):
+                    row[j] = row[j - 1]
+                    j -= 1
+                row[j] = x
+        width = 16
         while width < length:
             for left in range(0, length, 2 * width):
                 middle, end = min(left + width, length), min(left + 2 * width, length)
-                i, j = left, middle
-                for place in range(left, end):
-                    later = j >= end
-                    if i < middle and not later:
-                        x, y = row[source[i]], row[source[j]]
-                        later = not (y < x or (x != x and y == y))
-                    if i < middle and later:
-                        target[place] = source[i]
-                        i += 1
-                    else:
-                        target[place] = source[j]
+                for i in range(left, middle):
+                    other[i] = row[i]
+                i, j, place = left, middle, left
+                while i < middle and j < end:
+                    if comes_before(row[j], other[i]):
+                        row[place] = row[j]
                         j += 1
-            source, target = target, source
+                    else:
+                        row[place] = other[i]
+                        i += 1
+                    place += 1
+                while i < middle:
+                    row[place] = other[i]
+                    i, place = i + 1, place + 1
             width *= 2
-        order[start : start + length] = source
+
+
+def sort_by(order, key, length):
+    """Sort each row's `order` by the numbers of `key` at those places: stable, NaN last."""
+    keys, other_keys, other = np.empty(length, key.dtype), np.empty(length, key.dtype), np.empty(length, np.int64)
+    for start in range(0, order.size, max(length, 1)):
+        row = order[start : start + length]
+        for i in range(length):
+            keys[i] = key[start + row[i]]
+        for left in range(0, length, 16):  # short runs by insertion
+            for i in range(left + 1, min(left + 16, length)):
+                x, number, j = keys[i], row[i], i
+                while j > left and comes_before(x, keys[j - 1]):
+                    keys[j], row[j] = keys[j - 1], row[j - 1]
+                    j -= 1
+                keys[j], row[j] = x, number
+        width = 16
+        while width < length:
+            for left in range(0, length, 2 * width):
+                middle, end = min(left + width, length), min(left + 2 * width, length)
+                for i in range(left, middle):
+                    other_keys[i], other[i] = keys[i], row[i]
+                i, j, place = left, middle, left
+                while i < middle and j < end:
+                    if comes_before(keys[j], other_keys[i]):
+                        keys[place], row[place] = keys[j], row[j]
+                        j += 1
+                    else:
+                        keys[place], row[place] = other_keys[i], other[i]
+                        i += 1
+                    place += 1
+                while i < middle:
+                    keys[place], row[place] = other_keys[i], other[i]
+                    i, place = i + 1, place + 1
+            width *= 2
 
 
 def take(out, x, order, length, parts):
