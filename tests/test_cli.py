@@ -304,7 +304,7 @@ def test_inspect_as_data(command: Rlx) -> None:
     assert told["kernels"]["Contract"] == 1 and told["work"]["flops"] > 2 * 64 * 32 * 16
     assert [s["name"] for s in told["stages"]][:2] == ["hir", "inline"]
     assert told["memory"]["arguments"] == 4 * (32 * 16 + 64 * 32)
-    assert {"equation", "how", "kernel"} == set(told["dispatch"][0])
+    assert {"equation", "how", "kernel", "reason"} == set(told["dispatch"][0])
     stage = data(command("inspect", "model.py:Net.apply", "--args", "{w: f32[3]} f32[3]", "--stage", "hir", "--json"))
     assert stage["stage"] == "hir" and "multiply" in stage["text"]
     assert data(command("inspect", "model.py:power", "--args", "f32[3] 2", "--json"))["inputs"] == ["float32[3]"]

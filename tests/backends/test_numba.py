@@ -360,6 +360,18 @@ def test_modules_have_gamma_functions() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+def test_names_of_modules_do_not_clash() -> None:
+    """With those of kernels, of helper functions, and of Python."""
+
+    def add(exp: Any, add: Any, np: Any) -> Any:
+        return jnp.exp(exp) + add * np
+
+    x = X[0]
+    found = run_module(rlx.export_numba(add, x, x, x), "add", x, x, x)
+    np.testing.assert_allclose(found, np.exp(x) + x * x, rtol=1e-6)
+    assert "def exp_2(" in rlx.export_numba(lambda x: jnp.exp(x), x, name="exp")
+
+
 @pytest.mark.parametrize(
     ("function", "missing"),
     [

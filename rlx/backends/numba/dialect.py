@@ -12,7 +12,7 @@ import builtins
 import keyword
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import ml_dtypes
@@ -100,15 +100,16 @@ def _plain(text: str) -> str:
 class PythonDialect(Dialect):
     """Python over NumPy arrays. Helper functions are those of helpers.py.
 
-    standalone: the text is for a module that needs nothing but NumPy and Numba.
+    standalone: the text is for a module that needs nothing but NumPy and Numba, in which some names are taken.
     """
 
     comment_mark = "#"
     reserved = HELPER_NAMES.union(keyword.kwlist, dir(builtins), _MODULE_NAMES, _LOCAL_NAMES)
 
-    def __init__(self, standalone: bool = False) -> None:
+    def __init__(self, standalone: bool = False, taken: Iterable[str] = ()) -> None:
         super().__init__()
         self.standalone = standalone
+        self.reserved = self.reserved.union(taken)
 
     def function(self, name: str, parameters: Sequence[Parameter], parallel: bool) -> tuple[str, ...]:
         """A function that Numba compiles."""

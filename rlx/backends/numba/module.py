@@ -33,12 +33,10 @@ def module_source(plan: Plan, name: str, arguments: Sequence[Place], results: Se
 
     Raises UnsupportedError for what cannot be said in such a module.
     """
-    dialect = PythonDialect(standalone=True)
+    dialect = PythonDialect(standalone=True, taken=[name, *(place.name for place in (*arguments, *results))])
     _refuse(name, [*host_steps(plan, dialect), *_unknown_types((*arguments, *results))])
     unit = unit_of_plan(plan, dialect, f"{name}_steps")
     _refuse(name, [h for h in unit.helpers if h in USER_FUNCTIONS or (h in SPECIAL and h not in _IN_MATH)])
-    defined = {name, *(function.name for function in unit.functions)}
-    assert len(defined) == len(unit.functions) + 1 and not defined & dialect.reserved
     parts = [
         "\n".join(f'{_dtype_name(t)} = np.dtype("{t.dtype.name}")' for t in _checked_types(arguments)),
         *_constants(plan),
