@@ -1,6 +1,7 @@
 # make demo: a network learns handwritten digits.  make test: every check.  make bench: timings (BENCH=--quick).
 # make test-other-python: the tests that depend most on the interpreter, on another version of Python if one is installed.
 # make test-backends: what make test has the interpreter run of the numba device, compiled by Numba.
+# make test-opencl: the OpenCL device, on a runtime for processors that it installs.
 # make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
@@ -18,7 +19,7 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
 
-.PHONY: demo test test-backends test-other-python fuzz lint bench clean
+.PHONY: demo test test-backends test-opencl test-other-python fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -42,6 +43,13 @@ test: lint
 
 test-backends: $(VENV)/tested
 	RLX_CHECK=1 RLX_TEST_COMPILED=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/test_primitives.py -k "compiled and numba"
+
+$(VENV)/opencl: $(VENV)/tested
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[opencl-cpu]"
+	touch $@
+
+test-opencl: $(VENV)/opencl
+	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/backends/test_opencl.py
 
 test-other-python: $(VENV)/tested
 	@python="$(OTHER_PYTHON)"; \

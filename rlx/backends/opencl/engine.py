@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +33,21 @@ def _module() -> Any:
         raise DeviceError("The device 'opencl' needs the package pyopencl.", "pip install 'rlx[opencl]'") from None
 
 
+def _show_runtime_of_pip() -> None:
+    """Where the system registers no runtime, tell OpenCL's loader of Intel's, if pip has installed it here."""
+    runtime = Path(sys.prefix) / "lib" / "libintelocl.so"
+    if "OCL_ICD_VENDORS" in os.environ or any(Path("/etc/OpenCL/vendors").glob("*.icd")) or not runtime.exists():
+        return
+    folder = tempfile.mkdtemp(prefix="rlx-opencl-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (Path(folder) / "intel.icd").write_text(f"{runtime}\n", encoding="utf-8")
+    os.environ["OCL_ICD_VENDORS"] = folder
+
+
 def devices() -> list[Any]:
     """The OpenCL devices of this machine, GPUs first. Raises DeviceError if there is none."""
     cl = _module()
+    _show_runtime_of_pip()
     try:
         found = [device for platform in cl.get_platforms() for device in platform.get_devices()]
     except cl.Error:
@@ -55,7 +73,10 @@ class OpenCLEngine(Engine):
         try:
             built = program.build(options=["-cl-std=CL1.2"], cache_dir=False)
         except self._cl.RuntimeError as error:
-            raise DeviceError(f"The OpenCL compiler of {self.device.name} refused a kernel: {error}") from None
+            raise DeviceError(
+                f"The OpenCL compiler of {self.device.name} refused a kernel: {error}",
+                "Please report it with the program; the CPU runs it: rlx.default_device('cpu').",
+            ) from None
         return {name: self._cl.Kernel(built, name) for name in names}
 
     def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
