@@ -408,7 +408,7 @@ def test_mixing_devices_is_an_error(x: Any, name: str) -> None:
 # parameters that hold no arrays: options that a function brings into one form
 OPTIONS = set(
     "axis padding dimension_numbers shape dtype size mode in_axes fft_type transpose_solve total_repeat_length bins"
-    " stop n n_max".split()
+    " name stop n n_max".split()
 )
 # they look at a value, and compute nothing
 LOOKS = {"ds", "iscomplexobj", "isscalar", "shape"}

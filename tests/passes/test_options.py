@@ -20,7 +20,7 @@ from rlx.passes.pipeline import lower_to_plan
 PACKAGE = Path(rlx.__file__).resolve().parent
 # module-level numbers of passes that say nothing of a device, and why they are there
 NUMBERS = {
-    "lowering/builder.py: _SOURCES_KEPT": "names in labels",
+    "lowering/nest_builder.py: _SOURCES_KEPT": "names in labels",
     "lowering/nodes.py: _WEIGHT_LIMIT": "keeps the count of a tree's nodes small",
     "planning/arena.py: _LARGEST_BY_SIZE": "time of planning",
     "planning/bands.py: _MOST_KERNELS": "time of planning",
