@@ -7,7 +7,7 @@ of a kernel, not part of its `code`, so that equal layers and new batch sizes sh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
@@ -34,6 +34,7 @@ __all__ = [
     "Store",
     "While",
     "members",
+    "reaches_apart",
 ]
 
 Role = Literal["input", "output", "constant", "temporary"]
@@ -59,6 +60,20 @@ class Buffer:
     def nbytes(self) -> int:
         """Bytes of the elements."""
         return self.size * self.dtype.itemsize
+
+
+def reaches_apart(strides: Iterable[int], sizes: Iterable[int]) -> bool:
+    """Whether different indices certainly reach different elements (sufficient, not necessary).
+
+    Each stride has to lead beyond all that smaller ones reach together.
+    """
+    reach = 0
+    for stride, size in sorted((abs(s), n) for s, n in zip(strides, sizes, strict=False)):
+        if size > 1:
+            if stride <= reach:
+                return False
+            reach += stride * (size - 1)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
