@@ -11,10 +11,9 @@ from rlx.call.jit import Jitted, make_program
 from rlx.errors import RlxError
 from rlx.graph.graph import Graph
 from rlx.graph.module import GraphModule, GraphStage
-from rlx.ir.kernels import Bands, Contract, Loops, Plan, members
+from rlx.ir.kernels import Bands, Contract, Loops, Plan, members, nested_plans
 from rlx.ir.options import FusionLimits, LoweringOptions
 from rlx.ir.program import Program
-from rlx.ir.show_plan import nested_plans
 from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
 from rlx.passes.pipeline import lower_to_plan
 from rlx.passes.protocol import (

@@ -33,7 +33,9 @@ __all__ = [
     "Sort",
     "Store",
     "While",
+    "constants_of",
     "members",
+    "nested_plans",
     "reaches_apart",
 ]
 
@@ -60,6 +62,12 @@ class Buffer:
     def nbytes(self) -> int:
         """Bytes of the elements."""
         return self.size * self.dtype.itemsize
+
+    @property
+    def elements(self) -> np.ndarray:
+        """The elements of a constant, in a row."""
+        assert self.value is not None, f"{self.name or self.role} holds no value"
+        return np.ascontiguousarray(self.value).reshape(-1)
 
 
 def reaches_apart(strides: Iterable[int], sizes: Iterable[int]) -> bool:
@@ -512,3 +520,19 @@ class Plan:
     barriers: bool = False
     name: str = "plan"
     report: Any = None
+
+
+def nested_plans(kernel: Kernel) -> tuple[Plan, ...]:
+    """The plans inside a kernel, one level down."""
+    if isinstance(kernel, Scan):
+        return (kernel.body,)
+    if isinstance(kernel, While):
+        return (kernel.condition, kernel.body)
+    return kernel.branches if isinstance(kernel, Branch) else ()
+
+
+def constants_of(plan: Plan) -> tuple[Buffer, ...]:
+    """The constants of a plan and of the plans inside it, each of them once."""
+    own = [b for b in plan.buffers if b.role == "constant"]
+    inside = [b for k in plan.kernels for inner in nested_plans(k) for b in constants_of(inner)]
+    return tuple(dict.fromkeys((*own, *inside)))

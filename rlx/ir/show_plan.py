@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -26,7 +26,7 @@ from rlx.ir.kernels import (
     Scan,
     Sort,
     Store,
-    While,
+    nested_plans,
 )
 from rlx.ir.program import Equation, Origin
 
@@ -36,8 +36,8 @@ __all__ = [
     "describe_kernel",
     "describe_plan",
     "kernel_name",
-    "nested_plans",
     "plan_functions",
+    "show_host_steps",
     "show_kernel",
     "show_plan",
 ]
@@ -74,15 +74,6 @@ def plan_functions(plan: Plan) -> dict[str, Any]:
     writer = _Writer()
     writer.plan(plan)
     return {name: function for function, name in writer.functions.values()}
-
-
-def nested_plans(kernel: Kernel) -> tuple[Plan, ...]:
-    """The plans inside a kernel, one level down."""
-    if isinstance(kernel, Scan):
-        return (kernel.body,)
-    if isinstance(kernel, While):
-        return (kernel.condition, kernel.body)
-    return kernel.branches if isinstance(kernel, Branch) else ()
 
 
 # ------------------------------------------------------------------ source
@@ -230,6 +221,19 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
             yield from (f"       | {line}" for line in _plan_lines(inner))
     yield f"  arena {bytes_text(plan.arena)}"
     yield from (f"  {line}" for line in _arena_lines(plan, names))
+
+
+def show_host_steps(plan: Plan, reason: Callable[[Kernel], str | None]) -> str:
+    """A line for each kernel, loops and branches included, that the host runs: why it does. `reason` says so."""
+    return "\n".join(dict.fromkeys(_host_steps(plan, reason)))
+
+
+def _host_steps(plan: Plan, reason: Callable[[Kernel], str | None]) -> Iterator[str]:
+    for kernel in plan.kernels:
+        if (found := reason(kernel)) is not None:
+            yield found
+        for inner in nested_plans(kernel):
+            yield from _host_steps(inner, reason)
 
 
 def describe_kernel(kernel: Kernel, plan: Plan) -> str:

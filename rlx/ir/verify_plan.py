@@ -22,9 +22,10 @@ from rlx.ir.kernels import (
     Scan,
     Sort,
     While,
+    nested_plans,
 )
 from rlx.ir.loop_parts import ScanParts, ScanResults
-from rlx.ir.show_plan import nested_plans, show_kernel
+from rlx.ir.show_plan import show_kernel
 from rlx.ir.types import bits_of, dtype_kind, is_narrow, supported_dtypes
 from rlx.ir.user_functions import ArrayCall
 from rlx.ir.verify_loops import Refusal, may_share, require, verify_loops

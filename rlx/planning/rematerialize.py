@@ -15,9 +15,8 @@ from itertools import pairwise
 from math import prod
 
 from rlx.errors import MemoryLimitError, bytes_text
-from rlx.ir.kernels import Bands, Buffer, Plan
+from rlx.ir.kernels import Bands, Buffer, Plan, nested_plans
 from rlx.ir.program import Equation, Program, Var
-from rlx.ir.show_plan import nested_plans
 from rlx.lowering.lowered import Lowered
 from rlx.lowering.nodes import leaves
 from rlx.planning.memory import blocks_of

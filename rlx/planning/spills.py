@@ -21,9 +21,10 @@ from rlx.ir.kernels import (
     Sort,
     While,
     members,
+    nested_plans,
 )
 from rlx.ir.program import Equation, Origin
-from rlx.ir.show_plan import buffer_names, kernel_name, nested_plans
+from rlx.ir.show_plan import buffer_names, kernel_name
 
 __all__ = ["Spill", "SpillReason", "first_line", "spills_of"]
 

@@ -27,8 +27,7 @@ def _bind(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray
     memory: Memory = {buffer: _temporary(buffer, plan, arena) for buffer in temporaries}
     for buffer in plan.buffers:
         if buffer.role == "constant":
-            assert buffer.value is not None
-            memory[buffer] = np.ascontiguousarray(buffer.value).reshape(-1)
+            memory[buffer] = buffer.elements
     memory.update(zip(plan.inputs, inputs, strict=True))
     memory.update(zip(plan.outputs, outputs, strict=True))
     return memory

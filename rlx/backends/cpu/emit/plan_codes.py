@@ -8,8 +8,7 @@ from typing import NamedTuple
 from rlx.backends.cpu.emit.carried import carried_code
 from rlx.backends.cpu.emit.kernel_code import KernelCode, loops_code
 from rlx.backends.cpu.emit.layout import Layout, layout_of
-from rlx.ir.kernels import Bands, Kernel, Loops, Plan, Scan, While, members
-from rlx.ir.show_plan import nested_plans
+from rlx.ir.kernels import Bands, Kernel, Loops, Plan, Scan, While, members, nested_plans
 
 __all__ = ["Compiled", "compiled_kernels"]
 

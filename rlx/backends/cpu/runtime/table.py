@@ -44,10 +44,10 @@ from rlx.ir.kernels import (
     Scan,
     Sort,
     While,
+    nested_plans,
 )
-from rlx.ir.show_plan import nested_plans
 from rlx.ir.user_functions import ArrayCall
-from rlx.storage import ALIGNMENT, Storage, allocate, from_numpy
+from rlx.storage import ALIGNMENT, Storage, aligned, allocate, from_numpy
 
 __all__ = ["Clock", "Table", "build_table"]
 
@@ -175,7 +175,7 @@ class _Builder:
     def rows(self, scope: _Scope) -> list[int]:
         """The rows of a plan's kernels."""
         plan = scope.plan
-        inner = scope.base + _aligned(plan.arena)
+        inner = scope.base + aligned(plan.arena)
         self.arena = max(self.arena, inner)
         rows: list[int] = []
         for number, kernel in enumerate(plan.kernels):
@@ -254,8 +254,8 @@ class _Builder:
         used = dict.fromkeys(b for k in kernel.kernels for b in (*k.reads, *k.writes))
         shared = [b for b in used if b not in kernel.local]
         own = {b: n for n, b in enumerate((*shared, *kernel.local))}
-        start = _aligned(8 * len(own))
-        nbytes = start + _aligned(kernel.scratch * form.longest)
+        start = aligned(8 * len(own))
+        nbytes = start + aligned(kernel.scratch * form.longest)
         scratch = self.arena_slot(inner, form.workers * nbytes)
         entries = [scope(b) for b in shared]
         for buffer in kernel.local:
@@ -300,7 +300,7 @@ class _Builder:
                 written.append(scope(last))
                 continue
             scratch = self.arena_slot(inner, last.nbytes)
-            inner += _aligned(last.nbytes)
+            inner += aligned(last.nbytes)
             read.append(self.slot())
             written.append(self.slot())
             entries.append([read[-1], written[-1], scope(first), scope(last), scratch, last.nbytes])
@@ -380,10 +380,6 @@ def _runtime_parts(plan: Plan) -> set[str]:
         for inner in nested_plans(kernel):
             parts |= _runtime_parts(inner)
     return parts
-
-
-def _aligned(nbytes: int) -> int:
-    return (nbytes + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
 
 
 def _constant(value: np.ndarray) -> Storage:
