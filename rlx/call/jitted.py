@@ -43,7 +43,7 @@ from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction
 from rlx.trace.places import common_memory, execution
 from rlx.trace.primitive import refused, watching
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 from rlx.trees import tree
 
 __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
@@ -275,7 +275,7 @@ class Jitted:
             )
         flat = FlatFunction(request.function, request.in_tree, name=self.name)
         types = [x.type for x in request.leaves]
-        program, captured = stage(flat, types, None, self.name)
+        program, captured = trace_program(flat, types, None, self.name)
         return _Entry(program, captured, flat.out_tree)
 
     def delivered(self, out: Any) -> Any:

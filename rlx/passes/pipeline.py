@@ -15,13 +15,13 @@ from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims, refuse_unclaimed_dtypes
 from rlx.config import config
 from rlx.errors import VerificationError
-from rlx.ir.kernels import Bands, Plan
+from rlx.ir.kernels import Plan, RowTiles
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Program, Var, dead_code
 from rlx.ir.verify import verify_program
 from rlx.ir.verify_plan import verify_plan
 from rlx.lowering.lower import lower_to_nests
-from rlx.lowering.lowered import Lowered
+from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nest import Nest, Nests
 from rlx.passes.accumulate_in_place import accumulate_in_place
 from rlx.passes.cse import eliminate_common
@@ -30,11 +30,11 @@ from rlx.passes.fold import fold_constants
 from rlx.passes.hoist_loop_products import hoist_loop_products
 from rlx.passes.key_words import keys_to_words
 from rlx.passes.simplify import simplify
-from rlx.planning.bands import group_bands
 from rlx.planning.choose_product_layouts import choose_product_layouts
 from rlx.planning.fuse import fuse, fuse_chunks
 from rlx.planning.memory import place_temporaries, remove_copies, update_carries_in_place, update_in_place
 from rlx.planning.rematerialize import plan_within
+from rlx.planning.row_tiles import group_row_tiles
 from rlx.planning.schedule import schedule, split_chunks
 from rlx.planning.short_rows import unroll_short_rows
 from rlx.planning.stack_products import stack_products
@@ -184,7 +184,7 @@ lowering: tuple[Step, ...] = (
     Step("update_in_place", "plan", lambda p, _: update_in_place(p), "a copy that is written in part needs no copying"),
     Step("update_carries_in_place", "plan", _update_carries, "a loop's body writes parts of carries where they lie"),
     Step(
-        "group_bands", "plan", lambda p, c: group_bands(p, c.options) if Bands in c.claims.kinds else p,
+        "group_row_tiles", "plan", lambda p, c: group_row_tiles(p, c.options) if RowTiles in c.claims.kinds else p,
         "kernels that work along one dimension run part by part, so that what is between them stays in cache",
     ),
     Step(
@@ -285,7 +285,7 @@ def compile_stages(
     found = stages(program, context=known)
     lowered: list[Stage] = []
 
-    def attempt(program: Program) -> tuple[Plan, Mapping[Var, Lowered]]:
+    def attempt(program: Program) -> tuple[Plan, Mapping[Var, LoweredValue]]:
         lowered[:] = lower_stages(program, context=known)
         nests = lowered[0].form
         assert isinstance(nests, Nests)
