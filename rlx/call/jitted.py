@@ -394,6 +394,8 @@ class _Request:
 
     def _describe(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
         """The key that Jitted.__call__ makes of such arguments, and how it has to order the leaves."""
+        if (self.away or config.watched) and ConcreteArray in set(map(type, self.given)):
+            return  # whether somebody has put an array on the host is looked at in each call
         token = config.token
         if self.away:
             types = [_placed_type(x) for x in self.leaves]
