@@ -58,7 +58,7 @@ _runners: OrderedDict[Any, tuple[Any, Runner]] = OrderedDict()
 def common_memory(name: str, arrays: Iterable[Any]) -> Memory | None:
     """The memory in which something runs that takes these; None for the host's. Values but arrays have no place.
 
-    It is that of the arrays that have a place; the default device's if none has. Raises DeviceError if there are several.
+    It is that of the arrays that have a place, else the default device's. Raises DeviceError if there are several.
     """
     found: dict[Memory | None, ConcreteArray] = {}
     for x in arrays:
