@@ -54,6 +54,7 @@ __all__ = [
     "program_pass",
     "stages",
     "steps",
+    "take",
     "walk",
 ]
 
@@ -107,6 +108,9 @@ class Stage(NamedTuple):
         """The program of a step that makes one."""
         assert isinstance(self.form, Program), f"{self.name} makes no program"
         return self.form
+
+
+Verify = Callable[[Step, Any, Any], None]  # of a step, what it was given, and what it made
 
 
 def everywhere(function: Pass) -> Pass:
@@ -201,17 +205,24 @@ def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) 
     found: list[Stage] = []
     form = start
     for step in sequence:
-        begin = time.perf_counter()
-        before, form = form, step.run(form, context)
-        seconds = time.perf_counter() - begin
-        if config.check and form is not before:
-            verify_step(step, form)
-        if form is not before or step.name != "keys":  # most programs have no keys
-            found.append(Stage(step.name, form, seconds))
+        stage = take(step, form, context, verify_step if config.check else None)
+        if stage.form is not form or step.name != "keys":  # most programs have no keys
+            found.append(stage)
+        form = stage.form
     return found
 
 
-def verify_step(step: Step, form: Form) -> None:
+def take(step: Step, form: Form, context: Context, verify: Verify | None) -> Stage:
+    """What a step makes of a form; `verify`, if there is one, looks at what it has changed."""
+    begin = time.perf_counter()
+    made = step.run(form, context)
+    seconds = time.perf_counter() - begin
+    if verify is not None and made is not form:
+        verify(step, form, made)
+    return Stage(step.name, made, seconds)
+
+
+def verify_step(step: Step, before: Form, form: Form) -> None:
     """Raise VerificationError, naming the step, where what it made breaks a rule."""
     try:
         if isinstance(form, Program):
