@@ -25,7 +25,8 @@ class Claims:
 
     kinds: kinds of kernels. Without RowTiles none are made, without Contract products become Loops; Sort, Library and
     Callback that are not claimed run on the host, with what Python and NumPy have. Loops is always there.
-    routines: names of library routines; others run on the host.
+    routines: names of library routines. Others become loops and products; those that have no such decomposition run on
+    the host.
     dtypes: of arrays. A program with another one is refused.
     blocks: names of functions that keep their name (rlx.trace.replay.block). A call of one becomes a Library kernel
     with this name as its routine, the call's static arguments as attributes, and its plan as meaning. The other
@@ -52,6 +53,13 @@ class Claims:
         name, attributes = equation.params["name"], equation.params["attributes"]
         types = tuple(a.type for a in equation.inputs)
         return self.fits is None or self.fits(name, types, attributes)
+
+    def decomposes(self, equation: Equation) -> bool:
+        """Whether an equation is computed by other primitives, the device having no routine for it."""
+        primitive = equation.primitive
+        if not primitive.routine or primitive.routine in self.routines or primitive.decomposition is None:
+            return False
+        return any(variable.type.size for variable in equation.outputs)
 
     def host_reason(self, kernel: Kernel) -> str | None:
         """Why a kernel runs on the host; None if it does not."""

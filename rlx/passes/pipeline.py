@@ -25,6 +25,7 @@ from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nest import Nest, Nests
 from rlx.passes.accumulate_in_place import accumulate_in_place
 from rlx.passes.cse import eliminate_common
+from rlx.passes.decompose_routines import decompose_routines
 from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
 from rlx.passes.hoist_loop_products import hoist_loop_products
@@ -161,6 +162,11 @@ passes: tuple[Step, ...] = (
 entry: tuple[Step, ...] = (
     Step("inline", "program", _inlined, "calls become the equations that they stand for, but blocks that are claimed"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
+    Step(
+        "decompose_routines", "program",
+        lambda p, c: everywhere(partial(decompose_routines, claims=c.claims))(p),
+        "factorisations and transforms that the device has no routine for become loops and products",
+    ),
 )
 # MIR -> nests -> LIR: for the program, and for each program in a loop or a branch
 lowering: tuple[Step, ...] = (
@@ -197,6 +203,7 @@ lowering: tuple[Step, ...] = (
     ),
 )  # fmt: skip
 steps: tuple[Step, ...] = (*entry, *passes, *lowering)
+_rare = ("keys", "decompose_routines")  # most programs hold nothing for these: they are stages where they change it
 
 
 def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) -> list[Stage]:
@@ -206,7 +213,7 @@ def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) 
     form = start
     for step in sequence:
         stage = take(step, form, context, verify_step if config.check else None)
-        if stage.form is not form or step.name != "keys":  # most programs have no keys
+        if stage.form is not form or step.name not in _rare:
             found.append(stage)
         form = stage.form
     return found
@@ -244,7 +251,8 @@ def _verify_rows(nests: Nests) -> None:
 
 
 def stages(program: Program, sequence: Sequence[Step] = passes, context: Context | None = None) -> list[Stage]:
-    """The program after each step: HIR, inlined MIR (words in place of keys, if it has any), MIR after each pass."""
+    """The program after each step: HIR, MIR (inlined; words in place of keys and decompositions in place of routines
+    if it has any), MIR after each pass."""
     return [Stage("hir", program, 0.0), *walk(program, (*entry, *sequence), context)]
 
 

@@ -161,6 +161,8 @@ class Primitive:
     across_words = ""  # of what says one thing of several keys' words: the reduction that says it of the keys
     inlined = False  # a call of params['program'], replaced by its equations in MIR
     claimable = False  # such a call that stays, under params['name'], where the backend has a kernel for it
+    routine = ""  # the library routine that computes it; by other primitives its `decomposition` does, if it has one
+    decomposition: Callable[..., Any] | None = None
 
     type: Callable[..., Any] = _missing("type")
     reference: Callable[..., Any] = _missing("reference")
