@@ -114,6 +114,14 @@ def _until_small(sweep: Any, initial: list[Any], limit: Any) -> list[Any]:
     return state
 
 
+def _unitary(x: Any) -> Any:
+    """The unitary matrices next to x, which many rotations have brought off by rounding errors: one step of Newton's."""
+    n = type_of(x).shape[2]
+    eye = identities(x, 1, n, n)
+    missing = multiply(subtract(eye, product(adjoint(x), x)), full_like(TensorType((), type_of(x).dtype), 0.5))
+    return add(x, product(x, missing))
+
+
 def _ranks(values: Any) -> Any:
     """The place of each value in ascending order; of equal ones the first comes first."""
     n = type_of(values).shape[1]
@@ -159,9 +167,10 @@ def rotate_hermitian(a: Any, lower: bool) -> tuple[Any, Any]:
     whole = reduce_sum(squared_sizes(matrices), axes=(1, 2))
     limit = multiply(whole, _number(whole, float(np.finfo(type_of(whole).dtype).eps) ** 2))
     state = [matrices, identities(a, batch, size, size), left_of(matrices)]
-    matrices, vectors, _ = _until_small(sweep, state, limit)
-    values = slice_along(real_part(diagonal_of(matrices)), 0, n, 1)
-    vectors = slice_along(slice_along(vectors, 0, n, 1), 0, n, 2)
+    _, vectors, _ = _until_small(sweep, state, limit)
+    vectors = _unitary(slice_along(slice_along(vectors, 0, n, 1), 0, n, 2))
+    moved = product(slice_along(slice_along(matrices, 0, n, 1), 0, n, 2), vectors)
+    values = reduce_sum(real_part(multiply(conjugate(vectors), moved)), axes=(1,))
     order = inverse_order(_ranks(values))
     values = reshape(take_rows(expand_dims(values, (2,)), order), shape=(batch, n))
     values = nan_where(reshape(failed, shape=(batch, 1)), multiply(values, reshape(scale, shape=(batch, 1))))
@@ -187,7 +196,8 @@ def rotate_columns(a: Any, full: bool, vectors: bool, orthogonalise: Any) -> tup
     q, square_ = orthogonalise(matrices, full_matrices=full and vectors) if rows > columns else (None, matrices)
     square_ = slice_along(square_, 0, columns, 1)
     # the adjoint's columns: r^H v = w, so that r = v s (w / s)^H
-    turned_, left = _orthogonal_columns(adjoint(square_))
+    left = _unitary(_turns(adjoint(square_)))
+    turned_ = product(adjoint(square_), left)
     values = sqrt(reduce_sum(squared_sizes(turned_), axes=(1,)))
     order = inverse_order(_ranks(negative(values)))
     values = reshape(take_rows(expand_dims(values, (2,)), order), shape=(batch, columns))
@@ -206,8 +216,8 @@ def rotate_columns(a: Any, full: bool, vectors: bool, orthogonalise: Any) -> tup
     return reshape(left, shape=(*lead, *type_of(left).shape[1:])), values, reshape(right, shape=t.shape[:-2] + (columns,) * 2)
 
 
-def _orthogonal_columns(x: Any) -> tuple[Any, Any]:
-    """(x v, v) with orthogonal columns in the first, v unitary."""
+def _turns(x: Any) -> Any:
+    """The unitary v for which the columns of x v are orthogonal."""
     batch, rows, n = type_of(x).shape
     odd = n % 2
     plan = _Tournament((n + odd) // 2)
@@ -229,8 +239,8 @@ def _orthogonal_columns(x: Any) -> tuple[Any, Any]:
         return scan_over(round_, [x, vectors, full_like(kind, 0)], [], plan.rounds)[0]
 
     state = [x, identities(x, batch, n + odd, n + odd), full_like(kind, 1)]
-    x, vectors, _ = _until_small(sweep, state, full_like(kind, eps * rows**0.5))
-    return slice_along(x, 0, n, 2), slice_along(slice_along(vectors, 0, n, 1), 0, n, 2)
+    _, vectors, _ = _until_small(sweep, state, full_like(kind, eps * rows**0.5))
+    return slice_along(slice_along(vectors, 0, n, 1), 0, n, 2)
 
 
 def _phases(x: Any) -> Any:
