@@ -72,8 +72,8 @@ class Dispatch(NamedTuple):
 
     `how`: inlined (a call or a block, whose equations stand in its place), claimed (a block that the device has a
     kernel for), fused (in a kernel with others), kernel (one of its own), library (a matrix product, a sort or
-    another routine), decomposed (a matrix product as loops, where the device has no products), host (a kernel that
-    Python runs: `reason` says why), view (only the way a kernel indexes its operands).
+    another routine), decomposed (a matrix product or a routine that the device does not take, as loops), host (a kernel
+    that Python runs: `reason` says why), view (only the way a kernel indexes its operands).
     """
 
     equation: str
@@ -209,7 +209,7 @@ class Inspection:
     @cached_property
     def dispatch(self) -> DispatchReport:
         """What became of each block and named call, and of each equation."""
-        calls = list(_inlined(self.hir.program, self.backend.claims))
+        calls = [*_inlined(self.hir.program, self.backend.claims), *self._decomposed]
         if self.plan is None:
             return DispatchReport(calls)
         rows = _dispatch(self.mir[-1].program, self.plan, "", self._how)
@@ -227,6 +227,14 @@ class Inspection:
         if Contract not in self.backend.claims.kinds and equation in self._products:
             return "decomposed", ""
         return "fused" if "+" in _label(kernel) else "kernel", ""
+
+    @property
+    def _decomposed(self) -> Iterator[Dispatch]:
+        """A row for each routine in whose place loops and products stand."""
+        names = [view.name for view in self.mir]
+        if "decompose_routines" in names:
+            before = self.mir[names.index("decompose_routines") - 1].program
+            yield from _unclaimed(before, self.backend.claims)
 
     @cached_property
     def _products(self) -> set[Equation]:
@@ -346,6 +354,15 @@ def _inlined(program: Program, claims: Claims) -> Iterator[Dispatch]:
             yield Dispatch(_call_name(equation), "inlined", "")
         for region in Program((), (equation,), ()).regions():
             yield from (row for row in _inlined(region, claims) if row.equation.startswith("block "))
+
+
+def _unclaimed(program: Program, claims: Claims) -> Iterator[Dispatch]:
+    """A row for each equation of a program and its regions that other equations stand in place of."""
+    for equation, line in zip(program.equations, show_lines(program), strict=False):
+        if claims.decomposes(equation):
+            yield Dispatch(line, "decomposed", "")
+        for region in Program((), (equation,), ()).regions():
+            yield from _unclaimed(region, claims)
 
 
 def _call_name(equation: Equation) -> str:

@@ -21,7 +21,7 @@ from rlx.trace.primitive import type_of
 
 __all__ = ["transform_by_factors"]
 
-_RADIX = 16  # products of small factors up to here are one step
+_RADIX = 8  # products of small factors up to here are one step
 _DIRECT = 64  # prime factors up to here are products with their own matrix
 
 
