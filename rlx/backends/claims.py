@@ -59,7 +59,7 @@ class Claims:
     def decomposes(self, equation: Equation) -> bool:
         """Whether an equation is computed by other primitives, in place of a routine."""
         primitive = equation.primitive
-        if primitive.decomposition is None or not any(variable.type.size for variable in equation.outputs):
+        if not primitive.decomposes or not any(variable.type.size for variable in equation.outputs):
             return False
         order = max(equation.inputs[0].type.shape[-2:])
         return primitive.routine not in self.routines or order <= dict(self.loops_up_to).get(primitive.routine, -1)

@@ -5,7 +5,6 @@ A batch has one axis in front here; results of reductions keep the axis that the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -84,13 +83,13 @@ def placed(x: Any, part: Any, number: Any, axis: int) -> Any:
     return dynamic_update_slice(x, part, *starts)
 
 
-def arranged(x: Any, order: Sequence[int], axis: int) -> Any:
+def arranged(x: Any, order: np.ndarray, axis: int) -> Any:
     """The parts of x along an axis in an order that is known."""
     shape = type_of(x).shape
     others = tuple(a for a in range(len(shape)) if a != axis)
     return gather(
         x,
-        np.asarray(order, np.int32)[:, None],
+        order.astype(np.int32)[:, None],
         dimension_numbers=GatherDimensionNumbers(others, (axis,), (axis,)),
         slice_sizes=tuple(1 if a == axis else n for a, n in enumerate(shape)),
         mode="promise_in_bounds",

@@ -24,9 +24,8 @@ class LibraryPrimitive(Primitive):
     """Computed by the library routine of its name, with its params as attributes.
 
     A subclass states `type` and `derivative(outs, primals, tangents, **params)`, the tangents of all
-    results, where no tangent of an inexact operand is a Zero. `decomposition(*values, **params)` gives the results by
-    other primitives, for devices that do not claim the routine; None where there is no such way. It need not know of
-    results without elements.
+    results, where no tangent of an inexact operand is a Zero. Many state `decomposition(*values, **params)`, the
+    results by other primitives, for devices that do not claim the routine; not asked where results have no elements.
     """
 
     multiple = True

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.ir.types import TensorType, is_complex
+from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import absolute, add, divide, is_finite, maximum, multiply, negative, square, subtract
-from rlx.ops.columns import arranged, count_along, identities, largest, nan_where, one_batch, total
-from rlx.ops.comparison import bitwise_and, bitwise_not, bitwise_or, equal, greater, greater_equal, less
+from rlx.ops.columns import arranged, count_along, identities, largest, nan_where, one_batch
+from rlx.ops.comparison import bitwise_and, bitwise_not, bitwise_or, equal, greater, less
 from rlx.ops.contract import cast
 from rlx.ops.conversion import select
 from rlx.ops.families import full_like
@@ -32,7 +32,7 @@ from rlx.ops.matrices import (
 from rlx.ops.reduction import reduce_max, reduce_or, reduce_sum
 from rlx.ops.reflections import squared_sizes
 from rlx.ops.scan import scan_over
-from rlx.ops.shape import broadcast_in_dim, concatenate, expand_dims, pad_zeros, reshape, slice_along
+from rlx.ops.shape import concatenate, expand_dims, pad_zeros, reshape, slice_along
 from rlx.ops.substitution import inverse_order
 from rlx.ops.transcendental import sqrt
 from rlx.ops.while_loop import loop_while
@@ -110,12 +110,15 @@ def _until_small(sweep: Any, initial: list[Any], limit: Any) -> list[Any]:
         left = reduce_or(greater(state[-1], limit), axes=(0,))
         return bitwise_and(less(count, np.int32(_SWEEPS)), left)
 
-    _, *state = loop_while(goes_on, lambda count, *s: [add(count, np.int32(1)), *sweep(*s[:-1])], [np.int32(0), *initial])
+    def next_one(count: Any, *state: Any) -> list[Any]:
+        return [add(count, np.int32(1)), *sweep(*state[:-1])]
+
+    _, *state = loop_while(goes_on, next_one, [np.int32(0), *initial])
     return state
 
 
 def _unitary(x: Any) -> Any:
-    """The unitary matrices next to x, which many rotations have brought off by rounding errors: one step of Newton's."""
+    """The unitary matrices next to x, which rounding errors of many rotations have brought off: a step of Newton's."""
     n = type_of(x).shape[2]
     eye = identities(x, 1, n, n)
     missing = multiply(subtract(eye, product(adjoint(x), x)), full_like(TensorType((), type_of(x).dtype), 0.5))
@@ -129,6 +132,12 @@ def _ranks(values: Any) -> Any:
     earlier = less(count_along(2, 1, 1, n), count_along(1, 1, n, 1))
     before = bitwise_or(less(others, own), bitwise_and(equal(others, own), earlier))
     return reduce_sum(select(before, np.int32(1), np.int32(0)), axes=(2,))
+
+
+def _restored(values: Any, order: Any, scale: Any, failed: Any) -> Any:
+    """Values in order and in the size of the matrices that were scaled."""
+    ordered = take_rows(expand_dims(values, (2,)), order)
+    return reshape(nan_where(failed, multiply(ordered, scale)), shape=type_of(values).shape)
 
 
 def _take_columns(x: Any, order: Any) -> Any:
@@ -172,8 +181,7 @@ def rotate_hermitian(a: Any, lower: bool) -> tuple[Any, Any]:
     moved = product(slice_along(slice_along(matrices, 0, n, 1), 0, n, 2), vectors)
     values = reduce_sum(real_part(multiply(conjugate(vectors), moved)), axes=(1,))
     order = inverse_order(_ranks(values))
-    values = reshape(take_rows(expand_dims(values, (2,)), order), shape=(batch, n))
-    values = nan_where(reshape(failed, shape=(batch, 1)), multiply(values, reshape(scale, shape=(batch, 1))))
+    values = _restored(values, order, scale, failed)
     vectors = nan_where(failed, _take_columns(vectors, order))
     return reshape(values, shape=t.shape[:-1]), reshape(vectors, shape=t.shape)
 
@@ -192,28 +200,33 @@ def rotate_columns(a: Any, full: bool, vectors: bool, orthogonalise: Any) -> tup
         found = rotate_columns(adjoint(a), full, vectors, orthogonalise)
         return (adjoint(found[2]), found[1], adjoint(found[0])) if vectors else found
     matrices, scale, failed = _scaled(one_batch(a, 2))
-    batch, lead = type_of(matrices).shape[0], t.shape[:-2]
-    q, square_ = orthogonalise(matrices, full_matrices=full and vectors) if rows > columns else (None, matrices)
-    square_ = slice_along(square_, 0, columns, 1)
-    # the adjoint's columns: r^H v = w, so that r = v s (w / s)^H
-    left = _unitary(_turns(adjoint(square_)))
-    turned_ = product(adjoint(square_), left)
-    values = sqrt(reduce_sum(squared_sizes(turned_), axes=(1,)))
+    q = None
+    if rows > columns:
+        q, r = orthogonalise(matrices, full_matrices=full and vectors)
+        matrices = slice_along(r, 0, columns, 1)
+    # the columns of w = r^H u are orthogonal, of lengths s: r = u s (w / s)^H
+    left = _unitary(_turns(adjoint(matrices)))
+    turned_columns = product(adjoint(matrices), left)
+    values = sqrt(reduce_sum(squared_sizes(turned_columns), axes=(1,)))
     order = inverse_order(_ranks(negative(values)))
-    values = reshape(take_rows(expand_dims(values, (2,)), order), shape=(batch, columns))
-    values = nan_where(reshape(failed, shape=(batch, 1)), multiply(values, reshape(scale, shape=(batch, 1))))
-    values = reshape(values, shape=(*lead, columns))
-    if not vectors:
-        return (values,)
-    left = _take_columns(left, order)
-    right, triangle = orthogonalise(_take_columns(turned_, order), full_matrices=False)
-    right = multiply(right, expand_dims(_phases(diagonal_of(triangle)), (1,)))
-    if q is not None:
-        width = type_of(q).shape[2]
-        spanned = product(slice_along(q, 0, columns, 2), left)
-        left = concatenate(spanned, slice_along(q, columns, width, 2), axis=2) if width > columns else spanned
-    left, right = nan_where(failed, left), nan_where(failed, adjoint(right))
-    return reshape(left, shape=(*lead, *type_of(left).shape[1:])), values, reshape(right, shape=t.shape[:-2] + (columns,) * 2)
+    values = _restored(values, order, scale, failed)
+    found = (values,)
+    if vectors:
+        # a zero column has no direction: reflections find one
+        right, triangle = orthogonalise(_take_columns(turned_columns, order), full_matrices=False)
+        right = multiply(right, expand_dims(_phases(diagonal_of(triangle)), (1,)))
+        left = _within(q, _take_columns(left, order))
+        found = (nan_where(failed, left), values, nan_where(failed, adjoint(right)))
+    return tuple(reshape(x, shape=(*t.shape[:-2], *type_of(x).shape[1:])) for x in found)
+
+
+def _within(q: Any, vectors: Any) -> Any:
+    """q's first columns turned by unitary matrices, the others beside them; without a q the matrices themselves."""
+    if q is None:
+        return vectors
+    columns, width = type_of(vectors).shape[2], type_of(q).shape[2]
+    spanned = product(slice_along(q, 0, columns, 2), vectors)
+    return concatenate(spanned, slice_along(q, columns, width, 2), axis=2) if width > columns else spanned
 
 
 def _turns(x: Any) -> Any:

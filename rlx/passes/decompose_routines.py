@@ -28,9 +28,7 @@ def _decomposed(claims: Claims, equation: Equation, operands: Sequence[Any]) -> 
     """The results of an equation by other primitives; None to keep it."""
     if not claims.decomposes(equation):
         return None
-    decomposition = equation.primitive.decomposition
-    assert decomposition is not None
-    results = decomposition(*operands, **equation.params)
+    results = equation.primitive.decomposition(*operands, **equation.params)
     results = results if equation.primitive.multiple else (results,)
     return [_strong(x, v.type.weak) for x, v in zip(results, equation.outputs, strict=True)]
 

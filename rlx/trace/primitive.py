@@ -161,8 +161,7 @@ class Primitive:
     across_words = ""  # of what says one thing of several keys' words: the reduction that says it of the keys
     inlined = False  # a call of params['program'], replaced by its equations in MIR
     claimable = False  # such a call that stays, under params['name'], where the backend has a kernel for it
-    routine = ""  # the library routine that computes it; by other primitives its `decomposition` does, if it has one
-    decomposition: Callable[..., Any] | None = None
+    routine = ""  # the library routine that computes it
 
     type: Callable[..., Any] = _missing("type")
     reference: Callable[..., Any] = _missing("reference")
@@ -170,6 +169,12 @@ class Primitive:
     transpose: Callable[..., Any] = _missing("transpose")
     batch: Callable[..., Any] = _missing("batch")
     lower: Callable[..., Any] = _missing("lower")
+    decomposition: Callable[..., Any] = _missing("decomposition")  # the results of a routine by other primitives
+
+    @property
+    def decomposes(self) -> bool:
+        """Whether it states a decomposition."""
+        return not hasattr(self.decomposition, "missing")
 
     def effect(self, **params: Any) -> bool:
         """Whether the operation must run even if nobody uses its result, and in order."""
