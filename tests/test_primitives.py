@@ -24,6 +24,7 @@ from rlx.transforms.vmap import vmap
 BACKENDS = {
     "reference": ("rlx.backends.reference", "ReferenceBackend"),
     "cpu": ("rlx.backends.cpu", "CpuBackend"),
+    "mlx": ("rlx.backends.mlx", "MlxBackend"),
 }
 
 # operands in which a function has no derivative, and functions that have none
@@ -149,6 +150,8 @@ def test_batch_is_a_loop(case: Case) -> None:
 # ------------------------------------------------------------- compiled code
 def backend_named(name: str) -> Any:
     """The backend, or skip the test where it cannot be imported."""
+    if name == "mlx":
+        pytest.importorskip("mlx.core", reason="mlx is not installed: pip install 'rlx[mlx]'")
     module, cls = BACKENDS[name]
     pytest.importorskip(module, exc_type=ImportError)
     return getattr(importlib.import_module(module), cls)()

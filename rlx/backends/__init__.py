@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 import threading
 
@@ -17,17 +18,20 @@ __all__ = ["backend_named", "device_names"]
 # device name -> module and class; imported on first use
 _BACKENDS = {
     "cpu": ("rlx.backends.cpu", "CpuBackend"),
+    "mlx": ("rlx.backends.mlx", "MlxBackend"),
     "numba": ("rlx.backends.numba", "NumbaBackend"),
     "reference": ("rlx.backends.reference", "ReferenceBackend"),
 }
+# device name -> the package that it needs beyond what is installed with rlx
+_PACKAGES = {"mlx": "mlx"}
 _loaded: dict[str, Backend] = {}
 _lock = threading.Lock()
 reopen_after_fork(sys.modules[__name__])
 
 
 def device_names() -> list[str]:
-    """Names that `device=` and RLX_DEVICE take."""
-    return list(_BACKENDS)
+    """Names that `device=` and RLX_DEVICE take: of the devices whose packages are installed."""
+    return [n for n in _BACKENDS if n not in _PACKAGES or importlib.util.find_spec(_PACKAGES[n]) is not None]
 
 
 def backend_named(name: str | None) -> Backend:
@@ -38,7 +42,7 @@ def backend_named(name: str | None) -> Backend:
         return found
     if name not in _BACKENDS:
         raise DeviceError(
-            f"There is no device {name!r}; this installation has: {', '.join(_BACKENDS)}.",
+            f"There is no device {name!r}; this installation has: {', '.join(device_names())}.",
             "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
         )
     return _load(name)
