@@ -51,6 +51,12 @@ def backend_named(name: str | None) -> Backend:
 @uninterrupted
 def _load(name: str) -> Backend:
     module, cls = _BACKENDS[name]
+    package = _PACKAGES.get(name)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise DeviceError(
+            f"The device {name!r} needs the package {package}, which is not installed.",
+            f"Install it with: pip install 'rlx[{name}]'.",
+        )
     with unforked(), _lock:
         if name not in _loaded:
             _loaded[name] = getattr(importlib.import_module(module), cls)()

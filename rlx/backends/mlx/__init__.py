@@ -61,7 +61,7 @@ class MlxBackend(Backend):
     @property
     def lowering(self) -> LoweringOptions:
         """Kernels run whole: neither band by band nor in chunks."""
-        return LoweringOptions(least_bands=0, max_chunks=1)
+        return LoweringOptions(least_bands=0, chunk_elements=1 << 62)
 
     def compile(self, plan: Plan) -> Executable:
         """A function of the plan, traced at its first call. Raises DeviceError for float64 on a GPU."""
