@@ -1,5 +1,7 @@
 # make demo: a network learns handwritten digits.  make test: every check.  make bench: timings (BENCH=--quick).
 # make test-other-python: the tests that depend most on the interpreter, on another version of Python if one is installed.
+# make test-backends: what make test has the interpreter run of the numba device, compiled by Numba.
+# make test-opencl: the OpenCL device, on a runtime for processors that it installs.
 # make test-mlx: the tests of the device `mlx` (mlx[cpu] on Linux), and a part of the others on it.
 # make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
@@ -23,7 +25,7 @@ MLX_TEST = $(MLX_VENV)/bin/python -m pytest -n 2 --dist worksteal
 # what runs on the device as on the CPU: control flow, networks, optimisers, derivatives, random numbers bit by bit
 MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
 
-.PHONY: demo test test-mlx test-other-python fuzz lint bench clean
+.PHONY: demo test test-backends test-opencl test-mlx test-other-python fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -50,6 +52,16 @@ lint: $(VENV)/tested
 
 test: lint
 	RLX_CHECK=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-backends: $(VENV)/tested
+	RLX_CHECK=1 RLX_TEST_COMPILED=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/test_primitives.py -k "compiled and numba"
+
+$(VENV)/opencl: $(VENV)/tested
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[opencl-cpu]"
+	touch $@
+
+test-opencl: $(VENV)/opencl
+	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/backends/test_opencl.py
 
 test-other-python: $(VENV)/tested
 	@python="$(OTHER_PYTHON)"; \

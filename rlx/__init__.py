@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rlx import errors, ops, tree
+from rlx import errors, ops
 from rlx import numpy as numpy
-from rlx.api import ShapeDtypeStruct, clear_caches, eval_shape, jit, make_program
 from rlx.array import Array
-from rlx.config import config, scoped
-from rlx.device import (
+from rlx.call.device import (
     Device,
     block_until_ready,
     copy_to_host_async,
@@ -26,8 +24,8 @@ from rlx.device import (
     process_count,
     process_index,
 )
-from rlx.habits import missing_name
-from rlx.scopes import (
+from rlx.call.jit import ShapeDtypeStruct, clear_caches, eval_shape, jit, make_program
+from rlx.call.scopes import (
     debug_infs,
     debug_nans,
     default_matmul_precision,
@@ -36,6 +34,9 @@ from rlx.scopes import (
     named_call,
     named_scope,
 )
+from rlx.config import config, scoped
+from rlx.habits import missing_name
+from rlx.jaxnames import PATHS, install_paths
 from rlx.trace.primitive import Primitive, primitive
 from rlx.trace.primitive import type_of as typeof
 from rlx.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
@@ -44,8 +45,10 @@ from rlx.transforms.forward import jvp, linearize
 from rlx.transforms.functional import closure_convert, hessian, hvp, jacfwd, jacrev
 from rlx.transforms.reverse import grad, linear_transpose, value_and_grad, vjp
 from rlx.transforms.vmap import vmap
+from rlx.trees import tree
 from rlx.version import __version__ as __version__
 
+install_paths()
 remat = checkpoint
 jacobian = jacrev
 
@@ -65,6 +68,7 @@ _SUBMODULES = (
     "experimental",
     "flatten_util",
     "fusion",
+    "gguf",
     "graph",
     "image",
     "lax",
@@ -85,22 +89,25 @@ _SUBMODULES = (
     "tree_util",
     "typing",
 )
-_ELSEWHERE = {"inspect": "rlx.inspection", "io_callback": "rlx.callback", "pure_callback": "rlx.callback"}
-_ELSEWHERE |= {"numba_call": "rlx.numba_functions", "numba_scalar": "rlx.numba_functions"}
+_ELSEWHERE = {"inspect": "rlx.call.inspection"}
+_ELSEWHERE |= {"io_callback": "rlx.host.callback", "pure_callback": "rlx.host.callback"}
+_ELSEWHERE |= {"numba_call": "rlx.host.numba_functions", "numba_scalar": "rlx.host.numba_functions"}
+_ELSEWHERE |= {"export_c": "rlx.standalone.c_files", "export_numba": "rlx.standalone.numba_module"}
 _SWITCHES = """allow_f16_reductions check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks
     enable_custom_prng explain_cache_misses legacy_prng_key live_arrays log_compiles make_user_context no_execution
     no_tracing numpy_dtype_promotion numpy_rank_promotion print_environment_info softmax_custom_jvp
     threefry_partitionable transfer_guard transfer_guard_device_to_device transfer_guard_device_to_host
     transfer_guard_host_to_device"""
-_ELSEWHERE.update(dict.fromkeys(_SWITCHES.split(), "rlx.switches"))
+_ELSEWHERE.update(dict.fromkeys(_SWITCHES.split(), "rlx.call.switches"))
 _ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
-_ELSEWHERE.update(dict.fromkeys(("host_count", "host_id", "host_ids", "process_indices"), "rlx.device"))
-_ELSEWHERE |= {"make_jaxpr": "rlx.core", "profile": "rlx.profiling"}
+_ELSEWHERE.update(dict.fromkeys(("host_count", "host_id", "host_ids", "process_indices"), "rlx.call.device"))
+_ELSEWHERE |= {"make_jaxpr": "rlx.jaxnames.core", "profile": "rlx.profiling"}
 _ELSEWHERE |= {"ds": "rlx.numpy.indexing", "float0": "rlx.ir.types"}
-_SHARDING = "NamedSharding P auto_pcast make_mesh pmap reshard set_mesh shard_map smap Shard"
+_SHARDING = "NamedSharding P auto_pcast make_mesh reshard set_mesh shard_map smap Shard"
 _SHARDING += " make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays"
 _ELSEWHERE.update(dict.fromkeys(_SHARDING.split(), "rlx.sharding"))
-_ELSEWHERE |= {"custom_gradient": "rlx.custom_derivatives", "fwd_and_bwd": "rlx.forward_backward"}
+_ELSEWHERE |= {"pmap": "rlx.call.parallel"}
+_ELSEWHERE |= {"custom_gradient": "rlx.jaxnames.custom_derivatives", "fwd_and_bwd": "rlx.call.forward_backward"}
 _ELSEWHERE.update(dict.fromkeys(("PrecisionPolicy", "mixed_precision"), "rlx.precision"))
 _GRAPHS = "CompiledGraph DType Graph GraphModule GraphStage Node NodeId NodeOrigin Op OpKind Session Shape"
 _ELSEWHERE.update(dict.fromkeys(_GRAPHS.split(), "rlx.graph"))
@@ -202,7 +209,7 @@ def _segment_function(name: str) -> Any:
     """rlx.ops.segment_sum and its kin: they are made of rlx.numpy, which is made of the primitives in rlx.ops."""
     # inspect and doctest ask every module for such names: no reason to load one
     if not name.startswith("__"):
-        segments = importlib.import_module("rlx.segments")
+        segments = importlib.import_module("rlx.jaxnames.segments")
         if name in segments.__all__:
             return getattr(segments, name)
     raise missing_name("rlx.ops", name, dir(ops))
@@ -212,7 +219,7 @@ vars(ops)["__getattr__"] = _segment_function
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
+    if name in _SUBMODULES or f"rlx.{name}" in PATHS:
         return importlib.import_module(f"rlx.{name}")
     if name in _ELSEWHERE:
         value = globals()[name] = getattr(importlib.import_module(_ELSEWHERE[name]), name)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlx.errors import DonatedArrayError, DtypeOverflowError, InputTypeError, TracerHashError
+from rlx.errors import DonatedArrayError, DtypeOverflowError, InputTypeError, TracerHashError, out_of_memory
 from rlx.ir.extended import key_dtype_of
-from rlx.ir.types import TensorType, dtype_of, is_key, supported_dtypes
-from rlx.storage import Storage, from_numpy
+from rlx.ir.types import TensorType, dtype_of, is_key, supported_dtypes, words_type
+from rlx.storage import AllocationError, Device, Storage, from_numpy
+
+if TYPE_CHECKING:
+    from rlx.device_memory import Memory
 
 __all__ = [
     "Array",
     "ConcreteArray",
     "Device",
+    "DeviceArray",
     "KeyArray",
+    "Placed",
     "array_of_type",
+    "arrays_on",
     "asarray_numpy",
     "may_change",
+    "memory_of",
+    "moved",
     "number_array",
     "owned",
     "unshared",
@@ -189,18 +197,19 @@ class Array:
 
 
 class ConcreteArray(Array):
-    """An array with values, over NumPy memory or over storage that a compiled program filled."""
+    """An array with values: of this class itself over the host's memory, NumPy's or what a compiled program filled."""
 
     # _lent and _sharding stay unset, which costs nothing, unless somebody asks for them
     __slots__ = ("_lent", "_numpy", "_sharding", "_storage", "_type", "_weak")
     _lent: np.ndarray
     _sharding: Any
+    _type: Any  # None until somebody asks; of a DeviceArray a Placed
 
     def __init__(self, array: np.ndarray, weak: bool = False) -> None:
         self._numpy: np.ndarray | None = array
         self._weak = weak
         self._storage: Storage | None = None
-        self._type: TensorType | None = None
+        self._type = None
 
     @property
     def type(self) -> TensorType:  # type: ignore[override]
@@ -239,10 +248,7 @@ class ConcreteArray(Array):
         if a is None:
             storage = self._storage
             if storage is None:
-                raise DonatedArrayError(
-                    "This array was donated to a jitted call and its memory has been given away.",
-                    "Use the call's result instead, or leave the argument out of donate_argnums.",
-                )
+                raise _donated()
             t = self._type
             assert t is not None
             a = self._numpy = storage.view(t.shape, t.dtype)
@@ -278,6 +284,13 @@ class ConcreteArray(Array):
         """Whether the memory was given away."""
         return self._numpy is None and self._storage is None
 
+    def is_ready(self) -> bool:
+        """Whether the values are there: reading them does not wait."""
+        return True
+
+    def wait(self) -> None:
+        """Wait until the values are there; raises the error of the run that should have made them."""
+
     def again(self) -> ConcreteArray:
         """Another array over the same memory: either may be deleted or donated without the other."""
         other = _new(type(self))
@@ -293,6 +306,13 @@ class ConcreteArray(Array):
     def concrete(self) -> ConcreteArray:
         """Itself: tracers answer this with their value where it is known."""
         return self
+
+
+def _donated() -> DonatedArrayError:
+    return DonatedArrayError(
+        "This array was donated to a jitted call and its memory has been given away.",
+        "Use the call's result instead, or leave the argument out of donate_argnums.",
+    )
 
 
 class KeyArray(ConcreteArray):
@@ -312,6 +332,79 @@ class KeyArray(ConcreteArray):
         """The dtype of the keys."""
         return self.type.dtype
 
+
+class Placed(NamedTuple):
+    """The type of an array, and the memory that it lies in."""
+
+    memory: Memory
+    type: TensorType
+
+
+class DeviceArray(ConcreteArray):
+    """An array over a memory that NumPy does not compute on: its values come to the host when somebody asks.
+
+    What compares `_type`, as the cache of jit does, tells it from arrays over other memories.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, storage: Storage, placed: Placed) -> None:
+        self._numpy = None
+        self._storage = storage
+        self._type = placed
+        self._weak = placed.type.weak
+
+    @property
+    def type(self) -> TensorType:  # type: ignore[override]
+        """Shape, dtype, weakness."""
+        return self._type.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self._type.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        return self._type.type.dtype
+
+    def numpy(self) -> np.ndarray:
+        """The values as a read-only NumPy array: fetched once, where the host cannot read the memory itself."""
+        a = self._numpy
+        if a is None:
+            a = self._numpy = self._fetched()
+        return a
+
+    def _fetched(self) -> np.ndarray:
+        storage, (memory, type) = self.storage(), self._type
+        words = words_type(type) if is_key(type.dtype) else type
+        if memory.addressable:
+            storage.wait()
+            values = storage.view(words.shape, words.dtype)
+        else:
+            values = memory.get(storage, words.shape, words.dtype)
+        values = values.view()
+        values.flags.writeable = False
+        if words is type:
+            return values
+        dtype: Any = type.dtype
+        return dtype.records_of(values)
+
+    def storage(self) -> Storage:
+        """The values in the device's memory."""
+        storage = self._storage
+        if storage is None:
+            raise _donated()
+        return storage
+
+    def is_ready(self) -> bool:
+        """Whether the values are there: reading them does not wait."""
+        return self.storage().is_ready()
+
+    def wait(self) -> None:
+        """Wait until the values are there; raises the error of the run that should have made them."""
+        self.storage().wait()
 
 
 def keys_of_number(shape: tuple[int, ...], value: Any, dtype: Any) -> KeyArray:
@@ -346,6 +439,34 @@ def from_storage(storage: Storage, type: TensorType) -> ConcreteArray:
         dtype: Any = type.dtype
         return KeyArray(storage.view(type.shape, dtype.record))
     return arrays_over((storage,), (type,))[0]
+
+
+def arrays_on(storages: Iterable[Storage], places: Iterable[Placed]) -> list[ConcreteArray]:
+    """Arrays over dense storages of a memory that is not the host's."""
+    return list(map(DeviceArray, storages, places))
+
+
+def memory_of(array: ConcreteArray) -> Memory | None:
+    """The memory that an array lies in; None for the host's."""
+    return array._type.memory if type(array) is DeviceArray else None
+
+
+def moved(array: ConcreteArray, memory: Memory) -> ConcreteArray:
+    """An array of the same values in a memory: itself where it lies there already."""
+    here = memory_of(array)
+    if here is memory or (here is None and memory.host):
+        return array
+    values = array.numpy()
+    if memory.host:
+        return array_of_type(values, array.type)
+    if is_key(array.dtype):
+        dtype: Any = array.dtype
+        values = dtype.words_of(values)
+    try:
+        storage = memory.put(np.ascontiguousarray(values).reshape(values.shape))
+    except AllocationError:
+        raise out_of_memory((array.type,)) from None
+    return DeviceArray(storage, Placed(memory, array.type))
 
 
 def wrap(array: Any, weak: bool = False) -> ConcreteArray:
@@ -386,46 +507,6 @@ def unshared(array: np.ndarray) -> np.ndarray:
 def owned(array: ConcreteArray) -> ConcreteArray:
     """An array with these values whose memory nobody can write to from outside."""
     return array_of_type(unshared(array.numpy()), array.type)
-
-
-class Device:
-    """A device that programs run on and arrays live on: its platform's name and its number.
-
-    The first device of a platform also equals the name: `x.device == "cpu"`.
-
-    >>> import rlx.numpy as jnp
-    >>> device = jnp.ones(3).device
-    >>> device.platform, device.id, device == "cpu"
-    ('cpu', 0, True)
-    """
-
-    __slots__ = ("id", "platform")
-    process_index = 0
-
-    def __init__(self, platform: str, id: int = 0) -> None:
-        self.platform = platform
-        self.id = id
-
-    @property
-    def local_hardware_id(self) -> int:
-        """The number of the device on this machine."""
-        return self.id
-
-    @property
-    def device_kind(self) -> str:
-        """The kind of device."""
-        return self.platform
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, str):
-            return self.id == 0 and other == self.platform
-        return isinstance(other, Device) and (self.platform, self.id) == (other.platform, other.id)
-
-    def __hash__(self) -> int:
-        return hash(self.platform)
-
-    def __repr__(self) -> str:
-        return f"Device({self.platform}:{self.id})"
 
 
 def number_array(value: Any, dtype: np.dtype) -> np.ndarray:

@@ -135,7 +135,7 @@ class Config(threading.local):
 
     # a number for the combination of switches that a traced program depends on
     token: int = 0
-    # whether a switch asks to look at every operation that runs eagerly
+    # whether every eager operation is looked at: a switch asks for it, or the default device may not be the host
     watched: bool = False
 
     def refresh(self) -> None:
@@ -244,7 +244,18 @@ def _token(values: Any) -> int:
 
 
 def _watched(values: Any) -> bool:
-    return values.debug_nans or values.debug_infs or values.numpy_rank_promotion != "allow"
+    looks = values.debug_nans or values.debug_infs or values.numpy_rank_promotion != "allow"
+    return looks or values.device not in _host_devices
+
+
+# devices whose arrays are NumPy's; the others' backends are not loaded, or have a memory of their own
+_host_devices = {"cpu"}
+
+
+def computes_on_host(device: str) -> None:
+    """A backend has been loaded whose memory is the host's: where it is the default, NumPy computes, unwatched."""
+    _host_devices.add(device)
+    config._publish()
 
 
 Config.token, Config.watched = _token(Config), _watched(Config)

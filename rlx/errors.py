@@ -165,7 +165,22 @@ class RlxError(Exception):
         self.what = what
         self.instead = instead
         self.line = user_line() if line is None else line
-        super().__init__("\n".join(part for part in (what, self.line, instead) if part))
+        super().__init__(self._text())
+
+    def relocate(self, line: str) -> None:
+        """Put another line of the user's in place of its own.
+
+        >>> import rlx
+        >>> error = rlx.errors.RlxError("Something happened.", "Write something else.", "  at here")
+        >>> error.relocate("  at there")
+        >>> str(error).splitlines()[1]
+        '  at there'
+        """
+        self.line = line
+        self.args = (self._text(),)
+
+    def _text(self) -> str:
+        return "\n".join(part for part in (self.what, self.line, self.instead) if part)
 
 
 class ShapeError(RlxError, ValueError, TypeError):
@@ -227,7 +242,7 @@ class SwitchError(RlxError, RuntimeError):
 
 
 class DtypeOverflowError(DtypeError, OverflowError):
-    """A Python integer that its dtype cannot hold.
+    """A number that its dtype, or a packed storage type, cannot hold.
 
     >>> import rlx
     >>> rlx.numpy.ones(2, "int8") + 300
@@ -632,13 +647,13 @@ class NanError(RlxError, FloatingPointError):
 
 
 class DeviceError(RlxError, ValueError):
-    """A device or backend that does not exist here.
+    """A device or backend that does not exist here, or arrays of one operation that lie on different devices.
 
     >>> import rlx
     >>> rlx.devices("toaster")
     Traceback (most recent call last):
         ...
-    rlx.errors.DeviceError: There is no device 'toaster'; this installation has: cpu, reference...
+    rlx.errors.DeviceError: There is no device 'toaster'; this installation has: cpu, ...
     """
 
 

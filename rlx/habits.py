@@ -131,8 +131,9 @@ _MODULE_NAMES: dict[str, dict[str, str]] = {
         "tree_map": "Write rlx.tree.map(function, tree).",
     },
 }
-# where a name may be that is looked for elsewhere
-_NAMESPACES = ("rlx", "rlx.numpy", "rlx.lax", "rlx.nn", "rlx.random", "rlx.numpy.linalg", "rlx.tree", "rlx.optim")
+# where a name may be that is looked for elsewhere, and the module that this is
+_NAMESPACES = {name: name for name in ("rlx", "rlx.numpy", "rlx.lax", "rlx.nn", "rlx.random", "rlx.numpy.linalg")}
+_NAMESPACES |= {"rlx.tree": "rlx.trees.tree", "rlx.optim": "rlx.optim"}
 
 
 def missing_name(module: str, name: str, known: Iterable[str]) -> AttributeError:
@@ -161,7 +162,7 @@ def missing_attribute(name: str) -> MissingNameError:
 
 def _elsewhere(name: str, call: str = "") -> str:
     """Where among rlx's loaded modules a name is, as a sentence; empty if nowhere."""
-    for module in _NAMESPACES:
+    for path, module in _NAMESPACES.items():
         if name in getattr(sys.modules.get(module), "__all__", ()):
-            return f"Write {module}.{name}{call}."
+            return f"Write {path}.{name}{call}."
     return ""

@@ -1,4 +1,4 @@
-"""Storage: a run of host memory with an address, and the pool that recycles it."""
+"""Storage: a run of a device's memory with an address; the host's, and the pool that recycles it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from sys import getrefcount
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from rlx.forks import reopen_after_fork
 __all__ = [
     "AllocationError",
     "Blocks",
+    "Device",
+    "HostStorage",
     "Queue",
     "Storage",
     "allocate",
@@ -32,14 +35,76 @@ _ATTEMPTS = 8  # buffers that are looked at before a fresh one is made
 _KEPT_BLOCKS = 4
 
 
+class Device:
+    """A device that programs run on and arrays live on: its platform's name and its number.
+
+    The first device of a platform also equals the name: `x.device == "cpu"`.
+
+    >>> import rlx.numpy as jnp
+    >>> device = jnp.ones(3).device
+    >>> device.platform, device.id, device == "cpu"
+    ('cpu', 0, True)
+    """
+
+    __slots__ = ("id", "platform")
+    process_index = 0
+
+    def __init__(self, platform: str, id: int = 0) -> None:
+        self.platform = platform
+        self.id = id
+
+    @property
+    def local_hardware_id(self) -> int:
+        """The number of the device on this machine."""
+        return self.id
+
+    @property
+    def device_kind(self) -> str:
+        """The kind of device."""
+        return self.platform
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str):
+            return self.id == 0 and other == self.platform
+        return isinstance(other, Device) and (self.platform, self.id) == (other.platform, other.id)
+
+    def __hash__(self) -> int:
+        return hash(self.platform)
+
+    def __repr__(self) -> str:
+        return f"Device({self.platform}:{self.id})"
+
+
 class Storage:
-    """Memory that an Array or a plan reads and writes.
+    """Memory of one device that an Array or a plan reads and writes; what a backend's memory hands out derives from it.
+
+    `pointer` is the address of the first byte used, as the device counts. What an asynchronous run writes may not be
+    there yet: `wait` waits for it, and raises what the run raised.
+    """
+
+    __slots__ = ("pointer",)
+    pointer: int
+
+    def view(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """A contiguous NumPy array over the memory, sharing it. Raises TypeError where the host cannot address it."""
+        raise TypeError(f"{type(self).__name__} is no memory that NumPy can address")
+
+    def is_ready(self) -> bool:
+        """Whether what was to be written is there, or is known to have failed."""
+        return True
+
+    def wait(self) -> None:
+        """Wait until it is; raises the error of the run that should have written it."""
+
+
+class HostStorage(Storage):
+    """Memory of the host, which nothing writes behind a caller's back.
 
     `memory` is a C-contiguous NumPy array that owns its bytes (views made of it keep it alive),
     `pointer` the address of the first byte used, `offset` bytes into it.
     """
 
-    __slots__ = ("memory", "offset", "pointer")
+    __slots__ = ("memory", "offset")
 
     def __init__(self, memory: np.ndarray, pointer: int, offset: int = 0) -> None:
         self.memory = memory
@@ -53,7 +118,7 @@ class Storage:
 
 def from_numpy(array: np.ndarray) -> Storage:
     """The storage of a C-contiguous array, without a copy."""
-    return Storage(array, array.__array_interface__["data"][0])
+    return HostStorage(array, array.__array_interface__["data"][0])
 
 
 _pool: dict[int, Queue] = {}
@@ -83,17 +148,17 @@ class AllocationError(MemoryError):
         self.size = size
 
 
-def _fresh(size: int) -> Storage:
+def _fresh(size: int) -> HostStorage:
     try:
         raw = np.empty(size + ALIGNMENT, np.uint8)
     except (MemoryError, ValueError):  # ValueError: more bytes than addresses
         raise AllocationError(size) from None
     address = raw.__array_interface__["data"][0]
     offset = -address % ALIGNMENT
-    return Storage(raw, address + offset, offset)
+    return HostStorage(raw, address + offset, offset)
 
 
-def _counts_alone(queue: deque[Storage]) -> tuple[int, int]:
+def _counts_alone(queue: deque[HostStorage]) -> tuple[int, int]:
     """The counts of references to a storage that only a local variable holds, and to its memory."""
     storage = queue.popleft()
     return getrefcount(storage), getrefcount(storage.memory)
@@ -108,7 +173,7 @@ def allocate(nbytes: int) -> Storage:
     return take(queue_for(nbytes))
 
 
-class Queue(deque[Storage]):
+class Queue(deque[HostStorage]):
     """Pooled storages of one size."""
 
     __slots__ = ("size",)
@@ -142,7 +207,7 @@ def take(queue: Queue) -> Storage:
     return _pooled(queue)
 
 
-def _pooled(queue: Queue) -> Storage:
+def _pooled(queue: Queue) -> HostStorage:
     """A fresh storage, which the queue keeps unless the pool is full."""
     global _bytes
     storage = _fresh(queue.size)
@@ -186,7 +251,7 @@ class Blocks:
     def _fresh(self) -> list[Storage]:
         whole = _fresh(self._size)
         memory, pointer, start = whole.memory, whole.pointer, whole.offset
-        block = [Storage(memory, pointer + at, start + at) for at in self._offsets]
+        block: list[Storage] = [HostStorage(memory, pointer + at, start + at) for at in self._offsets]
         del whole, memory
         storages = block[:]
         self._references = _references(storages)
@@ -194,7 +259,7 @@ class Blocks:
         return storages
 
 
-def _references(storages: list[Storage]) -> int:
+def _references(storages: Any) -> int:
     """How many references there are to storages of one memory, and to that memory."""
     return sum(map(getrefcount, storages)) + getrefcount(storages[0].memory)
 

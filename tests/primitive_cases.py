@@ -14,7 +14,6 @@ import rlx.ops
 from rlx.backends.base import Backend
 from rlx.ir.types import TensorType, is_float, is_integer
 from rlx.passes.pipeline import lower_program
-from rlx.storage import from_numpy
 from rlx.trace.primitive import Primitive, Sample, registry
 from rlx.trace.stage import close_over, stage
 
@@ -99,8 +98,9 @@ def run_lowered(
     types = [TensorType(a.shape, a.dtype) for a in args]
     program, captured = stage(function, types)
     plan = lower_program(close_over(program, captured))
-    storages = backend.compile(plan).run([from_numpy(np.ascontiguousarray(a)) for a in args])
+    memory = backend.memory
+    storages = backend.compile(plan).run([memory.put(np.ascontiguousarray(a).reshape(a.shape)) for a in args])
     return [
-        storage.view(t.shape, t.dtype)
+        memory.get(storage, t.shape, t.dtype)
         for storage, t in zip(storages, program.output_types, strict=True)
     ]

@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 
+from rlx import backends
 from rlx.trace.primitive import registry
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,10 +38,14 @@ def blocks(document: Path) -> Iterator[tuple[int, str]]:
 @pytest.fixture
 def own_primitives() -> Iterator[None]:
     """Primitives that a document defines are gone afterwards."""
+    known = set(backends._BACKENDS)
     yield
     for name, found in list(registry.items()):
         if type(found).__module__.startswith("blocks_of_"):
             del registry[name]
+    for name in set(backends._BACKENDS) - known:
+        del backends._BACKENDS[name]
+        backends._loaded.pop(name, None)
 
 
 @pytest.mark.usefixtures("own_primitives")

@@ -12,8 +12,20 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "rlx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
+
+def module_of(path: Path) -> str:
+    """The name of a file as a module."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in FILES}
+
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
-FOUNDATION = {"errors", "habits", "config", "forks", "interrupts", "tree", "version", "storage", "routines"}
+FOUNDATION = {"errors", "habits", "config", "forks", "interrupts", "trees", "version", "routines"}
+FOUNDATION |= {"storage", "device_memory"}
+ARRAYS = FOUNDATION | {"ir", "array", "trace"}
+FRONTS = ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "random"}
 LAYERS: dict[str, set[str]] = {
     "errors": set(),
     "habits": {"errors"},
@@ -22,11 +34,9 @@ LAYERS: dict[str, set[str]] = {
     "forks": set(),
     "interrupts": set(),
     "storage": {"forks"},
+    "device_memory": {"storage"},
     "routines": set(),
-    "tree_keys": set(),
-    "tree_structure": set(),
-    "tree": {"errors", "tree_keys", "tree_structure"},
-    "tree_util": {"tree", "tree_keys"},
+    "trees": {"errors"},
     "ir": FOUNDATION,
     "array": FOUNDATION | {"ir"},
     "trace": FOUNDATION | {"ir", "array"},
@@ -36,50 +46,34 @@ LAYERS: dict[str, set[str]] = {
     "lowering": FOUNDATION | {"ir", "trace"},
     "planning": FOUNDATION | {"ir", "trace", "lowering"},
     "passes": FOUNDATION | {"ir", "trace", "backends", "lowering", "planning"},
-    "numpy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms"},
-    # a front of its own; only its jitted parts (jit with shardings, pmap) know of jit
-    "sharding": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "backends", "api", "jit_options", "memory"},
-    "lax": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "sharding"},
-    "scipy": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax", "nn", "random"},
-    "nn": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax", "random"},
-    "random": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
-    "callback": FOUNDATION | {"ir", "array", "trace", "ops"},
-    "numba_functions": FOUNDATION | {"ir", "array", "trace", "ops"},
-    "optim": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax"},
-    "experimental": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy", "lax", "sharding", "api"},
-    "distributed": FOUNDATION,
-    "example_libraries": FOUNDATION
-    | {"array", "trace", "ops", "transforms", "numpy", "lax", "nn", "optim", "random"},
-    "scopes": FOUNDATION | {"trace"},
-    "switches": FOUNDATION | {"ir", "array", "backends", "trace"},
-    "jit_options": FOUNDATION | {"trace"},
+    "numpy": ARRAYS | {"ops", "transforms", "sharding"},
+    "sharding": ARRAYS | {"ops", "transforms", "backends"},
+    "lax": ARRAYS | {"ops", "transforms", "numpy", "sharding"},
+    "random": ARRAYS | {"ops", "transforms", "numpy", "lax"},
+    "nn": ARRAYS | {"ops", "transforms", "numpy", "lax", "random"},
+    "optim": ARRAYS | {"ops", "transforms", "numpy", "lax"},
+    "scipy": FRONTS,
+    "image": FRONTS,
+    "precision": ARRAYS | {"ops", "transforms", "numpy"},
+    "serialization": ARRAYS | {"numpy"},
+    "testing": ARRAYS | {"transforms"},
     "typing": {"array"},
-    "profiler": set(),
-    "memory": set(),
-    "dtypes": FOUNDATION | {"ir", "array", "numpy"},
-    "flatten_util": FOUNDATION | {"array", "trace", "numpy"},
-    "segments": FOUNDATION | {"ir", "array", "trace", "numpy"},
-    "image": FOUNDATION | {"array", "trace", "numpy", "lax"},
-    "serialization": FOUNDATION | {"array", "ir", "tree_keys", "trace", "numpy"},
-    "precision": FOUNDATION | {"ir", "array", "trace", "ops", "transforms", "numpy"},
+    # jit asks the whole compiler
+    "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
+    "host": ARRAYS | {"ops", "sharding"},
+    "experimental": FRONTS | {"sharding", "call"},
+    # the command knows the whole of rlx
+    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing"},
+    "__main__": {"cli"},
+    "gguf": {"errors", "call", "numpy", "lax", "serialization"},
+    "standalone": ARRAYS | {"backends", "passes", "call"},
+    "profiling": ARRAYS | {"numpy", "backends", "call"},
+    "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},
+    # JAX's names are those of all rooms; compat puts the top, which is "", in place of jax
+    "jaxnames": FRONTS | {"optim", "sharding", "testing", "call", ""},
 }
-EVERYTHING = {"api", "compiled", "device", "inspection", "debug", "testing", ""}
-EVERYTHING |= {"compat", "test_util"}
-EVERYTHING |= {
-    "exhausted",
-    "ad_checkpoint",
-    "forward_backward",
-    "stages",
-    "autodiff",
-    "compile",
-    "core",
-    "custom_batching",
-    "custom_derivatives",
-    "fusion",
-    "graph",
-    "opt",
-    "profiling",
-}
+# the top names what users call, in whatever room it is
+EVERYTHING = {""}
 
 
 def unit_of(path: Path) -> str:
@@ -89,22 +83,28 @@ def unit_of(path: Path) -> str:
 
 
 def imports_of(path: Path) -> list[tuple[str, int, bool]]:
-    """(module, line, inside a function) for every import of rlx in a file, TYPE_CHECKING aside."""
-    tree = ast.parse(path.read_text())
+    """(module, line, inside a function) for every import of rlx in a file, those for annotations alone, too."""
     found: list[tuple[str, int, bool]] = []
 
     def visit(node: ast.AST, inside: bool) -> None:
         for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-                continue
             if isinstance(child, ast.Import):
                 found.extend((a.name, child.lineno, inside) for a in child.names if a.name.split(".")[0] == "rlx")
             elif isinstance(child, ast.ImportFrom) and (child.module or "").split(".")[0] == "rlx":
                 found.extend((f"{child.module}.{a.name}", child.lineno, inside) for a in child.names)
             visit(child, inside or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
 
-    visit(tree, False)
+    visit(ast.parse(path.read_text()), False)
     return found
+
+
+def named_in(path: Path) -> list[tuple[str, int]]:
+    """(module, line) for every module that a file loads by its name: strings that name one, where importlib is used."""
+    tree = ast.parse(path.read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    named = [(node.value, node.lineno) for node in strings if node.value in MODULES and node.value != "rlx"]
+    return named if "importlib" in imported else []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -114,7 +114,7 @@ def test_a_file_imports_only_from_layers_below(path: Path) -> None:
     if unit in EVERYTHING:
         return
     assert unit in LAYERS, f"give rlx.{unit} a layer in LAYERS"
-    for module, line, _ in imports_of(path):
+    for module, line in (*((module, line) for module, line, _ in imports_of(path)), *named_in(path)):
         target = module.split(".")[1] if "." in module else ""
         if target != unit:
             where = f"{path.name}:{line} imports {module}"
@@ -130,34 +130,52 @@ def test_rlx_is_imported_at_the_top_of_a_file(path: Path) -> None:
     assert not local, f"{path.name}: {local}"
 
 
-def test_there_is_no_import_cycle() -> None:
-    """Modules can be put in one order."""
-    names = {}
-    for path in FILES:
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    graph = {}
-    for name, path in names.items():
-        edges = set()
-        for imported, _, inside in imports_of(path):
-            module = imported if imported in names else imported.rpartition(".")[0]
-            if not inside and module in names and module != name:
-                edges.add(module)
-        graph[name] = edges
+def edges_of(path: Path) -> set[str]:
+    """The modules that a file needs: imported anywhere, for annotations alone, or loaded by name."""
+    imported = [module if module in MODULES else module.rpartition(".")[0] for module, _, _ in imports_of(path)]
+    found = {*imported, *(module for module, _ in named_in(path))}
+    return found & MODULES.keys()
+
+
+def cycle_in(graph: dict[str, set[str]]) -> list[str]:
+    """A way from a node back to itself, empty if there is none."""
     state: dict[str, int] = {}
 
-    def visit(name: str, trail: list[str]) -> None:
-        if state.get(name) == 2:
-            return
-        assert state.get(name) != 1, f"import cycle: {' -> '.join([*trail[trail.index(name) :], name])}"
-        state[name] = 1
-        for edge in sorted(graph[name]):
-            visit(edge, [*trail, name])
-        state[name] = 2
+    def visit(name: str, trail: list[str]) -> list[str]:
+        if state.get(name) == 1:
+            return [*trail[trail.index(name) :], name]
+        if name not in state:
+            state[name] = 1
+            for edge in sorted(graph[name]):
+                if found := visit(edge, [*trail, name]):
+                    return found
+            state[name] = 2
+        return []
 
-    for name in graph:
-        if name != "rlx":
-            visit(name, [])
+    return next((found for name in graph if (found := visit(name, []))), [])
+
+
+def test_there_is_no_import_cycle() -> None:
+    """Modules can be put in one order, even those that are loaded late or only by type checkers."""
+    # the top is loaded before everything, and names what users call
+    graph = {name: edges_of(path) - {"rlx", name} for name, path in MODULES.items() if name != "rlx"}
+    cycle = cycle_in(graph)
+    assert not cycle, " -> ".join(cycle)
+
+
+def test_cycles_are_found(tmp_path: Path) -> None:
+    """Through an import, one for annotations, one in a function, and a name that is loaded late."""
+    assert cycle_in({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert cycle_in({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+    path = tmp_path / "example.py"
+    for source in (
+        "from rlx.trees import tree",
+        "if TYPE_CHECKING:\n    from rlx.trees.tree import TreeDef",
+        "def f():\n    import rlx.trees.tree",
+        "import importlib\nmodule = importlib.import_module('rlx.trees.tree')",
+    ):
+        path.write_text(source)
+        assert edges_of(path) == {"rlx.trees.tree"}, source
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -12,7 +12,8 @@ import rlx
 import rlx.numpy as jnp
 from rlx.errors import CallbackError, DtypeError, UnsupportedError
 from rlx.ir.kernels import Callback
-from rlx.ops.numba_code import ArrayFunction, ScalarFunction
+from rlx.ir.user_functions import ArrayCall
+from rlx.ops.numba_code import ScalarFunction
 
 BACKENDS = ("cpu", "reference")
 
@@ -64,7 +65,7 @@ def no_python(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any) -> Any:
         raise AssertionError("called from Python")
 
-    monkeypatch.setattr(ArrayFunction, "host", lambda self, levels: refuse)
+    monkeypatch.setattr(ArrayCall, "__call__", refuse)
     monkeypatch.setattr(ScalarFunction, "_evaluate", refuse)
 
 
@@ -190,7 +191,7 @@ def test_equal_calls_are_made_once_and_arguments_stay() -> None:
     assert twice(x).tolist() == [4, 4, 4] and x.tolist() == [1, 1, 1]
     plan = rlx.inspect(twice)(x).plan
     assert plan is not None
-    assert sum(isinstance(k, Callback) and k.native is not None for k in plan.kernels) == 1
+    assert sum(isinstance(k, Callback) and isinstance(k.function, ArrayCall) for k in plan.kernels) == 1
 
 
 # ------------------------------------------------------------------ functions of scalars

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
 from fractions import Fraction
 from functools import partial
 from itertools import product
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from primitive_cases import STEPS, Case, cases, cases_of, names, run_lowered
@@ -21,10 +23,12 @@ from rlx.trace.primitive import registry
 from rlx.transforms.reverse import linear_transpose
 from rlx.transforms.vmap import vmap
 
+COMPILED = bool(os.environ.get("RLX_TEST_COMPILED"))  # else Python runs the text of the numba device
 BACKENDS = {
     "reference": ("rlx.backends.reference", "ReferenceBackend"),
     "cpu": ("rlx.backends.cpu", "CpuBackend"),
     "mlx": ("rlx.backends.mlx", "MlxBackend"),
+    "numba": ("rlx.backends.numba", "NumbaBackend"),
 }
 
 # operands in which a function has no derivative, and functions that have none
@@ -148,13 +152,22 @@ def test_batch_is_a_loop(case: Case) -> None:
 
 
 # ------------------------------------------------------------- compiled code
+@pytest.fixture(autouse=True)
+def _kernels_as_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter runs the numba device's text; `make test-backends` has it compiled, which takes minutes."""
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", int(not COMPILED))
+
+
 def backend_named(name: str) -> Any:
     """The backend, or skip the test where it cannot be imported."""
     if name == "mlx":
         pytest.importorskip("mlx.core", reason="mlx is not installed: pip install 'rlx[mlx]'")
     module, cls = BACKENDS[name]
     pytest.importorskip(module, exc_type=ImportError)
-    return getattr(importlib.import_module(module), cls)()
+    try:
+        return getattr(importlib.import_module(module), cls)()
+    except errors.DeviceError as error:  # no C compiler
+        pytest.skip(str(error))
 
 
 def compiled_tolerance(dtype: np.dtype) -> float:
@@ -229,6 +242,63 @@ def test_compiled_code_at_the_edges(name: str, backend: str, dtype: str) -> None
     (result,) = run_lowered(backend_named(backend), lambda *xs: [bind(*xs)], arrays)
     tolerance = compiled_tolerance(np.dtype(expected.dtype))
     assert_close(result, expected, tolerance, tolerance * 1e-30)
+
+
+# ------------------------------------------------------------- accuracy
+def promising() -> list[str]:
+    """Elementwise primitives of floats that say how exact they are."""
+    return [
+        p.name
+        for p in registry.values()
+        if isinstance(p, Elementwise) and p.ulp is not None and p.name in _of_floats - _OF_BITS
+    ]
+
+
+# NumPy's functions are less exact in places: the reference's, and those of the numba device where Python runs its text
+PROMISED = [name for name in BACKENDS if name != "reference" and (name != "numba" or COMPILED)]
+_OF_BITS = {"select", "bitcast", "nextafter"}
+_of_floats = {c.primitive.name for c in cases() if c.result_types[0].dtype == np.float32}
+
+
+def accuracy_arrays(primitive: Elementwise) -> list[np.ndarray]:
+    """float32 numbers of every size, the domain's more often."""
+    random = np.random.default_rng(5)
+    bounds: Any = primitive.domain
+    intervals = bounds if isinstance(bounds[0], tuple) else (bounds,) * primitive.arity
+    anything = random.integers(0, 2**32, (primitive.arity, 500), np.uint32).view(np.float32)
+    usual = [random.uniform(low, high, 1500).astype(np.float32) for low, high in intervals]
+    return [np.concatenate(parts) for parts in zip(anything, usual, strict=True)]
+
+
+@pytest.mark.parametrize("backend", PROMISED)
+@pytest.mark.parametrize("name", promising())
+def test_results_are_as_exact_as_the_primitive_says(name: str, backend: str) -> None:
+    primitive: Any = registry[name]
+    arrays = accuracy_arrays(primitive)
+    bind = partial(primitive.bind, **primitive.sample_params[0])
+    (found,) = run_lowered(backend_named(backend), lambda *xs: [bind(*xs)], arrays)
+    with np.errstate(all="ignore"):
+        exact = np.asarray(primitive.reference(*[a.astype("f8") for a in arrays], **primitive.sample_params[0]))
+        rounded = exact.astype(np.float32)
+        errors = np.abs(found.astype("f8") - exact) / np.spacing(np.abs(rounded)).astype("f8")
+    same = (found == rounded) | (np.isnan(found) & np.isnan(rounded))
+    edge = np.isinf(rounded) | np.isinf(found)
+    worst = np.where(same, 0, np.where(edge, np.inf, errors))
+    at = int(np.argmax(worst))
+    assert worst[at] <= max(primitive.ulp[0], 0.5 + 1e-6), [float(a[at]) for a in arrays]
+
+
+@pytest.mark.parametrize("backend", PROMISED)
+@pytest.mark.parametrize("name", [name for name in promising() if getattr(registry[name], "exact_at", ())])
+def test_results_are_exact_where_the_primitive_says(name: str, backend: str) -> None:
+    primitive: Any = registry[name]
+    points = np.array(primitive.exact_at).T
+    expected = np.asarray(primitive.reference(*points))
+    for dtype in ("f4", "f8"):
+        arrays = list(np.ascontiguousarray(points.astype(dtype)))
+        (found,) = run_lowered(backend_named(backend), lambda *xs: [primitive.bind(*xs)], arrays)
+        np.testing.assert_array_equal(found, expected.astype(dtype))
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

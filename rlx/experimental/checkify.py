@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import CheckError, InputTypeError
 from rlx.ops.arithmetic import select
@@ -25,6 +24,7 @@ from rlx.trace.origins import current_origin
 from rlx.trace.primitive import type_of
 from rlx.trace.stage import stage
 from rlx.transforms.checks import check_walk
+from rlx.trees import tree
 
 __all__ = [
     "Error",

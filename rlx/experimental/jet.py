@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
-from rlx import tree
 from rlx.array import ConcreteArray
 from rlx.errors import ShapeError, TreeMismatchError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var, dead_code
@@ -35,6 +34,7 @@ from rlx.trace.interpret import origins_of
 from rlx.trace.primitive import Primitive, Zero, type_of
 from rlx.trace.stage import known_value, stage
 from rlx.transforms.programs import jvp_program
+from rlx.trees import tree
 
 __all__ = ["jet"]
 

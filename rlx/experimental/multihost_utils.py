@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.sharding.arrays import device_put
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
+from rlx.trees import tree
 
 __all__ = [
     "assert_equal",

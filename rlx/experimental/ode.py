@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlx.numpy as jnp
-from rlx import lax, tree
+from rlx import lax
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.experimental.dormand_prince import error_ratio, first_length, interpolated, next_length, step
@@ -19,6 +19,7 @@ from rlx.trace.flat import as_array
 from rlx.transforms.custom import custom_vjp
 from rlx.transforms.functional import closure_convert
 from rlx.transforms.reverse import vjp
+from rlx.trees import tree
 
 __all__ = ["odeint"]
 

@@ -1,5 +1,5 @@
 """pjit, which is jit."""
 
-from rlx.api import jit as pjit
+from rlx.call.jit import jit as pjit
 
 __all__ = ["pjit"]

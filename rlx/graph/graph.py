@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
-from rlx.api import make_program
 from rlx.array import Array
+from rlx.call.jit import make_program
 from rlx.errors import DtypeError, RlxError, ShapeError
 from rlx.graph.operations import Operations
 from rlx.graph.types import NodeId, NodeOrigin, Op, OpKind, Shape
@@ -23,6 +22,8 @@ from rlx.ops.arithmetic import convert
 from rlx.ops.call import call
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.flat import as_array, function_name
+from rlx.trace.lower import inline_blocks
+from rlx.trees import tree
 
 __all__ = ["Graph", "Node", "node_label"]
 
@@ -333,7 +334,7 @@ class Graph(Operations):
         Inputs are named as the function's arguments (trees: with the path to the leaf); those whose
         name, or argument, is among `params` are parameters. Outputs are the leaves of the result.
         """
-        program = make_program(function)(*args, **kwargs)
+        program = inline_blocks(make_program(function)(*args, **kwargs))
         names = list(_leaf_names(function, args, kwargs))
         roles = ["param" if name in params or head in params else "input" for name, head in names]
         return cls.from_program(program, [name for name, _ in names], roles, function_name(function))

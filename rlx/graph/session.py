@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, asarray_numpy, from_storage
+from rlx.array import ConcreteArray, DeviceArray, Placed, asarray_numpy, from_storage, moved
 from rlx.backends import backend_named
-from rlx.compiled import CompiledProgram
+from rlx.call.compiled import CompiledProgram
+from rlx.call.device import Device
 from rlx.config import config
-from rlx.device import Device
 from rlx.errors import RlxError
 from rlx.graph.graph import Graph, fit
 from rlx.graph.module import GraphModule
@@ -58,11 +58,13 @@ class CompiledGraph:
         legal, self.dispatch_report = legalize_or_rewrite(
             optimize(program), supported_ops, kernel_dispatch, device
         )
-        executable = backend.compile(lower_program(legal))
+        executable = backend.compile(lower_program(legal, backend.lowering))
         self.plan = executable.plan
-        self._run = lambda values: list(
-            map(from_storage, executable.run([v.storage() for v in values]), legal.output_types)
-        )
+        memory, types = backend.memory, legal.output_types
+        self._run = lambda values: [
+            from_storage(s, t) if memory.host else DeviceArray(s, Placed(memory, t))
+            for s, t in zip(executable.run([moved(v, memory).storage() for v in values]), types, strict=True)
+        ]
 
     # ------------------------------------------------------------------ parameters
     def set_param(self, name: str, value: Any) -> None:

@@ -7,7 +7,7 @@ of a kernel, not part of its `code`, so that equal layers and new batch sizes sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
@@ -26,6 +26,7 @@ __all__ = [
     "Library",
     "Loops",
     "Operand",
+    "Order",
     "Plan",
     "Role",
     "Scan",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 Role = Literal["input", "output", "constant", "temporary"]
+Order = Literal["any", "sequential"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +114,13 @@ class Store:
     dimension). A store of the row that overwrites runs once per row. One that accumulates runs for
     every element of the row like any other store, unless `once` says that it runs once per row:
     the two differ, and the operands alone do not tell which is meant. Only a store of the row may
-    be `once`. Several iterations that store (None) to one element leave the last one's value.
+    be `once`.
+
+    order: whether it matters which of several iterations writes an element first. "any": it does not. Each element is
+    written by one iteration, or the reducer combines values in any order, up to rounding: a backend may use atomics.
+    "sequential": iterations write in their order, and those that overwrite (None) leave the last one's value. A store
+    that overwrites in any order without an address or a guard moves along every dimension that it runs over; of
+    others lowering knows that places are distinct.
 
     What `initialize` reaches does not depend on guard (address must be None): within the chunk's
     own range of dimension 0, over the whole of the other sizes, where a dimension whose stride is
@@ -126,6 +134,7 @@ class Store:
     initialize: bool = False
     guard: int | None = None
     once: bool = False
+    order: Order = "any"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -198,8 +207,13 @@ class Operand:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Contract(Kernel):
-    """out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n], for float32/64, complex64/128.
+    """out[b, m, n] = sum over k of lhs[b, m, k] * rhs[b, k, n].
 
+    lhs and rhs have one dtype. Elements are widened to `accumulator` (None: that dtype itself, which is not narrow
+    then), multiplied and summed in it; out has this dtype, or that of the operands, to which sums are rounded or
+    wrapped. The accumulator is of the operands' kind, at least as wide and not narrow. tf32: operands in float32 are
+    rounded to ten bits behind the point first, ties to even. Lowering makes the types that the device has
+    (ProductLimits.types): float32/64 and complex64/128 in their own dtype, if nothing else is said.
     The three operands have shapes (b, m, k), (b, k, n), (b, m, n); in each of lhs and rhs one of
     the two last strides is 1 (or its size is 1) and the other is at least the size along that axis
     (or its own size is 1), as BLAS wants; out has strides (s, n', 1). b of lhs and rhs may have
@@ -212,8 +226,15 @@ class Contract(Kernel):
     rhs: Operand
     out: Operand
     accumulate: bool = False
+    accumulator: np.dtype | None = None
+    tf32: bool = False
     origins: tuple[Any, ...] = ()
     label: str = ""
+
+    @property
+    def summed_in(self) -> np.dtype:
+        """The dtype in which products are summed."""
+        return self.lhs.buffer.dtype if self.accumulator is None else self.accumulator
 
     @property
     def batches(self) -> int:
@@ -320,13 +341,16 @@ class Sort(Kernel):
 class Library(Kernel):
     """A named routine over contiguous operands: see LIBRARY_ROUTINES in backends/routines.py.
 
-    attributes are part of what runs (upper or lower triangle, ...).
+    attributes are part of what runs (upper or lower triangle, ...). Where it has a `meaning`, the routine is a block
+    that the backend claims: its name is the block's, its attributes are the block's static arguments, and this plan,
+    of the same inputs and outputs, is what it computes.
     """
 
     routine: str
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     attributes: dict[str, Any] = field(default_factory=dict)
+    meaning: Plan | None = None
     origins: tuple[Any, ...] = ()
     label: str = ""
 
@@ -431,12 +455,8 @@ class Callback(Kernel):
     """Call `function(*arrays) -> arrays` on the host, with fresh contiguous NumPy arrays.
 
     It returns a sequence, one array for each output (None stands for no outputs), of exactly the
-    output's shape and dtype.
-
-    `native()` is the address of a C function `int64 (int64* slots, int64* row)` that does the same
-    without the GIL, for backends on the CPU. From its third word on, `row` has for each output and
-    then each input a number and an offset: `slots[number] + offset` is where its elements lie, in
-    row-major order. The function returns 0, or 1 with a Python error set.
+    output's shape and dtype. A function that is an ir.user_functions.ArrayCall calls compiled code, which a backend
+    may call itself; operands are contiguous then.
     """
 
     function: Any
@@ -444,7 +464,6 @@ class Callback(Kernel):
     outputs: tuple[Operand, ...]
     origins: tuple[Any, ...] = ()
     label: str = ""
-    native: Callable[[], int] | None = None
 
     @property
     def reads(self) -> tuple[Buffer, ...]:

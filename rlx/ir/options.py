@@ -1,12 +1,29 @@
-"""What a backend and a user may choose about lowering."""
+"""What lowering and planning go by on a device: costs, limits and sizes, as data.
+
+Counts are of elements, iterations or kernels, sizes in bytes where a line says so; costs are in units of one
+vectorised operation on one element (exp is about 6, a load of memory 8).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlx.config import config
+import numpy as np
 
-__all__ = ["LEAST_BANDS", "FusionLimits", "LoweringOptions"]
+from rlx.config import config
+from rlx.ir.types import dtype_of
+from rlx.storage import ALIGNMENT
+
+__all__ = [
+    "LEAST_BANDS",
+    "BandLimits",
+    "ChunkLimits",
+    "FusionLimits",
+    "LoweringOptions",
+    "ProductLimits",
+    "ProductType",
+    "RowLimits",
+]
 
 LEAST_BANDS = 4
 
@@ -15,31 +32,142 @@ LEAST_BANDS = 4
 class FusionLimits:
     """How large a fused kernel may grow.
 
+    instructions: scalar operations of a kernel. operands: its buffers. reduce_depth: reductions of which each needs
+    the one before. serial_operations, serial_elements: a nest of more operations on at least so many elements stays
+    apart from one that scatters, which runs on one thread and without vectors.
+
     >>> from rlx import fusion
-    >>> fusion.FusionLimits(instructions=100)
-    FusionLimits(instructions=100, operands=40, reduce_depth=4)
+    >>> fusion.FusionLimits(instructions=100).operands
+    40
     """
 
     instructions: int = 400
     operands: int = 40
     reduce_depth: int = 4
+    serial_operations: int = 16
+    serial_elements: int = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class RowLimits:
+    """How the space of a reduction is cut in rows, one after the other, and iterations over them.
+
+    outer: iterations over rows that there should be, so that threads have work. split: the shortest and the longest
+    row, in elements, that one too long is cut in. small: a reduction over at most so many elements becomes one
+    row each with what has few rows. lanes: a sum of short rows over the outermost dimension is made of so many
+    elements at a time, at most; lane: where rows have at most so many elements themselves, which do not fill vectors.
+    lane_steps: the fewest steps of such a sum, and the fewest rows of a time.
+    unrolled_nodes: a reduction of few elements becomes one expression of at most so many nodes.
+    short, short_line, short_nodes: a last dimension of at most so many elements inside of one of at least `short_line`
+    becomes straight code of at most `short_nodes` nodes.
+    """
+
+    outer: int = 16
+    split: tuple[int, int] = (256, 8192)
+    small: int = 1 << 14
+    lane: int = 12
+    lanes: int = 256
+    lane_steps: int = 4
+    unrolled_nodes: int = 4096
+    short: int = 4
+    short_line: int = 16
+    short_nodes: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLimits:
+    """How accumulations over an outermost dimension are cut for several threads, or units of a device.
+
+    counts: numbers of chunks to choose from (without any, nothing is cut); the largest is taken that leaves `rows` rows
+    for each chunk. A number is at most `unrolled`, or a multiple of `group`. The kernel that combines chunks is another
+    one for each number, so that a backend that compiles slowly wants few of them; one with many units powers of two.
+    exact_rows: of long sums of floats there are more chunks than those, so that no more than about so many terms are
+    added in turn. unrolled: partial results up to so many are combined in one expression; more of them `group` at a
+    time.
+    """
+
+    counts: tuple[int, ...] = (4, 16)
+    rows: int = 4
+    exact_rows: int = 256
+    unrolled: int = 16
+    group: int = 8
+
+    def __post_init__(self) -> None:
+        unfit = [n for n in self.counts if n > self.unrolled and n % self.group]
+        if unfit:
+            raise ValueError(f"{unfit} chunks are more than {self.unrolled}, and no multiples of {self.group}")
+
+
+@dataclass(frozen=True, slots=True)
+class BandLimits:
+    """Which runs of kernels are cut in bands (see ir.bands).
+
+    widest: bytes of a value in one band, which stay in cache. work: multiplications of products, or an eighth of the
+    instructions of loops, that each band has at least.
+    """
+
+    widest: int = 1 << 20
+    work: int = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class ProductType:
+    """The dtypes of a matrix product: of its operands, and that in which products are summed.
+
+    tf32: operands in float32 are rounded to ten bits behind the point before they are multiplied.
+    """
+
+    operands: np.dtype
+    accumulator: np.dtype
+    tf32: bool = False
+
+    @classmethod
+    def of(cls, operands: str, accumulator: str = "", tf32: bool = False) -> ProductType:
+        """The type by names; products are summed in the operands' dtype if nothing else is said."""
+        return cls(dtype_of(operands), dtype_of(accumulator or operands), tf32)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductLimits:
+    """How matrix products are made.
+
+    types: products that the device has kernels for; what is no operand of these is widened to one that is, or
+    multiplied and summed in loops. Of several for the same operands the first one that is wide enough is taken.
+    kernels: a product over batches that no stride walks is at most so many kernels; more of them are worth a copy.
+    The same holds where a product's columns are interleaved for its reader.
+    patches: bytes of a convolution's patches that are made at a time: what a product reads is still in cache.
+    loop_bytes: bytes of operands that a loop keeps, so that the products of all steps are one.
+    loop_rows: products of so many rows a step are as fast as larger ones.
+    """
+
+    types: tuple[ProductType, ...] = tuple(map(ProductType.of, ("float32", "float64", "complex64", "complex128")))
+    kernels: int = 64
+    patches: int = 1 << 21
+    loop_bytes: int = 1 << 27
+    loop_rows: int = 256
 
 
 @dataclass(frozen=True, slots=True)
 class LoweringOptions:
-    """Costs and limits of lowering.
+    """Costs and limits of lowering and planning.
 
-    Units are one vectorised operation of one element; exp is about 6, a load of memory 8.
+    expression_operations, expression_buffers: what one value is computed from; larger expressions are stored.
     recompute_cost: a value with several users is stored rather than computed again where that
     costs more: load_cost for each array after the first, and the arithmetic beyond free_cost
     (which hides behind the loads).
     repeat_cost: the same where one value meets many elements (a broadcast).
+    unroll_reduction: a cheap reduction of at most so many elements becomes one expression.
     chunk_elements: accumulation over fewer elements is not cut into chunks.
     least_bands: runs of kernels that can be cut in so many bands are (0: none).
+    alignment: bytes; each temporary begins at a multiple of it.
     excess_precision: results of narrow floats are not rounded between fused operations (the switch of that name).
     """
 
     fusion: FusionLimits = field(default_factory=FusionLimits)
+    rows: RowLimits = field(default_factory=RowLimits)
+    chunks: ChunkLimits = field(default_factory=ChunkLimits)
+    bands: BandLimits = field(default_factory=BandLimits)
+    products: ProductLimits = field(default_factory=ProductLimits)
     expression_operations: int = 64
     expression_buffers: int = 8
     recompute_cost: int = 16
@@ -48,7 +176,7 @@ class LoweringOptions:
     repeat_cost: int = 4
     unroll_reduction: int = 8
     chunk_elements: int = 1 << 14
-    max_chunks: int = 16
     least_bands: int = LEAST_BANDS
+    alignment: int = ALIGNMENT
     fuse: bool = True
     excess_precision: bool = field(default_factory=lambda: config.excess_precision)

@@ -20,6 +20,7 @@ from rlx.ir.types import dtype_kind
 
 __all__ = [
     "ALPHABET",
+    "EXPENSIVE",
     "REDUCERS",
     "SPECIAL",
     "USER_FUNCTIONS",
@@ -27,37 +28,81 @@ __all__ = [
     "SpecialFunction",
     "UserFunction",
     "neutral",
+    "operation_cost",
 ]
 
 
 class ScalarOperation(NamedTuple):
-    """arity, dtype kinds accepted (b: bool, i: signed, u: unsigned, f: float), result."""
+    """What is true of an operation on every backend.
+
+    arity, dtype kinds accepted (b: bool, i: signed, u: unsigned, f: float), result.
+    cost: in units of one vectorised arithmetic operation. flops: floating-point operations that it counts for;
+    transcendental ones are counted apart. ulp: the largest error of float32 and float64, in units of the last place.
+    exact_at: arguments at which the result has no error at all.
+    """
 
     arity: int
     kinds: str
     result: str  # "same", "bool", or "attribute" (the instruction's own dtype)
+    cost: int = 1
+    flops: int = 0
+    transcendental: bool = False
+    ulp: tuple[float, float] = (0.5, 0.5)
+    exact_at: tuple[tuple[float, ...], ...] = ()
 
 
-_unary_float = (
-    "floor ceil round_even trunc sqrt rsqrt cbrt exp exp2 expm1 log log1p log2 sin cos tan asin "
-    "acos atan sinh cosh tanh asinh acosh atanh erf erfc erf_inv logistic"
-).split()
+def _function(
+    cost: int, *exact_at: float, ulp: tuple[float, float] = (2.0, 2.0), transcendental: bool = True
+) -> ScalarOperation:
+    """A function of one float."""
+    places = tuple((x,) for x in exact_at)
+    return ScalarOperation(1, "f", "same", cost, int(not transcendental), transcendental, ulp, places)
+
 
 ALPHABET: dict[str, ScalarOperation] = {
     # integer add, sub, mul wrap; div and rem truncate; for integers x div 0 has all bits set (-1,
     # or the unsigned maximum) and x rem 0 is 0; the least integer div -1 is itself
-    **{n: ScalarOperation(2, "iuf", "same") for n in ("add", "sub", "mul", "div", "rem")},
+    **{n: ScalarOperation(2, "iuf", "same", flops=1) for n in ("add", "sub", "mul")},
+    "div": ScalarOperation(2, "iuf", "same", cost=2, flops=1),
+    "rem": ScalarOperation(2, "iuf", "same", cost=16, flops=1),
     # min and max give NaN when either operand is NaN; on bool they are and, or
-    **{n: ScalarOperation(2, "biuf", "same") for n in ("min", "max")},
-    "neg": ScalarOperation(1, "iuf", "same"),
-    "abs": ScalarOperation(1, "iuf", "same"),
-    "sign": ScalarOperation(1, "iuf", "same"),  # NaN at NaN, keeps the sign of zero
-    "pow": ScalarOperation(2, "f", "same"),
-    "atan2": ScalarOperation(2, "f", "same"),
-    "nextafter": ScalarOperation(2, "f", "same"),
-    "copysign": ScalarOperation(2, "f", "same"),
-    "fma": ScalarOperation(3, "f", "same"),
-    **{n: ScalarOperation(1, "f", "same") for n in _unary_float},
+    **{n: ScalarOperation(2, "biuf", "same", flops=1) for n in ("min", "max")},
+    "neg": ScalarOperation(1, "iuf", "same", flops=1),
+    "abs": ScalarOperation(1, "iuf", "same", flops=1),
+    "sign": ScalarOperation(1, "iuf", "same", flops=1),  # NaN at NaN, keeps the sign of zero
+    "pow": ScalarOperation(
+        2, "f", "same", 16, 0, True, (2.5, 2.5), ((2.0, 10.0), (3.0, 2.0), (0.5, -3.0), (-2.0, 3.0), (7.0, 0.0))
+    ),
+    "atan2": ScalarOperation(2, "f", "same", 12, 0, True, (2.5, 2.5), ((0.0, 1.0), (-0.0, 3.0))),
+    "nextafter": ScalarOperation(2, "f", "same", cost=2, flops=1),
+    "copysign": ScalarOperation(2, "f", "same", flops=1),
+    "fma": ScalarOperation(3, "f", "same", flops=2),
+    **{n: ScalarOperation(1, "f", "same", flops=1) for n in ("floor", "ceil", "round_even", "trunc")},
+    "sqrt": _function(2, 0.0, 4.0, 0.25, 9.0, ulp=(0.5, 0.5), transcendental=False),
+    "rsqrt": _function(2, 1.0, 4.0, 0.25, transcendental=False),
+    "cbrt": _function(10, 0.0, 1.0, 8.0, -27.0),
+    "exp": _function(6, 0.0, -0.0),
+    "exp2": _function(6, 0.0, 1.0, -1.0, 10.0),
+    "expm1": _function(6, 0.0, -0.0),
+    "log": _function(6, 1.0),
+    "log1p": _function(6, 0.0, -0.0),
+    "log2": _function(6, 1.0, 2.0, 8.0, 0.5),
+    "sin": _function(10, 0.0, -0.0),
+    "cos": _function(10, 0.0),
+    "tan": _function(12, 0.0, -0.0, ulp=(2.0, 2.6)),
+    "asin": _function(12, 0.0, -0.0),
+    "acos": _function(12, 1.0),
+    "atan": _function(12, 0.0, -0.0),
+    "sinh": _function(10, 0.0, -0.0),
+    "cosh": _function(10, 0.0),
+    "tanh": _function(10, 0.0, -0.0, ulp=(2.2, 2.3)),
+    "asinh": _function(10, 0.0, -0.0),
+    "acosh": _function(12, 1.0),
+    "atanh": _function(12, 0.0, -0.0),
+    "erf": _function(10, 0.0, -0.0),
+    "erfc": _function(16, 0.0, ulp=(2.0, 4.0)),
+    "erf_inv": _function(16, 0.0, ulp=(2.5, 4.0)),
+    "logistic": _function(6, 0.0),
     "is_finite": ScalarOperation(1, "f", "bool"),
     **{n: ScalarOperation(2, "biuf", "bool") for n in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{n: ScalarOperation(2, "biu", "same") for n in ("and", "or", "xor")},
@@ -74,8 +119,20 @@ ALPHABET: dict[str, ScalarOperation] = {
     # integer to integer wraps, to a narrow float goes through float32; to bool is `!= 0`
     "cast": ScalarOperation(1, "biuf", "attribute"),
     "bitcast": ScalarOperation(1, "iuf", "attribute"),  # same width
-    "special": ScalarOperation(-1, "f", "same"),  # attribute: a name of SPECIAL, or of USER_FUNCTIONS
+    # attribute: a name of SPECIAL, or of USER_FUNCTIONS
+    "special": ScalarOperation(-1, "f", "same", cost=100, transcendental=True),
 }
+_NO_WORK = frozenset(("load", "constant", "index", "affine"))
+# what costs at least so much is worth memory rather than doing it again
+EXPENSIVE = 6
+
+
+def operation_cost(op: str) -> int:
+    """The cost of an instruction in units of one vectorised operation; memory traffic is weighed by callers."""
+    if op in _NO_WORK:
+        return 0
+    return ALPHABET[op].cost if op in ALPHABET else 1
+
 
 REDUCERS = ("add", "mul", "min", "max", "and", "or", "xor")
 _NEUTRAL = {"add": 0, "mul": 1, "or": 0, "xor": 0}

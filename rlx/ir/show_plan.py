@@ -277,7 +277,8 @@ def _space(kernel: Kernel) -> str:
             return f"[{outer}|{row}]{cut}, {len(kernel.instructions)} instructions"
         case Contract():
             batch = "x".join(map(str, kernel.out.shape[:-2]))
-            return f"[{batch}|{kernel.rows}x{kernel.columns}x{kernel.depth}]"
+            wide = f" in {kernel.accumulator.name}" if kernel.accumulator is not None else ""
+            return f"[{batch}|{kernel.rows}x{kernel.columns}x{kernel.depth}]{' tf32' if kernel.tf32 else ''}{wide}"
         case Bands():
             return f"{kernel.count} bands of {len(kernel.kernels)} kernels"
         case Sort():

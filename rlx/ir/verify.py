@@ -29,7 +29,7 @@ class Stage(NamedTuple):
 STAGES: Mapping[str, Stage] = {
     "hir": Stage(lambda primitive: True, ""),
     "mir": Stage(
-        lambda primitive: not getattr(primitive, "inlined", False),
+        lambda primitive: not getattr(primitive, "inlined", False) or primitive.claimable,
         "is a call, and calls are inlined in MIR",
     ),
 }

@@ -401,6 +401,12 @@ def _verify_store(kernel: Loops, store: Store, levels: Sequence[bool]) -> None:
     if store.once:
         require(store.accumulate is not None, "once is for accumulating stores: others of the row run once anyway")
         require(of_the_row, "runs once per row, but its place, value, address or guard differs within a row")
+    require(store.order in ("any", "sequential"), f"{store.order!r} is no order")
+    free = store.address is None and store.guard is None and store.accumulate is None
+    if store.order == "any" and free:
+        sizes = kernel.sizes[: kernel.outer] if of_the_row else kernel.sizes
+        still = [d for d, n in enumerate(sizes) if n > 1 and not store.access.strides[d]]
+        require(not still, f"overwrites one element in any order, along dimensions {still}")
     if store.address is None and store.guard is None:
         if of_the_row or 0 not in kernel.sizes:
             _verify_bounds(_reach(kernel, store.access), buffer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 
 from rlx.errors import VerificationError
 from rlx.ir.bands import iterations, stays_in_bands
@@ -22,8 +23,10 @@ from rlx.ir.kernels import (
     Sort,
     While,
 )
+from rlx.ir.loop_parts import ScanParts, ScanResults
 from rlx.ir.show_plan import nested_plans, show_kernel
-from rlx.ir.types import is_complex, supported_dtypes
+from rlx.ir.types import bits_of, dtype_kind, is_narrow, supported_dtypes
+from rlx.ir.user_functions import ArrayCall
 from rlx.ir.verify_loops import Refusal, may_share, require, verify_loops
 from rlx.routines import LIBRARY_ROUTINES
 
@@ -120,7 +123,10 @@ def _verify_kind(kernel: Kernel) -> None:
         case Sort():
             _verify_sort(kernel)
         case Library():
-            require(kernel.routine in LIBRARY_NAMES, f"no library routine {kernel.routine!r}")
+            if kernel.meaning is None:
+                require(kernel.routine in LIBRARY_NAMES, f"no library routine {kernel.routine!r}")
+            else:
+                _verify_meaning(kernel, kernel.meaning)
             for operand in (*kernel.inputs, *kernel.outputs):
                 _verify_operand(operand)
                 require(_is_contiguous(operand), "operands of library routines are contiguous")
@@ -134,8 +140,8 @@ def _verify_kind(kernel: Kernel) -> None:
             require(callable(kernel.function), "the callback's function cannot be called")
             for operand in (*kernel.inputs, *kernel.outputs):
                 _verify_operand(operand)
-                dense = kernel.native is None or _is_contiguous(operand)
-                require(dense, "operands of native callbacks are contiguous")
+                dense = not isinstance(kernel.function, ArrayCall) or _is_contiguous(operand)
+                require(dense, "operands of compiled callbacks are contiguous")
         case _:
             raise Refusal(f"{type(kernel).__name__} is not a kernel kind")
 
@@ -169,11 +175,7 @@ def _is_contiguous(operand: Operand) -> bool:
 # ------------------------------------------------------------------ kinds
 def _verify_contract(kernel: Contract) -> None:
     operands = {"lhs": kernel.lhs, "rhs": kernel.rhs, "out": kernel.out}
-    dtypes = {o.buffer.dtype for o in operands.values()}
-    require(len(dtypes) == 1, "lhs, rhs and out have one dtype")
-    dtype = next(iter(dtypes))
-    fits = dtype.itemsize in (8, 16) if is_complex(dtype) else dtype.name in ("float32", "float64")
-    require(fits, f"no contraction of {dtype}")
+    _verify_product_type(kernel)
     for name, operand in operands.items():
         require(len(operand.shape) == len(kernel.out.shape) in (3, 4), f"{name} has three dimensions, or four")
         _verify_operand(operand)
@@ -191,6 +193,15 @@ def _verify_contract(kernel: Contract) -> None:
         kernel.out.buffer not in (kernel.lhs.buffer, kernel.rhs.buffer),
         "out is also an operand",
     )
+
+
+def _verify_product_type(kernel: Contract) -> None:
+    dtype, out, wide = kernel.lhs.buffer.dtype, kernel.out.buffer.dtype, kernel.summed_in
+    require(kernel.rhs.buffer.dtype == dtype, "lhs and rhs have one dtype")
+    fits = dtype_kind(dtype) == dtype_kind(wide) != "b" and bits_of(dtype) <= bits_of(wide)
+    require(fits and not is_narrow(wide), f"no contraction of {dtype} in {wide}")
+    require(out in (dtype, wide), f"products of {dtype}, summed in {wide}, are not {out}")
+    require(not kernel.tf32 or dtype.name == "float32", "only float32 is rounded to tf32")
 
 
 def _verify_bands(kernel: Bands) -> None:
@@ -259,16 +270,26 @@ def _verify_slices(
         )
 
 
+def _verify_meaning(kernel: Library, meaning: Plan) -> None:
+    """A block's plan takes and gives what the kernel does."""
+    for what, inner, given in (("inputs", meaning.inputs, kernel.inputs), ("outputs", meaning.outputs, kernel.outputs)):
+        found = [(o.buffer.dtype, prod(o.shape)) for o in given]
+        require(found == [(b.dtype, b.size) for b in inner], f"the block {kernel.routine} has other {what}")
+    verify_plan(meaning)
+
+
 def _verify_scan(kernel: Scan) -> None:
     require(kernel.length >= 0, "the length is negative")
-    body, constants, carries = kernel.body, len(kernel.constants), len(kernel.initial)
-    _verify_pairs("constants", body.inputs[:constants], kernel.constants)
-    _verify_pairs("initial", body.inputs[constants : constants + carries], kernel.initial)
-    _verify_slices("xs", body.inputs[constants + carries :], kernel.xs, kernel.length)
-    _verify_pairs("next carries", kernel.initial, body.outputs[:carries])
+    carries = len(kernel.initial)
+    taken = ScanParts.of(kernel.body.inputs, len(kernel.constants), carries)
+    given = ScanResults.of(kernel.body.outputs, carries)
+    _verify_pairs("constants", taken.constants, kernel.constants)
+    _verify_pairs("initial", taken.carries, kernel.initial)
+    _verify_slices("xs", taken.xs, kernel.xs, kernel.length)
+    _verify_pairs("next carries", kernel.initial, given.carries)
     _verify_pairs("final", kernel.initial, kernel.final)
-    _verify_slices("ys", body.outputs[carries:], kernel.ys, kernel.length)
-    _verify_in_place(kernel, body.inputs[constants : constants + carries])
+    _verify_slices("ys", given.ys, kernel.ys, kernel.length)
+    _verify_in_place(kernel, taken.carries)
 
 
 def _verify_while(kernel: While) -> None:

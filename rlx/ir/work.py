@@ -32,16 +32,10 @@ from rlx.ir.kernels import (
     While,
 )
 from rlx.ir.routine_work import routine_flops
+from rlx.ir.scalar import ALPHABET
 
-__all__ = ["TRANSCENDENTALS", "Work", "certain_work", "kernel_work", "plan_work"]
+__all__ = ["Work", "certain_work", "kernel_work", "plan_work"]
 
-TRANSCENDENTALS = frozenset(
-    "pow atan2 cbrt exp exp2 expm1 log log1p log2 sin cos tan asin acos atan sinh cosh tanh asinh acosh"
-    " atanh erf erfc erf_inv logistic".split()
-)
-_ONE_FLOP = frozenset(
-    "add sub mul div rem min max neg abs sign floor ceil round_even trunc sqrt rsqrt nextafter copysign".split()
-)
 _COMPLEX_FACTOR = 4  # a complex multiply-add is eight real operations instead of two
 
 
@@ -105,6 +99,8 @@ def kernel_work(kernel: Kernel) -> Work:
             return _loops_work(kernel)
         case Contract():
             return _contract_work(kernel)
+        case Library() if kernel.meaning is not None:
+            return _outside(kernel, plan_work(kernel.meaning))
         case Library():
             flops = routine_flops(kernel)
             return Work(flops or 0.0, 0.0, _read(kernel), _written(kernel), flops is not None)
@@ -241,15 +237,14 @@ def _loops_work(kernel: Loops) -> Work:
     for instruction, dimensions in zip(kernel.instructions, varying, strict=True):
         if instruction.dtype.kind != "f":
             continue
-        if instruction.op in TRANSCENDENTALS or instruction.op == "special":
-            transcendentals += _trips(kernel, dimensions)
-        elif instruction.op in ("reduce", "cumulate"):
+        operation = ALPHABET.get(instruction.op)
+        if instruction.op in ("reduce", "cumulate"):
             row = range(kernel.outer, len(kernel.sizes))
             flops += _trips(kernel, varying[instruction.args[0]] | set(row))
-        elif instruction.op == "fma":
-            flops += 2.0 * _trips(kernel, dimensions)
-        elif instruction.op in _ONE_FLOP:
-            flops += _trips(kernel, dimensions)
+        elif operation is not None and operation.transcendental:
+            transcendentals += _trips(kernel, dimensions)
+        elif operation is not None:
+            flops += float(operation.flops) * _trips(kernel, dimensions)
     for store in kernel.stores:
         if store.accumulate is not None and kernel.instructions[store.value].dtype.kind == "f":
             flops += _trips(kernel, _stored_over(kernel, store, varying))

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, wrap
 from rlx.errors import InputTypeError, UnsupportedError
 from rlx.lax.operands import as_array
+from rlx.numpy.placement import placed
 from rlx.ops.call import optimization_barrier as barrier_op
+from rlx.trees import tree
 
 __all__ = ["after_all", "create_token", "dce_sink", "optimization_barrier"]
 
@@ -52,7 +53,7 @@ def create_token(_: Any = None) -> Array:
     >>> lax.create_token().shape
     (0,)
     """
-    return wrap(np.zeros(0, bool))
+    return placed(wrap(np.zeros(0, bool)))
 
 
 def after_all(*operands: Any) -> Array:

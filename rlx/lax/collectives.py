@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import InputTypeError, OptionError, ShapeError, UnsupportedError
@@ -22,6 +21,7 @@ from rlx.ops import collective
 from rlx.ops.families import move_axis
 from rlx.trace import stage
 from rlx.trace.primitive import Primitive
+from rlx.trees import tree
 
 __all__ = [
     "all_gather",

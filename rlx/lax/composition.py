@@ -12,7 +12,7 @@ from rlx.errors import UnsupportedError
 from rlx.lax.conditional import choose_known
 from rlx.lax.operands import as_array
 from rlx.lax.staging import check_callable, stage_flat
-from rlx.ops.call import call
+from rlx.ops.call import block
 from rlx.trace.flat import flatten_call
 
 __all__ = ["composite", "platform_dependent", "stage"]
@@ -42,7 +42,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
             "composite", lambda *values: decomposition(*values, **attributes), in_tree, [x.type for x in leaves]
         )
         label = name if version == 0 else f"{name}.v{version}"
-        return flat.unflatten(call(*captured, *leaves, program=program, name=label))
+        return flat.unflatten(block(*captured, *leaves, program=program, name=label, attributes=attributes))
 
     return function
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, ConcreteArray
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError, ShapeError
@@ -30,8 +29,9 @@ from rlx.ops.conversion import convert
 from rlx.trace.builder import state
 from rlx.trace.flat import FlatFunction, flatten_call
 from rlx.trace.interpret import interpret
+from rlx.trees import tree
 
-__all__ = ["choose_known", "cond", "switch"]
+__all__ = ["cond", "switch"]
 
 _ABSENT = object()
 

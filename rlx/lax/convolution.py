@@ -22,9 +22,7 @@ __all__ = [
     "conv_general_dilated",
     "conv_transpose",
     "conv_with_general_padding",
-    "paddings",
     "padtype_to_pads",
-    "transposed_padding",
 ]
 
 Padding = str | Sequence[tuple[int, int]]

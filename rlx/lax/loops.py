@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, memory_of, moved
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError
 from rlx.ir.types import is_complex, is_integer, promote_dtypes
@@ -30,6 +29,7 @@ from rlx.ops.conversion import convert
 from rlx.ops.while_loop import while_loop as while_op
 from rlx.trace.flat import flatten_call
 from rlx.trace.stage import known_value
+from rlx.trees import tree
 
 __all__ = ["fori_loop", "while_loop"]
 
@@ -171,8 +171,10 @@ def _counted(start: ConcreteArray, stop: int, body_fun: Callable[[Any, Any], Any
     length = max(stop - int(start.numpy()), 0)
     if runs_in_python():
         value = tree.map(as_array, init_val)
+        memory = next((memory_of(x) for x in tree.leaves(value) if isinstance(x, ConcreteArray)), None)
         for i in range(length):
-            value = body_fun(_counter(start, i), value)
+            counter = _counter(start, i)
+            value = body_fun(counter if memory is None else moved(counter, memory), value)
         return tree.map(as_array, value)
     (_, result), _ = scan(step, (start, init_val), None, length)
     return result

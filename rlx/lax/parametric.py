@@ -8,7 +8,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, is_integer
@@ -18,6 +17,7 @@ from rlx.ops import arithmetic, beta, comparison, conversion, rounding, special
 from rlx.ops.stop_gradient import stop_gradient as stop_gradient_op
 from rlx.transforms.custom import custom_jvp
 from rlx.transforms.linear import linear_call
+from rlx.trees import tree
 
 __all__ = [
     "RoundingMethod",
@@ -290,26 +290,26 @@ def select_n(which: Any, *cases: Any) -> Array:
     """
     if not cases:
         raise ShapeError("lax.select_n got no cases.", "Pass at least one array to select from.")
-    which = as_array(which)
+    selector = as_array(which)
     chosen = operands("select_n", *cases)
     shape = as_array(chosen[0]).shape
-    if any(as_array(c).shape != shape for c in chosen) or which.shape not in ((), shape):
+    if any(as_array(c).shape != shape for c in chosen) or selector.shape not in ((), shape):
         shapes = ", ".join(str(as_array(c).shape) for c in chosen)
         raise ShapeError(
-            f"lax.select_n got `which` of shape {which.shape} and cases of shapes {shapes}.",
+            f"lax.select_n got `which` of shape {selector.shape} and cases of shapes {shapes}.",
             "Cases have one shape, and `which` has that shape or is a scalar; rlx.numpy.where broadcasts.",
         )
     if len(chosen) == 1:
         return as_array(chosen[0])
-    if which.dtype == np.dtype(bool):
+    if selector.dtype == np.dtype(bool):
         if len(chosen) > 2:
             raise DtypeError(f"lax.select_n got a bool `which` for {len(chosen)} cases.", "Use an int32 `which`.")
-        return conversion.select(which, chosen[1], chosen[0])
-    if which.dtype != np.dtype("i4"):
-        raise DtypeError(f"lax.select_n got `which` of dtype {which.dtype.name}.", "Use a bool or int32 array.")
+        return conversion.select(selector, chosen[1], chosen[0])
+    if selector.dtype != np.dtype("i4"):
+        raise DtypeError(f"lax.select_n got `which` of dtype {selector.dtype.name}.", "Use a bool or int32 array.")
     result = chosen[-1]
     for number in reversed(range(len(chosen) - 1)):
-        result = conversion.select(comparison.less_equal(which, number), chosen[number], result)
+        result = conversion.select(comparison.less_equal(selector, number), chosen[number], result)
     return result
 
 

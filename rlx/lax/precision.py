@@ -22,7 +22,6 @@ __all__ = [
     "Precision",
     "PrecisionLike",
     "Tolerance",
-    "accumulation_of",
 ]
 
 

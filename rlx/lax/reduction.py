@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.program import Literal, Program
@@ -25,6 +24,7 @@ from rlx.trace.primitive import Zero, registry
 from rlx.trace.stage import stage
 from rlx.transforms.custom import custom_jvp
 from rlx.transforms.forward import jvp
+from rlx.trees import tree
 
 __all__ = [
     "argmax",
@@ -34,19 +34,14 @@ __all__ = [
     "cummin",
     "cumprod",
     "cumsum",
-    "initial",
-    "is_identity",
-    "monoid_of",
     "reduce",
     "reduce_and",
-    "reduce_by",
     "reduce_max",
     "reduce_min",
     "reduce_or",
     "reduce_prod",
     "reduce_sum",
     "reduce_xor",
-    "scalar_program",
 ]
 
 _MONOIDS = {

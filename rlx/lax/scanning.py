@@ -6,7 +6,6 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, ShapeError, describe
 from rlx.lax.operands import as_array, canonical_axis
@@ -16,6 +15,7 @@ from rlx.ops.scan import scan as scan_op
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import flatten_call
 from rlx.transforms.vmap import vmap
+from rlx.trees import tree
 
 __all__ = ["associative_scan", "map", "scan"]
 
@@ -156,7 +156,7 @@ def _python_scan(
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
     """Apply f to each slice of xs along its leading axis, one after another; stack the results.
 
-    With batch_size, f is vmapped over that many slices at a time.
+    With batch_size, f is vmapped over that many slices at a time. Raises ShapeError where that is below 1.
 
     >>> from rlx import lax
     >>> lax.map(lambda x: x * x, lax.iota("int32", 4)).tolist()
@@ -167,7 +167,9 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         return scan(lambda _, x: ((), f(x)), (), xs)[1]
     slices, treedef = tree.flatten(xs)
     arrays = [as_array(x) for x in slices]
-    count, size = _length(arrays, None), max(int(batch_size), 1)
+    count, size = _length(arrays, None), operator.index(batch_size)
+    if size < 1:
+        raise ShapeError(f"lax.map got batch_size={size}.", "Pass how many slices to take at a time: 1 or more.")
     whole = count // size * size
     batched = vmap(f)
     parts = []

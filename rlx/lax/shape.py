@@ -146,7 +146,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     weak = dtype is None and like.weak_type
     dtype = like.dtype if dtype is None else as_dtype(dtype)
     filled = full(like.shape if shape is None else shape, scalar_of(fill_value, dtype))
-    return placed(conversion.convert(filled, dtype=dtype, weak=True) if weak else filled, sharding)
+    return placed(conversion.convert(filled, dtype=dtype, weak=True) if weak else filled, sharding, like=like)
 
 
 def zeros_like_array(x: Any) -> Array:
@@ -244,7 +244,7 @@ def shape_as_value(shape: Any) -> Array:
     >>> lax.shape_as_value((2, 3)).tolist()
     [2, 3]
     """
-    return wrap(np.asarray(canonical_shape(shape), np.int32))
+    return placed(wrap(np.asarray(canonical_shape(shape), np.int32)))
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
@@ -271,8 +271,8 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
     >>> lax.broadcast_to_rank(jnp.ones((2, 3)), 4).shape
     (1, 1, 2, 3)
     """
-    x = as_array(x)
-    return reshape(x, (1,) * (rank - x.ndim) + x.shape) if x.ndim < rank else x
+    value = as_array(x)
+    return reshape(value, (1,) * (rank - value.ndim) + value.shape) if value.ndim < rank else value
 
 
 def reshape(
@@ -462,9 +462,9 @@ def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     >>> [row.tolist() for row in lax.unstack(jnp.array([[1, 2], [3, 4]]))]
     [[1, 2], [3, 4]]
     """
-    x = as_array(x)
-    axis = canonical_axis("unstack", axis, x.ndim)
-    return tuple(index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis]))
+    value = as_array(x)
+    number = canonical_axis("unstack", axis, value.ndim)
+    return tuple(index_in_dim(value, i, number, keepdims=False) for i in range(value.shape[number]))
 
 
 # ------------------------------------------------------------- joining and padding

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx import tree
 from rlx.errors import ControlFlowTypeError
 from rlx.ir.types import TensorType
 from rlx.lax.staging import check_callable, share_captures, stage_flat
@@ -16,6 +15,7 @@ from rlx.trace.interpret import interpret
 from rlx.transforms.custom import custom_jvp
 from rlx.transforms.forward import jvp, linearize
 from rlx.transforms.programs import transpose_program
+from rlx.trees import tree
 
 __all__ = ["custom_linear_solve", "custom_root"]
 

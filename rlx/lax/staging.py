@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError, line_of_function, source_line, user_line
@@ -19,6 +18,7 @@ from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.stage import finish, stage
+from rlx.trees import tree
 
 __all__ = [
     "as_weak_as",

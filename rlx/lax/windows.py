@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.lax.convolution import Padding, paddings, padtype_to_pads
@@ -15,6 +14,7 @@ from rlx.ops import window
 from rlx.ops.shape import pad
 from rlx.ops.window_spec import WindowSpec, dilated
 from rlx.trace.primitive import registry
+from rlx.trees import tree
 
 __all__ = ["reduce_window"]
 

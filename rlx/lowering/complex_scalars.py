@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rlx.errors import DtypeError
+from rlx.lowering.scalar_calculus import Scalar, ScalarCalculus
 
-if TYPE_CHECKING:
-    from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
-
-__all__ = ["binary", "compare", "unary"]
+__all__ = ["compare", "elementary"]
 
 
-def unary(op: str, s: ScalarBuilder, x: Scalar) -> Scalar:
-    """A function of one complex operand."""
-    function = _UNARY.get(op)
+def elementary(op: str, s: ScalarCalculus, *operands: Scalar) -> Scalar:
+    """A function of one or two complex operands."""
+    function = (_UNARY if len(operands) == 1 else _BINARY).get(op)
     if function is None:
         raise DtypeError(f"{op} is not defined for complex numbers")
-    return function(s, x)
+    return function(s, *operands)
 
 
-def binary(op: str, s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
-    """A function of two complex operands."""
-    function = _BINARY.get(op)
-    if function is None:
-        raise DtypeError(f"{op} is not defined for complex numbers")
-    return function(s, x, y)
-
-
-def compare(op: str, s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def compare(op: str, s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     """eq and ne by parts; the orders are lexicographic, as NumPy's."""
     a, b, c, d = *_parts(s, x), *_parts(s, y)
     if op == "eq":
@@ -43,24 +32,24 @@ def compare(op: str, s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
     return s.or_(strict(a, c), s.and_(s.eq(a, c), last(b, d)))
 
 
-def _parts(s: ScalarBuilder, x: Scalar) -> tuple[Scalar, Scalar]:
+def _parts(s: ScalarCalculus, x: Scalar) -> tuple[Scalar, Scalar]:
     return s.real(x), s.imag(x)
 
 
-def _add(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def _add(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     return s.complex(s.real(x) + s.real(y), s.imag(x) + s.imag(y))
 
 
-def _sub(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def _sub(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     return s.complex(s.real(x) - s.real(y), s.imag(x) - s.imag(y))
 
 
-def _mul(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def _mul(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     a, b, c, d = *_parts(s, x), *_parts(s, y)
     return s.complex(a * c - b * d, a * d + b * c)
 
 
-def _div(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def _div(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     """Smith's method: the larger part of y divides first, so that squares do not overflow."""
     a, b, c, d = *_parts(s, x), *_parts(s, y)
     wide = s.ge(s.abs(c), s.abs(d))
@@ -73,18 +62,18 @@ def _div(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
     return s.complex(real, s.select(wide, imaginary, -imaginary))
 
 
-def _neg(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _neg(s: ScalarCalculus, x: Scalar) -> Scalar:
     return s.complex(-s.real(x), -s.imag(x))
 
 
-def _square(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _square(s: ScalarCalculus, x: Scalar) -> Scalar:
     """The real part as a product of sum and difference: nothing cancels but equal parts, exactly."""
     a, b = _parts(s, x)
     equal = s.and_(s.eq(s.abs(a), s.abs(b)), s.lt(s.abs(a), np.inf))  # their sum may be infinite
     return s.complex(s.select(equal, s.constant_like(a, 0), (a - b) * (a + b)), a * b * 2)
 
 
-def _hypot(s: ScalarBuilder, a: Scalar, b: Scalar) -> Scalar:
+def _hypot(s: ScalarCalculus, a: Scalar, b: Scalar) -> Scalar:
     a, b = s.abs(a), s.abs(b)
     large, small = s.max(a, b), s.min(a, b)
     ratio = s.select(s.eq(large, 0), large, small / large)
@@ -93,11 +82,11 @@ def _hypot(s: ScalarBuilder, a: Scalar, b: Scalar) -> Scalar:
     return s.select(infinite, s.constant_like(a, np.inf), plain)
 
 
-def _abs(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _abs(s: ScalarCalculus, x: Scalar) -> Scalar:
     return _hypot(s, *_parts(s, x))
 
 
-def _sign(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _sign(s: ScalarCalculus, x: Scalar) -> Scalar:
     """x / |x|; where one part alone is infinite, 1 and 0 take the places of both."""
     a, b = _parts(s, x)
     wide, high = s.eq(s.abs(a), np.inf), s.eq(s.abs(b), np.inf)
@@ -110,7 +99,7 @@ def _sign(s: ScalarBuilder, x: Scalar) -> Scalar:
     return s.complex(a / divisor, b / divisor)
 
 
-def _scaled(s: ScalarBuilder, size: Scalar, angle: Scalar) -> Scalar:
+def _scaled(s: ScalarCalculus, size: Scalar, angle: Scalar) -> Scalar:
     """size * e^(i angle), exactly real where the angle is zero (inf * 0 is NaN otherwise)."""
     straight = s.eq(angle, 0)
     return s.complex(
@@ -119,7 +108,7 @@ def _scaled(s: ScalarBuilder, size: Scalar, angle: Scalar) -> Scalar:
     )
 
 
-def _exp(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _exp(s: ScalarCalculus, x: Scalar) -> Scalar:
     """As in C99 where the angle is infinite or NaN: 0 if the size is, and infinite by its real part."""
     a, b = _parts(s, x)
     unknown = s.not_(s.is_finite(b))
@@ -129,11 +118,11 @@ def _exp(s: ScalarBuilder, x: Scalar) -> Scalar:
     return s.complex(s.select(infinite, a, s.real(result)), s.imag(result))
 
 
-def _exp2(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _exp2(s: ScalarCalculus, x: Scalar) -> Scalar:
     return _exp(s, x * s.constant_like(x, np.log(2.0)))
 
 
-def _expm1(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _expm1(s: ScalarCalculus, x: Scalar) -> Scalar:
     """e^x - 1, whose real part is expm1(a) cos(b) - 2 sin(b / 2)^2."""
     a, b = _parts(s, x)
     half = s.sin(b * 0.5)
@@ -143,12 +132,12 @@ def _expm1(s: ScalarBuilder, x: Scalar) -> Scalar:
     return s.complex(s.select(infinite, a, real), s.imag(_exp(s, x)))
 
 
-def _log(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _log(s: ScalarCalculus, x: Scalar) -> Scalar:
     a, b = _parts(s, x)
     return s.complex(s.log(_hypot(s, a, b)), s.atan2(b, a))
 
 
-def _log1p(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _log1p(s: ScalarCalculus, x: Scalar) -> Scalar:
     a, b = _parts(s, x)
     near = s.log1p(a * (a + 2) + b * b) * 0.5
     far = s.log(_hypot(s, a + 1, b))
@@ -156,11 +145,11 @@ def _log1p(s: ScalarBuilder, x: Scalar) -> Scalar:
     return s.complex(s.select(small, near, far), s.atan2(b, a + 1))
 
 
-def _log2(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _log2(s: ScalarCalculus, x: Scalar) -> Scalar:
     return _log(s, x) * s.constant_like(x, 1 / np.log(2.0))
 
 
-def _sqrt(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _sqrt(s: ScalarCalculus, x: Scalar) -> Scalar:
     a, b = _parts(s, x)
     size = _hypot(s, a, b)
     root = s.sqrt((size + s.abs(a)) * 0.5)
@@ -172,37 +161,37 @@ def _sqrt(s: ScalarBuilder, x: Scalar) -> Scalar:
     return s.complex(s.select(infinite, s.abs(b), real), s.select(infinite, b, imaginary))
 
 
-def _rsqrt(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _rsqrt(s: ScalarCalculus, x: Scalar) -> Scalar:
     return _div(s, s.constant_like(x, 1), _sqrt(s, x))
 
 
-def _times_i(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _times_i(s: ScalarCalculus, x: Scalar) -> Scalar:
     return s.complex(-s.imag(x), s.real(x))
 
 
-def _times_minus_i(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _times_minus_i(s: ScalarCalculus, x: Scalar) -> Scalar:
     return s.complex(s.imag(x), -s.real(x))
 
 
-def _sinh(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _sinh(s: ScalarCalculus, x: Scalar) -> Scalar:
     a, b = _parts(s, x)
     return s.complex(s.sinh(a) * s.cos(b), s.cosh(a) * s.sin(b))
 
 
-def _cosh(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _cosh(s: ScalarCalculus, x: Scalar) -> Scalar:
     a, b = _parts(s, x)
     return s.complex(s.cosh(a) * s.cos(b), s.sinh(a) * s.sin(b))
 
 
-def _sin(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _sin(s: ScalarCalculus, x: Scalar) -> Scalar:
     return _times_minus_i(s, _sinh(s, _times_i(s, x)))
 
 
-def _cos(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _cos(s: ScalarCalculus, x: Scalar) -> Scalar:
     return _cosh(s, _times_i(s, x))
 
 
-def _tanh(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _tanh(s: ScalarCalculus, x: Scalar) -> Scalar:
     """Kahan's formula; beyond |re| = 20 the value is +-1 to the last place of float64."""
     a, b = _parts(s, x)
     tangent, sine = s.tan(b), s.sinh(a)
@@ -219,36 +208,36 @@ def _tanh(s: ScalarBuilder, x: Scalar) -> Scalar:
     return s.complex(s.select(s.eq(a, 0), a, real), imaginary)
 
 
-def _tan(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _tan(s: ScalarCalculus, x: Scalar) -> Scalar:
     return _times_minus_i(s, _tanh(s, _times_i(s, x)))
 
 
-def _asinh(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _asinh(s: ScalarCalculus, x: Scalar) -> Scalar:
     one = s.constant_like(x, 1)
     plus, minus = _sqrt(s, one + _times_i(s, x)), _sqrt(s, one - _times_i(s, x))
     real = s.asinh(s.real(plus) * s.imag(minus) * -1 + s.real(minus) * s.imag(plus))
     return s.complex(real, s.atan2(s.imag(x), s.real(plus * minus)))
 
 
-def _asin(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _asin(s: ScalarCalculus, x: Scalar) -> Scalar:
     return _times_minus_i(s, _asinh(s, _times_i(s, x)))
 
 
-def _acos(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _acos(s: ScalarCalculus, x: Scalar) -> Scalar:
     one = s.constant_like(x, 1)
     minus, plus = _sqrt(s, one - x), _sqrt(s, one + x)
     real = s.atan2(s.real(minus), s.real(plus)) * 2
     return s.complex(real, s.asinh(s.imag(s.conj(plus) * minus)))
 
 
-def _acosh(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _acosh(s: ScalarCalculus, x: Scalar) -> Scalar:
     one = s.constant_like(x, 1)
     minus, plus = _sqrt(s, x - one), _sqrt(s, x + one)
     real = s.asinh(s.real(s.conj(minus) * plus))
     return s.complex(real, s.atan2(s.imag(minus), s.real(plus)) * 2)
 
 
-def _atanh(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _atanh(s: ScalarCalculus, x: Scalar) -> Scalar:
     """(log1p(x) - log1p(-x)) / 2, with the real part in a form that keeps small x."""
     a, b = _parts(s, x)
     square = b * b
@@ -258,16 +247,16 @@ def _atanh(s: ScalarBuilder, x: Scalar) -> Scalar:
     return s.complex(real, angle)
 
 
-def _atan(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _atan(s: ScalarCalculus, x: Scalar) -> Scalar:
     return _times_minus_i(s, _atanh(s, _times_i(s, x)))
 
 
-def _logistic(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _logistic(s: ScalarCalculus, x: Scalar) -> Scalar:
     one = s.constant_like(x, 1)
     return _div(s, one, one + _exp(s, -x))
 
 
-def _pow(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def _pow(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     power = _exp(s, y * _log(s, x))
     zero_base = s.eq(x, 0)
     zero_power, one = s.eq(y, 0), s.constant_like(x, 1)
@@ -275,20 +264,20 @@ def _pow(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
     return s.select(zero_power, one, s.select(zero_base, at_zero, power))
 
 
-def _first_nan_or(s: ScalarBuilder, wanted: Scalar, x: Scalar, y: Scalar) -> Scalar:
+def _first_nan_or(s: ScalarCalculus, wanted: Scalar, x: Scalar, y: Scalar) -> Scalar:
     """x where it is wanted and y where not, but NaN where either is, x's before y's."""
     return s.select(s.or_(s.is_nan(x), s.and_(wanted, s.not_(s.is_nan(y)))), x, y)
 
 
-def _max(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def _max(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     return _first_nan_or(s, s.gt(x, y), x, y)
 
 
-def _min(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def _min(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     return _first_nan_or(s, s.lt(x, y), x, y)
 
 
-_UNARY: dict[str, Callable[[ScalarBuilder, Scalar], Scalar]] = {
+_UNARY: dict[str, Callable[..., Scalar]] = {
     "neg": _neg,
     "abs": _abs,
     "square": _square,
@@ -316,7 +305,7 @@ _UNARY: dict[str, Callable[[ScalarBuilder, Scalar], Scalar]] = {
     "logistic": _logistic,
 }
 
-_BINARY: dict[str, Callable[[ScalarBuilder, Scalar, Scalar], Scalar]] = {
+_BINARY: dict[str, Callable[..., Scalar]] = {
     "add": _add,
     "sub": _sub,
     "mul": _mul,

@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise, product
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from rlx.ir.kernels import Contract, Operand
-from rlx.ir.types import TensorType, is_float
+from rlx.ir.options import ProductType
+from rlx.ir.types import TensorType, bits_of, compute_dtype, dtype_kind, is_narrow
+from rlx.lowering import reduction, views
 from rlx.lowering.lowered import Lowered, natural_order, view_of
-
-if TYPE_CHECKING:
-    from rlx.lowering.builder import KernelBuilder
-
+from rlx.lowering.nest_builder import NestBuilder
 
 __all__ = ["contract"]
 
-_GEMM_DTYPES = frozenset(np.dtype(n) for n in ("f4", "f8", "c8", "c16"))
-_MOST_PRODUCTS = 64
-_SINGLE = np.dtype(np.float32)
 _DimensionPair = tuple[Sequence[int], Sequence[int]]
 
 
@@ -34,29 +30,60 @@ class _Axes(NamedTuple):
 
 
 def contract(
-    kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, contracting: _DimensionPair, batch: _DimensionPair
+    kernels: NestBuilder,
+    lhs: Lowered,
+    rhs: Lowered,
+    contracting: _DimensionPair,
+    batch: _DimensionPair,
+    accumulator: np.dtype | None = None,
+    result: np.dtype | None = None,
 ) -> Lowered:
-    """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free)."""
+    """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free).
+
+    accumulator: the dtype to sum in, or a wider one; what numbers of the operands' dtype are computed in by default.
+    result: that of the result, the operands' by default.
+    """
+    result = lhs.dtype if result is None else result
+    accumulator = _computed_in(lhs.dtype) if accumulator is None else accumulator
     left = _classify(lhs, contracting[0], batch[0])
     right = _classify(rhs, contracting[1], batch[1])
     b, m, k = (_sizes(lhs, group) for group in left)
     n = _sizes(rhs, right.free)
-    type = TensorType((*b, *m, *n), lhs.dtype)
-    if type.size == 0 or prod(k) == 0:
-        return kernels.full(type, 0)
-    if is_float(lhs.dtype) and lhs.dtype.itemsize < 4:
-        wide = (_converted(kernels, lhs, _SINGLE), _converted(kernels, rhs, _SINGLE))
-        return _converted(kernels, kernels.contract(*wide, contracting, batch), lhs.dtype)
-    if lhs.dtype in _GEMM_DTYPES and prod(k) > 1 and prod(m) > 1 and prod(n) > 1:
-        return _product(kernels, lhs, rhs, left, right, type)
-    return _by_reduction(kernels, lhs, rhs, left, right)
+    shape = (*b, *m, *n)
+    if prod(shape) == 0 or prod(k) == 0:
+        return kernels.full(TensorType(shape, result), 0)
+    matrices = prod(k) > 1 and prod(m) > 1 and prod(n) > 1
+    found = _product_type(kernels, lhs.dtype, accumulator) if matrices else None
+    if found is None and lhs.dtype != accumulator:
+        lhs, rhs = (_converted(kernels, v, accumulator) for v in (lhs, rhs))
+        found = _product_type(kernels, accumulator, accumulator) if matrices else None
+    if found is None:
+        return _converted(kernels, _by_reduction(kernels, lhs, rhs, left, right), result)
+    out = TensorType(shape, result if result == lhs.dtype else found.accumulator)
+    return _converted(kernels, _product(kernels, lhs, rhs, left, right, out, found), result)
 
 
-def _converted(kernels: KernelBuilder, v: Lowered, dtype: np.dtype) -> Lowered:
+def _computed_in(dtype: np.dtype) -> np.dtype:
+    return compute_dtype(dtype) if is_narrow(dtype) else dtype
+
+
+def _product_type(kernels: NestBuilder, operands: np.dtype, accumulator: np.dtype) -> ProductType | None:
+    """The device's own product of such operands that sums in this dtype, or a wider one."""
+    for found in kernels.options.products.types:
+        wide = found.accumulator
+        if found.operands == operands and dtype_kind(wide) == dtype_kind(accumulator):
+            if bits_of(wide) >= bits_of(accumulator):
+                return found
+    return None
+
+
+def _converted(kernels: NestBuilder, v: Lowered, dtype: np.dtype) -> Lowered:
+    if v.dtype == dtype:
+        return v
     return kernels.elementwise(lambda s, x: s.cast(x, dtype), (v,), v.type.update(dtype=dtype))
 
 
-def _by_reduction(kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes) -> Lowered:
+def _by_reduction(kernels: NestBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes) -> Lowered:
     """Multiply over the space (batch, lhs free, rhs free, contracted), reduce the last."""
     for operand in (lhs, rhs):
         if operand.nodes[0].op != "load" and operand.weight > 8:
@@ -65,26 +92,33 @@ def _by_reduction(kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, left: _Axe
     n = _sizes(rhs, right.free)
     space = (*b, *m, *n, *k)
     first, second, third = len(b), len(b) + len(m), len(b) + len(m) + len(n)
-    aligned = kernels.transpose(lhs, (*left.batch, *left.free, *left.contracted))
-    wide = kernels.broadcast(aligned, space, (*range(second), *range(third, len(space))))
-    other = kernels.transpose(rhs, (*right.batch, *right.free, *right.contracted))
+    aligned = views.transpose(kernels, lhs, (*left.batch, *left.free, *left.contracted))
+    wide = views.broadcast(kernels, aligned, space, (*range(second), *range(third, len(space))))
+    other = views.transpose(kernels, rhs, (*right.batch, *right.free, *right.contracted))
     dims = (*range(first), *range(second, third), *range(third, len(space)))
-    tall = kernels.broadcast(other, space, dims)
+    tall = views.broadcast(kernels, other, space, dims)
     type = TensorType(space, lhs.dtype)
     if lhs.dtype.kind == "b":
         products = kernels.elementwise(lambda s, x, y: s.and_(x, y), (wide, tall), type)
-        return kernels.reduce("or", products, range(third, len(space)))
+        return reduction.reduce(kernels, "or", products, range(third, len(space)))
     products = kernels.elementwise(lambda s, x, y: s.mul(x, y), (wide, tall), type)
-    return kernels.reduce("add", products, range(third, len(space)))
+    return reduction.reduce(kernels, "add", products, range(third, len(space)))
 
 
 def _product(
-    kernels: KernelBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes, type: TensorType
+    kernels: NestBuilder,
+    lhs: Lowered,
+    rhs: Lowered,
+    left: _Axes,
+    right: _Axes,
+    type: TensorType,
+    product_type: ProductType,
 ) -> Lowered:
     """Matrix products into one buffer: one kernel, or one for each index of outer batches."""
+    accumulator = None if product_type.accumulator == lhs.dtype else product_type.accumulator
     lhs = _readable(kernels, lhs, left.batch, left.free, left.contracted)
     rhs = _readable(kernels, rhs, right.batch, right.contracted, right.free)
-    count = _looped_batches((lhs, left.batch), (rhs, right.batch))
+    count = _looped_batches(kernels.options.products.kernels, (lhs, left.batch), (rhs, right.batch))
     if count is None:
         lhs, rhs = (_in_order(kernels, v, g) for v, g in ((lhs, left), (rhs, right)))
         count = 0
@@ -98,12 +132,12 @@ def _product(
         (b, m, _), n = first.shape, second.shape[2]
         strides = (m * n if b > 1 else 0, n, 1)
         out = Operand(buffer, (b, m, n), strides, number * step)
-        kernels.emit_kernel(Contract(first, second, out))
+        kernels.emit_kernel(Contract(first, second, out, accumulator=accumulator, tf32=product_type.tf32))
     return kernels.from_buffer(buffer, type)
 
 
 def _readable(
-    kernels: KernelBuilder, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
+    kernels: NestBuilder, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
 ) -> Lowered:
     """`v` where a GEMM can read its matrices, each batch for itself; copied if need be."""
     if view_of(v) is None:
@@ -114,7 +148,7 @@ def _readable(
     return v
 
 
-def _in_order(kernels: KernelBuilder, v: Lowered, axes: _Axes) -> Lowered:
+def _in_order(kernels: NestBuilder, v: Lowered, axes: _Axes) -> Lowered:
     """`v` with its batches in order, so that one stride walks them."""
     view = view_of(v)
     assert view is not None
@@ -156,10 +190,10 @@ def _merged(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -
     return strides[moving[-1]] if moving else 0
 
 
-def _looped_batches(*operands: tuple[Lowered, tuple[int, ...]]) -> int | None:
+def _looped_batches(most: int, *operands: tuple[Lowered, tuple[int, ...]]) -> int | None:
     """How many leading batch axes to loop over so that one stride walks the others.
 
-    None where that would take more kernels than copies are worth.
+    None where that would take more than `most` kernels, so that copies are cheaper.
     """
     for count in range(len(operands[0][1]) + 1):
         merged = []
@@ -168,7 +202,7 @@ def _looped_batches(*operands: tuple[Lowered, tuple[int, ...]]) -> int | None:
             assert view is not None
             step = _merged(v.shape, view.strides, batch[count:])
             merged.append(step is not None and step >= 0)
-        if prod(_sizes(operands[0][0], operands[0][1][:count])) > _MOST_PRODUCTS:
+        if prod(_sizes(operands[0][0], operands[0][1][:count])) > most:
             return None
         if all(merged):
             return count

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.lowering.lowered import Lowered
+from rlx.lowering.nest_builder import NestBuilder
 from rlx.lowering.nodes import expression_cost
-
-if TYPE_CHECKING:
-    from rlx.lowering.builder import KernelBuilder
 
 __all__ = ["inline", "lower_equations", "value_of"]
 
 
-def inline(builder: KernelBuilder, program: Program, values: Sequence[Lowered]) -> tuple[Lowered, ...]:
+def inline(builder: NestBuilder, program: Program, values: Sequence[Lowered]) -> tuple[Lowered, ...]:
     """The outputs of a nested program whose equations become part of this plan."""
     source = builder.source
     known = dict(zip(program.inputs, values, strict=True))
@@ -24,7 +22,7 @@ def inline(builder: KernelBuilder, program: Program, values: Sequence[Lowered]) 
     return tuple(value_of(builder, known, atom) for atom in program.outputs)
 
 
-def value_of(builder: KernelBuilder, values: dict[Var, Lowered], atom: Atom) -> Lowered:
+def value_of(builder: NestBuilder, values: dict[Var, Lowered], atom: Atom) -> Lowered:
     """What an atom has been lowered to."""
     if isinstance(atom, Literal):
         return Lowered(atom.type, builder.literal(atom.value, atom.type.dtype))
@@ -44,7 +42,7 @@ def _use_counts(program: Program) -> dict[Var, int]:
 
 
 def lower_equations(
-    program: Program, builder: KernelBuilder, values: dict[Var, Lowered], wanted: frozenset[Var]
+    program: Program, builder: NestBuilder, values: dict[Var, Lowered], wanted: frozenset[Var]
 ) -> None:
     """Lower equations in order; the values of `wanted` variables are stored row-major."""
     for variable, array in program.constants:
@@ -55,14 +53,14 @@ def lower_equations(
         builder.source = (equation,)
         operands = [value_of(builder, values, atom) for atom in equation.inputs]
         results = equation.primitive.lower(builder, *operands, **equation.params)
-        for variable, value in zip(equation.outputs, _as_tuple(equation, results), strict=True):
+        for variable, value in zip(equation.outputs, _as_tuple(results), strict=True):
             _check(equation, variable, value)
             values[variable] = value
             _store_or_inline(builder, value, uses.get(variable, 0), variable in wanted)
     builder.source = ()
 
 
-def _as_tuple(equation: Equation, results: Any) -> Sequence[Lowered]:
+def _as_tuple(results: Any) -> Sequence[Lowered]:
     if isinstance(results, Lowered):
         return (results,)
     return tuple(results)
@@ -74,7 +72,7 @@ def _check(equation: Equation, variable: Var, value: Lowered) -> None:
         raise TypeError(f"lowering {equation.primitive.name} gave {value.type!r} for {variable.type!r}")
 
 
-def _store_or_inline(builder: KernelBuilder, value: Lowered, uses: int, wanted: bool) -> None:
+def _store_or_inline(builder: NestBuilder, value: Lowered, uses: int, wanted: bool) -> None:
     """Decide whether a value is stored now or stays an expression of its users."""
     if value.type.size == 0:
         value.nodes = builder.literal(0, value.dtype)

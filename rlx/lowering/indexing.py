@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
+from rlx.lowering import regions, views
 from rlx.lowering.lowered import BufferView, Lowered, dense_strides
 from rlx.lowering.nest import Nest, NestStore, collapse
+from rlx.lowering.nest_builder import NestBuilder
 from rlx.lowering.nodes import INT64
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 
-if TYPE_CHECKING:
-    from rlx.lowering.builder import KernelBuilder
-
-
 __all__ = ["dynamic_slice", "dynamic_update_slice", "gather", "scatter"]
-
-
-class _Inline:
-    """A primitive made on the spot, for a region that lowering itself writes."""
-
-    def __init__(self, name: str, lower: Callable[..., Any]) -> None:
-        self.name = name
-        self.lower = lower
-
-    def effect(self) -> bool:
-        """Never: regions that lowering writes only compute."""
-        return False
-
-
-def inline_program(name: str, lower: Callable[..., Any], inputs: Sequence[TensorType], output: TensorType) -> Program:
-    """A program of one equation with the given lowering."""
-    variables = tuple(Var(type) for type in inputs)
-    result = Var(output)
-    equation = Equation(_Inline(name, lower), variables, {}, (result,))
-    return Program(variables, (equation,), (result,), (), name)
 
 
 IndexFunction = Callable[..., Sequence[Any]]
 
 
-def dynamic_slice(kernels: KernelBuilder, v: Lowered, starts: Sequence[Lowered], sizes: Sequence[int]) -> Lowered:
+def dynamic_slice(kernels: NestBuilder, v: Lowered, starts: Sequence[Lowered], sizes: Sequence[int]) -> Lowered:
     """The part of `v` of shape `sizes` at computed starts, which are in bounds."""
 
     def read(s: ScalarBuilder, *first: Scalar) -> Scalar:
@@ -55,7 +32,7 @@ def dynamic_slice(kernels: KernelBuilder, v: Lowered, starts: Sequence[Lowered],
     return _read(kernels, read, starts, type, v)
 
 
-def gather(kernels: KernelBuilder, v: Lowered, index: IndexFunction, shape: Sequence[int]) -> Lowered:
+def gather(kernels: NestBuilder, v: Lowered, index: IndexFunction, shape: Sequence[int]) -> Lowered:
     """out[p...] = v[index(s, *p)]: one int64 position, in bounds, for each axis of `v`."""
 
     def read(s: ScalarBuilder) -> Scalar:
@@ -65,7 +42,7 @@ def gather(kernels: KernelBuilder, v: Lowered, index: IndexFunction, shape: Sequ
 
 
 def _read(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     read: Callable[..., Scalar],
     operands: Sequence[Lowered],
     type: TensorType,
@@ -76,7 +53,7 @@ def _read(
     return kernels.elementwise(read, operands, type)
 
 
-def dynamic_update_slice(kernels: KernelBuilder, v: Lowered, update: Lowered, starts: Sequence[Lowered]) -> Lowered:
+def dynamic_update_slice(kernels: NestBuilder, v: Lowered, update: Lowered, starts: Sequence[Lowered]) -> Lowered:
     """`v` with the part at computed starts (in bounds) replaced by `update`."""
     if update.type.size == 0:
         return v
@@ -87,21 +64,23 @@ def dynamic_update_slice(kernels: KernelBuilder, v: Lowered, update: Lowered, st
         first = [Scalar(s, x.dtype, *kernels._broadcast_nodes(x, update.shape)) for x in starts]
         return [s.cast(x, INT64) + p for x, p in zip(first, position, strict=True)]
 
-    return kernels.scatter(None, v, update, place, None)
+    return scatter(kernels, None, v, update, place, None, distinct=True)
 
 
 def scatter(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     op: str | None,
     v: Lowered,
     updates: Lowered,
     index: IndexFunction,
     guard: Callable[..., Scalar] | None,
+    distinct: bool = False,
 ) -> Lowered:
     """`v` with each element of `updates` set (op None) or combined by a reducer at `index`.
 
     index(s, *p) and guard(s, *p) are functions of the position p in `updates`; nothing is
-    written where guard is false. Several updates of one element act in row-major order.
+    written where guard is false. Of several updates that set one element, the last in row-major order counts;
+    distinct: there are none. A reducer combines them in any order.
     """
     if v.type.size == 0 or updates.type.size == 0:
         return v
@@ -112,18 +91,19 @@ def scatter(
     positions = [builder.index(axis) for axis in range(len(updates.shape))]
     view, address = _placed(kernels, builder, target, index(builder, *positions))
     condition = None if guard is None else guard(builder, *positions).node
-    stores = kernels.part_stores(updates, view, address, op, condition)
+    order = "sequential" if op is None and not distinct else "any"
+    stores = kernels.part_stores(updates, view, address, op, condition, order)
     _emit_ordered(kernels, updates, stores)
     return kernels.from_buffer(target.buffer, v.type)
 
 
-def _emit_ordered(kernels: KernelBuilder, updates: Lowered, stores: list[NestStore]) -> None:
+def _emit_ordered(kernels: NestBuilder, updates: Lowered, stores: list[NestStore]) -> None:
     sizes, row, stores = collapse(kernels.table, updates.shape, stores)
     kernels.emit(Nest(sizes, stores, row, ordered=True), updates)
 
 
 def _scatter_one_by_one(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     op: str,
     v: Lowered,
     updates: Lowered,
@@ -147,21 +127,21 @@ def _scatter_one_by_one(
         always = s.constant(True, allowed.dtype)
         return place, always if guard is None else guard(s, *positions)
 
-    def combine(k: KernelBuilder, carry: Lowered, u: Lowered, at: Lowered, ok: Lowered) -> Any:
-        old = k.dynamic_slice(carry, (at,), (1,))
+    def combine(k: NestBuilder, carry: Lowered, u: Lowered, at: Lowered, ok: Lowered) -> Any:
+        old = dynamic_slice(k, carry, (at,), (1,))
         new = k.elementwise(lambda s, x, y, keep: s.select(keep, s.reducer(op, x, y), x), (old, u, ok), old.type)
-        return k.dynamic_update_slice(carry, new, (at,))
+        return dynamic_update_slice(k, carry, new, (at,))
 
     place, keep = kernels.elementwise(locate, (), (places, allowed))
-    xs = [kernels.reshape(x, (updates.type.size,)) for x in (updates, place, keep)]
+    xs = [views.reshape(kernels, x, (updates.type.size,)) for x in (updates, place, keep)]
     carry = v.type.update(shape=flat)
     slices = [TensorType((), x.dtype) for x in xs]
-    body = inline_program("scatter", combine, (carry, *slices), carry)
-    (final,), _ = kernels.scan(body, (), (kernels.reshape(v, flat),), xs, updates.type.size)
-    return kernels.reshape(final, v.shape)
+    body = regions.inline_program("scatter", combine, (carry, *slices), carry)
+    (final,), _ = regions.scan(kernels, body, (), (views.reshape(kernels, v, flat),), xs, updates.type.size)
+    return views.reshape(kernels, final, v.shape)
 
 
-def _copy(kernels: KernelBuilder, v: Lowered) -> BufferView:
+def _copy(kernels: NestBuilder, v: Lowered) -> BufferView:
     """A fresh row-major copy of a value, to be written over."""
     buffer = kernels.allocate(v.dtype, v.type.size)
     view = BufferView(buffer, dense_strides(v.shape), 0)
@@ -170,7 +150,7 @@ def _copy(kernels: KernelBuilder, v: Lowered) -> BufferView:
 
 
 def _placed(
-    kernels: KernelBuilder, builder: ScalarBuilder, target: BufferView, positions: Sequence[Any]
+    kernels: NestBuilder, builder: ScalarBuilder, target: BufferView, positions: Sequence[Any]
 ) -> tuple[BufferView, Any]:
     strides, offset, rest = kernels.address(builder, positions, target.strides)
     factor = 2 if target.buffer.dtype.kind == "c" else 1

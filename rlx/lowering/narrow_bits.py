@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.types import bits_of, compute_dtype
-
-if TYPE_CHECKING:
-    from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
+from rlx.lowering.scalar_calculus import Scalar, ScalarCalculus
 
 __all__ = ["bits_to_narrow", "narrow_integer", "narrow_nextafter", "narrow_to_bits"]
 
@@ -18,7 +14,7 @@ _BITS, _SINGLE = np.dtype(np.uint32), np.dtype(np.float32)
 
 
 # ------------------------------------------------------------- floats
-def narrow_to_bits(s: ScalarBuilder, x: Scalar) -> Scalar:
+def narrow_to_bits(s: ScalarCalculus, x: Scalar) -> Scalar:
     """The bits of a narrow float, in an unsigned integer of as many bytes.
 
     Scaling by a power of two puts the narrow exponent where float32 has its own, subnormals
@@ -43,7 +39,7 @@ def narrow_to_bits(s: ScalarBuilder, x: Scalar) -> Scalar:
     return s.cast(code, np.dtype(f"u{x.dtype.itemsize}"))
 
 
-def bits_to_narrow(s: ScalarBuilder, code: Scalar, dtype: np.dtype) -> Scalar:
+def bits_to_narrow(s: ScalarCalculus, code: Scalar, dtype: np.dtype) -> Scalar:
     """The narrow float of an unsigned bit pattern, held in float32."""
     form = FLOAT_FORMATS[dtype]
     wide = s.cast(code, _BITS)
@@ -66,7 +62,7 @@ def bits_to_narrow(s: ScalarBuilder, code: Scalar, dtype: np.dtype) -> Scalar:
     return s.real_scalar(value.node, dtype)
 
 
-def narrow_nextafter(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def narrow_nextafter(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     """The neighbour of x towards y in x's own narrow format."""
     form = FLOAT_FORMATS[x.dtype]
     x, y = s.rounded(x), s.rounded(y)
@@ -85,33 +81,33 @@ def narrow_nextafter(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
 
 
 # ------------------------------------------------------------- integers
-def _code(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _code(s: ScalarCalculus, x: Scalar) -> Scalar:
     """The bits of a narrow integer as the number that they are, in uint8."""
     return s.cast(s.cast(x, np.dtype(f"uint{bits_of(x.dtype)}")), np.dtype(np.uint8))
 
 
-def _signed_number(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _signed_number(s: ScalarCalculus, x: Scalar) -> Scalar:
     """The bits of a narrow integer read as a signed number, in int8."""
     return s.cast(s.cast(x, np.dtype(f"int{bits_of(x.dtype)}")), np.dtype(np.int8))
 
 
-def _shift_left(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def _shift_left(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     return s.shift_left(_code(s, x), _code(s, y))
 
 
-def _shift_right_logical(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def _shift_right_logical(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     return s.shift_right_logical(_code(s, x), _code(s, y))
 
 
-def _shift_right_arithmetic(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
+def _shift_right_arithmetic(s: ScalarCalculus, x: Scalar, y: Scalar) -> Scalar:
     return s.shift_right_arithmetic(_signed_number(s, x), s.cast(_code(s, y), np.dtype(np.int8)))
 
 
-def _population_count(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _population_count(s: ScalarCalculus, x: Scalar) -> Scalar:
     return s.population_count(_code(s, x))
 
 
-def _count_leading_zeros(s: ScalarBuilder, x: Scalar) -> Scalar:
+def _count_leading_zeros(s: ScalarCalculus, x: Scalar) -> Scalar:
     return s.count_leading_zeros(_code(s, x)) - (8 - bits_of(x.dtype))
 
 
@@ -126,7 +122,7 @@ _SEEING_WIDTH = {
 _WITHIN_RANGE = frozenset(("min", "max", "and", "or", "xor", "rem", "sign"))
 
 
-def narrow_integer(op: str, s: ScalarBuilder, *operands: Scalar) -> Scalar:
+def narrow_integer(op: str, s: ScalarCalculus, *operands: Scalar) -> Scalar:
     """An operation on integers of less than 8 bits, its result wrapped to their width."""
     dtype = operands[0].dtype
     if op in _SEEING_WIDTH:

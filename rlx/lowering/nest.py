@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from rlx.ir.kernels import Buffer, Kernel
+from rlx.ir.kernels import Buffer, Kernel, Order
 from rlx.ir.program import Var
 from rlx.lowering.lowered import Lowered, StrideMap, remap
 from rlx.lowering.nodes import Node, NodeTable, postorder, rewrite
@@ -47,6 +47,7 @@ class NestStore:
     guard: Node | None = None
     chunk_stride: int = 0
     once: bool = False
+    order: Order = "any"
 
     @property
     def plain(self) -> bool:

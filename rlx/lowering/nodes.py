@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.ir.kernels import Buffer
+from rlx.ir.scalar import operation_cost
 from rlx.ir.types import compute_dtype
 
 __all__ = [
@@ -25,17 +26,6 @@ __all__ = [
 
 INT64 = np.dtype(np.int64)
 _WEIGHT_LIMIT = 1 << 20
-
-# Cost in units of one vectorised arithmetic operation; memory traffic is weighed by callers.
-_COSTS: dict[str, int] = {
-    **dict.fromkeys(("load", "constant", "index", "affine"), 0),
-    **dict.fromkeys(("div", "sqrt", "rsqrt"), 2),
-    **dict.fromkeys(("exp", "exp2", "expm1", "log", "log1p", "log2", "logistic"), 6),
-    **dict.fromkeys(("sin", "cos", "tanh", "erf", "cbrt", "asinh", "sinh", "cosh"), 10),
-    **dict.fromkeys(("tan", "asin", "acos", "atan", "atan2", "acosh", "atanh"), 12),
-    **dict.fromkeys(("erfc", "erf_inv", "pow", "rem"), 16),
-    "special": 100,
-}
 
 
 class IndexMap(NamedTuple):
@@ -186,5 +176,5 @@ def expression_cost(roots: Iterable[Node], shape: Sequence[int]) -> ExpressionCo
             arithmetic += 4 * len(node.args)
         else:
             operations += node.op != "constant"
-            arithmetic += _COSTS.get(node.op, 1)
+            arithmetic += operation_cost(node.op)
     return ExpressionCost(arithmetic, operations, len(buffers), len(full))

@@ -1,4 +1,4 @@
-"""Reductions and running reductions of KernelBuilder."""
+"""Reductions and running reductions of NestBuilder."""
 
 from __future__ import annotations
 
@@ -6,30 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlx.errors import DtypeError
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, compute_dtype
+from rlx.lowering import views
 from rlx.lowering.lowered import BufferView, Lowered, dense_strides, natural_order
 from rlx.lowering.nest import Nest, NestStore, collapse, refine
+from rlx.lowering.nest_builder import NestBuilder
 from rlx.lowering.nodes import IndexMap, Node, expression_cost, postorder
 from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 
-if TYPE_CHECKING:
-    from rlx.lowering.builder import KernelBuilder
-
-
 __all__ = ["cumulate", "reduce", "reduce_general"]
 
-_MINIMUM_OUTER = 16
-_SPLIT_ROWS = range(256, 8193)
-_FEW_LANES = 12  # rows of so few elements do not fill vectors
-_MOST_LANES = 256
 
-
-def reduce(kernels: KernelBuilder, op: str, v: Lowered, axes: Sequence[int]) -> Lowered:
+def reduce(kernels: NestBuilder, op: str, v: Lowered, axes: Sequence[int]) -> Lowered:
     """Combine the elements along `axes` by a reducer; the result drops the axes."""
     axes = tuple(sorted(set(axes)))
     kept = tuple(n for a, n in enumerate(v.shape) if a not in axes)
@@ -40,13 +33,13 @@ def reduce(kernels: KernelBuilder, op: str, v: Lowered, axes: Sequence[int]) -> 
         return _reduce_pairwise(kernels, op, v, axes)
     v, axes = _without_independent(kernels, op, v, axes)
     if not axes:
-        return kernels.reshape(v, kept)
+        return views.reshape(kernels, v, kept)
     if _unrolls(kernels, v, axes):
         return _unrolled(kernels, op, v, axes)
     return _reduction_nest(kernels, op, v, axes)
 
 
-def _reduce_pairwise(kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+def _reduce_pairwise(kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
     def combine(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
         return s.reducer(op, x, y)
 
@@ -55,7 +48,7 @@ def _reduce_pairwise(kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[in
 
 
 def _without_independent(
-    kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[int, ...]
+    kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, ...]
 ) -> tuple[Lowered, tuple[int, ...]]:
     """Reduce axes along which the value is constant, without a loop; drop those of size 1."""
     varying = [False] * len(v.shape)
@@ -71,28 +64,29 @@ def _without_independent(
         kernels.materialise(v, range(len(v.shape)))
         return v, axes
     dropped = [1 if a in repeated else n for a, n in enumerate(v.shape)]
-    result = kernels.slice(v, (0,) * len(dropped), dropped)
+    result = views.slice(kernels, v, (0,) * len(dropped), dropped)
     if count > 1 and op == "add":
         result = kernels.elementwise(lambda s, x: s.mul(x, count), (result,), result.type)
     elif op == "xor" and count % 2 == 0:
         result = kernels.full(result.type, 0)
     squeezed = tuple(n for a, n in enumerate(dropped) if a not in repeated)
-    result = kernels.reshape(result, squeezed)
+    result = views.reshape(kernels, result, squeezed)
     positions = [a for a in range(len(v.shape)) if a not in repeated]
     return result, tuple(positions.index(a) for a in axes if a not in repeated)
 
 
-def _unrolls(kernels: KernelBuilder, v: Lowered, axes: tuple[int, ...]) -> bool:
+def _unrolls(kernels: NestBuilder, v: Lowered, axes: tuple[int, ...]) -> bool:
     count = prod(v.shape[a] for a in axes)
-    if count > kernels.options.unroll_reduction or v.weight * count > 4096:
+    options = kernels.options
+    if count > options.unroll_reduction or v.weight * count > options.rows.unrolled_nodes:
         return False
     cost = expression_cost(v.nodes, v.shape)
-    small = count * (cost.operations + 1) <= kernels.options.expression_operations
+    small = count * (cost.operations + 1) <= options.expression_operations
     cheap = cost.arithmetic <= 3 * len(v.nodes)
-    return small and cheap and cost.buffers <= kernels.options.expression_buffers
+    return small and cheap and cost.buffers <= options.expression_buffers
 
 
-def _unrolled(kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+def _unrolled(kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
     kept = tuple(a for a in range(len(v.shape)) if a not in axes)
     type = v.type.update(shape=tuple(v.shape[a] for a in kept))
     builder = ScalarBuilder(kernels, kernels.table, len(kept))
@@ -111,7 +105,7 @@ def _unrolled(kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[int, ...]
     return kernels.finish(type, total, (v,))
 
 
-def _reduction_nest(kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+def _reduction_nest(kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
     order = natural_order(v)
     kept = [a for a in range(len(v.shape)) if a not in axes]
     kept_order = [a for a in order if a not in axes]
@@ -132,7 +126,7 @@ def _reduction_nest(kernels: KernelBuilder, op: str, v: Lowered, axes: tuple[int
     return _wrapped(kernels, kernels.from_view(result_view, type))
 
 
-def _wrapped(kernels: KernelBuilder, v: Lowered) -> Lowered:
+def _wrapped(kernels: NestBuilder, v: Lowered) -> Lowered:
     """A reduction of narrow numbers, accumulated in wider ones, as numbers of their own width."""
     if v.dtype in FLOAT_FORMATS:
         return kernels.elementwise(lambda s, x: x, (v,), v.type)
@@ -141,7 +135,7 @@ def _wrapped(kernels: KernelBuilder, v: Lowered) -> Lowered:
     return kernels.elementwise(lambda s, x: s.cast(s.real_scalar(x.node, x.node.dtype), v.dtype), (v,), v.type)
 
 
-def _in_lanes(kernels: KernelBuilder, op: str, sizes: tuple[int, ...], stores: list[NestStore], v: Lowered) -> bool:
+def _in_lanes(kernels: NestBuilder, op: str, sizes: tuple[int, ...], stores: list[NestStore], v: Lowered) -> bool:
     """Sum rows of few elements as long ones: every so many rows apart, then those.
 
     So vectors are full, and fewer terms are added in turn.
@@ -150,10 +144,11 @@ def _in_lanes(kernels: KernelBuilder, op: str, sizes: tuple[int, ...], stores: l
         return False
     rows, kept = sizes
     (store,) = stores
-    if kept > _FEW_LANES or rows * kept < kernels.options.chunk_elements:
+    limits = kernels.options.rows
+    if kept > limits.lane or rows * kept < kernels.options.chunk_elements:
         return False
-    most = min(_MOST_LANES // kept, rows // 4)
-    lanes = next((n for n in range(most, 3, -1) if rows % n == 0), None)
+    most = min(limits.lanes // kept, rows // limits.lane_steps)
+    lanes = next((n for n in range(most, limits.lane_steps - 1, -1) if rows % n == 0), None)
     if lanes is None:
         return False
     (store,) = refine(kernels.table, sizes, (store,), (rows // lanes, lanes, kept))
@@ -168,18 +163,19 @@ def _in_lanes(kernels: KernelBuilder, op: str, sizes: tuple[int, ...], stores: l
     return True
 
 
-def _with_row(kernels: KernelBuilder, sizes: tuple[int, ...], stores: list[NestStore]) -> Nest:
+def _with_row(kernels: NestBuilder, sizes: tuple[int, ...], stores: list[NestStore]) -> Nest:
     """Choose which trailing reduced dimensions make a row, so that outer work remains."""
     reduced = [not stride for stride in stores[0].strides]
     row = 0
     while row < len(sizes) and reduced[len(sizes) - 1 - row]:
         row += 1
-    total = prod(sizes)
-    if row and total >= kernels.options.chunk_elements:
-        while row > 1 and prod(sizes[: len(sizes) - row]) < _MINIMUM_OUTER:
+    limits = kernels.options.rows
+    if row and prod(sizes) >= kernels.options.chunk_elements:
+        while row > 1 and prod(sizes[: len(sizes) - row]) < limits.outer:
             row -= 1
-        if prod(sizes[: len(sizes) - row]) < _MINIMUM_OUTER:
-            length = next((n for n in reversed(_SPLIT_ROWS) if sizes[-1] % n == 0), None)
+        if prod(sizes[: len(sizes) - row]) < limits.outer:
+            shortest, longest = limits.split
+            length = next((n for n in range(longest, shortest - 1, -1) if sizes[-1] % n == 0), None)
             if length is not None and length < sizes[-1]:
                 fine = (*sizes[:-1], sizes[-1] // length, length)
                 stores = refine(kernels.table, sizes, stores, fine)
@@ -187,16 +183,16 @@ def _with_row(kernels: KernelBuilder, sizes: tuple[int, ...], stores: list[NestS
     return Nest(sizes, stores, preferred_row=row)
 
 
-def _reduced_last(kernels: KernelBuilder, v: Lowered, axes: Sequence[int]) -> Lowered:
+def _reduced_last(kernels: NestBuilder, v: Lowered, axes: Sequence[int]) -> Lowered:
     """`v` with the axes in `axes` merged into one last axis."""
     kept = [a for a in range(len(v.shape)) if a not in axes]
-    moved = kernels.transpose(v, (*kept, *axes))
+    moved = views.transpose(kernels, v, (*kept, *axes))
     count = prod(v.shape[a] for a in axes)
-    return kernels.reshape(moved, (*(v.shape[a] for a in kept), count))
+    return views.reshape(kernels, moved, (*(v.shape[a] for a in kept), count))
 
 
 def reduce_general(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     function: Callable[..., Any],
     values: Sequence[Lowered],
     inits: Sequence[Lowered],
@@ -209,7 +205,7 @@ def reduce_general(
     axes = tuple(sorted(set(axes)))
     flat = tuple(_reduced_last(kernels, v, axes) for v in values)
     shape = flat[0].shape[:-1]
-    starts = tuple(kernels.broadcast(init, shape, ()) for init in inits)
+    starts = tuple(views.broadcast(kernels, init, shape, ()) for init in inits)
     if flat[0].shape[-1] == 0:
         return starts
     result = _halved(kernels, function, flat)
@@ -217,7 +213,7 @@ def reduce_general(
     return kernels.elementwise(function, (*starts, *result), types)
 
 
-def _halved(kernels: KernelBuilder, function: Callable[..., Any], values: tuple[Lowered, ...]) -> tuple[Lowered, ...]:
+def _halved(kernels: NestBuilder, function: Callable[..., Any], values: tuple[Lowered, ...]) -> tuple[Lowered, ...]:
     """Combine neighbours along the last axis until one element is left."""
     leftovers: list[tuple[Lowered, ...]] = []
     while (length := values[0].shape[-1]) > 1:
@@ -231,17 +227,17 @@ def _halved(kernels: KernelBuilder, function: Callable[..., Any], values: tuple[
         values = kernels.elementwise(function, (*even, *odd), tuple(v.type for v in even))
     for last in reversed(leftovers):
         values = kernels.elementwise(function, (*values, *last), tuple(v.type for v in values))
-    return tuple(kernels.reshape(v, v.shape[:-1]) for v in values)
+    return tuple(views.reshape(kernels, v, v.shape[:-1]) for v in values)
 
 
-def _part(kernels: KernelBuilder, v: Lowered, start: int, limit: int, step: int) -> Lowered:
+def _part(kernels: NestBuilder, v: Lowered, start: int, limit: int, step: int) -> Lowered:
     """Every `step`th element of the last axis between start and limit."""
     lead = len(v.shape) - 1
     starts, limits = (0,) * lead + (start,), (*v.shape[:-1], limit)
-    return kernels.slice(v, starts, limits, (1,) * lead + (step,))
+    return views.slice(kernels, v, starts, limits, (1,) * lead + (step,))
 
 
-def cumulate(kernels: KernelBuilder, op: str, v: Lowered, axis: int, reverse: bool = False) -> Lowered:
+def cumulate(kernels: NestBuilder, op: str, v: Lowered, axis: int, reverse: bool = False) -> Lowered:
     """Running (inclusive) combination along one axis."""
     if v.shape[axis] <= 1 or v.type.size == 0:
         return v
@@ -249,7 +245,7 @@ def cumulate(kernels: KernelBuilder, op: str, v: Lowered, axis: int, reverse: bo
         if op != "mul":
             raise DtypeError(f"cumulate by {op} is not defined for complex numbers")
         return _cumulate_by_doubling(kernels, op, v, axis, reverse)
-    source = kernels.reverse(v, (axis,)) if reverse else v
+    source = views.reverse(kernels, v, (axis,)) if reverse else v
     order = [a for a in natural_order(source) if a != axis] + [axis]
     buffer = kernels.allocate(v.dtype, v.type.size)
     view = BufferView(buffer, dense_strides(v.shape, natural_order(v)), 0)
@@ -264,24 +260,24 @@ def cumulate(kernels: KernelBuilder, op: str, v: Lowered, axis: int, reverse: bo
     return kernels.from_view(view, v.type)
 
 
-def _running(kernels: KernelBuilder, op: str, node: Node) -> Node:
+def _running(kernels: NestBuilder, op: str, node: Node) -> Node:
     return kernels.table.make("cumulate", (node,), node.dtype, op)
 
 
-def _cumulate_by_doubling(kernels: KernelBuilder, op: str, v: Lowered, axis: int, reverse: bool) -> Lowered:
+def _cumulate_by_doubling(kernels: NestBuilder, op: str, v: Lowered, axis: int, reverse: bool) -> Lowered:
     """Combine with the value 1, 2, 4, ... places before: log(n) elementwise steps."""
-    value = kernels.reverse(v, (axis,)) if reverse else v
+    value = views.reverse(kernels, v, (axis,)) if reverse else v
     shape, distance = v.shape, 1
     while distance < shape[axis]:
         kernels.realise(value)
         zeros, limits = [0] * len(shape), list(shape)
         limits[axis] = shape[axis] - distance
-        before = kernels.slice(value, zeros, limits)
+        before = views.slice(kernels, value, zeros, limits)
         limits[axis] = distance
-        head = kernels.slice(value, zeros, limits)
+        head = views.slice(kernels, value, zeros, limits)
         zeros[axis] = distance
-        after = kernels.slice(value, zeros, shape)
+        after = views.slice(kernels, value, zeros, shape)
         tail = kernels.elementwise(lambda s, x, y: s.reducer(op, x, y), (before, after), after.type)
-        value = kernels.concatenate((head, tail), axis)
+        value = views.concatenate(kernels, (head, tail), axis)
         distance *= 2
-    return kernels.reverse(value, (axis,)) if reverse else value
+    return views.reverse(kernels, value, (axis,)) if reverse else value

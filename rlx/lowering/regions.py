@@ -3,32 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlx.ir.kernels import Branch, Buffer, Callback, Library, Operand, Scan, Sort, While
+from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
-from rlx.lowering.indexing import inline_program
+from rlx.lowering import reduction, views
 from rlx.lowering.lowered import Lowered, dense_strides
+from rlx.lowering.nest_builder import NestBuilder
 
-if TYPE_CHECKING:
-    from rlx.ir.program import Program
-    from rlx.lowering.builder import KernelBuilder
-
-__all__ = ["branch", "callback", "in_blocks", "library", "scan", "sort", "sum_of_blocks", "while_loop"]
+__all__ = ["branch", "callback", "in_blocks", "inline_program", "library", "scan", "sort", "sum_of_blocks"]
+__all__ += ["while_loop"]
 
 
-def _fresh(kernels: KernelBuilder, types: Sequence[TensorType]) -> list[Buffer]:
+class _Inline:
+    """A primitive made on the spot, for a region that lowering itself writes."""
+
+    def __init__(self, name: str, lower: Callable[..., Any]) -> None:
+        self.name = name
+        self.lower = lower
+
+    def effect(self) -> bool:
+        """Never: regions that lowering writes only compute."""
+        return False
+
+
+def inline_program(name: str, lower: Callable[..., Any], inputs: Sequence[TensorType], output: TensorType) -> Program:
+    """A program of one equation with the given lowering."""
+    variables = tuple(Var(type) for type in inputs)
+    result = Var(output)
+    equation = Equation(_Inline(name, lower), variables, {}, (result,))
+    return Program(variables, (equation,), (result,), (), name)
+
+
+def _fresh(kernels: NestBuilder, types: Sequence[TensorType]) -> list[Buffer]:
     return [kernels.allocate(type.dtype, type.size) for type in types]
 
 
-def _held(kernels: KernelBuilder, buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[Lowered, ...]:
+def _held(kernels: NestBuilder, buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[Lowered, ...]:
     return tuple(kernels.from_buffer(b, t) for b, t in zip(buffers, types, strict=True))
 
 
 def scan(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     body: Program,
     constants: Sequence[Lowered],
     initial: Sequence[Lowered],
@@ -57,7 +76,7 @@ def scan(
 
 
 def in_blocks(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     function: Callable[..., Lowered],
     constants: Sequence[Lowered],
     values: Sequence[Lowered],
@@ -66,33 +85,33 @@ def in_blocks(
     """`function(k, *constants, *values)` on `count` blocks of the values' leading axis, one
     after the other; its results joined along their leading axis."""
     ys = _blocks(kernels, function, constants, values, count)
-    return kernels.reshape(ys, (ys.shape[0] * ys.shape[1], *ys.shape[2:]))
+    return views.reshape(kernels, ys, (ys.shape[0] * ys.shape[1], *ys.shape[2:]))
 
 
 def sum_of_blocks(
-    kernels: KernelBuilder, function: Callable[..., Lowered], values: Sequence[Lowered], count: int
+    kernels: NestBuilder, function: Callable[..., Lowered], values: Sequence[Lowered], count: int
 ) -> Lowered:
     """`function(k, *values)` on `count` blocks of the values' leading axis, its results added."""
-    return kernels.reduce("add", _blocks(kernels, function, (), values, count), (0,))
+    return reduction.reduce(kernels, "add", _blocks(kernels, function, (), values, count), (0,))
 
 
 def _blocks(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     function: Callable[..., Lowered],
     constants: Sequence[Lowered],
     values: Sequence[Lowered],
     count: int,
 ) -> Lowered:
-    blocks = [kernels.reshape(v, (count, v.shape[0] // count, *v.shape[1:])) for v in values]
+    blocks = [views.reshape(kernels, v, (count, v.shape[0] // count, *v.shape[1:])) for v in values]
     types = [v.type for v in constants]
     types += [v.type.update(shape=v.shape[1:]) for v in blocks]
     name = kernels.source[0].primitive.name if kernels.source else "blocks"
     body = inline_program(name, function, types, _result_type(kernels, function, types))
-    _, (ys,) = kernels.scan(body, constants, (), blocks, count)
+    _, (ys,) = scan(kernels, body, constants, (), blocks, count)
     return ys
 
 
-def _result_type(kernels: KernelBuilder, function: Callable[..., Lowered], types: Sequence[TensorType]) -> TensorType:
+def _result_type(kernels: NestBuilder, function: Callable[..., Lowered], types: Sequence[TensorType]) -> TensorType:
     """The type of what a function of lowered values gives."""
     scratch = kernels.scratch()
     values = [scratch.from_buffer(scratch.allocate(t.dtype, t.size, "input"), t) for t in types]
@@ -100,7 +119,7 @@ def _result_type(kernels: KernelBuilder, function: Callable[..., Lowered], types
 
 
 def while_loop(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     condition: Program,
     body: Program,
     condition_constants: Sequence[Lowered],
@@ -124,7 +143,7 @@ def while_loop(
 
 
 def branch(
-    kernels: KernelBuilder, index: Lowered, branches: Sequence[Program], operands: Sequence[Lowered]
+    kernels: NestBuilder, index: Lowered, branches: Sequence[Program], operands: Sequence[Lowered]
 ) -> tuple[Lowered, ...]:
     """The outputs of the branch that the int32 scalar `index` (clamped) selects."""
     types = branches[0].output_types
@@ -141,32 +160,33 @@ def branch(
 
 
 def callback(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     function: Callable[..., Any],
     values: Sequence[Lowered],
     out_types: Sequence[TensorType],
-    native: Callable[[], int] | None = None,
 ) -> tuple[Lowered, ...]:
-    """Call a host function on arrays; callbacks keep their order. native: see Callback."""
+    """Call a host function on arrays; callbacks keep their order."""
     outputs = _fresh(kernels, out_types)
     inputs = tuple(kernels.operand(v) for v in values)
     results = _operands(outputs, out_types)
-    kernels.emit_kernel(Callback(function, inputs, results, native=native))
+    kernels.emit_kernel(Callback(function, inputs, results))
     return _held(kernels, outputs, out_types)
 
 
 def library(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     routine: str,
     values: Sequence[Lowered],
     out_types: Sequence[TensorType],
     attributes: dict[str, Any] | None = None,
+    meaning: Program | None = None,
 ) -> tuple[Lowered, ...]:
-    """Run a named routine of the backend's library on row-major operands."""
+    """Run a named routine of the backend's library on row-major operands; of a block, `meaning` is its program."""
     outputs = _fresh(kernels, out_types)
     inputs = tuple(kernels.operand(v) for v in values)
     results = _operands(outputs, out_types)
-    kernels.emit_kernel(Library(routine, inputs, results, dict(attributes or {})))
+    plan = None if meaning is None else kernels.lower_region(meaning)
+    kernels.emit_kernel(Library(routine, inputs, results, dict(attributes or {}), plan))
     return _held(kernels, outputs, out_types)
 
 
@@ -176,7 +196,7 @@ def _operands(buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[O
     )
 
 
-def sort(kernels: KernelBuilder, values: Sequence[Lowered], axis: int, keys: int = 1) -> tuple[Lowered, ...]:
+def sort(kernels: NestBuilder, values: Sequence[Lowered], axis: int, keys: int = 1) -> tuple[Lowered, ...]:
     """Sort the values together along an axis by the first `keys`: ascending, stable.
 
     A last value that is the position along the axis comes out as the permutation, without
@@ -187,7 +207,7 @@ def sort(kernels: KernelBuilder, values: Sequence[Lowered], axis: int, keys: int
         return tuple(values)
     index = len(values) > keys and _counts(values[-1], axis)
     moved = [a for a in range(len(shape)) if a != axis] + [axis]
-    rows = [kernels.transpose(v, moved) for v in values]
+    rows = [views.transpose(kernels, v, moved) for v in values]
     sources = rows[:-1] if index else rows
     inputs = tuple(kernels.whole(row) for row in sources)
     types = [row.type for row in rows]
@@ -196,7 +216,7 @@ def sort(kernels: KernelBuilder, values: Sequence[Lowered], axis: int, keys: int
     count = values[0].type.size // length
     kernels.emit_kernel(Sort(count, length, inputs, tuple(outputs), keys, index))
     back = [moved.index(a) for a in range(len(shape))]
-    return tuple(kernels.transpose(v, back) for v in _held(kernels, outputs, types))
+    return tuple(views.transpose(kernels, v, back) for v in _held(kernels, outputs, types))
 
 
 def _counts(value: Lowered, axis: int) -> bool:

@@ -1,25 +1,21 @@
-"""Shape operations of KernelBuilder: index maps where possible, partial writes where not."""
+"""Shape operations of NestBuilder: index maps where possible, partial writes where not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 from rlx.ir.kernels import Buffer
 from rlx.ir.types import TensorType
 from rlx.lowering.lowered import BufferView, Lowered, dense_strides, remap, reshape_map
-
-if TYPE_CHECKING:
-    from rlx.lowering.builder import KernelBuilder
-
+from rlx.lowering.nest_builder import NestBuilder
 
 __all__ = ["broadcast", "concatenate", "pad", "reshape", "reverse", "slice", "transpose", "window"]
 
 PadConfig = Sequence[tuple[int, int, int]]
 
 
-def broadcast(kernels: KernelBuilder, v: Lowered, shape: Sequence[int], dims: Sequence[int]) -> Lowered:
+def broadcast(kernels: NestBuilder, v: Lowered, shape: Sequence[int], dims: Sequence[int]) -> Lowered:
     """`v` with its axis i at position dims[i] of `shape`; the other axes repeat it."""
     kernels.before_repeating(v, prod(shape))
     rank = len(shape)
@@ -34,7 +30,7 @@ def broadcast(kernels: KernelBuilder, v: Lowered, shape: Sequence[int], dims: Se
     return _viewed(kernels, v, tuple(shape), kernels.moved(v, stride_map))
 
 
-def transpose(kernels: KernelBuilder, v: Lowered, permutation: Sequence[int]) -> Lowered:
+def transpose(kernels: NestBuilder, v: Lowered, permutation: Sequence[int]) -> Lowered:
     """Axis i of the result is axis permutation[i] of `v`."""
     permutation = tuple(permutation)
     if permutation == tuple(range(len(permutation))):
@@ -43,7 +39,7 @@ def transpose(kernels: KernelBuilder, v: Lowered, permutation: Sequence[int]) ->
     return _viewed(kernels, v, tuple(v.shape[p] for p in permutation), nodes)
 
 
-def reshape(kernels: KernelBuilder, v: Lowered, shape: Sequence[int]) -> Lowered:
+def reshape(kernels: NestBuilder, v: Lowered, shape: Sequence[int]) -> Lowered:
     """`v` in row-major order with another shape; copies only what no index map can say."""
     shape = tuple(shape)
     if shape == v.shape:
@@ -59,7 +55,7 @@ def reshape(kernels: KernelBuilder, v: Lowered, shape: Sequence[int]) -> Lowered
 
 
 def slice(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     v: Lowered,
     starts: Sequence[int],
     limits: Sequence[int],
@@ -81,7 +77,7 @@ def slice(
     return _viewed(kernels, v, shape, kernels.moved(v, stride_map))
 
 
-def reverse(kernels: KernelBuilder, v: Lowered, axes: Sequence[int]) -> Lowered:
+def reverse(kernels: NestBuilder, v: Lowered, axes: Sequence[int]) -> Lowered:
     """`v` read backwards along `axes`."""
     flipped = {axis for axis in axes if v.shape[axis] > 1}
     if not flipped or v.type.size == 0:
@@ -94,7 +90,7 @@ def reverse(kernels: KernelBuilder, v: Lowered, axes: Sequence[int]) -> Lowered:
     return _viewed(kernels, v, v.shape, kernels.moved(v, stride_map))
 
 
-def window(kernels: KernelBuilder, v: Lowered, shape: Sequence[int], strides: Sequence[int]) -> Lowered:
+def window(kernels: NestBuilder, v: Lowered, shape: Sequence[int], strides: Sequence[int]) -> Lowered:
     """All windows of `shape`, `strides` apart: axes (*window positions, *window offsets).
 
     Element (p..., o...) is v[p * stride + o]; there are (n - shape) // stride + 1 positions
@@ -113,7 +109,7 @@ def window(kernels: KernelBuilder, v: Lowered, shape: Sequence[int], strides: Se
     return _viewed(kernels, v, full_shape, kernels.moved(v, stride_map))
 
 
-def pad(kernels: KernelBuilder, v: Lowered, value: Lowered, config: PadConfig) -> Lowered:
+def pad(kernels: NestBuilder, v: Lowered, value: Lowered, config: PadConfig) -> Lowered:
     """`v` with (low, high, interior) copies of the scalar `value` along each axis.
 
     Negative low or high cut the (dilated) array.
@@ -123,7 +119,7 @@ def pad(kernels: KernelBuilder, v: Lowered, value: Lowered, config: PadConfig) -
         for n, (low, high, interior) in zip(v.shape, config, strict=True)
     )
     type = v.type.update(shape=shape)
-    fill = kernels.broadcast(value, shape, ())
+    fill = broadcast(kernels, value, shape, ())
     if type.size == 0 or v.type.size == 0:
         return fill
     first, last, offsets, steps = [], [], [], []
@@ -134,7 +130,7 @@ def pad(kernels: KernelBuilder, v: Lowered, value: Lowered, config: PadConfig) -
         last.append(min(n, max(start, -((low - size) // step))))
         offsets.append(low + start * step)
         steps.append(step)
-    inner = kernels.slice(v, first, last)
+    inner = slice(kernels, v, first, last)
     if inner.shape == shape:
         return inner
     if inner.type.size == 0:
@@ -147,7 +143,7 @@ def pad(kernels: KernelBuilder, v: Lowered, value: Lowered, config: PadConfig) -
 
 
 def _pad_inside(
-    kernels: KernelBuilder, inner: Lowered, fill: Lowered, offsets: Sequence[int], steps: Sequence[int]
+    kernels: NestBuilder, inner: Lowered, fill: Lowered, offsets: Sequence[int], steps: Sequence[int]
 ) -> Buffer:
     """A buffer with `fill`, and `inner` in it from `offsets` on."""
     shape = fill.shape
@@ -169,7 +165,7 @@ def _pad_inside(
 
 
 def _write_part(
-    kernels: KernelBuilder,
+    kernels: NestBuilder,
     fill: Lowered,
     buffer: Buffer,
     strides: tuple[int, ...],
@@ -185,7 +181,7 @@ def _write_part(
         kernels.write(part, BufferView(buffer, strides, start * strides[axis]))
 
 
-def concatenate(kernels: KernelBuilder, values: Sequence[Lowered], axis: int) -> Lowered:
+def concatenate(kernels: NestBuilder, values: Sequence[Lowered], axis: int) -> Lowered:
     """The values one after the other along an axis: each writes its part of one buffer."""
     parts = [v for v in values if v.shape[axis]]
     if not parts:
@@ -206,5 +202,5 @@ def concatenate(kernels: KernelBuilder, values: Sequence[Lowered], axis: int) ->
     return kernels.from_buffer(buffer, type)
 
 
-def _viewed(kernels: KernelBuilder, v: Lowered, shape: tuple[int, ...], nodes: tuple) -> Lowered:
+def _viewed(kernels: NestBuilder, v: Lowered, shape: tuple[int, ...], nodes: tuple) -> Lowered:
     return Lowered(v.type.update(shape=shape), nodes, kernels.sources_of((v,)))

@@ -10,9 +10,10 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import ShapeError
 from rlx.ir.types import dtype_kind
+from rlx.nn.batching import elementwise
 from rlx.numpy.promotion import canonical_axis
 from rlx.trace.flat import as_array
-from rlx.trace.replay import replayed
+from rlx.trace.replay import block, replayed
 
 __all__ = [
     "celu",
@@ -312,7 +313,7 @@ def hard_tanh(x: Any) -> Array:
 
 
 # ------------------------------------------------------------- gates and others
-@replayed
+@block(elementwise)
 def gelu(x: Any, approximate: bool = True) -> Array:
     """x times the normal distribution's probability of a smaller value.
 

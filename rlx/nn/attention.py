@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +14,27 @@ from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.nn.normalisation import logsumexp, softmax
 from rlx.trace.flat import as_array
-from rlx.trace.replay import replayed
+from rlx.trace.replay import block
 from rlx.transforms.custom import checkpoint
 
 __all__ = ["dot_product_attention"]
 
 
-@replayed
+def _attention_of_batches(
+    function: Callable[..., Any], inputs: Sequence[Any], dims: Sequence[int | None], attributes: Mapping[str, Any]
+) -> Any:
+    """How attention without a batch takes one in front of query, key and value: as the batch that it knows."""
+    operands = attributes["operands"]
+    alone = operands == ("query", "key", "value") and len(inputs) == 3 and not attributes["return_residual"]
+    if not alone or any(dim != 0 for dim in dims) or any(x.ndim != 4 for x in inputs):
+        return None
+    return (function(*inputs, **{name: value for name, value in attributes.items() if name in _STATIC}),), (0,)
+
+
+_STATIC = ("scale", "is_causal", "local_window_size", "implementation")
+
+
+@block(_attention_of_batches)
 def dot_product_attention(
     query: Any,
     key: Any,

@@ -17,9 +17,10 @@ from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.scalar import neutral
 from rlx.ir.types import is_float, is_inexact, is_integer
 from rlx.lax.operands import as_dtype
+from rlx.nn.batching import along_axes
 from rlx.numpy.promotion import beside_arrays, canonical_axes, canonical_axis
 from rlx.trace.flat import as_array
-from rlx.trace.replay import replayed
+from rlx.trace.replay import block, replayed
 
 __all__ = [
     "batch_norm",
@@ -54,7 +55,7 @@ def _shifted(x: Array, axes: tuple[int, ...], where: Any) -> Array:
     return safe - largest
 
 
-@replayed
+@block(along_axes)
 def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     """exp(x) divided by its sum over an axis, without overflow.
 
@@ -72,7 +73,7 @@ def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     return result if where is None else jnp.where(where, result, 0)
 
 
-@replayed
+@block(along_axes)
 def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     """log(softmax(x)), without overflow.
 
@@ -88,7 +89,7 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Array:
     return result if where is None else jnp.where(where, result, -math.inf)
 
 
-@replayed
+@block(along_axes)
 def logsumexp(
     a: Any,
     axis: Axis = None,
@@ -226,7 +227,7 @@ def standardize(
     return (value - mean) * lax.rsqrt(as_array(variance + epsilon))
 
 
-@replayed
+@block(along_axes)
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, axis: Axis = -1, epsilon: float = 1e-5) -> Array:
     """x with mean 0 and variance 1 over an axis, then scaled and shifted.
 
@@ -244,7 +245,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, axis: Axis = -1, ep
     return _affine(centred * lax.rsqrt(variance + epsilon), value.dtype, weight, bias)
 
 
-@replayed
+@block(along_axes)
 def rms_norm(x: Any, weight: Any = None, axis: Axis = -1, epsilon: float = 1e-6) -> Array:
     """x divided by the root of its mean square over an axis, then scaled.
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import operator
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, DeviceArray
 from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_inexact, is_key
 from rlx.numpy.bits import cast_bits
 from rlx.numpy.promotion import convert_to
 from rlx.ops import arithmetic, comparison
+from rlx.ops import copy as copies
 from rlx.ops import shape as shapes
 from rlx.ops.conversion import bitcast
 from rlx.trace.builder import Tracer, leaked, state
@@ -32,6 +33,8 @@ def _value(x: Any, error: type[errors.ConcretizationTypeError], what: str, inste
             f"{what} does not take {x.type!r}: keys are no numbers.",
             "Draw numbers from them with rlx.random, or take their words: rlx.random.key_data(keys).",
         )
+    if isinstance(x, DeviceArray):
+        return x.numpy()
     known = x.known()
     if known is None:
         if x.builder.closed:
@@ -143,6 +146,9 @@ def byteswap(self: Any) -> Any:
 
 
 # ------------------------------------------------------------------ protocols
+_DLPACK_HOST = (1, 0)
+
+
 def to_numpy_array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     """np.asarray(x): a read-only view where possible.
 
@@ -170,7 +176,18 @@ def to_numpy_array(self: Any, dtype: Any = None, copy: bool | None = None) -> np
 def to_dlpack(
     self: Any, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
-    """The memory as a DLPack capsule."""
+    """The memory as a DLPack capsule; with dl_device=(1, 0) a copy on the host of what lies elsewhere.
+
+    Raises: BufferError for the memory of a device that other libraries cannot read.
+    """
+    if isinstance(self, DeviceArray):
+        if dl_device is None or tuple(dl_device) != _DLPACK_HOST:
+            given = copies.copy(self) if copy else self
+            memory, type = given._type
+            return memory.dlpack(given.storage(), type.shape, type.dtype, stream)
+        if copy is False:
+            raise BufferError(f"values on {self.device!r} come to the host as a copy only")
+        copy, stream = True, None
     values = _value(self, errors.TracerArrayConversionError, "DLPack", "Convert arrays outside of jit.")
     if copy or not values.flags.writeable:
         values = values.copy()  # consumers may ask for writable memory
@@ -178,8 +195,8 @@ def to_dlpack(
 
 
 def dlpack_device(self: Any) -> tuple[int, int]:
-    """DLPack's (device type, device number)."""
-    return (1, 0)
+    """DLPack's (device type, device number). Raises BufferError where other libraries cannot read the memory."""
+    return self._type.memory.dlpack_device() if isinstance(self, DeviceArray) else _DLPACK_HOST
 
 
 def view(x: Any, dtype: np.dtype) -> Any:
@@ -241,8 +258,9 @@ _WRITERS = ("copyto", "putmask")  # into their first argument; rlx.numpy has no 
 _UFUNC_NAMES = {"matmul": "matmul", "divide": "divide", "true_divide": "divide", "bitwise_count": "bitwise_count"}
 
 
-def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
-    """Let NumPy's functions and ufuncs on rlx arrays be those of rlx.numpy."""
+def install_protocols(target: Any, front: ModuleType) -> None:
+    """Let NumPy's functions and ufuncs on rlx arrays be those of `front`, which is rlx.numpy."""
+    namespace = vars(front)
 
     def array_ufunc(self: Any, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         function = namespace.get(_UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__))
@@ -263,7 +281,7 @@ def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
         return _outside(ufunc, inputs, kwargs)
 
     def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        function = _counterpart(func)
+        function = _counterpart(func, front)
         if func.__name__ in _WRITERS and isinstance(args[0], Array):
             raise errors.immutable(f"np.{func.__name__}", "Write x = rlx.numpy.where(condition, values, x).")
         if function is None:
@@ -278,14 +296,14 @@ def install_protocols(target: Any, namespace: dict[str, Any]) -> None:
     target.__array_function__ = array_function
 
 
-def _counterpart(func: Any) -> Callable[..., Any] | None:
+def _counterpart(func: Any, front: ModuleType) -> Callable[..., Any] | None:
     """The function of rlx.numpy, rlx.numpy.linalg or rlx.numpy.fft that goes by the name of NumPy's."""
     package, _, part = func.__module__.partition(".")
     if package != "numpy":
         return None
     if part in ("linalg", "fft"):
-        return getattr(importlib.import_module(f"rlx.numpy.{part}"), func.__name__, None)
-    return None if part else getattr(importlib.import_module("rlx.numpy"), func.__name__, None)
+        return getattr(getattr(front, part), func.__name__, None)
+    return None if part else getattr(front, func.__name__, None)
 
 
 def _outside(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, owned, unshared, wrap
+from rlx.array import Array, ConcreteArray, DeviceArray, array_of_type, asarray_numpy, owned, unshared, wrap
 from rlx.config import config
 from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, ShapeError
 from rlx.ir.types import TensorType, float0, promote_dtypes, scalar_dtype
@@ -34,7 +34,6 @@ __all__ = [
     "asarray",
     "astype",
     "copy",
-    "count_along",
     "empty",
     "empty_like",
     "from_dlpack",
@@ -78,7 +77,7 @@ def array(
     result = _from_object(object, None if dtype is None else to_dtype(dtype), copy)
     if result.ndim < ndmin:
         result = shapes.reshape(result, shape=(1,) * (ndmin - result.ndim) + result.shape)
-    return placed(result, device, out_sharding)
+    return placed(result, device, out_sharding, object)
 
 
 def asarray(
@@ -106,7 +105,7 @@ def asarray(
     wanted = None if dtype is None else to_dtype(dtype)
     if copy is False and wanted is not None and isinstance(a, (Array, np.ndarray)) and a.dtype != wanted:
         raise ValueError(f"asarray cannot make {wanted.name} of {a.dtype.name} without a copy: leave copy=False out.")
-    return placed(_from_object(a, wanted, copy), device, out_sharding)
+    return placed(_from_object(a, wanted, copy), device, out_sharding, a)
 
 
 def _from_object(value: Any, dtype: np.dtype | None, copy: bool | None) -> Array:
@@ -123,7 +122,7 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool | None) -> Array
     result = given if dtype is None else convert_to(given, dtype)
     if copy is False or result is not given or isinstance(value, SCALARS):
         return result
-    if not isinstance(given, ConcreteArray):
+    if not isinstance(given, ConcreteArray) or type(given) is DeviceArray:
         return copies.copy(given) if copy else given
     if not copy:
         return given if given is value else owned(given)
@@ -241,8 +240,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     Array([ 1, -1], dtype=int32)
     """
     check_placement(device)
-    x = operand(x, "astype")
-    return convert_to(x, inexact_dtype(np.dtype(bool)) if dtype is None else to_dtype(dtype))
+    value = operand(x, "astype")
+    return convert_to(value, inexact_dtype(np.dtype(bool)) if dtype is None else to_dtype(dtype))
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
@@ -256,8 +255,8 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     """
     check_placement(device)
     if isinstance(x, Array):
-        return _from_object(x, None, copy)
-    return wrap(asarray_numpy(np.from_dlpack(x, copy=copy)))
+        return placed(_from_object(x, None, copy), device, None, x)
+    return placed(wrap(asarray_numpy(np.from_dlpack(x, copy=copy))), device)
 
 
 def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Array:
@@ -271,7 +270,7 @@ def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0
     """
     wanted = to_dtype(dtype)
     try:
-        return wrap(unshared(np.frombuffer(buffer, wanted, count, offset)))
+        return placed(wrap(unshared(np.frombuffer(buffer, wanted, count, offset))))
     except ValueError as error:
         raise ShapeError(
             f"frombuffer cannot read elements of {wanted.name} ({wanted.itemsize} bytes each) from"
@@ -289,7 +288,7 @@ def fromiter(iter: Any, dtype: Any, count: int = -1) -> Array:
     >>> jnp.fromiter(iter([1, 2]), jnp.int32)
     Array([1, 2], dtype=int32)
     """
-    return wrap(np.fromiter(iter, to_dtype(dtype), count))
+    return placed(wrap(np.fromiter(iter, to_dtype(dtype), count)))
 
 
 def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Array:
@@ -301,7 +300,7 @@ def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) ->
     >>> jnp.fromstring("1 2", jnp.int32, sep=" ")
     Array([1, 2], dtype=int32)
     """
-    return wrap(np.fromstring(string, to_dtype(dtype), count, sep=sep))
+    return placed(wrap(np.fromstring(string, to_dtype(dtype), count, sep=sep)))
 
 
 # ------------------------------------------------------------------ filled
@@ -388,7 +387,7 @@ def full_like(
     else:
         value = convert_to(_from_object(fill_value, None, None), wanted, dtype is None and like.weak)
         filled = broadcast_array(value, sizes, "full_like")
-    return placed(filled, device, out_sharding)
+    return placed(filled, device, out_sharding, a)
 
 
 def _type_like(a: Any) -> TensorType:

@@ -13,6 +13,7 @@ from rlx.config import config
 from rlx.errors import DtypeError, TypePromotionError
 from rlx.ir.extended import KeyDtype, extended
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_integer, promote_dtypes, scalar_dtype
+from rlx.numpy.placement import placed
 from rlx.numpy.promotion import (
     SCALARS,
     WIDE_SCALARS,
@@ -143,10 +144,10 @@ class ScalarType:
 
     def __call__(self, value: Any = 0) -> Array:
         if isinstance(value, (Array, *SCALARS)):
-            return convert_to(operand(value), self.dtype)
+            return placed(convert_to(operand(value), self.dtype), like=value)
         if isinstance(value, (list, tuple, str)):
             value = np.asarray(value, None if isinstance(value, (list, tuple)) else self.dtype)
-        return convert_to(as_array(value), self.dtype)
+        return placed(convert_to(as_array(value), self.dtype), like=value)
 
     def __instancecheck__(self, instance: Any) -> bool:
         """Whether a NumPy scalar is of this type, as isinstance asks."""
@@ -299,7 +300,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     first = np.dtype(_dtype_like(arg1))
     if isinstance(arg2, type) and arg2 in _CATEGORIES:
         return bool(_CATEGORIES[arg2](first))
-    if isinstance(arg2, type) and issubclass(arg2, np.generic) and arg2 in (character, flexible):
+    if isinstance(arg2, type) and arg2 in (character, flexible):
         return bool(np.issubdtype(first, arg2))
     return first == np.dtype(_dtype_like(arg2))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray
+from rlx.array import ConcreteArray, DeviceArray
 from rlx.errors import DtypeError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.types import dtype_kind, is_complex, is_float, is_inexact, supported_dtypes
@@ -20,7 +20,6 @@ from rlx.trace.builder import Tracer
 __all__ = [
     "acos",
     "acosh",
-    "add",
     "arccos",
     "arccosh",
     "arcsin",
@@ -33,13 +32,10 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
-    "bitwise_and",
     "bitwise_count",
     "bitwise_invert",
     "bitwise_left_shift",
     "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
     "cbrt",
     "copysign",
     "cos",
@@ -57,14 +53,7 @@ __all__ = [
     "less_equal",
     "log",
     "log1p",
-    "logical_and",
     "logical_not",
-    "logical_or",
-    "logical_xor",
-    "maximum",
-    "minimum",
-    "multiply",
-    "negative",
     "nextafter",
     "not_equal",
     "sign",
@@ -72,7 +61,6 @@ __all__ = [
     "sinh",
     "sqrt",
     "square",
-    "subtract",
     "tan",
     "tanh",
     "true_divide",
@@ -80,7 +68,7 @@ __all__ = [
 
 Function = Callable[..., Any]
 Promotion = Callable[..., list[Any]]
-_ARRAYS = frozenset((ConcreteArray, Tracer))
+_ARRAYS = frozenset((ConcreteArray, DeviceArray, Tracer))
 _INEXACT = frozenset(d for d in supported_dtypes if is_inexact(d))
 _NUMBERS = frozenset(d for d in supported_dtypes if d.kind != "b")
 _REAL = frozenset(d for d in supported_dtypes if not is_complex(d))
@@ -120,10 +108,10 @@ def unary(name: str, primitive: Any, takes: frozenset[Any] = _NUMBERS, promoted:
     def function(x: Any, /) -> Any:
         if type(x) in _ARRAYS and x.dtype in takes:
             return primitive(x)
-        (x,) = promoted(name, shared(x))
-        if x.dtype not in takes:
-            raise _refuse(name, x.dtype)
-        return primitive(x)
+        (value,) = promoted(name, shared(x))
+        if value.dtype not in takes:
+            raise _refuse(name, value.dtype)
+        return primitive(value)
 
     return function
 
@@ -141,12 +129,12 @@ def binary(
         pair = aligned(x, y)
         if pair is not None and pair[0].dtype in takes:
             return primitive(*pair)
-        x, y = promoted(name, shared(x), shared(y))
-        if for_bool is not None and x.dtype == _BOOL:
-            return for_bool(x, y)
-        if x.dtype not in takes:
-            raise _refuse(name, x.dtype)
-        return primitive(x, y)
+        left, right = promoted(name, shared(x), shared(y))
+        if for_bool is not None and left.dtype == _BOOL:
+            return for_bool(left, right)
+        if left.dtype not in takes:
+            raise _refuse(name, left.dtype)
+        return primitive(left, right)
 
     return function
 
@@ -293,11 +281,11 @@ def _ordered(name: str, summary: str, primitive: Any, strict: Any, result: str) 
         pair = aligned(x, y)
         if pair is not None and pair[0].dtype in _REAL:
             return primitive(*pair)
-        x, y = promote(name, shared(x), shared(y))
-        if not is_complex(x.dtype):
-            return plain(x, y)
-        left, right = _a.real(x), _a.real(y)
-        same = _c.bitwise_and(_c.equal(left, right), primitive(_a.imag(x), _a.imag(y)))
+        first, second = promote(name, shared(x), shared(y))
+        if not is_complex(first.dtype):
+            return plain(first, second)
+        left, right = _a.real(first), _a.real(second)
+        same = _c.bitwise_and(_c.equal(left, right), primitive(_a.imag(first), _a.imag(second)))
         return _c.bitwise_or(strict(left, right), same)
 
     return document(function, name, summary, f"jnp.{name}(1, 2).item()", result, 2)

@@ -19,7 +19,7 @@ from rlx.habits import refuse_unknown as _refuse_unknown
 from rlx.ir.types import is_complex
 from rlx.numpy import manipulation
 from rlx.numpy.editing import roll
-from rlx.numpy.placement import check_placement
+from rlx.numpy.placement import check_placement, placed
 from rlx.numpy.promotion import (
     canonical_axes,
     canonical_axis,
@@ -255,11 +255,11 @@ def _points(name: str, n: Any, d: Any) -> int:
     return canonical_size(n, name)
 
 
-def _frequencies(numbers: np.ndarray, n: int, d: Any, dtype: Any) -> Array:
+def _frequencies(numbers: np.ndarray, n: int, d: Any, dtype: Any, device: Any) -> Array:
     wanted = config.default_float if dtype is None else to_dtype(dtype)
     if isinstance(d, Array):
-        return convert_to(wrap((numbers / n).astype(wanted)) / d, wanted)
-    return wrap((numbers / (n * d)).astype(wanted))
+        return placed(convert_to(wrap((numbers / n).astype(wanted)) / d, wanted), device, None, d)
+    return placed(wrap((numbers / (n * d)).astype(wanted)), device)
 
 
 def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
@@ -274,7 +274,7 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> A
     check_placement(device)
     count = _points("fftfreq", n, d)
     numbers = np.arange(count)
-    return _frequencies(np.where(numbers < (count + 1) // 2, numbers, numbers - count), count, d, dtype)
+    return _frequencies(np.where(numbers < (count + 1) // 2, numbers, numbers - count), count, d, dtype, device)
 
 
 def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
@@ -288,7 +288,7 @@ def rfftfreq(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> 
     """
     check_placement(device)
     count = _points("rfftfreq", n, d)
-    return _frequencies(np.arange(count // 2 + 1), count, d, dtype)
+    return _frequencies(np.arange(count // 2 + 1), count, d, dtype, device)
 
 
 def _shift(x: Any, axes: Any, back: bool) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array, asarray_numpy, wrap
+from rlx.numpy.placement import placed
 from rlx.numpy.promotion import to_dtype
 
 __all__ = ["fromfile", "load", "save", "savez"]
@@ -51,7 +52,7 @@ def load(file: Any, **kwargs: Any) -> Any:
         return found
     if found.dtype.kind == "V" and found.dtype.itemsize == 2:  # how NumPy stores bfloat16
         found = found.view(to_dtype("bfloat16"))
-    return wrap(asarray_numpy(found))
+    return placed(wrap(asarray_numpy(found)))
 
 
 def fromfile(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0) -> Array:
@@ -66,4 +67,4 @@ def fromfile(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offs
     ...     print(jnp.fromfile(file.name, dtype=jnp.uint8))
     [97 98]
     """
-    return wrap(np.fromfile(file, to_dtype(dtype), count, sep, offset=offset))
+    return placed(wrap(np.fromfile(file, to_dtype(dtype), count, sep, offset=offset)))

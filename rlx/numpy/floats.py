@@ -61,8 +61,8 @@ def absolute(x: Any, /) -> Any:
     >>> float(jnp.absolute(3 + 4j))
     5.0
     """
-    (x,) = promote("absolute", x)
-    return x if dtype_kind(x.dtype) in "bu" else arithmetic.absolute(x)
+    (value,) = promote("absolute", x)
+    return value if dtype_kind(value.dtype) in "bu" else arithmetic.absolute(value)
 
 
 abs = alias(absolute, "abs")
@@ -78,10 +78,10 @@ def fabs(x: Any, /) -> Any:
     >>> float(jnp.fabs(-2))
     2.0
     """
-    x = inexact(x, "fabs")
-    if is_complex(x.dtype):
+    value = inexact(x, "fabs")
+    if is_complex(value.dtype):
         raise DtypeError("fabs does not take complex numbers.", "Use rlx.numpy.abs.")
-    return arithmetic.absolute(x)
+    return arithmetic.absolute(value)
 
 
 def positive(x: Any, /) -> Any:
@@ -131,8 +131,8 @@ def conjugate(x: Any, /) -> Any:
     >>> complex(jnp.conjugate(1 + 2j))
     (1-2j)
     """
-    (x,) = promote("conjugate", x)
-    return arithmetic.conj(x) if is_complex(x.dtype) else x
+    (value,) = promote("conjugate", x)
+    return arithmetic.conj(value) if is_complex(value.dtype) else value
 
 
 conj = alias(conjugate, "conj")
@@ -175,8 +175,8 @@ def isnan(x: Any, /) -> Any:
     >>> bool(jnp.isnan(jnp.nan))
     True
     """
-    (x,) = promote("isnan", x)
-    return comparison.not_equal(x, x) if is_inexact(x.dtype) else _none(x)
+    (value,) = promote("isnan", x)
+    return comparison.not_equal(value, value) if is_inexact(value.dtype) else _none(value)
 
 
 def isfinite(x: Any, /) -> Any:
@@ -188,11 +188,11 @@ def isfinite(x: Any, /) -> Any:
     >>> bool(jnp.isfinite(1.0))
     True
     """
-    (x,) = promote("isfinite", x)
-    if is_complex(x.dtype):
-        parts = arithmetic.real(x), arithmetic.imag(x)
+    (value,) = promote("isfinite", x)
+    if is_complex(value.dtype):
+        parts = arithmetic.real(value), arithmetic.imag(value)
         return comparison.bitwise_and(*[arithmetic.is_finite(p) for p in parts])
-    return arithmetic.is_finite(x) if is_float(x.dtype) else _all(x)
+    return arithmetic.is_finite(value) if is_float(value.dtype) else _all(value)
 
 
 def isinf(x: Any, /) -> Any:
@@ -204,12 +204,12 @@ def isinf(x: Any, /) -> Any:
     >>> bool(jnp.isinf(-jnp.inf))
     True
     """
-    (x,) = promote("isinf", x)
-    if is_complex(x.dtype):
-        return comparison.bitwise_or(isinf(arithmetic.real(x)), isinf(arithmetic.imag(x)))
-    if not is_float(x.dtype) or not _has_infinity(x.dtype):
-        return _none(x)
-    return comparison.equal(arithmetic.absolute(x), _constant(x, np.inf))
+    (value,) = promote("isinf", x)
+    if is_complex(value.dtype):
+        return comparison.bitwise_or(isinf(arithmetic.real(value)), isinf(arithmetic.imag(value)))
+    if not is_float(value.dtype) or not _has_infinity(value.dtype):
+        return _none(value)
+    return comparison.equal(arithmetic.absolute(value), _constant(value, np.inf))
 
 
 def _has_infinity(dtype: np.dtype) -> bool:
@@ -293,16 +293,17 @@ def signbit(x: Any, /) -> Any:
     >>> bool(jnp.signbit(-0.0))
     True
     """
-    (x,) = promote("signbit", x)
-    if is_complex(x.dtype):
+    (value,) = promote("signbit", x)
+    if is_complex(value.dtype):
         raise DtypeError("signbit does not take complex numbers.", "Look at its parts.")
-    form = FLOAT_FORMATS.get(x.dtype)
+    form = FLOAT_FORMATS.get(value.dtype)
     if form is not None and not form.sign:
-        return _none(x)
-    if is_float(x.dtype):
-        x = convert_to(x, np.dtype("f4")) if bits_of(x.dtype) < 8 else x  # there is no integer of 6 bits
-        x = arithmetic.bitcast(x, dtype=_bits_dtype(x.dtype))
-    return comparison.less(x, _constant(x, 0)) if dtype_kind(x.dtype) == "i" else _none(x)
+        return _none(value)
+    if is_float(value.dtype):
+        # there is no integer of 6 bits
+        value = convert_to(value, np.dtype("f4")) if bits_of(value.dtype) < 8 else value
+        value = arithmetic.bitcast(value, dtype=_bits_dtype(value.dtype))
+    return comparison.less(value, _constant(value, 0)) if dtype_kind(value.dtype) == "i" else _none(value)
 
 
 def frexp(x: Any, /) -> tuple[Any, Any]:
@@ -315,14 +316,14 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
     >>> [v.item() for v in jnp.frexp(8.0)]
     [0.5, 4]
     """
-    x = inexact(x, "frexp")
-    if is_complex(x.dtype):
+    value = inexact(x, "frexp")
+    if is_complex(value.dtype):
         raise DtypeError("frexp does not take complex numbers.", "Take its parts.")
-    info = ml_dtypes.finfo(x.dtype)
-    mantissa_bits, bits_dtype = info.nmant, _bits_dtype(x.dtype)
-    tiny = comparison.less(arithmetic.absolute(x), _constant(x, float(info.smallest_normal)))
+    info = ml_dtypes.finfo(value.dtype)
+    mantissa_bits, bits_dtype = info.nmant, _bits_dtype(value.dtype)
+    tiny = comparison.less(arithmetic.absolute(value), _constant(value, float(info.smallest_normal)))
     lift = mantissa_bits + 2
-    scaled = select(tiny, arithmetic.multiply(x, _constant(x, 2.0**lift)), x)
+    scaled = select(tiny, arithmetic.multiply(value, _constant(value, 2.0**lift)), value)
     bits = arithmetic.bitcast(scaled, dtype=bits_dtype)
     mask = (1 << (info.bits - 1 - mantissa_bits)) - 1
     field = comparison.bitwise_and(
@@ -331,13 +332,14 @@ def frexp(x: Any, /) -> tuple[Any, Any]:
     bias = mask // 2
     cleared = comparison.bitwise_and(bits, _constant(bits, ~(mask << mantissa_bits)))
     halved = comparison.bitwise_or(cleared, _constant(bits, (bias - 1) << mantissa_bits))
-    mantissa = arithmetic.bitcast(halved, dtype=x.dtype)
+    mantissa = arithmetic.bitcast(halved, dtype=value.dtype)
     exponent = arithmetic.subtract(convert_to(field, np.dtype("i4")), np.int32(bias - 1))
     exponent = arithmetic.subtract(exponent, select(tiny, np.int32(lift), np.int32(0)))
-    kept = comparison.bitwise_or(comparison.equal(x, _constant(x, 0)), comparison.bitwise_not(arithmetic.is_finite(x)))
+    infinite = comparison.bitwise_not(arithmetic.is_finite(value))
+    kept = comparison.bitwise_or(comparison.equal(value, _constant(value, 0)), infinite)
     # as a product with an exact power of two, so that the mantissa has the derivative that it should
-    factor = stop_gradient(arithmetic.divide(mantissa, select(kept, _constant(x, 1), scaled)))
-    return select(kept, x, arithmetic.multiply(scaled, factor)), select(kept, np.int32(0), exponent)
+    factor = stop_gradient(arithmetic.divide(mantissa, select(kept, _constant(value, 1), scaled)))
+    return select(kept, value, arithmetic.multiply(scaled, factor)), select(kept, np.int32(0), exponent)
 
 
 def ldexp(x1: Any, x2: Any, /) -> Any:
@@ -374,14 +376,14 @@ def spacing(x: Any, /) -> Any:
     >>> float(jnp.spacing(1.0)) == 2.0 ** -23
     True
     """
-    x = inexact(x, "spacing")
-    infinity = _constant(x, np.inf)
-    if x.dtype == np.float16:  # NumPy's rule for this dtype alone
-        lowest = _constant(x, -np.inf)
-        away = select(comparison.equal(x, lowest), lowest, infinity)
+    value = inexact(x, "spacing")
+    infinity = _constant(value, np.inf)
+    if value.dtype == np.float16:  # NumPy's rule for this dtype alone
+        lowest = _constant(value, -np.inf)
+        away = select(comparison.equal(value, lowest), lowest, infinity)
     else:
-        away = arithmetic.copysign(infinity, arithmetic.add(x, _constant(x, 0)))  # -0 counts as 0
-    return arithmetic.subtract(arithmetic.nextafter(x, away), x)
+        away = arithmetic.copysign(infinity, arithmetic.add(value, _constant(value, 0)))  # -0 counts as 0
+    return arithmetic.subtract(arithmetic.nextafter(value, away), value)
 
 
 # ------------------------------------------------------------------ NaN

@@ -9,7 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, ConcreteArray
 from rlx.errors import (
     DtypeError,
@@ -31,11 +30,9 @@ from rlx.ops.index_windows import GatherDimensionNumbers
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed_in_traces
+from rlx.trees import tree
 
 __all__ = ["Cut", "Plan", "Slice", "ds", "expand_index", "getitem", "plan_index", "read_plan", "takes_axis"]
-
-_FULL = slice(None)
-_STATIC = (int, slice, type(None), type(Ellipsis))
 
 
 @dataclass(frozen=True)

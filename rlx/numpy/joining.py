@@ -25,7 +25,7 @@ from rlx.numpy.promotion import (
 from rlx.ops import shape as shapes
 from rlx.trace.flat import as_array
 from rlx.trace.replay import replayed
-from rlx.tree import leaves
+from rlx.trees.tree import leaves
 
 __all__ = [
     "append",
@@ -247,9 +247,8 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Array:
     >>> jnp.append(jnp.arange(2), 7)
     Array([0, 1, 7], dtype=int32)
     """
-    if axis is None:
-        arr, values = map(ravel, beside_arrays(arr, values))
-    return concatenate([arr, values], 0 if axis is None else axis)
+    parts = [*map(ravel, beside_arrays(arr, values))] if axis is None else [arr, values]
+    return concatenate(parts, 0 if axis is None else axis)
 
 
 # ------------------------------------------------------------------ splitting

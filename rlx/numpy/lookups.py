@@ -15,7 +15,7 @@ from rlx.ir.types import dtype_kind
 from rlx.numpy.elementwise import truth
 from rlx.numpy.indexing import Cut, read, wrapped
 from rlx.numpy.manipulation import ravel, reshape
-from rlx.numpy.placement import refuse_out
+from rlx.numpy.placement import placed, refuse_out
 from rlx.numpy.promotion import (
     beside_arrays,
     broadcast_array,
@@ -75,7 +75,7 @@ def _within(index: Any, size: int, mode: str | None) -> tuple[Any, str]:
         return remainder(index, size), "clip"
     if mode in (None, "fill", "drop"):
         return index, "fill"
-    if mode in ("promise_in_bounds",):
+    if mode == "promise_in_bounds":
         return index, "promise_in_bounds"
     if mode == "raise":
         raise UnsupportedError('rlx.numpy has no mode "raise".', 'Use "fill", "clip", "wrap" or "promise_in_bounds".')
@@ -211,12 +211,12 @@ def put_along_axis(
     shape = as_array(operand(arr, "put_along_axis")).shape
     x, index, number, mode = _along("put_along_axis", arr, indices, axis, mode)
     index = broadcast_array(index, tuple(n if i == number else x.shape[i] for i, n in enumerate(index.shape)))
-    values = broadcast_array(convert_update(values, x), index.shape, "put_along_axis")
+    given = broadcast_array(convert_update(values, x), index.shape, "put_along_axis")
     others = tuple(i for i in range(x.ndim) if i != number)
     result = scatter(
         x,
         shapes.reshape(index, shape=(*index.shape, 1)),
-        values,
+        given,
         dimension_numbers=ScatterDimensionNumbers((), (number,), (number,), others, others),
         mode="drop" if mode == "fill" else mode,
         unique_indices=False,
@@ -246,7 +246,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if size is None:
         refuse_keys("nonzero", x.type)
         values = known_numpy(x, "nonzero", _SIZE)
-        return tuple(wrap(p.astype(config.default_int)) for p in np.nonzero(values))
+        return tuple(placed(wrap(p.astype(config.default_int)), like=x) for p in np.nonzero(values))
     return _sized_nonzero(truth(x), canonical_size(size, "nonzero"), fill_value)
 
 

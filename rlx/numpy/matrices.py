@@ -13,7 +13,7 @@ from rlx.errors import ShapeError, immutable
 from rlx.numpy.creation import count_along
 from rlx.numpy.dtypes import shape
 from rlx.numpy.manipulation import moveaxis, ravel, reshape
-from rlx.numpy.placement import check_placement, refuse_out
+from rlx.numpy.placement import check_placement, placed, refuse_out
 from rlx.numpy.promotion import (
     beside_arrays,
     canonical_axes,
@@ -92,10 +92,12 @@ def eye(N: int, M: int | None = None, k: Any = 0, dtype: Any = None, *, device: 
     wanted = config.default_float if dtype is None else to_dtype(dtype)
     if state.builder is None and not isinstance(k, Array):
         try:
-            return wrap(np.eye(rows, columns, max(-rows, min(operator.index(k), columns))).astype(wanted))
+            made = wrap(np.eye(rows, columns, max(-rows, min(operator.index(k), columns))).astype(wanted))
         except (MemoryError, ValueError):  # ValueError: more bytes of float64 than addresses
             raise not_made(MemoryError(), (rows, columns), wanted) from None
-    return convert_to(_offset_mask(rows, columns, comparison.equal, k), wanted)
+    else:
+        made = convert_to(_offset_mask(rows, columns, comparison.equal, k), wanted)
+    return placed(made, device)
 
 
 def identity(n: int, dtype: Any = None) -> Array:
@@ -270,7 +272,8 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True)
 
 # ------------------------------------------------------------------ positions
 def _positions(pair: Any) -> tuple[Array, Array]:
-    return wrap(pair[0].astype(config.default_int)), wrap(pair[1].astype(config.default_int))
+    rows, columns = (placed(wrap(part.astype(config.default_int))) for part in pair)
+    return rows, columns
 
 
 def _corner(name: str, n: int, k: int, m: int | None) -> tuple[int, int, int]:

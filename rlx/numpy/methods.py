@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, Device, KeyArray, array_of_type
+from rlx.array import Array, ConcreteArray, Device, DeviceArray, KeyArray, array_of_type, memory_of
 from rlx.config import config
 from rlx.habits import ARRAY_NAMES, missing_attribute
 from rlx.ir.extended import KeyDtype
@@ -63,7 +63,7 @@ def _flatten(self: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
 
 def _copy(self: Any) -> Any:
     """A copy that shares no memory."""
-    if isinstance(self, ConcreteArray):
+    if isinstance(self, ConcreteArray) and not isinstance(self, DeviceArray):
         copied = array_of_type(self.numpy().copy(), self.type)
         sharding = getattr(self, "_sharding", None)
         return copied if sharding is None else copied.with_sharding(sharding)
@@ -79,18 +79,18 @@ def _reduce(self: Any) -> Any:
         raise errors.ConcretizationTypeError(
             f"A traced {self.type!r} cannot be pickled.", "Pickle arrays outside of transformations."
         )
-    if isinstance(self, KeyArray):
+    if is_key(self.dtype):
         dtype: Any = self.dtype
         return _rebuild_keys, (dtype, np.array(dtype.words_of(self.numpy())))
     return _rebuild, (np.ascontiguousarray(self.numpy()).reshape(self.shape), self._weak)
 
 
-def _rebuild_keys(dtype: KeyDtype, words: np.ndarray) -> KeyArray:
-    return KeyArray(dtype.records_of(words))
+def _rebuild_keys(dtype: KeyDtype, words: np.ndarray) -> ConcreteArray:
+    return placement.placed(KeyArray(dtype.records_of(words)))
 
 
 def _rebuild(values: np.ndarray, weak: bool) -> ConcreteArray:
-    return ConcreteArray(values, weak)
+    return placement.placed(ConcreteArray(values, weak))
 
 
 def _setitem(self: Any, index: Any, value: Any) -> None:
@@ -100,17 +100,25 @@ def _setitem(self: Any, index: Any, value: Any) -> None:
 
 
 def _block(self: Any) -> Any:
-    """Wait until the values are there; returns the array."""
+    """Wait until the values are there; returns the array. Raises what the run raised that should have made them."""
+    if isinstance(self, ConcreteArray):
+        self.wait()
     return self
 
 
 def _is_ready(self: Any) -> bool:
-    return True
+    return self.is_ready() if isinstance(self, ConcreteArray) else True
+
+
+def _device(self: Any) -> Device:
+    """The device that holds the values."""
+    memory = memory_of(self) if isinstance(self, ConcreteArray) else None
+    return placement.HOST if memory is None else memory.device
 
 
 def _devices(self: Any) -> set[Device]:
     """The devices that hold the values."""
-    return {placement.HOST}
+    return {_device(self)}
 
 
 def _address(self: Any) -> int:
@@ -126,7 +134,8 @@ def _addressable_data(self: Any, index: int) -> Any:
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
     """The array on a device, or where a sharding says."""
     placement.check_placement(device)
-    return self if isinstance(device, (str, Device)) else placement.placed(self, device)
+    named = isinstance(device, (str, Device)) and device in (self.device, f"{self.device.platform}:0")
+    return self if device is None or named else placement.placed(self, device)
 
 
 def _sharding(self: Any) -> Any:
@@ -168,20 +177,15 @@ def _format(self: Any, spec: str) -> str:
 
 
 def _str(self: Any) -> str:
-    return str(self.numpy()) if isinstance(self, ConcreteArray) and not isinstance(self, KeyArray) else show(self)
+    return str(self.numpy()) if isinstance(self, ConcreteArray) and not is_key(self.dtype) else show(self)
 
 
 def _array_interface(self: Any) -> Any:
     if self.dtype.kind not in "biufc" or self.dtype.isbuiltin != 1:  # 2: of another package, float8
         raise AttributeError(f"{self.dtype.name} has no __array_interface__: NumPy takes __array__.")
+    if isinstance(self, DeviceArray):
+        raise AttributeError(f"an array on {self.device!r} has no __array_interface__: NumPy takes __array__.")
     return self.lend().__array_interface__  # NumPy keeps the object that it got the address from
-
-
-def _namespace(self: Any, *, api_version: str | None = None) -> Any:
-    """The module rlx.numpy, by the array API standard."""
-    if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
-        raise ValueError(f"rlx.numpy does not implement version {api_version!r} of the array API.")
-    return sys.modules["rlx.numpy"]
 
 
 _PLAIN: dict[str, Callable[..., Any]] = {
@@ -205,7 +209,6 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "__repr__": show,
     "__str__": _str,
     "__format__": _format,
-    "__array_namespace__": _namespace,
     "block_until_ready": _block,
     "copy_to_host_async": lambda self: None,
     "is_ready": _is_ready,
@@ -230,7 +233,7 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "real": real,
     "imag": imag,
     "at": IndexUpdates,
-    "device": lambda self: placement.HOST,
+    "device": _device,
     "committed": _committed,
     "addressable_shards": _shards,
     "global_shards": _shards,
@@ -267,20 +270,28 @@ def _dir(self: Any) -> list[str]:
     return [name for name in object.__dir__(self) if name not in absent or hasattr(self, name)]
 
 
-def install(namespace: dict[str, Any]) -> None:
-    """Give Array its operators and methods; `namespace` holds the functions of rlx.numpy."""
+def install(front: ModuleType) -> None:
+    """Give Array its operators and methods; `front` is rlx.numpy, whose functions some of them are."""
+
+    def namespace(self: Any, *, api_version: str | None = None) -> ModuleType:
+        """The module rlx.numpy, by the array API standard."""
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"rlx.numpy does not implement version {api_version!r} of the array API.")
+        return front
+
     operators.install_operators(Array)
     for name, method in _PLAIN.items():
         setattr(Array, name, method)
     for name, getter in _PROPERTIES.items():
         setattr(Array, name, property(getter, doc=getter.__doc__))
     for name in NAMED:
-        setattr(Array, name, namespace[name])
-    conversion.install_protocols(Array, namespace)
+        setattr(Array, name, getattr(front, name))
+    conversion.install_protocols(Array, front)
     for name in ARRAY_NAMES:
         if not hasattr(Array, name):
             setattr(Array, name, _Absent(name))
     array_class: Any = Array
+    array_class.__array_namespace__ = namespace
     array_class.__dir__ = _dir
     concrete_class: Any = ConcreteArray
     concrete_class.__array_interface__ = property(_array_interface)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rlx.array import Device
+from rlx.array import ConcreteArray, DeviceArray, memory_of, moved
+from rlx.config import config
 from rlx.errors import DeviceError, UnsupportedError
+from rlx.trace.builder import state
+from rlx.trace.places import HOST, execution
 
 __all__ = ["HOST", "arrays_and_shardings", "check_placement", "placed", "refuse_out"]
-
-HOST = Device("cpu")
-
 
 def arrays_and_shardings() -> Any:
     """The module rlx.sharding.arrays, which is loaded when it is needed."""
@@ -19,26 +19,24 @@ def arrays_and_shardings() -> Any:
 
 
 def check_placement(device: Any = None, out_sharding: Any = None) -> None:
-    """Refuse a device that holds no arrays, and what is no sharding.
+    """Refuse a device that there is not, and what is no sharding.
 
-    Args: device: None, "cpu", a Device of that platform, or a sharding; out_sharding: None, a sharding, or a
-      PartitionSpec under rlx.set_mesh.
+    Args: device: None, a Device or its name, or a sharding; out_sharding: None, a sharding, or a PartitionSpec under
+      rlx.set_mesh.
     Raises: DeviceError; ShardingError and InputTypeError for shardings.
 
     >>> check_placement("cpu")
     """
-    if device is not None and device != HOST and device != "cpu:0":
-        if isinstance(device, (str, Device)) or not arrays_and_shardings().names_a_place(device):
-            raise DeviceError(
-                f"Arrays cannot be put on {device!r}.",
-                'Arrays live in host memory: use device="cpu", or leave it out.',
-            )
+    if device is not None and device != HOST and not arrays_and_shardings().names_a_place(device):
+        raise DeviceError(
+            f"Arrays cannot be put on {device!r}.", "Pass a device of rlx.devices(), its name, or leave it out."
+        )
     if out_sharding is not None:
         arrays_and_shardings().check_out_sharding("out_sharding", out_sharding)
 
 
-def placed(x: Any, device: Any = None, out_sharding: Any = None) -> Any:
-    """The array x, known to lie where a device or a sharding says.
+def placed(x: Any, device: Any = None, out_sharding: Any = None, like: Any = None) -> Any:
+    """The new array x where a device or a sharding says; else where the array `like` lies, or on the default device.
 
     Args: as of check_placement. Raises: ShardingError for a sharding that does not fit the array's shape.
 
@@ -46,9 +44,14 @@ def placed(x: Any, device: Any = None, out_sharding: Any = None) -> Any:
     3.0
     """
     place = device if out_sharding is None else out_sharding
-    if place is None:
+    if place is not None:
+        return arrays_and_shardings().device_put(x, place)
+    if type(like) is not DeviceArray and not config.watched:
+        return x  # on the host
+    if not isinstance(x, ConcreteArray) or state.builder is not None:
         return x
-    return arrays_and_shardings().device_put(x, HOST if isinstance(place, str) else place)
+    memory = memory_of(like) if isinstance(like, ConcreteArray) else execution.default_memory()
+    return x if memory is None else moved(x, memory)
 
 
 def refuse_out(name: str, out: Any) -> None:

@@ -28,8 +28,6 @@ __all__ = [
     "i0",
     "log10",
     "log2",
-    "logaddexp",
-    "logaddexp2",
     "pow",
     "power",
     "rad2deg",
@@ -66,10 +64,10 @@ def power(x: Any, y: Any, /) -> Any:
     pair = aligned(x, y)
     if pair is None or not is_inexact(pair[0].dtype):
         pair = promote_numeric("power", x, y)
-    x, y = pair
-    if is_inexact(x.dtype):
-        return arithmetic.power(x, y)
-    return _integers_to_integers(x, y)
+    left, right = pair
+    if is_inexact(left.dtype):
+        return arithmetic.power(left, right)
+    return _integers_to_integers(left, right)
 
 
 pow = alias(power, "pow")
@@ -127,8 +125,8 @@ def reciprocal(x: Any, /) -> Any:
     >>> float(jnp.reciprocal(4))
     0.25
     """
-    x = inexact(x, "reciprocal")
-    return _divide(_constant(x, 1), x)
+    value = inexact(x, "reciprocal")
+    return _divide(_constant(value, 1), value)
 
 
 # ------------------------------------------------------------------ logarithms and angles
@@ -176,8 +174,8 @@ def deg2rad(x: Any, /) -> Any:
     >>> round(float(jnp.deg2rad(180.0)), 5)
     3.14159
     """
-    x = inexact(x, "deg2rad")
-    return _multiply(x, _constant(x, math.pi / 180))
+    angle = inexact(x, "deg2rad")
+    return _multiply(angle, _constant(angle, math.pi / 180))
 
 
 def rad2deg(x: Any, /) -> Any:
@@ -189,8 +187,8 @@ def rad2deg(x: Any, /) -> Any:
     >>> round(float(jnp.rad2deg(jnp.pi)), 3)
     180.0
     """
-    x = inexact(x, "rad2deg")
-    return _multiply(x, _constant(x, 180 / math.pi))
+    angle = inexact(x, "rad2deg")
+    return _multiply(angle, _constant(angle, 180 / math.pi))
 
 
 radians, degrees = alias(deg2rad, "radians"), alias(rad2deg, "degrees")
@@ -323,7 +321,7 @@ def i0(x: Any) -> Any:
     >>> float(jnp.i0(0.0))
     1.0
     """
-    x = inexact(x, "i0")
-    if not is_float(x.dtype):
-        raise DtypeError(f"i0 does not take {x.dtype.name}.", "Pass a real array.")
-    return bessel_i0(x)
+    value = inexact(x, "i0")
+    if not is_float(value.dtype):
+        raise DtypeError(f"i0 does not take {value.dtype.name}.", "Pass a real array.")
+    return bessel_i0(value)

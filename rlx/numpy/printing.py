@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, KeyArray
-from rlx.ir.types import compute_dtype
+from rlx.array import Array, ConcreteArray
+from rlx.ir.types import compute_dtype, is_key
 from rlx.trace.builder import Tracer
 
-__all__ = ["array_repr", "array_str", "get_printoptions", "printoptions", "set_printoptions", "show"]
+__all__ = ["array_repr", "array_str", "get_printoptions", "printoptions", "set_printoptions"]
 
 set_printoptions = np.set_printoptions
 get_printoptions = np.get_printoptions
@@ -40,7 +40,7 @@ def show(array: Array) -> str:
         return object.__repr__(array)
     if array.is_deleted():
         return f"Array(donated, shape={array.shape}, dtype={array.dtype.name})"
-    if isinstance(array, KeyArray):
+    if is_key(array.dtype):
         return f"Array({array.shape}, dtype={array.dtype}) overlaying:\n{_words(array)}"
     weak = ", weak_type=True" if array.weak_type else ""
     values = array.numpy()
@@ -59,13 +59,13 @@ def _text(values: np.ndarray, prefix: str, suffix: str) -> str:
     return np.array2string(_printable(values), separator=", ", prefix=prefix, suffix=suffix)
 
 
-def _words(keys: KeyArray) -> str:
+def _words(keys: ConcreteArray) -> str:
     dtype: Any = keys.dtype
     return str(dtype.words_of(keys.numpy()))
 
 
 def _values(array: ConcreteArray) -> str:
-    if isinstance(array, KeyArray):
+    if is_key(array.dtype):
         return _words(array)
     return _text(array.numpy(), "", "")
 

@@ -319,8 +319,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
         first = _product(left[i], right[j])
         second = _product(left[j], right[i])
         if first is None or second is None:
-            kept = first if second is None else -second
-            return kept
+            return first if second is None else -second
         return first - second
 
     last = minor(0, 1)

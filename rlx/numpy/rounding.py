@@ -47,10 +47,10 @@ def _whole(name: str, summary: str, primitive: Any, result: str) -> Any:
     """A rounding that leaves integers and bools as they are."""
 
     def function(x: Any, /) -> Any:
-        (x,) = promote(name, x)
-        if is_complex(x.dtype):
-            raise DtypeError(f"{name} does not take {x.dtype.name}.", "Round its parts.")
-        return primitive(x) if is_float(x.dtype) else x
+        (value,) = promote(name, x)
+        if is_complex(value.dtype):
+            raise DtypeError(f"{name} does not take {value.dtype.name}.", "Round its parts.")
+        return primitive(value) if is_float(value.dtype) else value
 
     return document(function, name, summary, f"float(jnp.{name}(-1.5))", result, 1)
 
@@ -76,8 +76,8 @@ def rint(x: Any, /) -> Any:
     >>> float(jnp.rint(2.5))
     2.0
     """
-    (x,) = promote("rint", x)
-    return _both_parts(x if is_inexact(x.dtype) else convert_to(x, config.default_float))
+    (value,) = promote("rint", x)
+    return _both_parts(value if is_inexact(value.dtype) else convert_to(value, config.default_float))
 
 
 @replayed
@@ -247,11 +247,11 @@ def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
     [-0.5, -1.0]
     """
     refuse_out("modf", out)
-    (x,) = promote_inexact("modf", x)
-    whole = trunc(x)
-    infinite = comparison.equal(arithmetic.absolute(x), scalar_array(np.inf, x.dtype, True))
-    fraction = arithmetic.subtract(x, select(infinite, scalar_array(0, x.dtype, True), whole))
-    return select(infinite, scalar_array(0, x.dtype, True), fraction), whole
+    (value,) = promote_inexact("modf", x)
+    whole = trunc(value)
+    infinite = comparison.equal(arithmetic.absolute(value), scalar_array(np.inf, value.dtype, True))
+    fraction = arithmetic.subtract(value, select(infinite, scalar_array(0, value.dtype, True), whole))
+    return select(infinite, scalar_array(0, value.dtype, True), fraction), whole
 
 
 def right_shift(x: Any, y: Any, /) -> Any:
@@ -264,11 +264,11 @@ def right_shift(x: Any, y: Any, /) -> Any:
     >>> jnp.right_shift(-8, 1).item()
     -4
     """
-    x, y = promote_numeric("right_shift", x, y)
-    if not is_integer(x.dtype):
-        raise DtypeError(f"right_shift does not take {x.dtype.name}.", "Shift integers.")
-    unsigned = dtype_kind(x.dtype) == "u"
-    return (comparison.shift_right_logical if unsigned else comparison.shift_right_arithmetic)(x, y)
+    left, right = promote_numeric("right_shift", x, y)
+    if not is_integer(left.dtype):
+        raise DtypeError(f"right_shift does not take {left.dtype.name}.", "Shift integers.")
+    unsigned = dtype_kind(left.dtype) == "u"
+    return (comparison.shift_right_logical if unsigned else comparison.shift_right_arithmetic)(left, right)
 
 
 bitwise_right_shift = alias(right_shift, "bitwise_right_shift")

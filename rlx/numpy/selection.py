@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
@@ -34,6 +33,7 @@ from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.once import traces_of
 from rlx.trace.replay import replayed, replayed_in_traces
+from rlx.trees import tree
 
 __all__ = ["choose", "clip", "piecewise", "select", "where"]
 
@@ -122,7 +122,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     >>> jnp.piecewise(jnp.array([-1.0, 2.0]), [jnp.array([True, False])], [lambda v: -v, 0.0])
     Array([1., 0.], dtype=float32)
     """
-    x = as_array(operand(x, "piecewise"))
+    value = as_array(operand(x, "piecewise"))
     if isinstance(condlist, (list, tuple)) and condlist and not np.isscalar(condlist[0]):
         conditions = [as_array(operand(c, "piecewise")) for c in condlist]
     else:
@@ -134,11 +134,11 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
             f"piecewise got {len(conditions)} conditions and {len(funclist)} functions.",
             "Give one function for each condition, and perhaps a default.",
         )
-    result = fill(x.shape, 0, x.dtype)
+    result = fill(value.shape, 0, value.dtype)
     if len(funclist) > len(conditions):
-        result = _piece(funclist[-1], x, args, kw)
+        result = _piece(funclist[-1], value, args, kw)
     for condition, function in zip(conditions, funclist, strict=False):
-        result = choose_between(truth(condition), _piece(function, x, args, kw), result)
+        result = choose_between(truth(condition), _piece(function, value, args, kw), result)
     return result
 
 

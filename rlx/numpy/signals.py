@@ -12,6 +12,7 @@ from rlx.config import config
 from rlx.errors import ShapeError
 from rlx.numpy.floats import conj
 from rlx.numpy.manipulation import flip
+from rlx.numpy.placement import placed
 from rlx.numpy.powers import i0
 from rlx.numpy.promotion import canonical_size, convert_to, promote_inexact, to_dtype
 from rlx.ops import arithmetic
@@ -102,9 +103,9 @@ def _cosines(name: str, M: int, weights: tuple[float, ...]) -> Array:
     count = canonical_size(M, name)
     dtype = config.default_float
     if count <= 1:
-        return wrap(np.ones(max(count, 0), dtype))
+        return placed(wrap(np.ones(max(count, 0), dtype)))
     angle = 2 * math.pi * np.arange(count) / (count - 1)
-    return wrap(np.sum([w * np.cos(k * angle) for k, w in enumerate(weights)], axis=0).astype(dtype))
+    return placed(wrap(np.sum([w * np.cos(k * angle) for k, w in enumerate(weights)], axis=0).astype(dtype)))
 
 
 def blackman(M: int) -> Array:
@@ -152,7 +153,7 @@ def bartlett(M: int) -> Array:
     >>> jnp.bartlett(3)
     Array([0., 1., 0.], dtype=float32)
     """
-    return wrap(np.bartlett(canonical_size(M, "bartlett")).astype(config.default_float))
+    return placed(wrap(np.bartlett(canonical_size(M, "bartlett")).astype(config.default_float)))
 
 
 def kaiser(M: int, beta: Any) -> Array:
@@ -167,8 +168,8 @@ def kaiser(M: int, beta: Any) -> Array:
     count = canonical_size(M, "kaiser")
     dtype = config.default_float
     if count <= 1:
-        return wrap(np.ones(max(count, 0), dtype))
+        return placed(wrap(np.ones(max(count, 0), dtype)))
     half = (count - 1) / 2
     shape = wrap(np.sqrt(np.maximum(0, 1 - ((np.arange(count) - half) / half) ** 2)).astype(dtype))
-    beta = convert_to(beta, dtype)
-    return arithmetic.divide(i0(arithmetic.multiply(shape, beta)), i0(beta))
+    width = convert_to(beta, dtype)
+    return arithmetic.divide(i0(arithmetic.multiply(shape, width)), i0(width))

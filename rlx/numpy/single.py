@@ -8,11 +8,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.ir.types import bfloat16, is_inexact
 from rlx.numpy.promotion import convert_to
 from rlx.trace.flat import as_array
+from rlx.trees import tree
 
 __all__ = ["in_single"]
 

@@ -97,6 +97,10 @@ class IndexReference:
         self.array = array
         self.index = index
 
+    def handed_over(self) -> tuple[Any, Any]:
+        """What the user's code hands over with it, as if they were arguments: see rlx.trace.places."""
+        return self.array, self.index
+
     def __repr__(self) -> str:
         return f"IndexReference({self.array!r}, {self.index!r})"
 
@@ -212,10 +216,15 @@ def _wrapped_entry(entry: Any, size: int) -> Any:
     return remainder(entry, size) if isinstance(entry, Array) else entry
 
 
+def _given(values: Any) -> Any:
+    """What an update gives: an array, or a number; one of NumPy's yields to the array as Python's does."""
+    given = operand(values, "an update")
+    return given.item() if isinstance(given, np.generic) else given
+
+
 def convert_update(values: Any, x: Any) -> Any:
     """Values in the dtype of the array that they go into."""
-    given = operand(values, "an update")
-    given = given.item() if isinstance(given, np.generic) else given
+    given = _given(values)
     values, dtype = as_array(given), x.dtype
     holds = values.dtype == dtype or _holds(x, values)
     if holds and given is not values and isinstance(given, (bool, int, float, complex)):
@@ -236,15 +245,16 @@ def _warn_of_loss(values: Any, x: Any) -> None:
 
 def _to_combine(values: Any, x: Any) -> tuple[Any, Any]:
     """Both in the dtype in which they are combined: the array's, if it holds the values, else a wider one."""
-    given = as_array(operand(values, "an update"))
+    number = _given(values)
+    given = as_array(number)
     if given.dtype == x.dtype or _holds(x, given):
         return x, convert_update(values, x)
     _warn_of_loss(given, x)
     try:
-        x, given = promote("an update", x, operand(values))
+        wide = promote("an update", x, number)
     except TypePromotionError:
-        return x, convert_to(given, x.dtype)
-    return x, as_array(given)
+        wide = (x, None)
+    return (wide[0], as_array(wide[1])) if wide[1] is not None else (x, convert_to(given, x.dtype))
 
 
 def _holds(x: Any, values: Any) -> bool:

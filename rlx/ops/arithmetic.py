@@ -79,6 +79,7 @@ class add(Elementwise):
 class subtract(Elementwise):
     """x - y."""
 
+    operation = "sub"
     kinds = "iufc"
     compute = staticmethod(np.subtract)
 
@@ -96,6 +97,7 @@ class subtract(Elementwise):
 class negative(Elementwise):
     """-x; unsigned integers wrap."""
 
+    operation = "neg"
     kinds = "iufc"
     compute = staticmethod(np.negative)
 
@@ -114,6 +116,7 @@ class negative(Elementwise):
 class multiply(Elementwise):
     """x * y."""
 
+    operation = "mul"
     kinds = "iufc"
     compute = staticmethod(np.multiply)
 
@@ -214,6 +217,7 @@ def _divide_integers(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 class divide(Elementwise):
     """x / y; truncating for integers (by zero: all bits set)."""
 
+    operation = "div"
     kinds = "iufc"
     domain = ((-2.0, 2.0), (0.5, 3.0))
 
@@ -258,6 +262,7 @@ class remainder(Elementwise):
 class power(Elementwise):
     """x ** y for floating and complex numbers; 0 ** 0 is 1."""
 
+    operation = "pow"
     kinds = "fc"
     domain = ((0.3, 2.0), (-2.0, 2.0))
     compute = staticmethod(np.power)
@@ -331,6 +336,7 @@ class integer_power(Elementwise):
 class absolute(Elementwise):
     """|x|, real for complex x; the derivative at 0 is 1 (JAX's convention)."""
 
+    operation = "abs"
     kinds = "iufc"
     compute = staticmethod(np.absolute)
 
@@ -381,6 +387,7 @@ class Extremum(Elementwise):
 class maximum(Extremum):
     """The larger one; complex numbers compare by real, then imaginary part."""
 
+    operation = "max"
     compute = staticmethod(np.maximum)
 
     def scalar(self, s: Any, x: Any, y: Any) -> Any:
@@ -391,6 +398,7 @@ class maximum(Extremum):
 class minimum(Extremum):
     """The smaller one; complex numbers compare by real, then imaginary part."""
 
+    operation = "min"
     compute = staticmethod(np.minimum)
 
     def scalar(self, s: Any, x: Any, y: Any) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.errors import CheckError
 from rlx.ir.program import Origin, Program
 from rlx.ir.types import TensorType
@@ -18,6 +17,7 @@ from rlx.ops.indexing import dynamic_slice
 from rlx.ops.reduction import argmax
 from rlx.ops.shape import reshape
 from rlx.trace.primitive import Linear, Primitive, Zero, primitive, type_of
+from rlx.trees import tree
 
 __all__ = [
     "DivisionByZeroError",

@@ -194,14 +194,8 @@ class dot_general(Primitive):
         self, k: Any, lhs: Any, rhs: Any, *, dimension_numbers: DotDimensionNumbers, preferred_dtype: np.dtype | None
     ) -> Any:
         result = lhs.type.dtype if preferred_dtype is None else np.dtype(preferred_dtype)
-        working = accumulation_dtype(lhs.type.dtype, preferred_dtype)
-        convert = registry["convert"]
-        if working != lhs.type.dtype:
-            lhs = convert.lower(k, lhs, dtype=working, weak=False)
-            rhs = convert.lower(k, rhs, dtype=working, weak=False)
         contracting, batch = dimension_numbers
-        out = k.contract(lhs, rhs, contracting, batch)
-        return out if working == result else convert.lower(k, out, dtype=result, weak=False)
+        return k.contract(lhs, rhs, contracting, batch, accumulation_dtype(lhs.type.dtype, preferred_dtype), result)
 
     def samples(self) -> Iterator[Sample]:
         def case(lhs: Axes, rhs: Axes, numbers: DotDimensionNumbers) -> Any:

@@ -20,7 +20,7 @@ from rlx.ops.families import (
     refuse_keys,
     sample_array,
 )
-from rlx.trace.primitive import Linear, Sample, Zero, primitive, registry, to_numpy, type_of
+from rlx.trace.primitive import Linear, Sample, Zero, host_operand, primitive, registry, type_of
 
 __all__ = [
     "bitcast",
@@ -250,7 +250,7 @@ class convert(Elementwise):
         """Run eagerly; the result is as weak as it was asked to be."""
         if isinstance(args[0], KeyArray) or is_key(params["dtype"]):
             self.type(type_of(args[0]), **params)
-        result = self.reference(to_numpy(args[0]), **params)
+        result = self.reference(host_operand(args[0]), **params)
         return wrap(result, params.get("weak", False))
 
     def scalar(self, s: Any, x: Any, *, dtype: np.dtype, weak: bool = False) -> Any:

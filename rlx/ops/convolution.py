@@ -228,7 +228,7 @@ class conv_general_dilated(Primitive):
             if factor > 1 and spec.window_strides[axis] == spec.rhs_dilation[axis] == 1:
                 return self._lower_phases(k, lhs, rhs, spec, axis)
         lhs, spec = _padded(k, lhs, rhs, spec)
-        blocks = _blocks(spec, lhs.type, rhs.type)
+        blocks = _blocks(spec, lhs.type, rhs.type, k.options.products.patches)
         if blocks is None:
             return _lowered(k, lhs, rhs, spec)
         if blocks.summed:
@@ -292,7 +292,6 @@ class conv_general_dilated(Primitive):
 
 
 # ------------------------------------------------------------- lowering
-_BLOCK_BYTES = 1 << 21  # of patches at a time: what a product reads is still in the cache
 
 
 def _every(k: Any, x: Any, axis: int, first: int, step: int) -> Any:
@@ -334,8 +333,8 @@ def _padded(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> tuple[Any, Con
     return lhs, replace(spec, padding=((0, 0),) * rank, lhs_dilation=(1,) * rank)
 
 
-def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType) -> _Blocks | None:
-    """Blocks whose patches stay in the cache, where the leading axes of the operands allow them."""
+def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType, most: int) -> _Blocks | None:
+    """Blocks of about `most` bytes of patches, which stay in the cache, where the operands' leading axes allow them."""
     numbers = spec.dimension_numbers
     shape, kernel = spec.out_shape(lhs.shape, rhs.shape), spec.rhs(rhs.shape)
     bare = prod(kernel[2:]) == 1 or prod(shape[2:]) == 1
@@ -346,9 +345,9 @@ def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType) -> _Blocks 
     by_rows = numbers.lhs_spec[0] == 0 and numbers.out_spec[0] == 0 and spec.batch_group_count == 1
     summed = numbers.lhs_spec[1] == 0 and numbers.rhs_spec[1] == 0 and spec.groups == 1
     size = lhs.shape[0]
-    if nbytes < 2 * _BLOCK_BYTES or not (by_rows or summed):
+    if nbytes < 2 * most or not (by_rows or summed):
         return None
-    least = min(size, -(-nbytes // _BLOCK_BYTES))
+    least = min(size, -(-nbytes // most))
     count = next(n for n in range(least, size + 1) if size % n == 0)
     if count < 2 or (summed and not by_rows and 2 * count * prod(shape) > patches):
         return None

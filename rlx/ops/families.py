@@ -13,6 +13,7 @@ import numpy as np
 from rlx.array import ConcreteArray, keys_of_number, number_array
 from rlx.errors import DtypeError, ShapeError, not_linear
 from rlx.ir.program import Atom
+from rlx.ir.scalar import ALPHABET
 from rlx.ir.types import (
     TensorType,
     broadcast_sizes,
@@ -167,7 +168,8 @@ class Elementwise(Primitive):
     A subclass states `compute(*arrays)` (or `reference`), `scalar(s, *scalars)` and
     `partials(out, *inputs)`; what it takes is said by `kinds`, or by `dtypes` if only some will do.
     For the generic tests: `domain` is where the function is smooth (one interval, or one for each
-    operand), `sample_params` the parameters to try.
+    operand), `sample_params` the parameters to try, `ulp` and `exact_at` how exact it is. Those that are one scalar
+    operation, of their own name or of that in `operation`, are as exact as ir.scalar says of it.
     """
 
     broadcasts = True
@@ -175,7 +177,20 @@ class Elementwise(Primitive):
     dtypes: tuple[np.dtype, ...] = ()
     domain: tuple[Any, Any] | tuple[tuple[float, float], ...] = (-2.0, 2.0)
     sample_params: tuple[dict[str, Any], ...] = ({},)
+    operation = ""
     compute: Callable[..., Any]
+
+    @property
+    def ulp(self) -> tuple[float, float] | None:
+        """The largest errors for float32 and float64 in units of the last place; None where no bound is promised."""
+        facts = ALPHABET.get(self.operation or self.name)
+        return None if facts is None else facts.ulp
+
+    @property
+    def exact_at(self) -> tuple[tuple[float, ...], ...]:
+        """Arguments at which the result has no error."""
+        facts = ALPHABET.get(self.operation or self.name)
+        return () if facts is None else facts.exact_at
 
     def __init__(self) -> None:
         self._admitted: set[np.dtype] = set()
@@ -258,6 +273,10 @@ class Elementwise(Primitive):
         # beside strong arrays only, weakness makes no difference, and strong operands run faster
         weak = not all(isinstance(a, _SCALARS) or (type(a) is ConcreteArray and not a._weak) for a in args)
         return [ConcreteArray(number_array(a, dtype), weak) if isinstance(a, _SCALARS) else a for a in args]
+
+    def operands(self, args: Sequence[Any]) -> list[ConcreteArray]:
+        """As of every primitive; Python scalars take the dtype of the other operands."""
+        return super().operands(self._with_arrays_for_scalars(args))
 
     def scalar(self, s: Any, *xs: Any, **params: Any) -> Any:
         """The operation on scalars, spelled with a ScalarBuilder."""

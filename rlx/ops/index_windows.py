@@ -109,6 +109,11 @@ class WindowMap:
         return tuple(self.operand_shape[a] - self.sizes[a] for a in self.started)
 
     @cached_property
+    def single(self) -> bool:
+        """Whether there is one window, or one for each position of the operand's batch axes, so that none meet."""
+        return all(n == 1 or i in self.indices_batching for i, n in enumerate(self.batch_shape))
+
+    @cached_property
     def windows_shape(self) -> Axes:
         """The shape of the array of windows."""
         shape = [0] * (len(self.window_places) + len(self.batch_places))

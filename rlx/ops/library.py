@@ -10,12 +10,11 @@ import numpy as np
 
 from rlx.config import config
 from rlx.errors import UnsupportedError
-from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
 from rlx.ops.families import to_front
-from rlx.ops.regions import execution
 from rlx.ops.sample_dtypes import typed_samples
 from rlx.routines import LIBRARY_ROUTINES
+from rlx.trace.places import execution, program_of
 from rlx.trace.primitive import Primitive, Zero, type_of, watching
 
 __all__ = ["LibraryPrimitive", "as_real", "samples_in", "zero_tangents"]
@@ -88,14 +87,9 @@ def _prepared(
     operation: LibraryPrimitive, types: tuple[TensorType, ...], params: tuple[tuple[str, Any], ...]
 ) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """What runs one equation on arrays of these types."""
-    given = dict(params)
-    results = operation.type(*types, **given)
-    inputs = [Var(t) for t in types]
-    outputs = [Var(t) for t in (results if operation.multiple else (results,))]
-    equation = Equation(operation, tuple(inputs), given, tuple(outputs))
     if execution.prepared is None:
         raise AssertionError("the api has set how programs are compiled")
-    return execution.prepared(Program(inputs, [equation], outputs, (), operation.name))
+    return execution.prepared(program_of(operation, types, dict(params)))
 
 
 def zero_tangents(outs: Sequence[Any]) -> tuple[Zero, ...]:

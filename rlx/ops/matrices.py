@@ -13,7 +13,7 @@ from rlx.ops.comparison import equal, greater, greater_equal
 from rlx.ops.contract import cast, dot_general
 from rlx.ops.conversion import conj, float_dtype_of, real, select
 from rlx.ops.families import full_like
-from rlx.ops.shape import broadcast_in_dim, expand_dims, iota, reshape, slice_along
+from rlx.ops.shape import broadcast_in_dim, iota, reshape, slice_along
 from rlx.ops.shape import transpose as transpose_axes
 from rlx.ops.sorting import take_along
 from rlx.trace.primitive import type_of
@@ -22,7 +22,6 @@ __all__ = [
     "adjoint",
     "check_matrices",
     "check_square",
-    "column_scaled",
     "conjugate",
     "diagonal_of",
     "difference",
@@ -111,11 +110,6 @@ def difference(x: Any) -> Any:
     rows = reshape(x, shape=(*t.shape[:-1], 1, n))
     columns = reshape(x, shape=(*t.shape[:-1], n, 1))
     return subtract(rows, columns)
-
-
-def column_scaled(x: Any, scale: Any) -> Any:
-    """The scale of each column of x, shaped to multiply it."""
-    return cast(expand_dims(scale, (type_of(scale).ndim - 1,)), type_of(x).dtype)
 
 
 # ------------------------------------------------------------- triangles and diagonals

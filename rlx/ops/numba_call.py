@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.errors import CallbackError, UnsupportedError
 from rlx.ir.types import TensorType, is_inexact
+from rlx.ir.user_functions import Levels
 from rlx.ops.families import Elementwise, broadcast_shapes, to_front
-from rlx.ops.numba_code import ArrayFunction, Levels, ScalarFunction
+from rlx.ops.numba_code import ArrayFunction, ScalarFunction
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
+from rlx.trees import tree
 
 __all__ = ["numba_array_callback", "numba_scalar_callback"]
 
@@ -33,10 +33,10 @@ class numba_array_callback(Primitive):
     multiple = True
 
     def type(self, *types: TensorType, function: ArrayFunction, levels: Levels, **params: Any) -> Any:
-        return function.batched_types(levels)
+        return function.call(levels).batched_types
 
     def reference(self, *arrays: np.ndarray, function: ArrayFunction, levels: Levels, **params: Any) -> Any:
-        return tuple(function.host(levels)(*arrays))
+        return tuple(function.call(levels)(*arrays))
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         """None is known: it is zero where no operand moves."""
@@ -95,8 +95,8 @@ class numba_array_callback(Primitive):
         return tuple(outs)
 
     def lower(self, k: Any, *values: Any, function: ArrayFunction, levels: Levels, **params: Any) -> Any:
-        native = partial(function.native, levels)
-        return k.callback(function.host(levels), values, function.batched_types(levels), native)
+        call = function.call(levels)
+        return k.callback(call, values, call.batched_types)
 
 
 @primitive

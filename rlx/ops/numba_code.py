@@ -1,11 +1,10 @@
-"""Numba functions compiled to C functions that backends call: steps over arrays, and scalar functions."""
+"""Numba functions that programs call: on arrays, and on scalars as C functions."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,13 +13,10 @@ import numpy as np
 from rlx.errors import CallbackError, UnsupportedError
 from rlx.ir.scalar import USER_FUNCTIONS, UserFunction
 from rlx.ir.types import TensorType, compute_dtype, is_float, promote_dtypes
+from rlx.ir.user_functions import ArrayCall, Levels, failure
 
-__all__ = ["ArrayFunction", "Levels", "ScalarFunction", "array_function", "checked", "scalar_function"]
+__all__ = ["ArrayFunction", "ScalarFunction", "array_function", "checked", "scalar_function"]
 
-# for each axis of batches, the outermost first: its size, and which inputs have it
-Levels = tuple[tuple[int, tuple[bool, ...]], ...]
-
-FIRST_FIELD = 2  # of the row of a step; see ir.kernels.Callback
 _numbers = itertools.count()
 
 
@@ -84,13 +80,6 @@ def _numba_dtype(dtype: np.dtype, name: str) -> Any:
         ) from None
 
 
-def _failure(name: str) -> str:
-    return f"The Numba function {name} raised an exception."
-
-
-_ADVICE = "Call it on NumPy arrays, outside of jit, to see which."
-
-
 def _defined(source: str, name: str, namespace: dict[str, Any]) -> Any:
     """The function `name` of a module's text."""
     exec(source, namespace)
@@ -111,7 +100,6 @@ class ArrayFunction:
         self._number = next(_numbers)
         # declared signatures seldom say that inputs are read-only
         self._protected = bool(dispatcher._can_compile)
-        self._native: dict[Levels, Any] = {}
         arguments = tuple(
             types.Array(_numba_dtype(t.dtype, self.__name__), t.ndim, "C", readonly=readonly)
             for group, readonly in ((outputs, False), (inputs, self._protected))
@@ -128,159 +116,15 @@ class ArrayFunction:
         """What tells this function from every other one in a fingerprint."""
         return f"numba function {self._number}"
 
-    def batched_types(self, levels: Levels) -> tuple[TensorType, ...]:
-        """The types of all results of a batch."""
-        sizes = tuple(size for size, _ in levels)
-        return tuple(t.update(shape=(*sizes, *t.shape)) for t in self.outputs)
-
-    def host(self, levels: Levels) -> Callable[..., list[np.ndarray]]:
-        """The function of NumPy arrays that calls it on every element of a batch, from Python."""
-
-        def call(*arrays: np.ndarray) -> list[np.ndarray]:
-            results = [np.empty(t.shape, t.dtype) for t in self.batched_types(levels)]
-            given = [self._guarded(a) for a in arrays]
-            try:
-                for place in np.ndindex(*(size for size, _ in levels)):
-                    self._dispatcher(
-                        *(r[(*place, ...)] for r in results),
-                        *(a[(*_own(place, levels, n), ...)] for n, a in enumerate(given)),
-                    )
-            except Exception as error:
-                raise CallbackError(f"{_failure(self.__name__)[:-1]}: {error!r}") from error
-            return results
-
-        call.__name__ = self.__name__
-        return call
-
-    def _guarded(self, array: np.ndarray) -> np.ndarray:
-        if not self._protected:
-            return np.array(array, order="C")
-        view = np.asarray(array, order="C").view()
-        view.flags.writeable = False
-        return view
-
-    def native(self, levels: Levels) -> int:
-        """The address of a step that does the same in native code; see ir.kernels.Callback."""
-        if levels not in self._native:
-            self._native[levels] = self._compiled(levels)
-        address: int = self._native[levels].address
-        return address
-
-    def _compiled(self, levels: Levels) -> Any:
-        from numba import cfunc, types
-
-        words = types.CPointer(types.int64)
-        step = _defined(self._source(levels), "step", self._namespace())
-        return cfunc(types.int64(words, words))(step)
-
-    def _namespace(self) -> dict[str, Any]:
-        from numba import carray
-
-        support = _support()
-        namespace = {"function": self._dispatcher, "carray": carray, "place": support.place}
-        namespace["report"] = _reporter(f"{_failure(self.__name__)}\n{_ADVICE}")
-        namespace["guarded"] = support.read_only if self._protected else support.unchanged
-        for number, t in enumerate((*self.outputs, *self.inputs)):
-            namespace[f"shape{number}"] = t.shape
-            namespace[f"dtype{number}"] = t.dtype.type
-        return namespace
-
-    def _source(self, levels: Levels) -> str:
-        """A step's text: loops over the batch around one call."""
-        indent = "        "
-        lines = ["def step(slots, row):", "    try:"]
-        for depth, (size, _) in enumerate(levels):
-            lines.append(f"{indent}for i{depth} in range({size}):")
-            indent += "    "
-        everywhere = tuple(range(len(levels)))
-        arguments = [self._argument(n, t, everywhere, levels) for n, t in enumerate(self.outputs)]
-        for number, t in enumerate(self.inputs):
-            own = tuple(d for d, (_, has) in enumerate(levels) if has[number])
-            text = self._argument(len(self.outputs) + number, t, own, levels)
-            arguments.append(f"guarded({text})")
-        lines.append(f"{indent}function({', '.join(arguments)})")
-        lines += ["    except Exception:", "        report()", "        return 1", "    return 0"]
-        return "\n".join(lines) + "\n"
-
-    @staticmethod
-    def _argument(number: int, type: TensorType, depths: Sequence[int], levels: Levels) -> str:
-        stride = math.prod(type.shape) * type.dtype.itemsize
-        terms = ["0"]
-        for depth in reversed(depths):
-            terms.append(f"i{depth} * {stride}")
-            stride *= levels[depth][0]
-        field = FIRST_FIELD + 2 * number
-        place = f"place(slots, row, {field}, {' + '.join(terms)})"
-        return f"carray({place}, shape{number}, dtype{number})"
-
-
-def _own(place: tuple[int, ...], levels: Levels, number: int) -> tuple[int, ...]:
-    """The part of a place in the batch that an input knows."""
-    return tuple(i for i, (_, has) in zip(place, levels, strict=True) if has[number])
+    def call(self, levels: Levels) -> ArrayCall:
+        """The function of NumPy arrays that calls it on every element of a batch."""
+        return ArrayCall(self._dispatcher, self.inputs, self.outputs, levels, self._protected)
 
 
 @lru_cache(maxsize=1024)
 def array_function(dispatcher: Any, inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...]) -> ArrayFunction:
     """The one ArrayFunction of its kind, so that equal calls are equal equations."""
     return ArrayFunction(dispatcher, inputs, outputs)
-
-
-class _Support:
-    """Functions that the text of a step calls: pointers, and arrays that cannot be written."""
-
-    def __init__(self) -> None:
-        from numba import njit, types
-        from numba.core import cgutils
-        from numba.extending import intrinsic
-
-        @intrinsic
-        def place(typing: Any, slots: Any, row: Any, field: Any, offset: Any) -> Any:
-            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-                frame, fields, position, distance = arguments
-                slot = builder.load(builder.gep(fields, [position]))
-                following = builder.add(position, position.type(1))
-                start = builder.load(builder.gep(fields, [following]))
-                address = builder.load(builder.gep(frame, [slot]))
-                address = builder.add(builder.add(address, start), distance)
-                return builder.inttoptr(address, cgutils.voidptr_t)
-
-            return types.voidptr(slots, row, types.int64, types.int64), generate
-
-        @intrinsic
-        def read_only(typing: Any, array: Any) -> Any:
-            def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-                return arguments[0]
-
-            return array.copy(readonly=True)(array), generate
-
-        self.place = place
-        self.read_only = read_only
-        self.unchanged = njit(lambda array: array)
-
-
-@lru_cache(maxsize=1)
-def _support() -> _Support:
-    return _Support()
-
-
-def _reporter(message: str) -> Any:
-    """A function for native code that sets CallbackError, with the GIL taken for that moment."""
-    from numba import types
-    from numba.extending import intrinsic
-
-    @intrinsic
-    def report(typing: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            interpreter = context.get_python_api(builder)
-            state = interpreter.gil_ensure()
-            kind = context.get_constant(types.intp, id(CallbackError))
-            interpreter.err_set_string(builder.inttoptr(kind, interpreter.pyobj), message)
-            interpreter.gil_release(state)
-            return context.get_dummy_value()
-
-        return types.void(), generate
-
-    return report
 
 
 # ------------------------------------------------------------------ functions of scalars
@@ -333,7 +177,7 @@ class ScalarFunction:
         try:
             self._loop(out.reshape(-1), *(np.ravel(a) for a in operands))
         except Exception as error:
-            raise CallbackError(f"{_failure(self.__name__)[:-1]}: {error!r}") from error
+            raise CallbackError(f"{failure(self.__name__)[:-1]}: {error!r}") from error
         return out
 
     def _namespace(self) -> dict[str, Any]:

@@ -265,7 +265,7 @@ def _lower_shifted(
     pieces = {
         phase: _phase(k, padded, spec, counts, reach, phase, contribution) for phase in np.ndindex(*_phases(spec))
     }
-    return _joined(k, pieces, spec, shape)
+    return _joined(k, pieces, shape)
 
 
 def _steps(spec: WindowSpec) -> Iterator[tuple[int, int, int]]:
@@ -311,7 +311,7 @@ def _phase(
     return k.elementwise(total, shifted, type)
 
 
-def _joined(k: Any, pieces: dict[Axes, Any], spec: WindowSpec, shape: Axes) -> Any:
+def _joined(k: Any, pieces: dict[Axes, Any], shape: Axes) -> Any:
     """The phases' elements in turn along each axis."""
     for axis in reversed(range(len(shape))):
         groups: dict[Axes, list[Any]] = {}

@@ -12,7 +12,7 @@ from rlx.errors import DtypeError
 from rlx.ir.extended import UINT32, KeyDtype, key_dtype_of
 from rlx.ir.types import TensorType, is_key, words_type
 from rlx.ops.families import to_front
-from rlx.trace.primitive import Linear, Primitive, Zero, primitive, to_numpy, type_of
+from rlx.trace.primitive import Linear, Primitive, Zero, host_operand, primitive, type_of
 
 __all__ = ["random_unwrap", "random_wrap"]
 
@@ -51,7 +51,7 @@ class random_wrap(_KeyConversion):
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run eagerly; the result is of keys though the operand is of numbers."""
-        return array_of_type(self.reference(to_numpy(args[0]), **params), self.type(type_of(args[0]), **params))
+        return array_of_type(self.reference(host_operand(args[0]), **params), self.type(type_of(args[0]), **params))
 
 
 @primitive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,17 @@ import numpy as np
 from rlx.array import ConcreteArray, array_of_type
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError
-from rlx.ir.program import Equation, Program, Var
+from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.families import instantiate, to_front
 from rlx.trace.interpret import interpret
+from rlx.trace.places import execution, program_of
 from rlx.trace.primitive import Region, Zero, type_of, watching
 
 __all__ = [
     "RegionPrimitive",
     "calls_host",
     "check_operands",
-    "execution",
     "is_zero",
     "run_region",
     "same_types",
@@ -37,17 +37,6 @@ def calls_host(program: Program) -> bool:
         return isinstance(value, Program) and calls_host(value)
 
     return any(e.primitive.name == "io_callback" or any(map(inner, e.params.values())) for e in program.equations)
-
-
-class _Execution:
-    """How eager control flow and library routines are compiled; set by the api, so that ops need not know
-    the compiler. `prepared` gives a function that compiles its program only once."""
-
-    compiled: Callable[[Program, Sequence[Any]], Sequence[Any]] | None = None
-    prepared: Callable[[Program], Callable[[Sequence[Any]], Sequence[Any]]] | None = None
-
-
-execution = _Execution()
 
 
 def run_region(program: Program, args: Sequence[Any]) -> list[np.ndarray]:
@@ -67,10 +56,7 @@ class RegionPrimitive(Region):
         """Compile and run the equation on its own, or op by op for debugging."""
         if execution.compiled is None or config.disable_jit or watching():
             return super().evaluate(args, params)
-        inputs = [Var(type_of(a)) for a in args]
-        outputs = [Var(t) for t in self.type(*[v.type for v in inputs], **params)]
-        equation = Equation(self, tuple(inputs), params, tuple(outputs))
-        return tuple(execution.compiled(Program(inputs, [equation], outputs, (), self.name), args))
+        return tuple(execution.compiled(program_of(self, [type_of(a) for a in args], params), args))
 
 
 def is_zero(x: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import ControlFlowTypeError
+from rlx.ir.loop_parts import ScanParts, ScanResults, fixpoint
 from rlx.ir.program import Atom, Equation, Program, Var, dead_code
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add
@@ -44,15 +45,15 @@ class scan(RegionPrimitive):
     """
 
     def type(self, *types: TensorType, body: Program, constants: int, carries: int, length: int, reverse: bool) -> Any:
-        lead = constants + carries
-        for t in types[lead:]:
+        parts, outs = ScanParts.of(types, constants, carries), ScanResults.of(body.output_types, carries)
+        for t in parts.xs:
             if t.shape[:1] != (length,):
                 raise ControlFlowTypeError(
                     f"scan of length {length} got xs of type {t!r}.", "Every x needs a leading axis of that length."
                 )
-        check_operands(self.name, body, [*types[:lead], *[TensorType(t.shape[1:], t.dtype) for t in types[lead:]]])
-        outs = body.output_types
-        return (*[t.strong() for t in outs[:carries]], *[_stack(t, length) for t in outs[carries:]])
+        slices = [TensorType(t.shape[1:], t.dtype) for t in parts.xs]
+        check_operands(self.name, body, [*parts.constants, *parts.carries, *slices])
+        return (*[t.strong() for t in outs.carries], *[_stack(t, length) for t in outs.ys])
 
     def effect(self, **params: Any) -> bool:
         """Whether the body has effects."""
@@ -61,12 +62,11 @@ class scan(RegionPrimitive):
     def reference(
         self, *args: np.ndarray, body: Program, constants: int, carries: int, length: int, reverse: bool
     ) -> Any:
-        fixed, carry, xs = args[:constants], list(args[constants : constants + carries]), args[constants + carries :]
+        fixed, carry, xs = ScanParts.of(args, constants, carries)
         ys = [np.empty((length, *t.shape), t.dtype) for t in body.output_types[carries:]]
         for t in reversed(range(length)) if reverse else range(length):
-            outs = run_region(body, [*fixed, *carry, *[x[t] for x in xs]])
-            carry = outs[:carries]
-            for y, value in zip(ys, outs[carries:], strict=True):
+            carry, parts = ScanResults.of(run_region(body, [*fixed, *carry, *[x[t] for x in xs]]), carries)
+            for y, value in zip(ys, parts, strict=True):
                 y[t] = value
         return (*carry, *ys)
 
@@ -83,15 +83,15 @@ class scan(RegionPrimitive):
         reverse: bool,
     ) -> Any:
         """One scan over (carries, their tangents)."""
-        nonzero = [not is_zero(x) for x in tangents]
-        carry = slice(constants, constants + carries)
-        while True:  # a carry whose next tangent is nonzero has one
-            moved, kept = t.jvp(body, nonzero, [*nonzero[carry], *[False] * (len(body.outputs) - carries)])
-            grown = list(kept[:carries])
-            if grown == nonzero[carry]:
-                break
-            nonzero[carry] = grown
-        nz_c, nz_k, nz_x = nonzero[:constants], nonzero[carry], nonzero[constants + carries :]
+        nz_c, nz_k, nz_x = ScanParts.of([not is_zero(x) for x in tangents], constants, carries)
+        dark = [False] * (len(body.outputs) - carries)
+
+        def step(moving: list[bool]) -> Any:  # a carry whose next tangent is nonzero has one
+            found = t.jvp(body, [*nz_c, *moving, *nz_x], [*moving, *dark])
+            return found, found[1][:carries]
+
+        (moved, kept), nz_k = fixpoint(step, nz_k)
+        nonzero = [*nz_c, *nz_k, *nz_x]
         n = len(nonzero)
         groups = interleave([constants, carries, n - constants - carries], [sum(nz_c), sum(nz_k), sum(nz_x)])
         order = interleave([carries, len(kept) - carries], [sum(kept[:carries]), sum(kept[carries:])])
@@ -117,16 +117,17 @@ class scan(RegionPrimitive):
         """
         p = dict(equation.params)
         body, constants, carries = p["body"], p["constants"], p["carries"]
-        mask = list(unknown)
-        carry = slice(constants, constants + carries)
-        while True:
-            halves = t.split(body, mask, [*mask[carry], *[False] * (len(body.outputs) - carries)])
-            grown = list(halves.unknown_out[:carries])
-            if grown == mask[carry]:
-                break
-            mask[carry] = grown
+        hidden = ScanParts.of(unknown, constants, carries)
+        dark = [False] * (len(body.outputs) - carries)
+
+        def step(moving: list[bool]) -> Any:
+            found = t.split(body, [*hidden.constants, *moving, *hidden.xs], [*moving, *dark])
+            return found, found.unknown_out[:carries]
+
+        halves, hidden_carries = fixpoint(step, hidden.carries)
+        mask = [*hidden.constants, *hidden_carries, *hidden.xs]
         known_in, unknown_in = drop(equation.inputs, mask), keep(equation.inputs, mask)
-        n_constants, n_carries = mask[:constants].count(False), mask[carry].count(False)
+        n_constants, n_carries = list(hidden.constants).count(False), hidden_carries.count(False)
         hoisted, invariant = _hoist(halves.known, n_constants, known_in)
         n_primal = halves.unknown_out.count(False)
         known_inputs = halves.known.inputs
@@ -154,7 +155,7 @@ class scan(RegionPrimitive):
         )
         first = len(halves.linear.inputs) - len(unknown_in)
         pairs = list(zip(halves.linear.inputs[first:], unknown_in, strict=True))
-        u_constants, u_carries = sum(mask[:constants]), sum(mask[carry])
+        u_constants, u_carries = sum(hidden.constants), sum(hidden_carries)
         order = [
             *fixed,
             *pairs[: u_constants + u_carries],
@@ -188,22 +189,19 @@ class scan(RegionPrimitive):
         reverse: bool,
     ) -> list[Any]:
         """A scan in the other direction; cotangents of constants are summed in the carry."""
-        linear = [isinstance(x, Linear) for x in inputs]
-        lin_c = linear[:constants]
-        lin_x = linear[constants + carries :]
-        wanted = linear[constants : constants + carries]
-        linear[constants : constants + carries] = [True] * carries  # an initial zero may be known
-        fixed = drop(inputs[:constants], lin_c)
-        sliced = drop(inputs[constants + carries :], lin_x)
-        ct_carry = [instantiate(c) for c in cotangents[:carries]]
-        used = [not is_zero(c) for c in cotangents[carries:]]
-        ct_ys = keep(list(cotangents[carries:]), used)
+        given, cts = ScanParts.of(inputs, constants, carries), ScanResults.of(cotangents, carries)
+        lin_c, wanted, lin_x = ([isinstance(x, Linear) for x in part] for part in given)
+        linear = [*lin_c, *[True] * carries, *lin_x]  # an initial zero may be known
+        fixed, sliced = drop(given.constants, lin_c), drop(given.xs, lin_x)
+        ct_carry = [instantiate(c) for c in cts.carries]
+        used = [not is_zero(c) for c in cts.ys]
+        ct_ys = keep(list(cts.ys), used)
         backward = t.transpose(body, linear, [*[True] * carries, *used])
         n_fixed, n_sliced, n_sums = len(fixed), len(sliced), sum(lin_c)
         with Builder(body.name) as builder:
             types = backward.input_types
             fixed_in = [builder.input(x) for x in types[:n_fixed]]
-            sums = [builder.input(x.type.strong()) for x in keep(inputs[:constants], lin_c)]
+            sums = [builder.input(x.type.strong()) for x in keep(given.constants, lin_c)]
             carry_cts = [builder.input(x) for x in types[n_fixed + n_sliced : n_fixed + n_sliced + carries]]
             y_cts = [builder.input(x) for x in types[n_fixed + n_sliced + carries :]]
             slices = [builder.input(x) for x in types[n_fixed : n_fixed + n_sliced]]
@@ -211,7 +209,7 @@ class scan(RegionPrimitive):
             from_constants, rest = results[:n_sums], results[n_sums:]
             totals = [add(s, c) for s, c in zip(sums, from_constants, strict=True)]
             joint = finish(builder, [*totals, *rest])
-        zeros = [full_like(x.type.strong(), 0) for x in keep(inputs[:constants], lin_c)]
+        zeros = [full_like(x.type.strong(), 0) for x in keep(given.constants, lin_c)]
         outs = scan(
             *fixed,
             *zeros,
@@ -245,16 +243,15 @@ class scan(RegionPrimitive):
         reverse: bool,
     ) -> Any:
         """One scan whose body is batched."""
-        batched = [d is not None for d in dims]
-        carry = slice(constants, constants + carries)
-        while True:
-            inner, out_batched = t.batch(
-                body, size, batched, [*batched[carry], *[False] * (len(body.outputs) - carries)], axis_name
-            )
-            grown = list(out_batched[:carries])
-            if grown == batched[carry]:
-                break
-            batched[carry] = grown
+        mapped = ScanParts.of([d is not None for d in dims], constants, carries)
+        dark = [False] * (len(body.outputs) - carries)
+
+        def step(moving: list[bool]) -> Any:
+            found = t.batch(body, size, [*mapped.constants, *moving, *mapped.xs], [*moving, *dark], axis_name)
+            return found, found[1][:carries]
+
+        (inner, out_batched), batched_carries = fixpoint(step, mapped.carries)
+        batched = [*mapped.constants, *batched_carries, *mapped.xs]
         n_lead = constants + carries
         operands = batch_front(inputs[:n_lead], dims[:n_lead], batched[:n_lead], size)
         for x, d in zip(inputs[n_lead:], dims[n_lead:], strict=True):
@@ -267,8 +264,7 @@ class scan(RegionPrimitive):
     def lower(
         self, k: Any, *values: Any, body: Program, constants: int, carries: int, length: int, reverse: bool
     ) -> Any:
-        n = constants + carries
-        final, ys = k.scan(body, values[:constants], values[constants:n], values[n:], length, reverse)
+        final, ys = k.scan(body, *ScanParts.of(values, constants, carries), length, reverse)
         return (*final, *ys)
 
 

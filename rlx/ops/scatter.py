@@ -122,7 +122,9 @@ class Scatter(Primitive):
         dropping = mode != "clip" and bool(windows.started)
         guard = windows.guard(indices) if dropping else None
         reducer = _BOOL_REDUCERS.get(self.reducer) if operand.type.dtype.kind == "b" else self.reducer
-        return k.scatter(reducer, operand, updates, windows.index(indices), guard)
+        # clipping may bring windows together that were apart
+        distinct = windows.single or (unique_indices and mode != "clip")
+        return k.scatter(reducer, operand, updates, windows.index(indices), guard, distinct)
 
     def samples(self) -> Iterator[Sample]:
         rows = ScatterDimensionNumbers((1,), (0,), (0,))

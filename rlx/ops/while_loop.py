@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import CallbackTransformError, CheckError
+from rlx.ir.loop_parts import WhileParts, fixpoint
 from rlx.ir.program import Equation, Program, Var, dead_code
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add, divide, multiply, select, subtract
@@ -37,7 +38,6 @@ from rlx.trace.stage import finish, stage
 
 __all__ = ["loop_while", "while_loop"]
 
-_INT = TensorType((), np.dtype("i4"))
 _TAPE_BYTES = 1 << 26  # budget for the states that reverse mode keeps
 
 
@@ -52,9 +52,9 @@ class while_loop(RegionPrimitive):
     def type(
         self, *types: TensorType, condition: Program, body: Program, condition_constants: int, body_constants: int
     ) -> Any:
-        lead = condition_constants + body_constants
-        check_operands(self.name, condition, [*types[:condition_constants], *types[lead:]])
-        check_operands(self.name, body, types[condition_constants:])
+        parts = WhileParts.of(types, condition_constants, body_constants)
+        check_operands(self.name, condition, parts.condition)
+        check_operands(self.name, body, parts.body)
         return tuple(t.strong() for t in body.output_types)
 
     def effect(self, **params: Any) -> bool:
@@ -65,8 +65,7 @@ class while_loop(RegionPrimitive):
     def reference(
         self, *args: np.ndarray, condition: Program, body: Program, condition_constants: int, body_constants: int
     ) -> Any:
-        first, n = args[:condition_constants], condition_constants + body_constants
-        second, carry = args[condition_constants:n], list(args[n:])
+        first, second, carry = WhileParts.of(args, condition_constants, body_constants)
         while run_region(condition, [*first, *carry])[0]:
             carry = run_region(body, [*second, *carry])
         return tuple(carry)
@@ -83,23 +82,24 @@ class while_loop(RegionPrimitive):
         body_constants: int,
     ) -> Any:
         """Carries and their tangents in one loop; the condition looks at the carries only."""
-        lead = condition_constants + body_constants
-        constants_nz = [not is_zero(x) for x in tangents[condition_constants:lead]]
-        carry_nz = [not is_zero(x) for x in tangents[lead:]]
-        while True:
-            moved, kept = t.jvp(body, [*constants_nz, *carry_nz], carry_nz)
-            if list(kept) == carry_nz:
-                break
-            carry_nz = list(kept)
-        n, extra = len(carry_nz), [Var(x.type) for x, nz in zip(tangents[lead:], carry_nz, strict=True) if nz]
+        values = WhileParts.of(primals, condition_constants, body_constants)
+        moves = WhileParts.of(tangents, condition_constants, body_constants)
+        constants_nz = [not is_zero(x) for x in moves.body_constants]
+
+        def step(moving: list[bool]) -> Any:
+            return t.jvp(body, [*constants_nz, *moving], moving)
+
+        moved, carry_nz = fixpoint(step, [not is_zero(x) for x in moves.carries])
+        n, extra = len(carry_nz), [Var(x.type) for x, nz in zip(moves.carries, carry_nz, strict=True) if nz]
         c, k, tc = body_constants, n, sum(constants_nz)
         inputs = moved.inputs
         ordered = [*inputs[:c], *inputs[c + k : c + k + tc], *inputs[c : c + k], *inputs[c + k + tc :]]
         outs = while_loop(
-            *primals[:lead],
-            *tangent_inputs(tangents[condition_constants:lead], constants_nz),
-            *primals[lead:],
-            *tangent_inputs(tangents[lead:], carry_nz),
+            *values.condition_constants,
+            *values.body_constants,
+            *tangent_inputs(moves.body_constants, constants_nz),
+            *values.carries,
+            *tangent_inputs(moves.carries, carry_nz),
             condition=condition.replace(inputs=(*condition.inputs, *extra)),
             body=moved.replace(inputs=ordered),
             condition_constants=condition_constants,
@@ -111,19 +111,20 @@ class while_loop(RegionPrimitive):
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
         """The known loop, keeping checkpoints of its carries; and a replay that is linear in the rest."""
         p = dict(equation.params)
-        n_condition, lead = p["condition_constants"], p["condition_constants"] + p["body_constants"]
-        mask = list(unknown)
-        while True:
-            halves = t.split(p["body"], mask[n_condition:], mask[lead:])
-            grown = list(halves.unknown_out)
-            if grown == mask[lead:]:
-                break
-            mask[lead:] = grown
+        n_condition = p["condition_constants"]
+        hidden = WhileParts.of(unknown, n_condition, p["body_constants"])
+
+        def step(moving: list[bool]) -> Any:
+            found = t.split(p["body"], [*hidden.body_constants, *moving], moving)
+            return found, found.unknown_out
+
+        halves, hidden_carries = fixpoint(step, hidden.carries)
+        mask = [*hidden.condition_constants, *hidden.body_constants, *hidden_carries]
         known_in = drop(equation.inputs, mask)
-        known_constants = mask[n_condition:lead].count(False)
-        n_known = mask[lead:].count(False)
+        known_constants = list(hidden.body_constants).count(False)
+        n_known = hidden_carries.count(False)
         condition = p["condition"]
-        carry_of_condition = drop(condition.inputs[n_condition:], mask[lead:])
+        carry_of_condition = drop(condition.inputs[n_condition:], hidden_carries)
         known_condition = condition.replace(inputs=(*condition.inputs[:n_condition], *carry_of_condition))
         known_body = halves.known.replace(outputs=halves.known.outputs[:n_known])
         recorded = _record(known_condition, known_body, n_condition, known_constants, [v.type for v in known_in])
@@ -132,7 +133,7 @@ class while_loop(RegionPrimitive):
             call,
             tuple(known_in),
             {"program": recorded, "name": "while_loop"},
-            (*drop(equation.outputs, mask[lead:]), *tape),
+            (*drop(equation.outputs, hidden_carries), *tape),
             equation.origin,
         )
         second = Equation(
@@ -144,7 +145,7 @@ class while_loop(RegionPrimitive):
                 "body_constants": p["body_constants"],
                 "tape": len(tape),
             },
-            tuple(keep(equation.outputs, mask[lead:])),
+            tuple(keep(equation.outputs, hidden_carries)),
             equation.origin,
         )
         return [first], [second]
@@ -166,16 +167,17 @@ class while_loop(RegionPrimitive):
         body_constants: int,
     ) -> Any:
         """With a batched condition the loop goes on while any lane does; finished lanes keep their carry."""
-        lead = condition_constants + body_constants
-        batched = [d is not None for d in dims]
-        moving = [o is not i for o, i in zip(body.outputs, body.inputs[body_constants:], strict=True)]
-        while True:
-            inner, out_batched = t.batch(body, size, batched[condition_constants:], batched[lead:], axis_name)
-            test, (ragged,) = t.batch(condition, size, [*batched[:condition_constants], *out_batched], False, axis_name)
-            grown = [b or (ragged and m) for b, m in zip(out_batched, moving, strict=True)]
-            if grown == batched[lead:]:
-                break
-            batched[lead:] = grown
+        mapped = WhileParts.of([d is not None for d in dims], condition_constants, body_constants)
+        changing = [o is not i for o, i in zip(body.outputs, body.inputs[body_constants:], strict=True)]
+
+        def step(moving: list[bool]) -> Any:
+            inner, out_batched = t.batch(body, size, [*mapped.body_constants, *moving], moving, axis_name)
+            tested = [*mapped.condition_constants, *out_batched]
+            test, (ragged,) = t.batch(condition, size, tested, False, axis_name)
+            return (inner, test, ragged), [b or (ragged and c) for b, c in zip(out_batched, changing, strict=True)]
+
+        (inner, test, ragged), batched_carries = fixpoint(step, mapped.carries)
+        batched = [*mapped.condition_constants, *mapped.body_constants, *batched_carries]
         operands = batch_front(inputs, dims, batched, size)
         if ragged:
             _refuse_checks(condition, body)
@@ -185,7 +187,8 @@ class while_loop(RegionPrimitive):
                     "Elements that are done would call it too: use rlx.lax.map instead of vmap.",
                 )
             inner = _masked_body(test, inner, condition_constants, body_constants, [type_of(x) for x in operands])
-            operands = [*operands[:lead], *operands[:condition_constants], *operands[lead:]]
+            tests, constants, carries = WhileParts.of(operands, condition_constants, body_constants)
+            operands = [*tests, *constants, *tests, *carries]
             # the masked body also needs the condition's constants
             body_constants += condition_constants
             test = _any_lane(test)
@@ -196,13 +199,12 @@ class while_loop(RegionPrimitive):
             condition_constants=condition_constants,
             body_constants=body_constants,
         )
-        return outs, [0 if b else None for b in batched[lead:]]
+        return outs, [0 if b else None for b in batched_carries]
 
     def lower(
         self, k: Any, *values: Any, condition: Program, body: Program, condition_constants: int, body_constants: int
     ) -> Any:
-        n = condition_constants + body_constants
-        return k.while_loop(condition, body, values[:condition_constants], values[condition_constants:n], values[n:])
+        return k.while_loop(condition, body, *WhileParts.of(values, condition_constants, body_constants))
 
 
 def _refuse_checks(*programs: Program) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from rlx import lax, tree
+from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import TreeMismatchError
 from rlx.trace.flat import as_array
+from rlx.trees import tree
 
 __all__ = [
     "EmptyState",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlx import lax, tree
+from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.optim.transformation import (
@@ -20,6 +20,7 @@ from rlx.optim.transformation import (
     stateless,
 )
 from rlx.trace.flat import as_array
+from rlx.trees import tree
 
 __all__ = [
     "AddDecayedWeightsState",

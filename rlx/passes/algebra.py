@@ -242,8 +242,7 @@ def _splat_operands(m: Match) -> Atom | None:
         return spread(m, result, m.type.shape)
     if broadcast_sizes(*shapes) != m.type.shape:
         return None
-    result = m.emit(m.equation.primitive.name, *inputs, **m.params)
-    return result
+    return m.emit(m.equation.primitive.name, *inputs, **m.params)
 
 
 _ELEMENTWISE = (

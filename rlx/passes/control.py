@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.loop_parts import ScanParts, ScanResults, WhileParts
 from rlx.ir.program import Atom, Equation, Literal, Program, Var, substitute
 from rlx.ir.rewrite import Match, Rule, RuleSet
 from rlx.ir.types import TensorType
@@ -144,10 +145,9 @@ class _Scan:
         self.body: Program = p["body"]
         self.length: int = p["length"]
         self.carries: int = c
-        self.constants, self.initial, self.xs = m.inputs[:n], m.inputs[n : n + c], m.inputs[n + c :]
-        inputs = self.body.inputs
-        self.constant_inputs, self.carry_inputs, self.slices = inputs[:n], inputs[n : n + c], inputs[n + c :]
-        self.next, self.ys = self.body.outputs[:c], self.body.outputs[c:]
+        self.constants, self.initial, self.xs = ScanParts.of(m.inputs, n, c)
+        self.constant_inputs, self.carry_inputs, self.slices = ScanParts.of(self.body.inputs, n, c)
+        self.next, self.ys = ScanResults.of(self.body.outputs, c)
 
     def emit(
         self, m: Match, body: Program, constants: Sequence[Atom], initial: Sequence[Atom], xs: Sequence[Atom]
@@ -264,8 +264,7 @@ class _While:
         n, b = p["condition_constants"], p["body_constants"]
         self.condition: Program = p["condition"]
         self.body: Program = p["body"]
-        self.condition_constants, self.body_constants = m.inputs[:n], m.inputs[n : n + b]
-        self.initial = m.inputs[n + b :]
+        self.condition_constants, self.body_constants, self.initial = WhileParts.of(m.inputs, n, b)
         self.condition_inputs, self.tested = self.condition.inputs[:n], self.condition.inputs[n:]
         self.body_inputs, self.carried = self.body.inputs[:b], self.body.inputs[b:]
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import UnsupportedError
+from rlx.ir.loop_parts import WhileParts
 from rlx.ir.program import Equation, Program
 from rlx.ir.types import is_inexact
 from rlx.passes.rebuild import bound, rebuilt, walk
@@ -106,9 +107,7 @@ def _lower_while(lowering: LowerControlFlow, equation: Equation, operands: Seque
             "Give a bound: LowerControlFlow(max_iterations=...).",
         )
     p = equation.params
-    first = operands[: p["condition_constants"]]
-    lead = p["condition_constants"] + p["body_constants"]
-    second, carries = operands[p["condition_constants"] : lead], list(operands[lead:])
+    first, second, carries = WhileParts.of(operands, p["condition_constants"], p["body_constants"])
     for _ in range(lowering.max_iterations):
         # carries of a loop that has ended do not change, so that its condition stays false
         (goes_on,) = _inlined(p["condition"], [*first, *carries])

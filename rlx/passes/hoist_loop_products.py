@@ -1,47 +1,48 @@
 """Products of scans for all steps at once: before the loop those of its slices, after it those summed.
 
 A step's product of small matrices costs more than its share of one large product. What that takes
-is memory: the operands of all steps, at most STACKED_BYTES in a scan.
+is memory: the operands of all steps, at most so many bytes in a scan as `ProductLimits.loop_bytes` says.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
+from rlx.ir.loop_parts import ScanParts, ScanResults
+from rlx.ir.options import ProductLimits
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.ir.rewrite import Match, Rule, RuleSet, rewrite
 from rlx.passes.prune import prune
 from rlx.passes.simplify import rules
 from rlx.trace.primitive import registry
 
-__all__ = ["STACKED_BYTES", "hoist_loop_products"]
+__all__ = ["hoist_loop_products"]
 
-STACKED_BYTES = 1 << 27
-_MANY_ROWS = 256  # products of so many rows a step are as fast as larger ones
 _MOVEMENT = frozenset(("transpose", "reshape"))
 
 
-def hoist_loop_products(program: Program) -> Program:
+def hoist_loop_products(program: Program, limits: ProductLimits | None = None) -> Program:
     """The program with products taken out of its scans."""
     if not any(e.primitive.name == "scan" for e in program.equations):
         return program
-    return prune(rewrite(program, _rules + rules, registry))
+    return prune(rewrite(program, _rules(limits or ProductLimits()), registry))
 
 
 class _Loop:
     """A scan's operands, its body, and who computes and uses what in it."""
 
-    def __init__(self, m: Match) -> None:
+    def __init__(self, m: Match, limits: ProductLimits) -> None:
+        self.limits = limits
         n, c = m.params["constants"], m.params["carries"]
         self.body: Program = m.params["body"]
         self.length: int = m.params["length"]
-        self.constants, self.initial, self.xs = m.inputs[:n], m.inputs[n : n + c], m.inputs[n + c :]
-        inputs = self.body.inputs
-        self.fixed, self.carried, self.slices = inputs[:n], inputs[n : n + c], inputs[n + c :]
-        self.next, self.ys = list(self.body.outputs[:c]), list(self.body.outputs[c:])
+        self.constants, self.initial, self.xs = ScanParts.of(m.inputs, n, c)
+        self.fixed, self.carried, self.slices = ScanParts.of(self.body.inputs, n, c)
+        self.next, self.ys = map(list, ScanResults.of(self.body.outputs, c))
         self.producers = {v: e for e in self.body.equations for v in e.outputs}
         self.uses: Counter[Atom] = Counter(a for e in self.body.equations for a in e.inputs)
         self.uses.update(self.body.outputs)
@@ -63,9 +64,9 @@ class _Sum(NamedTuple):
     moves: tuple[Equation, ...]
 
 
-def _sums_after(m: Match) -> Any:
+def _sums_after(m: Match, limits: ProductLimits) -> Any:
     """Carries to which steps add products: the products of all steps are summed after the loop."""
-    loop = _Loop(m)
+    loop = _Loop(m, limits)
     if loop.length < 2:
         return None
     stacks = _Stacks(loop)
@@ -137,17 +138,17 @@ def _summed(loop: _Loop, atom: Atom, wanted: str) -> _Sum | None:
         equation = loop.only_use(equation.inputs[0])
     if equation is None or equation.primitive.name != wanted:
         return None
-    if wanted == "dot_general" and not _is_small_product(equation):
+    if wanted == "dot_general" and not _is_small_product(equation, loop.limits.loop_rows):
         return None
     return _Sum(equation, tuple(reversed(moves)))
 
 
-def _is_small_product(equation: Equation) -> bool:
+def _is_small_product(equation: Equation, many: int) -> bool:
     """Whether a product sums over few elements, and its operands are worth keeping."""
     (contracted, _), _ = equation.params["dimension_numbers"]
     lhs, rhs = (a.type for a in equation.inputs)
     out = equation.outputs[0].type
-    few = prod(lhs.shape[d] for d in contracted) < _MANY_ROWS
+    few = prod(lhs.shape[d] for d in contracted) < many
     return few and lhs.size + rhs.size <= 2 * out.size and lhs.dtype == out.dtype
 
 
@@ -157,7 +158,7 @@ class _Stacks:
     def __init__(self, loop: _Loop) -> None:
         self.loop = loop
         self.ys: list[Atom] = []
-        self.room = STACKED_BYTES
+        self.room = loop.limits.loop_bytes
 
     def take(self, term: _Sum) -> bool:
         """Stack the operands of a term, if there is room; sums only of what is there already."""
@@ -224,10 +225,10 @@ def _later(axes: Sequence[int]) -> tuple[int, ...]:
 
 
 # ------------------------------------------------------------------ products of slices, before it
-def _products_before(m: Match) -> Any:
+def _products_before(m: Match, limits: ProductLimits) -> Any:
     """Products of a slice and a constant: computed for all steps, their slices in place of it."""
-    loop = _Loop(m)
-    room = STACKED_BYTES
+    loop = _Loop(m, limits)
+    room = limits.loop_bytes
     found: list[tuple[Equation, int]] = []
     for equation in loop.body.equations:
         side = _slice_side(loop, equation)
@@ -259,7 +260,7 @@ def _slice_side(loop: _Loop, equation: Equation) -> int | None:
             contracted, batch = numbers[0][side], numbers[1][side]
             free = [n for d, n in enumerate(slice.type.shape) if d not in (*contracted, *batch)]
             inner = prod(slice.type.shape[d] for d in contracted)
-            worth = prod(free) < _MANY_ROWS and not batch and inner > 1
+            worth = prod(free) < loop.limits.loop_rows and not batch and inner > 1
             if worth and equation.outputs[0].type.size <= 16 * slice.type.size:
                 return side
     return None
@@ -301,7 +302,10 @@ def _for_all_steps(m: Match, loop: _Loop, equation: Equation, side: int) -> Atom
     return m.emit("transpose", result, permutation=(steps, *rest))
 
 
-_rules = RuleSet((
-    Rule("scan -> with the products that carries sum after the loop", _sums_after),
-    Rule("scan -> with products of slices and constants before the loop", _products_before),
-))  # fmt: skip
+@cache
+def _rules(limits: ProductLimits) -> RuleSet:
+    own = RuleSet((
+        Rule("scan -> with the products that carries sum after the loop", partial(_sums_after, limits=limits)),
+        Rule("scan -> with products of slices and constants before the loop", partial(_products_before, limits=limits)),
+    ))  # fmt: skip
+    return own + rules

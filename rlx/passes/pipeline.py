@@ -8,12 +8,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from rlx.backends.base import Backend, Executable
+from rlx.backends.claims import Claims, refuse_unclaimed_dtypes
 from rlx.config import config
 from rlx.errors import VerificationError
-from rlx.ir.kernels import Plan
+from rlx.ir.kernels import Bands, Plan
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Program, Var, dead_code
 from rlx.ir.verify import verify_program
@@ -62,13 +64,20 @@ Form = Program | Nests | Plan
 
 @dataclass(frozen=True)
 class Context:
-    """What steps may know besides what they work on.
+    """What steps may know besides what they work on: the device by its options, claims and name.
 
     loop: where the program is a loop's body, how many constants its inputs begin with, and how many carries follow.
     """
 
     options: LoweringOptions = field(default_factory=LoweringOptions)
+    claims: Claims = field(default_factory=Claims)
+    device: str = "cpu"
     loop: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, backend: Backend) -> Context:
+        """What a backend says of its device."""
+        return cls(backend.lowering, backend.claims, backend.name)
 
     def plan_region(self, program: Program, loop: tuple[int, int] | None) -> Plan:
         """The plan of a program inside the one that is lowered."""
@@ -126,17 +135,27 @@ def _update_carries(plan: Plan, context: Context) -> Plan:
     return plan if context.loop is None else update_carries_in_place(plan, *context.loop)
 
 
+def _inlined(program: Program, context: Context) -> Program:
+    """The program without calls but those of blocks that the device takes; DtypeError for a dtype that it lacks."""
+    inlined = inline_calls(program, context.claims.takes)
+    return refuse_unclaimed_dtypes(inlined, context.claims, context.device)
+
+
 # HIR -> MIR -> MIR, in order; passes run on the program and on every region in it
 passes: tuple[Step, ...] = (
     program_pass("fold", fold_constants, "what depends on literals alone is computed now"),
     program_pass("simplify", simplify, "operations give way to cheaper ones of the same value"),
     program_pass("cse", eliminate_common, "what is computed twice is computed once"),
     program_pass("accumulate_in_place", accumulate_in_place, "sums of what is mostly zeros become updates"),
-    program_pass("hoist_loop_products", hoist_loop_products, "products of a loop's steps become one outside of it"),
+    Step(
+        "hoist_loop_products", "program",
+        lambda p, c: everywhere(partial(hoist_loop_products, limits=c.options.products))(p),
+        "products of a loop's steps become one outside of it",
+    ),
     program_pass("dce", dead_code, "what nothing needs goes"),
-)
+)  # fmt: skip
 entry: tuple[Step, ...] = (
-    Step("inline", "program", lambda p, _: inline_calls(p), "calls become the equations that they stand for"),
+    Step("inline", "program", _inlined, "calls become the equations that they stand for, but blocks that are claimed"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
 )
 # MIR -> nests -> LIR: for the program, and for each program in a loop or a branch
@@ -146,13 +165,14 @@ lowering: tuple[Step, ...] = (
         "equations become loop nests, matrix products, sorts and loops over buffers",
     ),
     Step(
-        "choose_product_layouts", "nests", lambda n, _: choose_product_layouts(n),
+        "choose_product_layouts", "nests", lambda n, c: choose_product_layouts(n, c.options.products),
         "a matrix product is written in the layout that its readers want",
     ),
     Step("stack_products", "nests", lambda n, _: stack_products(n), "equal products, evenly apart, become one"),
     Step("fuse", "nests", lambda n, c: fuse(n, c.options), "nests that share an index space become one"),
     Step(
-        "unroll_short_rows", "nests", lambda n, _: unroll_short_rows(n), "rows of a few elements become straight code"
+        "unroll_short_rows", "nests", lambda n, c: unroll_short_rows(n, c.options.rows),
+        "rows of a few elements become straight code",
     ),
     Step(
         "split_chunks", "nests", lambda n, c: split_chunks(n, c.options),
@@ -164,10 +184,13 @@ lowering: tuple[Step, ...] = (
     Step("update_in_place", "plan", lambda p, _: update_in_place(p), "a copy that is written in part needs no copying"),
     Step("update_carries_in_place", "plan", _update_carries, "a loop's body writes parts of carries where they lie"),
     Step(
-        "group_bands", "plan", lambda p, c: group_bands(p, c.options),
+        "group_bands", "plan", lambda p, c: group_bands(p, c.options) if Bands in c.claims.kinds else p,
         "kernels that work along one dimension run part by part, so that what is between them stays in cache",
     ),
-    Step("place_temporaries", "plan", lambda p, _: place_temporaries(p), "temporaries get places in one arena"),
+    Step(
+        "place_temporaries", "plan", lambda p, c: place_temporaries(p, c.options.alignment),
+        "temporaries get places in one arena",
+    ),
 )  # fmt: skip
 steps: tuple[Step, ...] = (*entry, *passes, *lowering)
 
@@ -209,9 +232,9 @@ def _verify_rows(nests: Nests) -> None:
             raise VerificationError(f"nest {label} of {step.sizes} has a row of more dimensions", line="")
 
 
-def stages(program: Program, sequence: Sequence[Step] = passes) -> list[Stage]:
+def stages(program: Program, sequence: Sequence[Step] = passes, context: Context | None = None) -> list[Stage]:
     """The program after each step: HIR, inlined MIR (words in place of keys, if it has any), MIR after each pass."""
-    return [Stage("hir", program, 0.0), *walk(program, (*entry, *sequence))]
+    return [Stage("hir", program, 0.0), *walk(program, (*entry, *sequence), context)]
 
 
 def optimize(program: Program) -> Program:
@@ -221,14 +244,23 @@ def optimize(program: Program) -> Program:
     return stages(program)[-1].program
 
 
-def lower_stages(program: Program, options: LoweringOptions | None = None) -> list[Stage]:
+def lower_stages(
+    program: Program, options: LoweringOptions | None = None, context: Context | None = None
+) -> list[Stage]:
     """What each step makes on the way from a closed MIR program to its plan."""
-    return walk(program, lowering, Context(options or LoweringOptions()))
+    return walk(program, lowering, _context(options, context))
 
 
-def lower_program(program: Program, options: LoweringOptions | None = None) -> Plan:
+def lower_program(program: Program, options: LoweringOptions | None = None, context: Context | None = None) -> Plan:
     """The plan of a closed MIR program."""
-    return _plan(lower_stages(program, options))
+    return _plan(lower_stages(program, options, context))
+
+
+def _context(options: LoweringOptions | None, context: Context | None) -> Context:
+    """What is known of a device of which the caller may know its options only, or nothing."""
+    if context is not None:
+        return context
+    return Context() if options is None else Context(options)
 
 
 def _plan(found: Sequence[Stage]) -> Plan:
@@ -238,7 +270,10 @@ def _plan(found: Sequence[Stage]) -> Plan:
 
 
 def compile_stages(
-    program: Program, memory_limit: int | None = None, options: LoweringOptions | None = None
+    program: Program,
+    memory_limit: int | None = None,
+    options: LoweringOptions | None = None,
+    context: Context | None = None,
 ) -> list[Stage]:
     """Everything on the way from HIR or MIR to a plan whose temporaries take at most so many bytes.
 
@@ -246,11 +281,12 @@ def compile_stages(
     """
     if config.check:
         verify_program(program, "hir")
-    found = stages(program)
+    known = _context(options, context)
+    found = stages(program, context=known)
     lowered: list[Stage] = []
 
     def attempt(program: Program) -> tuple[Plan, Mapping[Var, Lowered]]:
-        lowered[:] = lower_stages(program, options)
+        lowered[:] = lower_stages(program, context=known)
         nests = lowered[0].form
         assert isinstance(nests, Nests)
         return _plan(lowered), nests.values
@@ -258,13 +294,21 @@ def compile_stages(
     if memory_limit is None:
         attempt(found[-1].program)
     else:
-        plan_within(found[-1].program, memory_limit, attempt)
+        plan_within(found[-1].program, memory_limit, attempt, known.options.alignment)
     return [*found, *lowered]
 
 
-def lower_to_plan(program: Program, memory_limit: int | None = None, options: LoweringOptions | None = None) -> Plan:
-    """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in (at most so much) memory."""
-    found = compile_stages(program, memory_limit, options)
+def lower_to_plan(
+    program: Program,
+    memory_limit: int | None = None,
+    options: LoweringOptions | None = None,
+    context: Context | None = None,
+) -> Plan:
+    """HIR or MIR -> LIR: optimise, lower to kernels, fuse, schedule, place in (at most so much) memory.
+
+    For the device that the context describes; or, with options alone, one that claims no blocks.
+    """
+    found = compile_stages(program, memory_limit, options, context)
     if config.dump:
         dump(found, config.dump)
     return _plan(found)
@@ -281,8 +325,8 @@ class ExecutableCache:
 
     def get(self, program: Program, backend: Backend, memory_limit: int | None = None) -> Executable:
         """The executable of a program, compiled now if it is not there."""
-        options = backend.lowering
-        key = (backend.name, options, memory_limit, program.fingerprint)
+        context = Context.of(backend)
+        key = (backend, context.options, context.claims, memory_limit, program.fingerprint)
         with self._lock:
             found = self._entries.get(key)
             if found is not None:
@@ -292,7 +336,7 @@ class ExecutableCache:
             self.misses += 1
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
-            executable = backend.compile(lower_to_plan(program, memory_limit, options))
+            executable = backend.compile(lower_to_plan(program, memory_limit, context=context))
             self._entries[key] = (program, executable)
             while len(self._entries) > self.limit:
                 self._entries.popitem(last=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from rlx.ir.loop_parts import fixpoint
 from rlx.ir.program import Equation, Program, Var
 
 __all__ = ["prune"]
@@ -64,12 +65,12 @@ def _live_carries(
     body: Program, inputs: Sequence[Var], live: list[bool], rest: Sequence[bool]
 ) -> list[bool]:
     """Carries that are live, or that a live one's next value is computed from."""
-    while True:
+
+    def step(live: list[bool]) -> tuple[None, list[bool]]:
         needed = _needed(body, [*live, *rest])
-        grown = [alive or v in needed for alive, v in zip(live, inputs, strict=True)]
-        if grown == live:
-            return live
-        live = grown
+        return None, [alive or v in needed for alive, v in zip(live, inputs, strict=True)]
+
+    return fixpoint(step, live)[1]
 
 
 def _scan(equation: Equation, wanted: Sequence[bool]) -> Equation:

@@ -38,7 +38,7 @@ class FuseSharedInputMatMul:
         groups = self._groups(program)
         group_of = {equation: group for group in groups for equation in group}
         results: dict[Equation, Any] = {}
-        matrices = {v: array for v, array in program.constants}
+        matrices = dict(program.constants)
         places = {v: number for number, v in enumerate(program.inputs)}
         given: list[Any] = []
 

@@ -20,11 +20,8 @@ from rlx.planning.memory import arena_bytes
 
 __all__ = ["group_bands"]
 
-_ALIGNMENT = 64
-_MOST_KERNELS = 64
+_MOST_KERNELS = 64  # of one group, and kernels that are looked past: what keeps grouping linear in time
 _MOST_PASSED = 12
-_WIDEST_BAND = 1 << 20  # bytes of a value in one band
-_LEAST_WORK = 1 << 17  # multiplications, or elements of loops weighed by their instructions
 
 
 def group_bands(plan: Plan, options: LoweringOptions) -> Plan:
@@ -35,17 +32,18 @@ def group_bands(plan: Plan, options: LoweringOptions) -> Plan:
     if not options.least_bands:
         return plan
     uses = Counter(buffer for kernel in plan.kernels for buffer in {*kernel.reads, *kernel.writes})
-    grouped = tuple(_grouped(plan.kernels, options.least_bands, uses))
-    if plan.barriers and arena_bytes(plan.kernels) < arena_bytes(grouped):
+    grouped = tuple(_grouped(plan.kernels, options, uses))
+    alignment = options.alignment
+    if plan.barriers and arena_bytes(plan.kernels, alignment) < arena_bytes(grouped, alignment):
         return plan
     return replace(plan, kernels=grouped)
 
 
-def _grouped(kernels: Sequence[Kernel], least: int, uses: Counter[Buffer]) -> Iterator[Kernel]:
+def _grouped(kernels: Sequence[Kernel], options: LoweringOptions, uses: Counter[Buffer]) -> Iterator[Kernel]:
     waiting = deque(kernels)
     while waiting:
         first = waiting.popleft()
-        group = _Group(least)
+        group = _Group(options)
         if not group.join(first):
             yield first
             continue
@@ -55,7 +53,7 @@ def _grouped(kernels: Sequence[Kernel], least: int, uses: Counter[Buffer]) -> It
             yield first
             waiting.extendleft(reversed(seen))
             continue
-        yield from _grouped(before, least, uses)
+        yield from _grouped(before, options, uses)
         yield group.made(uses)
         waiting.extendleft(reversed(after))
 
@@ -104,7 +102,7 @@ def _before(group: _Group, kernels: Sequence[Kernel]) -> list[Kernel]:
 class _Group:
     """Kernels that stay in `count` bands of everything that one of them writes."""
 
-    least: int
+    options: LoweringOptions
     count: int = 0
     members: list[Loops | Contract] = field(default_factory=list)
     written: set[Buffer] = field(default_factory=set)
@@ -151,7 +149,7 @@ class _Group:
         widest = max(b.nbytes for b in (*bound, *free))
         most = gcd(self.count, iterations(kernel))
         for count in self._counts(most):
-            if widest > count * _WIDEST_BAND:
+            if widest > count * self.options.bands.widest:
                 break
             if all(stays_in_bands(kernel, buffer, count) for buffer in (*bound, *free)):
                 return count, set()
@@ -162,7 +160,7 @@ class _Group:
 
     def _counts(self, most: int) -> Iterator[int]:
         """Numbers of bands to try: wider ones hold more of what a kernel reads together."""
-        while most >= self.least:
+        while most >= self.options.least_bands:
             yield most
             if most % 2:
                 return
@@ -176,13 +174,14 @@ class _Group:
     @property
     def worthwhile(self) -> bool:
         """Whether there is enough to do for each band."""
-        return len(self.members) > 1 and sum(map(_work, self.members)) >= _LEAST_WORK * self.least
+        least = self.options.bands.work * self.options.least_bands
+        return len(self.members) > 1 and sum(map(_work, self.members)) >= least
 
     def made(self, uses: Counter[Buffer]) -> Bands:
         """The kernel; temporaries that no other kernel uses are local to its bands."""
         own = Counter(buffer for kernel in self.members for buffer in {*kernel.reads, *kernel.writes})
         local = {b for b in self.written if b.role == "temporary" and own[b] == uses[b]}
-        offsets, scratch = _place_local(self.members, local, self.count)
+        offsets, scratch = _place_local(self.members, local, self.count, self.options.alignment)
         labels = dict.fromkeys(k.label.split("+")[0] for k in self.members)
         origins = dict.fromkeys(origin for k in self.members for origin in k.origins)
         local_buffers = tuple(b for b in dict.fromkeys(b for k in self.members for b in k.writes) if b in local)
@@ -200,7 +199,7 @@ def _work(kernel: Loops | Contract) -> int:
 
 
 def _place_local(
-    kernels: Sequence[Loops | Contract], local: set[Buffer], count: int
+    kernels: Sequence[Loops | Contract], local: set[Buffer], count: int, alignment: int
 ) -> tuple[dict[Buffer, int], int]:
     """Offsets of one band's parts of local buffers among each other, and bytes of all of them."""
     blocks: dict[Buffer, Block] = {}
@@ -209,8 +208,8 @@ def _place_local(
             if buffer not in local:
                 continue
             if buffer not in blocks:
-                size = -(-buffer.nbytes // count // _ALIGNMENT) * _ALIGNMENT
-                blocks[buffer] = Block(max(size, _ALIGNMENT), position, position, [buffer])
+                size = -(-buffer.nbytes // count // alignment) * alignment
+                blocks[buffer] = Block(max(size, alignment), position, position, [buffer])
             blocks[buffer].last = position
     placement = place(list(blocks.values()))
     return dict(zip(blocks, placement.offsets, strict=True)), placement.size

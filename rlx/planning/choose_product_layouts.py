@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rlx.ir.kernels import Buffer, Contract, Operand
+from rlx.ir.options import ProductLimits
 from rlx.lowering.nest import Nest, Nests, Step, collapse, replace_loads
 from rlx.lowering.nodes import IndexMap, Node, NodeTable
 
 __all__ = ["choose_product_layouts"]
-
-_MOST_PRODUCTS = 64
 
 
 @dataclass(slots=True)
@@ -42,7 +41,7 @@ class _Product:
 Moved = Callable[[IndexMap], IndexMap]
 
 
-def choose_product_layouts(nests: Nests) -> Nests:
+def choose_product_layouts(nests: Nests, limits: ProductLimits) -> Nests:
     """The nests with products, and the loops that read them, in the layout that all readers of each want."""
     replaced: dict[int, list[Step]] = {}
     moves: dict[Buffer, Moved] = {}
@@ -53,7 +52,7 @@ def choose_product_layouts(nests: Nests) -> Nests:
         if all(m is not None and m.transposed for m in maps):
             moves[buffer] = _transposition(product)
             replaced |= {id(kernel): [_transposed(kernel)] for kernel in product.kernels}
-        elif (minor := _interleaved(product, maps)) is not None:
+        elif (minor := _interleaved(product, maps, limits.kernels)) is not None:
             moves[buffer] = _interleaving(product, minor)
             replaced |= _with_wide_strides(product, minor)
     if not moves:
@@ -153,8 +152,11 @@ def _turned(operand: Operand) -> Operand:
 
 
 # ---------------------------------------------------------------- interleaving
-def _interleaved(product: _Product, maps: Sequence[_Decoded | None]) -> int | None:
-    """The size of the inner batch dimension that every reader wants between rows and columns."""
+def _interleaved(product: _Product, maps: Sequence[_Decoded | None], most: int) -> int | None:
+    """The size of the inner batch dimension that every reader wants between rows and columns.
+
+    None if there is none, or writing so takes more than `most` kernels.
+    """
     sizes = set()
     for decoded in maps:
         if decoded is None or decoded.index_map.offset:
@@ -182,7 +184,7 @@ def _interleaved(product: _Product, maps: Sequence[_Decoded | None]) -> int | No
     (minor,) = sizes
     each = product.kernels[0].out.shape[0]
     fits = each % minor == 0 or minor % each == 0
-    return minor if fits and product.batch // min(minor, each) <= _MOST_PRODUCTS else None
+    return minor if fits and product.batch // min(minor, each) <= most else None
 
 
 def _with_wide_strides(product: _Product, minor: int) -> dict[int, list[Step]]:
@@ -227,7 +229,7 @@ def _strided(kernel: Contract, start: int, length: int, batch: int, minor: int) 
         replace(o, shape=(length, *o.shape[1:]), offset=o.offset + start * o.strides[0])
         for o in (kernel.lhs, kernel.rhs)
     ]
-    return Contract(parts[0], parts[1], out, origins=kernel.origins, label=kernel.label)
+    return replace(kernel, lhs=parts[0], rhs=parts[1], out=out)
 
 
 def _reading_moved(table: NodeTable, nest: Nest, moves: Mapping[Buffer, Moved]) -> Nest:

@@ -12,18 +12,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rlx.ir.kernels import Branch, Buffer, Callback, Kernel, Plan, Scan, While
-from rlx.ir.options import FusionLimits, LoweringOptions
+from rlx.ir.options import LoweringOptions
 from rlx.lowering.nest import Nest, Nests, Step, store_roots
 from rlx.lowering.nodes import Node, NodeTable, postorder
-from rlx.planning.merge import Merged, merge
+from rlx.planning.merge import Merged, alone, merge
 
 __all__ = ["FusionDecision", "fuse", "fuse_chunks"]
 
-_CANDIDATES = 8
+_CANDIDATES = 8  # groups that are tried for a nest: what keeps fusion linear in time
 _SIBLINGS = 3
-# more operations than this for so many elements are worth vectors and threads of their own
-_EXPENSIVE_SERIAL = 16
-_LONG_SERIAL = 1 << 12
 
 
 class FusionDecision(NamedTuple):
@@ -118,22 +115,13 @@ def without_dead(steps: Iterable[Step], outputs: Iterable[Buffer]) -> list[Step]
     return kept
 
 
-def _serial_cost(first: Nest | None, second: Nest) -> str | None:
-    """Why two nests stay apart of which one scatters, on one thread, and the other has much to compute."""
-    assert first is not None
-    if first.scatters == second.scatters:
-        return None
-    other = second if first.scatters else first
-    expensive = other.operations > _EXPENSIVE_SERIAL and other.total >= _LONG_SERIAL
-    return "the other scatters element by element" if expensive else None
-
-
 class _Fusion:
     """The state of one greedy pass over the steps."""
 
-    def __init__(self, table: NodeTable, limits: FusionLimits) -> None:
+    def __init__(self, table: NodeTable, options: LoweringOptions) -> None:
         self.table = table
-        self.limits = limits
+        self.limits = options.fusion
+        self.rows = options.rows
         self.groups: list[_Group] = []
         self.writers: dict[Buffer, list[_Group]] = {}
         self.readers: dict[Buffer, list[_Group]] = {}
@@ -178,9 +166,7 @@ class _Fusion:
         group = _Group(step, position)
         group.rank = 1 + max((d.rank for d in dependencies), default=-1)
         if isinstance(step, Nest):
-            alone = merge(self.table, None, step, set(), True)
-            assert isinstance(alone, Merged)
-            self._adopt(group, step, alone)
+            self._adopt(group, step, alone(self.table, step))
         self.groups.append(group)
         return group
 
@@ -216,7 +202,7 @@ class _Fusion:
             if needed > group.rank and group.consumed:
                 reason = "it would have to run before its operands"
                 continue
-            outcome = _serial_cost(group.nest, step) or self._attempt(group, step, group in soft)
+            outcome = self._serial_cost(group.nest, step) or self._attempt(group, step, group in soft)
             if isinstance(outcome, str):
                 reason = outcome if group in soft or reason.startswith("nothing") else reason
                 continue
@@ -229,10 +215,20 @@ class _Fusion:
         self.report.append(FusionDecision("+".join(step.label), None, reason))
         return None
 
+    def _serial_cost(self, first: Nest | None, second: Nest) -> str | None:
+        """Why two nests stay apart of which one scatters, on one thread, and the other has much to compute."""
+        assert first is not None
+        if first.scatters == second.scatters:
+            return None
+        other = second if first.scatters else first
+        many = other.operations > self.limits.serial_operations
+        expensive = many and other.total >= self.limits.serial_elements
+        return "the other scatters element by element" if expensive else None
+
     def _attempt(self, group: _Group, step: Nest, related: bool) -> Merged | str:
         assert group.nest is not None
         produced = step_writes(group.nest)
-        outcome = merge(self.table, group.nest, step, produced, related)
+        outcome = merge(self.table, group.nest, step, produced, related, self.rows)
         if isinstance(outcome, str):
             return outcome
         return self._within_limits(group, outcome)
@@ -282,7 +278,7 @@ class _Fusion:
             if other is group or other.consumed or group.consumed or other.nest is None:
                 continue
             assert group.nest is not None
-            if other.nest.epoch != group.nest.epoch or _serial_cost(other.nest, group.nest):
+            if other.nest.epoch != group.nest.epoch or self._serial_cost(other.nest, group.nest):
                 continue
             outcome = self._attempt(other, group.nest, other in producers)
             if isinstance(outcome, str):
@@ -326,7 +322,7 @@ def fuse(nests: Nests, options: LoweringOptions) -> Nests:
     if not options.fuse:
         steps = [_alone(nests.table, step) if isinstance(step, Nest) else step for step in steps]
         return replace(nests, steps=tuple(steps))
-    fusion = _Fusion(nests.table, options.fusion)
+    fusion = _Fusion(nests.table, options)
     for position, step in enumerate(steps):
         fusion.add(step, position)
     merged = without_dead(fusion.ordered(), nests.outputs)
@@ -341,6 +337,5 @@ def fuse_chunks(nests: Nests, options: LoweringOptions) -> Nests:
 
 def _alone(table: NodeTable, nest: Nest) -> Nest:
     """A nest in the form it has where it is not merged: its accumulations over a row are reductions."""
-    alone = merge(table, None, nest, set(), True)
-    assert isinstance(alone, Merged)
-    return replace(nest, sizes=alone.sizes, stores=alone.stores, row=alone.row, preferred_row=0)
+    form = alone(table, nest)
+    return replace(nest, sizes=form.sizes, stores=form.stores, row=form.row, preferred_row=0)

@@ -11,9 +11,9 @@ from rlx.ir.rename import renamed
 from rlx.ir.verify_loops import may_share
 from rlx.planning.arena import Block, place
 from rlx.planning.in_place import KernelRows, carries_in_place
+from rlx.storage import ALIGNMENT
 
 __all__ = [
-    "ALIGNMENT",
     "arena_bytes",
     "blocks_of",
     "offsets_of",
@@ -24,8 +24,6 @@ __all__ = [
     "update_in_place",
 ]
 
-ALIGNMENT = 64
-
 
 def place_temporaries(plan: Plan, alignment: int = ALIGNMENT) -> Plan:
     """The plan with a place for each of its temporaries in an arena, and no buffers that nothing uses."""
@@ -35,9 +33,9 @@ def place_temporaries(plan: Plan, alignment: int = ALIGNMENT) -> Plan:
     return replace(plan, buffers=tuple(b for b in plan.buffers if b in used), arena=arena, offsets=offsets)
 
 
-def arena_bytes(kernels: Sequence[Kernel]) -> int:
+def arena_bytes(kernels: Sequence[Kernel], alignment: int = ALIGNMENT) -> int:
     """What the temporaries of these kernels would take."""
-    return place(blocks_of(kernels)).size
+    return place(blocks_of(kernels, alignment)).size
 
 
 def offsets_of(blocks: Sequence[Block]) -> tuple[dict[Buffer, int], int]:

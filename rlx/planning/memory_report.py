@@ -12,7 +12,8 @@ from rlx.errors import RlxError, bytes_text
 from rlx.ir.kernels import Buffer, Plan
 from rlx.ir.show_plan import buffer_names, kernel_name, nested_plans
 from rlx.planning.arena import Block, most_live
-from rlx.planning.memory import ALIGNMENT, blocks_of, offsets_of
+from rlx.planning.memory import blocks_of, offsets_of
+from rlx.storage import ALIGNMENT
 
 __all__ = ["Lifetime", "MemoryPlan", "MemoryPlanOptions"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from rlx.ir.kernels import Buffer
+from rlx.ir.options import RowLimits
 from rlx.lowering.nest import (
     Nest,
     NestStore,
@@ -20,10 +21,7 @@ from rlx.lowering.nest import (
 from rlx.lowering.nodes import Node, NodeTable, postorder
 from rlx.lowering.rounding import rounded_result
 
-__all__ = ["Merged", "merge"]
-
-_MINIMUM_OUTER = 16
-_SMALL_SPACE = 1 << 14
+__all__ = ["Merged", "alone", "merge"]
 
 
 @dataclass(slots=True)
@@ -45,20 +43,23 @@ class _Aligned:
     second: list[NestStore]
 
 
-def merge(table: NodeTable, base: Nest | None, nest: Nest, produced: Set[Buffer], related: bool) -> Merged | str:
+def alone(table: NodeTable, nest: Nest) -> Merged:
+    """The form that a nest has alone: its accumulations over a row are reductions."""
+    row = nest.row or nest.preferred_row
+    stores = list(nest.stores)
+    if not nest.row:
+        stores = rows_from_accumulation(table, nest.sizes, row, stores)
+    return Merged(nest.sizes, row, stores, True, _depths(stores))
+
+
+def merge(
+    table: NodeTable, base: Nest, nest: Nest, produced: Set[Buffer], related: bool, limits: RowLimits
+) -> Merged | str:
     """`nest` after `base` in one nest, or the reason why not.
 
-    produced: the buffers that base writes. related: nest reads some of them. Without a base the
-    nest takes the form it has alone.
+    produced: the buffers that base writes. related: nest reads some of them.
     """
-    if base is None:
-        row = nest.row or nest.preferred_row
-        stores = list(nest.stores)
-        if not nest.row:
-            stores = rows_from_accumulation(table, nest.sizes, row, stores)
-        depths = _depths(stores)
-        return Merged(nest.sizes, row, stores, True, depths)
-    aligned = _align(table, base, nest, related)
+    aligned = _align(table, base, nest, related, limits)
     if isinstance(aligned, str):
         return aligned
     second = _substitute(table, base, aligned, produced)
@@ -88,7 +89,7 @@ def _cumulates(stores: Sequence[NestStore]) -> bool:
     return any(node.op == "cumulate" for node in postorder(store_roots(stores)))
 
 
-def _align(table: NodeTable, base: Nest, nest: Nest, related: bool) -> _Aligned | str:
+def _align(table: NodeTable, base: Nest, nest: Nest, related: bool, limits: RowLimits) -> _Aligned | str:
     if base.total == 0 or nest.total == 0:
         return "it has no iterations"
     if base.total == nest.total:
@@ -97,7 +98,7 @@ def _align(table: NodeTable, base: Nest, nest: Nest, related: bool) -> _Aligned 
         return "nothing shares its loops"
     if base.total > nest.total:
         return _align_row_values(table, base, nest)
-    return _align_rows_after(table, base, nest)
+    return _align_rows_after(table, base, nest, limits)
 
 
 def _row_size(nest: Nest) -> int:
@@ -168,14 +169,14 @@ def _align_row_values(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | st
     return _Aligned(sizes, base.row, first, second)
 
 
-def _align_rows_after(table: NodeTable, base: Nest, nest: Nest) -> _Aligned | str:
+def _align_rows_after(table: NodeTable, base: Nest, nest: Nest, limits: RowLimits) -> _Aligned | str:
     """Each element of base becomes a value of one of nest's rows."""
     if base.row:
         return "its loops have other sizes"
     row = nest.row or nest.preferred_row
     if not row:
         length = nest.total // base.total
-        few = base.total < _MINIMUM_OUTER and nest.total > _SMALL_SPACE
+        few = base.total < limits.outer and nest.total > limits.small
         found = _trailing(nest.sizes, length)
         if found is None or few or base.total == 1:
             return "its loops have other sizes"

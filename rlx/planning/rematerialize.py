@@ -21,6 +21,7 @@ from rlx.ir.show_plan import nested_plans
 from rlx.lowering.lowered import Lowered
 from rlx.lowering.nodes import leaves
 from rlx.planning.memory import blocks_of
+from rlx.storage import ALIGNMENT
 from rlx.trace.primitive import registry
 
 __all__ = ["plan_within", "temporary_bytes"]
@@ -40,10 +41,11 @@ def temporary_bytes(plan: Plan) -> int:
     return plan.arena + max(inner, default=0)
 
 
-def plan_within(program: Program, limit: int, plan_program: PlanProgram) -> Plan:
+def plan_within(program: Program, limit: int, plan_program: PlanProgram, alignment: int = ALIGNMENT) -> Plan:
     """The plan of a closed MIR program whose temporaries take at most `limit` bytes.
 
-    plan_program gives the plan of a program, and what became of its variables.
+    plan_program gives the plan of a program, and what became of its variables; temporaries begin at multiples of
+    `alignment` bytes.
 
     Raises:
       MemoryLimitError: the program cannot be brought to that.
@@ -59,7 +61,7 @@ def plan_within(program: Program, limit: int, plan_program: PlanProgram) -> Plan
             best, fruitless = plan, 0
         else:
             fruitless += 1
-        changed = _relieved(program, plan, _holdings(values), found - limit)
+        changed = _relieved(program, plan, _holdings(values), found - limit, alignment)
         if changed is None or fruitless == _FRUITLESS_ROUNDS:
             break
         program = changed
@@ -76,10 +78,12 @@ def _holdings(values: Mapping[Var, Lowered]) -> dict[Var, set[Buffer]]:
     return {v: {n.attribute.buffer for n in leaves(value.nodes)} for v, value in values.items()}
 
 
-def _relieved(program: Program, plan: Plan, holdings: dict[Var, set[Buffer]], excess: int) -> Program | None:
+def _relieved(
+    program: Program, plan: Plan, holdings: dict[Var, set[Buffer]], excess: int, alignment: int
+) -> Program | None:
     """The program with some of what lives through the plan's peak computed again; None if nothing can be."""
     rewriting = _Rewriting(program)
-    readers: dict[Buffer, list[Var]] = {b: [] for b in _waiting_at_peak(plan)}
+    readers: dict[Buffer, list[Var]] = {b: [] for b in _waiting_at_peak(plan, alignment)}
     for variable in rewriting.defined:
         for buffer in holdings.get(variable, ()):
             if buffer in readers:
@@ -94,12 +98,12 @@ def _relieved(program: Program, plan: Plan, holdings: dict[Var, set[Buffer]], ex
     return rewriting.program() if freed else None
 
 
-def _waiting_at_peak(plan: Plan) -> set[Buffer]:
+def _waiting_at_peak(plan: Plan, alignment: int) -> set[Buffer]:
     """Temporaries that are neither made nor used by the kernel in which most bytes are live.
 
     Kernels in bands are many: there, those too that only some of them touch.
     """
-    blocks = blocks_of(plan.kernels)
+    blocks = blocks_of(plan.kernels, alignment)
     live = [0] * (len(plan.kernels) + 1)
     for block in blocks:
         live[block.first] += block.size

@@ -9,18 +9,13 @@ from math import isqrt, prod
 import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store
-from rlx.ir.options import LoweringOptions
+from rlx.ir.options import ChunkLimits, LoweringOptions
 from rlx.ir.types import is_narrow
 from rlx.lowering.nest import Nest, Nests, NestStore, Step, collapse, store_roots
 from rlx.lowering.nodes import INT64, IndexMap, Node, NodeTable, constant_value, postorder
 
 __all__ = ["schedule", "split_chunks"]
 
-_ROWS_PER_CHUNK = 4
-_FEW_CHUNKS = 4
-_EXACT_ROWS = 256  # so many floats added in turn are accurate enough
-_MOST_UNROLLED = 16
-_GROUP = 8  # of more chunks than those
 _LABEL_NAMES = 4
 
 
@@ -53,7 +48,7 @@ def split_chunks(nests: Nests, options: LoweringOptions) -> Nests:
         if chunks == 1 or not isinstance(step, Nest):
             steps.append(step)
             continue
-        parts, partials = _chunked(nests.table, step, chunks)
+        parts, partials = _chunked(nests.table, step, chunks, options.chunks)
         steps.extend(parts)
         buffers.extend(partials)
     return replace(nests, steps=tuple(steps), buffers=tuple(buffers))
@@ -66,6 +61,8 @@ def _accumulates_over_outermost(store: NestStore) -> bool:
 def _chunk_count(options: LoweringOptions, nest: Nest) -> int:
     if nest.total < options.chunk_elements or nest.chunks > 1 or len(nest.sizes) == nest.row:
         return 1
+    if not options.chunks.counts:
+        return 1
     kept = 0
     for store in nest.stores:
         if _accumulates_over_outermost(store):
@@ -75,12 +72,12 @@ def _chunk_count(options: LoweringOptions, nest: Nest) -> int:
     if not kept:
         return 1
     rows = nest.sizes[0]
-    exact = min(rows // _EXACT_ROWS, isqrt(rows)) if _adds(nest) else 1
-    most = min(rows // _ROWS_PER_CHUNK, nest.total // kept)
-    if min(exact, most) > options.max_chunks:
-        return min(exact, most) // _GROUP * _GROUP
-    # one of few numbers: the kernel that combines the chunks is another one for each
-    return next((count for count in (options.max_chunks, _FEW_CHUNKS) if count <= most), 1)
+    limits = options.chunks
+    exact = min(rows // limits.exact_rows, isqrt(rows)) if _adds(nest) else 1
+    most = min(rows // limits.rows, nest.total // kept)
+    if min(exact, most) > max(limits.counts):
+        return max(1, min(exact, most) // limits.group * limits.group)
+    return max((count for count in limits.counts if count <= most), default=1)
 
 
 def _adds(nest: Nest) -> bool:
@@ -88,7 +85,9 @@ def _adds(nest: Nest) -> bool:
     return any(s.accumulate == "add" and s.value.dtype.kind == "f" for s in nest.stores)
 
 
-def _chunked(table: NodeTable, nest: Nest, chunks: int) -> tuple[list[Step], list[Buffer]]:
+def _chunked(
+    table: NodeTable, nest: Nest, chunks: int, limits: ChunkLimits
+) -> tuple[list[Step], list[Buffer]]:
     """The nest in chunks and what combines them, and the buffers of partial results."""
     partials: dict[Buffer, Buffer] = {}
     combined: list[NestStore] = []
@@ -104,7 +103,7 @@ def _chunked(table: NodeTable, nest: Nest, chunks: int) -> tuple[list[Step], lis
         if _part(store) not in [_part(s) for s in combined]:
             combined.append(store)
     cut = replace(nest, stores=stores, chunks=chunks, frozen=True)
-    return [cut, *_combinations(table, nest, combined, partials, chunks)], list(partials.values())
+    return [cut, *_combinations(table, nest, combined, partials, chunks, limits)], list(partials.values())
 
 
 def _combinations(
@@ -113,30 +112,31 @@ def _combinations(
     combined: Sequence[NestStore],
     partials: dict[Buffer, Buffer],
     chunks: int,
+    limits: ChunkLimits,
 ) -> list[Nest]:
     """Nests that combine the chunks of accumulations, in their order; one for each size."""
-    few = chunks <= _MOST_UNROLLED
+    few = chunks <= limits.unrolled
     groups: dict[int, list[NestStore]] = {}
     for store in combined:
-        combine = _combination if few else _reduction
-        result = combine(table, store, partials[store.buffer], chunks)
+        combine, terms = (_combination, chunks) if few else (_reduction, limits.group)
+        result = combine(table, store, partials[store.buffer], terms)
         groups.setdefault(store.buffer.size, []).append(result)
     label = ("combine", *nest.label)
     nests = []
     for size, group in groups.items():
-        sizes = (size, chunks // _GROUP) if not few else (size,) if size > 1 else ()
+        sizes = (size, chunks // limits.group) if not few else (size,) if size > 1 else ()
         row = 0 if few else 1
         nests.append(Nest(sizes, group, preferred_row=row, origins=nest.origins, label=label, epoch=nest.epoch))
     return nests
 
 
-def _reduction(table: NodeTable, store: NestStore, partial: Buffer, chunks: int) -> NestStore:
+def _reduction(table: NodeTable, store: NestStore, partial: Buffer, group: int) -> NestStore:
     """Over (elements, groups of chunks): the groups' sums as a row for each element."""
     factor = 2 if store.buffer.dtype.kind == "c" else 1
     part = store.offset % factor
     step = _real_size(store.buffer)
-    strides = (factor, _GROUP * step)
-    loads = [table.load(IndexMap(partial, strides, n * step + part)) for n in range(_GROUP)]
+    strides = (factor, group * step)
+    loads = [table.load(IndexMap(partial, strides, n * step + part)) for n in range(group)]
     total = _pairwise(table, store.accumulate, loads)
     return NestStore(total, store.buffer, (factor, 0), part, None, store.accumulate, True)
 
@@ -246,6 +246,7 @@ class _Emitter:
             store.initialize,
             None if store.guard is None else self._numbers[store.guard],
             store.once,
+            store.order,
         )
 
     def _append(self, op: str, args: tuple[int, ...], dtype: np.dtype, attribute: object = None) -> int:

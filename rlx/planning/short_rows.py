@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rlx.ir.options import RowLimits
 from rlx.lowering.nest import Nest, Nests, NestStore, collapse, rows_from_accumulation, store_roots
 from rlx.lowering.nodes import IndexMap, Node, NodeTable, postorder
 
 __all__ = ["unroll_short_rows"]
 
-_LONGEST_ROW = 4
-_LEAST_LINE = 16
-_MOST_NODES = 256
 
-
-def unroll_short_rows(nests: Nests) -> Nests:
+def unroll_short_rows(nests: Nests, limits: RowLimits) -> Nests:
     """The nests without last dimensions that are short."""
-    steps = [_unrolled(nests.table, step) if isinstance(step, Nest) else step for step in nests.steps]
+    steps = [_unrolled(nests.table, step, limits) if isinstance(step, Nest) else step for step in nests.steps]
     return replace(nests, steps=tuple(steps))
 
 
-def _unrolled(table: NodeTable, nest: Nest) -> Nest:
+def _unrolled(table: NodeTable, nest: Nest, limits: RowLimits) -> Nest:
     """The nest without its last dimension if that is short, else the nest itself.
 
     Coordinates, colours and quaternions make such nests: a loop over three elements keeps
@@ -30,7 +27,7 @@ def _unrolled(table: NodeTable, nest: Nest) -> Nest:
     if nest.ordered or nest.frozen or nest.chunks > 1 or nest.row > 1 or not nest.total:
         return nest
     sizes, row, stores = collapse(table, nest.sizes, nest.stores, nest.row)
-    if not _fits(sizes, row, stores):
+    if not _fits(sizes, row, stores, limits):
         return nest
     unrolled = _Unrolled(table, sizes[-1])
     stores = [result for store in stores for result in unrolled.stores(store)]
@@ -40,13 +37,13 @@ def _unrolled(table: NodeTable, nest: Nest) -> Nest:
     return replace(nest, sizes=sizes, stores=stores, row=row, preferred_row=0)
 
 
-def _fits(sizes: Sequence[int], row: int, stores: Sequence[NestStore]) -> bool:
-    if len(sizes) < 2 or row > 1 or not 1 < sizes[-1] <= _LONGEST_ROW or sizes[-2] < _LEAST_LINE:
+def _fits(sizes: Sequence[int], row: int, stores: Sequence[NestStore], limits: RowLimits) -> bool:
+    if len(sizes) < 2 or row > 1 or not 1 < sizes[-1] <= limits.short or sizes[-2] < limits.short_line:
         return False
     if any(store.address is not None or store.guard is not None for store in stores):
         return False
     nodes = postorder(store_roots(stores))
-    return len(nodes) * sizes[-1] <= _MOST_NODES and all(node.op != "cumulate" for node in nodes)
+    return len(nodes) * sizes[-1] <= limits.short_nodes and all(node.op != "cumulate" for node in nodes)
 
 
 class _Unrolled:

@@ -37,6 +37,7 @@ def _steps(first: Contract, second: Contract) -> tuple[int, ...]:
 def _continues(run: list[Contract], kernel: Contract) -> bool:
     last = run[-1]
     alike = kernel.accumulate == last.accumulate and len(kernel.out.shape) == 3
+    alike = alike and (kernel.accumulator, kernel.tf32) == (last.accumulator, last.tf32)
     for before, after in zip(_operands(last), _operands(kernel), strict=True):
         alike = alike and before.buffer is after.buffer and before.shape == after.shape
         alike = alike and before.strides == after.strides
@@ -54,4 +55,4 @@ def _stacked(run: list[Contract]) -> Contract:
         for operand, step in zip(_operands(run[0]), _steps(run[0], run[1]), strict=True)
     )
     origins = tuple(dict.fromkeys(origin for kernel in run for origin in kernel.origins))
-    return Contract(lhs, rhs, out, run[0].accumulate, origins, run[0].label)
+    return replace(run[0], lhs=lhs, rhs=rhs, out=out, origins=origins)

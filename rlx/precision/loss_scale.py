@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rlx import numpy as jnp
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import RlxError
 from rlx.ir.types import is_inexact
 from rlx.trace.flat import as_array
+from rlx.trees import tree
 
 __all__ = ["LossScale", "LossScaler", "Unscaled", "all_finite", "choose"]
 

@@ -23,7 +23,7 @@ from rlx.precision.policy import OperationKind, Precision, PrecisionPolicy, oper
 from rlx.trace.builder import Builder
 from rlx.trace.flat import FlatFunction, flatten_call
 from rlx.trace.interpret import origins_of
-from rlx.trace.lower import map_regions
+from rlx.trace.lower import inline_blocks, map_regions
 from rlx.trace.primitive import type_of
 from rlx.trace.stage import finish, known_value, stage
 
@@ -121,6 +121,7 @@ class _Rewriter:
 
     def outputs(self, program: Program, args: Sequence[Any]) -> list[Any]:
         """The program's outputs for the given inputs, recorded where we stand."""
+        program = inline_blocks(program)
         values = _Values(program, args)
         kept = self._kept(program)
         with origins_of() as inherit:

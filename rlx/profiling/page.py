@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rlx.profiling.profile import KernelProfile, Profile
+from rlx.profiling.measured import KernelProfile, Measured
 
 __all__ = ["profile_markup", "profile_table", "profile_warnings"]
 
@@ -16,16 +14,16 @@ _TEXT_COLUMNS = (0, 1, 8, 9)
 _LABEL_WIDTH, _SOURCE_WIDTH = 34, 60
 
 
-def profile_table(profile: Profile) -> str:
+def profile_table(profile: Measured) -> str:
     """A head, a line for each kernel, the sums, and what speaks against them."""
     rows = [_HEADINGS, *(_row(kernel, profile) for kernel in profile.kernels)]
     widths = [max(len(row[n]) for row in rows) for n in range(len(_HEADINGS))]
     lines = [_head(profile), f"peaks: {profile.peaks}"]
     lines += [_aligned(row, widths) for row in rows]
-    return "\n".join([*lines, _sums(profile), *profile.warnings])
+    return "\n".join([*lines, _sums(profile), *profile_warnings(profile)])
 
 
-def profile_markup(profile: Profile) -> str:
+def profile_markup(profile: Measured) -> str:
     """The table as HTML; the bar behind a time is its share."""
     parts = [f"<p><b>{html.escape(_head(profile))}</b><br>{html.escape(str(profile.peaks))}</p>", "<table><thead><tr>"]
     parts += [f"<th>{html.escape(heading)}</th>" for heading in _HEADINGS]
@@ -39,11 +37,11 @@ def profile_markup(profile: Profile) -> str:
         ]
         parts.append(f"<tr>{''.join(cells)}</tr>")
     parts.append(f"</tbody></table><p>{html.escape(_sums(profile))}</p>")
-    parts += [f"<p><b>{html.escape(warning)}</b></p>" for warning in profile.warnings]
+    parts += [f"<p><b>{html.escape(warning)}</b></p>" for warning in profile_warnings(profile)]
     return "\n".join(parts)
 
 
-def profile_warnings(profile: Profile) -> tuple[str, ...]:
+def profile_warnings(profile: Measured) -> tuple[str, ...]:
     """A sentence for each thing that speaks against the times."""
     found = []
     if not profile.steady:
@@ -61,11 +59,11 @@ def profile_warnings(profile: Profile) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _head(profile: Profile) -> str:
+def _head(profile: Measured) -> str:
     return f"{profile.name} on {profile.device}, medians over the quicker half of {profile.calls} runs"
 
 
-def _sums(profile: Profile) -> str:
+def _sums(profile: Measured) -> str:
     work = profile.work
     rest = max(0.0, profile.call_seconds - profile.seconds)
     moved = f"{work.bytes / 1e6:.3g} MB, {(work.flops + work.transcendentals) / 1e6:.3g} MFLOP"
@@ -76,7 +74,7 @@ def _sums(profile: Profile) -> str:
     )
 
 
-def _row(kernel: KernelProfile, profile: Profile) -> tuple[str, ...]:
+def _row(kernel: KernelProfile, profile: Measured) -> tuple[str, ...]:
     share = kernel.seconds / profile.seconds if profile.seconds else 0.0
     return (
         kernel.path,

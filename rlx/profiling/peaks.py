@@ -8,15 +8,18 @@ import json
 import math
 import os
 import platform
+import re
 import sys
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import reduce
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from rlx.backends.cpu.runtime.folder import Folder
 from rlx.backends.cpu.runtime.store import user_folder
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.config import config
@@ -77,12 +80,29 @@ def peaks_for(evidence: Sequence[Evidence]) -> Peaks:
 
 
 # ------------------------------------------------------------------ the file
-def _file(device: str, threads: int) -> Path | None:
+_LARGEST = 1 << 16  # bytes that peaks take
+# what files of peaks are called, and those that are still being written
+FILES = re.compile(r"peaks-[0-9a-f]{24}\.json"), re.compile(r"\.peaks-[0-9a-f]{24}\.json\.[0-9a-f]+")
+
+
+class _Place(NamedTuple):
+    """A file of this user's folder."""
+
+    folder: Folder
+    name: str
+
+
+def _file(device: str, threads: int) -> _Place | None:
+    """Where the peaks of a device are kept; None without a folder that nobody else can change."""
     folder = user_folder()
     if folder is None:
         return None
     told = (_processor(), platform.machine(), str(os.cpu_count()), np.__version__, __version__, device, str(threads))
-    return folder.parent / f"peaks-{hashlib.blake2b(repr(told).encode(), digest_size=12).hexdigest()}.json"
+    name = f"peaks-{hashlib.blake2b(repr(told).encode(), digest_size=12).hexdigest()}.json"
+    try:
+        return _Place(Folder(folder.parent), name)
+    except OSError:
+        return None
 
 
 def _processor() -> str:
@@ -93,17 +113,18 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _load(file: Path | None) -> Peaks | None:
+def _load(file: _Place | None) -> Peaks | None:
     """What a file holds; None if it is not there, or holds something else."""
-    if file is None:
+    content = file.folder.read(file.name) if file is not None else None
+    if content is None or len(content) > _LARGEST:
         return None
     try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
+        fields = json.loads(content)
         copies, reads = (_read_rates(fields.pop(name)) for name in ("copies", "reads"))
         found = Peaks(copies=copies, reads=reads, **fields)
         products = (found.float32_products, found.float64_products)
         return found if all(0 < rate < math.inf for rate in products) else None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
@@ -126,14 +147,8 @@ def _keep(peaks: Peaks) -> Peaks:
     return best
 
 
-def _save(file: Path | None, peaks: Peaks) -> None:
+def _save(file: _Place | None, peaks: Peaks) -> None:
     """Write atomically, readable by this user only; without a place to write, nothing is kept."""
-    if file is None:
-        return
-    temporary = file.with_name(f".{file.stem}.{os.getpid()}.{threading.get_ident()}")
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            json.dump(asdict(peaks), opened)
-        os.replace(temporary, file)
+    if file is not None:
+        with contextlib.suppress(OSError):
+            file.folder.write(file.name, json.dumps(asdict(peaks)).encode())

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import linecache
-import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlx.backends.timing import StepTime, TimedRun, TimedStep
+from rlx.backends.timing import StepTime, TimedStep
 from rlx.errors import RlxError
 from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops
 from rlx.ir.program import Equation, Origin
 from rlx.ir.work import Work, certain_work, kernel_work
+from rlx.profiling.measured import KernelProfile, Measured
 from rlx.profiling.page import profile_markup, profile_table, profile_warnings
 from rlx.profiling.peaks import peaks_for
 from rlx.profiling.roofline import Evidence, Peaks
-from rlx.profiling.steady import disagree, steady_sample
+from rlx.profiling.steady import steady_sample
 from rlx.profiling.timed_call import TimedCall
 from rlx.profiling.trace_file import write_trace
 
@@ -26,61 +25,7 @@ __all__ = ["KernelProfile", "Profile", "profile"]
 
 
 @dataclass(frozen=True)
-class KernelProfile:
-    """One kernel of a profiled call.
-
-    path: its number in the plan, or the way to it ("3.body.0": the first kernel of the loop that is
-    kernel 3). seconds: the median over several calls; a loop's is what the kernels in it do not
-    tell. runs: how often it ran in one call. work: what all these runs compute and move. origins: the user's lines.
-    roofline: the least time that the machine's peaks allow, in seconds, and `bound` what sets it; 0 and "" where that
-    is not known, as for work that is counted in full and was done in part (a gather of one element many times).
-
-    >>> import rlx
-    >>> import rlx.numpy as jnp
-    >>> found = rlx.profile(lambda x: jnp.tanh(x @ x).sum())(jnp.ones((64, 64)))
-    >>> kernel = found.kernels[0]
-    >>> kernel.kind, kernel.work.flops, kernel.seconds > 0
-    ('Contract', 524288.0, True)
-    """
-
-    path: str
-    kind: str
-    label: str
-    seconds: float
-    runs: int
-    work: Work
-    roofline: float
-    bound: str
-    origins: tuple[Origin, ...]
-
-    @property
-    def gigabytes_per_second(self) -> float | None:
-        """Compulsory bytes over time; None where they are not known or nothing ran."""
-        return self.work.bytes / self.seconds / 1e9 if self.seconds and self.work.exact else None
-
-    @property
-    def gigaflops(self) -> float | None:
-        """Billions of floating-point operations a second; None where they are not known."""
-        operations = self.work.flops + self.work.transcendentals
-        return operations / self.seconds / 1e9 if self.seconds and self.work.exact else None
-
-    @property
-    def efficiency(self) -> float | None:
-        """The roofline's time as a part of the time taken; 1 is the machine's best, and nothing is more."""
-        return self.roofline / self.seconds if self.roofline else None
-
-    @property
-    def source(self) -> str:
-        """The first of the user's lines: file, line and text."""
-        if not self.origins:
-            return ""
-        first = self.origins[0]
-        text = linecache.getline(first.file, first.line).strip()
-        return f"{os.path.basename(first.file)}:{first.line}" + (f"  {text}" if text else "")
-
-
-@dataclass(frozen=True)
-class Profile:
+class Profile(Measured):
     """The kernels of a call with their times. Print it for a table; see also `slowest` and `save_trace`.
 
     calls: how many runs were looked at; medians are over the quicker half of them. seconds: the kernels'
@@ -95,36 +40,10 @@ class Profile:
     (True, 1, True)
     """
 
-    name: str
-    device: str
-    calls: int
-    kernels: tuple[KernelProfile, ...]
-    seconds: float
-    call_seconds: float
-    quickest_seconds: float
-    peaks: Peaks
-    steps: tuple[TimedStep, ...]
-    median_run: TimedRun
-    steady: bool
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the kernels' times together are those of a call, to a fifth of it."""
-        return not self.kernels or not disagree(self.seconds, self.call_seconds)
-
     @property
     def warnings(self) -> tuple[str, ...]:
         """What speaks against these times; tables and pages say it, too."""
         return profile_warnings(self)
-
-    @property
-    def work(self) -> Work:
-        """What a call computes and moves."""
-        return sum((kernel.work for kernel in self.kernels), Work())
-
-    def slowest(self, count: int = 10) -> list[KernelProfile]:
-        """The kernels that took longest, longest first."""
-        return sorted(self.kernels, key=lambda kernel: -kernel.seconds)[:count]
 
     def save_trace(self, path: str | Path) -> Path:
         """Write the median run as Chrome trace events, for ui.perfetto.dev or chrome://tracing; -> the path."""

@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlx.api import Jitted
 from rlx.array import ConcreteArray
-from rlx.backends import backend_named
 from rlx.backends.timing import Events, TimedRun, TimedStep
-from rlx.compiled import CompiledProgram
+from rlx.call.compiled import CompiledProgram
+from rlx.call.jitted import Jitted
 from rlx.config import config
 from rlx.errors import InputTypeError
 from rlx.profiling.steady import Round
@@ -32,7 +31,8 @@ class TimedCall:
         self.name = jitted.name
         self.device = jitted.device or config.device
         traced = jitted.trace(*args, **kwargs)
-        compiled = CompiledProgram(traced.closed(), backend_named(jitted.device), jitted.memory_limit)
+        backend = jitted.backend_for(traced._request, traced._captured)
+        compiled = CompiledProgram(traced.closed(), backend, jitted.memory_limit)
         leaves = [traced._request.leaves[i] for i in compiled.used]
         for leaf in leaves:
             if not isinstance(leaf, ConcreteArray):
@@ -41,7 +41,7 @@ class TimedCall:
                     "Give arrays; rlx.inspect takes shapes and dtypes alone.",
                 )
         self._executable = compiled.executable
-        self._storages = [leaf.storage() for leaf in leaves]
+        self._storages = [leaf.storage() for leaf in compiled.brought(leaves)]
         self._timed = None if self._executable is None else self._executable.timed()
         self._call_seconds = math.inf  # of the latest round
         self._clock_first = False

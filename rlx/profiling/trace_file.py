@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rlx.profiling.profile import KernelProfile, Profile
+from rlx.profiling.measured import KernelProfile, Measured
 
 __all__ = ["trace_events", "write_trace"]
 
 
-def write_trace(path: Path, profile: Profile) -> Path:
+def write_trace(path: Path, profile: Measured) -> Path:
     """Write the file; -> its path."""
     content = {
         "traceEvents": list(trace_events(profile)),
@@ -27,7 +26,7 @@ def write_trace(path: Path, profile: Profile) -> Path:
     return path
 
 
-def trace_events(profile: Profile) -> Iterator[dict[str, Any]]:
+def trace_events(profile: Measured) -> Iterator[dict[str, Any]]:
     """A complete event for each run of a kernel; a loop spans the kernels inside it."""
     for name, number in (("process_name", f"rlx {profile.name}"), ("thread_name", profile.device)):
         yield {"ph": "M", "name": name, "pid": 1, "tid": 1, "args": {"name": number}}

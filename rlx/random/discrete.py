@@ -95,10 +95,10 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, method:
     found = integer_dtype("poisson", dtype)
     sizes = sample_shape("poisson", shape, lam)
     mean = parameter(lam, FLOAT32, sizes)
-    key = single_key("poisson", key)
+    typed = single_key("poisson", key)
     small = (mean != mean) | (mean < 10)
-    by_product = _poisson_small(key, jnp.where(small, mean, 0.0), sizes, found)
-    by_rejection = _poisson_large(key, jnp.where(small, 1e5, mean), sizes, found)
+    by_product = _poisson_small(typed, jnp.where(small, mean, 0.0), sizes, found)
+    by_rejection = _poisson_large(typed, jnp.where(small, 1e5, mean), sizes, found)
     return jnp.where(mean == 0, 0, jnp.where(small, by_product, by_rejection))
 
 
@@ -190,7 +190,7 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     working = chance.dtype
     sizes = sample_shape("binomial", shape, n, chance)
     count, chance = (parameter(v, working, sizes) for v in (n, chance))
-    key = single_key("binomial", key)
+    typed = single_key("binomial", key)
     below_half = chance < 0.5
     q = jnp.where(below_half, chance, 1.0 - chance)
     bad_count = (count != count) | (count < 0.0)
@@ -199,8 +199,8 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     q = jnp.where(bad_chance | negative, 0.01, q)
     few = bad_count | (count * q <= 10.0)
     count = lax.floor(count)
-    small = _binomial_small(key, jnp.where(few, count, 0.0), q, sizes)
-    large = _binomial_large(key, jnp.where(few, 1e4, count), jnp.where(few, 0.5, q), sizes)
+    small = _binomial_small(typed, jnp.where(few, count, 0.0), q, sizes)
+    large = _binomial_large(typed, jnp.where(few, 1e4, count), jnp.where(few, 0.5, q), sizes)
     samples = lax.convert_element_type(jnp.where(few, small, large), found)
     invalid = negative | bad_chance | bad_count
     samples = jnp.where(invalid, np.nan, samples)

@@ -86,7 +86,7 @@ class _Hash:
 
     def over(self, key: Array, shape: tuple[int, ...], leading: bool) -> tuple[Any, ...]:
         """The words of the hash for each position of an array, at the front or the end of the counter."""
-        if state.builder is None and isinstance(key, ConcreteArray):  # without a step for each of the parts
+        if state.builder is None and type(key) is ConcreteArray:  # without a step for each of the parts
             counts = np.arange(math.prod(shape), dtype=UINT64).reshape(shape)
             high, low = (counts >> np.uint64(32)).astype(UINT32), counts.astype(UINT32)
             words = key.numpy()

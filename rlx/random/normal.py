@@ -70,11 +70,11 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     """
     found = float_dtype("truncated_normal", dtype)
     sizes = sample_shape("truncated_normal", shape, lower, upper)
-    key = single_key("truncated_normal", key)
+    typed = single_key("truncated_normal", key)
     low, high = (lax.convert_element_type(v, found) for v in (lower, upper))
     root = lax.full((), math.sqrt(2), found)
     bounds = (lax.erf(lax.div(v, root)) for v in (low, high))
-    spread = uniform_between(key, sizes, found, *bounds)
+    spread = uniform_between(typed, sizes, found, *bounds)
     samples = lax.mul(root, erf_inv(spread))
     infinity = lax.full((), math.inf, found)
     inside = (

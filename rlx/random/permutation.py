@@ -55,13 +55,13 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     [0, 1, 2, 3, 4]
     """
     value = as_array(x)
-    key = single_key("permutation", key)
+    typed = single_key("permutation", key)
     at = canonical_axis("random.permutation", axis, max(value.ndim, 1))
     if value.ndim == 0:
-        return _shuffled(key, lax.iota(config.default_int, _count("permutation", value)), 0)
+        return _shuffled(typed, lax.iota(config.default_int, _count("permutation", value)), 0)
     if independent or value.ndim == 1:
-        return _shuffled(key, value, at)
-    order = _shuffled(key, lax.iota(config.default_int, value.shape[at]), 0)
+        return _shuffled(typed, value, at)
+    order = _shuffled(typed, lax.iota(config.default_int, value.shape[at]), 0)
     return jnp.take(value, order, at)
 
 
@@ -99,12 +99,12 @@ def choice(
             f"random.choice cannot draw {draws} of {count} elements" + ("." if replace else " without replacement."),
             "Draw fewer, from a larger array.",
         )
-    key = single_key("choice", key)
+    typed = single_key("choice", key)
     if p is None and not replace:
-        result = permutation(key, count if value.ndim == 0 else value, axis)
+        result = permutation(typed, count if value.ndim == 0 else value, axis)
         result = lax.slice_in_dim(result, 0, draws, axis=at)
     else:
-        positions = _positions(key, count, sizes, replace, p, mode)
+        positions = _positions(typed, count, sizes, replace, p, mode)
         result = positions if value.ndim == 0 else jnp.take(value, positions, at)
     if value.ndim == 0:
         return lax.reshape(result, sizes)

@@ -159,11 +159,11 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
         raise DtypeError(f"random.bernoulli got a probability {probability.type!r}.", "Pass a floating one.")
     dtype = probability.dtype
     sizes = sample_shape("bernoulli", shape, probability)
-    key = single_key("bernoulli", key)
+    typed = single_key("bernoulli", key)
     probability = parameter(probability, dtype, sizes)
     if mode == "low":
-        return lax.lt(uniform_between(key, sizes, dtype), probability)
-    both = uniform_between(key, (2, *sizes), dtype)
+        return lax.lt(uniform_between(typed, sizes, dtype), probability)
+    both = uniform_between(typed, (2, *sizes), dtype)
     coarse, fine = lax.unstack(both)
     step = lax.full((), 2.0 ** -int(ml_dtypes.finfo(dtype).nmant), dtype)
     return lax.lt(lax.mul(fine, step), lax.sub(probability, coarse))
@@ -191,7 +191,7 @@ def randint(key: Any, shape: Sequence[int], minval: Any, maxval: Any, dtype: Any
     (3, 6)
     """
     found = integer_dtype("randint", dtype)
-    key = single_key("randint", key)
+    typed = single_key("randint", key)
     low, high = (_bound(v) for v in (minval, maxval))
     sizes = sample_shape("randint", shape, low, high)
     working = found
@@ -200,7 +200,7 @@ def randint(key: Any, shape: Sequence[int], minval: Any, maxval: Any, dtype: Any
         info = ml_dtypes.iinfo(found)
         low = _saturated(low, working, int(info.min), int(info.max))
         high = _saturated(high, working, int(info.min), int(info.max) + 1)
-    samples = _integers(key, sizes, low, high, working)
+    samples = _integers(typed, sizes, low, high, working)
     return lax.convert_element_type(samples, found)
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 import rlx.numpy as jnp
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.numpy.promotion import operand, promote_inexact
 from rlx.trace.flat import as_array
+from rlx.trees import tree
 
 __all__ = ["RegularGridInterpolator"]
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import FileFormatError, TreeMismatchError
 from rlx.serialization import npz, safetensors
@@ -15,6 +14,7 @@ from rlx.serialization.atomic import replace
 from rlx.serialization.contents import Broken, Contents
 from rlx.serialization.trees import arrays_of, contents_of, name_of, tree_of
 from rlx.trace.flat import shared_array
+from rlx.trees import tree
 
 __all__ = ["load", "save"]
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx import tree
 from rlx.array import Array, KeyArray
 from rlx.errors import TreeMismatchError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.types import is_key
 from rlx.serialization.contents import TEXTS, Broken, Contents, parsed, parsed_object
 from rlx.trace.flat import shared_array
-from rlx.tree_keys import keystr
+from rlx.trees import tree
+from rlx.trees.keys import keystr
 
 __all__ = ["arrays_of", "contents_of", "name_of", "tree_of"]
 

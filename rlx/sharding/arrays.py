@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
-from rlx.array import Array, ConcreteArray, Device
-from rlx.backends import backend_named
+from rlx.array import Array, ConcreteArray, Device, memory_of
+from rlx.backends import device_named
 from rlx.errors import ConcretizationTypeError, DeviceError, InputTypeError, ShardingError, UnexpectedTracerError
 from rlx.ir.types import dtype_of
-from rlx.memory import Space
+from rlx.sharding.memory import Space
 from rlx.sharding.mesh import AbstractMesh
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, default_sharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
 from rlx.trace.flat import as_array
+from rlx.trees import tree
 
 __all__ = [
     "Shard",
@@ -57,8 +57,11 @@ def _concrete(x: Array, attribute: str, error: type[Exception] = ConcretizationT
 
 
 def sharding_of(x: Array) -> Sharding:
-    """Where an array lies: what was asked for, or whole on the default device. AttributeError for traced values."""
-    return getattr(_concrete(x, "sharding", AttributeError), "_sharding", None) or default_sharding()
+    """Where an array lies: what was asked for, or whole on its device. AttributeError for traced values."""
+    value = _concrete(x, "sharding", AttributeError)
+    memory = memory_of(value)
+    placed_by_default = default_sharding if memory is None else lambda: SingleDeviceSharding(memory.device)
+    return getattr(value, "_sharding", None) or placed_by_default()
 
 
 def abstract_sharding(x: Array) -> NamedSharding:
@@ -90,8 +93,8 @@ def part_of(x: Array, index: int) -> Array:
 
 # ------------------------------------------------------------- putting arrays somewhere
 def names_a_place(x: Any) -> bool:
-    """Whether this is a sharding or a PartitionSpec."""
-    return isinstance(x, (Sharding, PartitionSpec))
+    """Whether this is a device, a sharding or a PartitionSpec. Raises DeviceError for a device that there is not."""
+    return isinstance(x, (Sharding, PartitionSpec)) or (isinstance(x, (str, Device)) and bool(device_named(x)))
 
 
 def check_out_sharding(owner: str, out_sharding: Any) -> None:
@@ -112,12 +115,8 @@ def _target(entry: Any) -> Sharding | None:
         )
     if isinstance(entry, Space):
         return None
-    if isinstance(entry, str):
-        backend_named(entry)
-        entry = Device(entry)
-    if isinstance(entry, Device):
-        backend_named(entry.platform)
-        return SingleDeviceSharding(entry)
+    if isinstance(entry, (str, Device)):
+        return SingleDeviceSharding(device_named(entry))
     return resolve("device_put", entry)
 
 

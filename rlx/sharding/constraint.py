@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
-from rlx import tree
 from rlx.errors import MeshContextError, OptionError, ShardingError
 from rlx.sharding.context import get_abstract_mesh, use_abstract_mesh
 from rlx.sharding.mesh import AbstractMesh, AxisType
@@ -14,6 +13,7 @@ from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import names_in
 from rlx.sharding.trees import check_shape, complete, placed_all, resolve, resolve_explicit, spread
 from rlx.trace.flat import as_array
+from rlx.trees import tree
 
 __all__ = ["auto_axes", "explicit_axes", "reshard", "with_sharding_constraint"]
 

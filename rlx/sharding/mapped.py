@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from functools import partial, wraps
 from typing import Any
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import AxisError, InputTypeError, ShardingError
 from rlx.sharding.context import context_mesh, use_abstract_mesh
@@ -18,6 +17,7 @@ from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
 from rlx.sharding.trees import placed, spread
 from rlx.trace.flat import as_array, function_name
 from rlx.trace.stage import named_axis
+from rlx.trees import tree
 
 __all__ = ["shard_map", "smap"]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.array import Device
-from rlx.backends import device_names
+from rlx.backends import default_devices
 from rlx.config import config
 from rlx.errors import InputTypeError, ShardingError
 
@@ -353,7 +353,7 @@ def set_current(context: Context) -> None:
 
 def known_devices() -> list[Device]:
     """The devices that programs run on."""
-    return [Device(name) for name in device_names() if name != "reference"]
+    return default_devices()
 
 
 def too_many(owner: str, wanted: int, available: int | None = None) -> ShardingError:

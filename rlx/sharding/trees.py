@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from rlx import tree
-from rlx.array import Array, ConcreteArray, Device
+from rlx.array import Array, ConcreteArray, Device, moved
+from rlx.backends import memory_named
 from rlx.errors import InputTypeError, ShardingError
 from rlx.sharding.context import context_mesh
 from rlx.sharding.mesh import AxisType
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in
+from rlx.trees import tree
 
 __all__ = ["check_shape", "placed", "resolve", "resolve_explicit", "spread"]
 
@@ -83,11 +84,13 @@ def check_described(sharding: Any, shape: Sequence[int]) -> None:
 
 
 def placed(x: Array, sharding: Sharding | Device | None) -> Array:
-    """The array, known to lie where `sharding` says; it shares its memory. Tracers and None leave it as it is."""
+    """The array where `sharding` says, copied there unless it lies there. Tracers and None leave it as it is."""
     if sharding is None or not isinstance(x, ConcreteArray):
         return x
     if isinstance(sharding, Device):
         sharding = SingleDeviceSharding(sharding)
+    for device in sharding.devices[:1]:
+        x = moved(x, memory_named(device.platform))
     return x.with_sharding(sharding)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.ir.types import is_complex, is_float
 from rlx.trace.primitive import to_numpy
+from rlx.trees import tree
 
 __all__ = ["assert_close", "gradient_tolerance", "tolerance"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.ir.types import is_complex, is_inexact
 from rlx.testing.compare import assert_close, gradient_tolerance
 from rlx.trace.primitive import to_numpy, type_of
 from rlx.transforms.forward import jvp
 from rlx.transforms.reverse import vjp
+from rlx.trees import tree
 
 __all__ = ["check_grads"]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, KeyArray, asarray_numpy, number_array, unshared, wrap
+from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshared, wrap
 from rlx.config import config
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, scalar_dtype
@@ -124,7 +124,7 @@ class Builder:
             weak_dtype = dtype or scalar_dtype(value, config.default_float, config.default_int)
             return Literal(number_array(value, weak_dtype), TensorType((), weak_dtype, True))
         if type(value) is not ConcreteArray:
-            if isinstance(value, KeyArray):  # no literal is a key
+            if isinstance(value, ConcreteArray):  # no literal is a key, or lies on a device
                 return self._capture(value, value.type)
             array = asarray_numpy(value)
             value = wrap(array) if isinstance(value, np.generic) else self.snapshot(array)
@@ -212,7 +212,7 @@ class Builder:
             for v in e.outputs:
                 self._producers[v] = e
         self._indexed = len(self.equations)
-        sources = {var: value for var, value in self.captures.values()}
+        sources = dict(self.captures.values())
         stack = [atom]
         while stack:
             var = stack[-1]
@@ -243,7 +243,7 @@ class Builder:
         args = [wrap(a.value, a.type.weak) if isinstance(a, Literal) else self.known[a] for a in equation.inputs]
         builder, state.builder = state.builder, None
         try:
-            out = equation.primitive.evaluate(args, dict(equation.params))
+            out = equation.primitive.run(args, dict(equation.params))
         finally:
             state.builder = builder
         outs = out if equation.primitive.multiple else (out,)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshared, wrap
 from rlx.config import config
 from rlx.errors import InputTypeError, describe
 from rlx.ir.types import TensorType, float0, scalar_dtype
 from rlx.trace.builder import state
+from rlx.trees import tree
 
 __all__ = ["FlatFunction", "as_array", "function_name", "is_float0", "shared_array", "tangent_array", "zero_tangent"]
 

@@ -29,14 +29,14 @@ class Environment(dict[Var, Any]):
 
 @contextmanager
 def origins_of() -> Generator[Callable[[Equation], None]]:
-    """A function that makes new equations inherit an equation's origin."""
+    """A function that makes new equations inherit an equation's origin, or that of the equation that holds it."""
     builder = state.builder
     if builder is None:
         yield lambda equation: None
         return
     before = builder._origin_override
     try:
-        yield lambda equation: builder.at(equation.origin)
+        yield lambda equation: builder.at(equation.origin or before)
     finally:
         builder.at(before)
 

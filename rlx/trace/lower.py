@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlx.ir.program import Atom, Equation, Program, Var
+from rlx.ir.program import Atom, Equation, Origin, Program, Var
 
-__all__ = ["inline_calls", "map_regions"]
+__all__ = ["inline_blocks", "inline_calls", "map_regions"]
 
 
 def map_regions(equation: Equation, function: Callable[[Program], Program]) -> Equation:
@@ -28,14 +28,19 @@ def map_regions(equation: Equation, function: Callable[[Program], Program]) -> E
     return Equation(equation.primitive, equation.inputs, params, equation.outputs, equation.origin)
 
 
-def inline_calls(program: Program) -> Program:
-    """Replace every call-like equation by the equations of its program, in regions too."""
+def inline_blocks(program: Program) -> Program:
+    """Replace every block by the equations of its program; other calls stay."""
+    return inline_calls(program, lambda equation: not equation.primitive.claimable)
+
+
+def inline_calls(program: Program, stays: Callable[[Equation], bool] | None = None) -> Program:
+    """Replace every call-like equation but those that stay by the equations of its program, in regions too."""
     memo: dict[int, Program] = {}
 
     def lowered(region: Program) -> Program:
         found = memo.get(id(region))
         if found is None:
-            found = memo[id(region)] = inline_calls(region)
+            found = memo[id(region)] = inline_calls(region, stays)
         return found
 
     equations: list[Equation] = []
@@ -48,10 +53,10 @@ def inline_calls(program: Program) -> Program:
     changed = False
     for e in program.equations:
         inputs = tuple(map(read, e.inputs))
-        if getattr(e.primitive, "inlined", False):
+        if getattr(e.primitive, "inlined", False) and not (stays is not None and stays(e)):
             changed = True
             body = lowered(e.params["program"])
-            outputs, copied, kept = _copy(body, inputs)
+            outputs, copied, kept = _copy(body, inputs, e.origin)
             equations += copied
             constants += kept
             replaced.update(zip(e.outputs, outputs, strict=True))
@@ -65,8 +70,10 @@ def inline_calls(program: Program) -> Program:
     return program.replace(equations=equations, outputs=tuple(map(read, program.outputs)), constants=constants)
 
 
-def _copy(body: Program, inputs: tuple[Atom, ...]) -> tuple[list[Atom], list[Equation], list[tuple[Var, Any]]]:
-    """The body's equations on `inputs` with fresh variables; its constants too."""
+def _copy(
+    body: Program, inputs: tuple[Atom, ...], origin: Origin | None
+) -> tuple[list[Atom], list[Equation], list[tuple[Var, Any]]]:
+    """The body's equations on `inputs` with fresh variables; its constants too. `origin`: for those without."""
     env: dict[Var, Atom] = dict(zip(body.inputs, inputs, strict=True))
     constants = []
     for v, array in body.constants:
@@ -77,6 +84,6 @@ def _copy(body: Program, inputs: tuple[Atom, ...]) -> tuple[list[Atom], list[Equ
     for e in body.equations:
         outputs = tuple(Var(v.type) for v in e.outputs)
         args = tuple(env[a] if isinstance(a, Var) else a for a in e.inputs)
-        equations.append(Equation(e.primitive, args, e.params, outputs, e.origin))
+        equations.append(Equation(e.primitive, args, e.params, outputs, e.origin or origin))
         env.update(zip(e.outputs, outputs, strict=True))
     return [env[a] if isinstance(a, Var) else a for a in body.outputs], equations, constants

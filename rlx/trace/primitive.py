@@ -7,12 +7,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, array_of_type, asarray_numpy, unshared, wrap
+from rlx.array import Array, ConcreteArray, DeviceArray, array_of_type, asarray_numpy, unshared, wrap
 from rlx.config import config
 from rlx.errors import MissingRuleError, NanError, UnsupportedError, not_linear, out_of_memory
 from rlx.ir.program import Atom
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
+from rlx.trace.places import Elsewhere, memory_for, run_elsewhere
 from rlx.trace.strictness import check_ranks
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
@@ -66,6 +67,15 @@ def type_of(value: Any) -> TensorType:
         return TensorType((), scalar_dtype(value, config.default_float, config.default_int), True)
     a = asarray_numpy(value)
     return TensorType(a.shape, a.dtype)
+
+
+def host_operand(value: Any) -> np.ndarray:
+    """As `to_numpy`; raises Elsewhere for an array that does not lie in the host's memory."""
+    if type(value) is ConcreteArray:
+        return value.numpy()
+    if type(value) is DeviceArray:
+        raise Elsewhere
+    return to_numpy(value)
 
 
 def to_numpy(value: Any) -> np.ndarray:
@@ -150,6 +160,7 @@ class Primitive:
     broadcasts = False  # operands of different shapes are brought to one, as NumPy does
     across_words = ""  # of what says one thing of several keys' words: the reduction that says it of the keys
     inlined = False  # a call of params['program'], replaced by its equations in MIR
+    claimable = False  # such a call that stays, under params['name'], where the backend has a kernel for it
 
     type: Callable[..., Any] = _missing("type")
     reference: Callable[..., Any] = _missing("reference")
@@ -184,12 +195,36 @@ class Primitive:
         builder = builders.state.builder
         if builder is not None:
             return builder.emit(self, args, params)
-        result = self.evaluate(args, params)
         if config.watched:
-            self.watch(args, result)
-        return result
+            return self.watched(args, params)
+        try:
+            return self.evaluate(args, params)
+        except Elsewhere:
+            pass  # what runs there is no consequence of this
+        return run_elsewhere(self, self.operands(args), params)
 
     __call__ = bind
+
+    def operands(self, args: Sequence[Any]) -> list[ConcreteArray]:
+        """Operands that do not run in NumPy as arrays: numbers and NumPy arrays on the host's memory."""
+        return [a if isinstance(a, ConcreteArray) else array_of_type(to_numpy(a), type_of(a)) for a in args]
+
+    def run(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Run at once, where the operands lie."""
+        try:
+            return self.evaluate(args, params)
+        except Elsewhere:
+            pass
+        return run_elsewhere(self, self.operands(args), params)
+
+    def watched(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Run at once, if nothing else says where on the default device, and look at the result as switches ask."""
+        if memory_for(self.name, args) is None:
+            result = self.evaluate(args, params)
+        else:
+            result = run_elsewhere(self, self.operands(args), params)
+        self.watch(args, result)
+        return result
 
     def watch(self, args: Sequence[Any], result: Any) -> None:
         """Raise or warn where a switch asks for it: an operation has run eagerly."""
@@ -215,8 +250,8 @@ class Primitive:
         return error
 
     def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Run eagerly on concrete values."""
-        arrays = [to_numpy(a) for a in args]
+        """Run eagerly on concrete values. Raises Elsewhere for those that do not lie in the host's memory."""
+        arrays = [host_operand(a) for a in args]
         with np.errstate(all="ignore"):
             try:
                 out = self.reference(*arrays, **params)

@@ -8,23 +8,24 @@ append the program's equations to the program under construction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import wraps
-from typing import Any, TypeVar, cast
+from functools import cached_property, wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array, ConcreteArray, KeyArray, array_of_type
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.trace.builder import Builder, Tracer, state
-from rlx.trace.primitive import Primitive
+from rlx.trace.primitive import Primitive, registry
 from rlx.trace.stage import close_over, stage
+from rlx.trees import tree
 
-__all__ = ["replayed", "replayed_in_traces"]
+__all__ = ["Block", "block", "blocks", "replayed", "replayed_in_traces"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,50 +38,70 @@ _STATIC = frozenset({int, bool, str, type(None), type(Ellipsis)})
 class Replay:
     """The program of a call: its steps read and write numbered places, and its equations can be inlined."""
 
-    def __init__(self, program: Program, structure: Any) -> None:
+    def __init__(self, program: Program, structure: Any, attributes: dict[str, Any]) -> None:
         self.program = program
+        self.attributes = attributes
         self.structure = structure
         self.runs = not any(map(_does_more, program.equations))
         self.types = program.output_types
-        self.places: list[Any] = [None] * len(program.inputs)
+
+    @cached_property
+    def code(self) -> tuple[list[Any], list[Any], tuple[int, ...]]:
+        """Places, the steps that read and write them, and the places of results: what eager calls need."""
+        program = self.program
+        places: list[Any] = [None] * len(program.inputs)
         numbers: dict[Var, int] = {var: n for n, var in enumerate(program.inputs)}
 
         def place(atom: Atom) -> int:
             if isinstance(atom, Literal):
-                self.places.append(np.asarray(atom.value))
-                return len(self.places) - 1
+                places.append(np.asarray(atom.value))
+                return len(places) - 1
             return numbers[atom]
 
         def new(var: Var, value: Any = None) -> int:
-            numbers[var] = len(self.places)
-            self.places.append(value)
+            numbers[var] = len(places)
+            places.append(value)
             return numbers[var]
 
         for var, value in program.constants:
             new(var, value.numpy())
-        self.steps = []
+        steps = []
         for e in program.equations:
             read = tuple(map(place, e.inputs))
             written = tuple(map(new, e.outputs))
-            self.steps.append((e.primitive.reference, e.primitive.multiple, dict(e.params), read, written))
-        self.outputs = tuple(map(place, program.outputs))
+            steps.append((e.primitive.reference, e.primitive.multiple, dict(e.params), read, written))
+        return places, steps, tuple(map(place, program.outputs))
 
     def run(self, arrays: Sequence[ConcreteArray]) -> Any:
         """The function's result on concrete arrays."""
-        values = [a.numpy() for a in arrays] + self.places[len(arrays) :]
+        places, steps, outputs = self.code
+        values = [a.numpy() for a in arrays] + places[len(arrays) :]
         with np.errstate(all="ignore"):
-            for reference, multiple, params, read, written in self.steps:
+            for reference, multiple, params, read, written in steps:
                 result = reference(*[values[n] for n in read], **params)
                 if multiple:
                     for n, part in zip(written, result):  # noqa: B905  a check of the lengths costs time
                         values[n] = part
                 else:
                     values[written[0]] = result
-        return self.result([array_of_type(values[n], t) for n, t in zip(self.outputs, self.types)])  # noqa: B905
+        return self.result([array_of_type(values[n], t) for n, t in zip(outputs, self.types)])  # noqa: B905
 
     def inline(self, builder: Builder, arrays: Sequence[Array]) -> Any:
         """The function's result in the program under construction."""
         return self.result(builder.inline(self.program, arrays))
+
+    def as_block(self, builder: Builder, arrays: Sequence[Array], name: str) -> Any:
+        """The function's result as one equation of the program under construction."""
+        operands = [*arrays, *(value for _, value in self.program.constants)]
+        params = {"program": self.alone, "name": name, "attributes": self.attributes}
+        return self.result(builder.emit(registry["block"], operands, params))
+
+    @cached_property
+    def alone(self) -> Program:
+        """The program without lines of its own, those of its constants among its inputs."""
+        inputs = (*self.program.inputs, *(v for v, _ in self.program.constants))
+        equations = [Equation(e.primitive, e.inputs, e.params, e.outputs) for e in self.program.equations]
+        return Program(inputs, equations, self.program.outputs, (), self.program.name)
 
     def result(self, leaves: Sequence[Any]) -> Any:
         """What the function returns with these leaves."""
@@ -100,8 +121,40 @@ def replayed_in_traces(function: F) -> F:
     return _replayed(function, False)
 
 
-def _replayed(function: F, eagerly: bool) -> F:
+BatchRule = Callable[[Callable[..., Any], Sequence[Any], Sequence[int | None], Mapping[str, Any]], Any]
+
+
+class Block(NamedTuple):
+    """A function whose calls keep their name. batch: how it takes a batch axis itself."""
+
+    function: Callable[..., Any]
+    batch: BatchRule | None
+
+
+blocks: dict[str, Block] = {}
+
+
+def block(batch: BatchRule | None = None) -> Callable[[F], F]:
+    """Decorator: a replayed function whose calls are one equation of a traced program, by the function's name.
+
+    A backend may claim the name for a kernel of its own; elsewhere, and before derivatives are taken, the equations
+    of the function stand in its place. batch: `(function, inputs, dims, attributes) -> (results, dims)`, the function
+    of operands of which some have a batch axis (dims), or None where it has no way; then its equations are batched.
+    """
+
+    def decorate(function: F) -> F:
+        name = getattr(function, "__name__", "block")
+        called = _replayed(function, True, name)
+        blocks[name] = Block(called, batch)
+        return called
+
+    return decorate
+
+
+def _replayed(function: F, eagerly: bool, name: str = "") -> F:
+    """The function replayed; where it has a name, while tracing as a block."""
     programs: dict[Any, Replay | bool] = {}
+    parameters = {p.name: p.default for p in inspect.signature(function).parameters.values()} if name else None
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -113,17 +166,19 @@ def _replayed(function: F, eagerly: bool) -> F:
         if key is None or (builder is None and (config.watched or any(type(a) is Tracer for a in arrays))):
             return function(*args, **kwargs)
         found = programs.get(key)
-        if found is None:  # the first call: most functions of most types are called once
+        if found is None and not (name and builder is not None):  # most functions of most types are called once
             result = function(*args, **kwargs)
             if len(programs) >= _MOST:
                 programs.clear()
             programs[key] = True
             return result
-        if found is True:
-            found = programs[key] = _staged(function, args, kwargs, arrays) or False
+        if found is True or found is None:
+            found = programs[key] = _staged(function, args, kwargs, arrays, parameters) or False
         if found is False:
             return function(*args, **kwargs)
         if builder is not None:
+            if name and found.program.equations:
+                return found.as_block(builder, arrays, name)
             return found.inline(builder, arrays)
         return found.run(arrays) if found.runs else function(*args, **kwargs)
 
@@ -167,10 +222,18 @@ def _describe(value: Any, key: list[Any], arrays: list[Any]) -> bool:
 
 
 def _staged(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], arrays: Sequence[Array]
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    arrays: Sequence[Array],
+    parameters: Mapping[str, Any] | None,
 ) -> Replay | None:
-    """The function's program for such arguments; None if what it computes depends on values."""
+    """The function's program for such arguments; None if what it computes depends on values.
+
+    parameters: of a block, with their defaults.
+    """
     structure: Any = None
+    attributes = {} if parameters is None else _attributes(parameters, args, kwargs)
 
     def flat(*tracers: Any) -> list[Any]:
         nonlocal structure
@@ -189,7 +252,26 @@ def _staged(
         return None
     program = close_over(program, captured)
     constant = all(isinstance(value, ConcreteArray) for _, value in program.constants)
-    return Replay(program, structure) if constant else None
+    return Replay(program, structure, attributes) if constant else None
+
+
+def _attributes(parameters: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The static arguments by name, and under "operands" the names of those that are arrays, or hold some."""
+    given = {**parameters, **dict(zip(parameters, args, strict=False)), **kwargs}
+    operands: list[str] = []
+    attributes: dict[str, Any] = {}
+    for name, value in given.items():
+        held = _arrays_in(value)
+        operands += [name] * held
+        if not held:
+            attributes[name] = value
+    return {"operands": tuple(operands), **attributes}
+
+
+def _arrays_in(value: Any) -> int:
+    if type(value) is tuple or type(value) is list:
+        return sum(map(_arrays_in, value))
+    return int(isinstance(value, Array))
 
 
 def _does_more(equation: Equation) -> bool:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from rlx import tree
 from rlx.ops.call import checkpoint as checkpoint_call
 from rlx.ops.checkpoint_name import checkpoint_name as checkpoint_name_op
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
 from rlx.trace.once import traces_of
+from rlx.trees import tree
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.errors import CheckError
 from rlx.ir.program import Equation, Program, dead_code
 from rlx.ir.types import TensorType, is_inexact
@@ -38,8 +37,10 @@ from rlx.ops.sorting import sort, top_k
 from rlx.ops.while_loop import while_loop
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import Environment, interpret, origins_of
+from rlx.trace.lower import inline_blocks
 from rlx.trace.primitive import Primitive, type_of
 from rlx.trace.stage import finish
+from rlx.trees import tree
 
 __all__ = ["Checked", "check_walk", "checked_program"]
 
@@ -87,7 +88,7 @@ def check_walk(program: Program, args: Sequence[Any], categories: Categories) ->
     """The program's outputs, and what its checks found, for values where we stand."""
     env, checked = Environment(program, args), Checked()
     with origins_of() as inherit:
-        for e in program.equations:
+        for e in inline_blocks(program).equations:
             inherit(e)
             outs = _rules.get(e.primitive, _operation)(e, [env.read(a) for a in e.inputs], categories, checked)
             env.update(zip(e.outputs, outs, strict=True))

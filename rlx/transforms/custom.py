@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import CustomRuleError, MissingCustomRuleError
 from rlx.ir.program import Program
@@ -29,6 +28,7 @@ from rlx.transforms.custom_rules import (
     share_captures,
     spread,
 )
+from rlx.trees import tree
 
 __all__ = ["SymbolicZero", "checkpoint", "checkpoint_policies", "custom_gradient", "custom_jvp", "custom_vjp"]
 

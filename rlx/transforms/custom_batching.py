@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import CustomRuleError, MissingCustomRuleError
 from rlx.ir.program import Program
@@ -15,6 +14,7 @@ from rlx.trace.flat import FlatFunction, as_array, flatten_call
 from rlx.trace.primitive import type_of
 from rlx.trace.stage import known_value, stage
 from rlx.transforms.custom_rules import CustomRule, bind_arguments
+from rlx.trees import tree
 
 __all__ = ["custom_vmap", "sequential_vmap"]
 

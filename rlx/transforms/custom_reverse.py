@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache, partial, wraps
 from typing import Any
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import ConcretizationTypeError, CustomRuleError, MissingCustomRuleError
 from rlx.ir.program import Program
@@ -32,6 +31,7 @@ from rlx.transforms.custom_rules import (
     rule_scope,
     spread,
 )
+from rlx.trees import tree
 
 __all__ = ["CustomVJPPrimal", "custom_gradient", "custom_vjp", "custom_vjp_primal_tree_values"]
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from rlx import tree
 from rlx.config import config, scoped
 from rlx.errors import CustomRuleError, InputTypeError
 from rlx.ir.program import Program, Var
@@ -23,6 +22,7 @@ from rlx.trace.flat import as_array, function_name, zero_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero, type_of
 from rlx.trace.stage import finish
+from rlx.trees import tree
 
 __all__ = [
     "CustomRule",

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.program import Program
@@ -19,6 +18,7 @@ from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
 from rlx.trace.stage import known_value, stage
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
+from rlx.trees import tree
 
 __all__ = ["jvp", "linearize"]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
-from rlx.array import Array, wrap
+from rlx.array import Array, ConcreteArray, memory_of, moved, wrap
 from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.ops.shape import reshape, slice_along
@@ -20,6 +19,7 @@ from rlx.trace.stage import known_value, stage
 from rlx.transforms.forward import jvp
 from rlx.transforms.reverse import grad, vjp
 from rlx.transforms.vmap import vmap
+from rlx.trees import tree
 
 __all__ = ["closure_convert", "hessian", "hvp", "jacfwd", "jacrev"]
 
@@ -67,7 +67,9 @@ def _unstack(matrix: Any, leaves: Sequence[Array], axis: int) -> list[Any]:
 
 def _zeros_of(argument: Array, leaves: Sequence[Array]) -> list[Any]:
     """The Jacobian of each leaf by an argument of integers."""
-    return [wrap(np.zeros((*x.shape, *argument.shape), argument.dtype)) for x in leaves]
+    zeros = [wrap(np.zeros((*x.shape, *argument.shape), argument.dtype)) for x in leaves]
+    memory = memory_of(argument) if isinstance(argument, ConcreteArray) else None
+    return zeros if memory is None else [moved(z, memory) for z in zeros]
 
 
 def _select_arguments(args: Sequence[Any], argnums: int | Sequence[int]) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlx import tree
 from rlx.errors import CustomRuleError
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType
 from rlx.ops.linear_rule import linear_call as linear_call_op
 from rlx.trace.flat import FlatFunction, flatten_call
 from rlx.trace.stage import stage
+from rlx.trees import tree
 
 __all__ = ["linear_call"]
 

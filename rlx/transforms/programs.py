@@ -48,6 +48,9 @@ def clear_transform_cache() -> None:
         cached.cache_clear()
 
 
+table.transforms.jvp_walk = jvp_walk
+table.transforms.batch_walk = batch_walk
+table.transforms.backward_walk = backward_walk
 table.transforms.jvp = remember(jvp_program)
 table.transforms.split = remember(split_program)
 table.transforms.separate = remember(separate_program)

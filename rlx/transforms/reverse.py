@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
-from rlx.array import Array, ConcreteArray
+from rlx.array import Array, ConcreteArray, DeviceArray
 from rlx.errors import DtypeError, ScalarOutputError, TreeMismatchError
 from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import convert
@@ -19,6 +18,7 @@ from rlx.trace.primitive import Linear, Zero, type_of
 from rlx.trace.stage import stage
 from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
+from rlx.trees import tree
 
 __all__ = ["grad", "linear_transpose", "value_and_grad", "vjp"]
 
@@ -40,7 +40,7 @@ def _as_weak_as(type: TensorType, cotangent: Any) -> Any:
     """The gradient by a Python number is as weak as that."""
     if not type.weak or type_of(cotangent).weak:
         return cotangent
-    if isinstance(cotangent, ConcreteArray):
+    if isinstance(cotangent, ConcreteArray) and not isinstance(cotangent, DeviceArray):
         return ConcreteArray(cotangent.numpy(), True)
     return convert(cotangent, dtype=type.dtype, weak=True)
 

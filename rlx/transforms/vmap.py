@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx import tree
 from rlx.array import Array
 from rlx.errors import InputTypeError, VmapAxisError
 from rlx.ir.types import TensorType
@@ -17,10 +16,9 @@ from rlx.trace.flat import FlatFunction, as_array, is_float0
 from rlx.trace.stage import known_value, named_axis, stage
 from rlx.transforms.programs import batch_walk
 from rlx.transforms.vmappable import Mapping, is_spec, is_vmappable, registered
+from rlx.trees import tree
 
 __all__ = ["vmap"]
-
-_NO_BATCH = object()
 
 
 def broadcast_prefix(prefix: Any, full: Any, what: str) -> list[int | None]:

@@ -11,7 +11,7 @@ from loop_plans import BOOL, FLOAT, INT, constant, load, plan_of, unary
 from native_loops import native
 
 from rlx.backends.cpu.emit.carried import carried_code, carried_row
-from rlx.backends.loops.loop_text import loop_text
+from rlx.backends.numba.listing import plan_listing
 from rlx.backends.reference.run import run_plan
 from rlx.ir.kernels import Access, Buffer, Contract, Instruction, Loops, Operand, Scan, Store, While
 
@@ -174,6 +174,8 @@ def test_while(start):
 
 
 def test_the_loop_can_be_read():
-    assert "for t in reversed(range(9))" in loop_text(recurrence(3, length=9, reverse=True)[0])
-    assert "tanh(" in loop_text(recurrence(3)[0])
-    assert "while True" in loop_text(countdown())
+    backward, inputs, outputs = recurrence(3, length=9, reverse=True)
+    text = plan_listing(plan_of([backward], inputs, outputs))
+    assert "for step in range(8, -1, -1)" in text and "tanh(" in text
+    kernel = countdown()
+    assert "while True" in plan_listing(plan_of([kernel], kernel.initial, kernel.final))

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from loop_plans import BOOL, FLOAT, INT, constant, load, once_where, unary
 from native_loops import run_native
+from python_loops import run_python
 
 from rlx.backends.cpu.emit.kernel_code import loops_code, loops_extent
 from rlx.backends.cpu.emit.tiling import tiled
 from rlx.backends.cpu.runtime.compile import compile_ir, load_object
-from rlx.backends.loops.loop_text import loop_text
+from rlx.backends.numba.listing import kernel_listing
 from rlx.backends.reference.loops import run_loops
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
 from rlx.ir.scalar import REDUCERS
@@ -34,13 +35,22 @@ DTYPES = [np.dtype(name) for name in ("f4", "f8", "?", "i1", "u2", "i4", "u8", "
 
 
 def check(kernel, operands, cuts=None, tolerance=2e-6):
-    """Native and reference runs leave the same memory behind."""
+    """Native and reference runs leave the same memory behind; so does the kernel as Python, if it is small."""
     verify_loops(kernel)
     expected = [array.copy() for array in operands]
     actual = [array.copy() for array in operands]
     with np.errstate(all="ignore"):
         run_loops(kernel, expected)
     run_native(kernel, actual, cuts)
+    agree(actual, expected, tolerance)
+    if math.prod(kernel.sizes) * len(kernel.instructions) <= 1 << 14:
+        actual = [array.copy() for array in operands]
+        run_python(kernel, actual)
+        agree(actual, expected, tolerance)
+
+
+def agree(actual, expected, tolerance):
+    """Two memories hold the same numbers."""
     for got, wanted in zip(actual, expected, strict=True):
         if wanted.dtype.kind in "fc":
             eps = tolerance if wanted.dtype.itemsize == 4 else tolerance * 1e-6
@@ -170,7 +180,7 @@ def test_random_kernels(seed):
     extent = loops_extent(kernel)
     cuts = maker.random.integers(0, extent + 1, 3).tolist() if kernel.parallel else None
     check(kernel, maker.arrays, cuts, tolerance=1e-4)
-    assert "for" in loop_text(kernel) or not kernel.sizes
+    assert "for" in kernel_listing(kernel) or not kernel.sizes
 
 
 # ------------------------------------------------------------------ structure
@@ -213,7 +223,7 @@ def test_expensive_values_wait_where_the_result_goes():
     stores = (Store(5, Access(1, (width, 1))),)
     kernel = Loops((rows, width), 1, (x, out), instructions, stores, parallel=1)
     check(kernel, [memory, result], cuts=[2])
-    assert loop_text(kernel).count("exp(") == 1
+    assert kernel_listing(kernel).count("exp(") == 1
 
 
 def test_empty_rows_give_identities():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -290,7 +291,8 @@ class LoopsDraw:
         if self.chunks > 1:
             chunk_stride = 200
         access = self.buffer(strides, memory, slack, chunk_stride)
-        self.stores.append(Store(value, access, address, accumulate, initialize, guard))
+        order = "sequential" if accumulate is None and kind in ("row", "scatter") else "any"
+        self.stores.append(Store(value, access, address, accumulate, initialize, guard, order=order))
 
 
 @st.composite
@@ -422,6 +424,43 @@ def test_contract(dtype, accumulate):
     (result,) = run(plan_of([product, again], [lhs, rhs], [out]), a, b)
     expected = np.matmul(a.T, b) * (2 if accumulate else 1)
     np.testing.assert_allclose(result.reshape(2, 3, 5), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize(("operands", "out"), [("float16", "f4"), ("bfloat16", "bfloat16"), ("float8_e4m3fn", "f4")])
+def test_contract_sums_in_a_wider_dtype(operands, out, accumulate):
+    random = np.random.default_rng(1)
+    dtype, result_dtype = np.dtype(operands), np.dtype(out)
+    lhs, rhs, buffer = Buffer(dtype, 12, "input"), Buffer(dtype, 20, "input"), Buffer(result_dtype, 15, "output")
+    first = Contract(operand(lhs, 1, 3, 4), operand(rhs, 1, 4, 5), operand(buffer, 1, 3, 5), accumulator=FLOAT)
+    again = replace(first, accumulate=accumulate)
+    a, b = (random.normal(size=s).astype(dtype) for s in ((3, 4), (4, 5)))
+    (result,) = run(plan_of([first, again], [lhs, rhs], [buffer]), a.reshape(-1), b.reshape(-1))
+    once = (a.astype(FLOAT) @ b.astype(FLOAT)).astype(result_dtype).astype(FLOAT)
+    expected = (once + a.astype(FLOAT) @ b.astype(FLOAT) if accumulate else once).astype(result_dtype)
+    same(result.astype(FLOAT), expected.reshape(-1).astype(FLOAT))
+
+
+def test_contract_of_bytes_wraps_only_where_it_is_stored():
+    lhs, rhs = Buffer(np.dtype("i1"), 4, "input"), Buffer(np.dtype("i1"), 4, "input")
+    outs = [Buffer(np.dtype(d), 4, "output") for d in ("i4", "i1")]
+    kernels = [Contract(operand(lhs, 1, 2, 2), operand(rhs, 1, 2, 2), operand(o, 1, 2, 2), accumulator=np.dtype("i4"))
+               for o in outs]  # fmt: skip
+    a = np.array([100, 50, -100, 3], np.int8)
+    wide, narrow = run(plan_of(kernels, [lhs, rhs], outs), a, a)
+    expected = (a.reshape(2, 2).astype(np.int32) @ a.reshape(2, 2)).reshape(-1)
+    same(wide, expected)
+    same(narrow, expected.astype(np.int8))
+
+
+def test_tf32_keeps_ten_bits_behind_the_point():
+    lhs, rhs, out = Buffer(FLOAT, 4, "input"), Buffer(FLOAT, 4, "input"), Buffer(FLOAT, 4, "output")
+    kernel = Contract(operand(lhs, 1, 2, 2), operand(rhs, 1, 2, 2), operand(out, 1, 2, 2), tf32=True)
+    a = f4(1 + 2**-10, 1 + 2**-11, 1 + 3 * 2**-11, np.inf)
+    (result,) = run(plan_of([kernel], [lhs, rhs], [out]), a, f4(1, 0, 0, 1))
+    np.testing.assert_array_equal(result, f4(1 + 2**-10, 1, np.nan, np.inf))
+    (result,) = run(plan_of([kernel], [lhs, rhs], [out]), f4(1 + 3 * 2**-11, 0, 0, 1 + 2**-11 + 2**-20), f4(1, 0, 0, 1))
+    np.testing.assert_array_equal(result, f4(1 + 2**-9, 0, 0, 1 + 2**-10))
 
 
 def test_contract_over_nothing_is_zero():
@@ -573,7 +612,7 @@ def test_constants_and_texts():
     y = Buffer(FLOAT, 2, "output")
     plan = plan_of([elementwise("sqrt", c, y)], [], [y], [c])
     same(run(plan)[0], f4(1, 2))
-    assert set(ReferenceBackend().compile(plan).texts()) == {"plan", "kernels"}
+    assert set(ReferenceBackend().compile(plan).texts()) == {"plan", "kernels", "loops"}
 
 
 # ------------------------------------------------------------------ library routines

@@ -9,6 +9,7 @@ import scipy.special
 from native_loops import run_native
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
+from rlx.ir.scalar import ALPHABET
 
 FLOAT, DOUBLE = np.dtype("f4"), np.dtype("f8")
 WIDE = np.longdouble
@@ -72,11 +73,6 @@ def worst(got, exact, *arguments):
     return float(found[at]), [float(a[at]) for a in arguments], float(got[at]), float(exact[at])
 
 
-# the largest error seen on the points, rounded up; 1 is a last place
-SINGLE_BOUNDS = dict.fromkeys(UNARY, 2.0) | {"erf_inv": 2.5, "tanh": 2.2}
-DOUBLE_BOUNDS = dict.fromkeys(UNARY, 2.0) | {"tan": 2.6, "tanh": 2.3, "erfc": 4.0, "erf_inv": 4.0}
-
-
 @pytest.mark.parametrize("op", sorted(UNARY))
 def test_single(op):
     x = points(FLOAT)
@@ -85,7 +81,7 @@ def test_single(op):
     if op == "erf_inv":
         exact = np.copysign(exact, x)
     found = worst(compute(op, FLOAT, x), exact, x)
-    assert found[0] <= SINGLE_BOUNDS[op], found
+    assert found[0] <= ALPHABET[op].ulp[0], found
 
 
 SLOW = {
@@ -124,7 +120,7 @@ def test_double(op):
         with np.errstate(all="ignore"):
             exact = UNARY[op](x.astype(WIDE))
     found = worst(compute(op, DOUBLE, x), exact, x)
-    assert found[0] <= DOUBLE_BOUNDS[op], found
+    assert found[0] <= ALPHABET[op].ulp[1], found
 
 
 @pytest.mark.parametrize("dtype", [FLOAT, DOUBLE], ids=str)
@@ -146,4 +142,4 @@ def test_binary(op, dtype):
     with np.errstate(all="ignore"):
         exact = function(x.astype(wide), y.astype(wide))
     found = worst(compute(op, dtype, x, y), exact, x, y)
-    assert found[0] <= 2.5, found
+    assert found[0] <= ALPHABET[op].ulp[dtype == DOUBLE], found

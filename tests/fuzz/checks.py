@@ -296,10 +296,11 @@ def _expected(
             raise Unsound(str(error)) from error
     least = 0.0
     if not check.direct:
-        # cotangents are rounded within an operation, too; the product with a direction adds up those of all elements
-        terms = sum(x.size for x in inputs if hasattr(x, "size")) if check.name == "forward" else 1
+        # cotangents are rounded within an operation, too: the slope of tanh near 1 has no digit right of its 1e-9, and
+        # is added up over elements
+        terms = sum(x.size for x in inputs if hasattr(x, "size"))
         dtypes = {*seen, *(x.dtype for x in program.inputs if kind_of(x.dtype) == "f")}
-        least = 8 * max(map(epsilon, dtypes)) * max(terms, 1) ** 0.5
+        least = 32 * max(map(epsilon, dtypes)) * max(terms, 1) ** 0.5
     return expected, tolerances(expected, moved, least)
 
 

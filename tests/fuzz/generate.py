@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +23,7 @@ from . import (  # noqa: F401  these fill the table
 )
 from .interpret import EXACT, INEXACT, Fact, Interpreter, Unsound, dtype_name, epsilon
 from .program import Body, Input, Program, Step, input_value, is_narrow, kind_of, live, name_of, used_by
-from .table import OPERATIONS, Draw, NoDraw
+from .table import OPERATIONS, Draw, NoDraw, Operation
 
 __all__ = ["Generator", "Value", "as_wide", "generate", "started"]
 
@@ -72,6 +74,19 @@ def as_wide(array: Any) -> np.ndarray:
     """A value as NumPy, small floats as float64."""
     found = np.asarray(array)
     return found.astype("float64") if kind_of(found.dtype.name) == "f" else found
+
+
+MOST_READ = 1 << 22
+
+
+def _reads_at_most(line: Operation, draw: Draw) -> int:
+    """How many elements operands come to that are brought to one shape, or whose rows are taken by numbers."""
+    shapes = [v.shape for v in draw.operands]
+    numbers = [draw.operands[place].size for place in line.discrete if place]
+    taken = math.prod(shapes[0]) // max(min(shapes[0]), 1) * max(numbers) if numbers and shapes[0] else 0
+    with contextlib.suppress(ValueError):  # of shapes that do not go together
+        return max(taken, math.prod(np.broadcast_shapes(*shapes)))
+    return taken
 
 
 class Generator:
@@ -229,6 +244,8 @@ class Generator:
     def push(self, name: str, draw: Draw) -> int:
         """Run a step and add it with its results, tamed; the number of the first. Raises NoDraw if it cannot be run."""
         line = OPERATIONS[name]
+        if _reads_at_most(line, draw) > MOST_READ:
+            raise NoDraw
         results = tuple(next(self.counter) for _ in range(line.results))
         operands = tuple(v.number for v in draw.operands)
         step = Step(name, operands, results, tuple(draw.parameters.items()), draw.bodies)

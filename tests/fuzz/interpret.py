@@ -143,6 +143,9 @@ class Interpreter:
             scope[name_of(number)] = self._noisy(result) if noisy else result
 
     def _refuse_unsound(self, line: Operation, step: Step, known: list[Fact], scope: dict[str, Any]) -> None:
+        known_values = [x for x in (scope[name_of(n)] for n in step.operands) if not isinstance(x, rlx.core.Tracer)]
+        if line.finite and not all(np.isfinite(np.asarray(x)).all() for x in known_values):
+            raise Unsound(f"{line.name} of infinities or NaN")
         for place in line.discrete:
             if not known[place].exact or self.smooth and known[place].active:
                 raise Unsound(line.name)

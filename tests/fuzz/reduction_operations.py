@@ -246,30 +246,35 @@ operation(
     "inverse",
     "jnp.linalg.inv({0} @ {0}.mT * 0.1 + 2 * jnp.eye({0}.shape[-1], dtype={0}.dtype))",
     lambda g: _wide(g),
+    finite=True,
     weight=0.4,
 )
 operation(
     "solve",
     "jnp.linalg.solve({0} * 0.1 + 4 * jnp.eye({0}.shape[-1], dtype={0}.dtype), {0})",
     lambda g: _wide(g),
+    finite=True,
     weight=0.4,
 )
 operation(
     "cholesky",
     "jnp.linalg.cholesky({0} @ {0}.mT * 0.1 + 2 * jnp.eye({0}.shape[-1], dtype={0}.dtype))",
     lambda g: _wide(g),
+    finite=True,
     weight=0.3,
 )
 operation(
     "determinant",
     "jnp.linalg.det({0} * 0.1 + 2 * jnp.eye({0}.shape[-1], dtype={0}.dtype)) * 0.01",
     lambda g: _wide(g),
+    finite=True,
     weight=0.3,
 )
 operation(
     "pseudo_inverse",
     "jnp.linalg.pinv({0} * 0.1 + 4 * jnp.eye({0}.shape[-1], dtype={0}.dtype))",
     lambda g: _wide(g),
+    finite=True,
     weight=0.2,
 )
 

@@ -156,7 +156,7 @@ operation(
 operation(
     "own_pairs",
     "jnp.diagonal({0}[..., :, None] - {0}[..., None, :], 0, -1, -2)",
-    lambda g: _own(g),
+    lambda g: _own(g, 400),
     "identity",
     weight=2,
 )
@@ -165,9 +165,9 @@ operation(
 )
 
 
-def _own(g: Any) -> Draw:
+def _own(g: Any, most: int = 1 << 16) -> Draw:
     products = g.coin(0.7)  # rather than any value: these are what a sum may round once with
-    value = g.pick("f", ndim=1, where=lambda v: v.size and v.finite and (v.fact.product or not products))
+    value = g.pick("f", ndim=1, where=lambda v: 0 < v.size <= most and v.finite and (v.fact.product or not products))
     return Draw((value,), {"axis": g.axis(value)})
 
 

@@ -49,6 +49,7 @@ class Operation:
     slope: str = "smooth"
     discrete: tuple[int, ...] = ()
     results: int = 1
+    finite: bool = False  # LAPACK says nothing about infinities and NaN: they may raise, spread, or vanish
     weight: float = 1.0
     derivative_inside: bool = False
 

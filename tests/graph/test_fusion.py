@@ -28,6 +28,7 @@ from rlx.fusion import (
     inspect_fusion,
 )
 from rlx.graph import GraphModule
+from rlx.ir.options import RowLimits
 from rlx.lowering.nest import Nest
 from rlx.lowering.nodes import NodeTable
 from rlx.planning.merge import merge
@@ -136,7 +137,7 @@ def test_hints_help(reason: MissReason) -> None:
 def test_empty_nests_are_not_merged() -> None:
     """Programs have none (empty values are constants); the reason guards nests that are made otherwise."""
     empty = Nest((0,), [])
-    reason = merge(NodeTable(), empty, Nest((0,), []), set(), True)
+    reason = merge(NodeTable(), empty, Nest((0,), []), set(), True, RowLimits())
     assert MissReason(reason) is MissReason.NO_ITERATIONS and MissReason.NO_ITERATIONS.hint
 
 

@@ -289,6 +289,32 @@ def test_contract():
     refuse(replace(whole, kernels=(broken,)), "do not fit")
 
 
+def mixed(operands, out, accumulator=None, tf32=False):
+    buffers = [buffer(r, d, 8) for r, d in (("input", operands), ("input", operands), ("output", out))]
+    views = [Operand(b, (2, 2, 2), (4, 2, 1)) for b in buffers]
+    wide = None if accumulator is None else np.dtype(accumulator)
+    return plan([Contract(*views, accumulator=wide, tf32=tf32)], buffers[:2], buffers[2:])
+
+
+def test_types_of_products():
+    """Operands of one dtype, sums in a wider one of their kind, results in either."""
+    for operands, out, wide in ((BFLOAT, BFLOAT, "f4"), (BFLOAT, "f4", "f4"), ("f2", "f2", "f4"), ("i1", "i4", "i4")):
+        verify_plan(mixed(operands, out, wide))
+    verify_plan(mixed(FLOAT, FLOAT, tf32=True))
+    verify_plan(mixed("f4", "f8", "f8"))
+    refuse(mixed("f2", "f2"), "no contraction of float16 in float16")
+    refuse(mixed("f8", "f8", "f4"), "no contraction of float64 in float32")
+    refuse(mixed("i4", "f4", "f4"), "no contraction of int32 in float32")
+    refuse(mixed("bool", "bool"), "no contraction of bool")
+    refuse(mixed("f2", "f8", "f4"), "products of float16, summed in float32, are not float64")
+    refuse(mixed("f8", "f8", tf32=True), "only float32 is rounded to tf32")
+    whole = mixed("f2", "f4", "f4")
+    (kernel,) = whole.kernels
+    other = replace(kernel, rhs=replace(kernel.rhs, buffer=buffer("input", "f4", 8)))
+    inputs = (kernel.lhs.buffer, other.rhs.buffer)
+    refuse(plan([other], list(inputs), [kernel.out.buffer]), "lhs and rhs have one dtype")
+
+
 def test_sort():
     keys, values, order = buffer("input"), buffer("output"), buffer("output", "i4")
     verify_plan(plan([Sort(2, 2, (keys,), (values, order), index=True)], [keys], [values, order]))

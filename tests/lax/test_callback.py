@@ -7,7 +7,7 @@ import pytest
 
 import rlx
 from rlx import debug, errors
-from rlx.callback import io_callback, pure_callback
+from rlx.host.callback import io_callback, pure_callback
 
 F = np.float32
 SCALAR = rlx.ShapeDtypeStruct((), F)

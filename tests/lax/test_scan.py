@@ -146,6 +146,12 @@ def test_map():
     check(build, np.linspace(-1, 1, 6, dtype=F).reshape(3, 2))
 
 
+@pytest.mark.parametrize("batch_size", [0, -2])
+def test_map_refuses_batches_of_no_size(batch_size):
+    with pytest.raises(errors.ShapeError, match=f"batch_size={batch_size}"):
+        lax.map(lax.sin, np.ones(3, np.float32), batch_size=batch_size)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 9])
 def test_map_in_batches(batch_size):
     def build(lib):

@@ -115,6 +115,13 @@ def test_devices_are_checked() -> None:
             refused()
 
 
+@pytest.mark.parametrize("module", [rnp, rlx.lax])
+def test_a_name_has_one_home(module: ModuleType) -> None:
+    """What a front takes from its modules' __all__ collides nowhere, and is all there."""
+    assert len(module.__all__) == len(set(module.__all__))
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
 def test_functions_know_their_names() -> None:
     """Functions with two names answer to both."""
     for name in ("abs", "absolute", "asin", "arcsin", "pow", "power", "mod", "remainder", "invert", "amax", "around"):

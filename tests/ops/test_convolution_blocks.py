@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import rlx
 from rlx import lax
+from rlx.backends.cpu import CpuBackend
 from rlx.ir.kernels import Plan, Scan
-from rlx.ops import convolution
-from rlx.passes.pipeline import executables
+from rlx.ir.options import LoweringOptions, ProductLimits
 
 rng = np.random.default_rng(2)
 
 
 @pytest.fixture(autouse=True)
-def small_blocks(monkeypatch) -> Iterator[None]:
-    executables.clear()
-    monkeypatch.setattr(convolution, "_BLOCK_BYTES", 512)
-    yield
-    executables.clear()
+def small_blocks(monkeypatch) -> None:
+    monkeypatch.setattr(CpuBackend, "lowering", LoweringOptions(products=ProductLimits(patches=512)))
 
 
 def scans(plan: Plan) -> int:

@@ -11,8 +11,9 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx import lax
+from rlx.backends.cpu import CpuBackend
 from rlx.ir.kernels import Contract, Plan, Scan
-from rlx.passes import hoist_loop_products as loop_products
+from rlx.ir.options import LoweringOptions, ProductLimits
 
 rng = np.random.default_rng(3)
 
@@ -100,7 +101,8 @@ def test_products_with_slices_on_either_side():
 
 
 def test_no_more_memory_than_allowed(monkeypatch):
-    monkeypatch.setattr(loop_products, "STACKED_BYTES", 1000)
+    few = LoweringOptions(products=ProductLimits(loop_bytes=1000))
+    monkeypatch.setattr(CpuBackend, "lowering", few)
     weights, xs = (vector(96, 128), vector(128, 128), vector(128)), vector(9, 6, 96)
     plan = plan_of(rlx.grad(lambda w, x: (recurrent(w, x) ** 2).sum()), weights, xs)
     assert body_products(plan)[1] > 1

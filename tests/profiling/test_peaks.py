@@ -175,6 +175,13 @@ def test_damaged_files_are_measured_again(folder: Path, machine: Machine, damage
     assert machine.asked == [(3, None)] * 2 and json.loads(file.read_text()) == whole
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of folders")
+def test_a_folder_that_others_can_change_keeps_nothing(folder: Path, machine: Machine) -> None:
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)
+    assert machine_peaks(3) == SOME and not list(folder.rglob("peaks-*.json"))
+
+
 def test_without_a_disk(folder: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_CACHE", "0")
     assert machine_peaks(3) == SOME and not folder.exists()

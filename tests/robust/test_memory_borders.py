@@ -435,7 +435,7 @@ def test_reading_copies_nothing(read: str, monkeypatch: pytest.MonkeyPatch) -> N
     x = np.arange(4.0).reshape(2, 2)
     READS[read](x) if read != "matmul" else jnp.matmul(x, x)
     copied: list[Any] = []
-    for module in ("rlx.array", "rlx.trace.flat", "rlx.trace.builder", "rlx.trace.primitive", "rlx.compiled"):
+    for module in ("rlx.array", "rlx.trace.flat", "rlx.trace.builder", "rlx.trace.primitive", "rlx.call.compiled"):
         monkeypatch.setattr(importlib.import_module(module), "unshared", lambda a: (copied.append(a), a.copy())[1])
     READS[read](x) if read != "matmul" else jnp.matmul(x, x)
     assert not any(np.shares_memory(a, x) for a in copied)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +14,13 @@ import rlx.numpy as jnp
 from rlx.errors import CustomRuleError, UnexpectedTracerError
 
 Function = Callable[[Any], Any]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def collected() -> None:
+    """The switch collects garbage at every call: what is there already need not be looked through each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _forward(symbolic: bool = False) -> Function:

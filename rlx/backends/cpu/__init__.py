@@ -5,8 +5,9 @@ from __future__ import annotations
 from rlx.backends.base import Backend, Executable
 from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import NativeExecutable
+from rlx.backends.cpu.runtime.texts import step_reason
 from rlx.backends.cpu.runtime.threads import get_num_threads
-from rlx.ir.kernels import Plan
+from rlx.ir.kernels import Kernel, Plan
 from rlx.ir.options import LEAST_BANDS, LoweringOptions
 
 __all__ = ["NativeExecutable", "CpuBackend"]
@@ -24,6 +25,10 @@ class CpuBackend(Backend):
     def lowering(self) -> LoweringOptions:
         """At least two bands for each thread, so that none waits long for another."""
         return LoweringOptions(least_bands=max(LEAST_BANDS, 2 * get_num_threads()))
+
+    def host_reason(self, kernel: Kernel) -> str | None:
+        """What of Python runs a kernel, and why; None where none does."""
+        return step_reason(kernel)
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; kernels that are known already, here or on disk, are not compiled."""

@@ -16,7 +16,7 @@ def contract_as_loops(kernel: Contract) -> Loops:
 
     Complex products are those of their real and imaginary parts. Raises nothing: every Contract has this form.
     """
-    batch = kernel.out.shape[:-2]
+    batch = tuple(size for size in kernel.out.shape[:-2] if size != 1)
     rows, columns, depth = kernel.rows, kernel.columns, kernel.depth
     sizes = (*batch, rows, depth, columns)
     outer = len(batch) + 2
@@ -31,7 +31,8 @@ def contract_as_loops(kernel: Contract) -> Loops:
         return next(numbers)
 
     def strides(operand: Operand, row: int, deep: int, column: int) -> tuple[int, ...]:
-        return tuple(scale * s for s in (*operand.strides[:-2], row, deep, column))
+        batches = zip(kernel.out.shape[:-2], operand.strides[:-2], strict=True)
+        return tuple(scale * s for s in (*(s for size, s in batches if size != 1), row, deep, column))
 
     left = strides(kernel.lhs, kernel.lhs.strides[-2], kernel.lhs.strides[-1], 0)
     right = strides(kernel.rhs, 0, kernel.rhs.strides[-2], kernel.rhs.strides[-1])
@@ -46,8 +47,9 @@ def contract_as_loops(kernel: Contract) -> Loops:
         ]
     else:
         values = [emit("mul", x[0], y[0])]
+    fresh = not kernel.accumulate
     stores = tuple(
-        Store(value, Access(2, out, scale * kernel.out.offset + part), accumulate="add", initialize=not kernel.accumulate)
+        Store(value, Access(2, out, scale * kernel.out.offset + part), accumulate="add", initialize=fresh)
         for part, value in enumerate(values)
     )
     return Loops(

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from rlx.ir.kernels import Contract, Instruction, Library, Sort
+from rlx.ir.kernels import Contract, Instruction, Library, Loops, Sort
 
-__all__ = ["Dialect", "Parameter"]
+__all__ = ["Dialect", "Parameter", "Reduction"]
+
+
+class Reduction(NamedTuple):
+    """A variable that a loop combines elements into."""
+
+    name: str
+    reducer: str
+    dtype: np.dtype
 
 
 class Parameter:
-    """An array that a function takes: its name, the dtype of its elements, whether the function writes to it."""
+    """An array that a function takes: its name, the dtype of its elements, whether the function writes to it.
 
-    __slots__ = ("dtype", "name", "written")
+    apart: whether no other array that the function takes shares memory with it, at any call.
+    """
 
-    def __init__(self, name: str, dtype: np.dtype, written: bool) -> None:
+    __slots__ = ("apart", "dtype", "name", "written")
+
+    def __init__(self, name: str, dtype: np.dtype, written: bool, apart: bool = False) -> None:
         self.name = name
         self.dtype = dtype
         self.written = written
+        self.apart = apart
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.dtype}[]{' written' if self.written else ''}"
@@ -40,10 +52,12 @@ class Dialect(ABC):
 
     extent: ClassVar[str] = "    "  # one level of indentation
     comment_mark: ClassVar[str]
-    reserved: ClassVar[frozenset[str]]  # words and names of the language that arrays and functions cannot have
+    reserved: frozenset[str]  # words and names of the language that arrays and functions cannot have
+    sort_scratch: ClassVar[bool] = False  # whether `sort` needs an array for two positions of each element of a row
 
     def __init__(self) -> None:
         self.helpers: dict[str, None] = {}
+        self.threads = False  # whether what is spelled is part of a kernel with a parallel loop
 
     def helper(self, name: str) -> str:
         """The name of a helper function, which the text will need."""
@@ -61,9 +75,17 @@ class Dialect(ABC):
     def function(self, name: str, parameters: Sequence[Parameter], parallel: bool) -> tuple[str, ...]:
         """The head of a function of arrays that returns nothing; `parallel`: one of its loops runs on threads."""
 
+    def ignore(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Statements for arrays that a function takes and does not use."""
+        return ()
+
     @abstractmethod
     def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
         """The head of a loop over [start, stop)."""
+
+    def row_loop(self, index: str, start: str, stop: str, reductions: Sequence[Reduction]) -> tuple[str, ...]:
+        """The head of a loop over a row that does nothing but combine its elements, in any order."""
+        return (self.loop(index, start, stop),)
 
     @abstractmethod
     def backward_loop(self, index: str, size: str) -> str:
@@ -116,6 +138,10 @@ class Dialect(ABC):
     def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
         """offset + the sum of factor * index, as a position."""
 
+    def index(self, name: str) -> str:
+        """A loop's index as a value: a register of int64."""
+        return name
+
     @abstractmethod
     def quotient(self, dividend: str, divisor: int) -> str:
         """The quotient of a position by a positive number, rounded down; neither has a sign."""
@@ -126,11 +152,15 @@ class Dialect(ABC):
 
     @abstractmethod
     def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
-        """An instruction of the scalar alphabet, of registers of the given dtypes. See ir/scalar.py for what each means."""
+        """An instruction of the scalar alphabet, of registers of the given dtypes: see ir/scalar.py."""
 
     @abstractmethod
     def combine(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
         """left (reducer) right, both registers of dtype."""
+
+    def reduce(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
+        """A step of a reduction over a row, whose order is left open."""
+        return self.combine(reducer, dtype, left, right)
 
     # ------------------------------------------------------------------ plans
     @abstractmethod
@@ -157,12 +187,16 @@ class Dialect(ABC):
     def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
         """Statements that make two names of arrays change places."""
 
+    def spells(self, kernel: Loops) -> bool:
+        """Whether every instruction of a kernel can be spelled; else the host runs it."""
+        return True
+
     def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
         """Statements for a matrix product; None where it is written as loops."""
         return None
 
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """Statements that sort rows; None where the host sorts."""
+        """Statements that sort rows; None where the host sorts. With `sort_scratch` the last output is that array."""
         return None
 
     def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:

@@ -9,15 +9,16 @@ import numpy as np
 
 from rlx.backends.base import Executable
 from rlx.backends.loops.dialect import Dialect
-from rlx.backends.loops.program import Unit, arena_bytes, constants_of, identifier, spelled, unit_of
+from rlx.backends.loops.program import Unit, arena_bytes, constants_of, host_steps, parts_of
 from rlx.backends.reference.kernels import Memory, run_kernel
-from rlx.ir.kernels import Kernel, Plan
+from rlx.ir.kernels import Buffer, Kernel, Plan
 from rlx.ir.show_plan import describe_plan, show_plan
 from rlx.ir.types import is_complex, is_narrow
 from rlx.storage import Storage, allocate
 
 __all__ = ["CompiledUnit", "TextExecutable", "elements", "memory_dtype"]
 
+_BYTE = np.dtype(np.uint8)
 CompiledUnit = Callable[..., None]  # of the arrays of a unit's buffers (see `elements`), then its arena
 
 
@@ -42,16 +43,44 @@ class _Segment:
         self.kernel = kernel
 
 
-class TextExecutable(Executable):
-    """Runs a plan's segments in order, on host memory. Loops and branches with steps of the host in them run in Python."""
+class _Whole:
+    """A plan that is one function: what its arrays are, worked out once."""
 
-    def __init__(self, plan: Plan, dialect: Callable[[], Dialect], compile_unit: Callable[[Unit], CompiledUnit]) -> None:
+    def __init__(self, plan: Plan, segment: _Segment) -> None:
+        assert segment.unit is not None and segment.compiled is not None
+        self.run = segment.compiled
+        self.arena = arena_bytes(plan)
+        sources = {b: (0, n) for n, b in enumerate(plan.inputs)} | {b: (1, n) for n, b in enumerate(plan.outputs)}
+        # for each array where it comes from, and how it is seen; or itself, if it is a constant
+        self.arrays: list[tuple[int, int, tuple[int, ...], np.dtype] | np.ndarray] = []
+        for buffer in segment.unit.buffers:
+            if buffer in sources:
+                dtype = memory_dtype(buffer.dtype)
+                shape = (buffer.nbytes // dtype.itemsize,)
+                self.arrays.append((*sources[buffer], shape, dtype))
+            else:
+                self.arrays.append(elements(_flat(buffer)))
+
+    def __call__(self, inputs: Sequence[Storage], outputs: Sequence[Storage]) -> None:
+        places = (inputs, outputs)
+        arena = allocate(self.arena).view((self.arena,), _BYTE)
+        self.run(*(a if isinstance(a, np.ndarray) else places[a[0]][a[1]].view(a[2], a[3]) for a in self.arrays), arena)
+
+
+class TextExecutable(Executable):
+    """Runs a plan's segments in order, on host memory. What has steps of the host inside it runs in Python."""
+
+    def __init__(
+        self, plan: Plan, dialect: Callable[[], Dialect], compile_unit: Callable[[Unit], CompiledUnit]
+    ) -> None:
         self.plan = plan
         self._dialect = dialect
         self._compile = compile_unit
         self._segments: dict[int, tuple[Plan, list[_Segment]]] = {}
         self._lock = threading.RLock()
-        self._prepare(plan)
+        segments = self._prepare(plan)
+        only = segments[0] if len(segments) == 1 else None
+        self._whole = _Whole(plan, only) if only is not None and only.unit is not None else None
 
     def _prepare(self, plan: Plan) -> list[_Segment]:
         """The segments of a plan, compiled when it is first asked for."""
@@ -62,27 +91,20 @@ class TextExecutable(Executable):
             return found[1]
 
     def _divide(self, plan: Plan) -> Iterator[_Segment]:
-        gathered: list[Kernel] = []
-        for kernel in plan.kernels:
-            if spelled(kernel, self._dialect()):
-                gathered.append(kernel)
-                continue
-            if gathered:
-                yield self._text(plan, gathered)
-                gathered = []
-            yield _Segment(None, None, kernel)
-        if gathered:
-            yield self._text(plan, gathered)
-
-    def _text(self, plan: Plan, kernels: Sequence[Kernel]) -> _Segment:
-        unit = unit_of(plan, kernels, self._dialect(), identifier(plan.name, "plan"))
-        return _Segment(unit, self._compile(unit), None)
+        for part in parts_of(plan, self._dialect):
+            if isinstance(part, Unit):
+                yield _Segment(part, self._compile(part), None)
+            else:
+                yield _Segment(None, None, part)
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
+        storages = [allocate(buffer.nbytes) for buffer in self.plan.outputs]
+        if self._whole is not None:
+            self._whole(inputs, storages)
+            return storages
         pairs = zip(inputs, self.plan.inputs, strict=True)
         arrays = [storage.view((buffer.size,), buffer.dtype) for storage, buffer in pairs]
-        storages = [allocate(buffer.nbytes) for buffer in self.plan.outputs]
         outputs = [s.view((b.size,), b.dtype) for s, b in zip(storages, self.plan.outputs, strict=True)]
         self._run(self.plan, arrays, outputs)
         return storages
@@ -111,7 +133,7 @@ class TextExecutable(Executable):
     def texts(self) -> dict[str, str]:
         """The plan, its kernels, and the text that is compiled."""
         source = "\n\n\n".join(function.text for unit in self.units for function in unit.functions)
-        host = "\n".join(type(kernel).__name__.lower() for kernel in self.host_steps)
+        host = "\n".join(host_steps(self.plan, self._dialect()))
         return {"plan": show_plan(self.plan), "kernels": describe_plan(self.plan), "loops": source, "host": host}
 
 
@@ -119,10 +141,15 @@ def _bound(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarra
     """The arrays of a plan's buffers; those of temporaries that only bands use are not among them."""
     memory: Memory = {}
     for buffer in constants_of(plan):
-        assert buffer.value is not None
-        memory[buffer] = np.ascontiguousarray(buffer.value).reshape(-1)
+        memory[buffer] = _flat(buffer)
     for buffer, start in plan.offsets.items():
         memory[buffer] = arena[start : start + buffer.nbytes].view(buffer.dtype)
     memory.update(zip(plan.inputs, inputs, strict=True))
     memory.update(zip(plan.outputs, outputs, strict=True))
     return memory
+
+
+def _flat(constant: Buffer) -> np.ndarray:
+    """A constant's elements in a row."""
+    assert constant.value is not None
+    return np.ascontiguousarray(constant.value).reshape(-1)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from textwrap import wrap
 
 import numpy as np
 
@@ -34,11 +36,27 @@ from rlx.ir.kernels import (
     While,
 )
 from rlx.ir.show_plan import nested_plans
+from rlx.ir.types import is_complex
 
-__all__ = ["Function", "Unit", "arena_bytes", "constants_of", "identifier", "spelled", "unit_of", "unit_of_plan"]
+__all__ = [
+    "Function",
+    "Unit",
+    "arena_bytes",
+    "constants_of",
+    "function_of",
+    "host_steps",
+    "identifier",
+    "parts_of",
+    "spelled",
+    "unit_of",
+    "unit_of_plan",
+]
 
-_BYTE, _BOOL, _NUMBER = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32)
+_BYTE, _BOOL, _NUMBER, _POSITION = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
 _ALIGNMENT = 64
+_COMMENT_WIDTH = 100
+# names of buffers that have none
+_PREFIXES = {"input": "x", "output": "out", "constant": "c", "temporary": "t"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +72,7 @@ class Function:
 class Unit:
     """Functions in the order of their definition; the last one runs the kernels that the unit was made of.
 
-    It takes the arrays of `buffers`, then an arena of so many bytes. helpers: names of the helper functions in the text.
+    It takes the arrays of `buffers`, then an arena of so many bytes. helpers: names of helper functions in the text.
     """
 
     functions: tuple[Function, ...]
@@ -72,6 +90,8 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
     """Whether a kernel, and everything inside it, is text of the dialect."""
     if isinstance(kernel, Callback):
         return False
+    if isinstance(kernel, Loops):
+        return dialect.spells(kernel)
     if isinstance(kernel, Sort):
         return dialect.sort(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
     if isinstance(kernel, Library):
@@ -79,6 +99,57 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
     inner = kernel.kernels if isinstance(kernel, Bands) else ()
     inner += tuple(k for plan in nested_plans(kernel) for k in plan.kernels)
     return all(spelled(k, dialect) for k in inner)
+
+
+def host_steps(plan: Plan, dialect: Dialect) -> Iterator[str]:
+    """What of a plan, and of the plans inside it, the host runs, by name."""
+    for kernel in plan.kernels:
+        inner = nested_plans(kernel)
+        for part in inner:
+            yield from host_steps(part, dialect)
+        if not inner and not spelled(kernel, dialect):
+            yield from _step_names(kernel, dialect)
+
+
+def _step_names(kernel: Kernel, dialect: Dialect) -> Iterator[str]:
+    match kernel:
+        case Library():
+            yield kernel.routine
+        case Callback():
+            yield f"callback to {getattr(kernel.function, '__name__', 'Python')}"
+        case Bands():
+            for member in kernel.kernels:
+                yield from () if spelled(member, dialect) else _step_names(member, dialect)
+        case Loops():
+            yield from dict.fromkeys(str(i.attribute) for i in kernel.instructions if i.op == "special")
+        case _:
+            yield f"{type(kernel).__name__.lower()} of complex numbers"
+
+
+def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[Unit | Kernel]:
+    """A plan's kernels in order: those that are text as units, as long as possible; the others by themselves."""
+    gathered: list[Kernel] = []
+
+    def unit() -> Iterator[Unit]:
+        if gathered:
+            yield unit_of(plan, tuple(gathered), dialect(), identifier(plan.name, "plan"))
+            gathered.clear()
+
+    for kernel in plan.kernels:
+        if spelled(kernel, dialect()):
+            gathered.append(kernel)
+        else:
+            yield from unit()
+            yield kernel
+    yield from unit()
+
+
+def function_of(kernel: Loops, dialect: Dialect) -> Function:
+    """The function of one loop nest."""
+    writer = _Writer(dialect)
+    body = kernel_lines(kernel, dialect)
+    writer.define(identifier(kernel.label, "kernel"), kernel_parameters(kernel), body, runs_parallel(kernel))
+    return writer.functions[-1]
 
 
 def unit_of(plan: Plan, kernels: Sequence[Kernel], dialect: Dialect, name: str) -> Unit:
@@ -108,16 +179,18 @@ def arena_bytes(plan: Plan) -> int:
 
 
 def _inner_bytes(kernel: Kernel) -> int:
-    """Bytes that a kernel needs behind its plan's temporaries: carries of the next step, then inner plans' arenas."""
+    """Bytes that a kernel needs behind its plan's temporaries: what is `_beside` them, then inner plans' arenas."""
     inner = max(map(arena_bytes, nested_plans(kernel)), default=0)
     return inner + sum(_aligned(b.nbytes) for b in _beside(kernel))
 
 
 def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
-    """The buffers that stand behind a plan's temporaries while a kernel runs, in order."""
+    """What stands behind a plan's temporaries while a kernel runs: bands' own, a sort's positions, the next carries."""
     match kernel:
         case Bands():
             return kernel.local
+        case Sort():
+            return (Buffer(_POSITION, 2 * kernel.length, name="order"),)
         case Scan() | While():
             following = kernel.body.outputs[: len(kernel.initial)]
             own = tuple(b for n, b in enumerate(following) if n not in kernel.in_place)
@@ -139,7 +212,7 @@ def _aligned(nbytes: int) -> int:
 # ------------------------------------------------------------------ names
 def identifier(label: str, default: str) -> str:
     """A label as a name in the text."""
-    name = re.sub(r"\W+", "_", label).strip("_")[:40].strip("_")
+    name = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_")[:40].strip("_")
     if keyword.iskeyword(name):
         return default
     return name if name and not name[0].isdigit() else f"{default}_{name}".strip("_")
@@ -147,23 +220,32 @@ def identifier(label: str, default: str) -> str:
 
 @dataclass
 class _Names:
-    """Names of a function's arrays and variables, each of them once."""
+    """Names of a function's arrays and variables, or of functions, each of them once.
+
+    others: names that mean something else where these do; known: collects all of these.
+    """
 
     taken: set[str]
+    others: Set[str]
+    known: set[str]
     of: dict[Buffer, str] = field(default_factory=dict)
+    numbers: Counter[str] = field(default_factory=Counter)
 
     def new(self, base: str) -> str:
         """A name that is not taken."""
         name, number = base, 1
-        while name in self.taken:
+        while name in self.taken or name in self.others:
             number += 1
             name = f"{base}_{number}"
         self.taken.add(name)
+        self.known.add(name)
         return name
 
     def add(self, buffer: Buffer, prefix: str) -> str:
         """A new name for a buffer: its own, or the prefix with a number."""
-        self.of[buffer] = self.new(identifier(buffer.name, prefix) if buffer.name else f"{prefix}{len(self.of)}")
+        name = identifier(buffer.name, prefix) if buffer.name else f"{prefix}{self.numbers[prefix]}"
+        self.numbers[prefix] += not buffer.name
+        self.of[buffer] = self.new(name)
         return self.of[buffer]
 
 
@@ -174,44 +256,62 @@ class _Writer:
         self.dialect = dialect
         self.functions: list[Function] = []
         self._names: dict[tuple[object, ...], str] = {}
-        self._taken = _Names(set(dialect.reserved))
+        self._function_names: set[str] = set()
+        self._array_names: set[str] = set()
+        self._taken = _Names(set(dialect.reserved), self._array_names, self._function_names)
 
     def define(self, label: str, parameters: Sequence[Parameter], body: Sequence[str], parallel: bool = False) -> str:
         """The name of the function with this body."""
-        key = (tuple((p.name, p.dtype.name, p.written) for p in parameters), tuple(body), parallel)
+        key = (tuple((p.name, p.dtype.name, p.written, p.apart) for p in parameters), tuple(body), parallel)
         if key not in self._names:
             name = self._names[key] = self._taken.new(label)
             *before, head = self.dialect.function(name, parameters, parallel)
             lines = Lines(self.dialect)
             lines.add(*before)
+            statements = [line for line in body if not line.lstrip().startswith(self.dialect.comment_mark)]
+            unused = [p.name for p in parameters if not _mentions(p.name, statements)]
             with lines.block(head):
-                lines.add(*body)
+                lines.add(*self.dialect.ignore(unused), *body)
             self.functions.append(Function(name, tuple(parameters), "\n".join(lines.text)))
         return self._names[key]
 
     def plan(self, plan: Plan, kernels: Sequence[Kernel], buffers: Sequence[Buffer], label: str) -> str:
         """The name of the function that runs kernels of a plan: it takes `buffers`, and an arena."""
-        names, lines = _Names({"arena", *self.dialect.reserved}), Lines(self.dialect)
+        lines = Lines(self.dialect)
+        names = _Names({"arena", *self.dialect.reserved}, self._function_names, self._array_names)
         written = {b for k in kernels for b in k.writes}
-        parameters = [Parameter(names.add(b, "x"), b.dtype, b in written) for b in buffers]
+        parameters = [Parameter(names.add(b, _PREFIXES[b.role]), b.dtype, b in written) for b in buffers]
+        shown = ", ".join(f"{p.name}: {b.dtype.name}[{b.size}]" for p, b in zip(parameters, buffers, strict=True))
+        if shown:
+            lines.add(*(self.dialect.comment(line) for line in wrap(shown, _COMMENT_WIDTH)))
         for buffer in dict.fromkeys(b for k in kernels for b in (*k.reads, *k.writes)):
             if buffer not in names.of:
                 name = names.add(buffer, "t")
                 lines.add(self.dialect.temporary(name, buffer.dtype, buffer.size, plan.offsets[buffer]))
-        place = _Place(self, _aligned(plan.arena), names, lines)
+        place = _Place(self, plan, names, lines)
         for kernel in kernels:
             place.kernel(kernel)
         return self.define(identifier(label, "plan"), [*parameters, Parameter("arena", _BYTE, True)], lines.text)
 
 
+def _mentions(name: str, body: Sequence[str]) -> bool:
+    word = re.compile(rf"\b{name}\b")
+    return any(map(word.search, body))
+
+
 @dataclass
 class _Place:
-    """Where the statements of a plan's function are written; `free`: the first byte behind the plan's temporaries."""
+    """Where the statements of a plan's function are written."""
 
     writer: _Writer
-    free: int
+    plan: Plan
     names: _Names
     lines: Lines
+
+    @property
+    def free(self) -> int:
+        """The first byte behind the plan's temporaries."""
+        return _aligned(self.plan.arena)
 
     @property
     def dialect(self) -> Dialect:
@@ -234,7 +334,9 @@ class _Place:
                 for inner in kernel.kernels:
                     self.kernel(inner)
             case Sort():
-                self.text(self.dialect.sort(kernel, self.of(kernel.inputs), self.of(kernel.outputs)), kernel)
+                scratch = self.beside(kernel).values() if self.dialect.sort_scratch else ()
+                outputs = [*self.of(kernel.outputs), *scratch]
+                self.text(self.dialect.sort(kernel, self.of(kernel.inputs), outputs), kernel)
             case Library():
                 inputs, outputs = (self.of([o.buffer for o in side]) for side in (kernel.inputs, kernel.outputs))
                 self.text(self.dialect.routine(kernel, inputs, outputs), kernel)
@@ -255,9 +357,20 @@ class _Place:
     def loop_nest(self, kernel: Loops) -> None:
         """A call of the kernel's function."""
         parameters = kernel_parameters(kernel)
+        for parameter, buffer in zip(parameters, dict.fromkeys(kernel.operands), strict=True):
+            parameter.apart = self.apart(buffer, kernel.operands)
         body = kernel_lines(kernel, self.dialect)
         name = self.writer.define(identifier(kernel.label, "kernel"), parameters, body, runs_parallel(kernel))
         self.lines.add(self.dialect.call(name, self.of(list(dict.fromkeys(kernel.operands)))))
+
+    def apart(self, buffer: Buffer, others: Sequence[Buffer]) -> bool:
+        """Whether a buffer shares no byte with different ones: temporaries may, where one is written over another."""
+        places = self.plan.offsets
+        if buffer not in places:
+            return True
+        start, stop = places[buffer], places[buffer] + buffer.nbytes
+        taken = ((places[b], places[b] + b.nbytes) for b in others if b is not buffer and b in places)
+        return all(stop <= first or last <= start for first, last in taken)
 
     def contract(self, kernel: Contract) -> None:
         """The dialect's matrix product, or loops."""
@@ -321,7 +434,8 @@ class _Place:
     def slices(self, inside: Sequence[Buffer], outside: Sequence[Buffer], step: str) -> Iterator[str]:
         """A step's part of what a scan reads or writes step by step."""
         for part, whole in zip(inside, outside, strict=True):
-            yield self.dialect.part(self.names.of[whole], self.dialect.position([(part.size, step)], 0), part.size)
+            size = part.size * (2 if is_complex(part.dtype) else 1)
+            yield self.dialect.part(self.names.of[whole], self.dialect.position([(size, step)], 0), size)
 
     def scan(self, kernel: Scan) -> None:
         """A loop over slices."""
@@ -344,7 +458,8 @@ class _Place:
         with self.lines.block(self.dialect.endless_loop()):
             self.run(kernel.condition, kernel, [*self.of(kernel.condition_constants), *current, flag])
             holds = self.dialect.load(_BOOL, flag, self.dialect.position([], 0))
-            with self.lines.block(self.dialect.condition(self.dialect.operation(Instruction("not", (0,), _BOOL), [holds], [_BOOL]))):
+            ends = self.dialect.operation(Instruction("not", (0,), _BOOL), [holds], [_BOOL])
+            with self.lines.block(self.dialect.condition(ends)):
                 self.lines.add(self.dialect.leave())
             self.run(kernel.body, kernel, [*self.of(kernel.body_constants), *current, *following])
             self.step_carries(kernel, current, following)

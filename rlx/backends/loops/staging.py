@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from rlx.ir.kernels import Instruction, Loops, Store
+from rlx.ir.scalar import ALPHABET, EXPENSIVE
 
 __all__ = ["RowPass", "Staging", "staging"]
 
@@ -134,10 +135,7 @@ def _store_stages(
 
 
 # recomputing less than one of these is cheaper than memory
-_EXPENSIVE = frozenset(
-    "exp exp2 expm1 log log1p log2 sin cos tan tanh sinh cosh asin acos atan atan2 asinh acosh "
-    "atanh erf erfc erf_inv logistic pow cbrt special rem cumulate".split()
-)
+_EXPENSIVE = frozenset(("cumulate", *(op for op, facts in ALPHABET.items() if facts.cost >= EXPENSIVE)))
 
 
 def _is_expensive(dependence: _Dependence, number: int) -> bool:

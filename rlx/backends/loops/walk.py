@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlx.backends.loops.dialect import Dialect, Parameter
+from rlx.backends.loops.dialect import Dialect, Parameter, Reduction
 from rlx.backends.loops.staging import RowPass, staging
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.scalar import neutral
-from rlx.ir.types import compute_dtype, is_narrow
+from rlx.ir.types import compute_dtype
 
-__all__ = ["Lines", "kernel_lines", "kernel_parameters", "runs_parallel"]
+__all__ = ["Lines", "Mapping", "SequentialMapping", "Walk", "kernel_lines", "kernel_parameters", "runs_parallel"]
 
 _INDICES = "ijklmnpq"
 _ARRAYS = "abcdefgh"
 # an expression longer than this is a statement of its own
-_LONGEST_EXPRESSION = 60
+_LONGEST_EXPRESSION = 70
 # fewer operations than this are not worth threads
 _PARALLEL_WORK = 1 << 17
 
@@ -77,71 +78,135 @@ def runs_parallel(kernel: Loops) -> bool:
     return (kernel.parallel > 0 or kernel.chunks > 1) and work >= _PARALLEL_WORK
 
 
-def kernel_lines(kernel: Loops, dialect: Dialect) -> tuple[str, ...]:
+class Mapping(ABC):
+    """How iterations are shared among those that run the same function: one, or every work-item of a device."""
+
+    @abstractmethod
+    def enter(self, walk: Walk, nest: ExitStack) -> int:
+        """Open the chunk and the leading dimensions that may run apart; -> how many dimensions are open."""
+
+    def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
+        """The head of a loop over a row dimension; `reductions` are all that its body does, if there are any."""
+        index, (start, stop) = walk.index(dimension), walk.bounds(dimension)
+        if reductions:
+            return walk.dialect.row_loop(index, start, stop, reductions)
+        return (walk.dialect.loop(index, start, stop),)
+
+    def combine_rows(self, walk: Walk, number: int) -> None:
+        """A reduction's parts, one for each that swept the row, become its result, known to all of them."""
+        del walk, number
+
+    def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
+        """Combine a value with what is in memory."""
+        walk.accumulate(store, place, value)
+
+    def initialized(self, walk: Walk) -> None:
+        """What accumulating stores begin with was written, by all that run this point."""
+        del walk
+
+    @contextmanager
+    def once(self, walk: Walk) -> Generator[None]:
+        """What is written inside happens once for a row."""
+        del walk
+        yield
+
+
+class SequentialMapping(Mapping):
+    """One function runs all iterations; the outermost loop may be shared by threads of the language's own."""
+
+    def __init__(self, threads: bool) -> None:
+        self.threads = threads
+
+    def enter(self, walk: Walk, nest: ExitStack) -> int:
+        """Loops over the chunks or over the parallel dimensions."""
+        if walk.loops.chunks > 1:
+            head = walk.dialect.loop("chunk", "0", str(walk.loops.chunks), self.threads)
+            nest.enter_context(walk.lines.block(head))
+            return 0
+        for dimension in range(walk.loops.parallel):
+            start, stop = walk.bounds(dimension)
+            head = walk.dialect.loop(walk.index(dimension), start, stop, self.threads and dimension == 0)
+            nest.enter_context(walk.lines.block(head))
+        return walk.loops.parallel
+
+
+def kernel_lines(kernel: Loops, dialect: Dialect, mapping: Mapping | None = None) -> tuple[str, ...]:
     """The statements of the kernel's body, for a function of `kernel_parameters`."""
     lines = Lines(dialect)
-    _Walk(kernel, dialect, lines).kernel()
+    dialect.threads = runs_parallel(kernel)
+    Walk(kernel, dialect, lines, mapping or SequentialMapping(dialect.threads)).kernel()
+    dialect.threads = False
     return tuple(lines.text)
 
 
-class _Walk:
-    """Spells one kernel. `expressions` says how a value is written: the name of its register, or its expression."""
+class Walk:
+    """Spells one kernel: what it says is in the dialect's words, who runs it is the mapping's business."""
 
-    def __init__(self, kernel: Loops, dialect: Dialect, lines: Lines) -> None:
+    def __init__(self, kernel: Loops, dialect: Dialect, lines: Lines, mapping: Mapping) -> None:
         self.loops = kernel
         self.dialect = dialect
         self.lines = lines
+        self.mapping = mapping
         self.plan = staging(kernel)
         parameters = kernel_parameters(kernel)
         self.arrays = [parameters[n].name for n in _array_numbers(kernel)]
-        self.threads = runs_parallel(kernel)
-        self.uses = _uses(kernel)
+        self.uses: Counter[int] = Counter()  # how often each value is read where it is written
         # with one store no load can follow one that it must come before
         self.loads_inside = len(kernel.stores) == 1 and not any(s.keeps for s in self.plan.passes)
 
     # ------------------------------------------------------------------ loops
     def kernel(self) -> None:
-        """The whole nest, chunk by chunk if it is cut."""
+        """The whole nest."""
         with ExitStack() as nest:
-            if self.loops.chunks > 1:
-                head = self.dialect.loop("chunk", "0", str(self.loops.chunks), self.threads)
-                nest.enter_context(self.lines.block(head))
+            opened = self.mapping.enter(self, nest)
             for store in self.loops.stores:
                 if store.initialize:
-                    self.initialize(store)
-            for dimension in range(self.loops.outer):
-                nest.enter_context(self.dimension(dimension, self.threads and dimension == 0))
+                    self.initialize(store, opened)
+            if any(store.initialize for store in self.loops.stores):
+                self.mapping.initialized(self)
+            for dimension in range(opened, self.loops.outer):
+                nest.enter_context(self.dimension(dimension))
             self.row()
 
+    def index(self, dimension: int) -> str:
+        """The name of a dimension's index."""
+        return _INDICES[dimension] if dimension < len(_INDICES) else f"i{dimension}"
+
+    def bounds(self, dimension: int) -> tuple[str, str]:
+        """The range of a dimension: a chunk's, if it is the first one of a kernel that is cut."""
+        if dimension or self.loops.chunks == 1:
+            return "0", str(self.loops.sizes[dimension])
+        return self.chunk_bound(0), self.chunk_bound(1)
+
     @contextmanager
-    def dimension(self, dimension: int, parallel: bool = False) -> Generator[None]:
-        """A loop over a dimension, or over a chunk's range of the first one."""
-        start, stop = "0", str(self.loops.sizes[dimension])
-        if dimension == 0 and self.loops.chunks > 1:
-            parallel = False
-            start, stop = (self.chunk_bound(shift) for shift in (0, 1))
-        with self.lines.block(self.dialect.loop(_index(dimension), start, stop, parallel)):
+    def dimension(self, dimension: int, reductions: Sequence[Reduction] = ()) -> Generator[None]:
+        """A loop over a dimension: of the row as the mapping shares it; `reductions` may be all that it does."""
+        if dimension < self.loops.outer:
+            head = (self.dialect.loop(self.index(dimension), *self.bounds(dimension)),)
+        else:
+            head = self.mapping.row_dimension(self, dimension, reductions)
+        with self.lines.block(*head):
             yield
 
     def chunk_bound(self, shift: int) -> str:
-        """Where a chunk's range of dimension 0 begins (shift 0) or ends (1): a product and a quotient of no sign."""
-        number = "chunk" if not shift else "(chunk + 1)"
+        """Where a chunk's range of dimension 0 begins (shift 0) or ends (1)."""
+        number = "(chunk + 1)" if shift else "chunk"
         return self.dialect.quotient(f"{self.loops.sizes[0]} * {number}", self.loops.chunks)
 
-    def initialize(self, store: Store) -> None:
-        """Set what an accumulating store reaches to its reducer's neutral element."""
+    def initialize(self, store: Store, opened: int) -> None:
+        """Set what an accumulating store reaches from here to its reducer's neutral element."""
         assert store.accumulate is not None
-        dtype = self.loops.instructions[store.value].dtype
+        dtype = compute_dtype(self.loops.instructions[store.value].dtype)
         with ExitStack() as nest:
-            for dimension, stride in enumerate(store.access.strides):
-                if stride:
+            for dimension in range(opened, len(self.loops.sizes)):
+                if store.access.strides[dimension]:
                     nest.enter_context(self.dimension(dimension))
-            start = self.dialect.constant(dtype, neutral(store.accumulate, self.loops.operands[store.access.operand].dtype))
-            self.write(store, start, self.place(store.access))
+            start = self.dialect.constant(dtype, neutral(store.accumulate, self.stored_dtype(store)))
+            self.write(store, start, self.place(store.access), dtype)
 
     def place(self, access: Access, extra: str | None = None) -> str:
         """The position of an access, `extra` elements further."""
-        terms = [(stride, _index(d)) for d, stride in enumerate(access.strides) if stride]
+        terms = [(stride, self.index(d)) for d, stride in enumerate(access.strides) if stride]
         if access.chunk_stride and self.loops.chunks > 1:
             terms.append((access.chunk_stride, "chunk"))
         if extra is not None:
@@ -153,25 +218,59 @@ class _Walk:
         """For one outer index: each sweep over the row, with what is of the row in between."""
         known: dict[int, str] = {}
         for stage, sweep in enumerate(self.plan.passes):
+            self.uses = self.row_uses(stage)
             for number in self.plan.row_values[stage]:
                 self.value(number, known)
             if not sweep.empty:
                 self.sweep(sweep, known)
-            for number in self.plan.row_stores[stage]:
-                self.store(number, known)
+            if self.plan.row_stores[stage]:
+                with self.mapping.once(self):
+                    for number in self.plan.row_stores[stage]:
+                        self.store(number, known)
+
+    def row_uses(self, stage: int) -> Counter[int]:
+        """How often values of the row are read by others of the stage, and by its stores; elsewhere counts as often."""
+        own = self.plan.row_values[stage]
+        stores = [self.loops.stores[n] for n in self.plan.row_stores[stage]]
+        empty = self.plan.passes[stage].empty
+        uses = self.read_by(own, stores if empty else [])
+        everywhere = self.read_by(range(len(self.loops.instructions)), self.loops.stores)
+        return Counter({n: uses[n] if uses[n] == everywhere[n] else 2 for n in own})
+
+    def sweep_uses(self, sweep: RowPass) -> Counter[int]:
+        """How often values are read in a sweep."""
+        recalled = dict(sweep.recalls)
+        computed = [n for n in sweep.values if n not in recalled]
+        uses = self.read_by((*computed, *sweep.reduces), [self.loops.stores[n] for n in sweep.stores])
+        return uses + Counter(value for value, _ in sweep.keeps)
+
+    def read_by(self, instructions: Iterable[int], stores: Iterable[Store]) -> Counter[int]:
+        """How often some instructions and stores read each value."""
+        uses = Counter(a for n in instructions for a in self.loops.instructions[n].args)
+        for store in stores:
+            uses.update(n for n in (store.value, store.address, store.guard) if n is not None)
+            # what is combined stands once in the text, but a guard and an address may stand twice
+            uses.update(n for n in (store.address,) if n is not None and store.accumulate)
+        return uses
 
     def sweep(self, sweep: RowPass, known: dict[int, str]) -> None:
         """One pass over the row: what is computed, combined and stored for each element."""
         instructions, inner = self.loops.instructions, dict(known)
         kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
+        self.uses = self.sweep_uses(sweep)
         running = [n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled]
         for number in (*sweep.reduces, *running):
             instruction = instructions[number]
             start = self.dialect.constant(instruction.dtype, neutral(instruction.attribute, instruction.dtype))
-            self.lines.add(self.dialect.variable(f"r{number}", instruction.dtype, start))
+            begin = self.dialect.assign(f"r{number}", start)
+            if number not in known:
+                begin = self.dialect.variable(f"r{number}", instruction.dtype, start)
+            self.lines.add(begin)
+        last = len(self.loops.sizes) - 1
+        reductions = () if running or sweep.stores or sweep.keeps else [self.reduction(n) for n in sweep.reduces]
         with ExitStack() as nest:
-            for dimension in range(self.loops.outer, len(self.loops.sizes)):
-                nest.enter_context(self.dimension(dimension))
+            for dimension in range(self.loops.outer, last + 1):
+                nest.enter_context(self.dimension(dimension, reductions if dimension == last else ()))
             for number in sweep.values:
                 if number in recalled:
                     store = self.loops.stores[recalled[number]]
@@ -192,15 +291,21 @@ class _Walk:
             for number in sweep.stores:
                 self.store(number, inner)
         for number in sweep.reduces:
+            self.mapping.combine_rows(self, number)
+        for number in (*sweep.reduces, *running):
             known[number] = f"r{number}"
+
+    def reduction(self, number: int) -> Reduction:
+        """What a reduction's variable is."""
+        instruction = self.loops.instructions[number]
+        return Reduction(f"r{number}", instruction.attribute, instruction.dtype)
 
     def combine(self, number: int, values: dict[int, str]) -> None:
         """Combine an element into a reduction's or a running result."""
         instruction, name = self.loops.instructions[number], f"r{number}"
-        element = values[instruction.args[0]]
-        self.lines.add(
-            self.dialect.assign(name, self.dialect.combine(instruction.attribute, instruction.dtype, name, element))
-        )
+        step = self.dialect.reduce if instruction.op == "reduce" else self.dialect.combine
+        text = step(instruction.attribute, instruction.dtype, name, values[instruction.args[0]])
+        self.lines.add(self.dialect.assign(name, text))
 
     # ------------------------------------------------------------------ values
     def named(self, number: int, expression: str) -> str:
@@ -211,14 +316,13 @@ class _Walk:
         return name
 
     def value(self, number: int, values: dict[int, str]) -> None:
-        """How a value is written: as an expression where it is short and read once."""
+        """How a value is written: as an expression where it is short and read once, in the same place."""
         instruction = self.loops.instructions[number]
         expression = self.expression(instruction, [values[a] for a in instruction.args])
         free = instruction.op in ("constant", "index", "reduce", "cumulate")
         inside = self.uses[number] == 1 and (instruction.op != "load" or self.loads_inside)
-        level = self.plan.element_level[number] or not any(self.plan.element_level)
         short = len(expression) <= _LONGEST_EXPRESSION
-        values[number] = expression if free or (inside and level and short) else self.named(number, expression)
+        values[number] = expression if free or (inside and short) else self.named(number, expression)
 
     def expression(self, instruction: Instruction, arguments: Sequence[str]) -> str:
         """An instruction's value."""
@@ -227,12 +331,13 @@ class _Walk:
             number = np.frombuffer(attribute, instruction.dtype.newbyteorder("<"))[0]
             return self.dialect.constant(instruction.dtype, number.astype(compute_dtype(instruction.dtype)).item())
         if op == "index":
-            return _index(attribute)
+            return self.dialect.index(self.index(attribute))
         if op in ("reduce", "cumulate"):  # of a kernel without row dimensions
             return arguments[0]
         if op == "load":
             place = self.place(attribute, arguments[0] if arguments else None)
-            return self.dialect.load(self.loops.operands[attribute.operand].dtype, self.arrays[attribute.operand], place)
+            dtype = self.loops.operands[attribute.operand].dtype
+            return self.dialect.load(dtype, self.arrays[attribute.operand], place)
         dtypes = [self.register_dtype(a) for a in instruction.args]
         return self.dialect.operation(instruction, arguments, dtypes)
 
@@ -249,9 +354,9 @@ class _Walk:
         """The dtype of the elements that a store writes to."""
         return self.loops.operands[store.access.operand].dtype
 
-    def write(self, store: Store, value: str, place: str) -> None:
-        """Write a register."""
-        dtype = self.loops.instructions[store.value].dtype
+    def write(self, store: Store, value: str, place: str, dtype: np.dtype | None = None) -> None:
+        """Write a register of `dtype`, by default that of the store's value."""
+        dtype = self.loops.instructions[store.value].dtype if dtype is None else dtype
         self.lines.add(self.dialect.store(self.stored_dtype(store), dtype, self.array(store), place, value))
 
     def store(self, number: int, values: dict[int, str]) -> None:
@@ -261,25 +366,20 @@ class _Walk:
             if store.guard is not None:
                 nest.enter_context(self.lines.block(self.dialect.condition(values[store.guard])))
             place = self.place(store.access, None if store.address is None else values[store.address])
-            value = values[store.value]
-            if store.accumulate is not None:
-                dtype, stored = self.loops.instructions[store.value].dtype, self.stored_dtype(store)
-                held = self.dialect.load(stored, self.array(store), place)
-                value = self.dialect.combine(store.accumulate, dtype, held, self.widened(dtype, value))
-            self.write(store, value, place)
+            if store.accumulate is None:
+                self.write(store, values[store.value], place)
+            else:
+                self.mapping.accumulate(self, store, place, values[store.value])
+
+    def accumulate(self, store: Store, place: str, value: str) -> None:
+        """Combine a value with what is there."""
+        assert store.accumulate is not None
+        held = self.dialect.load(self.stored_dtype(store), self.array(store), place)
+        given = self.loops.instructions[store.value].dtype
+        dtype = compute_dtype(given)
+        combined = self.dialect.combine(store.accumulate, dtype, held, self.widened(given, value))
+        self.write(store, combined, place, dtype)
 
     def widened(self, dtype: np.dtype, value: str) -> str:
         """A value in the dtype that is computed with."""
-        return self.dialect.widened(dtype, value) if is_narrow(dtype) and dtype in FLOAT_FORMATS else value
-
-
-def _index(dimension: int) -> str:
-    return _INDICES[dimension] if dimension < len(_INDICES) else f"i{dimension}"
-
-
-def _uses(kernel: Loops) -> Counter[int]:
-    """How often each value is read."""
-    uses = Counter(a for i in kernel.instructions for a in i.args)
-    for store in kernel.stores:
-        uses.update(n for n in (store.value, store.address, store.guard) if n is not None)
-    return uses
+        return self.dialect.widened(dtype, value) if dtype in FLOAT_FORMATS else value

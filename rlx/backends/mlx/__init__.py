@@ -7,16 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlx.backends.base import Backend, Executable
+from rlx.backends.claims import Claims
 from rlx.backends.mlx.border import received, returned
 from rlx.backends.mlx.library import at_work, is_on_gpu
-from rlx.backends.mlx.program import PlanFunction, why_not_compiled
-from rlx.errors import DeviceError
-from rlx.ir.kernels import Plan
-from rlx.ir.options import LoweringOptions
-from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
+from rlx.backends.mlx.program import PlanFunction, host_cause, why_not_compiled
+from rlx.ir.kernels import Branch, Callback, Contract, Kernel, Library, Loops, Plan, Scan, Sort, While
+from rlx.ir.options import ChunkLimits, LoweringOptions
+from rlx.ir.show_plan import describe_plan, show_plan
+from rlx.ir.types import supported_dtypes
 from rlx.storage import Storage
 
 __all__ = ["MlxBackend", "MlxExecutable"]
+
+_WIDE = frozenset((np.dtype(np.float64), np.dtype(np.complex128)))
+_KINDS: frozenset[type[Kernel]] = frozenset((Loops, Contract, Sort, Library, Scan, While, Branch, Callback))
 
 
 class MlxExecutable(Executable):
@@ -54,29 +58,24 @@ def _name(kernel: object) -> str:
 
 
 class MlxBackend(Backend):
-    """Compiles plans to functions of mlx.core."""
+    """Compiles plans to functions of mlx.core, traced at their first call."""
 
     name = "mlx"
 
     @property
     def lowering(self) -> LoweringOptions:
         """Kernels run whole: neither band by band nor in chunks."""
-        return LoweringOptions(least_bands=0, chunk_elements=1 << 62)
+        return LoweringOptions(least_bands=0, chunks=ChunkLimits(counts=()))
+
+    @property
+    def claims(self) -> Claims:
+        """No bands, and on a GPU no float64."""
+        return Claims(kinds=_KINDS, dtypes=supported_dtypes - _WIDE if is_on_gpu() else supported_dtypes)
+
+    def host_reason(self, kernel: Kernel) -> str | None:
+        """Why a kernel runs on the host, in NumPy; None if MLX runs it."""
+        return host_cause(kernel)
 
     def compile(self, plan: Plan) -> Executable:
-        """A function of the plan, traced at its first call. Raises DeviceError for float64 on a GPU."""
-        if is_on_gpu():
-            _refuse_double(plan)
+        """A function of the plan."""
         return MlxExecutable(plan)
-
-
-def _refuse_double(plan: Plan) -> None:
-    for buffer in plan.buffers:
-        if buffer.dtype in (np.dtype(np.float64), np.dtype(np.complex128)):
-            raise DeviceError(
-                f"The program computes in {buffer.dtype}, which the GPU of the device 'mlx' has not.",
-                "Use float32 (rlx.numpy.float32, complex64), or compute it on the CPU: rlx.jit(f, device='cpu').",
-            )
-    for kernel in plan.kernels:
-        for inner in nested_plans(kernel):
-            _refuse_double(inner)

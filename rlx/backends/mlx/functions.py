@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rlx.backends.error_coefficients import (
-    CENTRAL,
-    COMPLEMENT,
-    FARTHEST,
-    INVERSE_CENTRAL,
-    INVERSE_FAR,
+from rlx.backends.loops.tables import (
+    ERF_CENTRAL,
+    ERF_COMPLEMENT,
+    ERF_FARTHEST,
+    INVERSE_ERF_CENTRAL,
+    INVERSE_ERF_FAR,
 )
 from rlx.backends.mlx.library import MxArray, is_on_gpu, mx
 
@@ -108,12 +108,12 @@ def _kind(x: MxArray) -> str:
 
 def _central(x: MxArray) -> MxArray:
     """erf x where |x| <= 1."""
-    return x * _horner(x * x, CENTRAL[_kind(x)]) + x
+    return x * _horner(x * x, ERF_CENTRAL[_kind(x)]) + x
 
 
 def _complement(a: MxArray) -> MxArray:
     """erfc(a) for a >= 0.45, of float64."""
-    a = mx.minimum(a, FARTHEST["double"])
+    a = mx.minimum(a, ERF_FARTHEST["double"])
     square = a * a
     bell = exp(-square)
     # a's low half takes part in the exponent: a^2 is rounded, and exp makes its error a relative one
@@ -121,7 +121,7 @@ def _complement(a: MxArray) -> MxArray:
     lost = (high * high - square) + (a - high) * (a + high)
     bell = bell - bell * lost
     t = (a - 4.0) / (a + 4.0)
-    return bell * (_horner(t, COMPLEMENT["double"]) / (a * 2.0 + 1.0))
+    return bell * (_horner(t, ERF_COMPLEMENT["double"]) / (a * 2.0 + 1.0))
 
 
 def erf(x: MxArray) -> MxArray:
@@ -145,10 +145,10 @@ def erfc(x: MxArray) -> MxArray:
 
 
 def _erfc_single(x: MxArray) -> MxArray:
-    a = mx.minimum(mx.abs(x), FARTHEST["float"])
+    a = mx.minimum(mx.abs(x), ERF_FARTHEST["float"])
     high = mx.view(mx.bitwise_and(mx.view(a, mx.uint32), 0xFFFFF000), mx.float32)
     bell = mx.exp(-(high * high)) * mx.exp((high - a) * (high + a))
-    far = bell * (_horner((a - 4.0) / (a + 4.0), COMPLEMENT["float"]) / (a * 2.0 + 1.0))
+    far = bell * (_horner((a - 4.0) / (a + 4.0), ERF_COMPLEMENT["float"]) / (a * 2.0 + 1.0))
     signed = mx.where(x < 0, 2.0 - far, far)
     return mx.where(mx.isnan(x), x, mx.where(a < 0.5, 1.0 - _central(x), signed))
 
@@ -159,8 +159,8 @@ def erf_inv(x: MxArray) -> MxArray:
         return mx.erfinv(x)
     a = mx.abs(x)
     w = -mx.log((1.0 - a) * (1.0 + a))
-    far = _horner(mx.sqrt(w) - 4.0, INVERSE_FAR)
-    guess = a * mx.where(w < 5.0, _horner(w - 2.5, INVERSE_CENTRAL), far)
+    far = _horner(mx.sqrt(w) - 4.0, INVERSE_ERF_FAR)
+    guess = a * mx.where(w < 5.0, _horner(w - 2.5, INVERSE_ERF_CENTRAL), far)
     excess = mx.where(guess > 0.5, (1.0 - a) - _complement(guess), _central(guess) - a)
     step = excess / (exp(-(guess * guess)) * (2.0 / math.sqrt(math.pi)))
     result = guess - step / (guess * step + 1.0)

@@ -14,7 +14,7 @@ from rlx.backends.mlx.views import flat, overwrite, read
 from rlx.ir.kernels import Contract, Library, Operand, Sort
 from rlx.ir.types import is_narrow
 
-__all__ = ["run_contract", "run_library", "run_sort", "why_not_library"]
+__all__ = ["run_contract", "run_library", "run_sort", "why_not_contract", "why_not_library"]
 
 
 # ------------------------------------------------------------------ operands
@@ -59,6 +59,12 @@ def _write(operand: Operand, value: MxArray, buffers: Buffers, scale: int = 1) -
 
 
 # ------------------------------------------------------------------ products
+def why_not_contract(kernel: Contract) -> str | None:
+    """Why a product runs on the host; None where it is MLX's."""
+    same = kernel.summed_in == kernel.lhs.buffer.dtype == kernel.out.buffer.dtype
+    return None if same and not kernel.tf32 else "MLX does not say in which dtype it sums narrower products"
+
+
 def run_contract(kernel: Contract, buffers: Buffers) -> None:
     """A product of matrices by mx.matmul, which takes transposed and repeated operands without copying them."""
     dtype = kernel.out.buffer.dtype

@@ -162,21 +162,18 @@ class _Block:
         value, guard = values[store.value], None if store.guard is None else values[store.guard].array
         if store.address is not None or not is_injective(shape_of(extents, access.strides), access.strides):
             if store.initialize:
-                self.initialize(target, store, extents)
+                self.initialize(target, store)
             places = self.addresses(access, None if store.address is None else values[store.address])
-            target.scatter(store.accumulate, places, value, guard, extents)
+            target.scatter(store, places, value, guard, extents)
         else:
             self.store_static(target, store, value, guard, extents)
         assert target.array is not None
         written[buffer] = target.array
 
-    def initialize(self, target: _Target, store: Store, extents: tuple[int, ...]) -> None:
+    def initialize(self, target: _Target, store: Store) -> None:
         """Set what an accumulating store reaches to its reducer's identity."""
         assert store.accumulate is not None
-        shape = shape_of(extents, store.access.strides)
-        places = self.addresses(store.access, None)
-        nothing = Value(target.identity(store.accumulate), target.element)
-        target.scatter(None, places, nothing, None, shape)
+        target.fill(self.addresses(store.access, None), target.identity(store.accumulate))
 
     def store_static(
         self, target: _Target, store: Store, value: Value, guard: MxArray | None, extents: tuple[int, ...]
@@ -261,35 +258,46 @@ class _Target:
         result = overwrite(self.array, size, shape, strides, base, value)
         if result is None:
             self.keep()
-            result = flat(self.array)
-            if result is self.array:
-                result = mx.reshape(result, (size,))
-            result[addresses(shape, strides, base, 0)] = value
+            result = _placed(flat(self.array), addresses(shape, strides, base, 0), value)
         self.array = result
 
     def scatter(
-        self, reducer: str | None, places: MxArray, value: Value, guard: MxArray | None, extents: tuple[int, ...]
+        self, store: Store, places: MxArray, value: Value, guard: MxArray | None, extents: tuple[int, ...]
     ) -> None:
-        """Write or combine values at computed places, in iteration order."""
+        """Write or combine values at computed places."""
         self.keep()
         count = prod(extents)
         if not count or not _memory_size(self.buffer):
             return
-        spread = [mx.reshape(mx.broadcast_to(a, extents), (count,)) for a in (places, value.array)]
-        where, numbers = spread
+        where, numbers = (mx.reshape(mx.broadcast_to(a, extents), (count,)) for a in (places, value.array))
         taken = None if guard is None else mx.reshape(mx.broadcast_to(guard, extents), (count,))
         if taken is not None:
             where = mx.where(taken, where, mx.array(0, mx.int64))
         memory = flat(self.array)
-        if reducer is None:
-            self.array = _last(memory, where, self.held(numbers, value.dtype), taken)
+        if store.accumulate is None:
+            held = self.held(numbers, value.dtype)
+            distinct = store.order == "any" and taken is None
+            self.array = _placed(memory, where, held) if distinct else _last(memory, where, held, taken)
             return
         if taken is not None:
-            numbers = mx.where(taken, numbers, _nothing(reducer, value.dtype))
+            numbers = mx.where(taken, numbers, _nothing(store.accumulate, value.dtype))
         narrow = is_narrow(self.element)
         old = decode(self.element, memory) if narrow else memory
-        combined = scatter(reducer, old, where, numbers)
+        combined = scatter(store.accumulate, old, where, numbers)
         self.array = self.codes(combined) if narrow else combined
+
+    def fill(self, places: MxArray, number: MxArray) -> None:
+        """Set elements to a number as the buffer holds it."""
+        self.keep()
+        if 0 not in places.shape:
+            self.array = _placed(flat(self.array), places, number)
+
+
+def _placed(memory: MxArray, where: MxArray, numbers: MxArray) -> MxArray:
+    """Memory with numbers at places, of which no two differ about an element."""
+    result = mx.reshape(memory, memory.shape)  # an assignment changes this handle alone
+    result[where] = numbers
+    return result
 
 
 def _last(memory: MxArray, where: MxArray, numbers: MxArray, taken: MxArray | None) -> MxArray:
@@ -299,4 +307,3 @@ def _last(memory: MxArray, where: MxArray, numbers: MxArray, taken: MxArray | No
         order = mx.where(taken, order, mx.array(-1, mx.int32))
     winner = mx.full(memory.shape, -1, dtype=mx.int32).at[where].maximum(order)
     return mx.where(winner >= 0, mx.take(numbers, mx.maximum(winner, 0)), memory)
-

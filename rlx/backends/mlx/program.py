@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx.backends.loops.program import constants_of
 from rlx.backends.mlx.border import from_host, to_host
-from rlx.backends.mlx.kernels import run_contract, run_library, run_sort, why_not_library
+from rlx.backends.mlx.kernels import run_contract, run_library, run_sort, why_not_contract, why_not_library
 from rlx.backends.mlx.library import MxArray, at_work, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.loops import Buffers, run_loops, why_not
 from rlx.backends.mlx.views import flat, reshaped
@@ -59,6 +59,8 @@ def host_cause(kernel: Kernel) -> str | None:
             return why_not(kernel)
         case Bands():
             return next((cause for inner in kernel.kernels if (cause := host_cause(inner))), None)
+        case Contract():
+            return why_not_contract(kernel)
         case Library():
             return why_not_library(kernel)
         case Callback():

@@ -1,35 +1,140 @@
-"""Units of Python text compiled by Numba."""
+"""Units of Python text, compiled by Numba function by function; equal functions once per process.
+
+Numba's own cache on disk is not used: its key leaves out what a function's globals are.
+"""
 
 from __future__ import annotations
 
-import inspect
-import linecache
+import hashlib
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
+from rlx.backends.cpu.runtime.threads import get_num_threads
+from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.executable import CompiledUnit, memory_dtype
-from rlx.backends.loops.program import Unit
-from rlx.backends.numba import scalar_functions
+from rlx.backends.loops.program import Function, Unit
+from rlx.backends.numba.helpers import helper_functions, numba_config, run_text
+from rlx.forks import reopen_after_fork, unforked
+from rlx.interrupts import uninterrupted
 
-__all__ = ["compile_unit", "unit_source"]
+__all__ = ["compile_unit"]
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+# a function's key (see _function) -> what Numba made of it
+_compiled: dict[str, Any] = {}
+_lock = threading.RLock()
+reopen_after_fork(sys.modules[__name__])
 
 
-def unit_source(unit: Unit) -> str:
-    """A Python module with the unit's functions and the helper functions that they call."""
-    helpers = [f"@njit\n{inspect.getsource(getattr(scalar_functions, name))}" for name in unit.helpers]
-    functions = [function.text for function in unit.functions]
-    return "\n\n".join(["import numpy as np\nfrom numba import njit, prange\n", *helpers, *functions]) + "\n"
+class _Threads:
+    """Numba's threads: one caller at a time, which its work queue needs; and whether this process has started them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._process = 0
+        reopen_after_fork(self)
+
+    @property
+    def lost(self) -> bool:
+        """Whether they were started before a fork that they do not survive: GNU OpenMP would end the process."""
+        import numba
+
+        return self._process not in (0, os.getpid()) and numba.threading_layer() == "omp"
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        """As many as rlx.set_num_threads says, for this caller."""
+        import numba
+
+        with self._lock:
+            before = numba.get_num_threads()
+            numba.set_num_threads(min(get_num_threads(), numba_config().NUMBA_NUM_THREADS))
+            self._process = os.getpid()
+            try:
+                yield
+            finally:
+                numba.set_num_threads(before)
+
+
+_threads = _Threads()
 
 
 def compile_unit(unit: Unit) -> CompiledUnit:
     """The unit's entry, compiled for the dtypes of its arrays."""
-    source = unit_source(unit)
-    name = f"<rlx numba {unit.entry.name} {hash(source):x}>"
-    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    namespace: dict[str, Any] = {}
-    exec(compile(source, name, "exec"), namespace)
-    return namespace[unit.entry.name]
+    if numba_config().DISABLE_JIT:
+        return _surrounded(_entry(unit, False), lambda: np.errstate(all="ignore"))
+    if not any("@njit(parallel=True)" in function.text for function in unit.functions):
+        return _surrounded(_entry(unit, False), nullcontext)
+    parallel = _surrounded(_entry(unit, True), _threads.running)
+
+    def run(*arrays: np.ndarray) -> None:
+        (_entry(unit, False) if _threads.lost else parallel)(*arrays)
+
+    return run
 
 
-_ = (np, memory_dtype)
+def _surrounded(entry: Any, surroundings: Callable[[], AbstractContextManager[Any]]) -> CompiledUnit:
+    if surroundings is nullcontext:
+        return entry
+
+    def run(*arrays: np.ndarray) -> None:
+        with surroundings():
+            entry(*arrays)
+
+    return run
+
+
+@uninterrupted
+def _entry(unit: Unit, parallel: bool) -> Any:
+    """The last function of a unit, and what it calls, compiled unless they are known."""
+    with unforked(), _lock:
+        known: dict[str, tuple[str, Any]] = {}
+        helpers = helper_functions(unit.helpers)
+        for function in unit.functions:
+            known[function.name] = _function(function, helpers, known, parallel)
+        return known[unit.entry.name][1]
+
+
+def _function(
+    function: Function, helpers: dict[str, Any], known: dict[str, tuple[str, Any]], parallel: bool
+) -> tuple[str, Any]:
+    """A function and its key: its text without its name, the dtypes, and the keys of what it calls."""
+    called = [name for name in dict.fromkeys(_WORD.findall(function.text)) if name in known]
+    text = function.text.replace(f"def {function.name}(", "def (", 1)
+    mode = f"{parallel} {numba_config().DISABLE_JIT}"
+    parts = [text, repr(function.parameters), mode, *(f"{name} {known[name][0]}" for name in called)]
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    if key not in _compiled:
+        namespace = {**helpers, **{name: known[name][1] for name in called}, "np": np}
+        namespace |= _decorators(function.parameters, parallel)
+        run_text(function.text + "\n", f"<rlx numba {function.name} {key[:8]}>", namespace)
+        _compiled[key] = namespace[function.name]
+    return key, _compiled[key]
+
+
+def _decorators(parameters: tuple[Parameter, ...], threads: bool) -> dict[str, Any]:
+    """What `njit` and `prange` in a function's text mean: compiled at once, for arrays of these dtypes."""
+    import numba
+
+    signature = numba.void(*map(_array_type, parameters))
+
+    def njit(function: Any = None, *, parallel: bool = False) -> Any:
+        made = numba.njit(signature, error_model="numpy", nogil=True, parallel=parallel and threads)
+        return made if function is None else made(function)
+
+    return {"njit": njit, "prange": numba.prange}
+
+
+def _array_type(parameter: Parameter) -> Any:
+    """A dense array, as NumPy says whether it can be written."""
+    from numba import types
+    from numba.np.numpy_support import from_dtype
+
+    return types.Array(from_dtype(memory_dtype(parameter.dtype)), 1, "C", readonly=not parameter.written)

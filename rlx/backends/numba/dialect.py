@@ -1,31 +1,53 @@
-"""Kernels as Python source, which numba.njit compiles and people read."""
+"""Kernels as Python source, which numba.njit compiles and people read.
+
+Numba makes integers wider: a sum of two int32 numbers is an int64. So integers are wrapped where an operation may
+leave their dtype; a register's type may be wider than its dtype otherwise, its number is right. float32 and a literal
+give float64: a float32 constant says its dtype, except in comparisons, which are exact.
+"""
 
 from __future__ import annotations
 
+import ast
 import builtins
 import keyword
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 
 from rlx.backends.loops.dialect import Dialect, Parameter
-from rlx.ir.kernels import Instruction
-from rlx.ir.types import dtype_kind, is_complex, is_narrow
+from rlx.backends.numba.elementary import ELEMENTARY
+from rlx.backends.numba.helpers import HELPER_NAMES
+from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
+from rlx.ir.kernels import Contract, Instruction, Operand, Sort
+from rlx.ir.scalar import USER_FUNCTIONS
+from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
-__all__ = ["PythonDialect"]
+__all__ = ["PythonDialect", "memory_name"]
 
-_SYMBOLS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
-    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-}  # fmt: skip
+_ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}
+_BITWISE = {"and": "&", "or": "|", "xor": "^"}
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_OF_BOOL = {"add": "|", "max": "|", "mul": "&", "min": "&", **_BITWISE}
 _NUMPY = {
-    "exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "tan": "tan",
-    "tanh": "tanh", "sinh": "sinh", "cosh": "cosh", "asin": "arcsin", "acos": "arccos", "atan": "arctan",
-    "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil",
-    "trunc": "trunc", "abs": "abs", "atan2": "arctan2", "exp2": "exp2", "log2": "log2", "is_finite": "isfinite",
-    "copysign": "copysign", "nextafter": "nextafter", "pow": "power",
+    "sin": "sin", "cos": "cos", "tan": "tan", "asin": "arcsin", "acos": "arccos", "atan": "arctan",
+    "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "sqrt": "sqrt", "cbrt": "cbrt", "floor": "floor",
+    "ceil": "ceil", "trunc": "trunc", "round_even": "rint", "atan2": "arctan2", "log2": "log2", "rem": "fmod",
+    "is_finite": "isfinite", "copysign": "copysign", "nextafter": "nextafter",
 }  # fmt: skip
+# what else a text's module defines
+_MODULE_NAMES = ("Fraction", "intrinsic", "ir", "math", "njit", "np", "numba", "overload", "partial", "prange", "types")
+# and what a function of a plan does with its arrays
+_LOCAL_NAMES = ("arena", "b0", "b1", "b2", "code", "order", "place")
+# products of fewer multiplications are loops
+_LEAST_PRODUCT = 1 << 12
+# a number of some dtype, or a loop's index as one
+_NUMBER = r"-?(?:\d[\w.+-]*|np\.inf|np\.nan)"
+_LITERAL = re.compile(rf"np\.(\w+)\(({_NUMBER})\)|\(?({_NUMBER})\)?")
+_INDEX = re.compile(r"np\.int64\(([a-z]\w*)\)")
 
 
 def _scalar(dtype: np.dtype) -> str:
@@ -33,11 +55,61 @@ def _scalar(dtype: np.dtype) -> str:
     return "np.bool_" if dtype.kind == "b" else f"np.{dtype.name}"
 
 
+def memory_name(dtype: np.dtype) -> str:
+    """NumPy's name of the elements of an array: see loops.executable.memory_dtype."""
+    if is_complex(dtype):
+        return f"np.float{dtype.itemsize * 4}"
+    return f"np.uint{8 * dtype.itemsize}" if is_narrow(dtype) else _scalar(dtype)
+
+
+def _bare(text: str) -> str:
+    """An expression without the parentheses around the whole of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if not depth:
+            return text[1:-1] if place == len(text) - 1 else text
+    return text
+
+
+def _call(name: str, *arguments: str) -> str:
+    return f"{name}({', '.join(map(_bare, arguments))})"
+
+
+def _tidy(statement: str) -> str:
+    """A statement without needless parentheses."""
+    return ast.unparse(ast.parse(statement))
+
+
+def _plain(text: str) -> str:
+    """A literal without its dtype where it is the same number without it; an index as the loop counts it."""
+    index = _INDEX.fullmatch(text)
+    if index:
+        return index[1]
+    found = _LITERAL.fullmatch(text)
+    if not found or not found[1]:
+        return text
+    name, number = found[1], found[2]
+    if name == "float32" and number[-1].isdigit() and float(np.float32(number)) != float(number):
+        return text
+    return text if name == "uint64" else number
+
+
 class PythonDialect(Dialect):
-    """Python over NumPy arrays. Helper functions are those of scalar_functions.py."""
+    """Python over NumPy arrays. Helper functions are those of helpers.py.
+
+    standalone: the text is for a module that needs nothing but NumPy and Numba, in which some names are taken.
+    """
 
     comment_mark = "#"
-    reserved = frozenset((*keyword.kwlist, *dir(builtins), "np", "njit", "prange"))
+    reserved = HELPER_NAMES.union(keyword.kwlist, dir(builtins), _MODULE_NAMES, _LOCAL_NAMES)
+
+    def __init__(self, standalone: bool = False, taken: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.standalone = standalone
+        self.reserved = self.reserved.union(taken)
 
     def function(self, name: str, parameters: Sequence[Parameter], parallel: bool) -> tuple[str, ...]:
         """A function that Numba compiles."""
@@ -51,7 +123,8 @@ class PythonDialect(Dialect):
 
     def backward_loop(self, index: str, size: str) -> str:
         """A range from the end."""
-        return f"for {index} in range({size} - 1, -1, -1):"
+        last = str(int(size) - 1) if size.isdigit() else f"{size} - 1"
+        return f"for {index} in range({last}, -1, -1):"
 
     def endless_loop(self) -> str:
         """while True."""
@@ -63,7 +136,7 @@ class PythonDialect(Dialect):
 
     def condition(self, expression: str) -> str:
         """if."""
-        return f"if {expression}:"
+        return f"{_tidy(f'if {expression}: pass').splitlines()[0]}"
 
     def otherwise(self) -> str:
         """else."""
@@ -72,47 +145,64 @@ class PythonDialect(Dialect):
     # ------------------------------------------------------------------ registers
     def declare(self, name: str, dtype: np.dtype, expression: str) -> str:
         """An assignment."""
-        return f"{name} = {expression}"
+        return _tidy(f"{name} = {expression}")
 
     def variable(self, name: str, dtype: np.dtype, expression: str) -> str:
-        """An assignment."""
-        return f"{name} = {expression}"
+        """An assignment of a number that has the dtype, as what is assigned later."""
+        return _tidy(f"{name} = {self._typed(dtype, expression)}")
 
     def assign(self, name: str, expression: str) -> str:
         """An assignment."""
-        return f"{name} = {expression}"
+        return _tidy(f"{name} = {expression}")
 
     # ------------------------------------------------------------------ memory
     def load(self, dtype: np.dtype, array: str, position: str) -> str:
         """An element, decoded if it is narrow."""
-        element = f"{array}[{position}]"
-        return f"{self.helper(f'decode_{dtype.name}')}({element})" if is_narrow(dtype) else element
+        element = self._element(array, position)
+        return self.widened(dtype, element) if is_narrow(dtype) else element
 
     def store(self, dtype: np.dtype, value_dtype: np.dtype, array: str, position: str, value: str) -> str:
-        """An element, encoded if it is narrow and the value is not."""
-        if is_narrow(dtype) and value_dtype != dtype:
-            value = f"{self.helper(f'encode_{dtype.name}')}({value})"
-        return f"{array}[{position}] = {value}"
+        """An element, encoded if it is narrow and the value is not; the array gives a literal its dtype."""
+        if dtype in INTEGER_FORMATS:
+            value = f"{value} & {(1 << INTEGER_FORMATS[dtype].bits) - 1}"
+        elif dtype in FLOAT_FORMATS and value_dtype != dtype:
+            value = _call(self.helper(f"encode_{dtype.name}"), value)
+        return _tidy(f"{self._element(array, position)} = {_plain(value)}")
+
+    def _element(self, array: str, position: str) -> str:
+        """Where positions have no sign, Numba need not ask whether they count from the end: it makes vector loops.
+
+        In a loop that does not run on threads, LLVM finds that out by itself.
+        """
+        return f"{array}[np.uintp({position})]" if self.threads and not position.isdigit() else f"{array}[{position}]"
 
     # ------------------------------------------------------------------ values
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
-        """A number of NumPy's types; Python's own for bool, int64 and float64."""
+        """A literal; of float32 and of unsigned integers with its dtype."""
         if dtype.kind == "b":
             return str(bool(number))
-        if isinstance(number, float) and not math.isfinite(number):
-            text = "np.nan" if math.isnan(number) else "np.inf" if number > 0 else "-np.inf"
-        else:
-            text = repr(number)
-        if dtype.name in ("float64", "int64"):
-            return f"({text})" if text.startswith("-") else text
-        return f"np.{'float32' if dtype_kind(dtype) == 'f' else dtype.name}({text})"
+        if dtype_kind(dtype) == "f":
+            single = dtype != np.dtype(np.float64)
+            if not math.isfinite(number):
+                text = "np.nan" if math.isnan(number) else "np.inf" if number > 0 else "-np.inf"
+            else:
+                text = str(np.float32(number)) if single else repr(float(number))
+            return f"np.float32({text})" if single else f"({text})" if text.startswith("-") else text
+        register = compute_dtype(dtype)
+        if register.kind == "u":
+            return f"{_scalar(register)}({number})"
+        return f"({number})" if number < 0 else str(number)
 
     def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
         """A sum of products."""
-        parts = [name if factor == 1 else f"{factor} * {name}" for factor, name in terms]
+        parts = [_plain(name) if factor == 1 else f"{factor} * {name}" for factor, name in terms]
         if offset or not parts:
             parts.append(str(offset))
         return " + ".join(parts).replace("+ -", "- ")
+
+    def index(self, name: str) -> str:
+        """An int64: numba counts parallel loops without a sign."""
+        return f"np.int64({name})"
 
     def quotient(self, dividend: str, divisor: int) -> str:
         """Division that rounds down."""
@@ -120,44 +210,168 @@ class PythonDialect(Dialect):
 
     def widened(self, dtype: np.dtype, value: str) -> str:
         """A code decoded."""
-        return f"{self.helper(f'decode_{dtype.name}')}({value})"
+        if dtype not in INTEGER_FORMATS:
+            return _call(self.helper(f"decode_{dtype.name}"), value)
+        form = INTEGER_FORMATS[dtype]
+        if not form.signed:
+            return _call("np.uint8", f"{value} & {(1 << form.bits) - 1}")
+        return _call("np.int8", _call(self.helper("signed_bits"), value, str(form.bits)))
+
+    def _typed(self, dtype: np.dtype, text: str) -> str:
+        """A literal with its dtype; anything else has it."""
+        found = _LITERAL.fullmatch(_bare(text))
+        return _call(_scalar(compute_dtype(dtype)), text) if found and found[3] and dtype.kind != "b" else text
+
+    def _wrapped(self, dtype: np.dtype, text: str) -> str:
+        """A number that may have left its dtype."""
+        return text if dtype.kind in "bf" else _call(_scalar(compute_dtype(dtype)), text)
 
     def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
         """Operators where Python's mean the same on NumPy's scalars, functions where they do not."""
-        op, dtype = instruction.op, instruction.dtype
-        if op in _SYMBOLS and (dtypes[0].kind != "i" or op not in ("div",)):
-            text = f"({arguments[0]} {_SYMBOLS[op]} {arguments[1]})"
-            return text if dtype.kind in "fb" or dtype.name == "int64" else f"{_scalar(dtype)}{text}"
-        if op == "neg":
-            return f"(-{arguments[0]})" if dtype.kind == "f" else f"{_scalar(dtype)}(-{arguments[0]})"
-        if op == "not":
-            return f"(not {arguments[0]})" if dtype.kind == "b" else f"{_scalar(dtype)}(~{arguments[0]})"
+        op, dtype, source = instruction.op, instruction.dtype, dtypes[0]
+        if op in _COMPARISONS:
+            left, right = map(_plain, arguments)
+            return f"({left} {_COMPARISONS[op]} {right})"
         if op == "select":
-            return f"({arguments[1]} if {arguments[0]} else {arguments[2]})"
-        if op in _NUMPY and dtypes[0].kind == "f":
-            return f"np.{_NUMPY[op]}({', '.join(arguments)})"
-        name = instruction.attribute if op == "special" else {"max": "maximum", "min": "minimum"}.get(op, op)
-        return f"{self.helper(name)}({', '.join(arguments)})"
+            yes, no = (self._typed(dtype, a) for a in arguments[1:])
+            return f"({yes} if {_bare(arguments[0])} else {no})"
+        if op == "cast":
+            return self._cast(dtype, source, arguments[0])
+        if op == "bitcast":
+            return self._bitcast(dtype, source, arguments[0])
+        if op == "special":
+            return self._special(instruction.attribute, dtype, arguments)
+        if source.kind == "b":
+            return f"(not {arguments[0]})" if op == "not" else f"({arguments[0]} {_OF_BOOL[op]} {arguments[1]})"
+        of = self._real if dtype_kind(source) == "f" else self._integer
+        return of(op, source, arguments)
+
+    def _real(self, op: str, dtype: np.dtype, arguments: Sequence[str]) -> str:
+        """An operation of floats."""
+        if op in _ARITHMETIC:
+            return f"({arguments[0]} {_ARITHMETIC[op]} {arguments[1]})"
+        if op == "neg":
+            return f"(-{arguments[0]})"
+        if op == "abs":
+            return _call("abs", arguments[0])
+        if op == "rsqrt":
+            return f"({self.constant(dtype, 1.0)} / {_call('np.sqrt', arguments[0])})"
+        if op in _NUMPY:
+            return _call(f"np.{_NUMPY[op]}", *arguments)
+        if op in ELEMENTARY:
+            self.helper(f"{op}_{dtype.name}")
+        name = {"max": "maximum", "min": "minimum"}.get(op, op)
+        return _call(self.helper(name), *(self._typed(dtype, a) for a in arguments))
+
+    def _integer(self, op: str, dtype: np.dtype, arguments: Sequence[str]) -> str:
+        """An operation of integers."""
+        x, y = arguments[0], arguments[-1]
+        if op in _BITWISE:
+            return f"({x} {_BITWISE[op]} {y})"
+        if op in ("min", "max"):
+            return _call(op, x, y)
+        if op == "neg" or op == "not":
+            return self._wrapped(dtype, f"{'-' if op == 'neg' else '~'}{x}")
+        if op in ("add", "sub", "mul"):
+            return self._wrapped(dtype, f"{x} {_ARITHMETIC[op]} {y}")
+        if op == "abs":
+            return x if dtype.kind == "u" else self._wrapped(dtype, _call("abs", x))
+        if op == "sign":
+            return self._wrapped(dtype, f"1 if {x} > 0 else {'0' if dtype.kind == 'u' else f'-1 if {x} < 0 else 0'}")
+        if op in ("div", "rem"):
+            name = "quotient" if op == "div" else "remainder"
+            return self._wrapped(dtype, _call(self.helper(f"unsigned_{name}" if dtype.kind == "u" else name), x, y))
+        bits = f"{8 * dtype.itemsize}"
+        if op in ("population_count", "count_leading_zeros"):
+            return self._wrapped(dtype, _call(self.helper(op), f"np.uint{bits}({_bare(x)})"))
+        return self._wrapped(dtype, self._shift(op, dtype, x, y, bits))
+
+    def _shift(self, op: str, dtype: np.dtype, x: str, y: str, bits: str) -> str:
+        """A shift by an operator where the number of bits is known, by a helper where it is not."""
+        read = {"shift_right_arithmetic": "int", "shift_right_logical": "uint"}.get(op, dtype.name.rstrip("12346578"))
+        number = f"np.{read}{bits}"
+        own = dtype.name == f"{read}{bits}"
+        seen = x if own else _call(number, x)
+        found = _LITERAL.fullmatch(_bare(y))
+        count = (found[2] or found[3]) if found else ""
+        if count.isdigit() and int(count) < int(bits):
+            places = self.constant(np.dtype(f"{read}{bits}"), int(count))
+            return f"({seen} {'<<' if op == 'shift_left' else '>>'} {places})"
+        name = "shift_right" if op == "shift_right_logical" else op
+        return _call(self.helper(name), seen, y if own else _call(number, y), bits)
+
+    def _cast(self, target: np.dtype, source: np.dtype, x: str) -> str:
+        """Floats become integers by truncation and saturation; narrow floats are codes."""
+        if source in FLOAT_FORMATS:
+            x, source = self.widened(source, x), np.dtype(np.float32)
+        if target.kind == "b":
+            return f"({x} != 0)"
+        if target in FLOAT_FORMATS:
+            if source.name == "float64" and target.name == "float16":
+                x = _call(self.helper("round_to_odd"), x)
+            single = x if source.name == "float32" else _call("np.float32", _plain(x))
+            return _call(self.helper(f"encode_{target.name}"), self._typed(np.dtype(np.float32), single))
+        if dtype_kind(target) == "f":
+            return _call(_scalar(target), _plain(x))
+        if dtype_kind(source) == "f":
+            return self._saturated(target, x)
+        register = _call(_scalar(compute_dtype(target)), _plain(x))
+        form = INTEGER_FORMATS.get(target)
+        return register if form is None else self.widened(target, register)
+
+    def _saturated(self, target: np.dtype, x: str) -> str:
+        register = compute_dtype(target)
+        if register.itemsize == 8:
+            return _call(self.helper(f"to_{register.name}"), x)
+        bounds = ml_dtypes.iinfo(target)
+        return _call(_scalar(register), _call(self.helper("saturated"), x, str(bounds.min), str(bounds.max)))
+
+    def _bitcast(self, target: np.dtype, source: np.dtype, x: str) -> str:
+        """The same bits; registers of narrow floats hold them."""
+        if source in INTEGER_FORMATS:
+            x = f"({x} & {(1 << INTEGER_FORMATS[source].bits) - 1})"
+        if target in INTEGER_FORMATS:
+            return self.widened(target, x)
+        kept, held = (np.dtype(f"u{d.itemsize}") if is_narrow(d) else d for d in (target, source))
+        if kept.kind in "iu" and held.kind in "iu":
+            return _call(_scalar(kept), x)
+        return f"{_call(_scalar(held), x)}.view({_scalar(kept)})"
+
+    def _special(self, name: str, dtype: np.dtype, arguments: Sequence[str]) -> str:
+        """A function of float64 numbers of SciPy's, or of a user's."""
+        if name in USER_FUNCTIONS:
+            typed = [_call(_scalar(d), a) for d, a in zip(USER_FUNCTIONS[name].operands, arguments, strict=True)]
+            return _call(self.helper(name), *typed)
+        if dtype.name == "float64":
+            return _call(self.helper(name), *arguments)
+        return _call(_scalar(dtype), _call(self.helper(name), *(_call("np.float64", a) for a in arguments)))
 
     def combine(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
         """The reducer as an operation."""
-        text = self.operation(Instruction(reducer, (0, 1), dtype), [left, right], [dtype, dtype])
-        return text[1:-1] if text.startswith("(") else text
+        if dtype.kind == "b":
+            return f"({left} {_OF_BOOL[reducer]} {right})"
+        return self.operation(Instruction(reducer, (0, 1), dtype), [left, right], [dtype, dtype])
+
+    def reduce(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
+        """Float sums are of no order."""
+        if reducer == "add" and dtype_kind(dtype) == "f":
+            return _call(self.helper("plus"), left, right)
+        return self.combine(reducer, dtype, left, right)
 
     # ------------------------------------------------------------------ plans
     def call(self, function: str, arguments: Sequence[str]) -> str:
         """A call."""
-        return f"{function}({', '.join(arguments)})"
+        return _tidy(_call(function, *arguments))
 
     def temporary(self, name: str, dtype: np.dtype, size: int, offset: int) -> str:
         """A view of the arena."""
         nbytes = size * dtype.itemsize
-        return f"{name} = arena[{offset} : {offset + nbytes}].view({_memory(dtype)})"
+        return f"{name} = arena[{offset}:{offset + nbytes}].view({memory_name(dtype)})"
 
     def part(self, array: str, position: str, size: int) -> str:
         """A slice."""
-        start = position if position.isidentifier() or position.isdigit() else f"({position})"
-        return f"{array}[{start} : {start} + {size}]"
+        end = str(int(position) + size) if position.isdigit() else f"{position} + {size}"
+        return f"{array}[{position}:{end}]"
 
     def alias(self, name: str, dtype: np.dtype, array: str) -> str:
         """An assignment."""
@@ -171,8 +385,64 @@ class PythonDialect(Dialect):
         """One assignment."""
         return (f"{left}, {right} = {right}, {left}",)
 
+    # ------------------------------------------------------------------ whole kernels
+    def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
+        """np.dot, batch by batch; loops for small products, and where there is no SciPy, whose BLAS numba calls."""
+        if self.standalone or kernel.rows * kernel.columns * kernel.depth < _LEAST_PRODUCT:
+            return None
+        batch = kernel.out.shape[:-2]
+        x, y = self._matrix(kernel.lhs, lhs, False), self._matrix(kernel.rhs, rhs, False)
+        z = self._matrix(kernel.out, out, True)
+        product = f"np.dot({x}, {y}, {z})"
+        if kernel.accumulate or not _is_dense(kernel.out):
+            product = f"{z}[:] {'+=' if kernel.accumulate else '='} np.dot({x}, {y})"
+        lines = [self.loop(f"b{d}", "0", str(size)) for d, size in enumerate(batch)]
+        return tuple(self.extent * depth + line for depth, line in enumerate((*lines, product)))
 
-def _memory(dtype: np.dtype) -> str:
-    if is_complex(dtype):
-        return f"np.float{dtype.itemsize * 4}"
-    return f"np.uint{8 * dtype.itemsize}" if is_narrow(dtype) else _scalar(dtype)
+    def _matrix(self, operand: Operand, array: str, written: bool) -> str:
+        """A matrix in an array as np.dot wants it: dense, or a copy that is; one that is written lies where it lies."""
+        dtype, (rows, columns), (stride, step) = operand.buffer.dtype, operand.shape[-2:], operand.strides[-2:]
+        start = self.position([(s, f"b{d}") for d, s in enumerate(operand.strides[:-2]) if s], operand.offset)
+        if is_complex(dtype):
+            array = f"{array}.view(np.{dtype.name})"
+        if not _is_dense(operand) and not _is_dense(_transposed(operand)):
+            parts = f"({rows}, {columns}), ({stride * dtype.itemsize}, {step * dtype.itemsize})"
+            strided = f"np.lib.stride_tricks.as_strided({array}[{start}:], {parts})"
+            return strided if written else f"np.ascontiguousarray({strided})"
+        if operand.buffer.size != rows * columns:
+            end = str(int(start) + rows * columns) if start.isdigit() else f"{start} + {rows * columns}"
+            array = f"{array}[{start}:{end}]"
+        if _is_dense(operand):
+            return f"{array}.reshape({rows}, {columns})"
+        return f"{array}.reshape({columns}, {rows}).T"
+
+    def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
+        """Rows of one array by themselves; else the order of each row, by the last key first, and all in that order."""
+        keys = kernel.inputs[: kernel.keys]
+        if any(is_complex(key.dtype) for key in keys):
+            return None
+        rows, length = str(kernel.rows), str(kernel.length)
+        if len(kernel.inputs) == 1 and not kernel.index and not is_narrow(keys[0].dtype):
+            copied = self.copy(keys[0].dtype, outputs[0], inputs[0], keys[0].size)
+            return (copied, _call(self.helper("sort_rows"), outputs[0], length))
+        lines = [f"order = {_call(self.helper('row_order'), rows, length)}"]
+        for key, name in zip(reversed(keys), reversed(inputs[: kernel.keys]), strict=True):
+            if is_narrow(key.dtype):
+                name = f"np.array([{self.widened(key.dtype, 'code')} for code in {name}])"
+            lines.append(_call(self.helper("sort_by"), "order", name, length))
+        for buffer, source, target in zip(kernel.inputs, inputs, outputs[: len(inputs)], strict=True):
+            parts = "2" if is_complex(buffer.dtype) else "1"
+            lines.append(_call(self.helper("take"), target, source, "order", length, parts))
+        if kernel.index:
+            lines += ["for place in range(order.size):", f"{self.extent}{outputs[-1]}[place] = order[place]"]
+        return tuple(lines)
+
+
+def _is_dense(operand: Operand) -> bool:
+    """Whether the rows of a matrix lie one after the other."""
+    (rows, columns), (stride, step) = operand.shape[-2:], operand.strides[-2:]
+    return (columns == 1 or step == 1) and (rows == 1 or stride == columns)
+
+
+def _transposed(operand: Operand) -> Operand:
+    return replace(operand, shape=operand.shape[:-3:-1], strides=operand.strides[:-3:-1])

@@ -1,15 +1,315 @@
-"""Scalar operations that neither Python's operators nor NumPy's functions say: Python source that Numba compiles.
+"""Scalar operations that neither Python's operators nor NumPy's functions say: Python that Numba compiles.
 
-The generated modules hold the functions that they use, word for word, so each is complete in itself or calls others
-of this file.
+Texts hold the functions that they use, word for word. In a debugger they run as they are; where Numba has something
+better, numba_versions.py says what.
 """
 
-from __future__ import annotations
+import math
+from fractions import Fraction
+
+import numpy as np
+
+# ------------------------------------------------------------------ floats
 
 
 def maximum(x, y):
-    return x if x > y or x != x else y if y == y else y
+    """The larger number; NaN where one of them is NaN."""
+    return np.maximum(x, y)
 
 
 def minimum(x, y):
-    return x if x < y or x != x else y
+    """The smaller number; NaN where one of them is NaN."""
+    return np.minimum(x, y)
+
+
+def plus(x, y):
+    """x + y as a step of a sum whose order is left open, so that vector lanes may share it."""
+    return x + y
+
+
+def fma(x, y, z):
+    """x * y + z, rounded once."""
+    if not (np.isfinite(x) and np.isfinite(y) and np.isfinite(z)):
+        return x * y + z
+    exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+    if exact == 0:
+        return x * y + z  # the sign of zero
+    if isinstance(x, np.float32):
+        return np.float32(odd_double(exact))
+    try:
+        return np.float64(float(exact))
+    except OverflowError:
+        return np.float64(np.inf if exact > 0 else -np.inf)
+
+
+def odd_double(exact):
+    """The float64 next to a fraction that rounds to float32 as the fraction itself does."""
+    nearest = float(exact)
+    if Fraction(nearest) == exact or int(np.float64(nearest).view(np.int64)) & 1:
+        return nearest
+    return float(np.nextafter(nearest, np.inf if Fraction(nearest) < exact else -np.inf))
+
+
+def sign(x):
+    """-1, 1, or x itself where it is a zero or NaN."""
+    return np.sign(x) if x != 0 else x
+
+
+def exp(x):
+    """e ** x."""
+    return np.exp(x)
+
+
+def exp2(x):
+    """2 ** x."""
+    return np.exp2(x)
+
+
+def expm1(x):
+    """e ** x - 1."""
+    return np.expm1(x)
+
+
+def log(x):
+    """The natural logarithm."""
+    return np.log(x)
+
+
+def log1p(x):
+    """log(1 + x)."""
+    return np.log1p(x)
+
+
+def sinh(x):
+    """The hyperbolic sine."""
+    return np.sinh(x)
+
+
+def cosh(x):
+    """The hyperbolic cosine."""
+    return np.cosh(x)
+
+
+def tanh(x):
+    """The hyperbolic tangent."""
+    return np.tanh(x)
+
+
+def logistic(x):
+    """1 / (1 + e ** -x)."""
+    small = np.exp(-abs(x))
+    return (x.dtype.type(1) if x >= 0 else small) / (1 + small)
+
+
+def erf(x):
+    """The error function."""
+    return x.dtype.type(math.erf(x))
+
+
+def erfc(x):
+    """1 - erf(x)."""
+    return x.dtype.type(math.erfc(x))
+
+
+def erf_inv(x):
+    """The inverse of the error function."""
+    return erf_inv_float32(x) if isinstance(x, np.float32) else erf_inv_float64(x)  # noqa: F821  # ty: ignore[unresolved-reference]
+
+
+# ------------------------------------------------------------------ integers
+
+
+def quotient(x, y):
+    """x / y without its fraction; all bits set where y is 0; the least number by -1 is itself."""
+    if y == 0:
+        return ~y
+    if y == -1:
+        return -x
+    down = x // y
+    return down + 1 if down < 0 and down * y != x else down
+
+
+def unsigned_quotient(x, y):
+    """x // y; all bits set where y is 0."""
+    return x // y if y != 0 else ~y
+
+
+def remainder(x, y):
+    """What x / y leaves, with the sign of x; 0 where y is 0."""
+    if y == 0 or y == -1:
+        return y - y
+    rest = x % y
+    return rest - y if rest != 0 and (x < 0) != (y < 0) else rest
+
+
+def unsigned_remainder(x, y):
+    """x % y; 0 where y is 0."""
+    return x % y if y != 0 else y
+
+
+def shift_left(x, count, bits):
+    """x << count; 0 where count is no number of 0 to bits - 1."""
+    return x << count if 0 <= count < bits else x ^ x
+
+
+def shift_right(x, count, bits):
+    """x >> count, of an unsigned x; 0 where count is bits or more."""
+    return x >> count if count < bits else x ^ x
+
+
+def shift_right_arithmetic(x, count, bits):
+    """x >> count, of a signed x; -1 or 0 where count is no number of 0 to bits - 1."""
+    return x >> count if 0 <= count < bits else x >> (bits - 1)
+
+
+def population_count(x):
+    """How many bits of an unsigned x are set."""
+    return type(x)(x.bit_count())
+
+
+def count_leading_zeros(x):
+    """How many bits of an unsigned x stand before its first one."""
+    return type(x)(8 * x.itemsize - int(x).bit_length())
+
+
+# ------------------------------------------------------------------ conversions
+
+
+def saturated(x, least, largest):
+    """A float limited to a range of integers; NaN is 0."""
+    if x != x:
+        return 0.0
+    return min(max(np.float64(x), np.float64(least)), np.float64(largest))
+
+
+def to_int64(x):
+    """A float without its fraction, limited to what an int64 holds; NaN is 0."""
+    if x >= 9223372036854775808.0:
+        return np.int64(9223372036854775807)
+    if x > -9223372036854775808.0:
+        return np.int64(x)
+    return np.int64(0) if x != x else np.int64(-9223372036854775808)
+
+
+def to_uint64(x):
+    """A float without its fraction, limited to what a uint64 holds; NaN is 0."""
+    if x >= 18446744073709551616.0:
+        return np.uint64(18446744073709551615)
+    return np.uint64(x) if x > 0 else np.uint64(0)
+
+
+def signed_bits(x, bits):
+    """The integer that the low bits of x mean."""
+    high = 1 << (bits - 1)
+    return ((x & (2 * high - 1)) ^ high) - high
+
+
+# ------------------------------------------------------------------ sorting
+
+
+def row_order(rows, length):
+    """For each of the rows the numbers of its places, in order."""
+    order = np.empty(rows * length, np.int64)
+    for place in range(rows * length):
+        order[place] = place % length
+    return order
+
+
+def comes_before(x, y):
+    """Whether x is less than y; NaN comes after every number."""
+    return x < y or (y != y and x == x)
+
+
+def sort_rows(rows, length):
+    """Sort each row: stable, NaN last."""
+    other = np.empty(length, rows.dtype)
+    for start in range(0, rows.size, max(length, 1)):
+        row = rows[start : start + length]
+        for left in range(0, length, 16):  # short runs by insertion
+            for i in range(left + 1, min(left + 16, length)):
+                x, j = row[i], i
+                while j > left and comes_before(x, row[j - 1]):
+                    row[j] = row[j - 1]
+                    j -= 1
+                row[j] = x
+        width = 16
+        while width < length:
+            for left in range(0, length, 2 * width):
+                middle, end = min(left + width, length), min(left + 2 * width, length)
+                for i in range(left, middle):
+                    other[i] = row[i]
+                i, j, place = left, middle, left
+                while i < middle and j < end:
+                    if comes_before(row[j], other[i]):
+                        row[place] = row[j]
+                        j += 1
+                    else:
+                        row[place] = other[i]
+                        i += 1
+                    place += 1
+                while i < middle:
+                    row[place] = other[i]
+                    i, place = i + 1, place + 1
+            width *= 2
+
+
+def sort_by(order, key, length):
+    """Sort each row's `order` by the numbers of `key` at those places: stable, NaN last."""
+    keys, other_keys, other = np.empty(length, key.dtype), np.empty(length, key.dtype), np.empty(length, np.int64)
+    for start in range(0, order.size, max(length, 1)):
+        row = order[start : start + length]
+        for i in range(length):
+            keys[i] = key[start + row[i]]
+        for left in range(0, length, 16):  # short runs by insertion
+            for i in range(left + 1, min(left + 16, length)):
+                x, number, j = keys[i], row[i], i
+                while j > left and comes_before(x, keys[j - 1]):
+                    keys[j], row[j] = keys[j - 1], row[j - 1]
+                    j -= 1
+                keys[j], row[j] = x, number
+        width = 16
+        while width < length:
+            for left in range(0, length, 2 * width):
+                middle, end = min(left + width, length), min(left + 2 * width, length)
+                for i in range(left, middle):
+                    other_keys[i], other[i] = keys[i], row[i]
+                i, j, place = left, middle, left
+                while i < middle and j < end:
+                    if comes_before(keys[j], other_keys[i]):
+                        keys[place], row[place] = keys[j], row[j]
+                        j += 1
+                    else:
+                        keys[place], row[place] = other_keys[i], other[i]
+                        i += 1
+                    place += 1
+                while i < middle:
+                    keys[place], row[place] = other_keys[i], other[i]
+                    i, place = i + 1, place + 1
+            width *= 2
+
+
+def take(out, x, order, length, parts):
+    """Write each row's elements of x, `parts` numbers each, in the given order."""
+    for start in range(0, order.size, max(length, 1)):
+        for place in range(start, start + length):
+            for part in range(parts):
+                out[parts * place + part] = x[parts * (start + order[place]) + part]
+
+
+# ------------------------------------------------------------------ SciPy's functions that the math module has
+
+
+def gamma(x):
+    """The gamma function."""
+    if x == 0:
+        return math.copysign(math.inf, x)
+    if x < 0 and (x == math.floor(x) or math.isinf(x)):
+        return math.nan
+    return math.inf if x > 171.7 else math.gamma(x)
+
+
+def lgamma(x):
+    """The logarithm of the absolute value of the gamma function."""
+    if math.isinf(x) or (x <= 0 and x == math.floor(x)):
+        return math.inf
+    return math.lgamma(x)

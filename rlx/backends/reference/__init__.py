@@ -38,8 +38,14 @@ class ReferenceExecutable(Executable):
         return storages
 
     def texts(self) -> dict[str, str]:
-        """The plan as Python source, and one line for each kernel."""
-        return {"plan": show_plan(self.plan), "kernels": describe_plan(self.plan)}
+        """The plan as Python source that rebuilds it, one line for each kernel, and what they do as Python."""
+        from rlx.backends.numba.listing import plan_listing  # only who looks needs the other backend
+
+        return {
+            "plan": show_plan(self.plan),
+            "kernels": describe_plan(self.plan),
+            "loops": plan_listing(self.plan),
+        }
 
 
 class ReferenceBackend(Backend):

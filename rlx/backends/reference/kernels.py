@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.reference.loops import run_loops, strided_view
+from rlx.backends.reference.scalar import cast
 from rlx.backends.routines import LIBRARY_ROUTINES
 from rlx.errors import CallbackError
 from rlx.ir.kernels import (
@@ -78,9 +79,19 @@ def _loops(kernel: Loops, memory: Memory, run: RunPlan) -> None:
 
 
 def _contract(kernel: Contract, memory: Memory, run: RunPlan) -> None:
-    out = _array(kernel.out, memory)
-    product = np.matmul(_array(kernel.lhs, memory), _array(kernel.rhs, memory))
-    out[...] = out + product if kernel.accumulate else product
+    out, wide = _array(kernel.out, memory), kernel.summed_in
+    lhs, rhs = (_array(operand, memory).astype(wide, copy=False) for operand in (kernel.lhs, kernel.rhs))
+    if kernel.tf32:
+        lhs, rhs = _tf32(lhs), _tf32(rhs)
+    product = np.matmul(lhs, rhs)
+    out[...] = cast(out.astype(wide) + product if kernel.accumulate else product, out.dtype)
+
+
+def _tf32(array: np.ndarray) -> np.ndarray:
+    """float32 numbers with ten bits behind the point, ties to even; in the dtype that they came in."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    rounded = (bits + 0xFFF + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(array), rounded.view(np.float32), array).astype(array.dtype)
 
 
 def _bands(kernel: Bands, memory: Memory, run: RunPlan) -> None:
@@ -108,6 +119,12 @@ def _comparable(keys: np.ndarray) -> np.ndarray:
 
 def _library(kernel: Library, memory: Memory, run: RunPlan) -> None:
     inputs = [_array(o, memory) for o in kernel.inputs]
+    if kernel.meaning is not None:
+        flat = [np.empty(b.size, b.dtype) for b in kernel.meaning.outputs]
+        run(kernel.meaning, [np.ascontiguousarray(a).reshape(-1) for a in inputs], flat)
+        shaped = [a.reshape(o.shape) for a, o in zip(flat, kernel.outputs, strict=True)]
+        _write(kernel.outputs, shaped, memory, f"block {kernel.routine}")
+        return
     results = LIBRARY_ROUTINES[kernel.routine](inputs, kernel.attributes)
     _write(kernel.outputs, results, memory, f"library routine {kernel.routine}")
 

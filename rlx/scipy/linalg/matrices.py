@@ -10,6 +10,7 @@ import rlx.numpy as jnp
 from rlx.array import Array, wrap
 from rlx.config import config
 from rlx.errors import ShapeError
+from rlx.numpy.placement import placed
 from rlx.numpy.promotion import canonical_size, promote, to_dtype
 
 __all__ = [
@@ -34,7 +35,7 @@ __all__ = [
 
 def _constant(values: np.ndarray) -> Array:
     """A matrix known while tracing, in the default dtype of its kind."""
-    return wrap(values.astype(config.default_float if values.dtype.kind == "f" else config.default_int))
+    return placed(wrap(values.astype(config.default_float if values.dtype.kind == "f" else config.default_int)))
 
 
 def _vector(value: Any, name: str, least: int = 1) -> Any:
@@ -257,7 +258,7 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Array:
     places = np.arange(n)
     values = np.exp(-2j * np.pi * (np.outer(places, places) % max(n, 1)) / max(n, 1)) * scales[scale]
     wanted = np.result_type(config.default_float, np.complex64) if dtype is None else to_dtype(dtype)
-    return wrap(values.astype(wanted))
+    return placed(wrap(values.astype(wanted)))
 
 
 def fiedler(a: Any) -> Array:
@@ -311,7 +312,7 @@ def hadamard(n: int, dtype: Any = int) -> Array:
     values = np.ones((1, 1), np.int64)
     while len(values) < n:
         values = np.block([[values, values], [values, -values]])
-    return wrap(values.astype(to_dtype(dtype)))
+    return placed(wrap(values.astype(to_dtype(dtype))))
 
 
 def helmert(n: int, full: bool = False) -> Array:

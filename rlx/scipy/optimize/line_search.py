@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlx.numpy as jnp
-from rlx import lax, tree
+from rlx import lax
 from rlx.array import Array
 from rlx.numpy.promotion import convert_to, float_of
+from rlx.trees import tree
 
 __all__ = ["FOUND", "INTERVAL_TOO_SMALL", "TOO_MANY_STEPS", "LineSearch", "Point", "search"]
 

@@ -57,7 +57,7 @@ def _operands(name: str, in1: Any, in2: Any, rank: int | None = None) -> list[Ar
 
 
 # ------------------------------------------------------------------ directly
-def _slide(name: str, x: Array, y: Array, starts: list[int], sizes: list[int], precision: Any) -> Array:
+def _slide(x: Array, y: Array, starts: list[int], sizes: list[int], precision: Any) -> Array:
     """A part of the full convolution, as products of x with y reversed and slid along it."""
     if _contains(y.shape, x.shape):
         x, y = y, x
@@ -96,7 +96,7 @@ def _convolve(name: str, in1: Any, in2: Any, mode: str, method: str, precision: 
     _check_mode(name, mode)
     x, y = _operands(name, in1, in2)
     starts, sizes = _part(name, mode, x.shape, y.shape)
-    return _slide(name, x, y, starts, sizes, precision)
+    return _slide(x, y, starts, sizes, precision)
 
 
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto", precision: Any = None) -> Array:
@@ -158,7 +158,7 @@ def correlate2d(
     starts, sizes = _part("correlate2d", mode, x.shape, y.shape)
     if mode == "same":  # unlike in a convolution, the middle of an even length is the later one
         starts = [size // 2 for size in y.shape]
-    result = _slide("correlate2d", x, jnp.flip(jnp.conj(y)), starts, sizes, precision)
+    result = _slide(x, jnp.flip(jnp.conj(y)), starts, sizes, precision)
     swapped = mode == "valid" and x.shape != y.shape and _contains(y.shape, x.shape)
     return jnp.conj(result) if swapped else result
 

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlx.numpy as jnp
-from rlx import random, tree
+from rlx import random
 from rlx.array import Array
 from rlx.errors import InputTypeError, ShapeError
 from rlx.numpy.promotion import promote_inexact, to_dtype
 from rlx.scipy.spatial import quaternions
+from rlx.trees import tree
 
 __all__ = ["Rotation", "Slerp"]
 

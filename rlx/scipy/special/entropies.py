@@ -75,15 +75,15 @@ def rel_entr(p: Any, q: Any) -> Array:
     >>> round(rlx.scipy.special.rel_entr(2.0, 1.0).item(), 4)
     1.3863
     """
-    p, q = real_operands("rel_entr", p, q)
-    both = (p > 0) & (q > 0)
+    left, right = real_operands("rel_entr", p, q)
+    both = (left > 0) & (right > 0)
     # where the logarithm is not wanted, it is that of 1, whose derivative is finite
-    safe_p, safe_q = jnp.where(both, p, 1), jnp.where(both, q, 1)
+    safe_p, safe_q = jnp.where(both, left, 1), jnp.where(both, right, 1)
     ratio = safe_p / safe_q
     is_normal = (ratio > 0) & jnp.isfinite(ratio)
     logarithm = jnp.where(is_normal, jnp.log(jnp.where(is_normal, ratio, 1)), jnp.log(safe_p) - jnp.log(safe_q))
-    missing = jnp.where(jnp.isnan(p) | jnp.isnan(q), jnp.nan, jnp.inf)
-    return jnp.where(both, safe_p * logarithm, jnp.where((p == 0) & (q >= 0), 0, missing))
+    missing = jnp.where(jnp.isnan(left) | jnp.isnan(right), jnp.nan, jnp.inf)
+    return jnp.where(both, safe_p * logarithm, jnp.where((left == 0) & (right >= 0), 0, missing))
 
 
 def kl_div(p: Any, q: Any) -> Array:
@@ -95,9 +95,9 @@ def kl_div(p: Any, q: Any) -> Array:
     >>> round(rlx.scipy.special.kl_div(2.0, 1.0).item(), 4)
     0.3863
     """
-    p, q = real_operands("kl_div", p, q)
-    relative = rel_entr(p, q)
-    return jnp.where(jnp.isposinf(p) & (q <= 0), jnp.inf, relative - p + q)
+    left, right = real_operands("kl_div", p, q)
+    relative = rel_entr(left, right)
+    return jnp.where(jnp.isposinf(left) & (right <= 0), jnp.inf, relative - left + right)
 
 
 # ------------------------------------------------------------- logits and powers

@@ -191,8 +191,8 @@ def beta(a: Any, b: Any) -> Array:
     >>> rlx.scipy.special.beta(2.0, 1.0).item()
     0.5
     """
-    a, b = real_operands("beta", a, b)
-    return beta_functions.beta(a, b)
+    first, second = real_operands("beta", a, b)
+    return beta_functions.beta(first, second)
 
 
 def betaln(a: Any, b: Any) -> Array:

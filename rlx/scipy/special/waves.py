@@ -109,14 +109,14 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, 
     if n_max is None:
         known = known_numpy(as_array(n), "sph_harm_y", "Pass n_max, the largest degree.")
         n_max = int(known.max(initial=0))
-    theta, phi = (jnp.atleast_1d(a) for a in real_operands("sph_harm_y", theta, phi))
-    degree, order = (lax.convert_element_type(as_array(a), theta.dtype) for a in (n, m))
-    degree, order, theta, phi = broadcast_operands([degree, order, theta, phi], "sph_harm_y")
+    polar, azimuth = (jnp.atleast_1d(a) for a in real_operands("sph_harm_y", theta, phi))
+    degree, order = (lax.convert_element_type(as_array(a), polar.dtype) for a in (n, m))
+    degree, order, polar, azimuth = broadcast_operands([degree, order, polar, azimuth], "sph_harm_y")
     size = jnp.abs(order)
-    legendre = _normalised_legendre(degree, size, theta, operator.index(n_max))
+    legendre = _normalised_legendre(degree, size, polar, operator.index(n_max))
     parity = 1 - 2 * jnp.mod(size, 2)
     legendre = jnp.where(order < 0, parity * legendre, legendre)
-    return lax.complex(legendre * jnp.cos(order * phi), legendre * jnp.sin(order * phi))
+    return lax.complex(legendre * jnp.cos(order * azimuth), legendre * jnp.sin(order * azimuth))
 
 
 def _normalised_legendre(degree: Array, order: Array, theta: Array, last: int) -> Array:

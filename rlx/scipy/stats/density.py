@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import rlx.numpy as jnp
-from rlx import random, tree
+from rlx import random
 from rlx.array import Array
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.types import is_complex
@@ -15,6 +15,7 @@ from rlx.numpy.promotion import operand, promote_inexact
 from rlx.scipy.linalg import cho_factor, cho_solve
 from rlx.scipy.special import logsumexp, ndtr
 from rlx.trace.flat import as_array
+from rlx.trees import tree
 
 __all__ = ["gaussian_kde"]
 

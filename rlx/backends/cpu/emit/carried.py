@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, Code, Module, Value
 from rlx.backends.cpu.emit.kernel_code import (
     KernelCode,
+    external_symbols,
     instruction_signature,
     kernel_code,
-    special_symbols,
 )
 from rlx.backends.cpu.emit.scalar_code import (
     load_scalar,
@@ -48,7 +48,7 @@ def carried_code(kernel: Scan | While) -> KernelCode | None:
     for plan in _plans(kernel):
         for inner in plan.kernels:
             if isinstance(inner, Loops):
-                external.update(special_symbols(inner.instructions))
+                external.update(external_symbols(inner))
     emitter = _ScanEmitter if isinstance(kernel, Scan) else _WhileEmitter
     return kernel_code(
         "carried",

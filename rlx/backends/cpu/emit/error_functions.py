@@ -7,31 +7,31 @@ from collections.abc import Callable
 
 from rlx.backends.cpu.emit.ir_text import Value
 from rlx.backends.cpu.emit.polynomials import exp, horner, log, log1p
-from rlx.backends.error_coefficients import (
-    CENTRAL,
-    COMPLEMENT,
-    FARTHEST,
-    INVERSE_CENTRAL,
-    INVERSE_FAR,
-    INVERSE_TAIL,
+from rlx.backends.loops.tables import (
+    ERF_CENTRAL,
+    ERF_COMPLEMENT,
+    ERF_FARTHEST,
+    INVERSE_ERF_CENTRAL,
+    INVERSE_ERF_FAR,
+    INVERSE_ERF_TAIL,
 )
 
 __all__ = ["FUNCTIONS"]
 
 
 def _central(x: Value) -> Value:
-    return x.fma(horner(x * x, CENTRAL[x.kind]), x)
+    return x.fma(horner(x * x, ERF_CENTRAL[x.kind]), x)
 
 
 def _complement(a: Value) -> Value:
     """erfc(a) for a >= 0.45."""
-    a = (a > FARTHEST[a.kind]).where(FARTHEST[a.kind], a)
+    a = (a > ERF_FARTHEST[a.kind]).where(ERF_FARTHEST[a.kind], a)
     square = a * a
     lost = a.fma(a, -square)
     bell = exp(-square)
     bell = bell.fma(-lost, bell)
     t = (a - 4.0) / (a + 4.0)
-    return bell * (horner(t, COMPLEMENT[a.kind]) / a.fma(2.0, 1.0))
+    return bell * (horner(t, ERF_COMPLEMENT[a.kind]) / a.fma(2.0, 1.0))
 
 
 def _erf(x: Value) -> Value:
@@ -54,10 +54,10 @@ def _erf_inv(x: Value) -> Value:
     w = -log((1.0 - a) * (1.0 + a))
     if x.kind == "float":
         w = (a < 0.5).where(-log1p(-(a * a)), w)
-    tail = INVERSE_TAIL if x.kind == "float" else INVERSE_FAR
+    tail = INVERSE_ERF_TAIL if x.kind == "float" else INVERSE_ERF_FAR
     center = 3.0 if x.kind == "float" else 4.0
     far = horner(w.call("sqrt") - center, tail)
-    ratio = (w < 5.0).where(horner(w - 2.5, INVERSE_CENTRAL), far)
+    ratio = (w < 5.0).where(horner(w - 2.5, INVERSE_ERF_CENTRAL), far)
     result = a * ratio
     if x.kind == "double":
         result = _refined_inverse(a, result)

@@ -20,6 +20,7 @@ from rlx.ir.kernels import Buffer, Instruction, Loops
 __all__ = ["KernelCode", "kernel_code", "loops_code", "loops_extent", "loops_row"]
 
 _VERSION = "6"
+TO_HALF = "__truncdfhf2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,11 @@ def kernel_code(
     return KernelCode(key, f"rlx_{family}_{key.hex()}", external, produce)
 
 
-def special_symbols(instructions: tuple[Instruction, ...]) -> tuple[str, ...]:
-    """External functions that the run time binds."""
-    return tuple(sorted({f"rlx_special_{i.attribute}" for i in instructions if i.op == "special"}))
+def external_symbols(kernel: Loops) -> tuple[str, ...]:
+    """External functions that the run time binds: special ones, and what LLVM may call beside float16."""
+    found = {f"rlx_special_{i.attribute}" for i in kernel.instructions if i.op == "special"}
+    dtypes = (i.dtype for i in (*kernel.operands, *kernel.instructions))
+    return tuple(sorted(found | {TO_HALF for dtype in dtypes if dtype.name == "float16"}))
 
 
 def instruction_signature(instruction: Instruction) -> tuple[object, ...]:
@@ -67,7 +70,7 @@ def loops_code(kernel: Loops, layout: Layout | None = None) -> KernelCode:
         ),
         tuple((s.value, s.address, s.accumulate, s.initialize, s.guard, s.once) for s in kernel.stores),
     )
-    external = special_symbols(kernel.instructions)
+    external = external_symbols(kernel)
     emitter = PanelEmitter if layout.tiling.panel else NestEmitter
     return kernel_code("loops", signature, external, lambda symbol: emitter(layout).module(symbol))
 

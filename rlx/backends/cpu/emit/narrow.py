@@ -10,7 +10,7 @@ import numpy as np
 from rlx.backends.cpu.emit.ir_text import Value
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS, FloatFormat, IntegerFormat
 
-__all__ = ["decode", "encode", "round_to_odd", "saturate"]
+__all__ = ["decode", "decode_by_bits", "encode", "encode_by_bits", "round_to_odd", "saturate"]
 
 
 def decode(dtype: np.dtype, code: Value) -> Value:
@@ -19,6 +19,11 @@ def decode(dtype: np.dtype, code: Value) -> Value:
         return _extended(INTEGER_FORMATS[dtype], code)
     if dtype.name == "float16":
         return code.as_float().convert("fpext", "float")
+    return decode_by_bits(dtype, code)
+
+
+def decode_by_bits(dtype: np.dtype, code: Value) -> Value:
+    """The float32 of a stored float, by operations on integers."""
     return code.code.function(_conversion("decode", dtype.name), code)
 
 
@@ -28,6 +33,11 @@ def encode(dtype: np.dtype, number: Value) -> Value:
         return number & ((1 << INTEGER_FORMATS[dtype].bits) - 1)
     if dtype.name == "float16":
         return number.convert("fptrunc", "half").bits()
+    return encode_by_bits(dtype, number)
+
+
+def encode_by_bits(dtype: np.dtype, number: Value) -> Value:
+    """The code nearest to a float32, by operations on integers."""
     return number.code.function(_conversion("encode", dtype.name), number)
 
 
@@ -121,7 +131,7 @@ def _decode_small(form: FloatFormat, code: Value) -> Value:
 
 
 def _encode_small(form: FloatFormat, number: Value) -> Value:
-    bits = number.bits()
+    bits, stored = number.bits(), "i8" if form.bits <= 8 else "i16"
     sign = (bits >> (31 - form.magnitude_bits)) & form.sign
     magnitude = bits & 0x7FFFFFFF
     drop = 23 - form.mantissa
@@ -136,7 +146,7 @@ def _encode_small(form: FloatFormat, number: Value) -> Value:
     code = ((magnitude > 0x7F800000 - 1) | (code > form.overflow)).where(form.overflow, code)
     if form.special == "minus zero":
         signed = code.equal(0).where(0, code | sign)
-        return (code.equal(form.overflow) | number.is_nan()).where(form.nan, signed).convert("trunc", "i8")
+        return (code.equal(form.overflow) | number.is_nan()).where(form.nan, signed).convert("trunc", stored)
     if form.special == "none":
-        return number.is_nan().where(form.nan, code | sign).convert("trunc", "i8")
-    return (number.is_nan().where(form.nan, code) | sign).convert("trunc", "i8")
+        return number.is_nan().where(form.nan, code | sign).convert("trunc", stored)
+    return (number.is_nan().where(form.nan, code) | sign).convert("trunc", stored)

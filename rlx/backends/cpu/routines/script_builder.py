@@ -12,10 +12,10 @@ import numpy as np
 
 from rlx.backends.cpu.routines import scripts
 from rlx.ir.kernels import Buffer, Library, Operand
+from rlx.storage import ALIGNMENT
 
 __all__ = ["INFORMATION", "WORK", "WORK_SIZE", "Argument", "Matrix", "MissingRoutine", "Place", "Script"]
 
-ALIGNMENT = 64
 PARTS: dict[str, int] = {"whole": scripts.WHOLE, "lower": scripts.LOWER, "upper": scripts.UPPER}
 # the bits of the largest finite number, and of infinity
 _LARGEST = {4: 0x7F7FFFFF, 8: 0x7FEFFFFFFFFFFFFF}

@@ -59,15 +59,15 @@ FORTRAN_ARGUMENTS = 24
 store_int32 = pointer_operation("{b} = trunc i64 {1} to i32\nstore i32 {b}, ptr {a}\n{result} = add i64 0, 0")
 
 
-def _reciprocal(kind: str, whole: str) -> str:
+def _reciprocal(kind: str) -> str:
     return (
         f"{{b}} = load {kind}, ptr {{a}}\n{{c}} = fdiv {kind} 1.0, {{b}}\n"
         f"{{a}}to = inttoptr i64 {{1}} to ptr\nstore {kind} {{c}}, ptr {{a}}to\n{{result}} = add i64 0, 0"
     )
 
 
-reciprocal_single = pointer_operation(_reciprocal("float", "i32"))
-reciprocal_double = pointer_operation(_reciprocal("double", "i64"))
+reciprocal_single = pointer_operation(_reciprocal("float"))
+reciprocal_double = pointer_operation(_reciprocal("double"))
 
 
 @native

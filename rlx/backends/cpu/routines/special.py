@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from rlx.backends.cpu.emit.kernel_code import TO_HALF
 from rlx.backends.cpu.runtime.compile import define_symbols
 from rlx.backends.cpu.runtime.store import default_store
 from rlx.errors import UnsupportedError
@@ -116,25 +117,50 @@ ret double %signed
 """
 
 
+# LLVM calls this function of compilers' libraries, which no library of ours has, where it finds that it may round a
+# double to float16 at once: see narrow.round_to_odd
+TO_HALF_TEXT = """
+declare double @llvm.fabs.f64(double)
+define half @__truncdfhf2(double %x) {
+%nearest = fptrunc double %x to float
+%back = fpext float %nearest to double
+%bits = bitcast float %nearest to i32
+%far = call double @llvm.fabs.f64(double %back)
+%size = call double @llvm.fabs.f64(double %x)
+%beyond = fcmp ogt double %far, %size
+%less = sub i32 %bits, 1
+%below = select i1 %beyond, i32 %less, i32 %bits
+%odd = or i32 %below, 1
+%inexact = fcmp one double %back, %x
+%chosen = select i1 %inexact, i32 %odd, i32 %bits
+%single = bitcast i32 %chosen to float
+%half = fptrunc float %single to half
+ret half %half
+}
+"""
+
+
 def bind_special(externals: Iterable[str]) -> None:
     """Make the special functions among `externals` known to LLVM."""
     for symbol in externals:
-        if symbol.startswith(PREFIX) and symbol not in _bound:
+        if symbol not in _bound and (symbol == TO_HALF or symbol.startswith(PREFIX)):
             with _lock:
-                _bind(symbol.removeprefix(PREFIX))
+                _bind(symbol)
 
 
-def _bind(name: str) -> None:
-    symbol = PREFIX + name
+def _bind(symbol: str) -> None:
     if symbol in _bound:
         return
+    name = symbol.removeprefix(PREFIX)
     if name in USER_FUNCTIONS:
         define_symbols({symbol: USER_FUNCTIONS[name].address()})
         _bound.add(symbol)
         return
-    if name == "polygamma":
+    if symbol == TO_HALF:
+        text = TO_HALF_TEXT
+    elif name == "polygamma":
         for part in ("digamma", "zeta", "gamma"):
-            _bind(part)
+            _bind(PREFIX + part)
         text = POLYGAMMA_TEXT
     elif name in SPECIAL:
         import scipy.special

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from rlx.ir.kernels import Bands, Branch, Contract, Kernel, Loops, Plan, Scan, While
-from rlx.ir.work import TRANSCENDENTALS
+from rlx.ir.scalar import ALPHABET
 
 __all__ = ["THREAD_NANOSECONDS", "kernel_cost", "parallel_parts", "plan_cost"]
 
@@ -20,7 +20,7 @@ _CHEAP = 0.04
 _EXPENSIVE = 0.4
 _VERY_EXPENSIVE = 100.0
 _FREE = {"constant", "index"}
-_EXPENSIVE_OPERATIONS = TRANSCENDENTALS | {"div", "rem", "nextafter", "sqrt", "rsqrt"}
+_EXPENSIVE_OPERATIONS = frozenset(op for op, facts in ALPHABET.items() if facts.cost > 1)
 
 
 def _loops_cost(kernel: Loops) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from rlx.backends.cpu.runtime.frame import (
     TABLE,
     TABLE_END,
 )
-from rlx.backends.cpu.runtime.table import Table, build_table
+from rlx.backends.cpu.runtime.table import build_table
 from rlx.backends.cpu.runtime.texts import plan_texts
 from rlx.backends.cpu.runtime.threads import pool_address
+from rlx.backends.cpu.runtime.timed import TimedNativeExecutable
 from rlx.backends.timing import TimedExecutable
 from rlx.errors import InputTypeError
 from rlx.ir.kernels import Plan
@@ -76,10 +77,10 @@ def _small_blocks(sizes: Sequence[int]) -> list[tuple[list[int], Blocks]]:
 class NativeExecutable(Executable):
     """A plan as a table of native steps. Each call in progress has a frame of its own."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, timed: bool = False) -> None:
         self.plan = plan
         runtime = load_runtime()
-        self._table = self._build(plan, runtime.addresses)
+        self._table = build_table(plan, runtime.addresses, timed)
         self._call = runtime.call
         sizes = [buffer.nbytes for buffer in plan.outputs]
         self._queues = [queue_for(nbytes) for nbytes in sizes]
@@ -88,9 +89,6 @@ class NativeExecutable(Executable):
         self._template = self._frame_template()
         self._frames: list[_Frame] = []
         self._keeps_arena = self._table.arena <= KEPT_ARENA
-
-    def _build(self, plan: Plan, steps: Mapping[str, int]) -> Table:
-        return build_table(plan, steps)
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
@@ -130,9 +128,9 @@ class NativeExecutable(Executable):
 
     def timed(self) -> TimedExecutable:
         """The same plan with a clock step behind every kernel."""
-        from rlx.backends.cpu.runtime.timed import TimedNativeExecutable
-
-        return TimedNativeExecutable(self.plan)
+        clocked = NativeExecutable(self.plan, timed=True)
+        assert clocked._table.clock is not None
+        return TimedNativeExecutable(clocked, clocked._table.clock, clocked._template)
 
     def _frame_template(self) -> np.ndarray:
         words = self._table.slots.copy()

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Folder", "UnsafeFolderError"]
+__all__ = ["File", "Folder", "UnsafeFolderError"]
 
 USERS = hasattr(os, "geteuid") and os.open in os.supports_dir_fd
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -96,7 +96,7 @@ class Folder:
                 os.close(descriptor)
             os.replace(self._at(unfinished), self._at(name), src_dir_fd=held, dst_dir_fd=held)
         except BaseException:
-            self._remove(unfinished)
+            self.remove(unfinished)
             raise
 
     def has(self, name: str) -> bool:
@@ -113,24 +113,24 @@ class Folder:
         Returns the bytes of those that stay. Files that are not written here do not count, and stay.
         """
         files = []
-        for file in self._files():
+        for file in self.files():
             if NAME.fullmatch(file.name):
                 files.append(file)
             elif file.used < time.time() - ABANDONED:
-                self._remove(file.name)
+                self.remove(file.name)
         total = sum(file.size for file in files)
         if total > limit:
             for file in sorted(files, key=lambda f: f.used):
                 if total <= limit * 3 // 4:
                     break
-                self._remove(file.name)
+                self.remove(file.name)
                 total -= file.size
         return total
 
-    def _files(self) -> Iterator[File]:
-        """This user's files of names that are written here."""
+    def files(self, *patterns: re.Pattern[str]) -> Iterator[File]:
+        """This user's files whose whole names match one of the patterns, those of compiled code by default."""
         for name in self._names():
-            if NAME.fullmatch(name) or UNFINISHED.fullmatch(name):
+            if any(pattern.fullmatch(name) for pattern in patterns or (NAME, UNFINISHED)):
                 with contextlib.suppress(FileNotFoundError):
                     status = os.stat(self._at(name), dir_fd=self._held(), follow_symlinks=False)
                     if _is_ours(status):
@@ -145,7 +145,8 @@ class Folder:
         finally:
             os.close(own)
 
-    def _remove(self, name: str) -> None:
+    def remove(self, name: str) -> None:
+        """Remove a file if that can be done."""
         with contextlib.suppress(OSError):
             os.unlink(self._at(name), dir_fd=self._held())
 

@@ -17,6 +17,7 @@ import struct
 import sys
 import threading
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -28,7 +29,7 @@ from rlx.backends.cpu.runtime.folder import Folder, UnsafeFolderError
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.interrupts import in_background, uninterrupted
 
-__all__ = ["Code", "Statistics", "Store", "default_store", "statistics"]
+__all__ = ["Code", "Maker", "Statistics", "Store", "default_store", "statistics", "user_folder"]
 
 MAGIC = b"rlx-obj2"
 HEADER = struct.Struct("<8sQ32s")
@@ -54,10 +55,43 @@ class Code(Protocol):
     def ir(self) -> str: ...
 
 
-class Store:
-    """Key to native address, through this process's memory, a folder, and the compiler."""
+class Maker(Protocol):
+    """A compiler: it makes code of text, and addresses of code."""
 
-    def __init__(self, folder: Path | None, limit: int = DEFAULT_LIMIT) -> None:
+    def fingerprint(self) -> bytes:
+        """All that code depends on besides its text; at most 64 bytes."""
+        ...
+
+    def compile(self, text: str, symbol: str) -> tuple[bytes, int]:
+        """The code of a text, and where it lies in memory."""
+        ...
+
+    def load(self, data: bytes, symbol: str) -> int:
+        """Where code lies in memory that was compiled before. Raises RuntimeError for what is none."""
+        ...
+
+
+class _LlvmMaker:
+    """LLVM, by llvmlite."""
+
+    def fingerprint(self) -> bytes:
+        return fingerprint()
+
+    def compile(self, text: str, symbol: str) -> tuple[bytes, int]:
+        return compile_ir(text, symbol)
+
+    def load(self, data: bytes, symbol: str) -> int:
+        return load_object(data, symbol)
+
+
+_alive: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+class Store:
+    """Key to native address, through this process's memory, a folder, and a compiler."""
+
+    def __init__(self, folder: Path | None, limit: int = DEFAULT_LIMIT, maker: Maker | None = None) -> None:
+        self._maker = maker or _LlvmMaker()
         self._path = folder  # None: without a disk, from the beginning or by now
         self._folder: Folder | None = None
         self._limit = limit
@@ -66,6 +100,7 @@ class Store:
         self._makers: dict[bytes, threading.Lock] = {}  # held by who is making the code of a key
         self._lock = threading.Lock()
         self._compiled = self._loaded = self._hits = 0
+        _alive.add(self)
 
     def address(self, key: bytes, symbol: str, ir: Callable[[], str]) -> int:
         """The address of `symbol` in the code called `key`; `ir` is asked only to compile it."""
@@ -129,12 +164,12 @@ class Store:
     def _load(self, key: bytes, symbol: str) -> int:
         """The address from disk, or 0."""
         folder = self._disk()
-        content = folder.read(_name(key)) if folder else None
-        data = _checked(content, key, symbol) if content else None
+        content = folder.read(self._name(key)) if folder else None
+        data = self._checked(content, key, symbol) if content else None
         if data is None:
             return 0
         try:
-            address = load_object(data, symbol)
+            address = self._maker.load(data, symbol)
         except RuntimeError:
             return 0
         with self._lock:
@@ -142,17 +177,42 @@ class Store:
         return address
 
     def _compile(self, key: bytes, symbol: str, ir: str) -> int:
-        data, address = compile_ir(ir, symbol)
+        data, address = self._maker.compile(ir, symbol)
         with self._lock:
             self._compiled += 1
-        self._write(_name(key), HEADER.pack(MAGIC, len(data), _checksum(data, key, symbol)) + data)
+        self._write(self._name(key), HEADER.pack(MAGIC, len(data), self._checksum(data, key, symbol)) + data)
         return address
+
+    def _identity(self, key: bytes, symbol: str) -> bytes:
+        """All that the content of a file depends on: the form of the file, the compiler, the processor, the kernel."""
+        digest = hashlib.blake2b(digest_size=64, key=self._maker.fingerprint())
+        for part in (MAGIC, symbol.encode(), key):
+            digest.update(len(part).to_bytes(8, "little") + part)
+        return digest.digest()
+
+    def _name(self, key: bytes) -> str:
+        """What the file of a key is called."""
+        return hashlib.blake2b(key, digest_size=24, key=self._maker.fingerprint()).hexdigest() + ".o"
+
+    def _checksum(self, data: bytes, key: bytes, symbol: str) -> bytes:
+        """Of the code and of what it is for. It tells accidents; against malice there are owners and modes."""
+        return hashlib.blake2b(data, digest_size=32, key=self._identity(key, symbol)).digest()
+
+    def _checked(self, content: bytes, key: bytes, symbol: str) -> bytes | None:
+        """The code in a file's content, if it is whole and that of the key."""
+        if len(content) < HEADER.size:
+            return None
+        magic, length, checksum = HEADER.unpack_from(content)
+        data = content[HEADER.size :]
+        if magic != MAGIC or length != len(data) or checksum != self._checksum(data, key, symbol):
+            return None
+        return data
 
     @uninterrupted
     def on_disk(self, key: bytes) -> bool:
         """Whether there is a file of this key."""
         folder = self._disk()
-        return folder is not None and folder.has(_name(key))
+        return folder is not None and folder.has(self._name(key))
 
     def _disk(self) -> Folder | None:
         """The folder, or None where there is none that can be used."""
@@ -198,35 +258,6 @@ class Store:
             self._written += nbytes
         if self._written is None or self._written > self._limit:
             self._written = folder.shrink(self._limit)
-
-
-def _identity(key: bytes, symbol: str) -> bytes:
-    """All that the content of a file depends on: the form of the file, the compiler, the processor, the kernel."""
-    digest = hashlib.blake2b(digest_size=64, key=fingerprint())
-    for part in (MAGIC, symbol.encode(), key):
-        digest.update(len(part).to_bytes(8, "little") + part)
-    return digest.digest()
-
-
-def _name(key: bytes) -> str:
-    """What the file of a key is called."""
-    return hashlib.blake2b(key, digest_size=24, key=fingerprint()).hexdigest() + ".o"
-
-
-def _checksum(data: bytes, key: bytes, symbol: str) -> bytes:
-    """Of the code and of what it is for. It tells accidents; against malice there are owners and modes."""
-    return hashlib.blake2b(data, digest_size=32, key=_identity(key, symbol)).digest()
-
-
-def _checked(content: bytes, key: bytes, symbol: str) -> bytes | None:
-    """The object code in a file's content, if it is whole and that of the key."""
-    if len(content) < HEADER.size:
-        return None
-    magic, length, checksum = HEADER.unpack_from(content)
-    data = content[HEADER.size :]
-    if magic != MAGIC or length != len(data) or checksum != _checksum(data, key, symbol):
-        return None
-    return data
 
 
 def _source_digest() -> bytes:
@@ -290,8 +321,8 @@ def default_store() -> Store:
 def _after_fork() -> None:
     global _default_lock
     _default_lock = threading.Lock()
-    if _default is not None:
-        _default.after_fork()
+    for store in list(_alive):
+        store.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

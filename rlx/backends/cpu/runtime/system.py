@@ -27,7 +27,6 @@ FUTEX_CALL = 98 if platform.machine() in ("aarch64", "arm64") else 202
 FUTEX_WAIT_PRIVATE = 128
 FUTEX_WAKE_PRIVATE = 129
 INFINITE = 0xFFFFFFFF
-EVERYONE = 0x7FFFFFFF
 
 clock_gettime = external("clock_gettime", "i32", "i32", "ptr")
 system_call = external("syscall", "i64", "i64", "ptr", "i64", "i64", "ptr", "ptr", "i64")

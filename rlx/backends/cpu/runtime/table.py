@@ -19,6 +19,7 @@ from rlx.backends.cpu.emit.plan_codes import compiled_kernels
 from rlx.backends.cpu.routines.blas import gemm_fields
 from rlx.backends.cpu.routines.host_steps import HostStep, host_function
 from rlx.backends.cpu.routines.native_library import library_rows
+from rlx.backends.cpu.routines.numba_steps import numba_step
 from rlx.backends.cpu.routines.special import bind_special
 from rlx.backends.cpu.runtime import band_steps, executor
 from rlx.backends.cpu.runtime.band_form import band_form
@@ -45,11 +46,11 @@ from rlx.ir.kernels import (
     While,
 )
 from rlx.ir.show_plan import nested_plans
-from rlx.storage import Storage, allocate, from_numpy
+from rlx.ir.user_functions import ArrayCall
+from rlx.storage import ALIGNMENT, Storage, allocate, from_numpy
 
 __all__ = ["Clock", "Table", "build_table"]
 
-ALIGNMENT = 64
 UNBOUNDED = 1 << 62
 SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two looks for Ctrl-C
 
@@ -202,8 +203,8 @@ class _Builder:
             return self.step("gemm_step", fields)
         if isinstance(kernel, Bands):
             return self.bands(kernel, scope, inner)
-        if isinstance(kernel, Callback) and kernel.native is not None:
-            return self.native(kernel, kernel.native(), scope)
+        if isinstance(kernel, Callback) and isinstance(kernel.function, ArrayCall):
+            return self.numba_call(kernel, kernel.function, scope)
         if isinstance(kernel, Library):
             rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
             if rows is not None:
@@ -227,13 +228,14 @@ class _Builder:
         """A row of the step called `name`."""
         return [self.steps[name], STEP_HEAD + len(fields), *fields]
 
-    def native(self, kernel: Callback, address: int, scope: _Scope) -> list[int]:
-        """A row whose step is a callback's own native function."""
-        self.functions.append(kernel.function)
+    def numba_call(self, kernel: Callback, call: ArrayCall, scope: _Scope) -> list[int]:
+        """A row whose step calls a user's function in native code."""
+        step = numba_step(call)
+        self.functions.append(step)
         fields = []
         for operand in (*kernel.outputs, *kernel.inputs):
             fields += [scope(operand.buffer), operand.offset * operand.buffer.dtype.itemsize]
-        return [address, STEP_HEAD + len(fields), *fields]
+        return [step.address, STEP_HEAD + len(fields), *fields]
 
     def loops(self, kernel: Loops, scope: _Scope) -> list[int]:
         layout = self.layouts[kernel]

@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from rlx.backends.cpu.emit.plan_codes import compiled_kernels
 from rlx.backends.cpu.routines.native_library import host_reason
 from rlx.backends.cpu.runtime.compile import assembly, optimized_ir
-from rlx.backends.loops.loop_text import loop_text
-from rlx.ir.kernels import Callback, Library, Loops, Plan, Sort, members
+from rlx.ir.kernels import Callback, Kernel, Library, Plan, Sort
 from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
+from rlx.ir.user_functions import ArrayCall
 
 __all__ = ["plan_texts"]
 
 
 def plan_texts(plan: Plan) -> dict[str, str]:
-    """The plan as Python source, a line for each kernel, the loop nest of each, IR and assembly of every
+    """The plan as Python source, a line for each kernel, what they do as Python, IR and assembly of every
     distinct function, and which kernels are steps of Python code."""
+    from rlx.backends.numba.listing import plan_listing  # only who looks needs the other backend
+
     codes = {found.code.key: found.code for found in compiled_kernels(plan)}
     return {
         "plan": show_plan(plan),
         "kernels": describe_plan(plan),
-        "loops": "\n\n".join(_nests(plan)),
+        "loops": plan_listing(plan),
         "llvm": "\n\n".join(optimized_ir(code.ir) for code in codes.values()),
         "assembly": "\n\n".join(assembly(code.ir) for code in codes.values()),
         "host": "\n".join(_host_steps(plan)),
@@ -31,19 +33,18 @@ def plan_texts(plan: Plan) -> dict[str, str]:
 def _host_steps(plan: Plan) -> Iterator[str]:
     """A line for each kernel that Python code runs, under its lock."""
     for kernel in plan.kernels:
-        if isinstance(kernel, Sort):
-            yield "sort: NumPy's"
-        elif isinstance(kernel, Callback) and kernel.native is None:
-            yield f"callback: {getattr(kernel.function, '__name__', 'a function')}"
-        elif isinstance(kernel, Library) and (reason := host_reason(kernel)):
-            yield f"{kernel.routine}: {reason}"
+        if (reason := step_reason(kernel)) is not None:
+            yield reason
         for inner in nested_plans(kernel):
             yield from _host_steps(inner)
 
 
-def _nests(plan: Plan) -> Iterator[str]:
-    """The loop nests of a plan and of the plans inside it."""
-    for kernel in plan.kernels:
-        yield from (loop_text(member) for member in members(kernel) if isinstance(member, Loops))
-        for inner in nested_plans(kernel):
-            yield from _nests(inner)
+def step_reason(kernel: Kernel) -> str | None:
+    """What of Python runs a kernel, and why; None where none does."""
+    if isinstance(kernel, Sort):
+        return "sort: NumPy's"
+    if isinstance(kernel, Callback) and not isinstance(kernel.function, ArrayCall):
+        return f"callback: {getattr(kernel.function, '__name__', 'a function')}"
+    if isinstance(kernel, Library) and (reason := host_reason(kernel)):
+        return f"{kernel.routine}: {reason}"
+    return None

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
+from rlx.backends.base import Executable
 from rlx.backends.cpu.runtime import executor
-from rlx.backends.cpu.runtime.executable import NativeExecutable
-from rlx.backends.cpu.runtime.table import Clock, Table, build_table
+from rlx.backends.cpu.runtime.table import Clock
 from rlx.backends.timing import Events, StepTime, TimedExecutable, TimedRun
-from rlx.ir.kernels import Plan
 from rlx.storage import Storage
 
 __all__ = ["TimedNativeExecutable"]
@@ -21,33 +20,17 @@ EVENTS = 100_000  # that one run keeps; times and counts have no limit
 _UNCOUNTED = 2  # clock steps before the first kernel
 
 
-class _ClockedExecutable(NativeExecutable):
-    """The native executable of a timed table."""
-
-    def _build(self, plan: Plan, steps: Mapping[str, int]) -> Table:
-        return build_table(plan, steps, timed=True)
-
-    @property
-    def clock(self) -> Clock:
-        """Where the table's clock steps write."""
-        assert self._table.clock is not None
-        return self._table.clock
-
-    def write_to(self, log: np.ndarray) -> None:
-        """Let every frame write its times to `log`."""
-        self._template[self.clock.slot] = log.ctypes.data
-
-
 class TimedNativeExecutable(TimedExecutable):
     """The kernels of the plan are those of its executable; only the table is another one."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._executable = _ClockedExecutable(plan)
-        cells = self._executable.clock.steps
+    def __init__(self, executable: Executable, clock: Clock, frame: np.ndarray) -> None:
+        """executable: that of a timed table; clock: the table's; frame: what every frame of its begins as."""
+        self._executable = executable
+        cells = clock.steps
         self.steps = cells[_UNCOUNTED:]
         self._first_event = executor.LOG_HEAD + executor.CELL_WORDS * len(cells)
         self._log = np.zeros(self._first_event + executor.EVENT_WORDS * EVENTS, np.int64)
-        self._executable.write_to(self._log)
+        frame[clock.slot] = self._log.ctypes.data
         self._lock = threading.Lock()
         self._overhead = sys.maxsize  # of one clock step, in nanoseconds
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import rlx.numpy as jnp
-from rlx import lax, tree
+from rlx import lax
 from rlx.ir.types import is_complex
 from rlx.numpy.promotion import convert_to
 from rlx.scipy.sparse.linalg.systems import (
@@ -21,6 +21,7 @@ from rlx.scipy.sparse.linalg.systems import (
     tolerated,
     unspoiled,
 )
+from rlx.trees import tree
 
 __all__ = ["bicgstab", "cg"]
 

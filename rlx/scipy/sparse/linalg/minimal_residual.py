@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 import rlx.numpy as jnp
-from rlx import lax, tree
+from rlx import lax
 from rlx.array import Array
 from rlx.numpy.promotion import convert_to, float_of
 from rlx.scipy.linalg import solve_triangular
 from rlx.scipy.sparse.linalg.systems import LinearSystem, dtype_of, norm, plus, solved, times, tolerated, unspoiled
+from rlx.trees import tree
 
 __all__ = ["gmres"]
 

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rlx.numpy as jnp
-from rlx import lax, tree
+from rlx import lax
 from rlx.array import Array
 from rlx.errors import InputTypeError, ShapeError, TreeMismatchError
 from rlx.ir.types import is_complex
 from rlx.numpy.promotion import convert_to, float_of, operand, promote, promote_inexact, result_of
 from rlx.trace.flat import as_array
+from rlx.trees import tree
 
 __all__ = [
     "LinearSystem",

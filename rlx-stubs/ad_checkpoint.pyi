@@ -1,0 +1,1 @@
+from rlx.jaxnames.ad_checkpoint import *

@@ -1,0 +1,1 @@
+from rlx.graph.autodiff import *

@@ -1,0 +1,1 @@
+from rlx.jaxnames.compat import *

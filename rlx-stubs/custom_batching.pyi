@@ -1,0 +1,1 @@
+from rlx.jaxnames.custom_batching import *

@@ -1,0 +1,1 @@
+from rlx.host.debug import *

@@ -1,0 +1,1 @@
+from rlx.jaxnames.example_libraries.optimizers import *

@@ -1,0 +1,1 @@
+from rlx.jaxnames.flatten_util import *

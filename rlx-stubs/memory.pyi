@@ -1,0 +1,1 @@
+from rlx.sharding.memory import *

@@ -1,0 +1,1 @@
+from rlx.jaxnames.segments import *

@@ -1,0 +1,1 @@
+from rlx.jaxnames.test_util import *

@@ -1,0 +1,1 @@
+from rlx.trees.tree_util import *

@@ -1,0 +1,397 @@
+"""Kernels as C99 and libm: for the system's compiler, and for programs that rlx is not part of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rlx.backends.c.prelude import helper_name
+from rlx.backends.c.types import literal, memory_type, register_type, suffix, unsigned
+from rlx.backends.loops.dialect import Dialect, Parameter, Reduction
+from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
+from rlx.ir.kernels import Contract, Instruction, Loops, Operand, Sort
+from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
+
+__all__ = ["C_KEYWORDS", "CDialect"]
+
+_OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
+_COMPARISONS = frozenset("eq ne lt le gt ge".split())
+_LIBM = {
+    "floor": "floor", "ceil": "ceil", "round_even": "rint", "trunc": "trunc", "sqrt": "sqrt", "cbrt": "cbrt",
+    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log1p": "log1p", "log2": "log2", "sin": "sin",
+    "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh",
+    "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "erf", "erfc": "erfc", "abs": "fabs",
+    "pow": "pow", "atan2": "atan2", "nextafter": "nextafter", "copysign": "copysign", "fma": "fma", "rem": "fmod",
+}  # fmt: skip
+_HELPERS = {
+    "min": "minimum", "max": "maximum", "div": "divide", "rem": "remainder", "abs": "absolute", "sign": "sign",
+    "logistic": "logistic", "erf_inv": "inverse_erf", "shift_left": "shift_left",
+    "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
+    "population_count": "population_count", "count_leading_zeros": "count_leading_zeros",
+}  # fmt: skip
+_SPECIAL = frozenset({"lgamma", "gamma"})  # SciPy's functions that libm has
+
+_KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
+    register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
+    alignas alignof and and_eq asm atomic bitand bitor bool catch class compl complex constexpr decltype delete errno
+    explicit export false friend imaginary main memcpy memmove memset mutable namespace new noexcept not not_eq
+    nullptr operator or or_eq private protected public signbit isfinite isnan isinf isnormal fpclassify this throw true
+    try typeid typename using virtual xor xor_eq NAN INFINITY HUGE_VAL unix linux arena"""
+# what the functions of plans call their own variables
+_LOCALS = "arrays batch held place row stack"
+_BATCHES = ("stack", "batch")
+_MATH = """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh drem erf erfc exp exp10 exp2 expm1 fabs
+    fdim finite floor fma fmax fmin fmod frexp gamma hypot ilogb isinf isnan j0 j1 jn ldexp lgamma llrint llround log
+    log10 log1p log2 logb lrint lround modf nan nearbyint nextafter nexttoward pow pow10 remainder remquo rint round
+    roundeven scalb scalbln scalbn significand signgam sin sincos sinh sqrt tan tanh tgamma trunc y0 y1 yn"""
+
+C_KEYWORDS = frozenset(_KEYWORDS.split())
+
+# rows, columns and depth from which on tiles pay; below, loops are as fast
+_LEAST_TILED = (4, 8, 8)
+
+
+def _bare(expression: str) -> str:
+    """An expression without the parentheses around all of it."""
+    depth = 0
+    for place, letter in enumerate(expression):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and place < len(expression) - 1:
+            return expression
+    return expression[1:-1] if expression.startswith("(") else expression
+
+
+class CDialect(Dialect):
+    """C99 over pointers to dense arrays. Helper functions are those of prelude.py.
+
+    blas: whether matrix products call CBLAS, which must be linked then. taken: more names that functions cannot have.
+    """
+
+    comment_mark = "//"
+    block_end = "}"
+    sort_scratch = True
+    reserved = C_KEYWORDS | {*_LOCALS.split(), *(name + end for name in _MATH.split() for end in ("", "f", "l"))}
+
+    def __init__(self, blas: bool = False, taken: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.blas = blas
+        self.reserved = CDialect.reserved | set(taken)
+
+    def _call(self, operation: str, dtypes: Sequence[np.dtype], *arguments: str) -> str:
+        name = self.helper(helper_name(operation, *dtypes))
+        return f"{name}({', '.join(map(_bare, arguments))})"
+
+    def function(self, name: str, parameters: Sequence[Parameter], parallel: bool) -> tuple[str, ...]:
+        """A static function of pointers; loops run in order."""
+        return (f"static void {name}({', '.join(map(_declared, parameters))}) {{",)
+
+    def ignore(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Expressions that say that nobody forgot them."""
+        return tuple(f"(void){name};" for name in names)
+
+    def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
+        """for."""
+        return f"for (int64_t {index} = {start}; {index} < {stop}; ++{index}) {{"
+
+    def row_loop(self, index: str, start: str, stop: str, reductions: Sequence[Reduction]) -> tuple[str, ...]:
+        """for; that sums of floats may be taken in parts is said by a pragma of OpenMP's, where it means something."""
+        if any(r.reducer not in ("add", "mul") or r.dtype.kind != "f" for r in reductions):
+            return (self.loop(index, start, stop),)
+        clauses = " ".join(f"reduction({'+' if r.reducer == 'add' else '*'}:{r.name})" for r in reductions)
+        self.helper("RLX_SIMD")
+        return (f"RLX_SIMD({clauses})", self.loop(index, start, stop))
+
+    def backward_loop(self, index: str, size: str) -> str:
+        """for, from the end."""
+        return f"for (int64_t {index} = {size} - 1; {index} >= 0; --{index}) {{"
+
+    def endless_loop(self) -> str:
+        """for without an end."""
+        return "for (;;) {"
+
+    def leave(self) -> str:
+        """break."""
+        return "break;"
+
+    def condition(self, expression: str) -> str:
+        """if."""
+        return f"if ({_bare(expression)}) {{"
+
+    def otherwise(self) -> str:
+        """else."""
+        return "else {"
+
+    # ------------------------------------------------------------------ registers
+    def declare(self, name: str, dtype: np.dtype, expression: str) -> str:
+        """A constant of the register's type."""
+        return f"const {register_type(dtype)} {name} = {_bare(expression)};"
+
+    def variable(self, name: str, dtype: np.dtype, expression: str) -> str:
+        """A variable of the register's type."""
+        return f"{register_type(dtype)} {name} = {_bare(expression)};"
+
+    def assign(self, name: str, expression: str) -> str:
+        """An assignment."""
+        return f"{name} = {_bare(expression)};"
+
+    # ------------------------------------------------------------------ memory
+    def load(self, dtype: np.dtype, array: str, position: str) -> str:
+        """An element, decoded if it is narrow."""
+        element = f"{array}[{_bare(position)}]"
+        if dtype.kind == "b":
+            return f"({element} != 0)"
+        return self._call("decode", [dtype], element) if is_narrow(dtype) else element
+
+    def store(self, dtype: np.dtype, value_dtype: np.dtype, array: str, position: str, value: str) -> str:
+        """An element, encoded if it is narrow and the value is not."""
+        if is_narrow(dtype) and (value_dtype not in FLOAT_FORMATS):
+            value = self._call("encode", [dtype], value)
+        return f"{array}[{_bare(position)}] = {_bare(value)};"
+
+    # ------------------------------------------------------------------ values
+    def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
+        """A literal: a decimal one where it is short and exact, else a hexadecimal one."""
+        return literal(dtype, number)
+
+    def position(self, terms: Sequence[tuple[int, str]], offset: int) -> str:
+        """A sum of products."""
+        parts = [name if factor == 1 else f"{factor} * {name}" for factor, name in terms]
+        if offset or not parts:
+            parts.append(str(offset))
+        return " + ".join(parts).replace("+ -", "- ")
+
+    def quotient(self, dividend: str, divisor: int) -> str:
+        """Division, of numbers without a sign."""
+        return f"{dividend} / {divisor}"
+
+    def widened(self, dtype: np.dtype, value: str) -> str:
+        """A code decoded."""
+        return self._call("decode", [dtype], value)
+
+    def operation(self, instruction: Instruction, arguments: Sequence[str], dtypes: Sequence[np.dtype]) -> str:
+        """Operators and libm's functions where they mean the same, helper functions where they do not."""
+        op, dtype = instruction.op, dtypes[0]
+        if op == "cast":
+            return self._cast(arguments[0], dtype, instruction.dtype)
+        if op == "bitcast":
+            return self._bitcast(arguments[0], dtype, instruction.dtype)
+        if op == "select":
+            return f"({arguments[0]} ? {arguments[1]} : {arguments[2]})"
+        if op in _COMPARISONS:
+            return self._comparison(op, dtype, arguments)
+        if dtype.kind == "b":
+            return self._of_bools(op, arguments)
+        if dtype.kind == "f":
+            return self._of_floats(instruction, arguments, dtype)
+        return self._of_integers(op, arguments, dtype)
+
+    def _comparison(self, op: str, dtype: np.dtype, arguments: Sequence[str]) -> str:
+        left, right = arguments
+        zero = literal(dtype, 0)
+        if dtype_kind(dtype) == "u" and zero in arguments and op not in ("eq", "ne"):
+            # always so, or never: compilers refuse to be told
+            swapped = op in ("gt", "le")
+            test = self._call("less_than", [dtype], *((right, left) if swapped else (left, right)))
+            return test if op in ("lt", "gt") else f"(!{test})"
+        return f"({left} {_OPERATORS[op]} {right})"
+
+    def _of_bools(self, op: str, arguments: Sequence[str]) -> str:
+        if op == "not":
+            return f"(!{arguments[0]})"
+        symbol = {"min": "&", "mul": "&", "and": "&", "max": "|", "add": "|", "or": "|", "xor": "!="}[op]
+        return f"({arguments[0]} {symbol} {arguments[1]})"
+
+    def _of_floats(self, instruction: Instruction, arguments: Sequence[str], dtype: np.dtype) -> str:
+        op = instruction.op
+        if op in _OPERATORS:
+            return f"({arguments[0]} {_OPERATORS[op]} {arguments[1]})"
+        if op == "neg":
+            return f"(-{arguments[0]})"
+        if op in _LIBM:
+            return f"{_LIBM[op]}{suffix(dtype)}({', '.join(map(_bare, arguments))})"
+        if op == "rsqrt":
+            return f"({literal(dtype, 1)} / sqrt{suffix(dtype)}({_bare(arguments[0])}))"
+        if op == "is_finite":
+            return f"(isfinite({_bare(arguments[0])}) != 0)"
+        if op == "special":
+            if instruction.attribute == "gamma":
+                text = f"tgamma({_bare(arguments[0])})"
+            else:
+                text = self._call(instruction.attribute, [np.dtype(np.float64)], arguments[0])
+            return f"(float){text}" if dtype.itemsize == 4 else text
+        return self._call(_HELPERS[op], [dtype], *arguments)
+
+    def _of_integers(self, op: str, arguments: Sequence[str], dtype: np.dtype) -> str:
+        kind, wide = register_type(dtype), unsigned(dtype)
+        plain = kind == wide
+        if op in ("and", "or", "xor"):
+            text = f"({arguments[0]} {_OPERATORS[op]} {arguments[1]})"
+            return text if dtype.itemsize >= 4 else f"({kind}){text}"
+        if op in ("add", "sub", "mul"):  # signed overflow is undefined, that of unsigned numbers wraps
+            left, right = arguments if plain else (f"({wide}){a}" for a in arguments)
+            text = f"({left} {_OPERATORS[op]} {right})"
+            return text if plain else f"({kind}){text}"
+        if op == "neg":
+            text = f"(0 - {arguments[0] if plain else f'({wide}){arguments[0]}'})"
+            return text if plain else f"({kind}){text}"
+        if op == "not":
+            return f"({kind})~{arguments[0]}"
+        if op == "abs" and dtype_kind(dtype) == "u":
+            return arguments[0]
+        return self._call(_HELPERS[op], [compute_dtype(dtype)], *arguments)
+
+    def _cast(self, value: str, source: np.dtype, target: np.dtype) -> str:
+        if source in FLOAT_FORMATS:
+            value, source = self.widened(source, value), np.dtype(np.float32)
+        if target.kind == "b":
+            return f"({value} != 0)"
+        kind = register_type(compute_dtype(target))
+        if source.kind == "f" and dtype_kind(target) != "f":
+            return self._call("cast", [source, target], value)
+        if target.name == "float16" and source.name == "float64":
+            value = self._call("round_to_odd", [source], value)
+        elif register_type(source) != kind:
+            value = f"({kind}){value}"
+        if target in FLOAT_FORMATS:
+            return self._call("encode", [target], value)
+        return self._call("decode", [target], self._call("encode", [target], value)) if is_narrow(target) else value
+
+    def _bitcast(self, value: str, source: np.dtype, target: np.dtype) -> str:
+        if source in INTEGER_FORMATS:
+            value = self._call("encode", [source], value)
+        if target in INTEGER_FORMATS:
+            return self._call("decode", [target], value)
+        if register_type(source) == register_type(target):
+            return value
+        if "f" in (source.kind, target.kind):
+            return self._call("bits", [source, target], value)
+        return f"({register_type(target)}){value}"
+
+    def combine(self, reducer: str, dtype: np.dtype, left: str, right: str) -> str:
+        """The reducer as an operation."""
+        dtype = compute_dtype(dtype)
+        return self.operation(Instruction(reducer, (0, 1), dtype), [left, right], [dtype, dtype])
+
+    # ------------------------------------------------------------------ plans
+    def call(self, function: str, arguments: Sequence[str]) -> str:
+        """A call."""
+        return f"{function}({', '.join(map(_bare, arguments))});"
+
+    def temporary(self, name: str, dtype: np.dtype, size: int, offset: int) -> str:
+        """A pointer into the arena."""
+        kind = memory_type(dtype)
+        start = "arena" if offset == 0 else f"(arena + {offset})"
+        return f"{kind} *{name} = {start};" if kind == "uint8_t" else f"{kind} *{name} = ({kind} *){start};"
+
+    def part(self, array: str, position: str, size: int) -> str:
+        """A pointer further on."""
+        return array if position == "0" else f"({array} + {position})"
+
+    def alias(self, name: str, dtype: np.dtype, array: str) -> str:
+        """A second pointer."""
+        return f"{memory_type(dtype)} *{name} = {array};"
+
+    def copy(self, dtype: np.dtype, target: str, source: str, size: int) -> str:
+        """memmove, which forgives that both are the same."""
+        return f"memmove({target}, {source}, {size * dtype.itemsize});"
+
+    def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
+        """By way of a third pointer."""
+        return (f"{{ {memory_type(dtype)} *const held = {left}; {left} = {right}; {right} = held; }}",)
+
+    def spells(self, kernel: Loops) -> bool:
+        """Special functions that libm lacks, and those of users, are the host's."""
+        return all(i.op != "special" or i.attribute in _SPECIAL for i in kernel.instructions)
+
+    def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
+        """Tiles in registers, or CBLAS; loops where a product is small."""
+        dtype, sizes = kernel.out.buffer.dtype, (kernel.rows, kernel.columns, kernel.depth)
+        if self.blas:
+            return _blas(kernel, lhs, rhs, out)
+        if is_complex(dtype) or any(n < least for n, least in zip(sizes, _LEAST_TILED, strict=True)):
+            return None
+        x, y, z = _batch_pointers(kernel, lhs, rhs, out)
+        numbers = (*map(str, sizes), x, *map(str, kernel.lhs.strides[-2:]), y, *map(str, kernel.rhs.strides[-2:]))
+        accumulate = literal(np.dtype(bool), kernel.accumulate)
+        call = self._call("product", [dtype], *numbers, z, str(kernel.out.strides[-2]), accumulate)
+        return _for_each_batch(kernel, f"{call};")
+
+    def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
+        """A stable merge sort of positions, row by row; the array of scratch is the last output."""
+        if any(is_complex(b.dtype) for b in (*kernel.inputs, *kernel.outputs)):
+            return None
+        *results, scratch = outputs
+        n = kernel.length
+        keys = [f"{name} + row" for name in inputs[: kernel.keys]]
+        dtypes = [b.dtype for b in kernel.inputs[: kernel.keys]]
+        sort = self._call("order", dtypes, *keys, str(n), scratch, f"{scratch} + {n}")
+        lines = [self.loop("row", "0", str(kernel.rows * n)).replace("++row", f"row += {n}"), f"    {sort};"]
+        pairs = zip(results, inputs, strict=False)
+        moved = [f"{target}[row + place] = {source}[row + {scratch}[place]];" for target, source in pairs]
+        if kernel.index:
+            kind = memory_type(kernel.outputs[-1].dtype)
+            moved.append(f"{results[-1]}[row + place] = ({kind}){scratch}[place];")
+        lines.append(f"    {self.loop('place', '0', str(n))}")
+        return (*lines, *(f"        {line}" for line in moved), "    }", "}")
+
+
+def _declared(parameter: Parameter) -> str:
+    constant = "" if parameter.written else "const "
+    apart = "restrict " if parameter.apart else ""
+    return f"{constant}{memory_type(parameter.dtype)} *{apart}{parameter.name}"
+
+
+def _blas(kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
+    """Calls of CBLAS, whose sizes are int."""
+    sizes = (kernel.rows, kernel.columns, kernel.depth)
+    layouts = [_blas_layout(o) for o in (kernel.lhs, kernel.rhs)]
+    row = kernel.out.strides[-2] if kernel.rows > 1 else kernel.columns
+    if max(*sizes, row, *(leading for _, leading in layouts)) >= 1 << 31 or 0 in (*sizes, kernel.batches):
+        return None
+    dtype = kernel.out.buffer.dtype
+    letter = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}[dtype.name]
+    one, before = "1", "1" if kernel.accumulate else "0"
+    if is_complex(dtype):
+        one, before = (f"(const {memory_type(dtype)}[]){{{part}, 0}}" for part in (one, before))
+    x, y, z = _batch_pointers(kernel, lhs, rhs, out)
+    (x_order, x_row), (y_order, y_row) = layouts
+    operands = (*sizes, one, _bare(x), x_row, _bare(y), y_row, before, _bare(z), row)
+    call = f"cblas_{letter}gemm(CblasRowMajor, {x_order}, {y_order}, {', '.join(map(str, operands))});"
+    return _for_each_batch(kernel, call)
+
+
+def _blas_layout(operand: Operand) -> tuple[str, int]:
+    """Whether BLAS transposes an operand, and how far apart its rows are."""
+    (rows, columns), (row, column) = operand.shape[-2:], operand.strides[-2:]
+    if (column == 1 or columns == 1) and (rows == 1 or row >= columns):
+        return "CblasNoTrans", row if rows > 1 else columns
+    return "CblasTrans", column if columns > 1 else rows
+
+
+def _batch_pointers(kernel: Contract, *arrays: str) -> list[str]:
+    """Where the operands of a product begin, for each of the batches that `_for_each_batch` loops over."""
+    pointers = []
+    for array, operand in zip(arrays, (kernel.lhs, kernel.rhs, kernel.out), strict=True):
+        scale = 2 if is_complex(operand.buffer.dtype) else 1
+        batch = zip(operand.shape, operand.strides[:-2], _batch_indices(kernel), strict=False)
+        terms = [(scale * stride, index) for size, stride, index in batch if stride and size != 1]
+        place = CDialect().position(terms, scale * operand.offset)
+        pointers.append(array if place == "0" else f"({array} + {place})")
+    return pointers
+
+
+def _batch_indices(kernel: Contract) -> tuple[str, ...]:
+    return _BATCHES[-len(kernel.out.shape) + 2 :] if len(kernel.out.shape) > 2 else ()
+
+
+def _for_each_batch(kernel: Contract, statement: str) -> tuple[str, ...]:
+    """A statement for every product of a batch."""
+    lines = [statement]
+    for size, index in reversed([*zip(kernel.out.shape[:-2], _batch_indices(kernel), strict=True)]):
+        if size != 1:
+            lines = [CDialect().loop(index, "0", str(size)), *(CDialect.extent + line for line in lines), "}"]
+    return tuple(lines)

@@ -1,0 +1,177 @@
+"""A plan as a C file and its header, which need nothing of rlx."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlx.backends.c.dialect import CDialect
+from rlx.backends.c.source import definitions
+from rlx.backends.c.types import literal, memory_type
+from rlx.backends.loops.executable import elements, memory_dtype
+from rlx.backends.loops.place import Place
+from rlx.backends.loops.program import constants_of, host_steps, unit_of_plan
+from rlx.errors import UnsupportedError
+from rlx.ir.kernels import Buffer, Plan
+from rlx.version import __version__
+
+__all__ = ["CFiles", "c_files"]
+
+_WIDTH = 110
+_ALIGNMENT = 8  # of everything in the arena
+_ARRAYS = (
+    "Arrays are dense, their last axis is contiguous, and results overlap nothing else. bool is 0 or 1 in a byte, a "
+    "complex number is two numbers, its real part and its imaginary part; floats of 16 bits and less, and integers of "
+    "less than 8, are their codes in the low bits of an unsigned integer."
+)
+_STACK = " Matrix products take 9 KB of the stack (18 KB with AVX-512)."
+
+
+class CFiles(NamedTuple):
+    """The texts of a C file and of its header.
+
+    >>> import rlx
+    >>> rlx.export_c(lambda x: x + 1, rlx.ShapeDtypeStruct((2,), "float32"), name="next")._fields
+    ('source', 'header')
+    """
+
+    source: str
+    header: str
+
+
+def c_files(
+    plan: Plan, name: str, arguments: Sequence[Place], results: Sequence[Place], header: str, blas: bool = False
+) -> CFiles:
+    """The files of a function that does what a plan does; see rlx.export_c. `header` is what the header is called.
+
+    Raises UnsupportedError for what only the host can run.
+    """
+    return _Files(plan, name, arguments, results, header, blas).texts()
+
+
+class _Files:
+    def __init__(
+        self, plan: Plan, name: str, arguments: Sequence[Place], results: Sequence[Place], header: str, blas: bool
+    ) -> None:
+        constants = constants_of(plan)
+        self.constants = {f"{name}_constant_{n}": buffer for n, buffer in enumerate(constants)}
+        self.dialect = CDialect(blas, (name, f"{name}_in", f"{name}_memory", *self.constants))
+        missing = ", ".join(dict.fromkeys(host_steps(plan, self.dialect)))
+        if missing:
+            raise UnsupportedError(
+                f"{name} cannot be C alone: C and its mathematical library have no {missing}.",
+                "Export a function without it, and compute that part outside.",
+            )
+        self.unit = unit_of_plan(plan, self.dialect, f"{name}_steps")
+        self.name, self.header, self.blas = name, header, blas
+        self.arguments = [*zip(arguments, plan.inputs, strict=True)]
+        self.results = [*zip(results, plan.outputs, strict=True)]
+
+    def texts(self) -> CFiles:
+        """Both files."""
+        return CFiles(self.source_text(), self.header_text())
+
+    @property
+    def bytes_macro(self) -> str:
+        """What tells how much memory the function works in."""
+        return f"{self.name.upper()}_ARENA_BYTES"
+
+    def parameters(self) -> str:
+        """What the function takes."""
+        taken = [f"const {memory_type(buffer.dtype)} *{place.name}" for place, buffer in self.arguments]
+        given = [f"{memory_type(buffer.dtype)} *{place.name}" for place, buffer in self.results]
+        return ", ".join((*taken, *given))
+
+    def prototypes(self) -> list[str]:
+        """The heads of both functions."""
+        taken = self.parameters()
+        within = f"{taken}, void *arena" if taken else "void *arena"
+        return [f"void {self.name}({taken or 'void'})", f"void {self.name}_in({within})"]
+
+    # -------------------------------------------------------------- header
+    def header_text(self) -> str:
+        """The header: what the functions are, and how large everything is."""
+        guard = f"{self.name.upper()}_H"
+        sizes = [
+            f"#define {self.name.upper()}_{place.name.upper()}_SIZE {_numbers(buffer)}"
+            for place, buffer in (*self.arguments, *self.results)
+        ]
+        lines = [
+            *_comment(self.description()), f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>", "",
+            *sizes, f"#define {self.bytes_macro} {self.arena_bytes()}", "",
+            "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
+            *(line for head in self.prototypes() for line in _wrapped(f"{head};")), "",
+            "#ifdef __cplusplus", "}", "#endif", "", "#endif",
+        ]  # fmt: skip
+        return "\n".join(lines) + "\n"
+
+    def description(self) -> Iterator[str]:
+        """What a reader of the header has to know."""
+        needs = "C99, its mathematical library and CBLAS" if self.blas else "C99 and its mathematical library"
+        yield f"{self.name}: written by rlx {__version__} (rlx.export_c). It needs {needs}."
+        yield ""
+        yield "Arguments:"
+        yield from (f"  {place}" for place, _ in self.arguments)
+        yield "Results:"
+        yield from (f"  {place}" for place, _ in self.results)
+        yield ""
+        yield from _wrapped(_ARRAYS)
+        yield ""
+        stack = _STACK if any("_product_" in helper for helper in self.unit.helpers) else ""
+        yield from _wrapped(
+            f"{self.name} works in static memory: only one call of it may be at work at a time. {self.name}_in works "
+            f"in memory of the caller's: {self.bytes_macro} bytes, aligned to {_ALIGNMENT}, that nothing else uses "
+            f"meanwhile. Neither allocates.{stack} Compile with -ffp-contract=off, which -std=c99 means in gcc, to "
+            "have every product rounded."
+        )
+
+    def arena_bytes(self) -> int:
+        """Bytes of memory to work in: some, even where none is needed."""
+        return max(self.unit.arena, _ALIGNMENT)
+
+    # -------------------------------------------------------------- source
+    def source_text(self) -> str:
+        """The C file."""
+        includes = [*(["#include <cblas.h>"] if self.blas else []), f'\n#include "{self.header}"']
+        names = [place.name for place, _ in (*self.arguments, *self.results)]
+        passed = ", ".join((*names, *self.constants, "(uint8_t *)arena"))
+        plain, within = self.prototypes()
+        memory = f"{self.name}_memory"
+        lines = [
+            *_wrapped(f"{within} {{"), *_wrapped(f"    {self.unit.entry.name}({passed});"), "}", "",
+            *_wrapped(f"{plain} {{"),
+            f"    static union {{ double number; int64_t position; uint8_t bytes[{self.bytes_macro}]; }} {memory};",
+            *_wrapped(f"    {self.name}_in({', '.join((*names, f'{memory}.bytes'))});"), "}",
+        ]  # fmt: skip
+        constants = "\n\n".join(_array(name, buffer) for name, buffer in self.constants.items())
+        return "\n".join(filter(None, (definitions(self.unit, includes), constants, "\n".join(lines)))) + "\n"
+
+
+def _numbers(buffer: Buffer) -> int:
+    """How many elements a buffer has as C sees it."""
+    return buffer.nbytes // memory_dtype(buffer.dtype).itemsize
+
+
+def _array(name: str, buffer: Buffer) -> str:
+    """A constant."""
+    assert buffer.value is not None
+    array = elements(np.ascontiguousarray(buffer.value).reshape(-1))
+    dtype = array.dtype if array.dtype.kind != "b" else np.dtype(np.uint8)
+    numbers = ", ".join(literal(dtype, x) for x in array.tolist()) or "0"
+    body = textwrap.fill(numbers, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_long_words=False)
+    return f"static const {memory_type(dtype)} {name}[{max(array.size, 1)}] = {{\n{body}\n}};\n"
+
+
+def _comment(lines: Iterator[str]) -> list[str]:
+    safe = [line.replace("*/", "* /").replace("/*", "/ *") for line in lines]
+    return [f"/* {safe[0]}", *(f"   {line}".rstrip() for line in safe[1:-1]), f"   {safe[-1]} */", ""]
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line, broken where it is long."""
+    indent = line[: len(line) - len(line.lstrip())]
+    follow = f"{indent}    " if line.endswith(("{", ";")) else indent
+    return textwrap.wrap(line, _WIDTH, subsequent_indent=follow, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,471 @@
+"""Helper functions in C: what operators and libm do not say, each by its name and with the functions that it calls.
+
+A name is `rlx_`, what the function does, and the dtypes that it does it with: rlx_divide_int32, rlx_cast_float32_uint8.
+A unit's text holds those that it uses, see `helpers_of`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+
+import ml_dtypes
+import numpy as np
+
+from rlx.backends.c.types import literal, memory_type, register_type, suffix, unsigned
+from rlx.backends.loops.tables import INVERSE_ERF_CENTRAL, INVERSE_ERF_FAR
+from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS, FloatFormat
+from rlx.ir.types import compute_dtype, dtype_kind, supported_dtypes
+
+__all__ = ["helper_name", "helpers_of"]
+
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+_DTYPES = {d.name: d for d in supported_dtypes}
+_NAME = re.compile(rf"rlx_([a-z0-9_]+?)((?:_(?:{'|'.join(_DTYPES)}))*)")
+_CALL = re.compile(r"\brlx_\w+(?=\()")
+
+
+def helper_name(operation: str, *dtypes: np.dtype) -> str:
+    """What the helper for an operation of these dtypes is called."""
+    return "_".join(["rlx", operation, *(d.name for d in dtypes)])
+
+
+def helpers_of(names: Iterable[str]) -> list[str]:
+    """The text of helpers and of those that they call, each once and before it is called."""
+    found: dict[str, str] = {}
+
+    def add(name: str) -> None:
+        if name in found:
+            return
+        text = _text(name)
+        for called in dict.fromkeys(_CALL.findall(text)):
+            if not called.startswith(name):  # what a helper defines beside itself is called after it
+                add(called)
+        found[name] = text
+
+    for name in names:
+        add(name)
+    return list(found.values())
+
+
+_SIMD = """
+#ifdef RLX_OPENMP_SIMD /* the compiler was asked to read OpenMP's directives for vectors: -fopenmp-simd */
+#define RLX_PRAGMA(...) _Pragma(#__VA_ARGS__)
+#define RLX_SIMD(...) RLX_PRAGMA(omp simd __VA_ARGS__)
+#else
+#define RLX_SIMD(...)
+#endif
+"""
+
+
+@cache
+def _text(name: str) -> str:
+    if name == "RLX_SIMD":
+        return _SIMD.strip("\n")
+    match = _NAME.fullmatch(name)
+    assert match, name
+    operation, rest = match.groups()
+    dtypes: list[np.dtype] = []
+    while rest:
+        found = max((d for d in _DTYPES if rest[1:] == d or rest.startswith(f"_{d}_")), key=len)
+        dtypes.append(_DTYPES[found])
+        rest = rest[1 + len(found) :]
+    return _HELPERS[operation](*dtypes).strip("\n")
+
+
+def _function(name: str, result: str, parameters: str, *body: str) -> str:
+    lines = [f"static inline {result} {name}({parameters}) {{", *(f"    {line}" for line in body), "}"]
+    return "\n".join(lines)
+
+
+def _same(operation: str, arity: int, *body: str) -> Callable[[np.dtype], str]:
+    """A helper of operands and a result of one dtype.
+
+    In its body T is the type, U the unsigned one that is computed in, W the width in bits, F what names of libm end in,
+    and N(0.5) a number.
+    """
+
+    def text(dtype: np.dtype) -> str:
+        kind = register_type(dtype)
+        parameters = ", ".join(f"{kind} {name}" for name in "xyz"[:arity])
+        return _function(helper_name(operation, dtype), kind, parameters, *(_filled(line, dtype) for line in body))
+
+    return text
+
+
+def _filled(line: str, dtype: np.dtype) -> str:
+    of_text = float if dtype_kind(dtype) == "f" else int
+    line = re.sub(r"\bN\(([^()]*)\)", lambda m: literal(dtype, of_text(m[1])), line)
+    line = re.sub(r"\bT\b", register_type(dtype), line)
+    line = re.sub(r"\bU\b", unsigned(dtype), line)
+    line = re.sub(r"\bW\b", str(8 * dtype.itemsize), line)
+    return re.sub(r"F\(", f"{suffix(dtype)}(", line) if dtype.kind == "f" else line
+
+
+# ------------------------------------------------------------------ integers
+def _divide(dtype: np.dtype) -> str:
+    if dtype.kind == "u":
+        return _same("divide", 2, "return y == 0 ? (T)~(U)0 : (T)(x / y);")(dtype)
+    # the least number has no opposite: it goes through unsigned ones
+    return _same("divide", 2, "return y == 0 ? N(-1) : y == N(-1) ? (T)(0 - (U)x) : (T)(x / y);")(dtype)
+
+
+def _remainder(dtype: np.dtype) -> str:
+    trivial = "y == 0" if dtype.kind == "u" else "y == 0 || y == N(-1)"
+    return _same("remainder", 2, f"return {trivial} ? 0 : (T)(x % y);")(dtype)
+
+
+def _sign(dtype: np.dtype) -> str:
+    if dtype.kind == "f":
+        return _same("sign", 1, "return x == N(0) || x != x ? x : copysignF(N(1), x);")(dtype)
+    return _same("sign", 1, "return x > 0;" if dtype.kind == "u" else "return (T)((x > 0) - (x < 0));")(dtype)
+
+
+def _bits(dtype: np.dtype) -> str:
+    """The unsigned type of an integer's own width."""
+    return f"uint{8 * dtype.itemsize}_t"
+
+
+def _shift(direction: str) -> Callable[[np.dtype], str]:
+    def text(dtype: np.dtype) -> str:
+        return _same(direction, 2, *(line.replace("B(", f"({_bits(dtype)})(") for line in _SHIFTS[direction]))(dtype)
+
+    return text
+
+
+# B(x): the bits of x as an unsigned number of their own width
+_SHIFTS = {
+    "shift_left": ["return B(y) < W ? (T)((U)x << B(y)) : 0;"],
+    "shift_right_logical": ["return B(y) < W ? (T)(B(x) >> B(y)) : 0;"],
+    # no negative number is shifted: what comes in is the complement of the zeros that come into the complement
+    "shift_right_arithmetic": [
+        "const int steps = B(y) < W ? (int)B(y) : W - 1;",
+        "return (T)(B(x) >> (W - 1) != 0 ? ~((U)B(~B(x)) >> steps) : (U)B(x) >> steps);",
+    ],
+}
+
+
+def _population_count(dtype: np.dtype) -> str:
+    wide = dtype.itemsize == 8
+    kind = "uint64_t" if wide else "uint32_t"
+    ones = (1 << (64 if wide else 32)) - 1
+    masks = [literal(np.dtype(kind.removesuffix("_t")), ones // part) for part in (3, 5, 17, 255)]
+    return _same(
+        "population_count", 1,
+        f"{kind} n = ({_bits(dtype)})x;",
+        f"n -= n >> 1 & {masks[0]};",
+        f"n = (n & {masks[1]}) + (n >> 2 & {masks[1]});",
+        f"n = (n + (n >> 4)) & {masks[2]};",
+        f"return (T)(n * {masks[3]} >> {56 if wide else 24});",
+    )(dtype)  # fmt: skip
+
+
+def _count_leading_zeros(dtype: np.dtype) -> str:
+    width, kind = 8 * dtype.itemsize, "uint64_t" if dtype.itemsize == 8 else "uint32_t"
+    steps = [f"n |= n >> {s};" for s in (1, 2, 4, 8, 16, 32) if s < width]
+    count = helper_name("population_count", np.dtype(kind.removesuffix("_t")))
+    first, last = f"{kind} n = ({_bits(dtype)})x;", f"return (T)(W - {count}(n));"
+    return _same("count_leading_zeros", 1, first, *steps, last)(dtype)
+
+
+def _less_than(dtype: np.dtype) -> str:
+    """A comparison that compilers do not warn about where one side is always 0."""
+    kind = register_type(dtype)
+    return _function(helper_name("less_than", dtype), "bool", f"{kind} x, {kind} y", "return x < y;")
+
+
+# ------------------------------------------------------------------ reals
+def _extremum(name: str, symbol: str) -> Callable[[np.dtype], str]:
+    def text(dtype: np.dtype) -> str:
+        nan = " || x != x" if dtype.kind == "f" else ""
+        return _same(name, 2, f"return x {symbol} y{nan} ? x : y;")(dtype)
+
+    return text
+
+
+def _polynomial(variable: str, coefficients: Sequence[float]) -> str:
+    """By Horner's rule, the constant coefficient first."""
+    text = literal(_F64, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        text = f"({text} * {variable} + {literal(_F64, coefficient)})"
+    return text
+
+
+def _inverse_erf(dtype: np.dtype) -> str:
+    if dtype == _F32:
+        return _same("inverse_erf", 1, f"return (float){helper_name('inverse_erf', _F64)}(x);")(dtype)
+    return _same(
+        "inverse_erf", 1,
+        "const double a = fabs(x);",
+        "if (a >= 1) return a > 1 ? (double)NAN : copysign((double)INFINITY, x);",
+        "if (x != x) return x;",
+        "const double w = -log((1 - a) * (1 + a)), near = w - 2.5, far = sqrt(w) - 4;",
+        f"const double guess = a * (w < 5 ? {_polynomial('near', INVERSE_ERF_CENTRAL)}",
+        f"    : {_polynomial('far', INVERSE_ERF_FAR)});",
+        "/* one step of Halley's method, which triples the good digits */",
+        "const double excess = guess > 0.5 ? (1 - a) - erfc(guess) : erf(guess) - a;",
+        f"const double step = excess / (exp(-guess * guess) * {literal(_F64, 2 / math.sqrt(math.pi))});",
+        "return copysign(guess - step / (guess * step + 1), x);",
+    )(dtype)  # fmt: skip
+
+
+# ------------------------------------------------------------------ bits and narrow numbers
+def _reinterpret(source: np.dtype, target: np.dtype) -> str:
+    result = register_type(target)
+    return _function(
+        helper_name("bits", source, target), result, f"{register_type(source)} x",
+        f"union {{ {register_type(source)} given; {result} taken; }} bits;", "bits.given = x;", "return bits.taken;",
+    )  # fmt: skip
+
+
+_TO_BITS, _FROM_BITS = helper_name("bits", _F32, np.dtype(np.uint32)), helper_name("bits", np.dtype(np.uint32), _F32)
+
+
+def _decode(dtype: np.dtype) -> str:
+    name, code = helper_name("decode", dtype), memory_type(dtype)
+    if dtype in INTEGER_FORMATS:
+        form = INTEGER_FORMATS[dtype]
+        mask, sign = (1 << form.bits) - 1, 1 << (form.bits - 1)
+        value = f"((x & {mask}) ^ {sign}) - {sign}" if form.signed else f"x & {mask}"
+        return _function(name, register_type(dtype), f"{code} x", f"return ({register_type(dtype)})({value});")
+    return _function(name, "float", f"{code} x", *_decoded(FLOAT_FORMATS[dtype], dtype))
+
+
+def _decoded(form: FloatFormat, dtype: np.dtype) -> list[str]:
+    if dtype.name == "bfloat16":
+        return [f"return {_FROM_BITS}((uint32_t)x << 16);"]
+    if not form.zero:  # powers of two with float32's own exponents: only the first and the last code differ
+        return [f"return x == {form.nan} ? NAN : {_FROM_BITS}(x == 0 ? 1u << 22 : (uint32_t)x << 23);"]
+    lines = [
+        f"const uint32_t magnitude = x & {(1 << form.magnitude_bits) - 1}u;",
+        f"const uint32_t sign = (uint32_t)(x & {form.sign}u) << {31 - form.magnitude_bits};",
+        "/* subnormal codes become normal numbers by one exact multiplication */",
+        f"const float number = {_FROM_BITS}(magnitude << {23 - form.mantissa})"
+        f" * {literal(_F32, 2.0 ** (127 - form.bias))};",
+    ]
+    if form.special == "minus zero":
+        lines.append(f"if (x == {form.nan}) return NAN;")
+    elif form.special == "IEEE":
+        lines.append(f"if (magnitude > {form.overflow}u) return NAN;")
+        lines.append(f"if (magnitude == {form.overflow}u) return sign ? -INFINITY : INFINITY;")
+    elif form.special == "NaN":
+        lines.append(f"if (magnitude == {form.nan}u) return NAN;")
+    return [*lines, f"return {_FROM_BITS}({_TO_BITS}(number) | sign);"]
+
+
+def _encode(dtype: np.dtype) -> str:
+    name, code = helper_name("encode", dtype), memory_type(dtype)
+    if dtype in INTEGER_FORMATS:
+        mask = (1 << INTEGER_FORMATS[dtype].bits) - 1
+        return _function(name, code, f"{register_type(dtype)} x", f"return ({code})(x & {mask});")
+    lines = _encoded(FLOAT_FORMATS[dtype], dtype, code)
+    return _function(name, code, "float x", f"const uint32_t bits = {_TO_BITS}(x);", *lines)
+
+
+def _encoded(form: FloatFormat, dtype: np.dtype, code: str) -> list[str]:
+    if dtype.name == "bfloat16":
+        return [
+            "if (x != x) return (uint16_t)(bits >> 16 | 0x40);",
+            "return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);",
+        ]
+    if not form.zero:  # to the nearest power of two, up from the middle, and always up from the least one
+        return [
+            f"if (!(x > 0 && x < INFINITY)) return {form.nan};",
+            "return (uint8_t)(bits <= 1u << 22 ? 0 : (bits + (1u << 22)) >> 23);",
+        ]
+    drop = 23 - form.mantissa
+    anchor = literal(_F32, 2.0 ** (24 - form.mantissa - form.bias))
+    signed = "result | sign"
+    if form.special == "minus zero":
+        signed = f"result == 0 ? 0 : result == {form.overflow}u ? {form.nan}u : result | sign"
+    overflow = f"magnitude > 0x7F7FFFFFu || result > {form.overflow}u"
+    nan = f"{form.nan}u" if form.special in ("minus zero", "none") else f"{form.nan}u | sign"
+    return [
+        "const uint32_t magnitude = bits & 0x7FFFFFFFu;",
+        f"const uint32_t sign = bits >> {31 - form.magnitude_bits} & {form.sign}u;",
+        f"if (x != x) return ({code})({nan});",
+        "uint32_t result;",
+        f"if (magnitude < {(128 - form.bias) << 23}u) {{",
+        "    /* adding a number whose unit is the least code rounds to one */",
+        f"    const float sum = {_FROM_BITS}(magnitude) + {anchor};",
+        f"    result = {_TO_BITS}(sum) - {_TO_BITS}({anchor});",
+        "} else {",
+        f"    const uint32_t tie = {(1 << (drop - 1)) - 1}u + (magnitude >> {drop} & 1);",
+        f"    result = (magnitude - {(127 - form.bias) << 23}u + tie) >> {drop};",
+        "}",
+        f"if ({overflow}) result = {form.overflow}u;",
+        f"return ({code})({signed});",
+    ]
+
+
+def _round_to_odd(dtype: np.dtype) -> str:
+    """A double as the float that rounds to float16 as the double itself does (Boldo and Melquiond, 2008)."""
+    return _function(
+        helper_name("round_to_odd", dtype), "float", "double x",
+        "/* of the two floats beside x the one whose last bit is set: it rounds to fewer bits as x itself does */",
+        "const float nearest = (float)x;",
+        "if ((double)nearest == x || x != x) return nearest;",
+        f"const uint32_t bits = {_TO_BITS}(nearest);",
+        f"return {_FROM_BITS}((fabs((double)nearest) > fabs(x) ? bits - 1 : bits) | 1u);",
+    )  # fmt: skip
+
+
+def _cast(source: np.dtype, target: np.dtype) -> str:
+    """A float as an integer: truncated and saturated, NaN as 0."""
+    info, kind = ml_dtypes.iinfo(target), register_type(target)
+    low, high = literal(source, float(int(info.min))), literal(source, float(int(info.max)))
+    wide = compute_dtype(target)
+    least, largest = literal(wide, int(info.min)), literal(wide, int(info.max))
+    return _function(
+        helper_name("cast", source, target), kind, f"{register_type(source)} x",
+        f"return x != x ? 0 : x <= {low} ? {least} : x >= {high} ? {largest} : ({kind})x;",
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------ rows in order
+def _before(dtype: np.dtype) -> str:
+    """Whether an element comes before another one: NaN is last, and -0 equals 0."""
+    kind = memory_type(dtype)
+    head = ("x", "y")
+    lines = []
+    if dtype in FLOAT_FORMATS or dtype in INTEGER_FORMATS:
+        head = ("p", "q")
+        inner, decode = register_type(compute_dtype(dtype)), helper_name("decode", dtype)
+        lines = [f"const {inner} x = {decode}(p), y = {decode}(q);"]
+    nan = " || (y != y && x == x)" if dtype_kind(dtype) == "f" else ""
+    return _function(
+        helper_name("before", dtype), "bool", f"{kind} {head[0]}, {kind} {head[1]}", *lines, f"return x < y{nan};"
+    )
+
+
+def _order(*keys: np.dtype) -> str:
+    """The order of a row by its keys: a stable merge sort of positions."""
+    letters = [f"key{n}" for n in range(len(keys))]
+    parameters = ", ".join(f"const {memory_type(d)} *{name}" for d, name in zip(keys, letters, strict=True))
+    less, name = helper_name("less", *keys), helper_name("order", *keys)
+    called = ", ".join(letters)
+    return f"""
+static void {name}({parameters}, int64_t length, int64_t *order, int64_t *spare) {{
+    int64_t *from = order, *to = spare;
+    for (int64_t begin = 0; begin < length; begin += 16) {{
+        const int64_t end = length - begin < 16 ? length : begin + 16;
+        for (int64_t i = begin; i < end; ++i) {{
+            int64_t j = i;
+            for (; j > begin && {less}({called}, i, from[j - 1]); --j) from[j] = from[j - 1];
+            from[j] = i;
+        }}
+    }}
+    for (int64_t width = 16; width < length; width *= 2) {{
+        for (int64_t begin = 0; begin < length; begin += 2 * width) {{
+            const int64_t middle = length - begin < width ? length : begin + width;
+            const int64_t end = length - middle < width ? length : middle + width;
+            int64_t left = begin, right = middle;
+            for (int64_t i = begin; i < end; ++i) {{
+                const bool second = right < end && (left == middle || {less}({called}, from[right], from[left]));
+                to[i] = second ? from[right++] : from[left++];
+            }}
+        }}
+        int64_t *const held = from;
+        from = to;
+        to = held;
+    }}
+    if (from != order) memcpy(order, from, (size_t)length * sizeof *order);
+}}
+"""
+
+
+def _less(*keys: np.dtype) -> str:
+    """Whether position i comes before position j: the first key that differs says so."""
+    letters = [f"key{n}" for n in range(len(keys))]
+    parameters = ", ".join(f"const {memory_type(d)} *{name}" for d, name in zip(keys, letters, strict=True))
+    lines = []
+    for dtype, key in zip(keys[:-1], letters[:-1], strict=True):
+        before = helper_name("before", dtype)
+        lines.append(f"if ({before}({key}[i], {key}[j])) return true;")
+        lines.append(f"if ({before}({key}[j], {key}[i])) return false;")
+    last = f"return {helper_name('before', keys[-1])}({letters[-1]}[i], {letters[-1]}[j]);"
+    return _function(helper_name("less", *keys), "bool", f"{parameters}, int64_t i, int64_t j", *lines, last)
+
+
+# ------------------------------------------------------------------ matrix products
+def _product(dtype: np.dtype) -> str:
+    """Tiles of out stay in registers while a panel of rhs, packed on the stack, goes by."""
+    kind = register_type(dtype)
+    fma = f"fma{suffix(dtype)}"
+    columns = 128 // dtype.itemsize
+    name = helper_name("product", dtype)
+    return f"""
+#ifdef __AVX512F__
+enum {{ {name}_rows = 6, {name}_columns = {columns}, {name}_depth = 128 }};
+#else
+enum {{ {name}_rows = 4, {name}_columns = {columns // 2}, {name}_depth = 128 }};
+#endif
+#ifdef FP_FAST_{fma.upper()}
+#define {name}_fma(x, y, z) {fma}(x, y, z)
+#else
+#define {name}_fma(x, y, z) ((x) * (y) + (z))
+#endif
+
+/* out[m, n] (+)= sum of x[m, k] * y[k, n]; x and y have a stride for each of their axes */
+static void {name}(
+    int64_t rows, int64_t columns, int64_t depth, const {kind} *x, int64_t x_row, int64_t x_depth, const {kind} *y,
+    int64_t y_depth, int64_t y_column, {kind} *out, int64_t out_row, bool accumulate) {{
+    enum {{ R = {name}_rows, C = {name}_columns, K = {name}_depth }};
+    {kind} panel[K][C], sums[R][C];
+    const {kind} *at[R];
+    for (int64_t column = 0; column < columns; column += C)
+        for (int64_t first = 0; first < depth; first += K) {{
+            const int64_t width = columns - column < C ? columns - column : C;
+            const int64_t steps = depth - first < K ? depth - first : K;
+            const bool add = accumulate || first > 0;
+            for (int64_t k = 0; k < steps; ++k)
+                for (int64_t c = 0; c < C; ++c)
+                    panel[k][c] = c < width ? y[(first + k) * y_depth + (column + c) * y_column] : 0;
+            for (int64_t row = 0; row < rows; row += R) {{
+                const int64_t height = rows - row < R ? rows - row : R;
+                for (int64_t r = 0; r < R; ++r) {{
+                    at[r] = x + (row + (r < height ? r : 0)) * x_row + first * x_depth;
+                    for (int64_t c = 0; c < C; ++c)
+                        sums[r][c] = add && r < height && c < width ? out[(row + r) * out_row + column + c] : 0;
+                }}
+                for (int64_t k = 0; k < steps; ++k)
+                    for (int c = 0; c < C; ++c)
+                        for (int r = 0; r < R; ++r)
+                            sums[r][c] = {name}_fma(at[r][k * x_depth], panel[k][c], sums[r][c]);
+                for (int64_t r = 0; r < height; ++r)
+                    for (int64_t c = 0; c < width; ++c) out[(row + r) * out_row + column + c] = sums[r][c];
+            }}
+        }}
+}}
+"""
+
+
+_HELPERS: dict[str, Callable[..., str]] = {
+    "divide": _divide,
+    "remainder": _remainder,
+    "absolute": _same("absolute", 1, "return x < 0 ? (T)(0 - (U)x) : x;"),
+    "sign": _sign,
+    "maximum": _extremum("maximum", ">"),
+    "minimum": _extremum("minimum", "<"),
+    "less_than": _less_than,
+    **{name: _shift(name) for name in ("shift_left", "shift_right_logical", "shift_right_arithmetic")},
+    "population_count": _population_count,
+    "count_leading_zeros": _count_leading_zeros,
+    # SciPy's is -inf at -inf, libm's is inf
+    "lgamma": _same("lgamma", 1, "return x == -INFINITY ? x : lgamma(x);"),
+    "logistic": _same(
+        "logistic", 1, "const T small = expF(-fabsF(x));", "return (x >= 0 ? N(1) : small) / (N(1) + small);"
+    ),
+    "inverse_erf": _inverse_erf,
+    "bits": _reinterpret,
+    "decode": _decode,
+    "encode": _encode,
+    "round_to_odd": _round_to_odd,
+    "cast": _cast,
+    "before": _before,
+    "less": _less,
+    "order": _order,
+    "product": _product,
+}

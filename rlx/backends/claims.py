@@ -1,0 +1,90 @@
+"""What a backend takes as it is: kinds of kernels, library routines, dtypes, blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.routines import LIBRARY_ROUTINES
+from rlx.errors import DtypeError, source_line
+from rlx.ir.kernels import Bands, Branch, Callback, Contract, Kernel, Library, Loops, Scan, Sort, While
+from rlx.ir.program import Equation, Program
+from rlx.ir.types import TensorType, is_key, supported_dtypes
+
+__all__ = ["Claims", "refuse_unclaimed_dtypes"]
+
+Fits = Callable[[str, tuple[TensorType, ...], Mapping[str, Any]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a backend has kernels for.
+
+    kinds: kinds of kernels. Without Bands none are made, without Contract products become Loops; Sort, Library and
+    Callback that are not claimed run on the host, with what Python and NumPy have. Loops is always there.
+    routines: names of library routines; others run on the host.
+    dtypes: of arrays. A program with another one is refused.
+    blocks: names of functions that keep their name (rlx.trace.replay.block). A call of one becomes a Library kernel
+    with this name as its routine, the call's static arguments as attributes, and its plan as meaning. The other
+    blocks become their equations. fits: of those, whether a call can be taken: `(name, types of the operands,
+    attributes)`; all of them if it is None.
+
+    >>> from rlx.backends.claims import Claims
+    >>> sorted(Claims(blocks=frozenset({"softmax"})).blocks)
+    ['softmax']
+    """
+
+    kinds: frozenset[type[Kernel]] = frozenset(
+        (Loops, Contract, Bands, Sort, Library, Scan, While, Branch, Callback)
+    )
+    routines: frozenset[str] = frozenset(LIBRARY_ROUTINES)
+    dtypes: frozenset[np.dtype] = supported_dtypes
+    blocks: frozenset[str] = frozenset()
+    fits: Fits | None = None
+
+    def takes(self, equation: Equation) -> bool:
+        """Whether an equation is a call of a block that stays one."""
+        if not equation.primitive.claimable or equation.params["name"] not in self.blocks:
+            return False
+        name, attributes = equation.params["name"], equation.params["attributes"]
+        types = tuple(a.type for a in equation.inputs)
+        return self.fits is None or self.fits(name, types, attributes)
+
+    def host_reason(self, kernel: Kernel) -> str | None:
+        """Why a kernel runs on the host; None if it does not."""
+        if isinstance(kernel, Library) and kernel.meaning is None and kernel.routine not in self.routines:
+            return f"the device has no routine {kernel.routine}"
+        if type(kernel) not in self.kinds:
+            return f"the device has no kernels of kind {type(kernel).__name__}"
+        return None
+
+
+def refuse_unclaimed_dtypes(program: Program, claims: Claims, device: str) -> Program:
+    """The program itself; DtypeError where it has a dtype that the device lacks, in a region too."""
+    if claims.dtypes >= supported_dtypes:
+        return program
+    for variable in program.inputs:
+        _refuse(variable.type, claims, device, f"an input of {program.name}", "")
+    for variable, _ in program.constants:
+        _refuse(variable.type, claims, device, f"a constant of {program.name}", "")
+    for equation in program.equations:
+        line = "" if equation.origin is None else source_line(*equation.origin)
+        for variable in equation.outputs:
+            _refuse(variable.type, claims, device, f"the result of {equation.primitive.name}", line)
+    for region in program.regions():
+        refuse_unclaimed_dtypes(region, claims, device)
+    return program
+
+
+def _refuse(type: TensorType, claims: Claims, device: str, what: str, line: str) -> None:
+    if is_key(type.dtype) or type.dtype in claims.dtypes:
+        return
+    known = ", ".join(sorted(dtype.name for dtype in claims.dtypes))
+    raise DtypeError(
+        f"The device {device!r} has no {type.dtype.name}: {what} is {type!r}.",
+        f"Use .astype(...) with one of {known}; or compile for the processor, with jit(device='cpu').",
+        line,
+    )

@@ -1,0 +1,1 @@
+"""What devices with work-groups share: mapping of nests to grids, launches, loops driven by the host."""

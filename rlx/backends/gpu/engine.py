@@ -1,0 +1,64 @@
+"""Engine: what a device's programming interface has to offer, for all of them to run the same launches."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Engine", "View"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Bytes of a device's memory: `memory` is the interface's own object, `start` counts bytes from its beginning."""
+
+    memory: Any
+    start: int
+    nbytes: int
+
+    def part(self, start: int, nbytes: int) -> View:
+        """Some of its bytes."""
+        assert 0 <= start and start + nbytes <= self.nbytes
+        return View(self.memory, self.start + start, nbytes)
+
+
+class Engine(ABC):
+    """One device. Work is queued in order; `read` and `finish` wait for it."""
+
+    group: int  # work-items of a group that share a row
+
+    @abstractmethod
+    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
+        """The kernels of a program by name. Raises DeviceError with the compiler's words."""
+
+    @abstractmethod
+    def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+        """Queue a kernel over `groups` groups of `items` work-items."""
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> View:
+        """Fresh memory, uninitialised."""
+
+    @abstractmethod
+    def borrow(self, array: np.ndarray) -> View:
+        """A host array's memory, or a copy of it, which the device reads until the next `finish`."""
+
+    @abstractmethod
+    def copy(self, target: View, source: View) -> None:
+        """Queue a copy of all bytes of `source`."""
+
+    @abstractmethod
+    def read(self, view: View, array: np.ndarray) -> None:
+        """Wait for the work so far, then copy the bytes to a contiguous host array."""
+
+    @abstractmethod
+    def write(self, view: View, array: np.ndarray) -> None:
+        """Copy a contiguous host array's bytes to the device; returns when the array may be changed."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Wait for the work so far."""

@@ -1,0 +1,181 @@
+"""The functions that kernels' texts call, as sources that are complete together, and as what this process runs."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import threading
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.cpu.routines.special import PREFIX, bind_special
+from rlx.backends.numba.elementary import ELEMENTARY, source_of
+from rlx.ir.formats import FLOAT_FORMATS
+from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
+
+__all__ = ["HELPER_NAMES", "header", "helper_functions", "helpers_text", "numba_config", "run_text"]
+
+_DTYPES = ("float32", "float64")
+_GENERATED = frozenset(
+    (
+        "round_to_odd",
+        *(f"{name}_{dtype}" for name in ELEMENTARY for dtype in _DTYPES),
+        *(f"{way}_{dtype.name}" for way in ("decode", "encode") for dtype in FLOAT_FORMATS),
+    )
+)
+# import lines of a text, and what in it needs each
+_HEADER = {
+    "import base64": r"\bbase64\.",
+    "import math": r"(?<!\.)\bmath\.",
+    "from fractions import Fraction": r"\bFraction\(",
+    "from functools import partial": r"\bpartial\(",
+    "import numba": r"\bnumba\.",
+    "import numpy as np": r"\bnp\.",
+    "from llvmlite import ir": r"\bir\.",
+    "from numba import prange": r"\bprange\(",
+    "from numba.extending import intrinsic": "@intrinsic",
+}
+_REMARK = re.compile("  # (noqa|ty): .*")
+_JIT = 'njit = partial(numba.njit, error_model="numpy")  # x / 0 is what it is in NumPy'
+_OVERLOAD = 'overload = partial(numba.extending.overload, jit_options={"error_model": "numpy"})'
+
+
+@cache
+def _definitions() -> dict[str, tuple[str, frozenset[str]]]:
+    """For each function of the two files its text and the names in it."""
+    found: dict[str, tuple[str, frozenset[str]]] = {}
+    for file in ("scalar_functions.py", "numba_versions.py"):
+        text = (Path(__file__).parent / file).read_text(encoding="utf-8")
+        lines = text.split("\n")
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef):
+                first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+                names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+                source = _REMARK.sub("", "\n".join(lines[first - 1 : node.end_lineno]))
+                found[node.name] = (source, frozenset(names - {node.name}))
+    return found
+
+
+HELPER_NAMES = frozenset((*_definitions(), *_GENERATED, *SPECIAL))
+
+
+def _needed(names: Iterable[str]) -> list[str]:
+    """The functions that stand for some of the helpers, each after those that it calls."""
+    order: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name in order:
+            return
+        if name in _GENERATED:
+            if "fma(" in source_of(name):
+                visit("fma")
+        else:
+            for used in sorted(_definitions()[name][1]):
+                if used in _GENERATED or used in _definitions():
+                    visit(used)
+        order[name] = None
+        if f"{name}_version" in _definitions():
+            visit(f"{name}_version")
+
+    for name in names:
+        visit(name)
+    return list(order)
+
+
+def _definition(name: str, names: Iterable[str]) -> str:
+    """The text of a helper, decorated; of an elementary function with its versions among `names`."""
+    if name in _GENERATED:
+        return source_of(name) if name.rpartition("_")[0] in ELEMENTARY else f"@njit\n{source_of(name)}"
+    source = _definitions()[name][0]
+    if name in ELEMENTARY:
+        versions = ", ".join(f'"{d}": {name}_{d}' for d in _DTYPES if f"{name}_{d}" in names)
+        return f"{source}\n\n\n@overload({name})\ndef {name}_version(x):\n    return {{{versions}}}[x.name]"
+    decorated = source.startswith("@") or name.startswith("llvm_") or f"{name}_version" in _definitions()
+    return source if decorated or name == "odd_double" else f"@njit\n{source}"
+
+
+def helpers_text(names: Iterable[str]) -> str:
+    """Definitions of helpers and of what they need."""
+    return _definitions_text(_needed(names))
+
+
+def _definitions_text(names: list[str]) -> str:
+    """The definitions of these names alone; elementary functions follow their versions."""
+    ordered = sorted(names, key=lambda name: name in ELEMENTARY)
+    return "\n\n\n".join(_definition(name, names) for name in ordered)
+
+
+def header(text: str) -> str:
+    """The lines that stand before a text."""
+    tail = [line for line, word in ((_JIT, "@njit"), (_OVERLOAD, "@overload")) if word in text]
+    whole = "\n".join((*tail, text))
+    imports = [line for line, needed in _HEADER.items() if re.search(needed, whole)]
+    groups = [[i for i in imports if ("num" in i or "llvm" in i) == outside] for outside in (False, True)]
+    return "\n\n".join("\n".join(group) for group in (*groups, tail) if group)
+
+
+# ------------------------------------------------------------------ in this process
+_modules: dict[bool, dict[str, Any]] = {False: {}, True: {}}  # what Numba compiles, and what Python runs as it is
+_lock = threading.RLock()
+
+
+def run_text(text: str, name: str, namespace: dict[str, Any]) -> None:
+    """Run definitions, which tracebacks, debuggers and `inspect` show under a name."""
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    exec(compile(text, name, "exec"), namespace)
+
+
+def helper_functions(names: Iterable[str]) -> dict[str, Any]:
+    """The helpers of some names, defined when first asked for."""
+    wanted = list(names)
+    functions = _modules[bool(numba_config().DISABLE_JIT)]
+    with _lock:
+        own = [n for n in wanted if n not in functions and n not in SPECIAL and n not in USER_FUNCTIONS]
+        own += [f"{n}_{dtype}" for n in own if n in ELEMENTARY for dtype in _DTYPES]
+        fresh = [n for n in _needed(own) if n not in functions]
+        if fresh:
+            text = _definitions_text(fresh)
+            run_text(f"{header(text)}\n\n\n{text}\n", f"<rlx numba helpers {len(functions)}>", functions)
+        for name in wanted:
+            if name not in functions:
+                functions[name] = _special(name)
+        return {name: functions[name] for name in wanted}
+
+
+def numba_config() -> Any:
+    """Numba's settings, whose names come from environment variables."""
+    import numba
+
+    return numba.config
+
+
+def _special(name: str) -> Any:
+    """A function of SciPy's, or of the user's, by its native symbol."""
+    from numba import types
+    from numba.np.numpy_support import from_dtype
+
+    if numba_config().DISABLE_JIT:
+        return _evaluated(name)
+    bind_special([PREFIX + name])
+    if name in USER_FUNCTIONS:
+        user = USER_FUNCTIONS[name]
+        return types.ExternalFunction(PREFIX + name, from_dtype(user.result)(*map(from_dtype, user.operands)))
+    return types.ExternalFunction(PREFIX + name, types.float64(*[types.float64] * SPECIAL[name].arity))
+
+
+def _evaluated(name: str) -> Any:
+    """The same on NumPy's scalars, for the interpreter."""
+
+    def call(*numbers: Any) -> Any:
+        found = USER_FUNCTIONS.get(name) or SPECIAL[name]
+        return found.evaluate(*(np.asarray(x) for x in numbers))[()]
+
+    call.__name__ = name
+    return call
+
+

@@ -1,0 +1,44 @@
+"""What a plan does as Python to read: the text that the numba device compiles, whichever device runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rlx.backends.loops.program import Unit, function_of, parts_of
+from rlx.backends.numba.dialect import PythonDialect
+from rlx.ir.kernels import Callback, Kernel, Library, Loops, Plan
+from rlx.ir.show_plan import nested_plans
+
+__all__ = ["kernel_listing", "plan_listing"]
+
+
+def plan_listing(plan: Plan) -> str:
+    """The functions of a plan, each after those that it calls; steps of the host are comments between them."""
+    return "\n\n\n".join(dict.fromkeys(_blocks(plan)))
+
+
+def kernel_listing(kernel: Loops) -> str:
+    """The function of one loop nest."""
+    return function_of(kernel, PythonDialect()).text
+
+
+def _blocks(plan: Plan) -> Iterator[str]:
+    for part in parts_of(plan, PythonDialect):
+        if isinstance(part, Unit):
+            yield from (function.text for function in part.functions)
+            continue
+        yield f"# {_host_step(part)}"
+        for inner in nested_plans(part):
+            yield f"# what {inner.name} does there"
+            yield from _blocks(inner)
+
+
+def _host_step(kernel: Kernel) -> str:
+    """A line about a kernel that is not text."""
+    what = type(kernel).__name__.lower()
+    if isinstance(kernel, Library):
+        what = kernel.routine
+    elif isinstance(kernel, Callback):
+        what = f"callback {getattr(kernel.function, '__name__', 'a function')}"
+    operands, results = (", ".join(f"{b.dtype.name}[{b.size}]" for b in side) for side in (kernel.reads, kernel.writes))
+    return f"here the host runs {what}: ({operands}) -> ({results})"

@@ -1,0 +1,147 @@
+"""A plan as the text of a module that needs NumPy and Numba alone."""
+
+from __future__ import annotations
+
+import base64
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from rlx.backends.loops.executable import elements
+from rlx.backends.loops.place import Place
+from rlx.backends.loops.program import Unit, constants_of, host_steps, unit_of_plan
+from rlx.backends.numba.dialect import PythonDialect, memory_name
+from rlx.backends.numba.helpers import header, helpers_text
+from rlx.errors import UnsupportedError
+from rlx.ir.kernels import Plan
+from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
+from rlx.ir.types import TensorType, is_complex, is_narrow
+from rlx.version import __version__
+
+__all__ = ["module_source"]
+
+# functions of SciPy's that the math module has
+_IN_MATH = ("gamma", "lgamma")
+# constants of more elements are encoded
+_LITERAL_ELEMENTS = 64
+_WIDTH = 100
+
+
+def module_source(plan: Plan, name: str, arguments: Sequence[Place], results: Sequence[Place]) -> str:
+    """A module whose function `name` does what the plan does; see rlx.export_numba.
+
+    Raises UnsupportedError for what cannot be said in such a module.
+    """
+    dialect = PythonDialect(standalone=True, taken=[name, *(place.name for place in (*arguments, *results))])
+    _refuse(name, [*host_steps(plan, dialect), *_unknown_types((*arguments, *results))])
+    unit = unit_of_plan(plan, dialect, f"{name}_steps")
+    _refuse(name, [h for h in unit.helpers if h in USER_FUNCTIONS or (h in SPECIAL and h not in _IN_MATH)])
+    parts = [
+        "\n".join(f'{_dtype_name(t)} = np.dtype("{t.dtype.name}")' for t in _checked_types(arguments)),
+        *_constants(plan),
+        helpers_text(unit.helpers),
+        *(function.text for function in unit.functions),
+        _entry(plan, unit, name, arguments, results),
+    ]
+    body = "\n\n\n".join(filter(None, parts))
+    return f"{_docstring(name, arguments, results)}\n\n{header(body)}\n\n\n{body}\n"
+
+
+# ------------------------------------------------------------------ what cannot be said
+def _refuse(name: str, found: Iterable[str]) -> None:
+    listed = ", ".join(dict.fromkeys(found))
+    if listed:
+        raise UnsupportedError(
+            f"{name} cannot be a module of NumPy and Numba alone, which has no {listed}.",
+            "Export a function without it, and compute that part outside.",
+        )
+
+
+def _unknown_types(places: Iterable[Place]) -> Iterator[str]:
+    for place in places:
+        dtype = place.type.dtype
+        if is_narrow(dtype) or dtype.kind not in "biufc":
+            yield f"arrays of {dtype.name}"
+
+
+# ------------------------------------------------------------------ text
+def _constants(plan: Plan) -> Iterator[str]:
+    """The plan's constants as arrays of numbers that the text knows."""
+    for number, buffer in enumerate(constants_of(plan)):
+        assert buffer.value is not None
+        array = elements(np.ascontiguousarray(buffer.value).reshape(-1))
+        dtype = memory_name(buffer.dtype)
+        if array.size <= _LITERAL_ELEMENTS and np.isfinite(array).all():
+            numbers = textwrap.indent(textwrap.fill(", ".join(map(repr, array.tolist())), _WIDTH), "    ")
+            yield f"constant{number} = np.array([\n{numbers}\n], {dtype})"
+        else:
+            code = base64.b64encode(array.tobytes()).decode()
+            lines = "\n".join(f'    "{code[i : i + _WIDTH]}"' for i in range(0, len(code), _WIDTH))
+            little = f'np.dtype("{array.dtype.newbyteorder("<").str}")'
+            yield f"constant{number} = np.frombuffer(base64.b64decode(\n{lines}\n), {little}).astype({dtype})"
+
+
+def _checked_types(arguments: Sequence[Place]) -> list[TensorType]:
+    """A type for each dtype of arrays that have axes."""
+    return list({p.type.dtype: p.type for p in arguments if p.type.shape}.values())
+
+
+def _dtype_name(type: TensorType) -> str:
+    return f"dtype_{type.dtype.name}"
+
+
+def _docstring(name: str, arguments: Sequence[Place], results: Sequence[Place]) -> str:
+    """What the module is, and what each argument and each result is."""
+    lines = [
+        f'"""{name}, a function of numbers and arrays for Python and for @njit functions.',
+        "",
+        f"Written by rlx {__version__} (rlx.export_numba). It needs NumPy and Numba.",
+        "Numba compiles it at the first call. What has no axes is a number; several results are a tuple.",
+        "",
+        "Arguments:",
+        *(f"  {place}" for place in arguments),
+        "Results:",
+        *(f"  {place}" for place in results),
+        '"""',
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _argument(place: Place) -> tuple[list[str], str]:
+    """Statements that check an argument; and its elements in a row."""
+    name, kind = place.name, place.type
+    view = f".view({memory_name(kind.dtype)})" if is_complex(kind.dtype) else ""
+    if not kind.shape:
+        dtype = "np.bool_" if kind.dtype.kind == "b" else f"np.{kind.dtype.name}"
+        return [], f"np.asarray({name}).astype({dtype}).reshape(1){view}"
+    check = [
+        f"    if {name}.shape != {kind.shape} or not {name}.dtype == {_dtype_name(kind)}:",
+        f'        raise ValueError("{name} is {kind.dtype.name}{list(kind.shape)}")',
+    ]
+    return check, f"np.ascontiguousarray({name}).reshape({kind.size}){view}"
+
+
+def _entry(plan: Plan, unit: Unit, name: str, arguments: Sequence[Place], results: Sequence[Place]) -> str:
+    """The function of arrays that have shapes."""
+    lines = ["@njit", f"def {name}({', '.join(place.name for place in arguments)}):"]
+    passed, returned = [], []
+    for place in arguments:
+        check, elements_ = _argument(place)
+        lines += check
+        passed.append(elements_)
+    for place in results:
+        dtype, shape = place.type.dtype, place.type.shape
+        lines.append(f"    {place.name} = np.empty({place.type.size * (1 + is_complex(dtype))}, {memory_name(dtype)})")
+        view = f".view(np.{dtype.name})" if is_complex(dtype) else ""
+        returned.append(f"{place.name}{view}" + (f".reshape{shape}".replace(",)", ")") if shape else "[0]"))
+        passed.append(place.name)
+    passed += [f"constant{n}" for n in range(len(constants_of(plan)))]
+    lines += [
+        f"    arena = np.empty({max(unit.arena, 1)}, np.uint8)",
+        f"    {unit.entry.name}(",
+        *(f"        {value}," for value in (*passed, "arena")),
+        "    )",
+        f"    return {', '.join(returned)}",
+    ]
+    return "\n".join(lines)

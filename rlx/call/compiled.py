@@ -1,0 +1,178 @@
+"""A closed program ready to run on arrays: what is computed, what is passed through, what is constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rlx.array import (
+    Array,
+    ConcreteArray,
+    DeviceArray,
+    Placed,
+    array_of_type,
+    arrays_on,
+    arrays_over,
+    from_storage,
+    memory_of,
+    moved,
+    unshared,
+)
+from rlx.backends import backend_named, backend_of, memory_named
+from rlx.backends.base import Backend, Executable
+from rlx.call.exhausted import memory_exhausted
+from rlx.config import config
+from rlx.device_memory import Memory, host_memory
+from rlx.forks import reopen_after_fork
+from rlx.ir.program import Literal, Program, Var
+from rlx.ir.types import TensorType, is_key
+from rlx.passes.pipeline import executables
+from rlx.storage import AllocationError, Storage
+from rlx.trace.places import memory_for
+
+__all__ = ["CompiledProgram", "backend_on", "default_memory", "prepare_program", "run_program"]
+
+reopen_after_fork(executables)
+
+
+def default_memory() -> Memory | None:
+    """The default device's memory; None for the host's."""
+    memory = memory_named(None)
+    return None if memory.host else memory
+
+
+def backend_on(memory: Memory | None) -> Backend:
+    """What compiles programs for a memory; None stands for the host's."""
+    return backend_of(memory or host_memory)
+
+
+class CompiledProgram:
+    """Runs a closed program (its constants are arrays) on concrete arrays, in the memory of a backend.
+
+    Results that are an input, a constant or a literal are handed through without a kernel, and
+    inputs that nothing reads are not handed to the executable. memory_limit: most bytes of temporaries.
+    """
+
+    def __init__(self, program: Program, backend: Backend, memory_limit: int | None = None) -> None:
+        self.program = program
+        self.backend = backend
+        self.memory = backend.memory
+        computed: dict[Any, int] = {}
+        # per result: (position among computed results, or -1; the array to hand through, or input number)
+        self.results: list[tuple[int, Any]] = []
+        inputs = {v: i for i, v in enumerate(program.inputs)}
+        constants = dict(program.constants)
+        for a in program.outputs:
+            if isinstance(a, Literal):
+                self.results.append((-1, moved(ConcreteArray(a.value, a.type.weak), self.memory)))
+            elif a in inputs:
+                self.results.append((-1, inputs[a]))
+            elif a in constants:
+                self.results.append((-1, moved(constants[a], self.memory)))
+            else:
+                self.results.append((computed.setdefault(a, len(computed)), None))
+        used = {a for e in program.equations for a in e.inputs if isinstance(a, Var)}
+        self.used = [i for i, v in enumerate(program.inputs) if v in used]
+        core = program.replace(inputs=[program.inputs[i] for i in self.used], outputs=list(computed))
+        needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
+        self.executable: Executable | None = executables.get(core, backend, memory_limit) if needed else None
+        self.types: list[Any] = [v.type for v in computed]
+        self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
+        if not self.memory.host:
+            self.types = [Placed(self.memory, t) for t in self.types]
+            self.over = arrays_on
+        self.passes_inputs = any(type(value) is int for _, value in self.results)
+        self.direct = all(at == i for i, (at, _) in enumerate(self.results)) and len(self.results) == len(self.types)
+        self.whole = len(self.used) == len(program.inputs)
+
+    def caller(self) -> Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]:
+        """What does as `run_there` does, without what this program has no need of."""
+        executable, types = self.executable, self.types
+        if executable is None or not (self.whole and self.direct):
+            return self.run_there
+        run, over = executable.run, self.over
+
+        def call(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+            try:
+                return over(run([x._storage or x.storage() for x in args]), types)
+            except AllocationError:
+                raise memory_exhausted(self.program, executable.plan) from None
+
+        return call
+
+    def run(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        """The results for concrete arguments, which come to the program's memory from others."""
+        return self.run_there(self.brought(args))
+
+    def brought(self, args: Sequence[ConcreteArray]) -> Sequence[ConcreteArray]:
+        """The arguments in the program's memory."""
+        return [moved(x, self.memory) for x in args] if self.brings(args) else args
+
+    def brings(self, args: Sequence[ConcreteArray]) -> bool:
+        """Whether some of these lie in another memory."""
+        if self.memory.host:
+            return DeviceArray in set(map(type, args))
+        return any(memory_of(x) is not self.memory for x in args)
+
+    def run_there(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        """The results for arguments that lie in the program's memory."""
+        executable = self.executable
+        if executable is None:
+            found = []
+        else:
+            taken = args if self.whole else [args[i] for i in self.used]
+            storages = [x._storage or x.storage() for x in taken]
+            try:
+                found = self.over(executable.run(storages), self.types)
+            except AllocationError:
+                raise memory_exhausted(self.program, executable.plan) from None
+        if self.direct:
+            return found
+        out: list[ConcreteArray] = []
+        for at, value in self.results:
+            if at >= 0:
+                out.append(found[at])
+            else:
+                # a constant belongs to the program: the caller may delete or donate what it gets
+                out.append(args[value] if type(value) is int else value.again())
+        return out
+
+
+def _arrays_or_keys(storages: Sequence[Storage], types: Sequence[TensorType]) -> list[ConcreteArray]:
+    """As arrays_over, where some are of keys."""
+    return list(map(from_storage, storages, types))
+
+
+def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
+    """The arguments of a program as arrays of rlx."""
+    types = program.input_types
+    pairs = zip(args, types, strict=True)
+    return [x if isinstance(x, ConcreteArray) else array_of_type(unshared(x), t) for x, t in pairs]
+
+
+def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
+    """What compiles a program that runs where its operands lie."""
+    if config.watched or DeviceArray in set(map(type, args)):
+        return backend_on(memory_for(program.name, args))
+    return backend_named(None)
+
+
+def run_program(program: Program, args: Sequence[Any]) -> list[Array]:
+    """Compile (or find) a closed program and run it on concrete arguments, where they lie."""
+    return list(CompiledProgram(program, _backend_for(program, args)).run(_concrete(args, program)))
+
+
+def prepare_program(program: Program) -> Callable[[Sequence[Any]], list[Array]]:
+    """A function that runs a closed program on concrete arguments, where they lie; compiled once for each backend."""
+    callers: dict[Backend, Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]] = {}
+
+    def call(args: Sequence[Any]) -> list[Array]:
+        backend = _backend_for(program, args)
+        caller = callers.get(backend)
+        if caller is None:
+            compiled = CompiledProgram(program, backend)
+            # numbers and NumPy arrays have to come to a device
+            caller = callers[backend] = compiled.caller() if compiled.memory.host else compiled.run
+        return list(caller(_concrete(args, program)))
+
+    return call

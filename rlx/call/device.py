@@ -1,0 +1,219 @@
+"""Devices: which there are, which one is the default, moving arrays, waiting for them."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray, Device, moved
+from rlx.backends import backend_named, default_devices, device_named, loaded_backends
+from rlx.call.compiled import default_memory
+from rlx.config import config, scoped
+from rlx.device_memory import Memory
+from rlx.errors import DeviceError
+from rlx.ir.types import is_key
+from rlx.trace.flat import as_array, shared_array
+from rlx.trees import tree
+
+__all__ = [
+    "Device",
+    "block_until_ready",
+    "copy_to_host_async",
+    "default_backend",
+    "default_device",
+    "device_count",
+    "device_get",
+    "device_put",
+    "devices",
+    "effects_barrier",
+    "host_count",
+    "host_id",
+    "host_ids",
+    "local_device_count",
+    "local_devices",
+    "process_count",
+    "process_index",
+    "process_indices",
+]
+
+
+def devices(platform: str | None = None) -> list[Device]:
+    """The devices of a platform, or those of the default one.
+
+    >>> import rlx
+    >>> rlx.devices("cpu")
+    [Device(cpu:0)]
+    """
+    if platform is not None:
+        return [device_named(platform)]
+    return default_devices()
+
+
+def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
+    """The devices of this process: all of them. Raises DeviceError for another process than 0.
+
+    >>> import rlx
+    >>> rlx.local_devices() == rlx.devices()
+    True
+    """
+    if process_index not in (None, 0):
+        raise DeviceError(f"There is no process {process_index}: rlx runs in one, of index 0.")
+    return devices(backend)
+
+
+def device_count(backend: str | None = None) -> int:
+    """How many devices there are.
+
+    >>> import rlx
+    >>> rlx.device_count("cpu")
+    1
+    """
+    return len(devices(backend))
+
+
+local_device_count = device_count
+
+
+def process_count(backend: str | None = None) -> int:
+    """How many processes compute together: 1.
+
+    >>> import rlx
+    >>> rlx.process_count()
+    1
+    """
+    return 1
+
+
+def process_index(backend: str | None = None) -> int:
+    """The number of this process: 0.
+
+    >>> import rlx
+    >>> rlx.process_index()
+    0
+    """
+    return 0
+
+
+def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of the processes that compute together.
+
+    >>> import rlx
+    >>> rlx.process_indices()
+    [0]
+    """
+    return [process_index(backend)]
+
+
+# JAX's older names
+host_count, host_id, host_ids = process_count, process_index, process_indices
+
+
+def default_backend() -> str:
+    """Platform of the default device.
+
+    >>> import rlx
+    >>> rlx.default_backend()
+    'cpu'
+    """
+    return config.device
+
+
+def default_device(device: str | Device) -> AbstractContextManager[None]:
+    """Make arrays on, and compile for, another device inside a `with` block. Raises DeviceError if there is none.
+
+    It is where a program or an operation runs whose operands are NumPy arrays and numbers; others run where their
+    arrays lie.
+
+    >>> import rlx
+    >>> with rlx.default_device("reference"):
+    ...     float(rlx.jit(lambda x: x + 1.0)(1.0))
+    2.0
+    """
+    name = device_named(device).platform
+    backend_named(name)
+    return scoped(device=name)
+
+
+def device_put(
+    x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: bool | None = None
+) -> Any:
+    """The tree `x` with its leaves as rlx arrays, on a device.
+
+    Args:
+      x: a tree of arrays and numbers.
+      device: a Device, its name, a rlx.memory.Space, a sharding, a PartitionSpec under rlx.set_mesh, or a tree of
+        those that is a prefix of x. Values are copied to that device unless they lie there, and the arrays'
+        `.sharding` is what was asked for. None leaves arrays where they are; others go to the default device.
+      may_alias: True shares the memory of NumPy arrays: whoever writes to them changes the result. Otherwise
+        memory that somebody can write to is copied.
+      src, donate: accepted for JAX's sake.
+
+    Raises: DeviceError for something that is no place; ShardingError for a sharding that does not fit an array.
+
+    >>> import rlx, numpy as np
+    >>> rlx.device_put(np.ones(2, np.float32))
+    Array([1., 1.], dtype=float32)
+    >>> mesh = rlx.make_mesh((1,), ("x",))
+    >>> rlx.device_put(np.ones(2), rlx.NamedSharding(mesh, rlx.P("x"))).sharding.spec
+    P('x',)
+    """
+    if donate and may_alias:
+        raise DeviceError("device_put got donate=True and may_alias=True.", "Memory is shared or given away, not both.")
+    arrays = tree.map(shared_array if may_alias else as_array, x)
+    if device is None:
+        memory = default_memory()
+        return arrays if memory is None else tree.map(lambda given, made: _settled(given, made, memory), x, arrays)
+    return importlib.import_module("rlx.sharding.arrays").device_put(arrays, device)
+
+
+def _settled(given: Any, made: Any, memory: Memory) -> Any:
+    """What was made of a value that had no place yet, on the default device; an array that was given as it is."""
+    return made if isinstance(given, Array) or not isinstance(made, ConcreteArray) else moved(made, memory)
+
+
+def device_get(x: Any) -> Any:
+    """The tree `x` with its arrays as NumPy arrays; those of random keys, which NumPy has not, stay.
+
+    >>> import rlx
+    >>> rlx.device_get({"a": rlx.numpy.zeros(2)})
+    {'a': array([0., 0.], dtype=float32)}
+    """
+    return tree.map(lambda v: np.asarray(v) if isinstance(v, Array) and not is_key(v.dtype) else v, x)
+
+
+def block_until_ready(x: Any) -> Any:
+    """Wait until every array of a tree is there; returns the tree. (On the CPU calls are never pending.)
+
+    Raises: what the run raised that should have made one of them.
+
+    >>> import rlx
+    >>> rlx.block_until_ready(rlx.numpy.zeros(()))
+    Array(0., dtype=float32)
+    """
+    for leaf in tree.leaves(x):
+        if hasattr(leaf, "block_until_ready"):
+            leaf.block_until_ready()
+    return x
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """The tree itself: its arrays come to the host when they are read, if they are not there already.
+
+    >>> import rlx
+    >>> rlx.copy_to_host_async(rlx.numpy.zeros(()))
+    Array(0., dtype=float32)
+    """
+    return x
+
+
+def effects_barrier() -> None:
+    """Wait until callbacks and prints of all calls have happened. (On the CPU they have when a call returns.)
+
+    >>> import rlx
+    >>> rlx.effects_barrier()
+    """
+    for backend in loaded_backends():
+        backend.memory.synchronize()

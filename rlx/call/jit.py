@@ -1,0 +1,161 @@
+"""jit, and what else is made of a function by tracing it: shapes of its result, its program."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from rlx.array import Device
+from rlx.call.jit_options import memory_limit_of, names_of, numbers_of, refuse_uncallable
+from rlx.call.jitted import CacheInfo, Jitted, forget_signatures
+from rlx.call.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
+from rlx.errors import OptionError, UnsupportedError
+from rlx.ir.program import Program
+from rlx.passes.pipeline import executables
+from rlx.trace.once import forget_traces
+from rlx.trace.places import forget_operations
+from rlx.transforms.programs import clear_transform_cache
+
+__all__ = [
+    "CacheInfo",
+    "Compiled",
+    "Jitted",
+    "Lowered",
+    "MemoryAnalysis",
+    "ShapeDtypeStruct",
+    "Traced",
+    "clear_caches",
+    "eval_shape",
+    "jit",
+    "make_program",
+]
+
+
+def jit(
+    fun: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    device: str | Device | None = None,
+    backend: str | None = None,
+    keep_unused: bool = False,
+    inline: bool = False,
+    memory_limit: int | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    compiler_options: dict[str, Any] | None = None,
+    **unused: Hashable,
+) -> Any:
+    """`fun` traced once for each structure, shapes and dtypes of arguments, compiled, and run natively.
+
+    Args:
+      fun: a function of arrays, or trees of them. It must be pure: what it prints or appends happens
+        while tracing only.
+      static_argnums, static_argnames: arguments that are part of the cache key instead of being traced;
+        hashable.
+      donate_argnums, donate_argnames: arguments whose memory may be reused; they cannot be used again.
+      device, backend: the device to run on, or its name: arguments are brought there. If left out, programs run
+        where their arguments lie, which have to lie together; on the default device if none is an array of rlx.
+      memory_limit: bytes that temporaries may take. What would need more is computed a second time instead
+        of being kept (see rlx.checkpoint, which does so by hand); results are the same up to rounding. It
+        counts for the outermost jit; arguments, results and constants are not part of it.
+      keep_unused, inline: accepted for JAX's sake: the compiler drops and inlines what it can.
+      in_shardings, out_shardings: how the positional arguments and the results are divided among devices: a
+        sharding, a PartitionSpec under rlx.set_mesh, None, or a tree of those that is a prefix of them. They are
+        checked against shapes; on one device nothing is divided.
+      compiler_options: None; options of XLA mean nothing here.
+
+    Returns: a function of the same arguments, with .trace, .lower, .cache_info, .clear_cache.
+
+    Raises (when called): DeviceError for arguments on several devices; MemoryLimitError if temporaries cannot be
+      brought under memory_limit; the errors of tracing.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> @rlx.jit
+    ... def f(x):
+    ...     return jnp.sqrt(x * x + 1.0)
+    >>> f(jnp.zeros(2))
+    Array([1., 1.], dtype=float32)
+    """
+    options: dict[str, Any] = dict(
+        static_argnums=numbers_of(static_argnums),
+        static_argnames=names_of(static_argnames),
+        donate_argnums=numbers_of(donate_argnums),
+        donate_argnames=names_of(donate_argnames),
+        device=device.platform if isinstance(device, Device) else device or backend,
+        memory_limit=memory_limit_of(memory_limit),
+    )
+    if compiler_options:
+        raise UnsupportedError(
+            f"jit has no compiler options {', '.join(compiler_options)}.",
+            "Those of rlx are the switches of rlx.config.",
+        )
+    if options["device"] is not None and not (in_shardings is None and out_shardings is None):
+        raise OptionError(
+            "jit got a device (or backend), and in_shardings or out_shardings.", "Shardings name their devices."
+        )
+    if device is not None and backend is not None:
+        raise OptionError("jit got device and backend.", "Both name where to compute: pass one.")
+    if unused:
+        raise OptionError(
+            f"jit does not know {', '.join(unused)}.",
+            "It takes static_argnums, static_argnames, donate_argnums, donate_argnames, device and memory_limit.",
+        )
+
+    def jitted(function: Callable[..., Any]) -> Jitted:
+        refuse_uncallable(function)
+        if in_shardings is None and out_shardings is None:
+            return Jitted(function, **options)
+        sharded = importlib.import_module("rlx.call.sharded").ShardedJitted
+        return sharded(function, in_shardings, out_shardings, **options)
+
+    return jitted if fun is None else jitted(fun)
+
+
+def clear_caches() -> None:
+    """Forget every traced signature and every compiled program of this process.
+
+    >>> import rlx
+    >>> f = rlx.jit(lambda x: x + 1.0)
+    >>> float(f(1.0)), f.cache_info().currsize
+    (2.0, 1)
+    >>> rlx.clear_caches()
+    >>> f.cache_info().currsize
+    0
+    """
+    forget_signatures()
+    executables.clear()
+    forget_operations()
+    forget_traces()
+    clear_transform_cache()
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Shapes and dtypes of `fun`'s result, without computing it.
+
+    Arguments are arrays or anything with .shape and .dtype. Returns a tree of ShapeDtypeStruct.
+
+    >>> import rlx
+    >>> rlx.eval_shape(lambda x: x @ x, rlx.ShapeDtypeStruct((3, 3), "float32"))
+    ShapeDtypeStruct(shape=(3, 3), dtype=float32)
+    """
+    return (fun if isinstance(fun, Jitted) else Jitted(fun)).eval_shape(*args, **kwargs)
+
+
+def make_program(fun: Callable[..., Any]) -> Callable[..., Program]:
+    """A function that returns the traced program (HIR) of `fun` instead of running it.
+
+    >>> import rlx
+    >>> rlx.make_program(lambda x: x + 1.0)(2.0)
+    <Program lambda: (weak float32[]) -> (weak float32[]), 1 equations>
+    """
+
+    def traced(*args: Any, **kwargs: Any) -> Program:
+        jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
+        return jitted.trace(*args, **kwargs).closed()
+
+    return traced

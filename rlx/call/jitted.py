@@ -1,0 +1,576 @@
+"""A jitted function: its calls, and its cache of signatures."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import operator
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial, update_wrapper
+from typing import Any, NamedTuple
+
+import numpy as np
+import optree
+from optree import _C as _optree
+
+from rlx.array import Array, ConcreteArray, DeviceArray, owned
+from rlx.backends import backend_named
+from rlx.backends.base import Backend
+from rlx.call.compiled import CompiledProgram, backend_on, default_memory, prepare_program, run_program
+from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
+from rlx.call.stages import Lowered, Traced
+from rlx.config import config
+from rlx.errors import (
+    DonatedArrayError,
+    InputTypeError,
+    NanError,
+    NonHashableStaticArgumentError,
+    SwitchError,
+    source_line,
+)
+from rlx.forks import reopen_after_fork
+from rlx.ir.program import Program
+from rlx.ir.types import TensorType
+from rlx.ops.call import call
+from rlx.trace.builder import Tracer, leaked, state
+from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_array
+from rlx.trace.interpret import Environment
+from rlx.trace.lower import inline_calls
+from rlx.trace.once import ByFunction
+from rlx.trace.places import common_memory, execution
+from rlx.trace.primitive import refused, watching
+from rlx.trace.stage import close_over, stage
+from rlx.trees import tree
+
+__all__ = ["CacheInfo", "Jitted", "forget_signatures"]
+
+execution.compiled = run_program
+execution.prepared = prepare_program
+execution.default_memory = default_memory
+_flatten: Any = _optree.flatten
+_unflatten = optree.tree_unflatten
+_type_of = operator.attrgetter("_type")
+_OF_NUMBERS = frozenset((ConcreteArray, DeviceArray))  # whose memory can be given away
+
+
+def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    """The leaves of any arguments, and the key of a call with them; an empty one, which finds nothing, where a leaf
+    is no array of ours."""
+    leaves, in_tree = _flatten(args, None, False, tree.NAMESPACE)
+    try:
+        return leaves, [config.token, in_tree, *map(_type_of, leaves)]
+    except AttributeError:
+        return leaves, []
+
+
+class CacheInfo(NamedTuple):
+    """What a jitted function's cache did."""
+
+    hits: int
+    misses: int
+    currsize: int
+    maxsize: int
+
+
+class _Entry:
+    """One traced signature: its program, how to call it, what it returns."""
+
+    __slots__ = ("captured", "compiled", "out_tree", "program")
+    compiled: CompiledProgram | None
+
+    def __init__(self, program: Program, captured: list[Any], out_tree: Any) -> None:
+        self.program = program
+        self.captured = captured
+        self.out_tree = out_tree
+        self.compiled = None
+
+
+class _Traces:
+    """What was traced of a function with some options: shared by all that jit gave for these."""
+
+    __slots__ = ("__weakref__", "_lock", "entries", "ready")
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[Any, _Entry] = OrderedDict()
+        # by the key that a plain call makes fast: what runs, the results' tree (None: one array
+        # alone), and what puts the leaves in order
+        self.ready: dict[Any, tuple[Callable[[Any], Any], Any, Callable[[Any], Any] | None]] = {}
+        self._lock = threading.RLock()
+        _all_traces.add(self)
+        reopen_after_fork(self)
+
+    def clear(self) -> None:
+        """Forget every signature."""
+        with self._lock:
+            self.entries.clear()
+            self.ready.clear()
+
+
+_all_traces: weakref.WeakSet[_Traces] = weakref.WeakSet()
+_traces: ByFunction[_Traces] = ByFunction(_Traces)
+
+
+def forget_signatures() -> None:
+    """Forget what was traced of every jitted function."""
+    for traces in list(_all_traces):
+        traces.clear()
+
+
+class Jitted:
+    """A jitted function; see `jit`."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        static_argnums: Sequence[int] = (),
+        static_argnames: Sequence[str] = (),
+        donate_argnums: Sequence[int] = (),
+        donate_argnames: Sequence[str] = (),
+        device: str | None = None,
+        memory_limit: int | None = None,
+        cache_size: int = 256,
+    ) -> None:
+        update_wrapper(self, fun, updated=())
+        self.fun = fun
+        self.name = function_name(fun)
+        self.device = device
+        self.memory_limit = memory_limit
+        self.static_argnums, self.static_argnames = chosen_arguments(fun, "static", static_argnums, static_argnames)
+        self.donate_argnums, self.donate_argnames = chosen_arguments(fun, "donate", donate_argnums, donate_argnames)
+        refuse_both((*self.static_argnums, *self.static_argnames), (*self.donate_argnums, *self.donate_argnames))
+        self.cache_size = cache_size
+        self._plain = not (self.static_argnums or self.static_argnames or self.donate_argnums or self.donate_argnames)
+        arguments = self.static_argnums, self.static_argnames, self.donate_argnums, self.donate_argnames
+        self._traces = _traces.of(fun, (*arguments, device, memory_limit, cache_size))
+        self._entries, self._ready = self._traces.entries, self._traces.ready
+        self._misses = self._calls = 0
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A jitted method: the instance is its first argument."""
+        return self if instance is None else partial(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        """What the user's function was given as an attribute."""
+        try:
+            return self.__dict__["fun"].__dict__[name]
+        except (KeyError, AttributeError):
+            raise AttributeError(f"a jitted function has no attribute {name!r}") from None
+
+    def __repr__(self) -> str:
+        return f"<jitted {self.name}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By name where a module holds it, as functions are; else by its function, without what was traced."""
+        name, module = getattr(self.fun, "__qualname__", ""), getattr(self.fun, "__module__", None)
+        # another process has a __main__ of its own
+        if module != "__main__" and getattr(sys.modules.get(str(module)), name, None) is self:
+            return name
+        options = {option: getattr(self, option) for option in list(inspect.signature(Jitted).parameters)[1:]}
+        return partial(Jitted, **options), (self.fun,)
+
+    # ------------------------------------------------------------------ calling
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._plain and not kwargs and state.builder is None:
+            # entries are never kept for a token of disable_jit; an unknown type (None) finds nothing
+            key: list[Any] | None = [config.token]
+            leaves: list[Any] = []
+            try:
+                for x in args:
+                    if type(x) is ConcreteArray:
+                        key.append(x._type)
+                        leaves.append(x)
+                    elif type(x) is dict:
+                        key.append(tuple(x))
+                        key += map(_type_of, x.values())
+                        leaves += x.values()
+                    else:
+                        key = None  # something else, or deeper
+                        break
+            except AttributeError:
+                key = None
+            # outside of the handler: what the user's function raises is no consequence of ours
+            if key is None:
+                leaves, key = _key_of(args)
+            found = self._ready.get(tuple(key))
+            if found is not None:
+                run, out_tree, order = found
+                self._calls += 1
+                results = run(order(leaves) if order else leaves)
+                return results[0] if out_tree is None else _unflatten(out_tree, results)
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if config.disable_jit:
+            return self.fun(*args, **kwargs)
+        request = _Request(self, args, kwargs)
+        if state.builder is not None:
+            entry = self._entry(request)
+            outs = call(*entry.captured, *request.leaves, program=entry.program, name=self.name)
+            return entry.out_tree.unflatten(outs)
+        for x in request.leaves:
+            if isinstance(x, Tracer):
+                raise leaked(x)
+        self._calls += 1
+        entry = self._entry(request)
+        if entry.compiled is None:
+            with self._traces._lock:
+                if entry.compiled is None:
+                    closed = close_over(entry.program, entry.captured)
+                    backend = self.backend_for(request, entry.captured)
+                    entry.compiled = CompiledProgram(closed, backend, self.memory_limit)
+        compiled = entry.compiled
+        brings = (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
+        if request.fast_key is not None and not watching():
+            out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.spec
+            caller = compiled.run if brings else compiled.caller()
+            self._ready[request.fast_key] = (caller, out_tree, request.order)
+        outs = request.run(compiled, brings)
+        if watching() and (found := refused(outs)):
+            _refuse_results(found, self.name, compiled.program, request.leaves)
+        request.donate(outs)
+        return entry.out_tree.unflatten(outs)
+
+    def _entry(self, request: _Request) -> _Entry:
+        entry = self._entries.get(request.key)
+        if entry is not None:
+            return entry
+        with self._traces._lock:
+            entry = self._entries.get(request.key)
+            if entry is not None:
+                return entry
+            if config.explain and self._entries:
+                print(_explain(self, request), file=sys.stderr)
+            self._misses += 1
+            entry = self._trace(request)
+            if not any(isinstance(c, Tracer) for c in entry.captured):
+                self._entries[request.key] = entry
+                while len(self._entries) > self.cache_size:
+                    self._entries.popitem(last=False)
+                    self._ready.clear()
+            return entry
+
+    def memory_for(self, leaves: Sequence[Any]) -> Any:
+        """Where arguments lie: None for the host's memory, and where `device` says where they have to come.
+
+        Raises DeviceError if they lie on several devices.
+        """
+        return None if self.device is not None else common_memory(self.name, leaves)
+
+    def backend_for(self, request: _Request, captured: Sequence[Any]) -> Backend:
+        """What compiles for a call: as `device` says, or the arguments and what the function closed over on devices."""
+        if self.device is not None:
+            return backend_named(self.device)
+        away = [x for x in captured if type(x) is DeviceArray]
+        return backend_on(common_memory(self.name, [*request.given, *away]) if away else request.memory)
+
+    def _trace(self, request: _Request) -> _Entry:
+        if config.no_tracing:
+            raise SwitchError(
+                f"{self.name} would be traced, which the switch no_tracing forbids.",
+                "Call it with arguments of shapes and dtypes that it was traced for, or outside of the `with` block.",
+            )
+        flat = FlatFunction(request.function, request.in_tree, name=self.name)
+        types = [x.type for x in request.leaves]
+        program, captured = stage(flat, types, None, self.name)
+        return _Entry(program, captured, flat.out_tree)
+
+    def delivered(self, out: Any) -> Any:
+        """What a call returns, of what was computed; with out_shardings arrays know where they lie."""
+        return out
+
+    def shardings_of_arguments(self, undivided: Any) -> Any:
+        """How positional arguments are divided: as `undivided`, a tree of shardings, where nobody says otherwise."""
+        return undivided
+
+    def shardings_of_results(self, undivided: Any) -> Any:
+        """How the results are divided: as `undivided`, a tree of shardings, where nobody says otherwise."""
+        return undivided
+
+    # ------------------------------------------------------------------ the cache
+    def cache_info(self) -> CacheInfo:
+        """Hits, misses (traces), current and largest number of kept signatures."""
+        return CacheInfo(self._calls - self._misses, self._misses, len(self._entries), self.cache_size)
+
+    def clear_cache(self) -> None:
+        """Forget every traced signature."""
+        self._traces.clear()
+
+    # ------------------------------------------------------------------ ahead of time
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace for these arguments (arrays, or anything with .shape and .dtype), without compiling."""
+        request = _Request(self, args, kwargs, abstract=True)
+        entry = self._entry(request)
+        return Traced(request, entry.program, entry.captured, entry.out_tree)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """trace(...).lower()."""
+        return self.trace(*args, **kwargs).lower()
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Shapes and dtypes of the result, without computing it."""
+        traced = self.trace(*args, **kwargs)
+        return traced.out_info
+
+
+def _refuse_results(found: str, name: str, program: Program, args: Sequence[Any]) -> None:
+    """Run the program again op by op; raise NanError with the user's line where a NaN or infinity is first made."""
+    program = inline_calls(program)
+    env = Environment(program, args)
+    for e in program.equations:
+        try:
+            out = e.primitive.bind(*map(env.read, e.inputs), **e.params)
+        except NanError as error:
+            line = source_line(*e.origin) if e.origin is not None else ""
+            raise NanError(error.what, error.instead, line) from None
+        env.update(zip(e.outputs, out if e.primitive.multiple else (out,), strict=True))
+    raise NanError(
+        f"{name} returned {found} that no operation made: it came in with the arguments or a constant.",
+        "Look at what is passed in, and at the constants that the function uses.",
+    )
+
+
+_KEY = "Static arguments are part of the cache key: "
+_UNHASHABLE = {
+    list: f"{_KEY}pass a tuple instead of a list, or make the argument dynamic.",
+    dict: f"{_KEY}pass a tuple of pairs or a frozen dataclass instead of a dict, or make the argument dynamic.",
+    set: f"{_KEY}pass a frozenset instead of a set.",
+    ConcreteArray: f"{_KEY}leave an array out of static_argnums and static_argnames, so that it is traced.",
+    np.ndarray: f"{_KEY}leave an array out of static_argnums and static_argnames, so that it is traced.",
+    object: f"{_KEY}give its class __hash__ and __eq__ (a frozen dataclass has them), or make the argument dynamic.",
+}
+
+
+def _kind_of(value: Any) -> str:
+    return "an rlx array" if isinstance(value, Array) else f"a {type(value).__name__}"
+
+
+class _Request:
+    """The arguments of one call: dynamic leaves, static values, the cache key."""
+
+    def __init__(self, jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False) -> None:
+        self.jitted = jitted
+        static: list[tuple[Any, Any]] = []
+        n = len(args)
+        numbers = {i % n if n and -n <= i < n else i for i in jitted.static_argnums}
+        held = {i: args[i] for i in numbers if i < n}
+        held_names = {k: v for k, v in kwargs.items() if k in jitted.static_argnames}
+        for where, value in (*sorted(held.items()), *sorted(held_names.items())):
+            try:
+                hash(value)
+            except TypeError:
+                raise NonHashableStaticArgumentError(
+                    f"Static argument {where!r} of {jitted.name} is {_kind_of(value)}, which cannot be hashed:"
+                    f" {value!r:.60}.",
+                    _UNHASHABLE.get(type(value), _UNHASHABLE[object]),
+                ) from None
+            static.append((where, value))
+        dynamic = tuple(a for i, a in enumerate(args) if i not in held)
+        dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in held_names}
+        leaves, self.in_tree = flatten_values((dynamic, dynamic_kwargs))
+        self.args, self.kwargs = args, kwargs
+        self.given = leaves
+        self.held, self.held_names, self.count = held, held_names, n
+        try:
+            self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
+        except InputTypeError as error:
+            raise _refused_argument(self, [_takes(x, jitted, abstract) for x in leaves].index(False), error) from None
+        types = [x.type for x in self.leaves]
+        values = tuple((k, type(v), v) for k, v in static)
+        # whether there are arrays that do not lie in the host's memory, and where the arguments lie: None for that
+        self.away = DeviceArray in set(map(type, self.leaves))
+        self.memory: Any = None
+        if (self.away or config.watched) and state.builder is None:
+            self.memory = jitted.memory_for(leaves)
+        self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes, self.memory)
+        self.fast_key: Any = None
+        self.order: Callable[[Any], Any] | None = None
+        if jitted._plain and not kwargs and state.builder is None:
+            self._describe(args, types)
+        self._check_donated()
+
+    def _describe(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
+        """The key that Jitted.__call__ makes of such arguments, and how it has to order the leaves."""
+        token = config.token
+        if self.away:
+            types = [_placed_type(x) for x in self.leaves]
+        if not all(type(a) is ConcreteArray or _is_flat_dict(a) for a in args):
+            self.fast_key = (token, tree.structure(args).spec, *types)
+            return
+        parts: list[Any] = []
+        numbers = itertools.count()
+        numbered = []
+        for a in args:
+            values = [a] if type(a) is ConcreteArray else list(a.values())
+            types = [_placed_type(x) if self.away else x.type for x in values]
+            parts += types if type(a) is ConcreteArray else [tuple(a), *types]
+            numbered.append(next(numbers) if type(a) is ConcreteArray else {k: next(numbers) for k in a})
+        order = tree.leaves(tuple(numbered))
+        self.fast_key = (token, *parts)
+        if order != sorted(order):
+            self.order = operator.itemgetter(*order)
+
+    def run(self, compiled: CompiledProgram, brings: bool = True) -> list[ConcreteArray]:
+        """The results of the program for these arguments; `brings`: some may lie in other memories. It reads NumPy
+        arrays where they are; of one that is handed through the caller gets a copy."""
+        outs = compiled.run(self.leaves) if brings else compiled.run_there(self.leaves)
+        if not compiled.passes_inputs:
+            return outs
+        foreign = {id(x) for x, given in zip(self.leaves, self.given, strict=True) if x is not given}
+        return [owned(x) if id(x) in foreign else x for x in outs]
+
+    def function(self, *dynamic: Any, **keywords: Any) -> Any:
+        """The user's function with its static arguments put back."""
+        rest = iter(dynamic)
+        args = [self.held[i] if i in self.held else next(rest) for i in range(self.count)]
+        return self.jitted.fun(*args, **keywords, **self.held_names)
+
+    def again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Request:
+        """Another call of the same function."""
+        return _Request(self.jitted, args, kwargs)
+
+    def donated_leaves(self) -> list[bool]:
+        """Which leaves a call would give away."""
+        given: list[bool] = []
+        numbers = self._donated_numbers()
+        for i, a in enumerate(self.args):
+            if i not in self.held:
+                given += [i in numbers] * len(tree.leaves(a))
+        for k, v in sorted(self.kwargs.items()):
+            if k not in self.held_names:
+                given += [k in self.jitted.donate_argnames] * len(tree.leaves(v))
+        return given
+
+    def _donated_numbers(self) -> set[int]:
+        """Positions of the arguments that a call gives away, counted from the front."""
+        n = len(self.args)
+        return {i % n for i in self.jitted.donate_argnums if -n <= i < n}
+
+    def _check_donated(self) -> None:
+        if self.jitted.donate_argnums or self.jitted.donate_argnames:
+            marked = zip(self.leaves, self.donated_leaves(), strict=True)
+            given = [id(x) for x, donated in marked if donated and type(x) in _OF_NUMBERS]
+            every = list(map(id, self.leaves))
+            if any(every.count(i) > 1 for i in given):
+                raise DonatedArrayError(
+                    f"{self.jitted.name} was called with an array to donate that is another argument, too.",
+                    "Pass a copy, or leave the argument out of donate_argnums.",
+                )
+        for x in self.leaves:
+            if type(x) in _OF_NUMBERS and x.is_deleted():
+                raise DonatedArrayError(
+                    f"{self.jitted.name} was called with an array ({x.type!r}) that an earlier call was given by"
+                    " donate_argnums.",
+                    "Use the result of that call instead, or leave the argument out of donate_argnums.",
+                )
+
+    def donate(self, results: Sequence[Any]) -> None:
+        """After a successful call: give donated arguments' memory back."""
+        given = [self.args[i] for i in sorted(self._donated_numbers())]
+        given += [self.kwargs[k] for k in self.jitted.donate_argnames if k in self.kwargs]
+        if not given:
+            return
+        kept = {id(r) for r in results}
+        for x in tree.leaves(given):
+            if type(x) in _OF_NUMBERS and id(x) not in kept:
+                x.delete()
+
+
+def _is_flat_dict(x: Any) -> bool:
+    return type(x) is dict and all(isinstance(v, ConcreteArray) for v in x.values())
+
+
+def _placed_type(x: Array) -> Any:
+    """An array's type, and its memory where that is not the host's."""
+    return x._type if type(x) is DeviceArray else x.type
+
+
+class _Abstract(Array):
+    """An argument of which only shape and dtype are known."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: TensorType) -> None:
+        self.type = type
+
+
+def _leaf(x: Any, jitted: Jitted, abstract: bool) -> Any:
+    if isinstance(x, Array):
+        return x
+    if abstract and not hasattr(x, "__array__") and hasattr(x, "shape") and hasattr(x, "dtype"):
+        return _Abstract(TensorType(tuple(x.shape), x.dtype, getattr(x, "weak_type", False)))
+    return shared_array(x, f"An argument of {jitted.name}")
+
+
+def _takes(x: Any, jitted: Jitted, abstract: bool) -> bool:
+    """Whether a leaf of the arguments is an array, or can be one."""
+    try:
+        _leaf(x, jitted, abstract)
+    except InputTypeError:
+        return False
+    return True
+
+
+def _refused_argument(request: _Request, number: int, error: InputTypeError) -> InputTypeError:
+    """The error for a leaf that is no array, with its place in the call and what to do with such an argument."""
+    name, (where, path) = request.jitted.name, _leaf_places(request)[number]
+    parameter = parameter_at(request.jitted.fun, where) if isinstance(where, int) else where
+    place = f"Argument {where if parameter is None else repr(parameter)}{path} of {name}"
+    general = f"An argument of {name}"
+    if not error.what.startswith(general):  # an array, of something else than numbers
+        return InputTypeError(f"{place}: {error.what}", error.instead)
+    what = error.what.replace(general, place, 1)
+    option = f"static_argnums={where}" if parameter is None else f"static_argnames={parameter!r}"
+    if where == 0 and parameter == "self":
+        instead = (
+            "A method's object is its first argument: mark it static, @functools.partial(rlx.jit, static_argnums=0),"
+            " which traces once for each object; or register its class with rlx.tree.register_dataclass, so that its"
+            " arrays are traced."
+        )
+    elif path:
+        instead = (
+            f"Trees hold arrays and numbers: take it out of the tree, or mark the whole argument static ({option})"
+            " if it can be hashed, or register its class with rlx.tree.register_node."
+        )
+    else:
+        instead = (
+            f"Pass an array or a number; mark a setting static, rlx.jit(f, {option}); or register its class with"
+            " rlx.tree.register_node."
+        )
+    return InputTypeError(what, instead)
+
+
+def _leaf_places(request: _Request) -> list[tuple[Any, str]]:
+    """For each dynamic leaf the argument's number or keyword, and the path in it as text."""
+    named: list[tuple[Any, Any]] = [(i, a) for i, a in enumerate(request.args) if i not in request.held]
+    named += sorted((k, v) for k, v in request.kwargs.items() if k not in request.held_names)
+    return [(where, tree.path_text(path)) for where, value in named for path, _ in tree.leaves_with_path(value)]
+
+
+def _leaf_names(request: _Request) -> list[str]:
+    """Where each dynamic leaf stands in the call: 0['a'], or 'y'[1] for a keyword."""
+    return [f"{where!r}{path}" for where, path in _leaf_places(request)]
+
+
+def _explain(jitted: Jitted, request: _Request) -> str:
+    """Why this call was traced: what differs from the nearest earlier signature."""
+    lines = [f"rlx: {jitted.name} is traced again ({len(jitted._entries) + 1} signatures)"]
+    last = next(reversed(jitted._entries))
+    old = [t for t in last if isinstance(t, TensorType)]
+    new = [x.type for x in request.leaves]
+    if last[0] != request.key[0]:
+        lines.append(f"  structure of the arguments: {last[0]} -> {request.key[0]}")
+    for name, a, b in zip(_leaf_names(request), old, new, strict=False):
+        if a != b:
+            lines.append(f"  argument {name}: {a!r} -> {b!r}")
+    before, after = ({k: v for k, _, v in key[-4]} for key in (last, request.key))
+    for where in (*before, *(k for k in after if k not in before)):
+        a, b = (repr(held[where]) if where in held else "absent" for held in (before, after))
+        if a != b:
+            lines.append(f"  static argument {where!r}: {a:.60} -> {b:.60}")
+    if len(lines) == 1:
+        lines.append("  a switch (default dtype, device) or the mapped axes changed")
+    return "\n".join(lines)

@@ -1,0 +1,159 @@
+"""pmap: a function on each device, over an axis with as many members as there are devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array
+from rlx.call.jit_options import numbers_of, refuse_uncallable
+from rlx.call.jitted import Jitted
+from rlx.errors import OptionError, ShardingError, VmapAxisError
+from rlx.ops.shape import reshape
+from rlx.sharding.mesh import Mesh, known_devices, too_many
+from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.spec import PartitionSpec
+from rlx.sharding.trees import placed
+from rlx.trace.flat import as_array
+from rlx.trace.stage import named_axis
+from rlx.transforms.vmap import broadcast_prefix
+from rlx.trees import tree
+
+__all__ = ["Parallel", "pmap"]
+
+_NAMELESS = "pmap axis"  # in the shardings of results, where no name was given
+
+
+def pmap(
+    fun: Callable[..., Any],
+    axis_name: Any = None,
+    *,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    static_broadcasted_argnums: int | Sequence[int] = (),
+    devices: Sequence[Any] | None = None,
+    backend: str | None = None,
+    axis_size: int | None = None,
+    donate_argnums: int | Sequence[int] = (),
+) -> Jitted:
+    """A compiled function that runs `fun` on each device, on that device's member of the mapped axes.
+
+    rlx computes on one device, so that mapped axes have size 1: `fun` runs once, without them. To map over longer
+    axes on one device there is rlx.vmap.
+
+    Args:
+      fun: a function of arrays, or trees of them.
+      axis_name: a name for the mapped axis, for rlx.lax.psum and its kin inside `fun`.
+      in_axes: which axis of each positional argument is mapped: an int, None, or a tuple of trees of those, each a
+        prefix of its argument. Keyword arguments are mapped over axis 0.
+      out_axes: where the mapped axis goes in the results, in the same form.
+      static_broadcasted_argnums: positional arguments that are constants of the program; hashable.
+      devices: the devices to run on: None, or one device.
+      backend: name of the device to compile for.
+      axis_size: the size of the mapped axis, if it is to be checked.
+      donate_argnums: positional arguments whose memory may be reused.
+
+    Returns: a jitted function of the same arguments.
+
+    Raises: ShardingError for axes that are longer than there are devices; VmapAxisError for axes that do not fit.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> update = rlx.pmap(lambda w, g: w - rlx.lax.pmean(g, "devices"), axis_name="devices")
+    >>> update(jnp.ones((1, 2)), jnp.ones((1, 2))).tolist()
+    [[0.0, 0.0]]
+    """
+    refuse_uncallable(fun)
+    if devices is not None and len(devices) != 1:
+        if not devices:
+            raise ShardingError("pmap got an empty list of devices.", "Leave it out.")
+        raise too_many("pmap", len(devices))
+    if axis_size is not None and axis_size != 1:
+        raise too_many("pmap", axis_size)
+    for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
+        if not all(type(axis) is int for axis in tree.leaves(axes)):
+            raise OptionError(f"pmap got {name}={axes!r}.", "Its leaves are integers and None.")
+    static = numbers_of(static_broadcasted_argnums)
+
+    @wraps(fun)
+    def alone(*args: Any, **kwargs: Any) -> Any:
+        given = args, kwargs
+        held = {i % len(args) for i in static if args and -len(args) <= i < len(args)}
+        dynamic = tuple(a for i, a in enumerate(args) if i not in held)
+        axes = tuple(a for i, a in enumerate(in_axes) if i not in held) if isinstance(in_axes, tuple) else in_axes
+        found = broadcast_prefix(axes, dynamic, "in_axes") + [0] * len(tree.leaves(kwargs))
+        leaves, treedef = tree.flatten((dynamic, kwargs))
+        if all(axis is None for axis in found):
+            raise VmapAxisError("pmap has no mapped argument.", "Give at least one argument an axis.")
+        members = [_member(x, axis) for x, axis in zip(leaves, found, strict=True)]
+        inner, keywords = tree.unflatten(treedef, members)
+        rest = iter(inner)
+        with named_axis(axis_name, 1, alone=True):
+            out = fun(*(a if i in held else next(rest) for i, a in enumerate(given[0])), **keywords)
+        results, outdef = tree.flatten(out)
+        wanted = broadcast_prefix(out_axes, out, "out_axes")
+        return tree.unflatten(outdef, [_stacked(x, axis) for x, axis in zip(results, wanted, strict=True)])
+
+    mesh = Mesh(np.array(known_devices()[:1]), (_NAMELESS if axis_name is None else axis_name,))
+    donated = numbers_of(donate_argnums)
+    return Parallel(alone, mesh, out_axes, static_argnums=static, donate_argnums=donated, device=backend)
+
+
+class Parallel(Jitted):
+    """A function that runs on each device; see `pmap`. Its results are divided along the mapped axis."""
+
+    def __init__(self, fun: Callable[..., Any], mesh: Mesh, out_axes: Any, **options: Any) -> None:
+        super().__init__(fun, **options)
+        self.mesh, self.out_axes = mesh, out_axes
+        self._shardings: dict[int | None, NamedSharding] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.delivered(super().__call__(*args, **kwargs))
+
+    def delivered(self, out: Any) -> Any:
+        """The results, known to be divided along their mapped axes."""
+        leaves, treedef = tree.flatten(out)
+        axes = broadcast_prefix(self.out_axes, out, "out_axes")
+        pairs = zip(leaves, axes, strict=True)
+        return tree.unflatten(treedef, [placed(x, self._divided(axis, x.ndim)) for x, axis in pairs])
+
+    def _divided(self, axis: int | None, ndim: int) -> NamedSharding:
+        at = None if axis is None else axis % ndim
+        found = self._shardings.get(at)
+        if found is None:
+            spec = PartitionSpec() if at is None else PartitionSpec(*[None] * at, self.mesh.axis_names[0])
+            found = self._shardings[at] = NamedSharding(self.mesh, spec)
+        return found
+
+
+def _member(x: Any, axis: int | None) -> Array:
+    """The one member of a mapped axis. Raises where the axis has more, or is not there."""
+    value = as_array(x, "an argument of pmap")
+    if axis is None:
+        return value
+    at = _position(value.shape, axis, value.ndim)
+    if value.shape[at] != 1:
+        raise ShardingError(
+            f"pmap maps axis {axis} of an array of shape {value.shape}, which asks for {value.shape[at]} devices, but"
+            " this process has 1.",
+            "Give the mapped axes the size rlx.device_count(), which is 1, or map with rlx.vmap.",
+        )
+    return reshape(value, shape=value.shape[:at] + value.shape[at + 1 :])
+
+
+def _stacked(x: Any, axis: int | None) -> Array:
+    """A result with the mapped axis, of size 1."""
+    value = as_array(x, "a result of pmap")
+    if axis is None:
+        return value
+    at = _position(value.shape, axis, value.ndim + 1)
+    return reshape(value, shape=(*value.shape[:at], 1, *value.shape[at:]))
+
+
+def _position(shape: Sequence[int], axis: int, ndim: int) -> int:
+    if not -ndim <= axis < ndim:
+        raise VmapAxisError(f"pmap was given the axis {axis} for an array of shape {tuple(shape)}.", "Use one it has.")
+    return axis % ndim

@@ -1,0 +1,133 @@
+"""jit with in_shardings and out_shardings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import Any
+
+from rlx.call.jitted import Jitted
+from rlx.errors import InputTypeError, ShardingError
+from rlx.sharding.mesh import Mesh
+from rlx.sharding.shardings import NamedSharding, Sharding
+from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
+from rlx.sharding.trees import check_shape, placed_all, resolve, spread
+from rlx.trace.flat import shared_array
+from rlx.trees import tree
+
+__all__ = ["ShardedJitted"]
+
+
+class ShardedJitted(Jitted):
+    """A jitted function that says how its arguments and results are divided; see `rlx.jit`.
+
+    What it says is checked when it is traced. On one device arguments need no moving, and results that are told
+    to lie somewhere are known to lie there.
+    """
+
+    def __init__(self, fun: Callable[..., Any], in_shardings: Any, out_shardings: Any, **options: Any) -> None:
+        self.options = options
+        # a list stands for the tuple of arguments
+        self.in_shardings = tuple(in_shardings) if isinstance(in_shardings, list) else in_shardings
+        self.out_shardings = out_shardings
+        _check_leaves("in_shardings", self.in_shardings)
+        _check_leaves("out_shardings", out_shardings)
+        self.plain_fun = fun
+
+        @wraps(fun)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            return _checked(self, *args, **kwargs)
+
+        super().__init__(checked, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.refuse_keywords(kwargs)
+        return self.delivered(super().__call__(*args, **kwargs))
+
+    def delivered(self, out: Any) -> Any:
+        """The results, known to lie where out_shardings say."""
+        if self.out_shardings is None:
+            return out
+        leaves, treedef = tree.flatten(out)
+        return tree.unflatten(treedef, placed_all(leaves, self.of_results(out)))
+
+    def refuse_keywords(self, kwargs: dict[str, Any]) -> None:
+        """Raises ShardingError for keyword arguments where in_shardings speak of positional ones."""
+        if self.in_shardings is not None and any(name not in self.static_argnames for name in kwargs):
+            raise ShardingError(
+                f"{self.name} has in_shardings and was called with keyword arguments {', '.join(kwargs)}.",
+                "in_shardings are for positional arguments: pass them by position.",
+            )
+
+    def of_arguments(self, dynamic: tuple[Any, ...]) -> list[Sharding | None]:
+        """The sharding of each leaf of the arguments that are not static."""
+        return self._of("in_shardings", self.in_shardings, dynamic)
+
+    def of_results(self, out: Any) -> list[Sharding | None]:
+        """The sharding of each leaf of the result."""
+        return self._of("out_shardings", self.out_shardings, out)
+
+    def shardings_of_arguments(self, undivided: Any) -> Any:
+        """Those that in_shardings say, and `undivided` where they say nothing."""
+        return undivided if self.in_shardings is None else _or_else(self.of_arguments(undivided), undivided)
+
+    def shardings_of_results(self, undivided: Any) -> Any:
+        """Those that out_shardings say, and `undivided` where they say nothing."""
+        return undivided if self.out_shardings is None else _or_else(self.of_results(undivided), undivided)
+
+    def _of(self, option: str, given: Any, values: Any) -> list[Sharding | None]:
+        owner = f"{option} of {self.name}"
+        found = [resolve(owner, entry) for entry in spread(owner, given, values)]
+        # what is left open lies on the same mesh
+        meshes = [s.mesh for s in found if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)]
+        rest = NamedSharding(meshes[0], PartitionSpec()) if meshes else None
+        return [rest if s is None else s for s in found]
+
+    def __reduce__(self) -> Any:
+        found = super().__reduce__()
+        if isinstance(found, str):
+            return found
+        return partial(_rebuild, **self.options), (self.plain_fun, self.in_shardings, self.out_shardings)
+
+
+def _or_else(shardings: Sequence[Sharding | None], undivided: Any) -> Any:
+    """The shardings in the structure of `undivided`, whose leaves are taken where there is none."""
+    leaves, structure = tree.flatten(undivided)
+    return tree.unflatten(structure, [found or leaf for found, leaf in zip(shardings, leaves, strict=True)])
+
+
+def _rebuild(fun: Callable[..., Any], in_shardings: Any, out_shardings: Any, **options: Any) -> ShardedJitted:
+    return ShardedJitted(fun, in_shardings, out_shardings, **options)
+
+
+def _checked(jitted: ShardedJitted, *args: Any, **kwargs: Any) -> Any:
+    """The user's function while it is traced: its arguments' and results' shapes fit the shardings."""
+    if jitted.in_shardings is not None:
+        n = len(args)
+        static = {i % n for i in jitted.static_argnums if n and -n <= i < n}
+        dynamic = tuple(a for i, a in enumerate(args) if i not in static)
+        _check_shapes(f"in_shardings of {jitted.name}", dynamic, jitted.of_arguments(dynamic))
+    out = jitted.plain_fun(*args, **kwargs)
+    if jitted.out_shardings is not None:
+        _check_shapes(f"out_shardings of {jitted.name}", out, jitted.of_results(out))
+    return out
+
+
+def _check_shapes(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> None:
+    for leaf, sharding in zip(tree.leaves(values), shardings, strict=True):
+        check_shape(owner, sharding, shared_array(leaf).shape)
+
+
+def _check_leaves(owner: str, shardings: Any) -> None:
+    """Raises InputTypeError for other leaves than shardings, specs and None."""
+    for leaf in tree.leaves(shardings):
+        if not isinstance(leaf, (Sharding, PartitionSpec)):
+            raise InputTypeError(
+                f"jit got {leaf!r:.60}, a {type(leaf).__name__}, in {owner}.",
+                "Its leaves are shardings, PartitionSpecs (under rlx.set_mesh) and None.",
+            )
+        spec = leaf if isinstance(leaf, PartitionSpec) else leaf.spec if isinstance(leaf, NamedSharding) else None
+        if spec is not None and UNCONSTRAINED in spec.partitions:
+            raise ShardingError(f"jit got {leaf!r} in {owner}.", "UNCONSTRAINED is for with_sharding_constraint.")
+        if isinstance(leaf, NamedSharding) and leaf.mesh.empty:
+            raise ShardingError(f"jit got {leaf!r} in {owner}, whose mesh is empty.", "Leave it out, or pass a mesh.")

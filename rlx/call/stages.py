@@ -1,0 +1,318 @@
+"""The stages of a jitted call ahead of time: traced, lowered, compiled; and types of absent arrays."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.call.compiled import CompiledProgram
+from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError
+from rlx.ir.program import Program
+from rlx.ir.show import show_program
+from rlx.ir.types import TensorType
+from rlx.ir.work import Work, plan_work
+from rlx.passes.pipeline import stages
+from rlx.trace.flat import shared_array
+from rlx.trace.primitive import type_of
+from rlx.trace.stage import close_over
+from rlx.trees import tree
+
+__all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct", "Traced"]
+
+
+class ShapeDtypeStruct:
+    """Shape and dtype of an array that is not there.
+
+    Args:
+      shape: sizes of the axes. dtype: of the elements. weak_type: whether the dtype yields to others.
+      sharding: how the array would be divided: a sharding, or a PartitionSpec under rlx.set_mesh.
+
+    Raises: DtypeError without a dtype; ShapeError for a size that is no number; ShardingError or InputTypeError for
+      a sharding that does not fit.
+
+    >>> import rlx
+    >>> rlx.ShapeDtypeStruct((2, 3), "float32")
+    ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+    """
+
+    __slots__ = ("_sharding", "dtype", "shape", "weak_type")
+
+    def __init__(self, shape: Sequence[int], dtype: Any, weak_type: bool = False, *, sharding: Any = None) -> None:
+        if dtype is None:
+            raise DtypeError("A ShapeDtypeStruct got dtype=None.", "Name a dtype: it has no default.")
+        self.shape = tuple(shape)
+        if None in self.shape:
+            raise ShapeError(f"A ShapeDtypeStruct got shape={self.shape}.", "Every size is a number.")
+        self.dtype = TensorType((), dtype).dtype
+        self.weak_type = weak_type
+        self._sharding = sharding
+        if sharding is not None:
+            _shardings().check_described(sharding, self.shape)
+
+    @property
+    def sharding(self) -> Any:
+        """How the array would be divided; None where nobody said."""
+        found = self._sharding
+        return None if found is None else _shardings().resolve("ShapeDtypeStruct", found)
+
+    @classmethod
+    def like(cls, array: Any) -> ShapeDtypeStruct:
+        """The shape and dtype of an array, or of a number.
+
+        >>> import rlx
+        >>> rlx.ShapeDtypeStruct.like(rlx.numpy.ones(3))
+        ShapeDtypeStruct(shape=(3,), dtype=float32)
+        """
+        found = type_of(shared_array(array))
+        return cls(found.shape, found.dtype, found.weak, sharding=getattr(array, "_sharding", None))
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return TensorType(self.shape, self.dtype).size
+
+    def update(self, **fields: Any) -> ShapeDtypeStruct:
+        """The same with other fields.
+
+        >>> import rlx
+        >>> rlx.ShapeDtypeStruct((2,), "float32").update(shape=(3,)).shape
+        (3,)
+        """
+        kept: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type}
+        return ShapeDtypeStruct(**{**kept, "sharding": self._sharding, **fields})
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a ShapeDtypeStruct without axes")
+        return self.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ShapeDtypeStruct):
+            return False
+        return (self.shape, self.dtype, self._sharding) == (other.shape, other.dtype, other._sharding)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype, self._sharding))
+
+    def __repr__(self) -> str:
+        sharding = "" if self._sharding is None else f", sharding={self._sharding}"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{sharding})"
+
+
+def _shardings() -> Any:
+    """The module that knows shardings, loaded when somebody names one."""
+    return importlib.import_module("rlx.sharding.trees")
+
+
+def _undivided(structure: tree.TreeDef) -> Any:
+    """For each leaf of a structure, the sharding of an array that was put nowhere."""
+    default = importlib.import_module("rlx.sharding.shardings").default_sharding()
+    return tree.unflatten(structure, [default] * structure.num_leaves)
+
+
+class ArgInfo(NamedTuple):
+    """An argument of a staged call: its shape, its dtype, and whether a call gives it away.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> rlx.jit(jnp.sin).lower(jnp.ones(3)).args_info
+    ((ArgInfo(shape=(3,), dtype=dtype('float32'), donated=False),), {})
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    donated: bool
+
+
+class MemoryAnalysis(NamedTuple):
+    """Static memory of a compiled call, in bytes.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> compiled = rlx.jit(lambda x: 2.0 * x).lower(jnp.ones(2)).compile()
+    >>> compiled.memory_analysis().output_size_in_bytes
+    8
+    """
+
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    temp_size_in_bytes: int
+
+
+class _Stage:
+    """What every stage knows of the call: its arguments and its results."""
+
+    def __init__(self, traced: Traced) -> None:
+        self._traced = traced
+
+    @property
+    def in_tree(self) -> tree.TreeDef:
+        """The structure of (args, kwargs), static arguments left out."""
+        return self._traced._request.in_tree
+
+    @property
+    def out_tree(self) -> tree.TreeDef:
+        """The structure of the result."""
+        return self._traced._result_tree
+
+    @property
+    def args_info(self) -> Any:
+        """A tree of ArgInfo for (args, kwargs), static arguments left out."""
+        request = self._traced._request
+        pairs = zip(request.leaves, request.donated_leaves(), strict=True)
+        return tree.unflatten(self.in_tree, [ArgInfo(x.shape, x.dtype, d) for x, d in pairs])
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """Positions of the leaves that a call gives away."""
+        return tuple(i for i, d in enumerate(self._traced._request.donated_leaves()) if d)
+
+    @property
+    def in_avals(self) -> Any:
+        """A tree of types for (args, kwargs), static arguments left out."""
+        return tree.unflatten(self.in_tree, [x.type for x in self._traced._request.leaves])
+
+    @property
+    def out_avals(self) -> Any:
+        """A tree of the results' types."""
+        return tree.unflatten(self.out_tree, list(self._traced.program.output_types))
+
+    @property
+    def out_info(self) -> Any:
+        """Shapes and dtypes of the results."""
+        types = self._traced.program.output_types
+        return tree.unflatten(self.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types])
+
+
+class Traced(_Stage):
+    """A traced call: `program` is its HIR.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> traced = rlx.jit(lambda x: 2.0 * x).trace(jnp.ones(2))
+    >>> len(traced.program.equations)
+    1
+    """
+
+    def __init__(self, request: Any, program: Program, captured: Sequence[Any], out_tree: tree.TreeDef) -> None:
+        super().__init__(self)
+        self._request, self._captured, self._result_tree = request, captured, out_tree
+        self.program = program
+        self.fun_name = request.jitted.name
+
+    def closed(self) -> Program:
+        """The program with what the function closed over as constants."""
+        return close_over(self.program, self._captured)
+
+    @property
+    def jaxpr(self) -> Program:
+        """The program with what the function closed over as constants, by JAX's name."""
+        return self.closed()
+
+    def lower(self, *, lowering_platforms: tuple[str, ...] | None = None) -> Lowered:
+        """The program after the compiler's passes, which are the same for every platform."""
+        return Lowered(self)
+
+
+class Lowered(_Stage):
+    """A traced and optimised call.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> lowered = rlx.jit(lambda x: 2.0 * x).lower(jnp.ones(2))
+    >>> lowered.out_info.shape
+    (2,)
+    """
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """The optimised MIR as Python that runs."""
+        if dialect not in (None, "mir"):
+            raise UnsupportedError(f"A program of rlx has no text in {dialect!r}.", "Leave out the dialect.")
+        return show_program(stages(self._traced.closed())[-1].program)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Floating-point operations, transcendental functions and bytes of a call, by JAX's names."""
+        return self.compile().cost_analysis()
+
+    def compile(self, compiler_options: dict[str, Any] | None = None) -> Compiled:
+        """Compile for the device."""
+        if compiler_options:
+            raise UnsupportedError(
+                f"There are no compiler options {', '.join(compiler_options)}.",
+                "Those of rlx are the switches of rlx.config.",
+            )
+        return Compiled(self._traced)
+
+
+class Compiled(_Stage):
+    """A compiled call: takes arguments of exactly the traced structure, shapes and dtypes.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> compiled = rlx.jit(lambda x: 2.0 * x).lower(jnp.ones(2)).compile()
+    >>> compiled(jnp.array([1.0, 2.0])).tolist()
+    [2.0, 4.0]
+    """
+
+    def __init__(self, traced: Traced) -> None:
+        super().__init__(traced)
+        jitted = traced._request.jitted
+        backend = jitted.backend_for(traced._request, traced._captured)
+        self._compiled = CompiledProgram(traced.closed(), backend, jitted.memory_limit)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        request, traced = self._traced._request.again(args, kwargs), self._traced._request
+        if request.key != traced.key:
+            given = ", ".join(repr(x.type) for x in request.leaves)
+            expected = ", ".join(repr(x.type) for x in traced.leaves)
+            if request.in_tree != self.in_tree:
+                expected, given = str(self.in_tree), str(request.in_tree)
+            raise InputTypeError(
+                f"{self._traced.fun_name} was compiled for ({expected}) and called with ({given}).",
+                "Call the jitted function itself, which compiles for new arguments.",
+            )
+        return request.jitted.delivered(tree.unflatten(self.out_tree, request.run(self._compiled)))
+
+    @property
+    def input_shardings(self) -> tuple[Any, dict[str, Any]]:
+        """How the positional and the keyword arguments are divided: a sharding for each array."""
+        arguments, keywords = _undivided(self.in_tree)
+        return self._traced._request.jitted.shardings_of_arguments(arguments), keywords
+
+    @property
+    def output_shardings(self) -> Any:
+        """How the results are divided: a sharding for each array."""
+        return self._traced._request.jitted.shardings_of_results(_undivided(self.out_tree))
+
+    @property
+    def plan(self) -> Any:
+        """The LIR plan, or None where nothing is computed."""
+        executable = self._compiled.executable
+        return None if executable is None else executable.plan
+
+    def as_text(self) -> str:
+        """The compiled code in readable form."""
+        executable = self._compiled.executable
+        return "" if executable is None else "\n\n".join(executable.texts().values())
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Floating-point operations, transcendental functions and bytes of a call, by JAX's names."""
+        work = Work() if self.plan is None else plan_work(self.plan)
+        return {"flops": work.flops, "transcendentals": work.transcendentals, "bytes accessed": float(work.bytes)}
+
+    def memory_analysis(self) -> MemoryAnalysis:
+        """Bytes of arguments, results and temporaries."""
+        program = self._traced.program
+        return MemoryAnalysis(
+            sum(t.nbytes for t in program.input_types),
+            sum(t.nbytes for t in program.output_types),
+            self.plan.arena if self.plan is not None else 0,
+        )

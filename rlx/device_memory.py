@@ -1,0 +1,106 @@
+"""Memory: where a backend's arrays lie, and the host's, which several backends share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from rlx.storage import Device, Storage, allocate, clear_pool, pool_bytes
+
+__all__ = ["HostMemory", "Memory", "host_memory"]
+
+
+class Memory(ABC):
+    """The memory of one device: arrays hold storages of it, and programs of its backend read and write them.
+
+    Safe to use from several threads at once. `host`: NumPy computes on it where it lies. `addressable`: the host can
+    read its storages where they lie (`Storage.view`), so that nothing has to be copied to be looked at.
+
+    >>> from rlx.device_memory import host_memory
+    >>> import numpy as np
+    >>> storage = host_memory.put(np.arange(3))
+    >>> host_memory.device, host_memory.get(storage, (3,), np.dtype(int)).tolist()
+    (Device(cpu:0), [0, 1, 2])
+    """
+
+    host = False
+    addressable = False
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    @abstractmethod
+    def allocate(self, nbytes: int) -> Storage:
+        """Memory for so many bytes, uninitialised. Raises AllocationError."""
+
+    @abstractmethod
+    def put(self, array: np.ndarray) -> Storage:
+        """A copy of a C-contiguous array's elements; whoever owns the array may write to it at once."""
+
+    @abstractmethod
+    def get(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """The elements as a C-contiguous NumPy array. Waits for them, and raises what the run raised that made them."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until everything that was begun is over. Errors stay with the arrays of their runs."""
+
+    def pool_bytes(self) -> int:
+        """Bytes that are kept for reuse or in use, as far as the memory counts them."""
+        return 0
+
+    def clear_pool(self) -> None:  # noqa: B027  a memory need not have a pool
+        """Give back what is kept for reuse."""
+
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's (device type, device number). Raises BufferError where other libraries cannot read the memory."""
+        raise BufferError(f"{self.device!r} has no number in DLPack: ask for a copy on the host, dl_device=(1, 0)")
+
+    def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any) -> Any:
+        """A DLPack capsule over the memory, ordered behind what is begun on `stream`. Raises BufferError as above."""
+        raise BufferError(f"{self.device!r} lends no memory: ask for a copy on the host, dl_device=(1, 0)")
+
+
+class HostMemory(Memory):
+    """The machine's own memory, pooled: every array over it is NumPy's, too."""
+
+    host = True
+    addressable = True
+
+    def allocate(self, nbytes: int) -> Storage:
+        """Pooled memory, 64-byte aligned."""
+        return allocate(nbytes)
+
+    def put(self, array: np.ndarray) -> Storage:
+        """A copy in pooled memory."""
+        storage = allocate(array.nbytes)
+        storage.view(array.shape, array.dtype)[...] = array
+        return storage
+
+    def get(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """The memory itself."""
+        return storage.view(shape, dtype)
+
+    def synchronize(self) -> None:
+        """Nothing is pending on the host."""
+
+    def pool_bytes(self) -> int:
+        """Bytes of the pool, in use or free."""
+        return pool_bytes()
+
+    def clear_pool(self) -> None:
+        """Forget every pooled buffer; those in use live on with their arrays."""
+        clear_pool()
+
+    def dlpack_device(self) -> tuple[int, int]:
+        """The CPU's."""
+        return (1, 0)
+
+    def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any) -> Any:
+        """NumPy's capsule."""
+        return storage.view(shape, dtype).__dlpack__(stream=stream)
+
+
+host_memory = HostMemory(Device("cpu"))

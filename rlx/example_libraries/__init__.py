@@ -1,9 +1,0 @@
-"""rlx.example_libraries: the small libraries for networks and optimisers that JAX's examples are written with.
-
-stax: layers as pairs of functions. optimizers: update rules as triples of functions. See rlx.nn and rlx.optim for
-new code.
-"""
-
-from rlx.example_libraries import optimizers, stax
-
-__all__ = ["optimizers", "stax"]

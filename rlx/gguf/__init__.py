@@ -1,0 +1,28 @@
+"""GGUF files (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): models with packed weights and a tokenizer.
+
+Reading maps the file; tensors are decoded where they are asked for, by compiled functions, to the bits of the format's
+reference implementation. Nothing of rlx's core knows of this package, which `import rlx` does not load.
+"""
+
+from rlx.gguf.blocks import dequantize, quantize
+from rlx.gguf.describe import describe
+from rlx.gguf.file import GGUFFile, GGUFTensor
+from rlx.gguf.header import Metadata
+from rlx.gguf.tokenizer import TOKEN_TYPES, Tokenizer
+from rlx.gguf.types import Layout, StorageType, layout
+from rlx.gguf.write import GGUFWriter
+
+__all__ = [
+    "GGUFFile",
+    "GGUFTensor",
+    "GGUFWriter",
+    "Layout",
+    "Metadata",
+    "StorageType",
+    "TOKEN_TYPES",
+    "Tokenizer",
+    "dequantize",
+    "describe",
+    "layout",
+    "quantize",
+]

@@ -1,0 +1,386 @@
+"""rlx.compile: the compiler's stages one by one, as text, as files, and as one pipeline object."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlx.config import config
+from rlx.errors import RlxError
+from rlx.graph.fusion import FusionOptions, FusionReport, FusionTarget, assert_fusion_clean
+from rlx.graph.graph import Graph, node_label
+from rlx.graph.module import GraphModule, GraphStage, WrongStageError
+from rlx.ir.kernels import Plan
+from rlx.ir.program import Program
+from rlx.ir.show import show_program
+from rlx.ir.show_plan import describe_plan
+from rlx.passes.dump import dump
+from rlx.passes.legalize import KernelDispatchConfig, KernelDispatchReport, legalize_or_rewrite
+from rlx.passes.pipeline import lower_stages, passes, stages
+from rlx.passes.protocol import PassStep
+
+__all__ = [
+    "CompilePipeline",
+    "CompileResult",
+    "PipelineInspect",
+    "compile_graph_stages",
+    "compile_hir_stages",
+    "compile_module_stages",
+    "fusion_target_for",
+    "graph_from_lir",
+    "inspect_compiled",
+    "inspect_graph",
+    "inspect_graph_diff",
+    "inspect_hir",
+    "inspect_hir_stats",
+    "inspect_lir",
+    "inspect_mir",
+    "inspect_mir_diff",
+    "inspect_mir_stats",
+    "inspect_pipeline",
+    "maybe_dump_pipeline",
+    "node_label",
+    "pipeline_for",
+]
+
+
+@dataclass
+class CompileResult:
+    """A compiled program: its plan, the programs on the way, and the reports.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> import rlx.compile as compiler
+    >>> result = compiler.compile_graph_stages("cpu", rlx.Graph.trace(lambda x: jnp.sin(x) + 0.0 * x, jnp.ones(2)))
+    >>> result.fusion.kernels, [step.name for step in result.steps][:2]
+    (1, ['inline', 'fold'])
+    """
+
+    lir: Plan
+    mir: Program
+    steps: list[PassStep]
+    fusion: FusionReport
+    dispatch: KernelDispatchReport | None = None
+    graph: Graph | None = None
+
+
+@dataclass
+class CompilePipeline:
+    """From a graph, module or program to a plan, with everything that can be chosen.
+
+    supported_ops: the kinds of operations that may be lowered; others are rewritten (LegalizeError
+    where that cannot be). assert_fusion_clean: raise where loop nests that could share work do not.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> result = compiler.CompilePipeline().compile(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> len(result.lir.kernels)
+    1
+    """
+
+    target: FusionTarget = FusionTarget.CPU
+    options: FusionOptions = field(default_factory=FusionOptions)
+    supported_ops: Iterable[str] | None = None
+    kernel_dispatch: KernelDispatchConfig | None = None
+    assert_fusion_clean: bool = False
+
+    def compile(self, subject: Program | Graph | GraphModule) -> CompileResult:
+        """Optimise, legalise, lower. A module at MIR is not optimised again."""
+        if isinstance(subject, GraphModule) and subject.stage is GraphStage.LIR:
+            raise WrongStageError("This module is at LIR: it is compiled already.", "Use module.lir.")
+        graph = subject.graph() if isinstance(subject, GraphModule) else subject
+        program = graph if isinstance(graph, Program) else graph.program
+        ready = isinstance(subject, GraphModule) and subject.stage is GraphStage.MIR
+        found = stages(program, () if ready else passes)
+        steps = [
+            PassStep(b.name, a.program, b.program, b.seconds) for a, b in zip(found, found[1:], strict=False)
+        ]
+        mir, dispatch = found[-1].program, None
+        if self.supported_ops is not None or self.kernel_dispatch is not None:
+            mir, dispatch = legalize_or_rewrite(
+                mir, self.supported_ops, self.kernel_dispatch, self.target.value
+            )
+        lowered = lower_stages(mir, self.options.lowering())
+        if config.dump:
+            dump([*found, *lowered], config.dump)
+        plan = lowered[-1].form
+        assert isinstance(plan, Plan)
+        report = FusionReport.of(plan)
+        if self.assert_fusion_clean:
+            assert_fusion_clean(report)
+        return CompileResult(plan, mir, steps, report, dispatch, graph if isinstance(graph, Graph) else None)
+
+
+# ------------------------------------------------------------------ stages
+def fusion_target_for(device: str) -> FusionTarget:
+    """The target of a device. Raises RlxError for a device that rlx does not compile for.
+
+    >>> import rlx.compile as compiler
+    >>> compiler.fusion_target_for("cpu")
+    <FusionTarget.CPU: 'cpu'>
+    """
+    try:
+        return FusionTarget(device)
+    except ValueError:
+        known = ", ".join(t.value for t in FusionTarget)
+        raise RlxError(f"There is no target for the device {device!r}.", f"There are: {known}.") from None
+
+
+def pipeline_for(device: str = "cpu", **options: Any) -> CompilePipeline:
+    """A CompilePipeline for a device.
+
+    >>> import rlx.compile as compiler
+    >>> compiler.pipeline_for("cpu", assert_fusion_clean=True).target
+    <FusionTarget.CPU: 'cpu'>
+    """
+    return CompilePipeline(fusion_target_for(device), **options)
+
+
+def compile_graph_stages(device: str, graph: Graph, **options: Any) -> CompileResult:
+    """Compile a graph for a device, as far as the plan.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> import rlx.compile as compiler
+    >>> compiler.compile_graph_stages("cpu", rlx.Graph.trace(jnp.sin, jnp.ones(2))).fusion.kernels
+    1
+    """
+    return pipeline_for(device, **options).compile(graph)
+
+
+def compile_hir_stages(device: str, program: Program, **options: Any) -> CompileResult:
+    """Compile a program for a device, as far as the plan.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> import rlx.compile as compiler
+    >>> program = rlx.Graph.trace(jnp.sin, jnp.ones(2)).program
+    >>> compiler.compile_hir_stages("cpu", program).fusion.kernels
+    1
+    """
+    return pipeline_for(device, **options).compile(program)
+
+
+def compile_module_stages(device: str, module: GraphModule, **options: Any) -> CompileResult:
+    """Compile a module at HIR or MIR for a device, as far as the plan.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> import rlx.compile as compiler
+    >>> module = rlx.GraphModule.from_graph(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> compiler.compile_module_stages("cpu", module).fusion.kernels
+    1
+    """
+    return pipeline_for(device, **options).compile(module)
+
+
+def graph_from_lir(result: CompileResult) -> Graph:
+    """The graph of the program that a plan was made from: names and roles kept.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> result = compiler.compile_graph_stages("cpu", rlx.Graph.trace(lambda x: jnp.sin(x), jnp.ones(2)))
+    >>> list(compiler.graph_from_lir(result).inputs)
+    ['x']
+    """
+    if result.graph is None:
+        return Graph.from_program(result.mir)
+    return result.graph.with_program(result.mir)
+
+
+# ------------------------------------------------------------------ text
+def _program(subject: Any) -> Program:
+    if isinstance(subject, Program):
+        return subject
+    found: Program = (subject.graph() if isinstance(subject, GraphModule) else subject).program
+    return found
+
+
+def inspect_graph(subject: Graph | GraphModule | Program) -> str:
+    """The program as Python that runs, with the lines that made it.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> "ops.sin(x0)" in compiler.inspect_graph(rlx.Graph.trace(lambda x: jnp.sin(x), jnp.ones(2)))
+    True
+    """
+    return show_program(_program(subject))
+
+
+def _statistics(stage: str, program: Program) -> str:
+    counts = Counter(e.primitive.name for e in program.equations)
+    listed = ", ".join(
+        f"{count} {name}" for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    )
+    head = f"{stage} {program.name}: {len(program.equations)} equations, {len(program.outputs)} outputs"
+    return f"{head} ({listed or 'nothing is computed'})"
+
+
+def inspect_hir(subject: Graph | GraphModule) -> str:
+    """A graph, or a module at HIR, as text. Raises WrongStageError further down.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> "sin" in compiler.inspect_hir(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    True
+    """
+    return inspect_graph(subject.hir if isinstance(subject, GraphModule) else subject)
+
+
+def inspect_hir_stats(subject: Graph | GraphModule) -> str:
+    """One line: counts of a graph, or of a module at HIR.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> compiler.inspect_hir_stats(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    'HIR sin: 1 equations, 1 outputs (1 sin)'
+    """
+    return _statistics("HIR", (subject.hir if isinstance(subject, GraphModule) else subject).program)
+
+
+def _mir(subject: GraphModule | Program | CompileResult) -> Program:
+    if isinstance(subject, Program):
+        return subject
+    return subject.mir
+
+
+def inspect_mir(subject: GraphModule | Program | CompileResult) -> str:
+    """An optimised program as text.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> result = compiler.compile_graph_stages("cpu", rlx.Graph.trace(lambda x: jnp.sin(x) * 1.0, jnp.ones(2)))
+    >>> "multiply" in compiler.inspect_mir(result)
+    False
+    """
+    return show_program(_mir(subject))
+
+
+def inspect_mir_stats(subject: GraphModule | Program | CompileResult) -> str:
+    """One line: counts of an optimised program.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> compiler.inspect_mir_stats(compiler.compile_graph_stages("cpu", rlx.Graph.trace(jnp.sin, jnp.ones(2))))
+    'MIR sin: 1 equations, 1 outputs (1 sin)'
+    """
+    return _statistics("MIR", _mir(subject))
+
+
+def inspect_graph_diff(before: Any, after: Any) -> str:
+    """What changed from one program, graph or module to another, as a unified diff.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> before, after = (rlx.Graph.trace(f, jnp.ones(2)) for f in (jnp.sin, jnp.cos))
+    >>> "cos" in compiler.inspect_graph_diff(before, after)
+    True
+    """
+    return PassStep("passes", _program(before), _program(after), 0.0).diff
+
+
+inspect_mir_diff = inspect_graph_diff
+
+
+def inspect_lir(subject: GraphModule | Plan | CompileResult) -> str:
+    """A plan: one line a kernel, and the map of the arena.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> result = compiler.compile_graph_stages("cpu", rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> "sin" in compiler.inspect_lir(result)
+    True
+    """
+    return describe_plan(subject if isinstance(subject, Plan) else subject.lir)
+
+
+class PipelineInspect(NamedTuple):
+    """Each stage of a compilation as text.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> text = compiler.inspect_pipeline(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> "sin" in text.mir_optimized
+    True
+    """
+
+    hir: str
+    mir_lowered: str
+    mir_diff: str
+    mir_optimized: str
+    lir: str
+    fusion: str
+
+    def __str__(self) -> str:
+        return "\n\n".join(f"==== {name} ====\n{text}" for name, text in zip(self._fields, self, strict=True))
+
+
+def inspect_pipeline(
+    subject: Program | Graph | GraphModule, pipeline: CompilePipeline | None = None
+) -> PipelineInspect:
+    """Every stage of compiling a subject.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> text = compiler.inspect_pipeline(rlx.Graph.trace(lambda x: jnp.sin(x) * 1.0, jnp.ones(2)))
+    >>> "multiply" in text.mir_diff
+    True
+    """
+    return inspect_compiled((pipeline or CompilePipeline()).compile(subject))
+
+
+def inspect_compiled(result: CompileResult) -> PipelineInspect:
+    """Every stage of a finished compilation.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> result = compiler.compile_graph_stages("cpu", rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> "sin" in compiler.inspect_compiled(result).mir_optimized
+    True
+    """
+    traced = result.steps[0].before
+    lowered = result.steps[0].after
+    return PipelineInspect(
+        show_program(traced),
+        show_program(lowered),
+        PassStep("passes", lowered, result.mir, 0.0).diff,
+        show_program(result.mir),
+        describe_plan(result.lir),
+        str(result.fusion),
+    )
+
+
+def maybe_dump_pipeline(inspected: PipelineInspect, name: str) -> Path | None:
+    """Write the stages to <folder>/<name>.ir.txt if RLX_DUMP names a folder; -> the file.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> import rlx.compile as compiler
+    >>> text = compiler.inspect_pipeline(rlx.Graph.trace(jnp.sin, jnp.ones(2)))
+    >>> file = compiler.maybe_dump_pipeline(text, "sine")
+    """
+    if not config.dump:
+        return None
+    path = Path(config.dump) / f"{name}.ir.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{inspected}\n", encoding="utf-8")
+    return path

@@ -1,0 +1,344 @@
+"""rlx.fusion: what was fused, what was not and why, and what would change that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from rlx.call.jit import Jitted, make_program
+from rlx.errors import RlxError
+from rlx.graph.graph import Graph
+from rlx.graph.module import GraphModule, GraphStage
+from rlx.ir.kernels import Bands, Contract, Loops, Plan, members
+from rlx.ir.options import FusionLimits, LoweringOptions
+from rlx.ir.program import Program
+from rlx.ir.show_plan import nested_plans
+from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
+from rlx.passes.pipeline import lower_to_plan
+from rlx.passes.protocol import (
+    AlgebraicSimplify,
+    CommonSubexpressions,
+    ConstantFolding,
+    DeadCodeElimination,
+    Inline,
+    Pass,
+)
+from rlx.passes.shared_products import FuseSharedInputMatMul
+from rlx.planning.spills import Spill, SpillReason, first_line, spills_of
+
+__all__ = [
+    "Chain",
+    "FuseSharedInputMatMul",
+    "Fused",
+    "FusionLimits",
+    "FusionOptions",
+    "FusionReport",
+    "FusionTarget",
+    "MarkElementwiseRegions",
+    "MissReason",
+    "MissedFusion",
+    "Spill",
+    "SpillReason",
+    "UnfuseElementwiseRegions",
+    "assert_fusion_clean",
+    "fusion_limits_for_target",
+    "fusion_passes",
+    "fusion_report",
+    "inspect_fusion",
+]
+
+
+class FusionTarget(Enum):
+    """What kernels are made for. One fusion pass serves them all; limits may differ.
+
+    >>> from rlx import fusion
+    >>> fusion.FusionTarget("cpu")
+    <FusionTarget.CPU: 'cpu'>
+    """
+
+    CPU = "cpu"
+    REFERENCE = "reference"
+
+
+class MissReason(Enum):
+    """Why a loop nest got a kernel of its own. `hint` says what would let it fuse.
+
+    >>> from rlx import fusion
+    >>> bool(fusion.MissReason.INDEX_MAPS.hint)
+    True
+    """
+
+    NOTHING_SHARED = "nothing shares its loops"
+    RUNS_BEFORE_OPERANDS = "it would have to run before its operands"
+    BARRIER = "a barrier lies between"
+    SCATTERS = "the other scatters element by element"
+    INDEX_MAPS = "its operands are read through other index maps"
+    RUNNING_ROWS = "running reductions need a row of one dimension"
+    NO_ITERATIONS = "it has no iterations"
+    LOOP_SIZES = "its loops have other sizes"
+    ROW_LENGTHS = "its rows have another length"
+    TOO_MANY_INSTRUCTIONS = "the kernel would be too large"
+    REDUCTIONS_TOO_DEEP = "too many reductions depend on each other"
+    TOO_MANY_OPERANDS = "the kernel would have too many operands"
+
+    @property
+    def hint(self) -> str:
+        """What to change in the program or the options."""
+        return _HINTS[self]
+
+
+_HINTS = {
+    MissReason.NOTHING_SHARED: "No other nest reads or makes its arrays: there is nothing to fuse it with.",
+    MissReason.RUNS_BEFORE_OPERANDS: "A kernel of another kind, a matrix product for instance, lies between the two:"
+    " fusing them would be a cycle.",
+    MissReason.SCATTERS: "Scattering runs on one thread, so that what is expensive to compute is computed before it, by"
+    " all of them: nothing to do, or compute less for each element.",
+    MissReason.BARRIER: "lax.optimization_barrier, rlx.checkpoint or a memory_limit keeps the two apart: leave it out.",
+    MissReason.INDEX_MAPS: "The operand is needed at other positions than it is computed at: compute both in one"
+    " orientation, or let the operand have one user so that it is computed where it is read.",
+    MissReason.RUNNING_ROWS: "Bring the axis of the running reduction to the end, and reduce over that axis alone.",
+    MissReason.NO_ITERATIONS: "An array is empty: nothing runs.",
+    MissReason.LOOP_SIZES: "The two work on different numbers of elements; a nest takes in what has its sizes, or"
+    " one value for each of its rows.",
+    MissReason.ROW_LENGTHS: "The two reduce over rows of different lengths: reduce over the same axes.",
+    MissReason.TOO_MANY_INSTRUCTIONS: "Raise FusionLimits.instructions.",
+    MissReason.REDUCTIONS_TOO_DEEP: "Raise FusionLimits.reduce_depth.",
+    MissReason.TOO_MANY_OPERANDS: "Raise FusionLimits.operands.",
+}
+
+
+class Fused(NamedTuple):
+    """A nest that became part of another.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> report = fusion.fusion_report(lambda x: jnp.exp(x - x.max(1, keepdims=True)), jnp.ones((8, 8)))
+    >>> report.fused
+    [Fused(kernel='exp+subtract', into='reshape+reduce_max')]
+    """
+
+    kernel: str
+    into: str
+
+
+class MissedFusion(NamedTuple):
+    """A nest that got a kernel of its own, why, and where it stands in the user's program.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> def smooth(x):
+    ...     y = jnp.tanh(x)
+    ...     return y, y + y[::-1]
+    >>> fusion.fusion_report(smooth, jnp.ones(64)).opportunities[0].reason
+    <MissReason.INDEX_MAPS: 'its operands are read through other index maps'>
+    """
+
+    kernel: str
+    reason: MissReason
+    line: str = ""
+
+    @property
+    def hint(self) -> str:
+        """What would let it fuse."""
+        return self.reason.hint
+
+    def __str__(self) -> str:
+        place = f"  {self.line}" if self.line else ""
+        return f"{self.kernel}: {self.reason.value}. {self.hint}{place}"
+
+
+@dataclass(frozen=True)
+class FusionOptions:
+    """Whether nests are fused at all, and how large kernels may grow.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> def shifted(x):
+    ...     return jnp.exp(x - x.max(1, keepdims=True))
+    >>> apart = fusion.FusionOptions(skip_fusion=True)
+    >>> fusion.fusion_report(shifted, jnp.ones((8, 8)), options=apart).kernels
+    2
+    """
+
+    skip_fusion: bool = False
+    limits: FusionLimits = field(default_factory=FusionLimits)
+
+    def lowering(self) -> LoweringOptions:
+        """The options of rlx.lowering that these stand for."""
+        return LoweringOptions(fusion=self.limits, fuse=not self.skip_fusion)
+
+
+class Chain(NamedTuple):
+    """Products and loop nests that run as one kernel, band by band (see rlx.ir.kernels.Bands).
+
+    steps: what each of them is ("product" or a nest's label), in order. bands: how many parts they can
+    be cut in. local: bytes of the values between them that never exist as a whole.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> report = fusion.fusion_report(lambda x, w: jnp.tanh(x @ w) @ w, jnp.ones((512, 64)), jnp.ones((64, 64)))
+    >>> [chain.steps for chain in report.chains]
+    [('product', 'tanh', 'product')]
+    """
+
+    steps: tuple[str, ...]
+    bands: int
+    local: int
+
+    def __str__(self) -> str:
+        return f"{' -> '.join(self.steps)}: one kernel in {self.bands} bands, {self.local} B never stored"
+
+
+class FusionReport(NamedTuple):
+    """What became of every loop nest of a plan, and what still goes through memory; nested plans included.
+
+    chains: the kernels that hold products, biases, activations, norms, attention or whole layers together.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> fusion.fusion_report(lambda x: jnp.sin(x) * jnp.cos(x), jnp.ones(8)).kernels
+    1
+    """
+
+    fused: list[Fused]
+    missed: list[MissedFusion]
+    kernels: int
+    spills: list[Spill]
+    chains: list[Chain]
+
+    @classmethod
+    def of(cls, plan: Plan) -> FusionReport:
+        """The report of a plan."""
+        fused: list[Fused] = []
+        missed: list[MissedFusion] = []
+        chains: list[Chain] = []
+        count = 0
+        pending = [plan]
+        while pending:
+            current = pending.pop()
+            count += len(current.kernels)
+            pending += [inner for kernel in current.kernels for inner in nested_plans(kernel)]
+            chains += [_chain(kernel) for kernel in current.kernels if isinstance(kernel, Bands)]
+            nests = _nests(current)
+            for decision in current.report or ():
+                if decision.into is not None:
+                    fused.append(Fused(decision.kernel, decision.into))
+                else:
+                    line = _line_of(decision.kernel, nests)
+                    missed.append(MissedFusion(decision.kernel, MissReason(decision.reason), line))
+        return cls(fused, missed, count, spills_of(plan), chains)
+
+    @property
+    def opportunities(self) -> list[MissedFusion]:
+        """The misses where two nests had something in common."""
+        idle = (MissReason.NOTHING_SHARED, MissReason.NO_ITERATIONS)
+        return [miss for miss in self.missed if miss.reason not in idle]
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.fused) + len(self.missed)} loop nests, {self.kernels} kernels"]
+        lines += [f"  {f.kernel}: fused into {f.into}" for f in self.fused]
+        lines += [f"  {miss}" for miss in self.missed]
+        lines += [f"  {chain}" for chain in self.chains]
+        if self.spills:
+            lines.append(f"{len(self.spills)} arrays between kernels, {sum(s.moved for s in self.spills)} B moved")
+            lines += [f"  {spill}" for spill in self.spills]
+            lines += [f"  {reason.value}: {reason.hint}" for reason in dict.fromkeys(s.reason for s in self.spills)]
+        return "\n".join(lines)
+
+
+def _chain(bands: Bands) -> Chain:
+    steps = tuple("product" if isinstance(k, Contract) else k.label for k in bands.kernels)
+    return Chain(steps, bands.count, sum(b.nbytes for b in bands.local))
+
+
+def _nests(plan: Plan) -> list[Loops]:
+    """The loop nests of a plan, those in bands too."""
+    return [m for kernel in plan.kernels for m in members(kernel) if isinstance(m, Loops)]
+
+
+def _line_of(label: str, nests: list[Loops]) -> str:
+    """The line of the first nest that grew out of the one called `label`; it is taken off the list."""
+    names = label.split("+")
+    for nest in nests:
+        own = nest.label.removesuffix("+...").split("+")
+        if all(one == other for one, other in zip(names, own, strict=False)):
+            nests.remove(nest)
+            return first_line(nest)
+    return ""
+
+
+def _plan(subject: Any, args: Sequence[Any], options: FusionOptions) -> Plan:
+    if isinstance(subject, Plan):
+        return subject
+    if isinstance(subject, GraphModule) and subject.stage is GraphStage.LIR:
+        return subject.lir
+    if isinstance(subject, (Graph, GraphModule)):
+        program = (subject if isinstance(subject, Graph) else subject.graph()).program
+    elif isinstance(subject, Program):
+        program = subject
+    else:
+        program = make_program(subject)(*args)
+    return lower_to_plan(program, options=options.lowering())
+
+
+def fusion_report(
+    subject: Plan | Program | Graph | GraphModule | Jitted | Callable[..., Any],
+    *args: Any,
+    options: FusionOptions | None = None,
+) -> FusionReport:
+    """The report of a plan, or of what a program, graph, or function (of `args`) is lowered to.
+
+    >>> import rlx, rlx.numpy as jnp
+    >>> report = rlx.fusion.fusion_report(lambda x: jnp.exp(x - x.max(1, keepdims=True)), jnp.zeros((8, 8)))
+    >>> report.kernels, report.opportunities
+    (1, [])
+    """
+    return FusionReport.of(_plan(subject, args, options or FusionOptions()))
+
+
+def inspect_fusion(subject: Any, *args: Any, options: FusionOptions | None = None) -> str:
+    """The fusion report as text.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> fusion.inspect_fusion(lambda x: jnp.sin(x) * jnp.cos(x), jnp.ones(8)).splitlines()[0]
+    '1 loop nests, 1 kernels'
+    """
+    return str(fusion_report(subject, *args, options=options))
+
+
+def assert_fusion_clean(subject: Any, *args: Any, options: FusionOptions | None = None) -> None:
+    """Raise RlxError where nests that have something in common were not fused, with reasons and hints.
+
+    >>> import rlx.numpy as jnp
+    >>> from rlx import fusion
+    >>> fusion.assert_fusion_clean(lambda x: jnp.sin(x) * jnp.cos(x), jnp.ones(8))
+    """
+    report = subject if isinstance(subject, FusionReport) else fusion_report(subject, *args, options=options)
+    if report.opportunities:
+        listed = "\n".join(f"  {miss}" for miss in report.opportunities)
+        raise RlxError(f"{len(report.opportunities)} loop nests were not fused:\n{listed}", line="")
+
+
+def fusion_limits_for_target(target: FusionTarget | str = FusionTarget.CPU) -> FusionLimits:
+    """How large kernels of a target may grow.
+
+    >>> from rlx import fusion
+    >>> fusion.fusion_limits_for_target("cpu").operands
+    40
+    """
+    FusionTarget(target)
+    return FusionLimits()
+
+
+def fusion_passes(target: FusionTarget | str = FusionTarget.CPU) -> list[Pass]:
+    """The passes over programs that come before kernels are made and fused, in order.
+
+    >>> from rlx import fusion
+    >>> [step.name for step in fusion.fusion_passes()][:2]
+    ['inline', 'constant_folding']
+    """
+    FusionTarget(target)
+    return [Inline(), ConstantFolding(), AlgebraicSimplify(), CommonSubexpressions(), DeadCodeElimination()]

@@ -1,0 +1,564 @@
+"""rlx.opt: passes over programs and graphs, legalisation, and everything of rlx.fusion, autodiff and compile.
+
+Every function takes a Program, a Graph, or a GraphModule at HIR or MIR, and returns the same kind.
+docs/seed_names.md says what is called what.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rlx.config import config
+from rlx.errors import RlxError
+from rlx.graph.autodiff import (
+    AutodiffError,
+    ForceEnergyLossWeights,
+    GradWithLossOptions,
+    HigherOrderOptions,
+    build_force_energy_loss,
+    custom_fn,
+    directional_nth_grad,
+    grad,
+    grad_subgraph,
+    grad_with_loss,
+    grad_with_loss_opts,
+    hvp,
+    jvp,
+    nth_order_grad,
+    nth_order_grad_with_options,
+    prepare_graph_for_ad,
+    vmap,
+)
+from rlx.graph.fusion import (
+    FusionLimits,
+    FusionOptions,
+    FusionReport,
+    FusionTarget,
+    MarkElementwiseRegions,
+    MissedFusion,
+    MissReason,
+    UnfuseElementwiseRegions,
+    assert_fusion_clean,
+    fusion_passes,
+    fusion_report,
+)
+from rlx.graph.graph import Graph, Node
+from rlx.graph.module import GraphModule, GraphStage
+from rlx.ir.kernels import Plan
+from rlx.ir.program import Program
+from rlx.passes import legalize as legalization
+from rlx.passes import protocol
+from rlx.passes.common_forms import LegalizeBroadcast, LowerDotGeneral, common_form
+from rlx.passes.control_lowering import LowerControlFlow
+from rlx.passes.legalize import (
+    DispatchPath,
+    KernelDispatchConfig,
+    KernelDispatchPolicy,
+    KernelDispatchReport,
+    KindDispatchSummary,
+    LegalizeError,
+    UnsupportedKind,
+    format_legalize_error,
+)
+from rlx.passes.pipeline import lower_to_plan
+from rlx.passes.protocol import (
+    AlgebraicSimplify,
+    CommonSubexpressions,
+    ConstantFolding,
+    DeadCodeElimination,
+    Inline,
+    Pass,
+    PassStep,
+    SpecializeParams,
+)
+from rlx.passes.specialize import specialize
+from rlx.planning.memory_report import Lifetime, MemoryPlan, MemoryPlanOptions
+from rlx.precision import AutoMixedPrecision, CastConfig, OperationKind, Precision, PrecisionPolicy
+from rlx.trace.primitive import registry
+
+__all__ = [
+    "AlgebraicSimplify",
+    "AutoMixedPrecision",
+    "AutodiffError",
+    "CastConfig",
+    "CommonSubexpressions",
+    "ConstantFolding",
+    "DeadCodeElimination",
+    "DispatchPath",
+    "ForceEnergyLossWeights",
+    "FusionLimits",
+    "FusionOptions",
+    "FusionReport",
+    "FusionTarget",
+    "GradWithLossOptions",
+    "HigherOrderOptions",
+    "Inline",
+    "KernelDispatchConfig",
+    "KernelDispatchPolicy",
+    "KernelDispatchReport",
+    "KindDispatchSummary",
+    "LegalizeBroadcast",
+    "LegalizeError",
+    "Lifetime",
+    "LowerControlFlow",
+    "LowerDotGeneral",
+    "MarkElementwiseRegions",
+    "MemoryPlan",
+    "MemoryPlanOptions",
+    "MissReason",
+    "MissedFusion",
+    "OperationKind",
+    "Pass",
+    "PassStep",
+    "Precision",
+    "PrecisionPolicy",
+    "SpecializeParams",
+    "UnfuseElementwiseRegions",
+    "UnsupportedKind",
+    "analyze_dispatch",
+    "assert_fusion_clean",
+    "build_force_energy_loss",
+    "common_form",
+    "constant_folding",
+    "cse",
+    "custom_fn",
+    "dce",
+    "directional_nth_grad",
+    "format_dispatch_report",
+    "format_legalize_error",
+    "fuse_elementwise",
+    "fusion_passes",
+    "fusion_report",
+    "grad",
+    "grad_subgraph",
+    "grad_with_loss",
+    "grad_with_loss_opts",
+    "hvp",
+    "inline",
+    "inline_if",
+    "inline_into",
+    "is_pure_view",
+    "jvp",
+    "legalize_for_backend",
+    "legalize_or_rewrite_for_backend",
+    "maybe_log_dispatch_report",
+    "nth_order_grad",
+    "nth_order_grad_with_options",
+    "plan_memory",
+    "plan_memory_f32_uniform",
+    "plan_memory_with_options",
+    "prepare_graph_for_ad",
+    "prepare_graph_for_backend_with_report",
+    "promote_params_to_inputs",
+    "rewrite_for_backend",
+    "run_passes",
+    "simplify",
+    "specialize_params",
+    "supported_for_target",
+    "supports_op",
+    "unroll_while",
+    "vmap",
+]
+
+Subject = TypeVar("Subject", Program, Graph, GraphModule)
+
+
+def program_of(subject: Program | Graph | GraphModule) -> Program:
+    """The program of a subject."""
+    if isinstance(subject, Program):
+        return subject
+    return (subject.graph() if isinstance(subject, GraphModule) else subject).program
+
+
+def _with_program(subject: Program | Graph | GraphModule, program: Program) -> Any:
+    """The subject with another program of the same inputs."""
+    if isinstance(subject, Program):
+        return program
+    if isinstance(subject, Graph):
+        return subject.with_program(program)
+    graph = subject.graph().with_program(program)
+    return GraphModule(subject.stage, graph)
+
+
+# ------------------------------------------------------------------ passes
+def run_passes(
+    subject: Subject,
+    passes: Iterable[Pass | Callable[[Program], Program]],
+    *,
+    verify: bool = True,
+    verbose: bool = False,
+    dump: str | Path | None = None,
+    watch: Callable[[PassStep], Any] | None = None,
+) -> Subject:
+    """Run passes in order, your own among them; see rlx.passes.protocol.run_passes.
+
+    >>> import rlx
+    >>> g = rlx.Graph.trace(lambda x: (x * 1.0 + x * 1.0), 2.0)
+    >>> history = []
+    >>> slim = rlx.opt.run_passes(g, rlx.fusion.fusion_passes(), watch=history.append)
+    >>> len(g.program.equations), len(slim.program.equations)
+    (3, 1)
+    >>> [step.name for step in history if step.changed]
+    ['algebraic_simplify']
+    """
+    program = protocol.run_passes(program_of(subject), passes, verify=verify, verbose=verbose, dump=dump, watch=watch)
+    return _with_program(subject, program)
+
+
+def _one(subject: Subject, single: Pass) -> Subject:
+    return run_passes(subject, [single])
+
+
+def constant_folding(subject: Subject) -> Subject:
+    """What depends on constants only, evaluated.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: x * jnp.exp(0.0), jnp.ones(2))
+    >>> [e.primitive.name for e in opt.constant_folding(g).program.equations]
+    ['multiply']
+    """
+    return _one(subject, ConstantFolding())
+
+
+def simplify(subject: Subject) -> Subject:
+    """Algebraic simplification, exact for NaN, infinities and signed zeros.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: x * 1.0, jnp.ones(2))
+    >>> len(opt.simplify(g).program.equations)
+    0
+    """
+    return _one(subject, AlgebraicSimplify())
+
+
+def cse(subject: Subject) -> Subject:
+    """Equal equations computed once.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: (jnp.sin(x), jnp.sin(x)), jnp.ones(2))
+    >>> len(opt.cse(g).program.equations)
+    1
+    """
+    return _one(subject, CommonSubexpressions())
+
+
+def dce(subject: Subject) -> Subject:
+    """Without dead equations.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: (jnp.sin(x), x + 1.0)[1], jnp.ones(2))
+    >>> [e.primitive.name for e in opt.dce(g).program.equations]
+    ['add']
+    """
+    return _one(subject, DeadCodeElimination())
+
+
+def inline(subject: Subject) -> Subject:
+    """With calls replaced by what they call.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(rlx.jit(lambda x: jnp.sin(x)), jnp.ones(2))
+    >>> [e.primitive.name for e in opt.inline(g).program.equations]
+    ['sin']
+    """
+    return _one(subject, Inline())
+
+
+def inline_if(subject: Subject) -> Subject:
+    """With every `cond` replaced by all its branches and selects.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: rlx.lax.cond(x > 0, jnp.sin, jnp.cos, x), 1.0)
+    >>> "cond" in {e.primitive.name for e in opt.inline_if(g).program.equations}
+    False
+    """
+    return _one(subject, LowerControlFlow(kinds=("cond",)))
+
+
+def unroll_while(subject: Subject, max_iterations: int) -> Subject:
+    """With every `while_loop` unrolled that often; see LowerControlFlow. All carries come back.
+
+    >>> import rlx
+    >>> from rlx import opt
+    >>> def double(x):
+    ...     return rlx.lax.while_loop(lambda x: x < 100.0, lambda x: 2.0 * x, x)
+    >>> float(opt.unroll_while(rlx.Graph.trace(double, 30.0), 3)(30.0))
+    120.0
+    """
+    return _one(subject, LowerControlFlow(max_iterations, kinds=("while_loop",)))
+
+
+def fuse_elementwise(subject: Subject, max_steps: int = 32) -> Subject:
+    """With connected elementwise operations marked as regions.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: jnp.sin(x) * 2.0, jnp.ones(2))
+    >>> [e.params["name"] for e in opt.fuse_elementwise(g).program.equations]
+    ['elementwise_region']
+    """
+    return _one(subject, MarkElementwiseRegions(max_steps))
+
+
+def inline_into(source: Graph, target: Graph, *operands: Node, **named: Node) -> tuple[Node, ...]:
+    """The operations of `source` recorded into `target`, on nodes of it; -> its outputs there.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> source, target = rlx.Graph.trace(jnp.sin, jnp.ones(2)), rlx.Graph("target")
+    >>> x = target.input("x", rlx.Shape([2]))
+    >>> target.set_outputs(opt.inline_into(source, target, x))
+    >>> target(jnp.zeros(2)).tolist()
+    [0.0, 0.0]
+    """
+    results = target.apply(source, *operands, **named)
+    return results if isinstance(results, tuple) else (results,)
+
+
+# ------------------------------------------------------------------ parameters
+def promote_params_to_inputs(graph: Graph, names: Sequence[str] | None = None) -> Graph:
+    """The graph with parameters (all, or those named) turned into inputs.
+
+    >>> import rlx
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda w, x: w * x, 1.0, 1.0, params=["w"])
+    >>> list(opt.promote_params_to_inputs(g).inputs)
+    ['w', 'x']
+    """
+    chosen = set(graph.params if names is None else names)
+    unknown = chosen - set(graph.params)
+    if unknown:
+        raise RlxError(f"Graph {graph.name!r} has no parameter {sorted(unknown)[0]!r}.")
+    roles = ["param" if n in graph.params and n not in chosen else "input" for n in graph.signature]
+    return Graph.from_program(graph.program, list(graph.signature), roles, graph.name)
+
+
+def specialize_params(graph: Graph, values: Mapping[str, Any]) -> Graph:
+    """The graph with parameters (or inputs) replaced by constants, by name; others are unchanged.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda w, x: w * x, jnp.ones(2), jnp.ones(2), params=["w"])
+    >>> opt.specialize_params(g, {"w": jnp.array([3.0, 4.0])})(jnp.ones(2)).tolist()
+    [3.0, 4.0]
+    """
+    names = list(graph.signature)
+    unknown = sorted(set(values) - set(names))
+    if unknown:
+        raise RlxError(f"Graph {graph.name!r} has no parameter {unknown[0]!r}.")
+    program = specialize(graph.program, {names.index(n): np.asarray(v) for n, v in values.items()})
+    kept = [n for n in names if n not in values]
+    roles = ["param" if n in graph.params else "input" for n in kept]
+    return Graph.from_program(program, kept, roles, graph.name)
+
+
+# ------------------------------------------------------------------ memory
+def plan_memory(subject: Program | Graph | GraphModule | Plan) -> MemoryPlan:
+    """Where the temporaries of a subject lie; see MemoryPlan.
+
+    >>> import rlx, rlx.numpy as jnp
+    >>> g = rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1.0), jnp.zeros((8, 8)))
+    >>> plan = rlx.opt.plan_memory(g)
+    >>> plan.arena, plan.efficiency
+    (256, 1.0)
+    """
+    return MemoryPlan.of(_plan_of(subject))
+
+
+def plan_memory_with_options(subject: Program | Graph | GraphModule | Plan, options: MemoryPlanOptions) -> MemoryPlan:
+    """Where the temporaries would lie with another alignment, or elements of one size. Nothing is moved.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1.0), jnp.zeros((8, 8)))
+    >>> opt.plan_memory_with_options(g, opt.MemoryPlanOptions(element_bytes=2)).arena
+    128
+    """
+    return MemoryPlan.of(_plan_of(subject), options)
+
+
+def plan_memory_f32_uniform(subject: Program | Graph | GraphModule | Plan) -> MemoryPlan:
+    """The same with four bytes for every element, whatever its dtype: what a device of float32 alone needs.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: jnp.sort(jnp.sort(x) + 1), jnp.zeros((8, 8), jnp.int8))
+    >>> opt.plan_memory_f32_uniform(g).arena, opt.plan_memory(g).arena
+    (256, 64)
+    """
+    return plan_memory_with_options(subject, MemoryPlanOptions(element_bytes=4))
+
+
+def _plan_of(subject: Program | Graph | GraphModule | Plan) -> Plan:
+    if isinstance(subject, Plan):
+        return subject
+    if isinstance(subject, GraphModule) and subject.stage is GraphStage.LIR:
+        return subject.lir
+    return lower_to_plan(program_of(subject))
+
+
+# ------------------------------------------------------------------ backends
+_VIEWS = frozenset("reshape transpose slice reverse broadcast_in_dim".split())
+
+
+def is_pure_view(node: Node) -> bool:
+    """Whether a node is only another way to index what it reads, without memory of its own.
+
+    >>> import rlx
+    >>> from rlx import opt
+    >>> g = rlx.Graph("views")
+    >>> x = g.input("x", rlx.Shape([2, 3]))
+    >>> opt.is_pure_view(g.transpose(x, (1, 0))), opt.is_pure_view(x + 1.0)
+    (True, False)
+    """
+    return str(node.op.kind) in _VIEWS
+
+
+def supported_for_target(target: FusionTarget | str = FusionTarget.CPU) -> frozenset[str]:
+    """The kinds of operations that a target runs: here every primitive, whatever the target.
+
+    >>> from rlx import opt
+    >>> "tanh" in opt.supported_for_target("cpu")
+    True
+    """
+    FusionTarget(target)
+    return frozenset(registry)
+
+
+def supports_op(supported: Iterable[str], kind: str) -> bool:
+    """Whether a claim holds a kind; an empty claim holds all.
+
+    >>> from rlx import opt
+    >>> opt.supports_op({"add"}, "tanh"), opt.supports_op((), "tanh")
+    (False, True)
+    """
+    claims = frozenset(supported)
+    return not claims or kind in claims
+
+
+def legalize_for_backend(subject: Program | Graph | GraphModule, supported: Iterable[str]) -> list[UnsupportedKind]:
+    """The kinds that are there and not supported; nothing is changed.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(lambda x: jnp.tanh(x) + 1.0, 1.0)
+    >>> [lacking.kind for lacking in opt.legalize_for_backend(g, {"add"})]
+    ['tanh']
+    """
+    return legalization.legalize_for_backend(program_of(subject), supported)
+
+
+def rewrite_for_backend(
+    subject: Subject, supported: Iterable[str] | None, config: KernelDispatchConfig | None = None
+) -> Subject:
+    """With common forms in the place of what is not supported; what has none stays.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(jnp.tanh, 1.0)
+    >>> legal = opt.rewrite_for_backend(g, opt.supported_for_target() - {"tanh"})
+    >>> "tanh" in {e.primitive.name for e in legal.program.equations}
+    False
+    """
+    return _with_program(subject, legalization.rewrite_for_backend(program_of(subject), supported, config)[0])
+
+
+def legalize_or_rewrite_for_backend(
+    subject: Subject, supported: Iterable[str] | None, config: KernelDispatchConfig | None = None
+) -> Subject:
+    """As rewrite_for_backend; raises LegalizeError where something unsupported is left.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(jnp.tanh, 1.0)
+    >>> legal = opt.legalize_or_rewrite_for_backend(g, opt.supported_for_target() - {"tanh"})
+    >>> "tanh" in {e.primitive.name for e in legal.program.equations}
+    False
+    """
+    return _with_program(subject, legalization.legalize_or_rewrite(program_of(subject), supported, config)[0])
+
+
+def prepare_graph_for_backend_with_report(
+    subject: Subject,
+    supported: Iterable[str] | None,
+    config: KernelDispatchConfig | None = None,
+    backend: str = "backend",
+) -> tuple[Subject, KernelDispatchReport]:
+    """The rewritten subject, and what was done to each kind.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(jnp.tanh, 1.0)
+    >>> legal, report = opt.prepare_graph_for_backend_with_report(g, opt.supported_for_target() - {"tanh"})
+    >>> report.kinds(opt.DispatchPath.REWRITTEN)
+    {'tanh': 1}
+    """
+    program, report = legalization.rewrite_for_backend(program_of(subject), supported, config, backend)
+    return _with_program(subject, program), report
+
+
+def analyze_dispatch(
+    subject: Program | Graph | GraphModule,
+    supported: Iterable[str] | None,
+    config: KernelDispatchConfig | None = None,
+) -> KernelDispatchReport:
+    """What would become of each operation; nothing is rewritten.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> g = rlx.Graph.trace(jnp.tanh, jnp.ones(2))
+    >>> opt.analyze_dispatch(g, opt.supported_for_target() - {"tanh"}).kinds(opt.DispatchPath.REWRITTEN)
+    {'tanh': 1}
+    """
+    return legalization.analyze_dispatch(program_of(subject), supported, config)
+
+
+def format_dispatch_report(report: KernelDispatchReport) -> str:
+    """The report as text.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> "tanh" in opt.format_dispatch_report(opt.analyze_dispatch(rlx.Graph.trace(jnp.tanh, jnp.ones(2)), None))
+    True
+    """
+    return str(report)
+
+
+def maybe_log_dispatch_report(report: KernelDispatchReport) -> None:
+    """Print the report on standard error if RLX_EXPLAIN is set.
+
+    >>> import rlx
+    >>> import rlx.numpy as jnp
+    >>> from rlx import opt
+    >>> opt.maybe_log_dispatch_report(opt.analyze_dispatch(rlx.Graph.trace(jnp.tanh, 1.0), None))
+    """
+    if config.explain:
+        print(report, file=sys.stderr)

@@ -1,0 +1,1 @@
+"""Python, and functions compiled by Numba, called from compiled programs: callbacks, printing, debugging."""

@@ -1,0 +1,287 @@
+"""Looking at values while a program runs: debug.print, debug.callback, debug.breakpoint."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import pdb
+import string
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array, ConcreteArray
+from rlx.errors import PrintFormatError, user_line
+from rlx.host.callback import host_function
+from rlx.ops.callback import debug_callback
+from rlx.sharding.shardings import default_sharding
+from rlx.trace.flat import flatten_call
+from rlx.trees import tree
+
+__all__ = [
+    "breakpoint",
+    "callback",
+    "inspect_array_sharding",
+    "log",
+    "print",
+    "visualize_array_sharding",
+    "visualize_sharding",
+]
+
+
+def callback(
+    callback: Callable[..., Any] | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Call a Python function on values, each time the program runs; its result is dropped.
+
+    Works eagerly, under jit, under grad (with the values themselves), and under vmap (one call for
+    each element).
+
+    Args:
+      callback: takes concrete arrays (in the trees of args and kwargs).
+      args, kwargs: trees of arrays; without a function, none.
+      ordered, partitioned: accepted for JAX's sake: callbacks keep their order always, on one device.
+
+    Returns: None; without a function, what takes one and its arguments: callback(ordered=True)(function, x).
+
+    >>> import rlx
+    >>> seen = []
+    >>> def f(x):
+    ...     rlx.debug.callback(lambda v: seen.append(float(v)), x)
+    ...     return x * x
+    >>> _ = rlx.jit(rlx.grad(f))(3.0)
+    >>> seen
+    [3.0]
+    """
+    if callback is None:
+        if args or kwargs:
+            raise TypeError("debug.callback got arguments, and no function: they go with it, into the second call")
+        return _with_options(_callback, ordered=ordered)
+    return _callback(callback, args, kwargs, ordered)
+
+
+def _with_options(deliver: Callable[..., None], **options: Any) -> Callable[..., None]:
+    """The second call of the form f(options)(function or text, values)."""
+
+    def call(first: Any, /, *args: Any, **kwargs: Any) -> None:
+        deliver(first, args, kwargs, **options)
+
+    return call
+
+
+def _callback(callback: Callable[..., Any], args: Any, kwargs: Any, ordered: bool) -> None:
+    leaves, in_tree = flatten_call(args, kwargs, "an argument of debug.callback")
+    host, operands = host_function(callback, leaves, in_tree, (), None)
+    debug_callback(*operands, function=host, ordered=bool(ordered))
+
+
+class _Checked(string.Formatter):
+    """Formats, and refuses arguments that the format string does not name; `line`: the user's."""
+
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+    def check_unused_args(self, used_args: Any, args: Any, kwargs: Any) -> None:
+        """Raises ValueError for the first argument that is not used."""
+        unused = [n for n in range(len(args)) if n not in used_args] + [k for k in kwargs if k not in used_args]
+        if unused:
+            raise PrintFormatError(
+                f"debug.print: the format string has no place for argument {unused[0]!r}.",
+                "Put braces where the value goes: {} for the next one, {name} for one passed by name.",
+                self.line,
+            )
+
+    def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
+        """Raises PrintFormatError where the format string names a value that was not given."""
+        if key in kwargs or (isinstance(key, int) and key < len(args)):
+            return super().get_value(key, args, kwargs)
+        given = [*map(repr, range(len(args))), *map(repr, kwargs)]
+        raise PrintFormatError(
+            f"debug.print: the format string names the value {key!r}; given were {', '.join(given) or 'none'}.",
+            f"Pass it behind the format string{f' as {key}=...' if isinstance(key, str) else ''}; braces that are to be"
+            " printed are written twice.",
+            self.line,
+        )
+
+
+def print(
+    fmt: str | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Print values, formatted by str.format, each time the program runs, with NumPy's print options of the call.
+
+    Args:
+      fmt: a format string; braces stand for the values.
+      args, kwargs: trees of arrays; static values (texts, dtypes, functions) are printed as they are.
+      ordered, partitioned: accepted for JAX's sake: prints keep their order always, on one device.
+      skip_format_check: do not compare the braces with the values first.
+
+    Returns: None; without a format string, what takes one and its values: print(ordered=True)("{}", x).
+
+    Raises TypeError where `fmt` is no string, and PrintFormatError where it does not fit the values.
+
+    >>> import rlx
+    >>> _ = rlx.jit(lambda x: rlx.debug.print("x = {}, {y:.2f}", x, y=x / 3))(2.0)
+    x = 2.0, 0.67
+    """
+    if fmt is None:
+        if args or kwargs:
+            raise TypeError("debug.print got values, and no format string: they go with it, into the second call")
+        return _with_options(_formatted_print, ordered=ordered, skip_format_check=skip_format_check)
+    return _formatted_print(fmt, args, kwargs, ordered, skip_format_check)
+
+
+def _formatted_print(fmt: Any, args: Any, kwargs: Any, ordered: bool, skip_format_check: bool) -> None:
+    if not isinstance(fmt, str):
+        raise TypeError(f"debug.print takes a format string first, got a {type(fmt).__name__}")
+    if not skip_format_check:
+        _Checked(user_line()).vformat(_without_specifications(fmt), args, kwargs)
+    _deliver(partial(_print, np.get_printoptions(), fmt), args, kwargs, ordered)
+
+
+def log(fmt: str, *args: Any, level: int = logging.INFO, **kwargs: Any) -> None:
+    """Hand values, formatted by str.format, to the logger "rlx" each time the program runs.
+
+    Args:
+      fmt, args, kwargs: as of debug.print.
+      level: the level of the record.
+
+    >>> import rlx
+    >>> rlx.debug.log("step {}", rlx.numpy.ones(()))
+    """
+    if not isinstance(fmt, str):
+        raise TypeError(f"debug.log takes a format string first, got a {type(fmt).__name__}")
+    _deliver(partial(_log, level, fmt), args, kwargs, False)
+
+
+def _without_specifications(fmt: str) -> str:
+    """The fields of a format string alone: {x:.2f} as {x}."""
+    parts = string.Formatter().parse(fmt)
+    return "".join("{" + field.split("[")[0].split(".")[0] + "}" for _, field, _, _ in parts if field is not None)
+
+
+def _deliver(function: Callable[..., Any], args: Any, kwargs: Any, ordered: bool) -> None:
+    """callback with the arguments that are no arrays held fixed."""
+    leaves, treedef = tree.flatten((args, kwargs))
+    fixed = {n: x for n, x in enumerate(leaves) if not _is_array(x)}
+    dynamic = [x for n, x in enumerate(leaves) if n not in fixed]
+
+    def call(*values: Any) -> None:
+        given = iter(values)
+        found = [fixed[n] if n in fixed else next(given) for n in range(len(leaves))]
+        positional, named = tree.unflatten(treedef, found)
+        function(*positional, **named)
+
+    _callback(call, dynamic, {}, ordered)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (Array, np.ndarray, np.generic, bool, int, float, complex))
+
+
+def _print(options: Any, fmt: str, /, *args: Any, **kwargs: Any) -> None:
+    with np.printoptions(**options):
+        builtins.print(fmt.format(*args, **kwargs))
+
+
+def _log(level: int, fmt: str, *args: Any, **kwargs: Any) -> None:
+    logging.getLogger("rlx").log(level, fmt.format(*args, **kwargs))
+
+
+def breakpoint(*, ordered: bool = False, **values: Any) -> None:
+    """Stop in Python's debugger each time the program comes here, with the values at hand.
+
+    Args:
+      ordered: accepted for JAX's sake: callbacks keep their order always.
+      values: what to look at, in the dictionary `values`; by default the local variables of the caller that are arrays.
+
+    >>> import rlx
+    >>> def f(x):
+    ...     y = x * x
+    ...     rlx.debug.breakpoint()   # doctest: +SKIP
+    ...     return y
+    """
+    if not values:
+        held = sys._getframe(1).f_locals
+        values = {name: value for name, value in held.items() if isinstance(value, Array)}
+    _callback(_stop, (), values, ordered)
+
+
+def _stop(**values: Any) -> None:
+    builtins.print("rlx.debug.breakpoint:", ", ".join(values) or "no values", "in `values`")
+    pdb.Pdb().set_trace()
+
+
+def visualize_array_sharding(arr: Any, **options: Any) -> None:
+    """Print where the parts of an array lie: the whole of it on one device.
+
+    Args: arr: an array of one or two axes. options: as of visualize_sharding.
+
+    Raises ValueError for another number of axes.
+
+    >>> import rlx
+    >>> rlx.debug.visualize_array_sharding(rlx.numpy.ones(4))
+    ┌─────────┐
+    │  CPU 0  │
+    └─────────┘
+    """
+    inspect_array_sharding(arr, callback=lambda sharding: visualize_sharding(arr.shape, sharding, **options))
+
+
+def visualize_sharding(
+    shape: Any,
+    sharding: Any,
+    *,
+    use_color: bool = True,
+    scale: float = 1.0,
+    min_width: int = 9,
+    max_width: int = 80,
+    color_map: Any = None,
+) -> None:
+    """Print where the parts of an array of this shape would lie: the whole of it on one device.
+
+    Args:
+      shape: one or two sizes. sharding: which device has which part.
+      min_width, max_width: of the picture, in characters. use_color, scale, color_map: accepted for JAX's sake: one
+        part needs neither colours nor proportions.
+
+    Raises ValueError for another number of axes, and where the sharding does not fit the shape.
+
+    >>> import rlx
+    >>> sharding = rlx.NamedSharding(rlx.make_mesh((1,), ("x",)), rlx.P("x"))
+    >>> rlx.debug.visualize_sharding((4, 2), sharding, min_width=13)
+    ┌─────────────┐
+    │    CPU 0    │
+    └─────────────┘
+    """
+    if len(shape) not in (1, 2):
+        raise ValueError(f"visualize_sharding shows arrays of 1 or 2 axes, got the shape {tuple(shape)}")
+    (device,) = sharding.devices_indices_map(tuple(shape))
+    width = min(min_width, max_width - 2)
+    builtins.print(f"┌{'─' * width}┐\n│{f'{device.platform.upper()} {device.id}':^{width}}│\n└{'─' * width}┘")
+
+
+def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> None:
+    """Call a function with the sharding of each array in a tree; of traced values once, while they are traced.
+
+    Args: value: a tree of arrays. callback: takes a rlx.sharding.Sharding.
+
+    >>> import rlx
+    >>> found = []
+    >>> rlx.debug.inspect_array_sharding(rlx.numpy.ones(4), callback=found.append)
+    >>> found[0].num_devices
+    1
+    """
+    for leaf in tree.leaves(value):
+        callback(leaf.sharding if isinstance(leaf, ConcreteArray) else default_sharding())

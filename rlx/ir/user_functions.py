@@ -1,0 +1,71 @@
+"""Users' compiled functions of arrays, as callbacks that a backend may call without Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import CallbackError
+from rlx.ir.types import TensorType
+
+__all__ = ["ArrayCall", "Levels", "failure"]
+
+# for each axis of batches, the outermost first: its size, and which inputs have it
+Levels = tuple[tuple[int, tuple[bool, ...]], ...]
+
+
+def failure(name: str) -> str:
+    """What is said where a user's function raised an exception."""
+    return f"The Numba function {name} raised an exception."
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayCall:
+    """The function of a Callback that calls what numba.njit gave, as dispatcher(*outputs, *inputs).
+
+    inputs, outputs: types of the row-major arrays of one call. levels: batches around it, each a loop over calls.
+    protected: inputs are arrays that cannot be written. From Python it is called on NumPy arrays and returns new
+    ones; a backend that has native code calls the dispatcher itself, in a loop of its own.
+    """
+
+    dispatcher: Any
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    levels: Levels
+    protected: bool
+
+    @property
+    def __name__(self) -> str:
+        return str(self.dispatcher.__name__)
+
+    @property
+    def batched_types(self) -> tuple[TensorType, ...]:
+        """The types of all results of the batch."""
+        sizes = tuple(size for size, _ in self.levels)
+        return tuple(t.update(shape=(*sizes, *t.shape)) for t in self.outputs)
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        results = [np.empty(t.shape, t.dtype) for t in self.batched_types]
+        given = [self._guarded(a) for a in arrays]
+        try:
+            for place in np.ndindex(*(size for size, _ in self.levels)):
+                self.dispatcher(
+                    *(r[(*place, ...)] for r in results),
+                    *(a[(*self._own(place, n), ...)] for n, a in enumerate(given)),
+                )
+        except Exception as error:
+            raise CallbackError(f"{failure(self.__name__)[:-1]}: {error!r}") from error
+        return results
+
+    def _own(self, place: tuple[int, ...], number: int) -> tuple[int, ...]:
+        """The part of a place in the batch that an input knows."""
+        return tuple(i for i, (_, has) in zip(place, self.levels, strict=True) if has[number])
+
+    def _guarded(self, array: np.ndarray) -> np.ndarray:
+        if not self.protected:
+            return np.array(array, order="C")
+        view = np.asarray(array, order="C").view()
+        view.flags.writeable = False
+        return view

@@ -1,0 +1,75 @@
+"""jax.dtypes' names: questions about element types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array
+from rlx.errors import DtypeError, TypePromotionError
+from rlx.ir.extended import KeyDtype, extended, prng_key
+from rlx.ir.types import bits_of, float0
+from rlx.numpy import bfloat16, finfo, iinfo, issubdtype, result_type
+from rlx.numpy.promotion import to_dtype
+
+__all__ = [
+    "TypePromotionError",
+    "bfloat16",
+    "canonicalize_dtype",
+    "extended",
+    "finfo",
+    "float0",
+    "iinfo",
+    "issubdtype",
+    "itemsize_bits",
+    "prng_key",
+    "result_type",
+    "scalar_type_of",
+]
+
+
+def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
+    """The dtype that arrays made with `dtype` have: that one itself, 64-bit ones included.
+
+    Raises DtypeError for what is no dtype of rlx, and for that of keys unless `allow_extended_dtype`.
+
+    >>> import rlx
+    >>> rlx.dtypes.canonicalize_dtype("float64")
+    dtype('float64')
+    """
+    if isinstance(dtype, KeyDtype):
+        if not allow_extended_dtype:
+            raise DtypeError(f"{dtype} is no dtype of numbers.", "Take random.key_data(key), an array of uint32.")
+        return dtype
+    return to_dtype(dtype)
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """The number of bits that an element means: 4 for int4, though it takes a byte of memory.
+
+    Raises DtypeError for what is no dtype, None included.
+
+    >>> import rlx
+    >>> rlx.dtypes.itemsize_bits("float16")
+    16
+    """
+    if dtype is None:
+        raise DtypeError("itemsize_bits got None.", "Pass a dtype.")
+    return bits_of(to_dtype(dtype))
+
+
+def scalar_type_of(x: Any) -> type:
+    """The Python type of numbers like the elements of `x`: bool, int, float or complex.
+
+    Raises DtypeError for what is no number.
+
+    >>> import rlx
+    >>> rlx.dtypes.scalar_type_of(rlx.numpy.ones(3, "bfloat16"))
+    <class 'float'>
+    """
+    dtype = x.dtype if isinstance(x, (Array, np.ndarray, np.generic)) else np.asarray(x).dtype
+    for category, kind in ((np.bool_, bool), (np.integer, int), (np.floating, float), (np.complexfloating, complex)):
+        if issubdtype(dtype, category):
+            return kind
+    raise DtypeError(f"{x!r:.60} is no number.", "Take an array, or a Python number.")

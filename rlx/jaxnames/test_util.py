@@ -1,0 +1,133 @@
+"""jax.test_util's names: derivatives checked against finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.ir.types import is_complex
+from rlx.testing.compare import assert_close, gradient_tolerance
+from rlx.testing.grads import check_grads
+from rlx.trace.primitive import to_numpy
+from rlx.trees import tree
+
+__all__ = ["check_grads", "check_jvp", "check_vjp"]
+
+STEP = 1e-4
+
+
+def _wide(x: Any) -> np.ndarray:
+    array = to_numpy(x)
+    return array.astype(np.complex128 if is_complex(array.dtype) else np.float64)
+
+
+def _random_like(generator: np.random.Generator, values: Any) -> Any:
+    """A random tree of the shapes and dtypes of another."""
+
+    def draw(x: Any) -> np.ndarray:
+        array = to_numpy(x)
+        drawn: Any = generator.normal(size=array.shape)
+        if is_complex(array.dtype):
+            drawn = drawn + 1j * generator.normal(size=array.shape)
+        return np.asarray(drawn).astype(array.dtype)
+
+    return tree.map(draw, values)
+
+
+def _slope(f: Callable[..., Any], args: Any, direction: Any, step: float) -> list[np.ndarray]:
+    """The central difference of `f` along a direction."""
+
+    def moved(sign: float) -> Any:
+        go = lambda x, t: np.asarray(_wide(x) + sign * step * _wide(t)).astype(to_numpy(x).dtype)  # noqa: E731
+        return tree.map(go, args, direction)
+
+    ahead, behind = (map(_wide, tree.leaves(f(*moved(sign)))) for sign in (1.0, -1.0))
+    with np.errstate(invalid="ignore"):  # the difference of equal infinities is 0
+        return [np.where(a == b, 0, a - b) / (2 * step) for a, b in zip(ahead, behind, strict=True)]
+
+
+def _compare(actual: Any, expected: Any, atol: float | None, rtol: float | None, message: str) -> None:
+    for x, y in zip(tree.leaves(actual), tree.leaves(expected), strict=True):
+        usual = gradient_tolerance(to_numpy(x).dtype)
+        assert_close(
+            x, y, usual if rtol is None else rtol, usual if atol is None else atol, check_dtype=False, message=message
+        )
+
+
+def check_jvp(
+    f: Callable[..., Any],
+    f_jvp: Callable[..., Any],
+    args: Sequence[Any],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float = STEP,
+    err_msg: str = "",
+) -> None:
+    """Compare a jvp of `f` with finite differences along one random direction.
+
+    Args:
+      f: a function of trees of floats.
+      f_jvp: takes primals and tangents, tuples both, to (value, tangent): partial(rlx.jvp, f).
+      args: where.
+      atol, rtol: tolerances; by default those of the dtype.
+      eps: the step of the central difference.
+      err_msg: the head of an error's message.
+
+    Raises AssertionError where they differ.
+
+    >>> from functools import partial
+    >>> import numpy as np, rlx
+    >>> rlx.test_util.check_jvp(rlx.numpy.sin, partial(rlx.jvp, rlx.numpy.sin), (np.array([1.0, 2.0]),))
+    """
+    direction = _random_like(np.random.default_rng(0), tuple(args))
+    value, tangent = f_jvp(tuple(args), direction)
+    _compare(value, f(*args), atol, rtol, f"{err_msg} primal".strip())
+    _compare(tangent, _slope(f, tuple(args), direction, eps), atol, rtol, f"{err_msg} tangent".strip())
+
+
+def check_vjp(
+    f: Callable[..., Any],
+    f_vjp: Callable[..., Any],
+    args: Sequence[Any],
+    atol: float | None = None,
+    rtol: float | None = None,
+    eps: float = STEP,
+    err_msg: str = "",
+) -> None:
+    """Compare a vjp of `f` with finite differences along one random direction: ct . (J t) = (ct J) . t.
+
+    Args:
+      f: a function of trees of floats.
+      f_vjp: takes the arguments to (value, function from cotangents to a tuple): partial(rlx.vjp, f).
+      args, atol, rtol, eps, err_msg: as of check_jvp.
+
+    Raises AssertionError where they differ.
+
+    >>> from functools import partial
+    >>> import numpy as np, rlx
+    >>> rlx.test_util.check_vjp(rlx.numpy.sin, partial(rlx.vjp, rlx.numpy.sin), (np.array([1.0, 2.0]),))
+    """
+    generator = np.random.default_rng(0)
+    direction = _random_like(generator, tuple(args))
+    value, pull = f_vjp(*args)
+    _compare(value, f(*args), atol, rtol, f"{err_msg} primal".strip())
+    cotangent = _random_like(generator, value)
+    pulled = pull(cotangent)
+    expected = _paired(tree.leaves(cotangent), _slope(f, tuple(args), direction, eps))
+    found = _paired(tree.leaves(pulled), tree.leaves(direction))
+    size = sum(np.abs(_wide(c)).sum() for c in tree.leaves(cotangent))
+    widest = max((gradient_tolerance(to_numpy(x).dtype) for x in tree.leaves(args)), default=0.0)
+    np.testing.assert_allclose(
+        found,
+        expected,
+        rtol=widest if rtol is None else rtol,
+        atol=(widest if atol is None else atol) * max(1.0, float(size)),
+        err_msg=f"{err_msg} cotangent projection".strip(),
+    )
+
+
+def _paired(cotangents: Sequence[Any], tangents: Sequence[Any]) -> float:
+    """The real pairing under which transposes are defined: no conjugates."""
+    return float(sum(np.real(np.sum(_wide(c) * _wide(t))) for c, t in zip(cotangents, tangents, strict=True)))

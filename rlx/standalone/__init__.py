@@ -1,0 +1,1 @@
+"""Programs as source code that runs without rlx."""

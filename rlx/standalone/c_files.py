@@ -1,0 +1,60 @@
+"""rlx.export_c: a function as a C file and a header that need C99 and its mathematical library alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlx.backends.c.dialect import C_KEYWORDS, CDialect
+from rlx.backends.c.files import CFiles, c_files
+from rlx.backends.c.lowering import C_LOWERING
+from rlx.call.jit import jit
+from rlx.passes.pipeline import lower_to_plan
+from rlx.standalone.leaves import free_name, places
+
+__all__ = ["CFiles", "export_c"]
+
+
+def export_c(
+    f: Callable[..., Any], *types: Any, path: str | Path | None = None, name: str | None = None, blas: bool = False
+) -> CFiles:
+    """The text of a C file with `f` as a function, and of its header: C99 and libm, without rlx and without allocation.
+
+    The function is `void name(const float *x, ..., float *out)`: it takes a pointer to each leaf of the arguments, in
+    the order of `rlx.tree.leaves(types)`, then one to each leaf of the result, which it writes. The header says what
+    each is, and has macros for their sizes. The function works in static memory, so that only one call of it may be at
+    work at a time; `name_in` does the same in memory that the caller hands over, of NAME_ARENA_BYTES bytes. What f
+    closes over is part of the text.
+
+    Args:
+      f: a function of arrays, as jit takes it; its derivatives are such functions, too.
+      types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those.
+      path: where the files are written: path.c and path.h.
+      name: of the C function; by default the last part of `path`, or that of f.
+      blas: call CBLAS for matrix products, which has to be linked then; else they are loops.
+
+    Returns: both texts, as `.source` and `.header`.
+
+    Raises: UnsupportedError, by name, for what only the host can run (factorisations, callbacks, most special
+      functions).
+
+    >>> import rlx, rlx.numpy as jnp
+    >>> def loss(w, x):
+    ...     return jnp.mean(jnp.tanh(x @ w) ** 2)
+    >>> w, x = rlx.ShapeDtypeStruct((3,), "float32"), rlx.ShapeDtypeStruct((8, 3), "float32")
+    >>> files = rlx.export_c(rlx.grad(loss), w, x)
+    >>> next(line for line in files.header.splitlines() if line.startswith("void"))
+    'void loss(const float *w, const float *x, float *out);'
+    """
+    traced = jit(f).trace(*types)
+    plan = lower_to_plan(traced.closed(), options=C_LOWERING)
+    chosen = name or (traced.fun_name if path is None else Path(path).name)
+    function = free_name(chosen, set(CDialect.reserved))
+    arguments, results = places(f, types, traced, {*C_KEYWORDS, function})
+    header = f"{function if path is None else Path(path).name}.h"
+    files = c_files(plan, function, arguments, results, header, blas)
+    if path is not None:
+        for end, text in zip((".c", ".h"), files, strict=True):
+            Path(f"{path}{end}").write_text(text, encoding="utf-8")
+    return files

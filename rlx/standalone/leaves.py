@@ -1,0 +1,55 @@
+"""What a program's source code calls the leaves of arguments and results."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rlx.backends.loops.place import Place
+from rlx.backends.loops.program import identifier
+from rlx.call.stages import Traced
+from rlx.ir.types import TensorType
+from rlx.trees import tree
+
+__all__ = ["free_name", "places"]
+
+
+def places(
+    f: Callable[..., Any], types: Sequence[Any], traced: Traced, taken: set[str]
+) -> tuple[list[Place], list[Place]]:
+    """Arguments and results of a traced function, leaf by leaf; their names are not among `taken`, which grows."""
+    program = traced.closed()
+    leaves = zip(_arguments(f, types), program.input_types, strict=True)
+    arguments = [Place(free_name(meaning, taken), meaning, kind) for meaning, kind in leaves]
+    routes = tree.leaves_with_path(tree.unflatten(traced.out_tree, program.output_types))
+    meanings = [f"result{tree.path_text(route)}" for route, _ in routes]
+    kinds = zip(meanings, program.output_types, strict=True)
+    return arguments, [Place(free_name("out", taken), meaning, kind) for meaning, kind in kinds]
+
+
+def _arguments(f: Callable[..., Any], types: Iterable[Any]) -> Iterable[str]:
+    """Python that says what each leaf of the arguments is: `w['bias']`."""
+    try:
+        names = list(inspect.signature(f).bind(*types).arguments)
+    except (TypeError, ValueError):
+        names = []
+    for number, argument in enumerate(types):
+        own = names[number] if number < len(names) else f"x{number}"
+        yield from (own + tree.path_text(route) for route, _ in tree.leaves_with_path(argument, _is_type))
+
+
+def _is_type(value: Any) -> bool:
+    return isinstance(value, TensorType)
+
+
+def free_name(meaning: str, taken: set[str]) -> str:
+    """A name in the text that is not among `taken`, which grows."""
+    base = name = identifier(re.sub(r"\W+", "_", meaning), "x")
+    number = 1
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    taken.add(name)
+    return name

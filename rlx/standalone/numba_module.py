@@ -1,0 +1,54 @@
+"""rlx.export_numba: a function as a Python module that needs NumPy and Numba alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlx.backends import backend_named
+from rlx.backends.numba.dialect import PythonDialect
+from rlx.backends.numba.module import module_source
+from rlx.call.jit import jit
+from rlx.passes.pipeline import lower_to_plan
+from rlx.standalone.leaves import free_name, places
+
+__all__ = ["export_numba"]
+
+
+def export_numba(
+    f: Callable[..., Any], *types: Any, path: str | Path | None = None, name: str | None = None
+) -> str:
+    """The source of a Python module with `f` as a function that Numba compiles, without rlx.
+
+    The module needs NumPy and Numba only. Python calls its function, and so do functions of yours that @numba.njit
+    compiles. It takes the leaves of the arguments one by one, in the order of
+    `rlx.tree.leaves(types)`: arrays of exactly these shapes and dtypes, and numbers where there are no axes. It
+    returns the result's leaves in order: one, or a tuple of several. What f closes over is part of the text.
+
+    Args:
+      f: a function of arrays, as jit takes it; its derivatives are such functions, too.
+      types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those.
+      path: a file that the source is written to.
+      name: of the function; by default that of f.
+
+    Raises: UnsupportedError, by name, for what only the host or SciPy can run (factorisations, callbacks, most special
+      functions), and for dtypes that Numba has no arrays of.
+
+    >>> import numpy as np, rlx, rlx.numpy as jnp
+    >>> def loss(w, x):
+    ...     return jnp.mean(jnp.tanh(x @ w) ** 2)
+    >>> source = rlx.export_numba(rlx.grad(loss), np.ones(3), rlx.ShapeDtypeStruct((8, 3), "float64"))
+    >>> module = {}
+    >>> exec(source, module)
+    >>> module["loss"](np.ones(3), np.ones((8, 3))).shape
+    (3,)
+    """
+    traced = jit(f).trace(*types)
+    plan = lower_to_plan(traced.closed(), options=backend_named("numba").lowering)
+    name = free_name(name or traced.fun_name, set(PythonDialect.reserved))
+    arguments, results = places(f, types, traced, {name, *PythonDialect.reserved})
+    source = module_source(plan, name, arguments, results)
+    if path is not None:
+        Path(path).write_text(source, encoding="utf-8")
+    return source

@@ -1,0 +1,1 @@
+"""Trees: containers of arrays, their structures, and the paths of their leaves."""
