@@ -54,14 +54,26 @@ def _float(bits: MxArray) -> MxArray:
     return mx.view(bits, mx.float64 if bits.dtype == mx.int64 else mx.float32)
 
 
+def _is_exact(x: MxArray) -> bool:
+    """Whether MLX's own functions of float32 have its precision: on a GPU; a processor's are computed in float64."""
+    return not _is_double(x) and is_on_gpu()
+
+
 # ------------------------------------------------------------------ exponentials
 def exp(x: MxArray) -> MxArray:
-    """e^x; of float64 by expm1, since MLX's exp has float32's precision there."""
-    if not _is_double(x):
+    """e^x; of float64 by expm1, since MLX's exp has float32's precision there, and less in float32."""
+    if _is_exact(x):
         return mx.exp(x)
+    if not _is_double(x):
+        return _exp_in_double(x).astype(mx.float32)
     # the root keeps both ends of the range, subnormal results included, within expm1's
     root = mx.expm1(mx.abs(x) * 0.5) + 1.0
     return mx.where(x < 0, 1.0 / root / root, root * root)
+
+
+def _exp_in_double(x: MxArray) -> MxArray:
+    """e^x of float32, more exact than that needs."""
+    return mx.power(mx.array(math.e, mx.float64), x.astype(mx.float64))
 
 
 def exp2(x: MxArray) -> MxArray:
@@ -71,16 +83,20 @@ def exp2(x: MxArray) -> MxArray:
 
 def logistic(x: MxArray) -> MxArray:
     """1 / (1 + e^-x)."""
-    if not _is_double(x):
+    if _is_exact(x):
         return mx.sigmoid(x)
+    if not _is_double(x):
+        return (1.0 / (_exp_in_double(-x) + 1.0)).astype(mx.float32)
     small = exp(-mx.abs(x))
     return mx.where(x >= 0, mx.ones_like(small), small) / (small + 1.0)
 
 
 def sin(x: MxArray) -> MxArray:
     """sin x; of float64 by the tangent of the half, since MLX's sin has float32's precision there."""
-    if not _is_double(x):
+    if _is_exact(x):
         return mx.sin(x)
+    if not _is_double(x):
+        return mx.where(x == 0, x, mx.sin(x))  # which loses the sign of zero
     half = mx.tan(x * 0.5)
     return 2.0 * half / (half * half + 1.0)
 
@@ -127,17 +143,19 @@ def _complement(a: MxArray) -> MxArray:
 def erf(x: MxArray) -> MxArray:
     """The error function: a polynomial in the middle, where MLX's has few good digits."""
     a = mx.abs(x)
-    if not _is_double(x):
+    if _is_exact(x):
         return mx.where(a > 1.0, mx.erf(x), _central(x))
+    if not _is_double(x):
+        return erf(x.astype(mx.float64)).astype(mx.float32)
     outer = copysign(1.0 - _complement(a), x)
     return mx.where(mx.isnan(x), x, mx.where(a > 1.0, outer, _central(x)))
 
 
 def erfc(x: MxArray) -> MxArray:
     """1 - erf x, in float64 where there is one: the product of three rounded factors loses a digit."""
+    if _is_exact(x):
+        return _erfc_single(x)
     if not _is_double(x):
-        if is_on_gpu():
-            return _erfc_single(x)
         return erfc(x.astype(mx.float64)).astype(mx.float32)
     far = _complement(mx.abs(x))
     signed = mx.where(x < 0, 2.0 - far, far)

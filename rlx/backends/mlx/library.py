@@ -19,19 +19,14 @@ MxArray = Any  # mlx.core.array: MLX need not be installed where types are check
 
 
 def _imported() -> Any:
-    try:
-        core = importlib.import_module("mlx.core")
-    except ImportError as error:
-        raise DeviceError(
-            f"The device 'mlx' needs the package mlx, which Python cannot import: {error}.",
-            "Install it with: pip install 'rlx[mlx]' (on Linux that is mlx[cpu]).",
-        ) from None
+    core = importlib.import_module("mlx.core")
     found = tuple(int(n) for n in core.__version__.split(".")[:2])
     if found < LEAST_VERSION:
         least = ".".join(map(str, LEAST_VERSION))
         raise DeviceError(
             f"The device 'mlx' needs mlx {least} or newer; {core.__version__} is installed.",
             "Bring it up to date with: pip install --upgrade 'rlx[mlx]'.",
+            line="",
         )
     return core
 
