@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,9 @@ class OpenCLEngine(Engine):
         """Built by the device's own compiler."""
         program = self._cl.Program(self._context, source)
         try:
-            built = program.build(options=["-cl-std=CL1.2"], cache_dir=False)
+            with warnings.catch_warnings():  # compilers say that they are done
+                warnings.simplefilter("ignore", self._cl.CompilerWarning)
+                built = program.build(options=["-cl-std=CL1.2"], cache_dir=False)
         except self._cl.RuntimeError as error:
             raise DeviceError(
                 f"The OpenCL compiler of {self.device.name} refused a kernel: {error}",
