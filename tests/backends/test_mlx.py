@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.special
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -234,6 +235,75 @@ def test_fact_strided_views_want_dense_rows() -> None:
 @on_the_cpu
 def test_fact_fft_of_float64_is_in_single_precision() -> None:
     assert mx.fft.fft(mx.zeros(4, dtype=mx.float64)).dtype == mx.complex64
+
+
+def processor(routine: str, *arrays: Any, **options: Any) -> Any:
+    """A routine of mx.linalg on the processor, whose numbers are there."""
+    results = getattr(mx.linalg, routine)(*arrays, stream=mx.cpu, **options)
+    mx.eval(results)
+    return results
+
+
+def test_fact_cholesky_leaves_a_pivot_that_is_not_positive_and_says_nothing() -> None:
+    """A matrix is positive definite exactly where all pivots are positive."""
+    generator = np.random.default_rng(0)
+    for n in (1, 2, 3, 10, 33, 65, 130):
+        for shift in np.linspace(0, 2, 12):
+            a = generator.normal(size=(n, n))
+            a = a + a.T + shift * np.sqrt(n) * np.eye(n)
+            definite = np.linalg.eigvalsh(a)[0] > 0
+            factor = np.asarray(processor("cholesky", array(a, mx.float64)))
+            assert (np.diagonal(factor) > 0).all() == definite, (n, shift)
+    assert numbers(processor("cholesky", mx.zeros((2, 2)))) == [[0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("routine", ["svd", "eigh"])
+def test_fact_svd_and_eigh_refuse_nan(routine: str) -> None:
+    with pytest.raises(RuntimeError, match="failed"):
+        processor(routine, mx.full((3, 3), NAN))
+
+
+def test_fact_eig_of_nan_ends_the_process() -> None:
+    text = "import mlx.core as mx; mx.eval(mx.linalg.eig(mx.full((3, 3), float('nan')), stream=mx.cpu)); print('there')"
+    assert "there" not in run_python(text).stdout
+
+
+def test_fact_eigenvectors_of_complex_matrices_are_wrong() -> None:
+    generator = np.random.default_rng(0)
+    a = (generator.normal(size=(4, 4)) + 1j * generator.normal(size=(4, 4))).astype(np.complex64)
+    w, v = map(np.asarray, processor("eig", mx.array(a)))
+    assert np.abs(a @ v - v * w).max() > 0.1
+    w, v = map(np.asarray, processor("eig", mx.array(a.real)))
+    assert np.abs(a.real @ v - v * w).max() < 1e-5
+
+
+def test_fact_triangular_solves_multiply_by_an_inverse() -> None:
+    """When this fails, the routines triangular_solve and lu_solve can be MLX's."""
+    a = np.triu(np.random.default_rng(0).normal(size=(100, 100)))
+    b = a @ np.ones((100, 1))
+    x = np.asarray(processor("solve_triangular", array(a, mx.float64), array(b, mx.float64), upper=True))
+    assert np.max(np.abs(a @ x - b) / (np.abs(a) @ np.abs(x))) > 1e-6
+    with pytest.raises(RuntimeError, match="inversion failed"):
+        processor("solve_triangular", mx.zeros((2, 2)), mx.ones((2, 1)), upper=True)
+
+
+def test_fact_lu_factor_has_pivots_and_no_permutation() -> None:
+    a = np.random.default_rng(0).normal(size=(5, 4, 4))
+    factors, pivots = map(np.asarray, processor("lu_factor", array(a, mx.float64)))
+    for matrix, factor, pivot in zip(a, factors, pivots, strict=True):
+        expected, order = scipy.linalg.lu_factor(matrix)
+        np.testing.assert_allclose(factor, expected, atol=1e-14)
+        assert pivot.tolist() == order.tolist()
+
+
+@pytest.mark.parametrize("routine", ["cholesky", "qr", "lu_factor"])
+def test_fact_routines_that_take_no_complex_numbers(routine: str) -> None:
+    with pytest.raises(ValueError, match="float32 or float64"):
+        processor(routine, mx.eye(3, dtype=mx.complex64))
+
+
+def test_fact_svd_makes_square_vectors() -> None:
+    assert [f.shape for f in processor("svd", mx.ones((5, 2)))] == [(5, 5), (2,), (2, 2)]
 
 
 def test_fact_there_is_no_complex128() -> None:
@@ -519,6 +589,68 @@ def test_sorts_by_two_keys() -> None:
     )  # fmt: skip
 
 
+# ------------------------------------------------------------------ routines
+def matrices(dtype: str, *shape: int) -> np.ndarray:
+    """A batch of random matrices; of the second one an element is NaN."""
+    generator = np.random.default_rng(0)
+    a = generator.normal(size=shape) + 1j * generator.normal(size=shape) * (dtype[0] == "c")
+    a = (a if dtype[0] == "c" else a.real).astype(dtype)
+    a[1, 0, 0] = NAN
+    return a
+
+
+ROUTINES: dict[str, tuple[Any, Any]] = {
+    "qr": (jnp.linalg.qr, lambda a, f: f[0] @ f[1]),
+    "svd": (jnp.linalg.svd, lambda a, f: f[0] * f[1][..., None, :] @ f[2]),
+    "svdvals": (jnp.linalg.svdvals, lambda a, f: f[0]),
+    "eigh": (jnp.linalg.eigh, lambda a, f: a @ f[1] - f[1] * f[0][..., None, :]),
+    "eig": (jnp.linalg.eig, lambda a, f: a @ f[1] - f[1] * f[0][..., None, :]),
+}
+
+
+@on_the_cpu
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8"])
+@pytest.mark.parametrize("name", ROUTINES)
+def test_factorisations(name: str, dtype: str) -> None:
+    """What the factors of each matrix of a batch make, as the CPU's; NaN of one that has NaN."""
+    function, product = ROUTINES[name]
+    a = matrices(dtype, 3, 4, 4)
+    if name == "eigh":
+        a = a + a.conj().swapaxes(-1, -2)
+    found, expected = both(function, a)
+    for f, e in zip(found, expected, strict=True):
+        assert f.dtype == e.dtype and f.shape == e.shape
+    made, wanted = (product(a, f)[[0, 2]] for f in (found, expected))
+    np.testing.assert_allclose(made, wanted, atol=1e-12 if dtype == "f8" else 2e-5)
+    if name != "qr":
+        assert all(np.isnan(f[1]).all() for f in found)
+
+
+@on_the_cpu
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_cholesky_of_what_is_not_positive_definite_is_nan(dtype: str) -> None:
+    a = matrices(dtype, 4, 5, 5)
+    a = a @ a.swapaxes(-1, -2) + np.eye(5, dtype=dtype)
+    a[2] = -a[2]
+    (found,), (expected,) = both(jnp.linalg.cholesky, a)
+    np.testing.assert_allclose(found, expected, atol=1e-5 if dtype == "f4" else 1e-13)
+    assert np.isnan(found[2][np.tril_indices(5)]).all() and not np.isnan(np.triu(found[2], 1)).any()
+
+
+def test_a_report_says_why_a_routine_is_the_hosts() -> None:
+    tall, square = np.ones((5, 2), np.float32), np.eye(3, dtype=np.float32)
+    with rlx.default_device("mlx"):
+        reports = {
+            "inverses": rlx.inspect(jnp.linalg.solve)(square, square).dispatch,
+            "all of u and v": rlx.inspect(lambda a: jnp.linalg.svd(a, full_matrices=False))(tall).dispatch,
+            "complex64": rlx.inspect(jnp.linalg.qr)(square.astype(np.complex64)).dispatch,
+            "no routine schur": rlx.inspect(rlx.scipy.linalg.schur)(square).dispatch,
+        }
+        assert "host" not in str(rlx.inspect(jnp.linalg.cholesky)(square).dispatch).splitlines()[1]
+    for words, report in reports.items():
+        assert words in str(report), report
+
+
 # ------------------------------------------------------------------ loops and branches
 @pytest.mark.parametrize("length", [0, 1, 5, 32, 33, 100])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -591,7 +723,7 @@ def test_what_runs_on_the_host_is_named() -> None:
         rlx.inspect(lambda x: rlx.scipy.special.gammaln(jnp.linalg.cholesky(x) + 1))(x).plan
     )
     assert "lgamma: MLX has no such function" in executable.texts()["host"]
-    assert "cholesky" in executable.texts()["host"]
+    assert "cholesky" not in executable.texts()["host"]
 
 
 def test_results_share_no_memory_with_each_other_or_with_constants() -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import numpy as np
 
 from rlx.backends.mlx.library import MxArray, mx
 from rlx.backends.mlx.loops import Buffers
 from rlx.backends.mlx.narrow import decode
+from rlx.backends.mlx.routines import ROUTINES
 from rlx.backends.mlx.views import flat, overwrite, read
 from rlx.ir.kernels import Contract, Library, Operand, Sort
 from rlx.ir.types import is_narrow
 
-__all__ = ["run_contract", "run_library", "run_sort", "why_not_contract", "why_not_library"]
+__all__ = ["run_contract", "run_library", "run_sort", "why_not_contract"]
 
 
 # ------------------------------------------------------------------ operands
@@ -161,38 +159,9 @@ def _taken(array: MxArray, order: MxArray, pairs: bool) -> MxArray:
 
 
 # ------------------------------------------------------------------ library routines
-Routine = Callable[[Sequence[MxArray], dict[str, Any]], list[MxArray]]
-
-
-def why_not_library(kernel: Library) -> str | None:
-    """Why a routine runs on the host; None where it is MLX's."""
-    if kernel.routine not in _ROUTINES:
-        return _CAUSES.get(kernel.routine, "MLX has no such routine")
-    dtypes = {o.buffer.dtype for o in (*kernel.inputs, *kernel.outputs)}
-    if not dtypes <= {np.dtype("f4"), np.dtype("c8")}:
-        return "MLX transforms in float32"
-    if any(0 in o.shape for o in (*kernel.inputs, *kernel.outputs)):
-        return "MLX transforms nothing that is empty"
-    return None
-
-
 def run_library(kernel: Library, buffers: Buffers) -> None:
     """A routine that MLX has."""
-    results = _ROUTINES[kernel.routine]([_whole(o, buffers) for o in kernel.inputs], kernel.attributes)
+    results = ROUTINES[kernel.routine].run([_whole(o, buffers) for o in kernel.inputs], kernel.attributes)
     for operand, result in zip(kernel.outputs, results, strict=True):
         is_complex = operand.buffer.dtype.kind == "c"
         _write(operand, _parts(result) if is_complex else result, buffers, 2 if is_complex else 1)
-
-
-def _fft(inputs: Sequence[MxArray], attributes: dict[str, Any]) -> list[MxArray]:
-    lengths = attributes["lengths"]
-    axes = list(range(-len(lengths), 0))
-    transform = getattr(mx.fft, attributes["kind"] + "n")
-    return [transform(inputs[0], s=list(lengths), axes=axes)]
-
-
-_ROUTINES: dict[str, Routine] = {"fft": _fft}
-_CAUSES = {
-    "cholesky": "MLX raises an error where a matrix is not positive definite; the result is NaN",
-    "lu": "MLX has no batch of LU factorisations that says its pivots",
-}

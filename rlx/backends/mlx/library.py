@@ -12,7 +12,7 @@ import numpy as np
 
 from rlx.errors import DeviceError
 
-__all__ = ["LEAST_VERSION", "MxArray", "at_work", "dtype_of_memory", "is_on_gpu", "memory_dtype", "mx"]
+__all__ = ["LEAST_VERSION", "MxArray", "at_work", "dtype_of_memory", "is_on_gpu", "memory_dtype", "mx", "on_processor"]
 
 LEAST_VERSION = (0, 32)
 MxArray = Any  # mlx.core.array: MLX need not be installed where types are checked
@@ -36,6 +36,14 @@ mx: Any = _imported()
 # streams belong to threads unless made for all; arrays that are not computed yet are not for two threads at once
 _lock = threading.RLock()
 _stream: Any = mx.new_thread_unsafe_stream(mx.default_device())
+
+
+_processor: Any = _stream if _stream.device.type == mx.DeviceType.cpu else mx.new_thread_unsafe_stream(mx.cpu)
+
+
+def on_processor() -> Any:
+    """The stream for what MLX has for processors only."""
+    return _processor
 
 
 @contextmanager

@@ -14,9 +14,10 @@ import numpy as np
 
 from rlx.backends.loops.program import constants_of
 from rlx.backends.mlx.border import from_host, to_host
-from rlx.backends.mlx.kernels import run_contract, run_library, run_sort, why_not_contract, why_not_library
+from rlx.backends.mlx.kernels import run_contract, run_library, run_sort, why_not_contract
 from rlx.backends.mlx.library import MxArray, at_work, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.loops import Buffers, run_loops, why_not
+from rlx.backends.mlx.routines import why_not_routine
 from rlx.backends.mlx.views import flat, reshaped
 from rlx.backends.reference.kernels import run_kernel
 from rlx.backends.reference.run import run_plan
@@ -62,7 +63,7 @@ def host_cause(kernel: Kernel) -> str | None:
         case Contract():
             return why_not_contract(kernel)
         case Library():
-            return why_not_library(kernel)
+            return why_not_routine(kernel)
         case Callback():
             return "a Python function"
     return None
