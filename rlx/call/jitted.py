@@ -20,7 +20,7 @@ from optree import _C as _optree
 from rlx.array import Array, ConcreteArray, DeviceArray, owned
 from rlx.backends import backend_named
 from rlx.backends.base import Backend
-from rlx.call.compiled import CompiledProgram, backend_on, default_memory, prepare_program, run_program
+from rlx.call.compiled import CompiledProgram, adopted, backend_on, default_memory, prepare_program, run_program
 from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
 from rlx.call.stages import Lowered, Traced
 from rlx.config import config
@@ -51,6 +51,7 @@ __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
 execution.compiled = run_program
 execution.prepared = prepare_program
 execution.default_memory = default_memory
+execution.adopted = adopted
 _flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
 _type_of = operator.attrgetter("_type")
@@ -378,13 +379,17 @@ class _Request:
             self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
         except InputTypeError as error:
             raise _refused_argument(self, [_takes(x, jitted, abstract) for x in leaves].index(False), error) from None
+        # whether there are arrays that do not lie in the host's memory
+        self.away = DeviceArray in set(map(type, self.leaves))
+        if self.away:
+            # arrays of other libraries lie where they were made
+            self.given = [made if type(made) is DeviceArray else x for x, made in zip(leaves, self.leaves, strict=True)]
         types = [x.type for x in self.leaves]
         values = tuple((k, type(v), v) for k, v in static)
-        # whether there are arrays that do not lie in the host's memory, and where the arguments lie: None for that
-        self.away = DeviceArray in set(map(type, self.leaves))
+        # where the arguments lie: None for the host's memory
         self.memory: Any = None
         if (self.away or config.watched) and state.builder is None:
-            self.memory = jitted.memory_for(leaves)
+            self.memory = jitted.memory_for(self.given)
         self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes, self.memory)
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None

@@ -273,4 +273,3 @@ def _fma(x: MxArray, y: MxArray, z: MxArray, splitter: float) -> MxArray:
     total, rest = _two_sum(high, sum_high)
     exact = total + _rounded_to_odd_sum(sum_low, rest)
     return mx.where(mx.isfinite(exact), exact, x * y + z)
-

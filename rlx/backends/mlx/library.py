@@ -6,13 +6,26 @@ import importlib
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.errors import DeviceError
 
-__all__ = ["LEAST_VERSION", "MxArray", "at_work", "dtype_of_memory", "is_on_gpu", "memory_dtype", "mx", "on_processor"]
+__all__ = [
+    "LEAST_VERSION",
+    "UNITS",
+    "MxArray",
+    "Unit",
+    "at_work",
+    "computed",
+    "computing_on",
+    "dtype_of_memory",
+    "is_on_gpu",
+    "memory_dtype",
+    "mx",
+    "on_processor",
+]
 
 LEAST_VERSION = (0, 32)
 MxArray = Any  # mlx.core.array: MLX need not be installed where types are checked
@@ -35,22 +48,69 @@ mx: Any = _imported()
 
 # streams belong to threads unless made for all; arrays that are not computed yet are not for two threads at once
 _lock = threading.RLock()
-_stream: Any = mx.new_thread_unsafe_stream(mx.default_device())
 
 
-_processor: Any = _stream if _stream.device.type == mx.DeviceType.cpu else mx.new_thread_unsafe_stream(mx.cpu)
+class Unit(NamedTuple):
+    """What MLX computes on: its name, and the stream that its operations are put on."""
+
+    name: str
+    stream: Any
 
 
-def on_processor() -> Any:
-    """The stream for what MLX has for processors only."""
-    return _processor
+def _units() -> tuple[Unit, ...]:
+    """The default one first."""
+    on_gpu = mx.default_device().type == mx.DeviceType.gpu
+    found = [("gpu", mx.gpu), ("cpu", mx.cpu)] if on_gpu else [("cpu", mx.cpu)]
+    return tuple(Unit(name, mx.new_thread_unsafe_stream(device)) for name, device in found)
+
+
+UNITS = _units()
+
+
+class _Current(threading.local):
+    """The unit that this thread's operations run on."""
+
+    unit = UNITS[0]
+
+
+_current = _Current()
+
+
+@contextmanager
+def computing_on(unit: Unit) -> Generator[None]:
+    """Inside, this thread's operations run on a unit."""
+    before, _current.unit = _current.unit, unit
+    try:
+        yield
+    finally:
+        _current.unit = before
 
 
 @contextmanager
 def at_work() -> Generator[None]:
     """Inside, this thread alone makes and computes arrays, in the order in which it makes them."""
-    with _lock, mx.stream(_stream):
+    with _lock, mx.stream(_current.unit.stream):
         yield
+
+
+def computed(*arrays: MxArray) -> Exception | None:
+    """Wait until arrays are computed; the error if that fails."""
+    try:
+        with at_work():
+            mx.eval(*arrays)
+    except Exception as error:
+        return error
+    return None
+
+
+def is_on_gpu() -> bool:
+    """Whether this thread's operations run on a GPU."""
+    return _current.unit.name == "gpu"
+
+
+def on_processor() -> Any:
+    """The stream for what MLX has for processors only."""
+    return UNITS[-1].stream
 
 
 _NAMES = {
@@ -70,8 +130,3 @@ def memory_dtype(dtype: np.dtype) -> np.dtype:
 def dtype_of_memory(dtype: np.dtype) -> Any:
     """MLX's dtype of numbers of `dtype`, or of the codes that stand for them."""
     return _DTYPES[memory_dtype(dtype)]
-
-
-def is_on_gpu() -> bool:
-    """Whether MLX computes on a GPU."""
-    return mx.default_device().type == mx.DeviceType.gpu

@@ -398,4 +398,3 @@ def _all_parts(function: PlanFunction) -> Iterator[_Part]:
                 inner = []
         for other in inner:
             yield from _all_parts(other)
-
