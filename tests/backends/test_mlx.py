@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from test_reference import CASTS, TABLE, loops_kernels, same
 
 import rlx
 import rlx.numpy as jnp
-from rlx import errors
+from rlx import errors, nn
 from rlx.array import DeviceArray
 from rlx.backends import backend_named, device_names
 from rlx.backends.reference import ReferenceBackend
@@ -36,6 +37,7 @@ from rlx.ir.kernels import (
     Callback,
     Contract,
     Instruction,
+    Library,
     Loops,
     Operand,
     Plan,
@@ -234,6 +236,25 @@ def test_fact_strided_views_want_dense_rows() -> None:
     with pytest.raises(RuntimeError, match="row contiguous"):
         mx.eval(mx.as_strided(mx.arange(10)[::2], (2, 2), (2, 1), 0))
     assert numbers(mx.as_strided(mx.contiguous(mx.arange(10)[::2]), (2, 2), (-2, 1), 2)) == [[4, 6], [0, 2]]
+
+
+@on_the_cpu
+def test_fact_softmax_of_float64_has_the_precision_of_float32_and_of_float16_wants_to_be_precise() -> None:
+    x = np.asarray(array(np.random.default_rng(0).normal(size=999) * 4, mx.float16)).astype(float)
+    expected = scipy.special.softmax(x)
+    assert 1e-9 < relative_error(mx.softmax(array(x, mx.float64)), expected) < 1e-4
+    narrow = array(x, mx.float16)
+    normal = expected > 2.0**-14
+    found = [np.asarray(mx.softmax(narrow, precise=p)).astype(float) for p in (False, True)]
+    loose, precise = (np.max(np.abs(f / expected - 1)[normal]) for f in found)
+    assert precise < 6e-4 < loose
+
+
+def test_fact_a_causal_mask_ends_with_the_last_key() -> None:
+    q, k = mx.zeros((1, 1, 2, 4)), mx.zeros((1, 1, 5, 4))
+    v = mx.broadcast_to(mx.reshape(mx.arange(5.0), (1, 1, 5, 1)), (1, 1, 5, 4))
+    found = mx.fast.scaled_dot_product_attention(q, k, v, scale=1.0, mask="causal")
+    assert numbers(found[0, 0, :, 0]) == [1.5, 2]
 
 
 @on_the_cpu
@@ -696,6 +717,84 @@ def test_a_callback_gets_arrays_of_the_host() -> None:
     plan = plan_of(kernels, [x], [z], [y], arena=64)
     found = results(MlxBackend(), plan, [np.arange(4, dtype=FLOAT)])
     assert found[0].tolist() == [0, -2, -4, -6] and seen[0].flags.writeable
+
+
+# ------------------------------------------------------------------ blocks
+def normals(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(np.float32)
+
+
+Q, K = normals(2, 7, 4, 8), normals(2, 7, 2, 8)
+CALLS: dict[str, tuple[str, Any, tuple[np.ndarray, ...]]] = {
+    "attention": ("dot_product_attention", nn.dot_product_attention, (Q, Q + 1, Q - 1)),
+    "grouped heads": ("dot_product_attention", partial(nn.dot_product_attention, scale=0.3), (Q, K, K + 1)),
+    "causal": ("dot_product_attention", partial(nn.dot_product_attention, is_causal=True), (Q, K, K)),
+    "bias": ("dot_product_attention", nn.dot_product_attention, (Q, Q, Q, normals(1, 4, 7, 7))),
+    "layer norm": ("layer_norm", nn.layer_norm, (normals(5, 6, 9), normals(9), normals(9))),
+    "layer norm without vectors": ("layer_norm", partial(nn.layer_norm, epsilon=0.1), (normals(5, 9),)),
+    "rms norm": ("rms_norm", nn.rms_norm, (normals(5, 9), normals(9))),
+    "softmax": ("softmax", partial(nn.softmax, axis=0), (normals(5, 9) * 9,)),
+    "softmax over two axes": ("softmax", partial(nn.softmax, axis=(0, -1)), (normals(5, 2, 9),)),
+    "logsumexp": ("logsumexp", partial(nn.logsumexp, axis=1, keepdims=True), (normals(5, 9) * 9,)),
+    "logsumexp of all": ("logsumexp", nn.logsumexp, (normals(5, 9),)),
+}
+ELSE: dict[str, tuple[Any, tuple[np.ndarray, ...]]] = {
+    "float64": (nn.softmax, (normals(5, 9).astype(np.float64),)),
+    "another axis": (partial(nn.layer_norm, axis=0), (normals(5, 9),)),
+    "a mask": (nn.dot_product_attention, (Q, Q, Q, None, np.tril(np.ones((1, 1, 7, 7), bool)))),
+    "a window": (partial(nn.dot_product_attention, local_window_size=2), (Q, Q, Q)),
+    "causal of fewer queries": (partial(nn.dot_product_attention, is_causal=True), (Q[:, :3], K, K)),
+    "factors": (lambda a: nn.logsumexp(a, b=a * a), (normals(5, 9),)),
+    "nothing": (nn.softmax, (normals(5, 0),)),
+}
+
+
+def blocks_of(function: Any, *args: Any) -> list[str]:
+    """The blocks in a program's plan on the device."""
+    with rlx.default_device("mlx"):
+        plan = rlx.inspect(function)(*args).plan
+    return [k.routine for k in plan.kernels if isinstance(k, Library) and k.meaning is not None]
+
+
+@pytest.mark.parametrize("called", CALLS)
+def test_blocks_are_functions_of_mlx(called: str) -> None:
+    name, function, args = CALLS[called]
+    assert blocks_of(lambda *a: function(*a) * 2.0, *args) == [name]
+    (found,), (expected,) = both(lambda *a: function(*a) * 2.0, *args)
+    np.testing.assert_allclose(found, expected, rtol=3e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("called", ELSE)
+def test_other_calls_of_blocks_are_their_equations(called: str) -> None:
+    function, args = ELSE[called]
+    found = blocks_of(function, *args)
+    # attention's own softmax may be one
+    assert found == [] if args[0].ndim < 4 else "dot_product_attention" not in found
+    (found,), (expected,) = both(function, *args)
+    np.testing.assert_allclose(found, expected, rtol=3e-6 if found.itemsize > 2 else 2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("called", ["causal", "layer norm", "rms norm", "softmax", "logsumexp"])
+def test_blocks_of_narrow_floats(called: str, dtype: str) -> None:
+    name, function, args = CALLS[called]
+    args = tuple(a.astype(np.dtype(getattr(ml_dtypes, dtype, None) or dtype)) for a in args)
+    assert blocks_of(function, *args) == [name]
+    (found,), (expected,) = both(function, *args)
+    unit = 2.0**-10 if dtype == "float16" else 2.0**-7
+    np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=2 * unit, atol=2 * unit)
+
+
+@pytest.mark.parametrize("called", ["causal", "layer norm", "softmax"])
+def test_derivatives_and_batches_of_blocks(called: str) -> None:
+    name, function, args = CALLS[called]
+    gradient = rlx.grad(lambda *a: (function(*a) ** 2).sum(), argnums=tuple(range(len(args))))
+    found, expected = both(gradient, *args)
+    for f, e in zip(found, expected, strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-4, atol=1e-4)
+    stacked = [np.stack([a, a + 1]) for a in args]
+    for f, e in zip(*both(rlx.vmap(function), *stacked), strict=True):
+        np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-5)
 
 
 # ------------------------------------------------------------------ programs

@@ -8,7 +8,8 @@ import numpy as np
 
 from rlx.backends.base import Backend, Executable, failed_run
 from rlx.backends.claims import Claims
-from rlx.backends.mlx.library import UNITS, MxArray, Unit, at_work, computing_on, mx
+from rlx.backends.mlx.blocks import BLOCKS, fits
+from rlx.backends.mlx.library import UNITS, MxArray, Unit, at_work, begun, computing_on
 from rlx.backends.mlx.memory import MlxMemory, MlxStorage
 from rlx.backends.mlx.mistakes import described
 from rlx.backends.mlx.program import PlanFunction, host_cause, why_not_compiled
@@ -38,24 +39,24 @@ class MlxExecutable(Executable):
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Run on dense inputs in the order of plan.inputs; what comes back is being computed."""
-        error = None
-        try:
-            found = self._begun(inputs)
-        except (RuntimeError, MemoryError) as raised:
-            error = raised
-        if error is not None:
-            raise described(error)
-        return [MlxStorage(array, self.failed) for array in found]
-
-    def _begun(self, inputs: Sequence[Storage]) -> list[MxArray]:
         with computing_on(self.unit):
-            with at_work():
-                arrays = [_elements(s, b) for s, b in zip(inputs, self.plan.inputs, strict=True)]
-            results = self.function(arrays, ())
-            with at_work():
-                found = [flat(r) for r in results]
-                mx.async_eval(*found)
-        return found
+            try:
+                results = self._results(inputs)
+            except (RuntimeError, MemoryError) as raised:  # a step that the host waited for
+                results, error = [], raised
+            else:
+                error = None
+            if error is not None:
+                raise described(error)
+            error = begun(results)
+        return [MlxStorage(array, self.failed, error) for array in results]
+
+    def _results(self, inputs: Sequence[Storage]) -> list[MxArray]:
+        with at_work():
+            arrays = [_elements(s, b) for s, b in zip(inputs, self.plan.inputs, strict=True)]
+        results = self.function(arrays, ())
+        with at_work():
+            return [flat(r) for r in results]
 
     def failed(self, error: BaseException) -> BaseException:
         """What somebody who waits for a result gets instead of an error of MLX."""
@@ -117,9 +118,9 @@ class MlxBackend(Backend):
 
     @property
     def claims(self) -> Claims:
-        """No bands, and on a GPU no float64."""
-        on_gpu = self.unit.name == "gpu"
-        return Claims(kinds=_KINDS, dtypes=supported_dtypes - _WIDE if on_gpu else supported_dtypes)
+        """No bands; blocks that MLX has a function for; and on a GPU no float64."""
+        dtypes = supported_dtypes - _WIDE if self.unit.name == "gpu" else supported_dtypes
+        return Claims(kinds=_KINDS, dtypes=dtypes, blocks=frozenset(BLOCKS), fits=fits)
 
     def host_reason(self, kernel: Kernel) -> str | None:
         """Why a kernel runs on the host, in NumPy; None if MLX runs it."""

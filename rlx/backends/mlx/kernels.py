@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from rlx.backends.mlx.library import MxArray, mx
+from rlx.backends.mlx.blocks import BLOCKS
+from rlx.backends.mlx.library import ALIKE, MxArray, dtype_of_memory, mx
 from rlx.backends.mlx.loops import Buffers
 from rlx.backends.mlx.narrow import decode
 from rlx.backends.mlx.routines import ROUTINES
@@ -25,10 +28,10 @@ def _complex_parts(operand: Operand, buffers: Buffers) -> tuple[MxArray, MxArray
 
 
 def _view(operand: Operand, buffers: Buffers) -> MxArray:
-    """A strided view, of complex64 as MLX's."""
-    memory = buffers[operand.buffer]
-    if operand.buffer.dtype == np.complex64:
-        memory = mx.view(flat(memory), mx.complex64)
+    """A strided view, of MLX's own dtype where it has one."""
+    memory, dtype = buffers[operand.buffer], operand.buffer.dtype
+    if dtype.name in ALIKE:
+        memory = mx.view(flat(memory), ALIKE[dtype.name])
     return read(memory, operand.shape, operand.strides, operand.offset)
 
 
@@ -160,8 +163,15 @@ def _taken(array: MxArray, order: MxArray, pairs: bool) -> MxArray:
 
 # ------------------------------------------------------------------ library routines
 def run_library(kernel: Library, buffers: Buffers) -> None:
-    """A routine that MLX has."""
-    results = ROUTINES[kernel.routine].run([_whole(o, buffers) for o in kernel.inputs], kernel.attributes)
+    """A routine or a block that MLX has."""
+    inputs = [_whole(o, buffers) for o in kernel.inputs]
+    if kernel.meaning is not None:
+        results: Sequence[MxArray] = [BLOCKS[kernel.routine](inputs, kernel.attributes)]
+    else:
+        results = ROUTINES[kernel.routine].run(inputs, kernel.attributes)
     for operand, result in zip(kernel.outputs, results, strict=True):
-        is_complex = operand.buffer.dtype.kind == "c"
-        _write(operand, _parts(result) if is_complex else result, buffers, 2 if is_complex else 1)
+        dtype = operand.buffer.dtype
+        if dtype.kind == "c":
+            _write(operand, _parts(result), buffers, 2)
+        else:
+            _write(operand, mx.view(result, dtype_of_memory(dtype)) if dtype.name in ALIKE else result, buffers)

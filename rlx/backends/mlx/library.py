@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -13,11 +13,13 @@ import numpy as np
 from rlx.errors import DeviceError
 
 __all__ = [
+    "ALIKE",
     "LEAST_VERSION",
     "UNITS",
     "MxArray",
     "Unit",
     "at_work",
+    "begun",
     "computed",
     "computing_on",
     "dtype_of_memory",
@@ -93,11 +95,20 @@ def at_work() -> Generator[None]:
         yield
 
 
-def computed(*arrays: MxArray) -> Exception | None:
+def computed(arrays: Sequence[MxArray]) -> Exception | None:
     """Wait until arrays are computed; the error if that fails."""
+    return _error_of(mx.eval, arrays)
+
+
+def begun(arrays: Sequence[MxArray]) -> Exception | None:
+    """Let MLX compute arrays; the error if that has failed already."""
+    return _error_of(mx.async_eval, arrays)
+
+
+def _error_of(function: Callable[..., None], arrays: Sequence[MxArray]) -> Exception | None:
     try:
         with at_work():
-            mx.eval(*arrays)
+            function(*arrays)
     except Exception as error:
         return error
     return None
@@ -118,6 +129,9 @@ _NAMES = {
     **{n: n for n in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")},
 }
 _DTYPES = {np.dtype(name): getattr(mx, called) for name, called in _NAMES.items()}
+
+# dtypes of MLX whose numbers lie here as words, or as parts
+ALIKE = {name: getattr(mx, name) for name in ("bfloat16", "complex64", "float16")}
 
 
 def memory_dtype(dtype: np.dtype) -> np.dtype:

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.mlx.border import from_host, to_host
-from rlx.backends.mlx.library import MxArray, Unit, at_work, computed, computing_on, dtype_of_memory, memory_dtype, mx
+from rlx.backends.mlx.library import (
+    ALIKE,
+    MxArray,
+    Unit,
+    at_work,
+    computed,
+    computing_on,
+    dtype_of_memory,
+    memory_dtype,
+    mx,
+)
 from rlx.device_memory import Memory
 from rlx.errors import DtypeError
 from rlx.ir.types import dtype_of
@@ -25,11 +35,12 @@ class MlxStorage(Storage):
     Nobody assigns to the array, so that several storages may have one.
     """
 
-    __slots__ = ("_failed", "array")
+    __slots__ = ("_error", "_failed", "array")
 
-    def __init__(self, array: MxArray, failed: Failed | None = None) -> None:
+    def __init__(self, array: MxArray, failed: Failed | None = None, error: Exception | None = None) -> None:
         self.array = array
         self._failed = failed
+        self._error = error
 
     @property
     def pointer(self) -> int:  # ty: ignore[incompatible-property-override]
@@ -48,14 +59,15 @@ class MlxStorage(Storage):
 
     def is_ready(self) -> bool:
         """True, after waiting: MLX does not say of an array whether it is computed."""
-        computed(self.array)
+        if self._error is None:
+            self._error = computed((self.array,))
         return True
 
     def wait(self) -> None:
         """Wait for the elements; raises the error of the run that should have computed them."""
-        error = computed(self.array)
-        if error is not None:
-            raise error if self._failed is None else self._failed(error)
+        self.is_ready()
+        if self._error is not None:
+            raise self._error if self._failed is None else self._failed(self._error)
 
 
 class MlxMemory(Memory):
@@ -122,13 +134,10 @@ class MlxMemory(Memory):
         return self.lend(storage, shape, dtype).__dlpack__()
 
 
-_ALIKE = ("bfloat16", "complex64", "float16")  # dtypes that MLX has and that lie here as words or parts
-
-
 def _counterpart(dtype: np.dtype) -> Any:
     """MLX's dtype of the same numbers."""
-    if dtype.name in _ALIKE:
-        return getattr(mx, dtype.name)
+    if dtype.name in ALIKE:
+        return ALIKE[dtype.name]
     if memory_dtype(dtype) == dtype:
         return dtype_of_memory(dtype)
     raise DtypeError(

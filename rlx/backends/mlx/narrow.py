@@ -6,19 +6,17 @@ from functools import cache
 
 import numpy as np
 
-from rlx.backends.mlx.library import MxArray, dtype_of_memory, mx
+from rlx.backends.mlx.library import ALIKE, MxArray, dtype_of_memory, mx
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS, FloatFormat
 from rlx.ir.types import compute_dtype
 
 __all__ = ["decode", "encode"]
 
-_NATIVE = {"float16": "float16", "bfloat16": "bfloat16"}
-
 
 def decode(dtype: np.dtype, codes: MxArray) -> MxArray:
     """The float32 numbers, or the integers of a byte, that codes mean."""
-    if dtype.name in _NATIVE:
-        return mx.view(codes, getattr(mx, dtype.name)).astype(mx.float32)
+    if dtype.name in ALIKE:
+        return mx.view(codes, ALIKE[dtype.name]).astype(mx.float32)
     return mx.take(_meanings(dtype), codes)
 
 
@@ -29,8 +27,8 @@ def encode(dtype: np.dtype, numbers: MxArray) -> MxArray:
     form = FLOAT_FORMATS[dtype]
     if numbers.dtype == mx.float64:
         numbers = _rounded_to_odd(numbers) if dtype.name == "float16" else numbers.astype(mx.float32)
-    if dtype.name in _NATIVE:
-        return mx.view(numbers.astype(getattr(mx, dtype.name)), mx.uint16)
+    if dtype.name in ALIKE:
+        return mx.view(numbers.astype(ALIKE[dtype.name]), mx.uint16)
     return _small(form, numbers) if form.zero else _scale(form, numbers)
 
 

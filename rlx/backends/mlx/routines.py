@@ -23,6 +23,8 @@ class Routine(NamedTuple):
 
 def why_not_routine(kernel: Library) -> str | None:
     """Why a routine runs on the host; None where it is MLX's."""
+    if kernel.meaning is not None:
+        return None  # a block that was claimed
     routine = ROUTINES.get(kernel.routine)
     if routine is None:
         return _CAUSES.get(kernel.routine, f"MLX has no routine {kernel.routine}")
