@@ -15,6 +15,7 @@ from rlx.ir.types import TensorType, is_integer, promote_dtypes
 from rlx.lax.operands import as_array
 from rlx.lax.staging import (
     as_weak_as,
+    beside,
     check_callable,
     leaf_names,
     runs_in_python,
@@ -126,7 +127,7 @@ def _arguments(name: str, operands: tuple[Any, ...], operand: Any) -> tuple[Any,
 
 def _call_branch(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """The chosen function's result; arguments and results are arrays as they are when traced."""
-    leaves, treedef = flatten_call(arguments, {}, "an operand")
+    leaves, treedef = flatten_call(beside("cond", arguments), {}, "an operand")
     flat = FlatFunction(function, treedef)
     return flat.unflatten(flat(*leaves))
 

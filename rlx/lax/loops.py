@@ -15,6 +15,7 @@ from rlx.lax.operands import as_array
 from rlx.lax.scanning import scan
 from rlx.lax.staging import (
     as_weak_as,
+    beside,
     check_callable,
     check_carry,
     converted,
@@ -53,7 +54,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     check_callable("while_loop", cond_fun=cond_fun, body_fun=body_fun)
     leaves, in_tree = flatten_call((init_val,), {}, "the initial carry of lax.while_loop")
     if runs_in_python():
-        (value,), _ = tree.unflatten(in_tree, leaves)
+        value = beside("while_loop", init_val)
         while _is_true(cond_fun(value), cond_fun):
             value = body_fun(value)
         return tree.map(as_array, value)
@@ -170,7 +171,7 @@ def _counted(start: ConcreteArray, stop: int, body_fun: Callable[[Any, Any], Any
 
     length = max(stop - int(start.numpy()), 0)
     if runs_in_python():
-        value = tree.map(as_array, init_val)
+        value = beside("fori_loop", init_val)
         memory = next((memory_of(x) for x in tree.leaves(value) if isinstance(x, ConcreteArray)), None)
         for i in range(length):
             counter = _counter(start, i)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, ConcreteArray, moved
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError, line_of_function, source_line, user_line
 from rlx.ir.program import Program, Var
@@ -16,12 +16,14 @@ from rlx.ops.conversion import convert
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.interpret import interpret
+from rlx.trace.places import common_memory
 from rlx.trace.primitive import type_of
 from rlx.trace.stage import finish, stage
 from rlx.trees import tree
 
 __all__ = [
     "as_weak_as",
+    "beside",
     "check_callable",
     "check_carry",
     "converted",
@@ -39,6 +41,18 @@ __all__ = [
 def runs_in_python() -> bool:
     """Whether loops run as Python loops: jit is disabled, and nothing is being traced."""
     return config.disable_jit and state.builder is None
+
+
+def beside(name: str, value: Any, *others: Any) -> Any:
+    """A tree of values as arrays that a Python loop starts with: NumPy arrays and numbers go where the arrays lie."""
+    memory = common_memory(f"lax.{name}", tree.leaves((value, others)))
+    if memory is None:
+        return tree.map(as_array, value)
+    return tree.map(lambda x: x if isinstance(x, Array) else _moved(as_array(x), memory), value)
+
+
+def _moved(x: Array, memory: Any) -> Array:
+    return moved(x, memory) if isinstance(x, ConcreteArray) else x
 
 
 def check_callable(name: str, **functions: Any) -> None:

@@ -12,10 +12,11 @@ from rlx.backends.mlx.loops import Buffers
 from rlx.backends.mlx.narrow import decode
 from rlx.backends.mlx.routines import ROUTINES
 from rlx.backends.mlx.views import flat, overwrite, read
-from rlx.ir.kernels import Contract, Library, Operand, Sort
+from rlx.ir.kernels import Callback, Contract, Library, Operand, Sort
 from rlx.ir.types import is_narrow
+from rlx.ir.user_functions import DeviceCall
 
-__all__ = ["run_contract", "run_library", "run_sort", "why_not_contract"]
+__all__ = ["run_call", "run_contract", "run_library", "run_sort", "why_not_call", "why_not_contract"]
 
 
 # ------------------------------------------------------------------ operands
@@ -170,8 +171,29 @@ def run_library(kernel: Library, buffers: Buffers) -> None:
     else:
         results = ROUTINES[kernel.routine].run(inputs, kernel.attributes)
     for operand, result in zip(kernel.outputs, results, strict=True):
-        dtype = operand.buffer.dtype
-        if dtype.kind == "c":
-            _write(operand, _parts(result), buffers, 2)
-        else:
-            _write(operand, mx.view(result, dtype_of_memory(dtype)) if dtype.name in ALIKE else result, buffers)
+        _write_native(operand, result, buffers)
+
+
+def _write_native(operand: Operand, value: MxArray, buffers: Buffers) -> None:
+    """Write a value of MLX's own dtype."""
+    dtype = operand.buffer.dtype
+    if dtype.kind == "c":
+        _write(operand, _parts(value), buffers, 2)
+    else:
+        _write(operand, mx.view(value, dtype_of_memory(dtype)) if dtype.name in ALIKE else value, buffers)
+
+
+# ------------------------------------------------------------------ users' functions
+def why_not_call(kernel: Callback) -> str | None:
+    """Why a user's function runs on the host; None where it is one of MLX's arrays."""
+    if isinstance(kernel.function, DeviceCall) and kernel.function.device == "mlx":
+        return None
+    return "a Python function"
+
+
+def run_call(kernel: Callback, buffers: Buffers) -> None:
+    """A user's function of MLX's arrays, as a part of what is traced."""
+    for operand, result in zip(
+        kernel.outputs, kernel.function.apply(*(_whole(o, buffers) for o in kernel.inputs)), strict=True
+    ):
+        _write_native(operand, result, buffers)

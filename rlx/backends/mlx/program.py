@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx.backends.loops.program import constants_of
 from rlx.backends.mlx.border import from_host, to_host
-from rlx.backends.mlx.kernels import run_contract, run_library, run_sort, why_not_contract
+from rlx.backends.mlx.kernels import run_call, run_contract, run_library, run_sort, why_not_call, why_not_contract
 from rlx.backends.mlx.library import MxArray, at_work, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.loops import Buffers, run_loops, why_not
 from rlx.backends.mlx.routines import why_not_routine
@@ -65,7 +65,7 @@ def host_cause(kernel: Kernel) -> str | None:
         case Library():
             return why_not_routine(kernel)
         case Callback():
-            return "a Python function"
+            return why_not_call(kernel)
     return None
 
 
@@ -110,6 +110,8 @@ def _trace(kernel: Kernel, buffers: Buffers) -> None:
             run_sort(kernel, buffers)
         case Library():
             run_library(kernel, buffers)
+        case Callback():
+            run_call(kernel, buffers)
         case Scan():
             _unrolled(kernel, buffers)
         case _:
