@@ -56,7 +56,7 @@ def _incremented(count: Any) -> Array:
 
 
 def _zeros(params: Tree, dtype: Any = None) -> Tree:
-    return tree.map(lambda p: jnp.zeros_like(p, dtype=dtype), params)
+    return tree.map(lambda p: jnp.zeros_like(as_array(p), dtype=dtype), params)
 
 
 def _cast(values: Tree, dtype: Any) -> Tree:
@@ -356,7 +356,7 @@ def scale_by_rms(
 
     def init(params: Tree) -> ScaleByRmsState:
         return ScaleByRmsState(
-            tree.map(lambda p: jnp.full_like(p, initial_scale), params)
+            tree.map(lambda p: jnp.full_like(as_array(p), initial_scale), params)
         )
 
     def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
@@ -395,7 +395,7 @@ def scale_by_rss(initial_accumulator_value: Any = 0.1, eps: Any = 1e-7) -> Gradi
 
     def init(params: Tree) -> ScaleByRssState:
         start = initial_accumulator_value
-        return ScaleByRssState(tree.map(lambda p: jnp.full_like(p, start), params))
+        return ScaleByRssState(tree.map(lambda p: jnp.full_like(as_array(p), start), params))
 
     def update(updates: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
         updates = tree.map(as_array, updates)

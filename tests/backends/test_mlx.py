@@ -1060,10 +1060,11 @@ def test_a_dtype_without_a_counterpart_is_said(dtype: str) -> None:
 
 
 def test_mixing_devices_teaches(there: Any) -> None:
-    for call in (lambda: there + jnp.ones(3), lambda: rlx.jit(jnp.add)(there, jnp.ones(3))):
+    here = rlx.device_put(jnp.ones(3), "cpu")
+    for call in (lambda: there + here, lambda: rlx.jit(jnp.add)(there, here), lambda: jnp.asarray(mx.ones(3)) + here):
         with pytest.raises(errors.DeviceError, match="different devices(.|\n)*rlx.device_put"):
             call()
-    assert (there + np.ones(3, np.float32)).device == "mlx"
+    assert (there + np.ones(3, np.float32)).device == (there + jnp.ones(3)).device == "mlx"
     assert (there + rlx.device_put(jnp.ones(3), there.device)).device == "mlx"
 
 

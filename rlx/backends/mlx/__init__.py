@@ -113,12 +113,12 @@ class MlxBackend(Backend):
 
     @property
     def lowering(self) -> LoweringOptions:
-        """Kernels run whole: neither band by band nor in chunks."""
-        return LoweringOptions(least_bands=0, chunks=ChunkLimits(counts=()))
+        """Kernels run whole: neither tile by tile nor in chunks."""
+        return LoweringOptions(least_row_tiles=0, chunks=ChunkLimits(counts=()))
 
     @property
     def claims(self) -> Claims:
-        """No bands; blocks that MLX has a function for; and on a GPU no float64."""
+        """No row tiles; blocks that MLX has a function for; and on a GPU no float64."""
         dtypes = supported_dtypes - _WIDE if self.unit.name == "gpu" else supported_dtypes
         return Claims(kinds=_KINDS, dtypes=dtypes, blocks=frozenset(BLOCKS), fits=fits)
 

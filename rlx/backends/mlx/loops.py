@@ -11,8 +11,8 @@ from rlx.backends.mlx.library import MxArray, dtype_of_memory, mx
 from rlx.backends.mlx.narrow import decode, encode
 from rlx.backends.mlx.reductions import cumulate, reduce, scatter
 from rlx.backends.mlx.scalar import Value, combine, constant, operation
-from rlx.backends.mlx.views import addresses, flat, is_injective, overwrite, read, shape_of
-from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
+from rlx.backends.mlx.views import addresses, flat, overwrite, read, shape_of
+from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store, reaches_apart
 from rlx.ir.scalar import neutral
 from rlx.ir.types import compute_dtype, dtype_kind, is_narrow
 from rlx.ir.verify_loops import element_levels, store_runs_once
@@ -47,7 +47,7 @@ def run_loops(kernel: Loops, buffers: Buffers) -> None:
 
 def _is_separable(kernel: Loops, store: Store) -> bool:
     """Whether each element that a store reaches is one of the iterations along the dimensions that it moves along."""
-    return store.address is None and is_injective(kernel.sizes, store.access.strides)
+    return store.address is None and reaches_apart(store.access.strides, kernel.sizes)
 
 
 def _memory_size(buffer: Buffer) -> int:
@@ -160,7 +160,7 @@ class _Block:
             extents = extents[: kernel.outer] + (1,) * (len(extents) - kernel.outer)
         target = _Target(buffer, written.get(buffer, self.buffers.get(buffer)))
         value, guard = values[store.value], None if store.guard is None else values[store.guard].array
-        if store.address is not None or not is_injective(shape_of(extents, access.strides), access.strides):
+        if store.address is not None or not reaches_apart(access.strides, shape_of(extents, access.strides)):
             if store.initialize:
                 self.initialize(target, store)
             places = self.addresses(access, None if store.address is None else values[store.address])

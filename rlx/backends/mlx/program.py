@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.loops.program import constants_of
 from rlx.backends.mlx.border import from_host, to_host
 from rlx.backends.mlx.kernels import run_call, run_contract, run_library, run_sort, why_not_call, why_not_contract
 from rlx.backends.mlx.library import MxArray, at_work, dtype_of_memory, is_on_gpu, mx
@@ -22,7 +21,6 @@ from rlx.backends.mlx.views import flat, reshaped
 from rlx.backends.reference.kernels import run_kernel
 from rlx.backends.reference.run import run_plan
 from rlx.ir.kernels import (
-    Bands,
     Branch,
     Buffer,
     Callback,
@@ -34,6 +32,7 @@ from rlx.ir.kernels import (
     Scan,
     Sort,
     While,
+    constants_of,
 )
 
 __all__ = ["PlanFunction", "host_cause", "why_not_compiled"]
@@ -58,8 +57,6 @@ def host_cause(kernel: Kernel) -> str | None:
     match kernel:
         case Loops():
             return why_not(kernel)
-        case Bands():
-            return next((cause for inner in kernel.kernels if (cause := host_cause(inner))), None)
         case Contract():
             return why_not_contract(kernel)
         case Library():
@@ -89,8 +86,6 @@ def _instructions_of(kernel: Kernel) -> int:
     match kernel:
         case Loops():
             return len(kernel.instructions) + len(kernel.stores)
-        case Bands():
-            return sum(map(_instructions_of, kernel.kernels))
         case Scan():
             return kernel.length * _instructions(kernel.body)
     return 1
@@ -103,9 +98,6 @@ def _trace(kernel: Kernel, buffers: Buffers) -> None:
             run_loops(kernel, buffers)
         case Contract():
             run_contract(kernel, buffers)
-        case Bands():
-            for inner in kernel.kernels:
-                _trace(inner, buffers)
         case Sort():
             run_sort(kernel, buffers)
         case Library():
@@ -224,9 +216,6 @@ class _HostStep:
         for buffer in self.kernel.writes:
             found = memory.get(buffer)
             memory[buffer] = np.zeros(buffer.size, buffer.dtype) if found is None else found.copy()
-        if isinstance(self.kernel, Bands):
-            for buffer in self.kernel.local:
-                memory[buffer] = np.zeros(buffer.size, buffer.dtype)
         with np.errstate(all="ignore"):
             run_kernel(self.kernel, memory, run_plan)
         with at_work():

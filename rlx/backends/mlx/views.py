@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rlx.backends.mlx.library import MxArray, mx
 
-__all__ = ["Dimension", "addresses", "flat", "is_injective", "overwrite", "read", "shape_of"]
+__all__ = ["Dimension", "addresses", "flat", "overwrite", "read", "shape_of"]
 
 
 class Dimension(NamedTuple):
@@ -41,17 +41,6 @@ def flat(array: MxArray) -> MxArray:
 def reshaped(array: MxArray, shape: tuple[int, ...]) -> MxArray:
     """The elements in another shape."""
     return array if array.shape == shape else mx.reshape(array, shape)
-
-
-def is_injective(extents: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether no element is reached twice (sufficient, not necessary)."""
-    reach = 0
-    for stride, extent in sorted((abs(s), n) for s, n in zip(strides, extents, strict=True)):
-        if extent > 1:
-            if stride <= reach:
-                return False
-            reach += stride * (extent - 1)
-    return True
 
 
 def _is_whole(moving: Sequence[Dimension], offset: int, size: int) -> bool:
