@@ -2,6 +2,7 @@
 # make test-other-python: the tests that depend most on the interpreter, on another version of Python if one is installed.
 # make test-backends: what make test has the interpreter run of the numba device, compiled by Numba.
 # make test-opencl: the OpenCL device, on a runtime for processors that it installs.
+# make test-mlx: the tests of the device `mlx` (mlx[cpu] on Linux), and a part of the others on it.
 # make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
@@ -19,7 +20,12 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
 
-.PHONY: demo test test-backends test-opencl test-other-python fuzz lint bench clean
+MLX_VENV := .venv-mlx
+MLX_TEST = $(MLX_VENV)/bin/python -m pytest -n 2 --dist worksteal
+# what runs on the device as on the CPU: control flow, networks, optimisers, derivatives, random numbers bit by bit
+MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
+
+.PHONY: demo test test-backends test-opencl test-mlx test-other-python fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -29,6 +35,12 @@ $(VENV)/installed: pyproject.toml
 
 $(VENV)/tested: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[examples,test]"
+	touch $@
+
+$(MLX_VENV)/tested: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(MLX_VENV)
+	$(MLX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[examples,test,mlx]"
 	touch $@
 
 demo: $(VENV)/installed
@@ -64,6 +76,10 @@ test-other-python: $(VENV)/tested
 	RLX_CHECK=1 $(OTHER_VENV)/bin/python -m pytest -n 2 --dist worksteal $(OTHER_TESTS); \
 	echo "test-other-python: ran on Python $$version"
 
+test-mlx: $(MLX_VENV)/tested
+	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) tests/backends/test_mlx.py tests/test_primitives.py -k mlx
+	RLX_CHECK=1 RLX_DEVICE=mlx $(MLX_TEST) $(MLX_TESTS)
+
 fuzz: $(VENV)/tested
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed "$(SEED)"
 
@@ -71,4 +87,4 @@ bench: $(VENV)/tested
 	$(BIN)/python -m benchmarks.run $(BENCH)
 
 clean:
-	rm -rf $(VENV) $(OTHER_VENV) build *.egg-info
+	rm -rf $(VENV) $(OTHER_VENV) $(MLX_VENV) build *.egg-info

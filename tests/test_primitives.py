@@ -27,6 +27,7 @@ COMPILED = bool(os.environ.get("RLX_TEST_COMPILED"))  # else Python runs the tex
 BACKENDS = {
     "reference": ("rlx.backends.reference", "ReferenceBackend"),
     "cpu": ("rlx.backends.cpu", "CpuBackend"),
+    "mlx": ("rlx.backends.mlx", "MlxBackend"),
     "numba": ("rlx.backends.numba", "NumbaBackend"),
 }
 
@@ -159,6 +160,8 @@ def _kernels_as_python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def backend_named(name: str) -> Any:
     """The backend, or skip the test where it cannot be imported."""
+    if name == "mlx":
+        pytest.importorskip("mlx.core", reason="mlx is not installed: pip install 'rlx[mlx]'")
     module, cls = BACKENDS[name]
     pytest.importorskip(module, exc_type=ImportError)
     try:

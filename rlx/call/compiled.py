@@ -18,7 +18,7 @@ from rlx.array import (
     moved,
     unshared,
 )
-from rlx.backends import backend_named, backend_of, memory_named
+from rlx.backends import backend_named, backend_of, memory_named, memory_of_foreign
 from rlx.backends.base import Backend, Executable
 from rlx.call.exhausted import memory_exhausted
 from rlx.config import config
@@ -30,7 +30,7 @@ from rlx.passes.pipeline import executables
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
 
-__all__ = ["CompiledProgram", "backend_on", "default_memory", "prepare_program", "run_program"]
+__all__ = ["CompiledProgram", "adopted", "backend_on", "default_memory", "prepare_program", "run_program"]
 
 reopen_after_fork(executables)
 
@@ -44,6 +44,15 @@ def default_memory() -> Memory | None:
 def backend_on(memory: Memory | None) -> Backend:
     """What compiles programs for a memory; None stands for the host's."""
     return backend_of(memory or host_memory)
+
+
+def adopted(value: Any) -> ConcreteArray | None:
+    """An array of another library where it lies in a device's memory; None for what is no such array."""
+    memory = memory_of_foreign(value)
+    if memory is None:
+        return None
+    storage, shape, dtype = memory.adopt(value)
+    return arrays_on((storage,), (Placed(memory, TensorType(shape, dtype)),))[0]
 
 
 class CompiledProgram:

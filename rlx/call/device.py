@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array, ConcreteArray, Device, moved
-from rlx.backends import backend_named, default_devices, device_named, loaded_backends
+from rlx.backends import backend_named, device_named, devices_of, loaded_backends
 from rlx.call.compiled import default_memory
 from rlx.config import config, scoped
 from rlx.device_memory import Memory
@@ -47,9 +47,7 @@ def devices(platform: str | None = None) -> list[Device]:
     >>> rlx.devices("cpu")
     [Device(cpu:0)]
     """
-    if platform is not None:
-        return [device_named(platform)]
-    return default_devices()
+    return devices_of(platform)
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
@@ -132,7 +130,7 @@ def default_device(device: str | Device) -> AbstractContextManager[None]:
     ...     float(rlx.jit(lambda x: x + 1.0)(1.0))
     2.0
     """
-    name = device_named(device).platform
+    name = device_named(device).name
     backend_named(name)
     return scoped(device=name)
 
