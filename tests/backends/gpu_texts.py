@@ -19,9 +19,9 @@ from rlx.backends.gpu.steps import Step
 from rlx.ir.kernels import Plan
 from rlx.ir.options import LoweringOptions
 from rlx.passes.pipeline import lower_to_plan
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 
-OPTIONS = LoweringOptions(least_bands=0)
+OPTIONS = LoweringOptions(least_row_tiles=0)
 PER_UNIT = 25  # kernels that are compiled together
 
 
@@ -52,7 +52,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
 
 
 def plan_of(function: Callable[..., Any], *arguments: Any, options: LoweringOptions = OPTIONS) -> Plan:
-    """The plan of a function for a device without bands."""
+    """The plan of a function for a device without row tiles."""
     return lower_to_plan(rlx.make_program(function)(*arguments), None, options)
 
 
@@ -61,7 +61,7 @@ def sample_plans(seed: str) -> Iterator[Plan]:
     order = [*cases()]
     random.Random(seed).shuffle(order)
     for case in order:
-        program, captured = stage(case.bind, case.types)
+        program, captured = trace_program(case.bind, case.types)
         yield lower_to_plan(close_over(program, captured), None, OPTIONS)
 
 

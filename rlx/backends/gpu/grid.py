@@ -15,7 +15,7 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, ceiling, loops_step, moves_apart
 from rlx.backends.loops.dialect import Reduction
-from rlx.backends.loops.staging import staging
+from rlx.backends.loops.row_schedule import row_schedule
 from rlx.backends.loops.walk import Mapping, Walk
 from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.types import compute_dtype
@@ -160,7 +160,7 @@ def _lanes(grid: Grid, limits: Limits) -> int:
 
 def _is_shared(kernel: Loops, dimension: int) -> bool:
     """Whether items can share a row: they write apart in one sweep."""
-    once = {n for stage in staging(kernel).row_stores for n in stage}
+    once = {n for phase in row_schedule(kernel).row_stores for n in phase}
     rows = range(kernel.outer, len(kernel.sizes))
     return all(
         n in once

@@ -12,7 +12,7 @@ from rlx.backends.gpu.engine import Engine, View
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
 from rlx.backends.reference.kernels import run_kernel
-from rlx.ir.kernels import Bands, Branch, Buffer, Kernel, Plan, Scan, While, constants_of
+from rlx.ir.kernels import Branch, Buffer, Kernel, Plan, RowTiles, Scan, While, constants_of
 
 __all__ = ["LaunchProgram"]
 
@@ -47,7 +47,7 @@ class LaunchProgram:
         match kernel:
             case _ if kernel in self._steps:
                 self._launch(self._steps[kernel], memory)
-            case Bands():
+            case RowTiles():
                 local = {b: self.engine.allocate(b.nbytes) for b in kernel.local}
                 for inner in kernel.kernels:
                     self._kernel(inner, {**memory, **local})

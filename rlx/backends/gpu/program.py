@@ -10,7 +10,7 @@ from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.steps import Step
 from rlx.backends.loops.names import unused_name
-from rlx.ir.kernels import Bands, Kernel, Plan, nested_plans
+from rlx.ir.kernels import Kernel, Plan, RowTiles, nested_plans
 
 __all__ = ["DeviceProgram"]
 
@@ -49,8 +49,8 @@ class DeviceProgram:
 
 
 def _kernels(plan: Plan) -> Iterator[Kernel]:
-    """The kernels of a plan and of the plans and bands inside it."""
+    """The kernels of a plan and of the plans and row tiles inside it."""
     for kernel in plan.kernels:
-        yield from kernel.kernels if isinstance(kernel, Bands) else (kernel,)
+        yield from kernel.kernels if isinstance(kernel, RowTiles) else (kernel,)
         for inner in nested_plans(kernel):
             yield from _kernels(inner)
