@@ -3,6 +3,8 @@
 # make test-backends: what make test has the interpreter run of the numba device, compiled by Numba.
 # make test-opencl: the OpenCL device, on a runtime for processors that it installs.
 # make test-mlx: the tests of the device `mlx` (mlx[cpu] on Linux), and a part of the others on it.
+# make test-gpu-compile: kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
+#   clang for HIP if that is there. make test-gpu-all: all of them, not a sample.
 # make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
@@ -25,7 +27,9 @@ MLX_TEST = $(MLX_VENV)/bin/python -m pytest -n 2 --dist worksteal
 # what runs on the device as on the CPU: control flow, networks, optimisers, derivatives, random numbers bit by bit
 MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
 
-.PHONY: demo test test-backends test-opencl test-mlx test-other-python fuzz lint bench clean
+GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
+
+.PHONY: demo test test-backends test-opencl test-mlx test-gpu-compile test-gpu-all test-other-python fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -62,6 +66,16 @@ $(VENV)/opencl: $(VENV)/tested
 
 test-opencl: $(VENV)/opencl
 	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/backends/test_opencl.py
+
+$(VENV)/gpu-compile: $(VENV)/tested
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda-compile]"
+	touch $@
+
+test-gpu-compile: $(VENV)/gpu-compile
+	RLX_CHECK=1 $(GPU_COMPILE)
+
+test-gpu-all: $(VENV)/gpu-compile
+	RLX_TEST_GPU_ALL=1 $(GPU_COMPILE)
 
 test-other-python: $(VENV)/tested
 	@python="$(OTHER_PYTHON)"; \

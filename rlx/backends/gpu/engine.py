@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from rlx.backends.gpu.limits import Limits
+
 __all__ = ["Engine", "View"]
 
 
@@ -29,7 +31,7 @@ class View:
 class Engine(ABC):
     """One device. Work is queued in order; `read` and `finish` wait for it."""
 
-    group: int  # work-items of a group that share a row
+    limits: Limits  # what launches are cut to
 
     @abstractmethod
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:

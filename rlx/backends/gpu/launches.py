@@ -2,68 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import Engine, View
-from rlx.backends.gpu.mapping import Grid, grid_of, kernel_text
-from rlx.backends.loops.decompose import contract_as_loops
-from rlx.backends.loops.names import identifier, unused_name
+from rlx.backends.gpu.program import DeviceProgram
+from rlx.backends.gpu.steps import Step
 from rlx.backends.reference.kernels import run_kernel
-from rlx.ir.kernels import (
-    Branch,
-    Buffer,
-    Contract,
-    Kernel,
-    Loops,
-    Plan,
-    RowTiles,
-    Scan,
-    While,
-    constants_of,
-    nested_plans,
-)
+from rlx.ir.kernels import Branch, Buffer, Kernel, Plan, RowTiles, Scan, While, constants_of
 
 __all__ = ["LaunchProgram"]
 
 Memory = dict[Buffer, View]
 
 
-@dataclass(frozen=True, slots=True)
-class _Launch:
-    """A kernel that is queued: its compiled form, its grid, its arrays in order."""
-
-    kernel: Any
-    grid: Grid
-    arrays: tuple[Buffer, ...]
-
-
 class LaunchProgram:
     """A plan, and the plans inside it, with every kernel compiled. Runs on one device, from one thread at a time."""
 
-    def __init__(self, plan: Plan, engine: Engine, dialect: Callable[[], DeviceDialect]) -> None:
+    def __init__(self, plan: Plan, engine: Engine, dialect: DeviceDialect) -> None:
         self.plan = plan
         self.engine = engine
-        self._products: dict[Contract, Loops] = {}
-        spelled = dialect()
-        nests = [nest for nest in _nests(plan, self._products) if spelled.spells(nest)]
-        grids = {nest: _grids(nest, engine.group, spelled) for nest in nests}
-        texts: dict[str, str] = {}
-        names: dict[Loops, str] = {}
-        for grid in (grid for found in grids.values() for grid in found):
-            label = identifier(grid.kernel.label, "nest")
-            names[grid.kernel] = _define(kernel_text(grid, spelled), label, texts, spelled.reserved)
-        self.source = spelled.program(texts)
-        compiled = engine.compile(self.source, list(texts)) if texts else {}
-
-        def launch(grid: Grid) -> _Launch:
-            return _Launch(compiled[names[grid.kernel]], grid, tuple(dict.fromkeys(grid.kernel.operands)))
-
-        self._launches = {nest: [launch(grid) for grid in found if grid.points] for nest, found in grids.items()}
+        program = DeviceProgram(plan, dialect, engine.limits)
+        self.source = program.source
+        self._steps = program.steps
+        self._compiled = engine.compile(program.source, list(program.texts)) if program.texts else {}
         self._constants = {b: engine.borrow(b.elements) for b in constants_of(plan)}
 
     # ------------------------------------------------------------------ plans
@@ -80,10 +45,8 @@ class LaunchProgram:
 
     def _kernel(self, kernel: Kernel, memory: Mapping[Buffer, View]) -> None:
         match kernel:
-            case Loops() if kernel in self._launches:
-                self._launch(kernel, memory)
-            case Contract():
-                self._launch(self._products[kernel], memory)
+            case _ if kernel in self._steps:
+                self._launch(self._steps[kernel], memory)
             case RowTiles():
                 local = {b: self.engine.allocate(b.nbytes) for b in kernel.local}
                 for inner in kernel.kernels:
@@ -99,10 +62,15 @@ class LaunchProgram:
             case _:
                 self._on_host(kernel, memory)
 
-    def _launch(self, kernel: Loops, memory: Mapping[Buffer, View]) -> None:
-        for launch in self._launches[kernel]:
-            views = [memory[b] for b in launch.arrays]
-            self.engine.launch(launch.kernel, views, launch.grid.points, launch.grid.items)
+    def _launch(self, steps: Sequence[Step], memory: Mapping[Buffer, View]) -> None:
+        scratch: Memory = {}
+        for step in steps:
+            views = []
+            for buffer in step.arrays:
+                if buffer not in memory and buffer not in scratch:
+                    scratch[buffer] = self.engine.allocate(buffer.nbytes)
+                views.append(memory[buffer] if buffer in memory else scratch[buffer])
+            self.engine.launch(self._compiled[step.label], views, step.groups, step.items)
 
     def _scalar(self, view: View, dtype: np.dtype) -> Any:
         array = np.empty(1, dtype)
@@ -167,39 +135,3 @@ class LaunchProgram:
 
 def _no_plans(*_: object) -> None:
     raise AssertionError("loops and branches are driven by the device's own program")
-
-
-def _grids(kernel: Loops, group: int, dialect: DeviceDialect) -> list[Grid]:
-    """The grids that run a kernel, in order."""
-    grid = grid_of(kernel, group, dialect)
-    return [*(grid_of(before, group, dialect) for before in grid.before), grid]
-
-
-def _nests(plan: Plan, products: dict[Contract, Loops]) -> list[Loops]:
-    """Every nest of a plan and of the plans inside it; `products` gets the loops that stand for matrix products."""
-    found: list[Loops] = []
-
-    def visit(kernel: Kernel) -> None:
-        if isinstance(kernel, Loops):
-            found.append(kernel)
-        elif isinstance(kernel, Contract):
-            products[kernel] = contract_as_loops(kernel)
-            found.append(products[kernel])
-        for inner in kernel.kernels if isinstance(kernel, RowTiles) else ():
-            visit(inner)
-        for inner in nested_plans(kernel):
-            found.extend(_nests(inner, products))
-
-    for kernel in plan.kernels:
-        visit(kernel)
-    return found
-
-
-def _define(text: Callable[[str], str], label: str, texts: dict[str, str], reserved: Collection[str]) -> str:
-    """The name of a kernel with this text, which is defined now unless an equal one is there."""
-    for name, known in texts.items():
-        if text(name) == known:
-            return name
-    name = unused_name(label, texts, reserved)
-    texts[name] = text(name)
-    return name

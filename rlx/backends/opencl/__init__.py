@@ -27,7 +27,7 @@ class OpenCLExecutable(Executable):
         self.plan = plan
         self._engine = engine
         self._lock = lock
-        self._program = LaunchProgram(plan, engine, OpenCLDialect)
+        self._program = LaunchProgram(plan, engine, OpenCLDialect())
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Run on dense inputs in the order of plan.inputs."""
@@ -61,7 +61,7 @@ class OpenCLBackend(Backend):
     name = "opencl"
 
     def __init__(self) -> None:
-        self._engine = OpenCLEngine(devices()[0])
+        self.engine = OpenCLEngine(devices()[0])
         self._lock = threading.Lock()
 
     @property
@@ -75,7 +75,7 @@ class OpenCLBackend(Backend):
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan's kernels."""
-        return OpenCLExecutable(plan, self._engine, self._lock)
+        return OpenCLExecutable(plan, self.engine, self._lock)
 
 
 def _host_reason(kernel: Kernel) -> str | None:

@@ -10,17 +10,18 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.gpu.engine import Engine, View
+from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
 
 __all__ = ["OpenCLEngine", "devices"]
 
-_GROUP = 256  # work-items that share a row, where the device has so many
 _NONE = (
     "There is no OpenCL device.",
     "Install an OpenCL runtime: your GPU's driver brings one; for processors, pip install 'rlx[opencl-cpu]' (Intel's),"
@@ -67,7 +68,10 @@ class OpenCLEngine(Engine):
         self.device = device
         self._context = self._cl.Context([device])
         self._queue = self._cl.CommandQueue(self._context)
-        self.group = min(_GROUP, 1 << (device.max_work_group_size.bit_length() - 1))  # halved again and again
+        most = 1 << (device.max_work_group_size.bit_length() - 1)  # groups are halved again and again
+        least = Limits()
+        units = 2 * device.max_compute_units
+        self.limits = replace(least, group=min(least.group, most), units=min(least.units, units))
 
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
         """Built by the device's own compiler."""
@@ -84,15 +88,15 @@ class OpenCLEngine(Engine):
         return {name: self._cl.Kernel(built, name) for name in names}
 
     def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
-        """One dimension of work-items; single items come in groups of the device's choice."""
+        """One dimension of work-items."""
         arguments: list[Any] = []
         for view in views:
             arguments += [view.memory, np.int64(view.start)]
-        kernel(self._queue, (groups * items,), (items,) if items > 1 else None, *arguments)
+        kernel(self._queue, (groups * items,), (items,), *arguments)
 
     def allocate(self, nbytes: int) -> View:
         """A buffer of its own."""
-        size = max(nbytes, 1)
+        size = max(-(-nbytes // 8) * 8, 8)  # whole words: atomics of narrow elements work on these
         return View(self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size), 0, size)
 
     def borrow(self, array: np.ndarray) -> View:

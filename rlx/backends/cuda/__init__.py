@@ -1,0 +1,1 @@
+"""The CUDA backend: kernels as CUDA C++, for NVIDIA's GPUs."""

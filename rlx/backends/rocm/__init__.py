@@ -1,0 +1,1 @@
+"""The ROCm backend: kernels as HIP, for AMD's GPUs."""
