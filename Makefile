@@ -51,7 +51,7 @@ demo: $(VENV)/installed
 	$(BIN)/python examples/digits.py
 
 lint: $(VENV)/tested
-	$(BIN)/ruff check rlx tests examples benchmarks
+	$(BIN)/ruff check rlx tests examples benchmarks notebooks
 	$(BIN)/ty check rlx
 
 test: lint

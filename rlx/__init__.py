@@ -61,6 +61,7 @@ _SUBMODULES = (
     "core",
     "custom_batching",
     "custom_derivatives",
+    "data",
     "debug",
     "distributed",
     "dtypes",

@@ -24,6 +24,7 @@ PUBLIC = [
     "rlx.core",
     "rlx.custom_batching",
     "rlx.custom_derivatives",
+    "rlx.data",
     "rlx.debug",
     "rlx.distributed",
     "rlx.dtypes",

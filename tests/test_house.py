@@ -52,6 +52,7 @@ LAYERS: dict[str, set[str]] = {
     "random": ARRAYS | {"ops", "transforms", "numpy", "lax"},
     "nn": ARRAYS | {"ops", "transforms", "numpy", "lax", "random"},
     "optim": ARRAYS | {"ops", "transforms", "numpy", "lax"},
+    "data": FRONTS,
     "scipy": FRONTS,
     "image": FRONTS,
     "precision": ARRAYS | {"ops", "transforms", "numpy"},
