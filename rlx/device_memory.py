@@ -51,6 +51,10 @@ class Memory(ABC):
         """Bytes that are kept for reuse or in use, as far as the memory counts them."""
         return 0
 
+    def limits(self) -> str:
+        """What is in use, and how much there may be, as rlx.print_environment_info says it; "" if nothing is known."""
+        return ""
+
     def clear_pool(self) -> None:  # noqa: B027  a memory need not have a pool
         """Give back what is kept for reuse."""
 

@@ -17,7 +17,7 @@ from rlx.interrupts import uninterrupted
 from rlx.storage import Device
 
 __all__ = [
-    "backend_named", "backend_of", "default_devices", "device_named", "device_names", "loaded_backends",
+    "backend_named", "backend_of", "default_devices", "device_named", "device_names", "loaded_backends", "memories",
     "devices_of", "memory_named", "memory_of_foreign", "register_backend",
 ]  # fmt: skip
 
@@ -115,6 +115,13 @@ def memory_of_foreign(value: object) -> Memory | None:
     """The memory of a device that an array of another library lies in; None for what is no such array."""
     device = _FOREIGN.get(type(value).__module__)
     return None if device is None or type(value).__name__ != "array" else memory_named(device)
+
+
+def memories() -> list[Memory]:
+    """The memories of the devices that were used, or whose package is installed."""
+    installed = [name for name, package in _PACKAGES.items() if importlib.util.find_spec(package) is not None]
+    names = dict.fromkeys((*_loaded, *installed))
+    return list(dict.fromkeys(memory_named(name) for name in names))
 
 
 def loaded_backends() -> list[Backend]:

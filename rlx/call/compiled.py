@@ -18,8 +18,9 @@ from rlx.array import (
     moved,
     unshared,
 )
-from rlx.backends import backend_named, backend_of, memory_named, memory_of_foreign
+from rlx.backends import backend_named, backend_of, memory_of_foreign
 from rlx.backends.base import Backend, Executable
+from rlx.call.default_place import program_stays_on_host
 from rlx.call.exhausted import memory_exhausted
 from rlx.config import config
 from rlx.device_memory import Memory, host_memory
@@ -30,15 +31,9 @@ from rlx.passes.pipeline import executables
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
 
-__all__ = ["CompiledProgram", "adopted", "backend_on", "default_memory", "prepare_program", "run_program"]
+__all__ = ["CompiledProgram", "adopted", "backend_on", "prepare_program", "run_program"]
 
 reopen_after_fork(executables)
-
-
-def default_memory() -> Memory | None:
-    """The default device's memory; None for the host's."""
-    memory = memory_named(None)
-    return None if memory.host else memory
 
 
 def backend_on(memory: Memory | None) -> Backend:
@@ -162,7 +157,8 @@ def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
 def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
     """What compiles a program that runs where its operands lie."""
     if config.watched or DeviceArray in set(map(type, args)):
-        return backend_on(common_memory(program.name, args))
+        memory = common_memory(program.name, args)
+        return backend_on(None if program_stays_on_host(program, memory, args) else memory)
     return backend_named(None)
 
 

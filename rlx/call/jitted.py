@@ -20,7 +20,8 @@ from optree import _C as _optree
 from rlx.array import Array, ConcreteArray, DeviceArray, owned
 from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
-from rlx.call.compiled import CompiledProgram, adopted, backend_on, default_memory, prepare_program, run_program
+from rlx.call.compiled import CompiledProgram, adopted, backend_on, prepare_program, run_program
+from rlx.call.default_place import default_memory, program_stays_on_host
 from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
 from rlx.call.stages import Lowered, Traced
 from rlx.config import config, scoped
@@ -230,7 +231,7 @@ class Jitted:
             with self._traces._lock:
                 if entry.compiled is None:
                     closed = close_over(entry.program, entry.captured)
-                    backend = self.backend_for(request, entry.captured)
+                    backend = self.backend_for(request, entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend, self.memory_limit)
         compiled = entry.compiled
         brings = (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
@@ -270,12 +271,14 @@ class Jitted:
         """
         return None if self.device is not None else common_memory(self.name, leaves)
 
-    def backend_for(self, request: _Request, captured: Sequence[Any]) -> Backend:
-        """What compiles for a call: as `device` says, or the arguments and what the function closed over on devices."""
+    def backend_for(self, request: _Request, program: Program, captured: Sequence[Any]) -> Backend:
+        """What compiles a call's program: as `device` says, or the arguments and what was closed over on devices."""
         if self.device is not None:
             return backend_named(self.device)
         away = [x for x in captured if type(x) is DeviceArray]
-        return backend_on(common_memory(self.name, [*request.given, *away]) if away else request.memory)
+        if away:
+            return backend_on(common_memory(self.name, [*request.given, *away]))
+        return backend_on(None if program_stays_on_host(program, request.memory, request.leaves) else request.memory)
 
     def _trace(self, request: _Request) -> _Entry:
         if config.no_tracing:
@@ -296,9 +299,10 @@ class Jitted:
             return config.device
         if self.device is not None:
             return self.device
-        if request.memory is not None:
-            return request.memory.device.name
-        return config.device if memory_named(None).host else HOST.name
+        default = memory_named(None)
+        if request.memory is default or (request.memory is None and default.host):
+            return config.device
+        return HOST.name if request.memory is None else request.memory.device.name
 
     def delivered(self, out: Any) -> Any:
         """What a call returns, of what was computed; with out_shardings arrays know where they lie."""

@@ -15,7 +15,7 @@ from rlx.lax.operands import as_array
 from rlx.ops.call import block
 from rlx.trace.builder import state
 from rlx.trace.flat import flatten_call
-from rlx.trace.places import common_memory, execution
+from rlx.trace.places import HOST, common_memory, execution
 from rlx.trees import tree
 
 __all__ = ["composite", "platform_dependent", "stage"]
@@ -88,7 +88,8 @@ def _platform(args: tuple[Any, ...]) -> str:
     name = config.device
     if state.builder is None:
         memory = common_memory("platform_dependent", tree.leaves(args))
-        name = memory.device.platform if memory is not None else name if execution.default_memory() is None else "cpu"
+        host = name if execution.default_memory(()) is None else HOST.platform
+        name = host if memory is None else memory.device.platform
     platform = name.partition(":")[0]
     return _HOSTS.get(platform, platform)
 

@@ -29,6 +29,8 @@ from rlx.array import DeviceArray
 from rlx.backends import backend_named, device_names
 from rlx.backends.reference import ReferenceBackend
 from rlx.backends.reference.scalar import OPERATIONS
+from rlx.call import default_place
+from rlx.config import ChosenDevice
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import (
     Access,
@@ -961,11 +963,67 @@ def test_a_missing_or_old_mlx_is_said(prepare: str, message: str) -> None:
     assert "DeviceError" in done.stderr and message in done.stderr and "rlx[mlx]" in done.stderr
 
 
-def test_float64_on_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device claims what it would on a GPU."""
     backend = backend_named("mlx")
     monkeypatch.setattr(backend, "unit", backend.unit._replace(name="gpu"))
+
+
+def test_float64_on_a_gpu_is_refused(on_a_gpu: None) -> None:
     with pytest.raises(errors.DtypeError, match="The device .mlx. has no float64"):
         rlx.jit(lambda x: x * 3.5 - 1, device="mlx")(np.ones(11))
+    with rlx.default_device("mlx"), pytest.raises(errors.DtypeError, match="float64"):
+        jnp.sin(np.ones(3))
+
+
+def test_float64_stays_on_the_cpu_where_nobody_has_asked_for_the_gpu(
+    on_a_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a Mac without RLX_DEVICE. It is said once; float32 goes to the device."""
+    monkeypatch.setattr(default_place, "_said", False)
+    wide, narrow = np.ones(3), np.ones(3, np.float32)
+    with rlx.scoped(device=ChosenDevice("mlx")):
+        assert rlx.default_backend() == "mlx" and jnp.ones(3).device == rlx.jit(jnp.sin)(narrow).device == "mlx"
+        with pytest.warns(UserWarning, match="has no float64: arrays and programs with it stay on the CPU") as seen:
+            assert jnp.ones(3, float).dtype == np.float32
+            assert jnp.ones(3, np.float64).device == "cpu" and rlx.device_put(wide).device == "cpu"
+            assert jnp.sin(wide).device == "cpu" and rlx.jit(jnp.sin)(wide).device == "cpu"
+            inside = rlx.jit(lambda x: x.astype(np.float64).sum())
+            assert inside(narrow).device == "cpu" and inside(narrow).item() == 3
+            assert rlx.lax.scan(lambda c, _: (c + 1.0, None), wide, None, 3)[0].device == "cpu"
+        assert len(seen) == 1
+        assert rlx.grad(lambda x: (x * x).sum())(wide).tolist() == [2, 2, 2]
+        with pytest.raises(errors.DtypeError, match="float64"):
+            jnp.asarray(rlx.device_put(narrow)).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("setting", "machine", "expected"),
+    [
+        ("", "Darwin-arm64", "mlx"), ("", "Darwin-x86_64", "cpu"), ("", "Linux-arm64", "cpu"),
+        ("cpu", "Darwin-arm64", "cpu"),
+    ],
+)  # fmt: skip
+def test_the_default_device_of_a_mac(setting: str, machine: str, expected: str) -> None:
+    system, _, processor = machine.partition("-")
+    text = f"""
+    import sys, platform, os
+    import numpy
+    sys.platform, platform.machine = {system.lower()!r}, lambda: {processor!r}
+    os.environ["RLX_DEVICE"] = {setting!r}
+    import rlx
+    print(rlx.default_backend(), type(rlx.config.device).__name__)
+    """
+    done = run_python(textwrap.dedent(text))
+    assert done.stdout.split() == [expected, "ChosenDevice" if expected == "mlx" else "str"], done.stderr
+
+
+def test_the_environment_names_the_limits_of_memory() -> None:
+    found = rlx.print_environment_info(return_string=True)
+    assert found is not None
+    (line,) = [line for line in found.splitlines() if line.startswith("memory: of mlx")]
+    assert "in use" in line and "MLX's own limit is" in line and "are kept for reuse" in line
 
 
 # ------------------------------------------------------------------ memory
@@ -1113,7 +1171,7 @@ def test_running_out_of_memory_names_the_limits(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 3 << 30})
     error = described(RuntimeError(words))
     assert isinstance(error, errors.OutOfMemoryError)
-    for part in (words, "working set that Metal recommends has 3.00 GiB", "are in use", "donate_argnums"):
+    for part in (words, "working set that Metal recommends has 3.00 GiB", "in use", "donate_argnums"):
         assert part in str(error)
     other = RuntimeError("something else")
     assert described(other) is other

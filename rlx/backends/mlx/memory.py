@@ -19,6 +19,7 @@ from rlx.backends.mlx.library import (
     memory_dtype,
     mx,
 )
+from rlx.backends.mlx.mistakes import gigabytes, memory_in_use, memory_limits
 from rlx.device_memory import Memory
 from rlx.errors import DtypeError
 from rlx.ir.types import dtype_of
@@ -101,6 +102,13 @@ class MlxMemory(Memory):
     def pool_bytes(self) -> int:
         """Bytes that MLX holds, in use or for reuse."""
         return mx.get_active_memory() + mx.get_cache_memory()
+
+    def limits(self) -> str:
+        """What MLX says of its memory, and Metal of the GPU's."""
+        with at_work():
+            kept = mx.set_cache_limit(0)  # there is no other way to ask for it
+            mx.set_cache_limit(kept)
+        return f"{memory_in_use()}; {', '.join(memory_limits())}; at most {gigabytes(kept)} are kept for reuse"
 
     def clear_pool(self) -> None:
         """Give back what MLX keeps for reuse."""
