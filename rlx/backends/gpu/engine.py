@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,9 +30,12 @@ class View:
 
 
 class Engine(ABC):
-    """One device. Work is queued in order; `read` and `finish` wait for it."""
+    """One device. Work is queued in order, by whoever holds `lock`; `read` and `write` wait for what they need."""
 
     limits: Limits  # what launches are cut to
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
 
     @abstractmethod
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
@@ -43,11 +47,11 @@ class Engine(ABC):
 
     @abstractmethod
     def allocate(self, nbytes: int) -> View:
-        """Fresh memory, uninitialised."""
+        """Fresh memory, uninitialised; at least so many bytes. Raises AllocationError."""
 
     @abstractmethod
-    def borrow(self, array: np.ndarray) -> View:
-        """A host array's memory, or a copy of it, which the device reads until the next `finish`."""
+    def address(self, view: View) -> int:
+        """Where a view begins, as the device counts."""
 
     @abstractmethod
     def copy(self, target: View, source: View) -> None:
@@ -60,6 +64,18 @@ class Engine(ABC):
     @abstractmethod
     def write(self, view: View, array: np.ndarray) -> None:
         """Copy a contiguous host array's bytes to the device; returns when the array may be changed."""
+
+    @abstractmethod
+    def mark(self) -> Any:
+        """Something that tells when all work so far is done."""
+
+    @abstractmethod
+    def is_done(self, mark: Any) -> bool:
+        """Whether all work before the mark is done, or known to have failed."""
+
+    @abstractmethod
+    def wait(self, mark: Any) -> None:
+        """Wait until all work before the mark is done. Raises DeviceError if it failed."""
 
     @abstractmethod
     def finish(self) -> None:
