@@ -24,9 +24,11 @@ __all__ = [
 _BACKENDS: dict[str, str | type[Backend]] = {
     "cpu": "rlx.backends.cpu:CpuBackend",
     "c": "rlx.backends.c:CBackend",
+    "cuda": "rlx.backends.cuda:CudaBackend",
     "numba": "rlx.backends.numba:NumbaBackend",
     "opencl": "rlx.backends.opencl:OpenCLBackend",
     "reference": "rlx.backends.reference:ReferenceBackend",
+    "rocm": "rlx.backends.rocm:RocmBackend",
 }
 _loaded: dict[str, Backend] = {}
 _lock = threading.RLock()

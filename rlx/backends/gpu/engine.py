@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.gpu.limits import Limits
+from rlx.ir.kernels import Contract
 
 __all__ = ["Engine", "View"]
 
@@ -37,6 +38,11 @@ class Engine(ABC):
     def __init__(self) -> None:
         self.lock = threading.RLock()
 
+    @property
+    def present(self) -> bool:
+        """Whether there is a device: without one programs are shown only."""
+        return True
+
     @abstractmethod
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
         """The kernels of a program by name. Raises DeviceError with the compiler's words."""
@@ -44,6 +50,10 @@ class Engine(ABC):
     @abstractmethod
     def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
         """Queue a kernel over `groups` groups of `items` work-items."""
+
+    def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
+        """Queue a matrix product that the dialect says a library makes."""
+        raise NotImplementedError
 
     @abstractmethod
     def allocate(self, nbytes: int) -> View:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rlx.backends.base import Executable
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.launches import LaunchProgram
 from rlx.backends.gpu.memory import DeviceMemory, DeviceStorage
+from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.loops.program import host_reason
 from rlx.ir.kernels import Branch, Kernel, Plan, Scan, While
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
@@ -19,19 +20,28 @@ __all__ = ["DeviceExecutable", "device_host_reason"]
 class DeviceExecutable(Executable):
     """A plan's launches. Calls take turns: they share a queue."""
 
-    def __init__(self, plan: Plan, memory: DeviceMemory, dialect: DeviceDialect) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        memory: DeviceMemory,
+        dialect: DeviceDialect,
+        compiled_texts: Callable[[str], Mapping[str, str]],
+    ) -> None:
         self.plan = plan
         self._memory = memory
         self._dialect = dialect
-        self.program = LaunchProgram(plan, memory.pool, dialect)
+        self._compiled_texts = compiled_texts
+        self.program = DeviceProgram(plan, dialect, memory.engine.limits)
+        self._launches = LaunchProgram(plan, self.program, memory.pool) if memory.engine.present else None
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Queue a run on dense inputs in the order of plan.inputs; results are marked with its end."""
-        engine = self._memory.engine
+        engine, launches = self._memory.engine, self._launches
+        assert launches is not None, "there are no inputs on a device that is not there"
         given = [storage.view_on_device for storage in inputs if isinstance(storage, DeviceStorage)]
         made = [DeviceStorage(self._memory.pool, buffer.nbytes) for buffer in self.plan.outputs]
         with engine.lock:
-            self.program.run(self.plan, given, [storage.view_on_device for storage in made])
+            launches.run(self.plan, given, [storage.view_on_device for storage in made])
             mark = engine.mark()
         for storage in made:
             storage.written_by(mark, self.plan.kernels)
@@ -45,6 +55,7 @@ class DeviceExecutable(Executable):
             "plan": show_plan(self.plan),
             "kernels": describe_plan(self.plan),
             self._dialect.language.split()[0].lower(): self.program.source,
+            **self._compiled_texts(self.program.source),
             "launches": self.program.shown_launches(),
             "host": show_host_steps(self.plan, lambda kernel: device_host_reason(kernel, self._dialect)),
         }

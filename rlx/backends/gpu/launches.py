@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.memory import Pool
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
 from rlx.backends.reference.kernels import run_kernel
-from rlx.ir.kernels import Branch, Buffer, Kernel, Plan, RowTiles, Scan, While, constants_of
+from rlx.ir.kernels import Branch, Buffer, Contract, Kernel, Plan, RowTiles, Scan, While, constants_of
 
 __all__ = ["LaunchProgram"]
 
@@ -24,12 +23,9 @@ Memory = dict[Buffer, View]
 class LaunchProgram:
     """A plan, and the plans inside it, with every kernel compiled. Runs on one device, from one thread at a time."""
 
-    def __init__(self, plan: Plan, pool: Pool, dialect: DeviceDialect) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, program: DeviceProgram, pool: Pool) -> None:
         self.pool = pool
         self.engine = pool.engine
-        program = DeviceProgram(plan, dialect, self.engine.limits)
-        self.source = program.source
         self._steps = program.steps
         self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
         self._constants = {b: self._constant(b) for b in constants_of(plan)}
@@ -44,14 +40,6 @@ class LaunchProgram:
             with self.engine.lock:
                 self.engine.write(view.part(0, buffer.nbytes), buffer.elements.view(np.uint8))
         return view
-
-    def shown_launches(self) -> str:
-        """A line for each launch."""
-        return "\n".join(
-            f"{step.label}: {step.strategy}, {step.groups} x {step.items}"
-            for steps in self._steps.values()
-            for step in steps
-        )
 
     @contextmanager
     def _taken(self, sizes: Iterable[int]) -> Generator[list[View]]:
@@ -80,6 +68,8 @@ class LaunchProgram:
         match kernel:
             case _ if kernel in self._steps:
                 self._launch(self._steps[kernel], memory)
+            case Contract():
+                self.engine.multiply(kernel, *(memory[o.buffer] for o in (kernel.lhs, kernel.rhs, kernel.out)))
             case RowTiles():
                 with self._taken(b.nbytes for b in kernel.local) as views:
                     local = dict(zip(kernel.local, views, strict=True))

@@ -18,7 +18,6 @@ import numpy as np
 
 from rlx.backends.gpu.engine import Engine, View
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.opencl.dialect import OpenCLDialect
 from rlx.errors import DeviceError
 from rlx.storage import AllocationError
 
@@ -77,10 +76,6 @@ class OpenCLEngine(Engine):
         units = 2 * device.max_compute_units
         self.shuffles = _SHUFFLES <= set(device.extensions.split())
         self.limits = replace(least, group=min(least.group, most), units=min(least.units, units))
-
-    def dialect(self) -> OpenCLDialect:
-        """What its compiler reads."""
-        return OpenCLDialect(self.shuffles, self.limits.warp)
 
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
         """Built by the device's own compiler."""
