@@ -14,6 +14,7 @@ import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.options import lowering_options
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
 from rlx.ir.kernels import Plan
@@ -21,7 +22,7 @@ from rlx.ir.options import LoweringOptions
 from rlx.passes.pipeline import lower_to_plan
 from rlx.trace.tracing import close_over, trace_program
 
-OPTIONS = LoweringOptions(least_row_tiles=0)
+OPTIONS = lowering_options(Limits())
 PER_UNIT = 25  # kernels that are compiled together
 
 
@@ -52,7 +53,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
 
 
 def plan_of(function: Callable[..., Any], *arguments: Any, options: LoweringOptions = OPTIONS) -> Plan:
-    """The plan of a function for a device without row tiles."""
+    """The plan of a function for a device with work-groups."""
     return lower_to_plan(rlx.make_program(function)(*arguments), None, options)
 
 

@@ -104,6 +104,29 @@ def test_flat_maps_move_16_bytes_at_once(name: str, tmp_path: Path) -> None:
     assert "LDG.E.128" not in disassembled(nvrtc.compile_program(wide.source, "sm_90").code, tmp_path)
 
 
+LAUNCHES = {
+    "flat map": ["vectors"],
+    "map with a row": ["vectors"],
+    "narrow map": ["vectors"],
+    "transpose": ["tiles"],
+    "softmax": ["warps"],
+    "long rows": ["groups"],
+    "sum of all": ["chunks by groups", "groups"],
+    "sum of columns": ["chunks by items", "warps"],
+    "gradient of a norm": ["chunks by groups", "warps"],
+    "running sums": ["scans"],
+    "product": ["tiled product"],
+    "thin product": ["warps"],
+}
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_launches_of_programs(name: str) -> None:
+    """How many there are, and how each shares its work."""
+    program = DeviceProgram(plan_of(*PROGRAMS[name]), CudaDialect(), Limits())
+    assert [step.strategy for steps in program.steps.values() for step in steps] == LAUNCHES[name]
+
+
 def test_work_fills_the_device() -> None:
     """Two groups for each unit of the largest device where the work allows."""
     for name in ("flat map", "softmax", "long rows", "transpose", "running sums"):

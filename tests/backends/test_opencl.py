@@ -26,6 +26,7 @@ if not wanted:
     pytest.importorskip("pyopencl", reason="pyopencl is not installed: make test-opencl")
 
 from rlx.backends.gpu.limits import Limits  # noqa: E402
+from rlx.backends.gpu.memory import DeviceMemory  # noqa: E402
 from rlx.backends.gpu.program import DeviceProgram  # noqa: E402
 from rlx.backends.gpu.steps import Step  # noqa: E402
 from rlx.backends.opencl import OpenCLBackend  # noqa: E402
@@ -165,6 +166,7 @@ def test_products_of_every_shape(sizes: tuple[int, int, int], backend: OpenCLBac
 def forced(**changes: Any) -> OpenCLBackend:
     """A backend that takes another strategy than sizes ask for."""
     found = OpenCLBackend()
+    found.engine.shuffles &= changes.pop("shuffles", True)
     found.engine.limits = replace(found.engine.limits, **changes)
     return found
 
@@ -174,6 +176,8 @@ FORCED = {
     "wide positions": {"wide": True, "vector_points": 1},
     "groups for every row": {"warp_row": 1, "least_row": 2},
     "warps for every row": {"warp_row": 1 << 20, "units": 1, "least_row": 2},
+    "wavefronts of 64": {"warp": 64, "least_row": 2},
+    "memory instead of shuffles": {"shuffles": False, "least_row": 2},
     "small groups": {"group": 64, "warp": 16},
     "small sorts": {"sorted_row": 2},
     "small tiles": {"tile": 8, "vector_points": 1},
@@ -239,6 +243,75 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program(name: str, backend: OpenCLBackend) -> None:
     agree(*PROGRAMS[name])
+
+
+# ------------------------------------------------------------------ memory
+def test_arrays_stay_on_the_device(backend: OpenCLBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed from an array on the device is computed there, and only what is looked at comes back."""
+    x = rlx.device_put(numbers(100), "opencl")
+    memory = rlx.backends.memory_named("opencl")
+    assert isinstance(memory, DeviceMemory) and x.device == "opencl"
+    step = rlx.jit(lambda x: x * 2 + 1)
+    step(x)
+    reads: list[int] = []
+    read = memory.engine.read
+    monkeypatch.setattr(memory.engine, "read", lambda view, array: (reads.append(1), read(view, array)))
+    y = step(step(x)) + x
+    assert y.device == "opencl" and not reads
+    np.testing.assert_allclose(y, np.asarray(x) * 5 + 3, rtol=1e-5, atol=1e-6)
+    assert len(reads) == 2  # y and x
+    assert rlx.device_put(y, "cpu").device == "cpu"
+
+
+def test_memory_is_used_again(backend: OpenCLBackend) -> None:
+    memory = rlx.backends.memory_named("opencl")
+    x = rlx.device_put(numbers(1000), "opencl")
+    for _ in range(3):
+        x = jnp.sin(x)
+    before = memory.pool_bytes()
+    for _ in range(50):
+        x = jnp.sin(x)
+    assert memory.pool_bytes() == before
+    memory.clear_pool()
+    assert memory.pool_bytes() < before
+    assert np.isfinite(np.asarray(x)).all()
+
+
+def test_results_wait(backend: OpenCLBackend) -> None:
+    """A run is queued; block_until_ready waits for it."""
+    x = rlx.device_put(numbers(300, 300), "opencl")
+    y = x
+    for _ in range(20):
+        y = jnp.tanh(y @ x)
+    y.block_until_ready()
+    assert y.is_ready()
+
+
+def test_what_a_device_has_no_room_for(backend: OpenCLBackend) -> None:
+    """An error that says so; the device stays usable."""
+    with pytest.raises(Exception, match="memory") as caught:
+        rlx.backends.memory_named("opencl").allocate(1 << 45)
+    assert not isinstance(caught.value, AssertionError)
+    agree(jnp.sin, numbers(5))
+
+
+def test_training_on_the_device(backend: OpenCLBackend) -> None:
+    """Steps of gradient descent on the device end where the CPU's do."""
+    x, y = numbers(64, 10), numbers(64, 1)
+
+    def loss(w: Any, x: Any, y: Any) -> Any:
+        return ((jnp.tanh(x @ w["a"]) @ w["b"] - y) ** 2).mean()
+
+    def trained(device: str) -> Any:
+        place = lambda v: rlx.device_put(v, device)  # noqa: E731
+        w = {"a": place(numbers(10, 16)), "b": place(numbers(16, 1))}
+        step = rlx.jit(lambda w, x, y: rlx.tree.map(lambda p, g: p - 0.1 * g, w, rlx.grad(loss)(w, x, y)))
+        xs, ys = place(x), place(y)
+        for _ in range(20):
+            w = step(w, xs, ys)
+        return np.asarray(loss(w, xs, ys))
+
+    np.testing.assert_allclose(trained("opencl"), trained("cpu"), rtol=1e-4)
 
 
 def test_texts_show_what_is_compiled(backend: OpenCLBackend) -> None:

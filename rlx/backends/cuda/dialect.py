@@ -6,7 +6,9 @@ import numpy as np
 
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import register_type
+from rlx.backends.cuda.products import is_cublas_product
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.ir.kernels import Contract
 
 __all__ = ["CudaDialect"]
 
@@ -43,6 +45,15 @@ class CudaDialect(DeviceDialect):
     reserved = CDialect.reserved | frozenset(_WORDS.split())
 
     language = "CUDA C++"
+
+    def __init__(self, products: bool = False) -> None:
+        super().__init__()
+        self.products = products
+
+    def multiplies(self, kernel: Contract) -> bool:
+        """Whether cuBLAS does: where `products` says so."""
+        return self.products and is_cublas_product(kernel)
+
     group_space = "__shared__"
 
     def kernel_mark(self, items: int) -> str:

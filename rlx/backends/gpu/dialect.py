@@ -109,6 +109,10 @@ class DeviceDialect(CDialect):
         """Matrix products are launches of their own."""
         return None
 
+    def multiplies(self, kernel: Contract) -> bool:
+        """Whether a library of the device's makes a product."""
+        return False
+
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
         """As are sorts, but for complex numbers, which are the host's."""
         return None if any(is_complex(b.dtype) for b in (*kernel.inputs, *kernel.outputs)) else ()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.engine import Engine, View
+from rlx.backends.gpu.engine import View
+from rlx.backends.gpu.memory import Pool
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
 from rlx.backends.reference.kernels import run_kernel
-from rlx.ir.kernels import Branch, Buffer, Kernel, Plan, RowTiles, Scan, While, constants_of
+from rlx.ir.kernels import Branch, Buffer, Contract, Kernel, Plan, RowTiles, Scan, While, constants_of
 
 __all__ = ["LaunchProgram"]
 
@@ -22,35 +23,58 @@ Memory = dict[Buffer, View]
 class LaunchProgram:
     """A plan, and the plans inside it, with every kernel compiled. Runs on one device, from one thread at a time."""
 
-    def __init__(self, plan: Plan, engine: Engine, dialect: DeviceDialect) -> None:
-        self.plan = plan
-        self.engine = engine
-        program = DeviceProgram(plan, dialect, engine.limits)
-        self.source = program.source
+    def __init__(self, plan: Plan, program: DeviceProgram, pool: Pool) -> None:
+        self.pool = pool
+        self.engine = pool.engine
         self._steps = program.steps
-        self._compiled = engine.compile(program.source, list(program.texts)) if program.texts else {}
-        self._constants = {b: engine.borrow(b.elements) for b in constants_of(plan)}
+        self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
+        self._constants = {b: self._constant(b) for b in constants_of(plan)}
+
+    def __del__(self) -> None:
+        for view in getattr(self, "_constants", {}).values():
+            self.pool.give(view)
+
+    def _constant(self, buffer: Buffer) -> View:
+        view = self.pool.take(buffer.nbytes)
+        if buffer.nbytes:
+            with self.engine.lock:
+                self.engine.write(view.part(0, buffer.nbytes), buffer.elements.view(np.uint8))
+        return view
+
+    @contextmanager
+    def _taken(self, sizes: Iterable[int]) -> Generator[list[View]]:
+        """Memory for as long as it takes to queue what uses it: what is queued later comes later."""
+        views: list[View] = []
+        try:
+            views += map(self.pool.take, sizes)
+            yield views
+        finally:
+            for view in views:
+                self.pool.give(view)
 
     # ------------------------------------------------------------------ plans
     def run(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View]) -> None:
         """Queue a plan's kernels on its inputs and outputs."""
         memory: Memory = dict(self._constants)
-        if plan.arena:
-            arena = self.engine.allocate(plan.arena)
-            memory |= {b: arena.part(at, b.nbytes) for b, at in plan.offsets.items()}
-        memory |= dict(zip(plan.inputs, inputs, strict=True))
-        memory |= dict(zip(plan.outputs, outputs, strict=True))
-        for kernel in plan.kernels:
-            self._kernel(kernel, memory)
+        with self._taken([plan.arena] if plan.arena else []) as arenas:
+            for arena in arenas:
+                memory |= {b: arena.part(at, b.nbytes) for b, at in plan.offsets.items()}
+            memory |= dict(zip(plan.inputs, inputs, strict=True))
+            memory |= dict(zip(plan.outputs, outputs, strict=True))
+            for kernel in plan.kernels:
+                self._kernel(kernel, memory)
 
     def _kernel(self, kernel: Kernel, memory: Mapping[Buffer, View]) -> None:
         match kernel:
             case _ if kernel in self._steps:
                 self._launch(self._steps[kernel], memory)
+            case Contract():
+                self.engine.multiply(kernel, *(memory[o.buffer] for o in (kernel.lhs, kernel.rhs, kernel.out)))
             case RowTiles():
-                local = {b: self.engine.allocate(b.nbytes) for b in kernel.local}
-                for inner in kernel.kernels:
-                    self._kernel(inner, {**memory, **local})
+                with self._taken(b.nbytes for b in kernel.local) as views:
+                    local = dict(zip(kernel.local, views, strict=True))
+                    for inner in kernel.kernels:
+                        self._kernel(inner, {**memory, **local})
             case Scan():
                 self._scan(kernel, memory)
             case While():
@@ -63,14 +87,12 @@ class LaunchProgram:
                 self._on_host(kernel, memory)
 
     def _launch(self, steps: Sequence[Step], memory: Mapping[Buffer, View]) -> None:
-        scratch: Memory = {}
-        for step in steps:
-            views = []
-            for buffer in step.arrays:
-                if buffer not in memory and buffer not in scratch:
-                    scratch[buffer] = self.engine.allocate(buffer.nbytes)
-                views.append(memory[buffer] if buffer in memory else scratch[buffer])
-            self.engine.launch(self._compiled[step.label], views, step.groups, step.items)
+        scratch = list(dict.fromkeys(b for step in steps for b in step.arrays if b not in memory))
+        with self._taken(b.nbytes for b in scratch) as views:
+            known = {**memory, **dict(zip(scratch, views, strict=True))} if scratch else memory
+            for step in steps:
+                arrays = [known[buffer] for buffer in step.arrays]
+                self.engine.launch(self._compiled[step.label], arrays, step.groups, step.items)
 
     def _scalar(self, view: View, dtype: np.dtype) -> Any:
         array = np.empty(1, dtype)
@@ -83,54 +105,55 @@ class LaunchProgram:
         for buffer in dict.fromkeys((*kernel.reads, *kernel.writes)):
             arrays[buffer] = np.empty(buffer.size, buffer.dtype)
             if buffer.nbytes:
-                self.engine.read(memory[buffer], arrays[buffer].view(np.uint8))
+                self.engine.read(memory[buffer].part(0, buffer.nbytes), arrays[buffer].view(np.uint8))
         with np.errstate(all="ignore"):
             run_kernel(kernel, arrays, _no_plans)
         for buffer in kernel.writes:
             if buffer.nbytes:
-                self.engine.write(memory[buffer], arrays[buffer].view(np.uint8))
+                self.engine.write(memory[buffer].part(0, buffer.nbytes), arrays[buffer].view(np.uint8))
 
     # ------------------------------------------------------------------ loops
-    def _carries(self, kernel: Scan | While, memory: Mapping[Buffer, View]) -> tuple[list[View], list[View]]:
+    @contextmanager
+    def _carries(self, kernel: Scan | While, memory: Mapping[Buffer, View]) -> Generator[tuple[list[View], list[View]]]:
         """The carries, which begin in the final buffers, and where the next ones go."""
-        current = [memory[b] for b in kernel.final]
-        following = []
-        for number, (initial, final) in enumerate(zip(kernel.initial, kernel.final, strict=True)):
-            if initial is not final:
-                self.engine.copy(memory[final], memory[initial])
-            held = number in kernel.in_place
-            following.append(current[number] if held else self.engine.allocate(final.nbytes))
-        return current, following
+        moving = [n for n in range(len(kernel.final)) if n not in kernel.in_place]
+        with self._taken(kernel.final[n].nbytes for n in moving) as views:
+            for initial, final in zip(kernel.initial, kernel.final, strict=True):
+                if initial is not final:
+                    self.engine.copy(memory[final], memory[initial].part(0, initial.nbytes))
+            current = [memory[b] for b in kernel.final]
+            spare = iter(views)
+            yield current, [next(spare) if n in moving else view for n, view in enumerate(current)]
 
     def _finish(self, kernel: Scan | While, current: Sequence[View], memory: Mapping[Buffer, View]) -> None:
         for buffer, view in zip(kernel.final, current, strict=True):
             if view is not memory[buffer]:
-                self.engine.copy(memory[buffer], view)
+                self.engine.copy(memory[buffer], view.part(0, buffer.nbytes))
 
     def _scan(self, kernel: Scan, memory: Mapping[Buffer, View]) -> None:
-        current, following = self._carries(kernel, memory)
         constants = [memory[b] for b in kernel.constants]
-        parts = (kernel.body.inputs[len(constants) + len(current) :], kernel.body.outputs[len(current) :])
-        for step in reversed(range(kernel.length)) if kernel.reverse else range(kernel.length):
-            xs, ys = (
-                [memory[whole].part(step * part.nbytes, part.nbytes) for part, whole in zip(*pair, strict=True)]
-                for pair in zip(parts, (kernel.xs, kernel.ys), strict=True)
-            )
-            self.run(kernel.body, [*constants, *current, *xs], [*following, *ys])
-            current, following = following, current
-        self._finish(kernel, current, memory)
+        carries = len(kernel.initial)
+        parts = (kernel.body.inputs[len(constants) + carries :], kernel.body.outputs[carries:])
+        with self._carries(kernel, memory) as (current, following):
+            for step in reversed(range(kernel.length)) if kernel.reverse else range(kernel.length):
+                xs, ys = (
+                    [memory[whole].part(step * part.nbytes, part.nbytes) for part, whole in zip(*pair, strict=True)]
+                    for pair in zip(parts, (kernel.xs, kernel.ys), strict=True)
+                )
+                self.run(kernel.body, [*constants, *current, *xs], [*following, *ys])
+                current, following = following, current
+            self._finish(kernel, current, memory)
 
     def _while(self, kernel: While, memory: Mapping[Buffer, View]) -> None:
-        current, following = self._carries(kernel, memory)
-        flag = self.engine.allocate(1)
         asked, stepped = ([memory[b] for b in side] for side in (kernel.condition_constants, kernel.body_constants))
-        while True:
-            self.run(kernel.condition, [*asked, *current], [flag])
-            if not self._scalar(flag, np.dtype(bool)):
-                break
-            self.run(kernel.body, [*stepped, *current], following)
-            current, following = following, current
-        self._finish(kernel, current, memory)
+        with self._carries(kernel, memory) as (current, following), self._taken([1]) as (flag,):
+            while True:
+                self.run(kernel.condition, [*asked, *current], [flag])
+                if not self._scalar(flag, np.dtype(bool)):
+                    break
+                self.run(kernel.body, [*stepped, *current], following)
+                current, following = following, current
+            self._finish(kernel, current, memory)
 
 
 def _no_plans(*_: object) -> None:

@@ -17,11 +17,11 @@ __all__ = ["steps_of"]
 
 
 def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
-    """The launches of a kernel, in order; None where the host drives it or runs it."""
+    """The launches of a kernel, in order; None where a library or the host runs it, or the host drives it."""
     match kernel:
         case Loops() if dialect.spells(kernel):
             return _nest(kernel, limits, dialect)
-        case Contract():
+        case Contract() if not dialect.multiplies(kernel):
             nest = product_as_loops(kernel, limits)
             return [tiled_product(kernel, limits, dialect)] if nest is None else _nest(nest, limits, dialect)
         case Sort() if dialect.sort(kernel, (), ()) is not None:

@@ -38,6 +38,14 @@ class DeviceProgram:
                 self.steps[kernel] = [self._defined(step, dialect) for step in steps]
         self.source = dialect.program(self.texts)
 
+    def shown_launches(self) -> str:
+        """A line for each launch: its kernel, how it shares work, groups and items."""
+        return "\n".join(
+            f"{step.label}: {step.strategy}, {step.groups} x {step.items}"
+            for steps in self.steps.values()
+            for step in steps
+        )
+
     def _defined(self, step: Step, dialect: DeviceDialect) -> Step:
         """The step under the name of a kernel with its text: equal ones are written once."""
         for name, known in self.texts.items():
