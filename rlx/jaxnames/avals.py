@@ -13,6 +13,9 @@ from rlx.array import Array
 from rlx.ir.types import TensorType, float0, is_inexact, is_key
 from rlx.numpy.promotion import to_dtype
 from rlx.sharding.arrays import abstract_sharding
+from rlx.sharding.mesh import AbstractMesh
+from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.spec import PartitionSpec
 from rlx.trace.flat import as_array
 from rlx.trace.primitive import Linear, type_of
 
@@ -117,3 +120,17 @@ def typeof(x: Any) -> AbstractArray:
         return AbstractArray(x.shape, float0)
     array = x if isinstance(x, Array) else as_array(x)
     return aval_of(type_of(array), abstract_sharding(array))
+
+
+def _jax_name(name: str, value: Any) -> None:
+    """A name that JAX's libraries read from the type of an array: x.aval is rlx's own."""
+    setattr(TensorType, name, value)
+
+
+_jax_name("sharding", property(lambda t: NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * t.ndim))))
+_jax_name("vma", frozenset())
+_jax_name("memory_space", None)
+_jax_name("strip_weak_type", TensorType.strong)
+_jax_name("str_short", lambda t, *_, **__: repr(t.strong()))
+for _name in ("to_tangent_aval", "to_cotangent_aval", "at_least_vspace"):
+    _jax_name(_name, lambda t: aval_of(t).to_tangent_aval())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
+from rlx.config import Config, config
 from rlx.jaxnames.avals import AbstractArray, typeof
 from rlx.jaxnames.jax_paths import LOCATED, PLACEHOLDERS, SAME, own_names, placeholder
 
@@ -127,6 +129,11 @@ class Installation:
         for name in self._before:
             del sys.modules[name]
         sys.meta_path.insert(0, self._finder)
+        self._switches = {name: getattr(Config, name) for name in ("default_float", "default_int", "narrow")}
+        if _asks_for_64_bits():
+            config.update("jax_enable_x64", True)
+        elif not config.jax_enable_x64:
+            config.update("narrow", True)
 
     def undo(self) -> None:
         """Put back what was there. Libraries imported meanwhile keep rlx. A second call does nothing."""
@@ -137,6 +144,8 @@ class Installation:
         for name in _jax_modules():
             del sys.modules[name]
         sys.modules.update(self._before)
+        for name, value in self._switches.items():
+            config.update(name, value)
 
     def __enter__(self) -> Installation:
         return self
@@ -145,6 +154,11 @@ class Installation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.undo()
+
+
+def _asks_for_64_bits() -> bool:
+    """Whether the environment switches JAX to 64 bits."""
+    return os.environ.get("JAX_ENABLE_X64", "").lower() not in ("", "0", "false", "off", "no")
 
 
 def _jax_modules() -> dict[str, ModuleType]:

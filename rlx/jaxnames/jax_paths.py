@@ -16,6 +16,7 @@ from rlx.jaxnames import (
     ad,
     api_util,
     avals,
+    callbacks,
     dtypes,
     hijax,
     references,
@@ -115,6 +116,7 @@ def own_names() -> dict[str, dict[str, Any]]:
             "Ref": references.Ref,
             "new_ref": references.new_ref,
             "freeze": references.freeze,
+            "pure_callback": callbacks.pure_callback,
         },
         "jax.core": {
             "ConcretizationTypeError": rlx.errors.ConcretizationTypeError,
@@ -128,7 +130,7 @@ def own_names() -> dict[str, dict[str, Any]]:
         },
         "jax.experimental": {
             "enable_x64": rlx.enable_x64,
-            "io_callback": rlx.io_callback,
+            "io_callback": callbacks.io_callback,
             "cur_qdd": hijax.cur_qdd,
         },
         "jax.custom_derivatives": {name: PRIMITIVES[name] for name in ("custom_jvp_call_p", "custom_vjp_call_p")},

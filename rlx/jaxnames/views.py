@@ -37,8 +37,12 @@ def view_of(program: Program) -> ClosedJaxpr:
 def _equations(e: Equation) -> Iterator[JaxprEqn]:
     """An equation of rlx's as equations of JAX's: operands of several shapes are brought to one before."""
     for primitive, invars, params, outvars in translated(e):
-        shown = {name: _shown(value) for name, value in params.items()}
+        shown = {name: value if name in _RULES else _shown(value) for name, value in params.items()}
         yield JaxprEqn(list(invars), list(outvars), primitive, shown, e.effects, e.origin)
+
+
+# programs of rules, which bind takes as they are
+_RULES = ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd")
 
 
 def _shown(value: Any) -> Any:

@@ -157,6 +157,7 @@ class Primitive:
     region = False
     collective = False
     opaque = False  # never merged with an equal equation, never folded
+    foldable = True  # may be computed when the program is compiled, though a branch that is not taken holds it
     broadcasts = False  # operands of different shapes are brought to one, as NumPy does
     across_words = ""  # of what says one thing of several keys' words: the reduction that says it of the keys
     inlined = False  # stands for a program, its `meaning`, whose equations replace it in MIR
