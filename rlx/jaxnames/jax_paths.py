@@ -73,7 +73,8 @@ PLACEHOLDERS: dict[str, str] = {
     "jax.experimental.array_serialization": "",
     "jax.experimental.colocated_python": "colocated_cpu_devices colocated_python colocated_python_class",  # orbax
     "jax.experimental.colocated_python.func": "",
-    "jax.experimental.colocated_python.serialization": "",
+    "jax.experimental.colocated_python.serialization": "DeviceList _get_cpu_device_map _reduce_device_list _reduce_mesh"
+    " _reduce_single_device_sharding xb",
     "jax.lib": "",
 }
 

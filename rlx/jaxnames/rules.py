@@ -82,8 +82,9 @@ class UndefinedPrimal:
         return f"UndefinedPrimal({self.aval})"
 
 
-# vmap takes it among other arguments, as nothing to map
+# vmap takes them among other values, as nothing to map
 tree.register_node(UndefinedPrimal, lambda x: ((), x.aval), lambda aval, _: UndefinedPrimal(aval))
+tree.register_node(Zero, lambda x: ((), x.aval), lambda aval, _: Zero(aval))
 
 
 def instantiate_zeros(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Runs one program of tests/compat/libraries in this process, with jax or with rlx in its place, and keeps what it gives.
+"""Runs one program of tests/compat/libraries in this process, with jax or with rlx in its place.
 
 python run_library.py PROGRAM jax|rlx RESULT.npz
 """

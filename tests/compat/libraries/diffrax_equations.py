@@ -17,9 +17,9 @@ def run() -> Any:
 
     y0 = jnp.array([1.0, 2.0])
 
-    def solve(
-        a: Any, adjoint: Any = dfx.RecursiveCheckpointAdjoint(), solver: Any = dfx.Tsit5(), **options: Any
-    ) -> Any:
+    recorded, runge = dfx.RecursiveCheckpointAdjoint(), dfx.Tsit5()
+
+    def solve(a: Any, adjoint: Any = recorded, solver: Any = runge, **options: Any) -> Any:
         return dfx.diffeqsolve(
             dfx.ODETerm(field), solver, 0.0, 2.0, 0.1, y0, a, adjoint=adjoint,
             stepsize_controller=dfx.PIDController(1e-5, 1e-6), **options,

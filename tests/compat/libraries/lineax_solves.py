@@ -16,7 +16,9 @@ def run() -> Any:
     tall = jax.random.normal(jax.random.PRNGKey(1), (6, 4))
     vector = jnp.arange(1.0, 5.0)
 
-    def solve(m: Any, v: Any, solver: Any = lx.AutoLinearSolver(well_posed=True), tags: Any = ()) -> Any:
+    exact = lx.AutoLinearSolver(well_posed=True)
+
+    def solve(m: Any, v: Any, solver: Any = exact, tags: Any = ()) -> Any:
         return lx.linear_solve(lx.MatrixLinearOperator(m, tags), v, solver).value
 
     found = {
@@ -26,7 +28,7 @@ def run() -> Any:
         "svd": solve(tall, jnp.ones(6), lx.SVD()),
         "cg": solve(positive, vector, lx.CG(1e-4, 1e-4), lx.positive_semidefinite_tag),
         "gmres": solve(matrix, vector, lx.GMRES(1e-4, 1e-4)),
-        "bicgstab": solve(matrix, vector, lx.BiCGStab(1e-4, 1e-4)),
+        "normal": solve(matrix, vector, lx.Normal(lx.Cholesky())),
         "tridiagonal": lx.linear_solve(
             lx.TridiagonalLinearOperator(jnp.full(4, 4.0), jnp.ones(3), jnp.ones(3)), vector
         ).value,

@@ -21,7 +21,9 @@ def run() -> Any:
     data = (t, 1.5 * jnp.exp(-0.7 * t) + 0.01 * jnp.sin(9 * t))
     start = {"a": jnp.array(1.0), "b": jnp.array(0.1)}
 
-    def root(a: Any, solver: Any = optx.Newton(1e-6, 1e-6)) -> Any:
+    newton, repeated = optx.Newton(1e-6, 1e-6), optx.FixedPointIteration(1e-6, 1e-6)
+
+    def root(a: Any, solver: Any = newton) -> Any:
         return optx.root_find(curve, solver, jnp.array(1.0), a).value
 
     def fit(scale: Any) -> Any:
@@ -39,7 +41,7 @@ def run() -> Any:
         "roots": jax.vmap(root)(jnp.array([0.5, 1.0, 2.0])),
         "jitted": jax.jit(jax.jacfwd(root))(2.0),
         "fixed point": jax.value_and_grad(
-            lambda a: optx.fixed_point(lambda y, a: jnp.cos(a * y), optx.FixedPointIteration(1e-6, 1e-6), jnp.array(0.5), a).value
+            lambda a: optx.fixed_point(lambda y, a: jnp.cos(a * y), repeated, jnp.array(0.5), a).value
         )(1.0),
         "fit": fit(1.0), "sensitivity": jax.jacrev(fit)(1.0),
         "gauss newton": optx.least_squares(residuals, optx.GaussNewton(1e-6, 1e-6), start, data).value,
