@@ -37,6 +37,7 @@ PUBLIC = [
     "rlx.experimental.ode",
     "rlx.experimental.shard_map",
     "rlx.flatten_util",
+    "rlx.export",
     "rlx.fusion",
     "rlx.gguf",
     "rlx.graph",

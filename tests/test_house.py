@@ -66,6 +66,7 @@ LAYERS: dict[str, set[str]] = {
     "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing"},
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
+    "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version"},
     "standalone": ARRAYS | {"backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},
