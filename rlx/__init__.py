@@ -75,6 +75,7 @@ _SUBMODULES = (
     "lax",
     "memory",
     "nn",
+    "onnx",
     "opt",
     "optim",
     "precision",

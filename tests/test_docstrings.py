@@ -50,6 +50,7 @@ PUBLIC = [
     "rlx.numpy",
     "rlx.numpy.fft",
     "rlx.numpy.linalg",
+    "rlx.onnx",
     "rlx.opt",
     "rlx.optim",
     "rlx.precision",
