@@ -20,6 +20,7 @@ __all__ = [
     "HostStorage",
     "Queue",
     "Storage",
+    "aligned",
     "allocate",
     "clear_pool",
     "from_numpy",
@@ -127,9 +128,14 @@ _lock = threading.Lock()
 reopen_after_fork(sys.modules[__name__])
 
 
+def aligned(nbytes: int) -> int:
+    """The next multiple of ALIGNMENT."""
+    return (nbytes + ALIGNMENT - 1) & -ALIGNMENT
+
+
 def padded(nbytes: int) -> int:
-    """Bytes up to where the next aligned memory can start."""
-    return max(ALIGNMENT, (nbytes + ALIGNMENT - 1) & -ALIGNMENT)
+    """Bytes up to where the next aligned memory can start: some for none."""
+    return max(ALIGNMENT, aligned(nbytes))
 
 
 def _size_class(nbytes: int) -> int:

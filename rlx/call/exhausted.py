@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rlx.errors import OutOfMemoryError, bytes_text, source_line
-from rlx.ir.kernels import Plan
+from rlx.ir.kernels import Plan, nested_plans
 from rlx.ir.program import Equation, Program
-from rlx.ir.show_plan import nested_plans
 from rlx.ir.types import TensorType
 from rlx.planning.rematerialize import temporary_bytes
 from rlx.trace.lower import inline_calls

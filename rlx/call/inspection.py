@@ -14,10 +14,10 @@ from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
 from rlx.call.compiled import CompiledProgram
 from rlx.call.jitted import Jitted
-from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort
+from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort, nested_plans
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.show import show_lines
-from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
+from rlx.ir.show_plan import describe_plan, show_plan
 from rlx.ir.work import Work, plan_work
 from rlx.lowering.nest import Nests
 from rlx.passes.pipeline import Context, Stage, compile_stages

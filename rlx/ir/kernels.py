@@ -1,13 +1,13 @@
 """LIR: a Plan of kernels over buffers. How and where a program runs, for any backend.
 
-Kernel kinds are a closed set: Loops, Contract, Bands, Sort, Library, Scan, While, Branch, Callback.
+Kernel kinds are a closed set: Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback.
 A backend spells these and never hears a primitive's name. Sizes, strides and offsets are data
 of a kernel, not part of its `code`, so that equal layers and new batch sizes share compiled code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
@@ -16,7 +16,7 @@ import numpy as np
 
 __all__ = [
     "Access",
-    "Bands",
+    "RowTiles",
     "Branch",
     "Buffer",
     "Callback",
@@ -33,7 +33,10 @@ __all__ = [
     "Sort",
     "Store",
     "While",
+    "constants_of",
     "members",
+    "nested_plans",
+    "reaches_apart",
 ]
 
 Role = Literal["input", "output", "constant", "temporary"]
@@ -59,6 +62,26 @@ class Buffer:
     def nbytes(self) -> int:
         """Bytes of the elements."""
         return self.size * self.dtype.itemsize
+
+    @property
+    def elements(self) -> np.ndarray:
+        """The elements of a constant, in a row."""
+        assert self.value is not None, f"{self.name or self.role} holds no value"
+        return np.ascontiguousarray(self.value).reshape(-1)
+
+
+def reaches_apart(strides: Iterable[int], sizes: Iterable[int]) -> bool:
+    """Whether different indices certainly reach different elements (sufficient, not necessary).
+
+    Each stride has to lead beyond all that smaller ones reach together.
+    """
+    reach = 0
+    for stride, size in sorted((abs(s), n) for s, n in zip(strides, sizes, strict=False)):
+        if size > 1:
+            if stride <= reach:
+                return False
+            reach += stride * (size - 1)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +290,13 @@ class Contract(Kernel):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Bands(Kernel):
-    """Run kernels one after the other, all of them cut in `count` equal bands (see ir.bands).
+class RowTiles(Kernel):
+    """Run kernels one after the other, all of them cut in `count` equal row tiles (see ir.row_tiles).
 
-    What one of them writes and another one touches, all of them touch only within the band that they
-    are in, so that a backend may take the bands one by one, in any order and at the same time. `local` are temporaries
-    that nothing else touches: only the bands at work need memory for them, `scratch` bytes each, in
-    which a local buffer's part of the band starts at the byte that `offsets` says.
+    What one of them writes and another one touches, all of them touch only within the tile that they
+    are in, so that a backend may take the tiles one by one, in any order and at the same time. `local` are temporaries
+    that nothing else touches: only the row tiles at work need memory for them, `scratch` bytes each, in
+    which a local buffer's part of the tile starts at the byte that `offsets` says.
     """
 
     count: int
@@ -306,8 +329,8 @@ class Bands(Kernel):
 
 
 def members(kernel: Kernel) -> tuple[Kernel, ...]:
-    """The kernels that run in bands as this one, or the kernel itself."""
-    return kernel.kernels if isinstance(kernel, Bands) else (kernel,)
+    """The kernels that run in row tiles as this one, or the kernel itself."""
+    return kernel.kernels if isinstance(kernel, RowTiles) else (kernel,)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -497,3 +520,19 @@ class Plan:
     barriers: bool = False
     name: str = "plan"
     report: Any = None
+
+
+def nested_plans(kernel: Kernel) -> tuple[Plan, ...]:
+    """The plans inside a kernel, one level down."""
+    if isinstance(kernel, Scan):
+        return (kernel.body,)
+    if isinstance(kernel, While):
+        return (kernel.condition, kernel.body)
+    return kernel.branches if isinstance(kernel, Branch) else ()
+
+
+def constants_of(plan: Plan) -> tuple[Buffer, ...]:
+    """The constants of a plan and of the plans inside it, each of them once."""
+    own = [b for b in plan.buffers if b.role == "constant"]
+    inside = [b for k in plan.kernels for inner in nested_plans(k) for b in constants_of(inner)]
+    return tuple(dict.fromkeys((*own, *inside)))

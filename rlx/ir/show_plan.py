@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 from rlx.errors import bytes_text
 from rlx.ir.kernels import (
     Access,
-    Bands,
     Branch,
     Buffer,
     Callback,
@@ -23,10 +22,11 @@ from rlx.ir.kernels import (
     Loops,
     Operand,
     Plan,
+    RowTiles,
     Scan,
     Sort,
     Store,
-    While,
+    nested_plans,
 )
 from rlx.ir.program import Equation, Origin
 
@@ -36,8 +36,8 @@ __all__ = [
     "describe_kernel",
     "describe_plan",
     "kernel_name",
-    "nested_plans",
     "plan_functions",
+    "show_host_steps",
     "show_kernel",
     "show_plan",
 ]
@@ -74,15 +74,6 @@ def plan_functions(plan: Plan) -> dict[str, Any]:
     writer = _Writer()
     writer.plan(plan)
     return {name: function for function, name in writer.functions.values()}
-
-
-def nested_plans(kernel: Kernel) -> tuple[Plan, ...]:
-    """The plans inside a kernel, one level down."""
-    if isinstance(kernel, Scan):
-        return (kernel.body,)
-    if isinstance(kernel, While):
-        return (kernel.condition, kernel.body)
-    return kernel.branches if isinstance(kernel, Branch) else ()
 
 
 # ------------------------------------------------------------------ source
@@ -224,12 +215,25 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield f"{plan.name}({inputs}) -> ({outputs})"
     for number, kernel in enumerate(plan.kernels):
         yield f"  {number:3}  {_kernel_line(kernel, names)}"
-        if isinstance(kernel, Bands):
+        if isinstance(kernel, RowTiles):
             yield from (f"       | {_kernel_line(inner, names)}" for inner in kernel.kernels)
         for inner in nested_plans(kernel):
             yield from (f"       | {line}" for line in _plan_lines(inner))
     yield f"  arena {bytes_text(plan.arena)}"
     yield from (f"  {line}" for line in _arena_lines(plan, names))
+
+
+def show_host_steps(plan: Plan, reason: Callable[[Kernel], str | None]) -> str:
+    """A line for each kernel, loops and branches included, that the host runs: why it does. `reason` says so."""
+    return "\n".join(dict.fromkeys(_host_steps(plan, reason)))
+
+
+def _host_steps(plan: Plan, reason: Callable[[Kernel], str | None]) -> Iterator[str]:
+    for kernel in plan.kernels:
+        if (found := reason(kernel)) is not None:
+            yield found
+        for inner in nested_plans(kernel):
+            yield from _host_steps(inner, reason)
 
 
 def describe_kernel(kernel: Kernel, plan: Plan) -> str:
@@ -279,8 +283,8 @@ def _space(kernel: Kernel) -> str:
             batch = "x".join(map(str, kernel.out.shape[:-2]))
             wide = f" in {kernel.accumulator.name}" if kernel.accumulator is not None else ""
             return f"[{batch}|{kernel.rows}x{kernel.columns}x{kernel.depth}]{' tf32' if kernel.tf32 else ''}{wide}"
-        case Bands():
-            return f"{kernel.count} bands of {len(kernel.kernels)} kernels"
+        case RowTiles():
+            return f"{kernel.count} row tiles of {len(kernel.kernels)} kernels"
         case Sort():
             return f"[{kernel.rows}|{kernel.length}]"
         case Library():
@@ -302,7 +306,7 @@ def _arena_lines(plan: Plan, names: dict[Buffer, str]) -> Iterator[str]:
         for buffer in (*kernel.reads, *kernel.writes):
             first.setdefault(buffer, number)
             last[buffer] = number
-    local = {b for kernel in plan.kernels if isinstance(kernel, Bands) for b in kernel.local}
+    local = {b for kernel in plan.kernels if isinstance(kernel, RowTiles) for b in kernel.local}
     placed = [b for b in plan.offsets if b not in local]
     for buffer in sorted(placed, key=lambda b: (plan.offsets[b], first.get(b, -1))):
         use = f"kernels {first[buffer]}-{last[buffer]}" if buffer in first else "unused"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
+from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store, reaches_apart
 from rlx.ir.scalar import ALPHABET, REDUCERS, SPECIAL, USER_FUNCTIONS
 from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_narrow, supported_dtypes
 
@@ -81,17 +81,6 @@ def _pass_of(store: Store, passes: Sequence[int]) -> int:
     return max(passes[n] for n in used if n is not None)
 
 
-def _is_injective(access: Access, sizes: Sequence[int]) -> bool:
-    """Whether no element is reached twice (sufficient, not necessary)."""
-    reach = 0
-    for stride, size in sorted((abs(s), n) for s, n in zip(access.strides, sizes, strict=False)):
-        if size > 1:
-            if stride <= reach:
-                return False
-            reach += stride * (size - 1)
-    return True
-
-
 def may_share(kernel: Loops, read: Buffer, written: Buffer) -> bool:
     """Whether `written` may take the bytes of `read` where the kernel reads it for the last time.
 
@@ -139,7 +128,7 @@ def _at_one_place(kernel: Loops, read: Buffer, written: Buffer) -> bool:
     if len({(_index_map(access), address) for access, address in accesses}) != 1:
         return False
     access, address = accesses[0]
-    return _is_injective(access, kernel.sizes) and not any(_varies(kernel, n) for n in address)
+    return reaches_apart(access.strides, kernel.sizes) and not any(_varies(kernel, n) for n in address)
 
 
 def _varies(kernel: Loops, number: int) -> bool:
@@ -160,7 +149,7 @@ def _writes_last(
         sizes, last = kernel.sizes[: kernel.outer], max(passes)
     else:
         sizes, last = kernel.sizes, _last_pass(kernel, levels, passes)
-    return _is_injective(store.access, sizes) and _pass_of(store, passes) >= last
+    return reaches_apart(store.access.strides, sizes) and _pass_of(store, passes) >= last
 
 
 def _last_pass(kernel: Loops, levels: Sequence[bool], passes: Sequence[int]) -> int:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlx.errors import RlxError, bytes_text
-from rlx.ir.kernels import Buffer, Plan
-from rlx.ir.show_plan import buffer_names, kernel_name, nested_plans
+from rlx.ir.kernels import Buffer, Plan, nested_plans
+from rlx.ir.show_plan import buffer_names, kernel_name
 from rlx.planning.arena import Block, most_live
 from rlx.planning.memory import blocks_of, offsets_of
 from rlx.storage import ALIGNMENT

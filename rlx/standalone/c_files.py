@@ -8,8 +8,8 @@ from typing import Any
 
 from rlx.backends.c.dialect import C_KEYWORDS, CDialect
 from rlx.backends.c.files import CFiles, c_files
-from rlx.backends.c.lowering import C_LOWERING
 from rlx.call.jit import jit
+from rlx.ir.options import LoweringOptions
 from rlx.passes.pipeline import lower_to_plan
 from rlx.standalone.leaves import free_name, places
 
@@ -48,7 +48,7 @@ def export_c(
     'void loss(const float *w, const float *x, float *out);'
     """
     traced = jit(f).trace(*types)
-    plan = lower_to_plan(traced.closed(), options=C_LOWERING)
+    plan = lower_to_plan(traced.closed(), options=LoweringOptions(least_row_tiles=0))
     chosen = name or (traced.fun_name if path is None else Path(path).name)
     function = free_name(chosen, set(CDialect.reserved))
     arguments, results = places(f, types, traced, {*C_KEYWORDS, function})

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from rlx.backends.loops.names import identifier, unused_name
 from rlx.backends.loops.place import Place
-from rlx.backends.loops.program import identifier
 from rlx.call.stages import Traced
 from rlx.ir.types import TensorType
 from rlx.trees import tree
@@ -46,10 +45,6 @@ def _is_type(value: Any) -> bool:
 
 def free_name(meaning: str, taken: set[str]) -> str:
     """A name in the text that is not among `taken`, which grows."""
-    base = name = identifier(re.sub(r"\W+", "_", meaning), "x")
-    number = 1
-    while name in taken:
-        number += 1
-        name = f"{base}_{number}"
+    name = unused_name(identifier(meaning, "x"), taken)
     taken.add(name)
     return name

@@ -155,7 +155,7 @@ def test_what_the_host_runs_is_named_and_right():
     agree(f, X, rtol=2e-3)
     with rlx.default_device("c"):
         host = rlx.inspect(f)(X).kernels.texts["host"].splitlines()
-    assert "digamma" in host and "sort of complex numbers" in host and any("solve" in h or "lu" in h for h in host)
+    assert {"C has no digamma", "C has no sort of complex numbers"} <= {*host} and any("lu" in line for line in host)
 
 
 def test_loops_with_steps_of_the_host_inside():

@@ -11,13 +11,13 @@ import pytest
 
 import rlx
 import rlx.numpy as jnp
-from rlx import backends, nn
+from rlx import backends, lax, nn
 from rlx.backends.claims import Claims
 from rlx.backends.reference import ReferenceBackend
 from rlx.errors import DtypeError, VerificationError
-from rlx.ir.kernels import Bands, Contract, Library, Plan, Sort
+from rlx.ir.kernels import Contract, Library, Plan, RowTiles, Sort, nested_plans
 from rlx.ir.options import LoweringOptions
-from rlx.ir.show_plan import nested_plans, show_plan
+from rlx.ir.show_plan import show_plan
 from rlx.ir.types import supported_dtypes
 from rlx.ir.verify_plan import verify_plan
 from rlx.passes.pipeline import Context, executables, lower_to_plan
@@ -270,8 +270,8 @@ def test_kinds_that_are_not_claimed(device):
     x, w = normal(1024, 64), normal(64, 64)
     device.taken = Claims()
     rlx.jit(lambda x, w: jnp.tanh(x @ w) @ w, device="claiming")(x, w)
-    assert any(isinstance(k, Bands) for k in device.compiled[-1].kernels)
-    device.taken = Claims(kinds=Claims().kinds - {Bands, Sort}, routines=frozenset({"lu"}))
+    assert any(isinstance(k, RowTiles) for k in device.compiled[-1].kernels)
+    device.taken = Claims(kinds=Claims().kinds - {RowTiles, Sort}, routines=frozenset({"lu"}))
     rlx.jit(lambda x, w: jnp.tanh(x @ w) @ w, device="claiming")(x, w)
     assert [type(k) for k in device.compiled[-1].kernels].count(Contract) == 2
     rlx.jit(lambda x: jnp.linalg.cholesky(jnp.sort(x)), device="claiming")(np.eye(3, dtype=np.float32))
@@ -300,6 +300,22 @@ def test_the_report_of_the_processor():
     report = rlx.inspect(lambda x: jnp.sort(nn.softmax(x)))(X).dispatch
     assert [row.equation.split()[:2] for row in report if row.how == "inlined"] == [["block", "softmax"]]
     assert [row.reason for row in report if row.how == "host"] == ["sort: NumPy's"]
+
+
+@pytest.mark.parametrize(("name", "language"), [("numba", "Numba"), ("c", "C")])
+def test_the_report_of_devices_of_text_says_what_the_host_runs(name, language):
+    def f(x):
+        def step(c, row):
+            return jnp.linalg.inv(c) + row[:3, None], jnp.exp(row)
+
+        return lax.digamma(x), lax.scan(step, jnp.eye(3, dtype="float32"), x)
+
+    found = rlx.inspect(rlx.jit(f, device=name))(X)
+    reasons = [row.reason for row in found.dispatch if row.how == "host"]
+    assert {f"{language} has no lu", f"{language} has no lu, lu_solve"} <= {*reasons}
+    assert ("C has no digamma" in reasons) == (name == "c")
+    assert {*found.kernels.texts["host"].splitlines()} == {*reasons}
+    assert not any(row.how == "host" for row in rlx.inspect(rlx.jit(jnp.exp, device=name))(X).dispatch)
 
 
 def test_products_that_the_device_lacks_are_reported_as_decomposed(device):

@@ -11,9 +11,8 @@ from native_plans import agree
 import rlx
 import rlx.numpy as jnp
 from rlx import lax
-from rlx.ir.kernels import Loops, Plan, Scan, While
+from rlx.ir.kernels import Loops, Plan, Scan, While, nested_plans
 from rlx.ir.rename import renamed
-from rlx.ir.show_plan import nested_plans
 from rlx.ir.verify_plan import verify_plan
 
 rng = np.random.default_rng(5)

@@ -15,7 +15,7 @@ from rlx.backends.base import Executable
 from rlx.backends.cpu.runtime.entry import load_runtime
 from rlx.backends.cpu.runtime.table import build_table
 from rlx.backends.timing import TimedRun
-from rlx.ir.show_plan import nested_plans
+from rlx.ir.kernels import nested_plans
 from rlx.storage import from_numpy
 
 X = np.random.default_rng(3).normal(size=(40, 40)).astype("f4") / 6

@@ -13,8 +13,8 @@ import rlx
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.errors import VerificationError
-from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store
-from rlx.ir.show_plan import nested_plans, show_plan
+from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Plan, Store, nested_plans
+from rlx.ir.show_plan import show_plan
 from rlx.ir.verify_plan import verify_plan
 from rlx.passes.pipeline import lower_to_plan
 

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from rlx.backends.base import Backend, Executable
 from rlx.backends.c.compile import compile_unit, compiler
 from rlx.backends.c.dialect import CDialect
-from rlx.backends.c.lowering import C_LOWERING
-from rlx.backends.loops.executable import TextExecutable
-from rlx.ir.kernels import Plan
-from rlx.ir.options import LoweringOptions
+from rlx.backends.loops.executable import CompiledUnit, TextBackend
+from rlx.backends.loops.program import Unit
 
 __all__ = ["CBackend"]
 
 
-class CBackend(Backend):
+class CBackend(TextBackend):
     """Kernels are functions of C, in one shared library for each plan; they run on one thread.
 
     Raises DeviceError where no compiler is found.
     """
 
     name = "c"
+    dialect = CDialect
 
     def __init__(self) -> None:
         compiler()
 
-    @property
-    def lowering(self) -> LoweringOptions:
-        """Kernels run one after the other, on one thread."""
-        return C_LOWERING
-
-    def compile(self, plan: Plan) -> Executable:
-        """Compile a plan's functions."""
-        return TextExecutable(plan, CDialect, compile_unit)
+    def compile_unit(self, unit: Unit) -> CompiledUnit:
+        """As a shared library."""
+        return compile_unit(unit)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlx.backends.c.prelude import helper_name
 from rlx.backends.c.types import literal, memory_type, register_type, suffix, unsigned
-from rlx.backends.loops.dialect import Dialect, Parameter, Reduction
+from rlx.backends.loops.dialect import Dialect, Parameter, Reduction, bare
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Loops, Operand, Sort
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
@@ -55,22 +55,13 @@ C_KEYWORDS = frozenset(_KEYWORDS.split())
 _LEAST_TILED = (4, 8, 8)
 
 
-def _bare(expression: str) -> str:
-    """An expression without the parentheses around all of it."""
-    depth = 0
-    for place, letter in enumerate(expression):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0 and place < len(expression) - 1:
-            return expression
-    return expression[1:-1] if expression.startswith("(") else expression
-
-
 class CDialect(Dialect):
     """C99 over pointers to dense arrays. Helper functions are those of prelude.py.
 
     blas: whether matrix products call CBLAS, which must be linked then. taken: more names that functions cannot have.
     """
 
+    language = "C"
     comment_mark = "//"
     block_end = "}"
     sort_scratch = True
@@ -83,7 +74,7 @@ class CDialect(Dialect):
 
     def _call(self, operation: str, dtypes: Sequence[np.dtype], *arguments: str) -> str:
         name = self.helper(helper_name(operation, *dtypes))
-        return f"{name}({', '.join(map(_bare, arguments))})"
+        return f"{name}({', '.join(map(bare, arguments))})"
 
     def function(self, name: str, parameters: Sequence[Parameter], parallel: bool) -> tuple[str, ...]:
         """A static function of pointers; loops run in order."""
@@ -119,7 +110,7 @@ class CDialect(Dialect):
 
     def condition(self, expression: str) -> str:
         """if."""
-        return f"if ({_bare(expression)}) {{"
+        return f"if ({bare(expression)}) {{"
 
     def otherwise(self) -> str:
         """else."""
@@ -128,20 +119,20 @@ class CDialect(Dialect):
     # ------------------------------------------------------------------ registers
     def declare(self, name: str, dtype: np.dtype, expression: str) -> str:
         """A constant of the register's type."""
-        return f"const {register_type(dtype)} {name} = {_bare(expression)};"
+        return f"const {register_type(dtype)} {name} = {bare(expression)};"
 
     def variable(self, name: str, dtype: np.dtype, expression: str) -> str:
         """A variable of the register's type."""
-        return f"{register_type(dtype)} {name} = {_bare(expression)};"
+        return f"{register_type(dtype)} {name} = {bare(expression)};"
 
     def assign(self, name: str, expression: str) -> str:
         """An assignment."""
-        return f"{name} = {_bare(expression)};"
+        return f"{name} = {bare(expression)};"
 
     # ------------------------------------------------------------------ memory
     def load(self, dtype: np.dtype, array: str, position: str) -> str:
         """An element, decoded if it is narrow."""
-        element = f"{array}[{_bare(position)}]"
+        element = f"{array}[{bare(position)}]"
         if dtype.kind == "b":
             return f"({element} != 0)"
         return self._call("decode", [dtype], element) if is_narrow(dtype) else element
@@ -150,7 +141,7 @@ class CDialect(Dialect):
         """An element, encoded if it is narrow and the value is not."""
         if is_narrow(dtype) and (value_dtype not in FLOAT_FORMATS):
             value = self._call("encode", [dtype], value)
-        return f"{array}[{_bare(position)}] = {_bare(value)};"
+        return f"{array}[{bare(position)}] = {bare(value)};"
 
     # ------------------------------------------------------------------ values
     def constant(self, dtype: np.dtype, number: bool | int | float) -> str:
@@ -212,14 +203,14 @@ class CDialect(Dialect):
         if op == "neg":
             return f"(-{arguments[0]})"
         if op in _LIBM:
-            return f"{_LIBM[op]}{suffix(dtype)}({', '.join(map(_bare, arguments))})"
+            return f"{_LIBM[op]}{suffix(dtype)}({', '.join(map(bare, arguments))})"
         if op == "rsqrt":
-            return f"({literal(dtype, 1)} / sqrt{suffix(dtype)}({_bare(arguments[0])}))"
+            return f"({literal(dtype, 1)} / sqrt{suffix(dtype)}({bare(arguments[0])}))"
         if op == "is_finite":
-            return f"(isfinite({_bare(arguments[0])}) != 0)"
+            return f"(isfinite({bare(arguments[0])}) != 0)"
         if op == "special":
             if instruction.attribute == "gamma":
-                text = f"tgamma({_bare(arguments[0])})"
+                text = f"tgamma({bare(arguments[0])})"
             else:
                 text = self._call(instruction.attribute, [np.dtype(np.float64)], arguments[0])
             return f"(float){text}" if dtype.itemsize == 4 else text
@@ -279,7 +270,7 @@ class CDialect(Dialect):
     # ------------------------------------------------------------------ plans
     def call(self, function: str, arguments: Sequence[str]) -> str:
         """A call."""
-        return f"{function}({', '.join(map(_bare, arguments))});"
+        return f"{function}({', '.join(map(bare, arguments))});"
 
     def temporary(self, name: str, dtype: np.dtype, size: int, offset: int) -> str:
         """A pointer into the arena."""
@@ -359,7 +350,7 @@ def _blas(kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | N
         one, before = (f"(const {memory_type(dtype)}[]){{{part}, 0}}" for part in (one, before))
     x, y, z = _batch_pointers(kernel, lhs, rhs, out)
     (x_order, x_row), (y_order, y_row) = layouts
-    operands = (*sizes, one, _bare(x), x_row, _bare(y), y_row, before, _bare(z), row)
+    operands = (*sizes, one, bare(x), x_row, bare(y), y_row, before, bare(z), row)
     call = f"cblas_{letter}gemm(CblasRowMajor, {x_order}, {y_order}, {', '.join(map(str, operands))});"
     return _for_each_batch(kernel, call)
 

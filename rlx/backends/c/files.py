@@ -13,9 +13,9 @@ from rlx.backends.c.source import definitions
 from rlx.backends.c.types import literal, memory_type
 from rlx.backends.loops.executable import elements, memory_dtype
 from rlx.backends.loops.place import Place
-from rlx.backends.loops.program import constants_of, host_steps, unit_of_plan
+from rlx.backends.loops.program import unit_of_plan, unspelled
 from rlx.errors import UnsupportedError
-from rlx.ir.kernels import Buffer, Plan
+from rlx.ir.kernels import Buffer, Plan, constants_of
 from rlx.version import __version__
 
 __all__ = ["CFiles", "c_files"]
@@ -59,7 +59,7 @@ class _Files:
         constants = constants_of(plan)
         self.constants = {f"{name}_constant_{n}": buffer for n, buffer in enumerate(constants)}
         self.dialect = CDialect(blas, (name, f"{name}_in", f"{name}_memory", *self.constants))
-        missing = ", ".join(dict.fromkeys(host_steps(plan, self.dialect)))
+        missing = ", ".join(unspelled(plan.kernels, self.dialect))
         if missing:
             raise UnsupportedError(
                 f"{name} cannot be C alone: C and its mathematical library have no {missing}.",
@@ -157,8 +157,7 @@ def _numbers(buffer: Buffer) -> int:
 
 def _array(name: str, buffer: Buffer) -> str:
     """A constant."""
-    assert buffer.value is not None
-    array = elements(np.ascontiguousarray(buffer.value).reshape(-1))
+    array = elements(buffer.elements)
     dtype = array.dtype if array.dtype.kind != "b" else np.dtype(np.uint8)
     numbers = ", ".join(literal(dtype, x) for x in array.tolist()) or "0"
     body = textwrap.fill(numbers, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_long_words=False)

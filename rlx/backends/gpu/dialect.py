@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import register_type
-from rlx.ir.kernels import Loops
+from rlx.ir.kernels import Contract, Loops, Sort
 
 __all__ = ["DeviceDialect"]
 
@@ -47,6 +47,14 @@ class DeviceDialect(CDialect):
     def spells(self, kernel: Loops) -> bool:
         """Special functions are the host's: those of devices' libraries are not exact enough."""
         return all(i.op != "special" for i in kernel.instructions)
+
+    def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
+        """Matrix products are nests over grids."""
+        return None
+
+    def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
+        """The host's."""
+        return None
 
     def has_atomic(self, reducer: str, dtype: np.dtype) -> bool:
         """Whether memory combines elements of a dtype in one step: numbers of 32 bits, by compare and exchange."""

@@ -12,14 +12,24 @@ from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import Engine, View
 from rlx.backends.gpu.mapping import Grid, grid_of, kernel_text
 from rlx.backends.loops.decompose import contract_as_loops
-from rlx.backends.loops.program import identifier
+from rlx.backends.loops.names import identifier, unused_name
 from rlx.backends.reference.kernels import run_kernel
-from rlx.ir.kernels import Bands, Branch, Buffer, Contract, Kernel, Loops, Plan, Scan, While
-from rlx.ir.show_plan import nested_plans
+from rlx.ir.kernels import (
+    Branch,
+    Buffer,
+    Contract,
+    Kernel,
+    Loops,
+    Plan,
+    RowTiles,
+    Scan,
+    While,
+    constants_of,
+    nested_plans,
+)
 
 __all__ = ["LaunchProgram"]
 
-_ALIGNMENT = 256
 Memory = dict[Buffer, View]
 
 
@@ -54,7 +64,7 @@ class LaunchProgram:
             return _Launch(compiled[names[grid.kernel]], grid, tuple(dict.fromkeys(grid.kernel.operands)))
 
         self._launches = {nest: [launch(grid) for grid in found if grid.points] for nest, found in grids.items()}
-        self._constants = {b: engine.borrow(np.ascontiguousarray(b.value).reshape(-1)) for b in _constants(plan)}
+        self._constants = {b: engine.borrow(b.elements) for b in constants_of(plan)}
 
     # ------------------------------------------------------------------ plans
     def run(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View]) -> None:
@@ -74,7 +84,7 @@ class LaunchProgram:
                 self._launch(kernel, memory)
             case Contract():
                 self._launch(self._products[kernel], memory)
-            case Bands():
+            case RowTiles():
                 local = {b: self.engine.allocate(b.nbytes) for b in kernel.local}
                 for inner in kernel.kernels:
                     self._kernel(inner, {**memory, **local})
@@ -175,7 +185,7 @@ def _nests(plan: Plan, products: dict[Contract, Loops]) -> list[Loops]:
         elif isinstance(kernel, Contract):
             products[kernel] = contract_as_loops(kernel)
             found.append(products[kernel])
-        for inner in kernel.kernels if isinstance(kernel, Bands) else ():
+        for inner in kernel.kernels if isinstance(kernel, RowTiles) else ():
             visit(inner)
         for inner in nested_plans(kernel):
             found.extend(_nests(inner, products))
@@ -185,19 +195,11 @@ def _nests(plan: Plan, products: dict[Contract, Loops]) -> list[Loops]:
     return found
 
 
-def _constants(plan: Plan) -> list[Buffer]:
-    own = [b for b in plan.buffers if b.role == "constant"]
-    return own + [b for k in plan.kernels for inner in nested_plans(k) for b in _constants(inner)]
-
-
 def _define(text: Callable[[str], str], label: str, texts: dict[str, str], reserved: Collection[str]) -> str:
     """The name of a kernel with this text, which is defined now unless an equal one is there."""
     for name, known in texts.items():
         if text(name) == known:
             return name
-    name, number = label, 1
-    while name in texts or name in reserved:
-        number += 1
-        name = f"{label}_{number}"
+    name = unused_name(label, texts, reserved)
     texts[name] = text(name)
     return name

@@ -16,9 +16,9 @@ import numpy as np
 from rlx.backends.c.types import memory_type
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.loops.dialect import Reduction
-from rlx.backends.loops.staging import staging
+from rlx.backends.loops.row_schedule import row_schedule
 from rlx.backends.loops.walk import Lines, Mapping, Walk, kernel_lines, kernel_parameters
-from rlx.ir.kernels import Access, Instruction, Loops, Store
+from rlx.ir.kernels import Access, Instruction, Loops, Store, reaches_apart
 from rlx.ir.scalar import neutral
 
 __all__ = ["Grid", "GridMapping", "grid_of", "initializations", "kernel_text", "permuted", "spread"]
@@ -62,7 +62,7 @@ def _free_dimensions(kernel: Loops) -> tuple[int, ...]:
     """Dimensions whose indices never meet in an element of any store, whatever the other indices are."""
     every = range(len(kernel.sizes))
     for store in kernel.stores:
-        if store.address is not None or not _is_injective(store.access, kernel.sizes, every, None):
+        if store.address is not None or not _moves_apart(store.access, kernel.sizes, every):
             return ()
     return tuple(d for d in every if all(s.access.strides[d] or kernel.sizes[d] == 1 for s in kernel.stores))
 
@@ -148,7 +148,7 @@ def _rows_are_shared(kernel: Loops) -> bool:
         return False
     if kernel.chunks > 1 and kernel.outer == 0:
         return False  # the dimension that is cut is the row
-    once = {n for stage in staging(kernel).row_stores for n in stage}
+    once = {n for phase in row_schedule(kernel).row_stores for n in phase}
     swept = [s for n, s in enumerate(kernel.stores) if n not in once]
     return all(_is_apart_along(s, kernel, shared_dimension(kernel)) for s in swept)
 
@@ -157,22 +157,13 @@ def _is_apart_along(store: Store, kernel: Loops, dimension: int) -> bool:
     """Whether no two items of a group write one element: each has its own places along the shared dimension."""
     if store.address is not None or not store.access.strides[dimension]:
         return False
-    return _is_injective(store.access, kernel.sizes, range(kernel.outer, len(kernel.sizes)), dimension)
+    return _moves_apart(store.access, kernel.sizes, range(kernel.outer, len(kernel.sizes)))
 
 
-def _is_injective(access: Access, sizes: tuple[int, ...], dimensions: range, among: int | None) -> bool:
-    """Whether different indices reach different elements: all of them, or those that differ along `among`.
-
-    Sufficient, not necessary: each stride reaches beyond all that smaller ones reach together.
-    """
-    reach = 0
-    for stride, size, dimension in sorted((abs(access.strides[d]), sizes[d], d) for d in dimensions):
-        if size <= 1 or (stride == 0 and dimension != among):
-            continue
-        if stride <= reach:
-            return False
-        reach += stride * (size - 1)
-    return True
+def _moves_apart(access: Access, sizes: tuple[int, ...], dimensions: range) -> bool:
+    """Whether different indices along those of the dimensions that move the access reach different elements."""
+    moving = [d for d in dimensions if access.strides[d]]
+    return reaches_apart([access.strides[d] for d in moving], [sizes[d] for d in moving])
 
 
 class GridMapping(Mapping):

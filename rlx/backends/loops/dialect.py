@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.ir.kernels import Contract, Instruction, Library, Loops, Sort
 
-__all__ = ["Dialect", "Parameter", "Reduction"]
+__all__ = ["Dialect", "Parameter", "Reduction", "bare"]
 
 
 class Reduction(NamedTuple):
@@ -39,6 +39,18 @@ class Parameter:
         return f"{self.name}: {self.dtype}[]{' written' if self.written else ''}"
 
 
+def bare(expression: str) -> str:
+    """An expression without the parentheses around the whole of it."""
+    if not (expression.startswith("(") and expression.endswith(")")):
+        return expression
+    depth = 0
+    for place, letter in enumerate(expression):
+        depth += (letter == "(") - (letter == ")")
+        if not depth:
+            return expression[1:-1] if place == len(expression) - 1 else expression
+    return expression
+
+
 class Dialect(ABC):
     """Spells single statements and expressions of a language; backends/loops/walk.py and program.py put them in order.
 
@@ -50,6 +62,7 @@ class Dialect(ABC):
     `helpers` collects the names of the helper functions that were spelled, in order of their first use.
     """
 
+    language: ClassVar[str]  # its name, for people
     extent: ClassVar[str] = "    "  # one level of indentation
     comment_mark: ClassVar[str]
     reserved: frozenset[str]  # words and names of the language that arrays and functions cannot have

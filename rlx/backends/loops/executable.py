@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from rlx.backends.base import Executable
+from rlx.backends.base import Backend, Executable
 from rlx.backends.loops.dialect import Dialect
-from rlx.backends.loops.program import Unit, arena_bytes, constants_of, host_steps, parts_of
+from rlx.backends.loops.program import Unit, arena_bytes, host_reason, parts_of
 from rlx.backends.reference.kernels import Memory, run_kernel
-from rlx.ir.kernels import Buffer, Kernel, Plan
-from rlx.ir.show_plan import describe_plan, show_plan
+from rlx.ir.kernels import Kernel, Plan, constants_of
+from rlx.ir.options import LoweringOptions
+from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.ir.types import is_complex, is_narrow
 from rlx.storage import Storage, allocate
 
-__all__ = ["CompiledUnit", "TextExecutable", "elements", "memory_dtype"]
+__all__ = ["CompiledUnit", "TextBackend", "TextExecutable", "elements", "memory_dtype"]
 
 _BYTE = np.dtype(np.uint8)
 CompiledUnit = Callable[..., None]  # of the arrays of a unit's buffers (see `elements`), then its arena
@@ -34,37 +38,48 @@ def elements(array: np.ndarray) -> np.ndarray:
     return array.view(memory_dtype(array.dtype))
 
 
-class _Segment:
-    """Kernels that are one function of text, or one kernel that the host runs."""
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """Kernels that are one function of text, and that function."""
 
-    def __init__(self, unit: Unit | None, compiled: CompiledUnit | None, kernel: Kernel | None) -> None:
-        self.unit = unit
-        self.compiled = compiled
-        self.kernel = kernel
+    unit: Unit
+    run: CompiledUnit
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A plan to be run: compiled units and kernels of the host in order, the bytes of its arena, its constants."""
+
+    segments: tuple[_Compiled | Kernel, ...]
+    arena: int
+    constants: Memory
+
+    def allocate_arena(self) -> np.ndarray:
+        """Memory for the temporaries of one run."""
+        return allocate(self.arena).view((self.arena,), _BYTE)
 
 
 class _Whole:
     """A plan that is one function: what its arrays are, worked out once."""
 
-    def __init__(self, plan: Plan, segment: _Segment) -> None:
-        assert segment.unit is not None and segment.compiled is not None
-        self.run = segment.compiled
-        self.arena = arena_bytes(plan)
+    def __init__(self, plan: Plan, prepared: _Prepared, compiled: _Compiled) -> None:
+        self._prepared = prepared
+        self._run = compiled.run
         sources = {b: (0, n) for n, b in enumerate(plan.inputs)} | {b: (1, n) for n, b in enumerate(plan.outputs)}
         # for each array where it comes from, and how it is seen; or itself, if it is a constant
-        self.arrays: list[tuple[int, int, tuple[int, ...], np.dtype] | np.ndarray] = []
-        for buffer in segment.unit.buffers:
+        self._arrays: list[tuple[int, int, tuple[int, ...], np.dtype] | np.ndarray] = []
+        for buffer in compiled.unit.buffers:
             if buffer in sources:
                 dtype = memory_dtype(buffer.dtype)
                 shape = (buffer.nbytes // dtype.itemsize,)
-                self.arrays.append((*sources[buffer], shape, dtype))
+                self._arrays.append((*sources[buffer], shape, dtype))
             else:
-                self.arrays.append(elements(_flat(buffer)))
+                self._arrays.append(elements(prepared.constants[buffer]))
 
     def __call__(self, inputs: Sequence[Storage], outputs: Sequence[Storage]) -> None:
         places = (inputs, outputs)
-        arena = allocate(self.arena).view((self.arena,), _BYTE)
-        self.run(*(a if isinstance(a, np.ndarray) else places[a[0]][a[1]].view(a[2], a[3]) for a in self.arrays), arena)
+        arrays = (a if isinstance(a, np.ndarray) else places[a[0]][a[1]].view(a[2], a[3]) for a in self._arrays)
+        self._run(*arrays, self._prepared.allocate_arena())
 
 
 class TextExecutable(Executable):
@@ -76,26 +91,24 @@ class TextExecutable(Executable):
         self.plan = plan
         self._dialect = dialect
         self._compile = compile_unit
-        self._segments: dict[int, tuple[Plan, list[_Segment]]] = {}
+        self._prepared: dict[Plan, _Prepared] = {}
         self._lock = threading.RLock()
-        segments = self._prepare(plan)
-        only = segments[0] if len(segments) == 1 else None
-        self._whole = _Whole(plan, only) if only is not None and only.unit is not None else None
+        prepared = self._prepare(plan)
+        match prepared.segments:
+            case (_Compiled() as only,):
+                self._whole: _Whole | None = _Whole(plan, prepared, only)
+            case _:
+                self._whole = None
 
-    def _prepare(self, plan: Plan) -> list[_Segment]:
-        """The segments of a plan, compiled when it is first asked for."""
+    def _prepare(self, plan: Plan) -> _Prepared:
+        """A plan and its functions, compiled when it is first asked for."""
         with self._lock:
-            found = self._segments.get(id(plan))
-            if found is None:
-                found = self._segments[id(plan)] = (plan, list(self._divide(plan)))
-            return found[1]
-
-    def _divide(self, plan: Plan) -> Iterator[_Segment]:
-        for part in parts_of(plan, self._dialect):
-            if isinstance(part, Unit):
-                yield _Segment(part, self._compile(part), None)
-            else:
-                yield _Segment(None, None, part)
+            if plan not in self._prepared:
+                parts = parts_of(plan, self._dialect)
+                segments = tuple(_Compiled(p, self._compile(p)) if isinstance(p, Unit) else p for p in parts)
+                constants = {b: b.elements for b in constants_of(plan)}
+                self._prepared[plan] = _Prepared(segments, arena_bytes(plan), constants)
+            return self._prepared[plan]
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
@@ -110,46 +123,54 @@ class TextExecutable(Executable):
         return storages
 
     def _run(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        arena = allocate(arena_bytes(plan)).view((arena_bytes(plan),), np.dtype(np.uint8))
-        memory = _bound(plan, inputs, outputs, arena)
-        for segment in self._prepare(plan):
-            if segment.kernel is not None:
-                with np.errstate(all="ignore"):
-                    run_kernel(segment.kernel, memory, self._run)
+        prepared = self._prepare(plan)
+        arena = prepared.allocate_arena()
+        memory = dict(prepared.constants)  # and what is in the arena, but for temporaries that only row tiles use
+        memory |= {b: arena[start : start + b.nbytes].view(b.dtype) for b, start in plan.offsets.items()}
+        memory |= zip(plan.inputs, inputs, strict=True)
+        memory |= zip(plan.outputs, outputs, strict=True)
+        for segment in prepared.segments:
+            if isinstance(segment, _Compiled):
+                segment.run(*(elements(memory[b]) for b in segment.unit.buffers), arena)
             else:
-                assert segment.unit is not None and segment.compiled is not None
-                segment.compiled(*(elements(memory[b]) for b in segment.unit.buffers), arena)
+                with np.errstate(all="ignore"):
+                    run_kernel(segment, memory, self._run)
 
     @property
     def units(self) -> tuple[Unit, ...]:
         """The text of the plan, and of the plans inside loops that the host runs, as far as those ran."""
-        return tuple(s.unit for _, segments in self._segments.values() for s in segments if s.unit is not None)
-
-    @property
-    def host_steps(self) -> tuple[Kernel, ...]:
-        """The plan's kernels that the host runs."""
-        return tuple(s.kernel for s in self._prepare(self.plan) if s.kernel is not None)
+        prepared = tuple(self._prepared.values())
+        return tuple(s.unit for p in prepared for s in p.segments if isinstance(s, _Compiled))
 
     def texts(self) -> dict[str, str]:
-        """The plan, its kernels, and the text that is compiled."""
-        source = "\n\n\n".join(function.text for unit in self.units for function in unit.functions)
-        host = "\n".join(host_steps(self.plan, self._dialect()))
-        return {"plan": show_plan(self.plan), "kernels": describe_plan(self.plan), "loops": source, "host": host}
+        """The plan, its kernels, the text that is compiled, and which kernels the host runs."""
+        dialect = self._dialect()
+        return {
+            "plan": show_plan(self.plan),
+            "kernels": describe_plan(self.plan),
+            "loops": "\n\n\n".join(function.text for unit in self.units for function in unit.functions),
+            "host": show_host_steps(self.plan, lambda kernel: host_reason(kernel, dialect)),
+        }
 
 
-def _bound(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], arena: np.ndarray) -> Memory:
-    """The arrays of a plan's buffers; those of temporaries that only bands use are not among them."""
-    memory: Memory = {}
-    for buffer in constants_of(plan):
-        memory[buffer] = _flat(buffer)
-    for buffer, start in plan.offsets.items():
-        memory[buffer] = arena[start : start + buffer.nbytes].view(buffer.dtype)
-    memory.update(zip(plan.inputs, inputs, strict=True))
-    memory.update(zip(plan.outputs, outputs, strict=True))
-    return memory
+class TextBackend(Backend):
+    """A backend whose kernels are functions of text, in host memory. What its dialect does not spell the host runs."""
 
+    dialect: ClassVar[type[Dialect]]
 
-def _flat(constant: Buffer) -> np.ndarray:
-    """A constant's elements in a row."""
-    assert constant.value is not None
-    return np.ascontiguousarray(constant.value).reshape(-1)
+    @property
+    def lowering(self) -> LoweringOptions:
+        """Kernels run one after the other, not tile by tile."""
+        return LoweringOptions(least_row_tiles=0)
+
+    def host_reason(self, kernel: Kernel) -> str | None:
+        """What the dialect has no words for."""
+        return host_reason(kernel, self.dialect())
+
+    @abstractmethod
+    def compile_unit(self, unit: Unit) -> CompiledUnit:
+        """Compile functions of text; equal ones are compiled once per process and cached on disk."""
+
+    def compile(self, plan: Plan) -> Executable:
+        """Compile a plan's functions."""
+        return TextExecutable(plan, self.dialect, self.compile_unit)

@@ -7,10 +7,9 @@ and branches are text throughout.
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from textwrap import wrap
@@ -19,9 +18,9 @@ import numpy as np
 
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Dialect, Parameter
+from rlx.backends.loops.names import identifier, unused_name
 from rlx.backends.loops.walk import Lines, kernel_lines, kernel_parameters, runs_parallel
 from rlx.ir.kernels import (
-    Bands,
     Branch,
     Buffer,
     Callback,
@@ -31,29 +30,30 @@ from rlx.ir.kernels import (
     Library,
     Loops,
     Plan,
+    RowTiles,
     Scan,
     Sort,
     While,
+    constants_of,
+    nested_plans,
 )
-from rlx.ir.show_plan import nested_plans
 from rlx.ir.types import is_complex
+from rlx.storage import aligned
 
 __all__ = [
     "Function",
     "Unit",
     "arena_bytes",
-    "constants_of",
     "function_of",
-    "host_steps",
-    "identifier",
+    "host_reason",
     "parts_of",
     "spelled",
     "unit_of",
     "unit_of_plan",
+    "unspelled",
 ]
 
 _BYTE, _BOOL, _NUMBER, _POSITION = np.dtype(np.uint8), np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
-_ALIGNMENT = 64
 _COMMENT_WIDTH = 100
 # names of buffers that have none
 _PREFIXES = {"input": "x", "output": "out", "constant": "c", "temporary": "t"}
@@ -96,34 +96,44 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
         return dialect.sort(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
     if isinstance(kernel, Library):
         return dialect.routine(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
-    inner = kernel.kernels if isinstance(kernel, Bands) else ()
+    inner = kernel.kernels if isinstance(kernel, RowTiles) else ()
     inner += tuple(k for plan in nested_plans(kernel) for k in plan.kernels)
     return all(spelled(k, dialect) for k in inner)
 
 
-def host_steps(plan: Plan, dialect: Dialect) -> Iterator[str]:
-    """What of a plan, and of the plans inside it, the host runs, by name."""
-    for kernel in plan.kernels:
-        inner = nested_plans(kernel)
-        for part in inner:
-            yield from host_steps(part, dialect)
-        if not inner and not spelled(kernel, dialect):
-            yield from _step_names(kernel, dialect)
+def unspelled(kernels: Iterable[Kernel], dialect: Dialect) -> tuple[str, ...]:
+    """What of kernels, and of the plans inside them, the dialect cannot spell, by name."""
+    return tuple(dict.fromkeys(name for kernel in kernels for name in _unspelled(kernel, dialect)))
 
 
-def _step_names(kernel: Kernel, dialect: Dialect) -> Iterator[str]:
+def _unspelled(kernel: Kernel, dialect: Dialect) -> Iterator[str]:
+    if spelled(kernel, dialect):
+        return
     match kernel:
         case Library():
             yield kernel.routine
         case Callback():
             yield f"callback to {getattr(kernel.function, '__name__', 'Python')}"
-        case Bands():
-            for member in kernel.kernels:
-                yield from () if spelled(member, dialect) else _step_names(member, dialect)
         case Loops():
-            yield from dict.fromkeys(str(i.attribute) for i in kernel.instructions if i.op == "special")
+            yield from (str(i.attribute) for i in kernel.instructions if i.op == "special")
+        case Sort():
+            yield "sort of complex numbers" if any(is_complex(b.dtype) for b in kernel.inputs) else "sort"
         case _:
-            yield f"{type(kernel).__name__.lower()} of complex numbers"
+            plans = (plan.kernels for plan in nested_plans(kernel))
+            for inside in (*plans, kernel.kernels if isinstance(kernel, RowTiles) else ()):
+                yield from unspelled(inside, dialect)
+
+
+def host_reason(kernel: Kernel, dialect: Dialect) -> str | None:
+    """Why the host runs a kernel, or drives its loop; None if it is text throughout.
+
+    >>> from rlx.backends.numba.dialect import PythonDialect
+    >>> from rlx.ir.kernels import Library
+    >>> host_reason(Library("svd", (), ()), PythonDialect())
+    'Numba has no svd'
+    """
+    missing = ", ".join(unspelled((kernel,), dialect))
+    return f"{dialect.language} has no {missing}" if missing else None
 
 
 def parts_of(plan: Plan, dialect: Callable[[], Dialect]) -> Iterator[Unit | Kernel]:
@@ -174,20 +184,20 @@ def _unit(
 
 # ------------------------------------------------------------------ memory
 def arena_bytes(plan: Plan) -> int:
-    """Bytes for a plan's temporaries, and behind them for what its loops, branches and bands need while they run."""
-    return _aligned(plan.arena) + max(map(_inner_bytes, plan.kernels), default=0)
+    """Bytes for a plan's temporaries, and behind them for what its loops, branches and row tiles need to run."""
+    return aligned(plan.arena) + max(map(_inner_bytes, plan.kernels), default=0)
 
 
 def _inner_bytes(kernel: Kernel) -> int:
     """Bytes that a kernel needs behind its plan's temporaries: what is `_beside` them, then inner plans' arenas."""
     inner = max(map(arena_bytes, nested_plans(kernel)), default=0)
-    return inner + sum(_aligned(b.nbytes) for b in _beside(kernel))
+    return inner + sum(aligned(b.nbytes) for b in _beside(kernel))
 
 
 def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
-    """What stands behind a plan's temporaries while a kernel runs: bands' own, a sort's positions, the next carries."""
+    """What stands behind a plan's temporaries while a kernel runs: a tile's own, a sort's positions, next carries."""
     match kernel:
-        case Bands():
+        case RowTiles():
             return kernel.local
         case Sort():
             return (Buffer(_POSITION, 2 * kernel.length, name="order"),)
@@ -198,26 +208,7 @@ def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
     return ()
 
 
-def constants_of(plan: Plan) -> tuple[Buffer, ...]:
-    """The constants of a plan and of the plans inside it."""
-    own = [b for b in plan.buffers if b.role == "constant"]
-    inside = [b for k in plan.kernels for inner in nested_plans(k) for b in constants_of(inner)]
-    return tuple(dict.fromkeys((*own, *inside)))
-
-
-def _aligned(nbytes: int) -> int:
-    return (nbytes + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
-
-
 # ------------------------------------------------------------------ names
-def identifier(label: str, default: str) -> str:
-    """A label as a name in the text."""
-    name = re.sub(r"\W+", "_", label, flags=re.ASCII).strip("_")[:40].strip("_")
-    if keyword.iskeyword(name):
-        return default
-    return name if name and not name[0].isdigit() else f"{default}_{name}".strip("_")
-
-
 @dataclass
 class _Names:
     """Names of a function's arrays and variables, or of functions, each of them once.
@@ -233,10 +224,7 @@ class _Names:
 
     def new(self, base: str) -> str:
         """A name that is not taken."""
-        name, number = base, 1
-        while name in self.taken or name in self.others:
-            number += 1
-            name = f"{base}_{number}"
+        name = unused_name(base, self.taken, self.others)
         self.taken.add(name)
         self.known.add(name)
         return name
@@ -311,7 +299,7 @@ class _Place:
     @property
     def free(self) -> int:
         """The first byte behind the plan's temporaries."""
-        return _aligned(self.plan.arena)
+        return aligned(self.plan.arena)
 
     @property
     def dialect(self) -> Dialect:
@@ -329,7 +317,7 @@ class _Place:
                 self.loop_nest(kernel)
             case Contract():
                 self.contract(kernel)
-            case Bands():
+            case RowTiles():
                 self.beside(kernel)
                 for inner in kernel.kernels:
                     self.kernel(inner)
@@ -388,7 +376,7 @@ class _Place:
         for buffer in _beside(kernel):
             made[buffer] = self.names.add(buffer, "t")
             self.lines.add(self.dialect.temporary(made[buffer], buffer.dtype, buffer.size, at))
-            at += _aligned(buffer.nbytes)
+            at += aligned(buffer.nbytes)
         return made
 
     def run(self, plan: Plan, kernel: Kernel, arrays: Sequence[str]) -> None:
@@ -397,7 +385,7 @@ class _Place:
         for buffer in constants:
             assert buffer in self.names.of, "constants of inner plans are parameters"
         name = self.writer.plan(plan, plan.kernels, (*plan.inputs, *plan.outputs, *constants), plan.name)
-        start = self.free + sum(_aligned(b.nbytes) for b in _beside(kernel))
+        start = self.free + sum(aligned(b.nbytes) for b in _beside(kernel))
         arena = self.dialect.part("arena", str(start), max(arena_bytes(plan), 1))
         self.lines.add(self.dialect.call(name, [*arrays, *self.of(constants), arena]))
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
-from rlx.backends.loops.dialect import Dialect, Parameter
+from rlx.backends.loops.dialect import Dialect, Parameter, bare
 from rlx.backends.numba.elementary import ELEMENTARY
 from rlx.backends.numba.helpers import HELPER_NAMES
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
@@ -62,20 +62,8 @@ def memory_name(dtype: np.dtype) -> str:
     return f"np.uint{8 * dtype.itemsize}" if is_narrow(dtype) else _scalar(dtype)
 
 
-def _bare(text: str) -> str:
-    """An expression without the parentheses around the whole of it."""
-    if not (text.startswith("(") and text.endswith(")")):
-        return text
-    depth = 0
-    for place, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if not depth:
-            return text[1:-1] if place == len(text) - 1 else text
-    return text
-
-
 def _call(name: str, *arguments: str) -> str:
-    return f"{name}({', '.join(map(_bare, arguments))})"
+    return f"{name}({', '.join(map(bare, arguments))})"
 
 
 def _tidy(statement: str) -> str:
@@ -103,6 +91,7 @@ class PythonDialect(Dialect):
     standalone: the text is for a module that needs nothing but NumPy and Numba, in which some names are taken.
     """
 
+    language = "Numba"
     comment_mark = "#"
     reserved = HELPER_NAMES.union(keyword.kwlist, dir(builtins), _MODULE_NAMES, _LOCAL_NAMES)
 
@@ -219,7 +208,7 @@ class PythonDialect(Dialect):
 
     def _typed(self, dtype: np.dtype, text: str) -> str:
         """A literal with its dtype; anything else has it."""
-        found = _LITERAL.fullmatch(_bare(text))
+        found = _LITERAL.fullmatch(bare(text))
         return _call(_scalar(compute_dtype(dtype)), text) if found and found[3] and dtype.kind != "b" else text
 
     def _wrapped(self, dtype: np.dtype, text: str) -> str:
@@ -234,7 +223,7 @@ class PythonDialect(Dialect):
             return f"({left} {_COMPARISONS[op]} {right})"
         if op == "select":
             yes, no = (self._typed(dtype, a) for a in arguments[1:])
-            return f"({yes} if {_bare(arguments[0])} else {no})"
+            return f"({yes} if {bare(arguments[0])} else {no})"
         if op == "cast":
             return self._cast(dtype, source, arguments[0])
         if op == "bitcast":
@@ -283,7 +272,7 @@ class PythonDialect(Dialect):
             return self._wrapped(dtype, _call(self.helper(f"unsigned_{name}" if dtype.kind == "u" else name), x, y))
         bits = f"{8 * dtype.itemsize}"
         if op in ("population_count", "count_leading_zeros"):
-            return self._wrapped(dtype, _call(self.helper(op), f"np.uint{bits}({_bare(x)})"))
+            return self._wrapped(dtype, _call(self.helper(op), f"np.uint{bits}({bare(x)})"))
         return self._wrapped(dtype, self._shift(op, dtype, x, y, bits))
 
     def _shift(self, op: str, dtype: np.dtype, x: str, y: str, bits: str) -> str:
@@ -292,7 +281,7 @@ class PythonDialect(Dialect):
         number = f"np.{read}{bits}"
         own = dtype.name == f"{read}{bits}"
         seen = x if own else _call(number, x)
-        found = _LITERAL.fullmatch(_bare(y))
+        found = _LITERAL.fullmatch(bare(y))
         count = (found[2] or found[3]) if found else ""
         if count.isdigit() and int(count) < int(bits):
             places = self.constant(np.dtype(f"{read}{bits}"), int(count))

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from rlx.backends.loops.program import Unit, function_of, parts_of
 from rlx.backends.numba.dialect import PythonDialect
-from rlx.ir.kernels import Callback, Kernel, Library, Loops, Plan
-from rlx.ir.show_plan import nested_plans
+from rlx.ir.kernels import Callback, Kernel, Library, Loops, Plan, nested_plans
 
 __all__ = ["kernel_listing", "plan_listing"]
 

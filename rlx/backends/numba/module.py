@@ -10,11 +10,11 @@ import numpy as np
 
 from rlx.backends.loops.executable import elements
 from rlx.backends.loops.place import Place
-from rlx.backends.loops.program import Unit, constants_of, host_steps, unit_of_plan
+from rlx.backends.loops.program import Unit, unit_of_plan, unspelled
 from rlx.backends.numba.dialect import PythonDialect, memory_name
 from rlx.backends.numba.helpers import header, helpers_text
 from rlx.errors import UnsupportedError
-from rlx.ir.kernels import Plan
+from rlx.ir.kernels import Plan, constants_of
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
 from rlx.ir.types import TensorType, is_complex, is_narrow
 from rlx.version import __version__
@@ -34,7 +34,7 @@ def module_source(plan: Plan, name: str, arguments: Sequence[Place], results: Se
     Raises UnsupportedError for what cannot be said in such a module.
     """
     dialect = PythonDialect(standalone=True, taken=[name, *(place.name for place in (*arguments, *results))])
-    _refuse(name, [*host_steps(plan, dialect), *_unknown_types((*arguments, *results))])
+    _refuse(name, [*unspelled(plan.kernels, dialect), *_unknown_types((*arguments, *results))])
     unit = unit_of_plan(plan, dialect, f"{name}_steps")
     _refuse(name, [h for h in unit.helpers if h in USER_FUNCTIONS or (h in SPECIAL and h not in _IN_MATH)])
     parts = [
@@ -69,8 +69,7 @@ def _unknown_types(places: Iterable[Place]) -> Iterator[str]:
 def _constants(plan: Plan) -> Iterator[str]:
     """The plan's constants as arrays of numbers that the text knows."""
     for number, buffer in enumerate(constants_of(plan)):
-        assert buffer.value is not None
-        array = elements(np.ascontiguousarray(buffer.value).reshape(-1))
+        array = elements(buffer.elements)
         dtype = memory_name(buffer.dtype)
         if array.size <= _LITERAL_ELEMENTS and np.isfinite(array).all():
             numbers = textwrap.indent(textwrap.fill(", ".join(map(repr, array.tolist())), _WIDTH), "    ")

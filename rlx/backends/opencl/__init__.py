@@ -9,11 +9,12 @@ import numpy as np
 
 from rlx.backends.base import Backend, Executable
 from rlx.backends.gpu.launches import LaunchProgram
+from rlx.backends.loops.program import host_reason
 from rlx.backends.opencl.dialect import OpenCLDialect
 from rlx.backends.opencl.engine import OpenCLEngine, devices
-from rlx.ir.kernels import Plan
+from rlx.ir.kernels import Branch, Kernel, Plan, Scan, While
 from rlx.ir.options import LoweringOptions
-from rlx.ir.show_plan import describe_plan, show_plan
+from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.storage import Storage, allocate
 
 __all__ = ["OpenCLBackend", "OpenCLExecutable"]
@@ -50,6 +51,7 @@ class OpenCLExecutable(Executable):
             "plan": show_plan(self.plan),
             "kernels": describe_plan(self.plan),
             "opencl": self._program.source,
+            "host": show_host_steps(self.plan, _host_reason),
         }
 
 
@@ -65,8 +67,20 @@ class OpenCLBackend(Backend):
     @property
     def lowering(self) -> LoweringOptions:
         """Kernels fill the device one after the other."""
-        return LoweringOptions(least_bands=0)
+        return LoweringOptions(least_row_tiles=0)
+
+    def host_reason(self, kernel: Kernel) -> str | None:
+        """Steps of loops are queued by the host; what OpenCL C has no words for runs there."""
+        return _host_reason(kernel)
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan's kernels."""
         return OpenCLExecutable(plan, self._engine, self._lock)
+
+
+def _host_reason(kernel: Kernel) -> str | None:
+    if isinstance(kernel, (Scan, While)):
+        return "the host queues each step"
+    if isinstance(kernel, Branch):
+        return "the host reads which branch is taken"
+    return host_reason(kernel, OpenCLDialect())

@@ -40,6 +40,7 @@ class OpenCLDialect(DeviceDialect):
         super().__init__()
         self._atomics: dict[str, tuple[str, np.dtype]] = {}
 
+    language = "OpenCL C"
     kernel_mark = "__kernel"
     global_space = "__global"
     group_space = "__local"

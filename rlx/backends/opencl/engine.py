@@ -20,6 +20,7 @@ from rlx.errors import DeviceError
 
 __all__ = ["OpenCLEngine", "devices"]
 
+_GROUP = 256  # work-items that share a row, where the device has so many
 _NONE = (
     "There is no OpenCL device.",
     "Install an OpenCL runtime: your GPU's driver brings one; for processors, pip install 'rlx[opencl-cpu]' (Intel's),"
@@ -66,7 +67,7 @@ class OpenCLEngine(Engine):
         self.device = device
         self._context = self._cl.Context([device])
         self._queue = self._cl.CommandQueue(self._context)
-        self.group = min(256, device.max_work_group_size)
+        self.group = min(_GROUP, 1 << (device.max_work_group_size.bit_length() - 1))  # halved again and again
 
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
         """Built by the device's own compiler."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlx.backends.reference.scalar import apply, identity, reducer_function
-from rlx.ir.kernels import Access, Instruction, Loops, Store
+from rlx.ir.kernels import Access, Instruction, Loops, Store, reaches_apart
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
 from rlx.ir.verify_loops import element_levels, store_runs_once
 
@@ -65,17 +65,6 @@ def _cut(kernel: Loops, start: int, stop: int) -> Iterator[tuple[int, int]]:
     step = max(1, _BLOCK_ELEMENTS // max(1, math.prod(kernel.sizes[1:])))
     for first in range(start, stop, step):
         yield first, min(first + step, stop)
-
-
-def _is_injective(strides: Sequence[int], extents: Sequence[int]) -> bool:
-    """Whether no element is certainly reached twice (sufficient, not necessary)."""
-    reach = 0
-    for stride, extent in sorted((abs(s), e) for s, e in zip(strides, extents, strict=True)):
-        if extent > 1:
-            if stride <= reach:
-                return False
-            reach += stride * (extent - 1)
-    return True
 
 
 @dataclass(slots=True)
@@ -200,7 +189,7 @@ class _Block:
         memory = self.memory[store.access.operand]
         value = np.broadcast_to(values[store.value], extents)
         static = store.address is None and store.guard is None
-        if static and _is_injective(store.access.strides, extents):
+        if static and reaches_apart(store.access.strides, extents):
             view = strided_view(memory, extents, store.access.strides, self.base(store.access))
             view[...] = _combined(view, value, store.accumulate).astype(memory.dtype)
             return

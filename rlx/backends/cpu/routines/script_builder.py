@@ -12,7 +12,7 @@ import numpy as np
 
 from rlx.backends.cpu.routines import scripts
 from rlx.ir.kernels import Buffer, Library, Operand
-from rlx.storage import ALIGNMENT
+from rlx.storage import aligned
 
 __all__ = ["INFORMATION", "WORK", "WORK_SIZE", "Argument", "Matrix", "MissingRoutine", "Place", "Script"]
 
@@ -131,7 +131,7 @@ class Script:
     def scratch(self, nbytes: int) -> Place:
         """Memory of the task's own."""
         start = self.scratch_bytes
-        self.scratch_bytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        self.scratch_bytes += aligned(nbytes)
         return Place(scripts.SCRATCH, start)
 
     def constant(self, *words: int) -> Place:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rlx.backends.cpu.emit.plan_codes import compiled_kernels
 from rlx.backends.cpu.routines.native_library import host_reason
 from rlx.backends.cpu.runtime.compile import assembly, optimized_ir
 from rlx.ir.kernels import Callback, Kernel, Library, Plan, Sort
-from rlx.ir.show_plan import describe_plan, nested_plans, show_plan
+from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.ir.user_functions import ArrayCall
 
 __all__ = ["plan_texts"]
@@ -26,17 +24,8 @@ def plan_texts(plan: Plan) -> dict[str, str]:
         "loops": plan_listing(plan),
         "llvm": "\n\n".join(optimized_ir(code.ir) for code in codes.values()),
         "assembly": "\n\n".join(assembly(code.ir) for code in codes.values()),
-        "host": "\n".join(_host_steps(plan)),
+        "host": show_host_steps(plan, step_reason),
     }
-
-
-def _host_steps(plan: Plan) -> Iterator[str]:
-    """A line for each kernel that Python code runs, under its lock."""
-    for kernel in plan.kernels:
-        if (reason := step_reason(kernel)) is not None:
-            yield reason
-        for inner in nested_plans(kernel):
-            yield from _host_steps(inner)
 
 
 def step_reason(kernel: Kernel) -> str | None:
