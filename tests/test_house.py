@@ -67,6 +67,9 @@ LAYERS: dict[str, set[str]] = {
     "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing"},
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
+    # fronts over what users have
+    "onnx": {"errors", "ir", "numpy", "lax", "nn", "scipy", "export", ""},
+    "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version"},
     "standalone": ARRAYS | {"backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},
