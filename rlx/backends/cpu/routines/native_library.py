@@ -19,7 +19,7 @@ from rlx.backends.cpu.routines.lane_scripts import LANE_ROUTINES, suits_lanes
 from rlx.backends.cpu.routines.lanes import lane_functions
 from rlx.backends.cpu.routines.lapack import FACTORISATIONS
 from rlx.backends.cpu.routines.lapack_spectral import SPECTRA
-from rlx.backends.cpu.routines.packed_blocks import DECODE, DOT, product_text
+from rlx.backends.cpu.routines.packed_blocks import DECODE, DOTS, product_text
 from rlx.backends.cpu.routines.packed_products import PACKED_ACTIONS, PACKED_PRODUCT, fill_packed_product
 from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
 from rlx.backends.cpu.routines.scripts import ACTIONS, script_step
@@ -79,8 +79,7 @@ def _addresses_in(key: str, names: Sequence[str], module: Callable[[], str]) -> 
 @cache
 def _packed_functions(scheme: str) -> dict[str, int]:
     """The loops over the blocks of a scheme."""
-    found = _addresses_in(f"packed {scheme} ", [DOT, DECODE], lambda: product_text(scheme))
-    return {"dot": found[DOT], "decode": found[DECODE]}
+    return _addresses_in(f"packed {scheme} ", [*DOTS.values(), DECODE], lambda: product_text(scheme))
 
 
 _FAMILIES = {"scripts": _scripts, "lanes": lane_functions, "spectrum": spectrum_functions, "packed": _packed}

@@ -12,11 +12,13 @@ from functools import cache
 from typing import NamedTuple
 
 from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, literal
+from rlx.backends.cpu.runtime.compile import processor
 
-__all__ = ["DECODE", "DOT", "LANES", "PackedScheme", "packed_scheme", "product_text"]
+__all__ = ["DECODE", "DOTS", "LANES", "PackedScheme", "packed_scheme", "product_text"]
 
 LANES = 16
-DOT, DECODE = "rlx_packed_dot", "rlx_packed_decode"
+DOTS = {1: "rlx_packed_dot", 4: "rlx_packed_dot4"}  # by how many rows of x are multiplied at once
+DECODE = "rlx_packed_decode"
 
 _FLOATS = f"<{LANES} x float>"
 _BYTES = f"<{LANES} x i8>"
@@ -58,6 +60,10 @@ class BlockText:
     def half(self, start: int) -> str:
         """The float16 at a byte, as float32."""
         return self.name(f"fpext half {self.load('half', start)} to float")
+
+    def halves(self, start: int) -> str:
+        """The float16 at a byte, as float32 in every lane."""
+        return self.name(f"fpext <{LANES} x half> {self.splat(self.load('half', start), 'half')} to {_FLOATS}")
 
     def single(self, pointer: str, number: int = 0) -> str:
         """The float32 of that number behind a pointer."""
@@ -129,6 +135,12 @@ class BlockText:
 
     def table(self, name: str, x: str) -> str:
         """Numbers of a table by bytes."""
+        if processor()[1].get("avx512f"):
+            index = self.name(f"zext {_BYTES} {x} to {_WORDS}")
+            numbers = self.name(f"load {_FLOATS}, ptr @{name}, align 64")
+            symbol = "@llvm.x86.avx512.permvar.sf.512"
+            self.declarations[f"declare {_FLOATS} {symbol}({_FLOATS}, {_WORDS})"] = None
+            return self.name(f"call {_FLOATS} {symbol}({_FLOATS} {numbers}, {_WORDS} {index})")
         kind = f"<{LANES} x ptr>"
         index = self.name(f"zext {_BYTES} {x} to <{LANES} x i64>")
         places = self.name(f"getelementptr float, ptr @{name}, <{LANES} x i64> {index}")
@@ -139,12 +151,12 @@ class BlockText:
         )
 
     def scaled(self, scale: str, x: str) -> str:
-        """A vector times a number."""
-        return self.name(f"fmul {_FLOATS} {self.splat(scale)}, {x}")
+        """A vector times another."""
+        return self.name(f"fmul {_FLOATS} {scale}, {x}")
 
     def affine(self, scale: str, x: str, offset: str) -> str:
-        """A vector times a number, plus another."""
-        return self.intrinsic(f"llvm.fma.v{LANES}f32", _FLOATS, self.splat(scale), x, self.splat(offset))
+        """A vector times another, plus a third."""
+        return self.intrinsic(f"llvm.fma.v{LANES}f32", _FLOATS, scale, x, offset)
 
 
 def _constant(kind: str, number: int) -> str:
@@ -166,13 +178,13 @@ class PackedScheme(NamedTuple):
 
 # ---------------------------------------------------------------- blocks of 32
 def _q4_0(t: BlockText) -> Iterator[str]:
-    d, packed = t.half(0), t.bytes(2)
+    d, packed = t.halves(0), t.bytes(2)
     for part in (t.low(packed), t.high(packed)):
         yield t.scaled(d, t.signed(t.on_bytes("sub", part, 8)))
 
 
 def _q4_1(t: BlockText) -> Iterator[str]:
-    d, m, packed = t.half(0), t.half(2), t.bytes(4)
+    d, m, packed = t.halves(0), t.halves(2), t.bytes(4)
     for part in (t.low(packed), t.high(packed)):
         yield t.affine(d, t.unsigned(part), m)
 
@@ -184,25 +196,25 @@ def _five(t: BlockText, flags: int, start: int) -> Iterator[str]:
 
 
 def _q5_0(t: BlockText) -> Iterator[str]:
-    d = t.half(0)
+    d = t.halves(0)
     for part in _five(t, 2, 6):
         yield t.scaled(d, t.signed(t.on_bytes("sub", part, 16)))
 
 
 def _q5_1(t: BlockText) -> Iterator[str]:
-    d, m = t.half(0), t.half(2)
+    d, m = t.halves(0), t.halves(2)
     for part in _five(t, 4, 8):
         yield t.affine(d, t.unsigned(part), m)
 
 
 def _q8_0(t: BlockText) -> Iterator[str]:
-    d = t.half(0)
+    d = t.halves(0)
     for start in (2, 18):
         yield t.scaled(d, t.signed(t.bytes(start)))
 
 
 def _iq4_nl(t: BlockText) -> Iterator[str]:
-    d, packed = t.half(0), t.bytes(2)
+    d, packed = t.halves(0), t.bytes(2)
     for part in (t.low(packed), t.high(packed)):
         yield t.scaled(d, t.table("iq4", part))
 
@@ -213,7 +225,7 @@ def _mxfp4(t: BlockText) -> Iterator[str]:
     normal = t.scalar("shl", t.scalar("sub", e, 1), 23)
     small = t.scalar("shl", str(1 << 21), e)
     bits = t.name(f"select i1 {t.name(f'icmp ult i32 {e}, 2')}, i32 {small}, i32 {normal}")
-    d, packed = t.name(f"bitcast i32 {bits} to float"), t.bytes(1)
+    d, packed = t.splat(t.name(f"bitcast i32 {bits} to float")), t.bytes(1)
     for part in (t.low(packed), t.high(packed)):
         yield t.scaled(d, t.table("e2m1", part))
 
@@ -235,7 +247,8 @@ def _k_with_minimum(t: BlockText, packed: int, flags: int | None) -> Iterator[st
     d, least = t.half(0), t.half(2)
     for group in range(8):
         scale, minimum = _six_bits(t, 4, group)
-        scale, minimum = t.times(d, t.number(scale)), t.negative(t.times(least, t.number(minimum)))
+        scale = t.splat(t.times(d, t.number(scale)))
+        minimum = t.splat(t.negative(t.times(least, t.number(minimum))))
         for half in (0, 16):
             byte = t.bytes(packed + 32 * (group // 2) + half)
             part = t.high(byte) if group % 2 else t.low(byte)
@@ -262,15 +275,15 @@ def _q6_k(t: BlockText) -> Iterator[str]:
         above = t.bits(t.bytes(128 + 32 * half + 16 * part), 2 * quarter)
         number = t.on_bytes("sub", t.on_bytes("or", nibble, t.on_bytes("shl", above, 4)), 32)
         scale = t.name(f"sitofp i8 {t.load('i8', 192 + group)} to float")
-        yield t.scaled(t.times(d, scale), t.signed(number))
+        yield t.scaled(t.splat(t.times(d, scale)), t.signed(number))
 
 
 def _q2_k(t: BlockText) -> Iterator[str]:
     d, least = t.half(80), t.half(82)
     for group in range(16):
         both = t.byte(group)
-        scale = t.times(d, t.number(t.scalar("and", both, 15)))
-        minimum = t.negative(t.times(least, t.number(t.scalar("lshr", both, 4))))
+        scale = t.splat(t.times(d, t.number(t.scalar("and", both, 15))))
+        minimum = t.splat(t.negative(t.times(least, t.number(t.scalar("lshr", both, 4)))))
         byte = t.bytes(16 + 32 * (group // 8) + 16 * (group % 2))
         yield t.affine(scale, t.unsigned(t.bits(byte, 2 * (group % 8 // 2))), minimum)
 
@@ -286,7 +299,7 @@ def _q3_k(t: BlockText) -> Iterator[str]:
         two = t.bits(t.bytes(32 + 32 * (group // 8) + 16 * (group % 2)), 2 * quarter)
         third = t.bits(t.bytes(16 * (group % 2)), 4 * (group // 8) + quarter, 1)
         number = t.on_bytes("sub", t.on_bytes("or", two, t.on_bytes("shl", third, 2)), 4)
-        yield t.scaled(t.times(d, t.number(scale)), t.signed(number))
+        yield t.scaled(t.splat(t.times(d, t.number(scale))), t.signed(number))
 
 
 def _iq4_xs(t: BlockText) -> Iterator[str]:
@@ -294,7 +307,7 @@ def _iq4_xs(t: BlockText) -> Iterator[str]:
     for group in range(8):
         low = t.scalar("and", t.scalar("lshr", t.byte(4 + group // 2), 4 * (group % 2)), 15)
         high = t.scalar("shl", t.scalar("and", t.scalar("lshr", shared, 2 * group), 3), 4)
-        scale = t.times(d, t.number(t.scalar("sub", t.scalar("or", low, high), 32)))
+        scale = t.splat(t.times(d, t.number(t.scalar("sub", t.scalar("or", low, high), 32))))
         packed = t.bytes(8 + 16 * group)
         for part in (t.low(packed), t.high(packed)):
             yield t.scaled(scale, t.table("iq4", part))
@@ -314,8 +327,9 @@ def _bf16(t: BlockText) -> Iterator[str]:
 # ---------------------------------------------------------------- scales apart
 def _bytes_rule(elements: int, zeros: bool) -> Rule:
     def rule(t: BlockText) -> Iterator[str]:
-        scale = t.single(t.scales)
-        offset = t.negative(t.times(scale, t.single(t.zeros))) if zeros else ""
+        number = t.single(t.scales)
+        scale = t.splat(number)
+        offset = t.splat(t.negative(t.times(number, t.single(t.zeros)))) if zeros else ""
         for start in range(0, elements, LANES):
             number = t.signed(t.bytes(start))
             yield t.affine(scale, number, offset) if zeros else t.scaled(scale, number)
@@ -327,7 +341,7 @@ def _nibbles_rule(elements: int, table: str = "", high_first: bool = False) -> R
     """Two numbers in a byte, neighbours: the codes less 8, or of a table."""
 
     def rule(t: BlockText) -> Iterator[str]:
-        scale = t.single(t.scales)
+        scale = t.splat(t.single(t.scales))
         for start in range(0, elements // 2, LANES):
             packed = t.bytes(start)
             parts = (t.high(packed), t.low(packed)) if high_first else (t.low(packed), t.high(packed))
@@ -384,60 +398,73 @@ def packed_scheme(name: str) -> PackedScheme | None:
 
 
 def product_text(name: str) -> str:
-    """The IR of a scheme's two functions, over rows of blocks.
+    """The IR of a scheme's functions, over rows of blocks: DOTS of few rows of x, and DECODE.
 
-    DOT(out, x, elements, scales, zeros, rows, blocks, row bytes, row scale bytes, row zero bytes): a sum of products
-    with x for each row, as float32.
-    DECODE(out, out bytes, elements, ...): rows of numbers, that many bytes apart.
+    dot(out, x, bytes between rows of out, of x, elements, scales, zeros, rows, blocks, bytes of a row's elements,
+    scales, zeros): sums of products of each row with rows of x, float32.
+    DECODE(out, bytes between its rows, elements, ...): rows of numbers.
     """
     scheme = packed_scheme(name)
     assert scheme is not None
     block = BlockText("%block", "%scale", "%zero")
     vectors = list(scheme.rule(block))
-    tables = [_table_text(table, values) for table, values in _TABLES.items()]
     fma, add = f"@llvm.fma.v{LANES}f32", f"@llvm.vector.reduce.fadd.v{LANES}f32"
     block.declarations |= {
         f"declare {_FLOATS} {fma}({_FLOATS}, {_FLOATS}, {_FLOATS})": None,
         f"declare float {add}(float, {_FLOATS})": None,
     }
-    used = min(_ACCUMULATORS, len(vectors))
-    dot, newest = [], [f"%sum{k}" for k in range(used)]
+    functions = [_dot_text(dot, rows, scheme, block, vectors) for rows, dot in DOTS.items()]
+    functions.append(_decode_text(scheme, block, vectors))
+    tables = [_table_text(table, values) for table, values in _TABLES.items()]
+    return "\n".join([*block.declarations, *tables, *functions]) + "\n"
+
+
+def _dot_text(name: str, rows: int, scheme: PackedScheme, block: BlockText, vectors: Sequence[str]) -> str:
+    """Each vector is multiplied with `rows` rows of x. For one row there are several sums, so that none waits long."""
+    turns = min(len(vectors), max(1, _ACCUMULATORS // rows))
+    newest = {(row, k): f"%sum{row}.{k}" for row in range(rows) for k in range(turns)}
+    sums = [f"{found} = phi {_FLOATS} [ zeroinitializer, %rows ], [ %last{found[4:]}, %blocks ]" for found in newest.values()]
+    body = list(block.lines)
+    body += [f"%x{row} = getelementptr i8, ptr %here, i64 %xoffset{row}" for row in range(rows)]
     for number, vector in enumerate(vectors):
-        k = number % used
-        dot += [
-            f"%px{number} = getelementptr float, ptr %here, i64 {LANES * number}",
-            f"%x{number} = load {_FLOATS}, ptr %px{number}, align 4",
-            f"%s{number} = call {_FLOATS} {fma}({_FLOATS} {vector}, {_FLOATS} %x{number}, {_FLOATS} {newest[k]})",
+        k = number % turns
+        for row in range(rows):
+            mark = f"{row}.{number}"
+            made = f"%last{row}.{k}" if number + turns >= len(vectors) else f"%s{mark}"
+            body += [
+                f"%p{mark} = getelementptr float, ptr %x{row}, i64 {LANES * number}",
+                f"%v{mark} = load {_FLOATS}, ptr %p{mark}, align 4",
+                f"{made} = call {_FLOATS} @llvm.fma.v{LANES}f32({_FLOATS} {vector}, {_FLOATS} %v{mark},"
+                f" {_FLOATS} {newest[row, k]})",
+            ]
+            newest[row, k] = made
+    after = []
+    for row in range(rows):
+        total = newest[row, 0]
+        for k in range(1, turns):
+            after.append(f"%t{row}.{k} = fadd {_FLOATS} {total}, {newest[row, k]}")
+            total = f"%t{row}.{k}"
+        after += [
+            f"%all{row} = call reassoc float @llvm.vector.reduce.fadd.v{LANES}f32(float -0.0, {_FLOATS} {total})",
+            f"%ooffset{row} = mul i64 %outbytes, {row}",
+            f"%orow{row} = getelementptr i8, ptr %out, i64 %ooffset{row}",
+            f"%o{row} = getelementptr float, ptr %orow{row}, i64 %row",
+            f"store float %all{row}, ptr %o{row}, align 4",
         ]
-        newest[k] = f"%s{number}"
-    totals, lines = newest[0], []
-    for k in range(1, used):
-        lines.append(f"%total{k} = fadd {_FLOATS} {totals}, {newest[k]}")
-        totals = f"%total{k}"
-    write = [
-        line
-        for number, vector in enumerate(vectors)
-        for line in (
-            f"%px{number} = getelementptr float, ptr %here, i64 {LANES * number}",
-            f"store {_FLOATS} {vector}, ptr %px{number}, align 4",
-        )
-    ]
-    step = 4 * scheme.elements
-    parts = [*block.declarations, *tables]
-    sums = [
-        f"%sum{k} = phi {_FLOATS} [ zeroinitializer, %rows ], [ {newest[k]}, %blocks ]" for k in range(used)
-    ]
-    after = [
-        *lines,
-        f"%all = call reassoc float {add}(float -0.0, {_FLOATS} {totals})",
-        "%result = getelementptr float, ptr %out, i64 %row",
-        "store float %all, ptr %result, align 4",
-    ]
-    parts.append(_loops(DOT, "ptr %x", "%x", sums, [*block.lines, *dot], after, scheme, step))
-    start = "%start"
-    decode = _loops(DECODE, "i64 %outbytes", start, [], [*block.lines, *write], [], scheme, step)
-    parts.append(decode)
-    return "\n".join(parts) + "\n"
+    head = [f"%xoffset{row} = mul i64 %xbytes, {row}" for row in range(rows)]
+    given = "ptr %out, ptr %x, i64 %outbytes, i64 %xbytes"
+    return _loops(name, given, head, "%x", sums, body, after, scheme)
+
+
+def _decode_text(scheme: PackedScheme, block: BlockText, vectors: Sequence[str]) -> str:
+    body = list(block.lines)
+    for number, vector in enumerate(vectors):
+        body += [
+            f"%p{number} = getelementptr float, ptr %here, i64 {LANES * number}",
+            f"store {_FLOATS} {vector}, ptr %p{number}, align 4",
+        ]
+    head = ["%offset = mul i64 %row, %outbytes", "%start = getelementptr i8, ptr %out, i64 %offset"]
+    return _loops(DECODE, "ptr %out, i64 %outbytes", head, "%start", [], body, [], scheme)
 
 
 def _table_text(name: str, values: Sequence[float]) -> str:
@@ -446,24 +473,27 @@ def _table_text(name: str, values: Sequence[float]) -> str:
 
 
 def _loops(
-    name: str, parameter: str, start: str, sums: list[str], body: list[str], after: list[str],
-    scheme: PackedScheme, step: int,
+    name: str, given: str, each: Sequence[str], start: str, sums: Sequence[str], body: Sequence[str],
+    after: Sequence[str], scheme: PackedScheme,
 ) -> str:  # fmt: skip
-    """A function with a loop over rows and one over their blocks; `start`: where a row's other pointer begins."""
+    """A function with a loop over rows and one over their blocks.
+
+    given: its first parameters; each: what a row begins with, after: what it ends with; start: where %here begins, which
+    moves on by the float32 numbers of a block; sums: what blocks hand on to one another.
+    """
     pointers = {"block": ("elements", scheme.nbytes), "scale": ("scales", scheme.scales), "zero": ("zeros", scheme.zeros)}
     head = [
-        f"define void @{name}(ptr %out, {parameter}, ptr %elements, ptr %scales, ptr %zeros, i64 %nrows, i64 %nblocks,"
+        f"define void @{name}({given}, ptr %elements, ptr %scales, ptr %zeros, i64 %nrows, i64 %nblocks,"
         f" i64 %elementsbytes, i64 %scalesbytes, i64 %zerosbytes) {ATTRIBUTES} {{",
         "entry:",
         "br label %rows",
         "rows:",
         "%row = phi i64 [ 0, %entry ], [ %nextrow, %done ]",
+        *each,
     ]
-    if start == "%start":
-        head += ["%offset = mul i64 %row, %outbytes", "%start = getelementptr i8, ptr %out, i64 %offset"]
     turn = ["br label %blocks", "blocks:", "%number = phi i64 [ 0, %rows ], [ %next, %blocks ]"]
     turn += [f"%here = phi ptr [ {start}, %rows ], [ %nexthere, %blocks ]"]
-    ahead = [f"%nexthere = getelementptr i8, ptr %here, i64 {step}"]
+    ahead = [f"%nexthere = getelementptr i8, ptr %here, i64 {4 * scheme.elements}"]
     for pointer, (base, nbytes) in pointers.items():
         head += [
             f"%{base}offset = mul i64 %row, %{base}bytes",

@@ -16,7 +16,7 @@ import numpy as np
 
 from rlx.backends.cpu.routines.blas import load_blas
 from rlx.backends.cpu.routines.gemm import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED, call_single
-from rlx.backends.cpu.routines.packed_blocks import PackedScheme, packed_scheme
+from rlx.backends.cpu.routines.packed_blocks import DECODE, DOTS, PackedScheme, packed_scheme
 from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
 from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
 from rlx.backends.cpu.runtime.native import Signature, Word, minimum, native
@@ -26,38 +26,39 @@ from rlx.ir.types import TensorType
 __all__ = ["PACKED_ACTIONS", "PACKED_PRODUCT", "fill_packed_product", "takes_packed_product"]
 
 PACKED_PRODUCT = "dequantized_product"
-FEW_ROWS = 4  # of x: up to here decoding anew for each is cheaper than a tile
+FEW_ROWS = 16  # of x: up to here decoding anew for every four is cheaper than a tile
 DOT_TILE_BYTES = 1 << 16  # of packed rows in a tile whose rows are multiplied as they come
 TILE_ROWS = 192
 TILE_DEPTH = 512  # numbers of a row in a tile: 384 KiB with its rows
 _BYTE_NANOSECONDS = 0.15
 _PRODUCT_NANOSECONDS = 0.02
 
-call_dot = Signature("void", ("ptr",) * 5 + ("i64",) * 5)
+call_dot = Signature("void", ("ptr",) * 2 + ("i64",) * 2 + ("ptr",) * 3 + ("i64",) * 5)
 call_decode = Signature("void", ("ptr", "i64") + ("ptr",) * 3 + ("i64",) * 5)
 
 # Fields of an action, behind the places of x, elements, scales, zeros, results and the tile.
 FIELDS = ACTION_HEAD + 6 * PLACE_WORDS
 DOT_FUNCTION = FIELDS
-DECODE_FUNCTION = FIELDS + 1
-ROWS = FIELDS + 2  # of x
-COLUMNS = FIELDS + 3  # of the result: rows of the matrix
-BLOCKS = FIELDS + 4  # of a row
-ELEMENTS_BYTES = FIELDS + 5  # of a row
-SCALES_BYTES = FIELDS + 6
-ZEROS_BYTES = FIELDS + 7
-TILE = FIELDS + 8  # rows of a tile
-BLOCK_ELEMENTS = FIELDS + 9
-BLOCK_BYTES = FIELDS + 10
-BLOCK_SCALES = FIELDS + 11
-BLOCK_ZEROS = FIELDS + 12
-DEPTH_BLOCKS = FIELDS + 13  # of a row in a tile
-GEMM = FIELDS + 14
+FOUR_FUNCTION = FIELDS + 1  # the same for four rows of x at once
+DECODE_FUNCTION = FIELDS + 2
+ROWS = FIELDS + 3  # of x
+COLUMNS = FIELDS + 4  # of the result: rows of the matrix
+BLOCKS = FIELDS + 5  # of a row
+ELEMENTS_BYTES = FIELDS + 6  # of a row
+SCALES_BYTES = FIELDS + 7
+ZEROS_BYTES = FIELDS + 8
+TILE = FIELDS + 9  # rows of a tile
+BLOCK_ELEMENTS = FIELDS + 10
+BLOCK_BYTES = FIELDS + 11
+BLOCK_SCALES = FIELDS + 12
+BLOCK_ZEROS = FIELDS + 13
+DEPTH_BLOCKS = FIELDS + 14  # of a row in a tile
+GEMM = FIELDS + 15
 
 
 @native
 def multiply_packed_rows(state: Word, action: Word) -> int:
-    """Results of a tile, decoded once for each row of x."""
+    """Results of a tile, decoded once for every four rows of x."""
     x = place(state, action + 8 * ACTION_HEAD)
     elements = place(state, action + 8 * (ACTION_HEAD + PLACE_WORDS))
     scales = place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS))
@@ -66,11 +67,18 @@ def multiply_packed_rows(state: Word, action: Word) -> int:
     columns = action[COLUMNS]
     rows = minimum(action[TILE], columns - state[MATRIX] * action[TILE])
     width = 4 * action[BLOCKS] * action[BLOCK_ELEMENTS]
-    for row in range(action[ROWS]):
+    row = 0
+    while row < action[ROWS]:
+        function = action[DOT_FUNCTION]
+        step = 1
+        if row + 4 <= action[ROWS]:
+            function = action[FOUR_FUNCTION]
+            step = 4
         call_dot(
-            action[DOT_FUNCTION], out + 4 * columns * row, x + width * row, elements, scales, zeros,
+            function, out + 4 * columns * row, x + width * row, 4 * columns, width, elements, scales, zeros,
             rows, action[BLOCKS], action[ELEMENTS_BYTES], action[SCALES_BYTES], action[ZEROS_BYTES],
         )  # fmt: skip
+        row = row + step
     return 0
 
 
@@ -110,9 +118,10 @@ def takes_packed_product(types: tuple[TensorType, ...], attributes: Mapping[str,
     """Whether this backend has a rule for the scheme, and the operands are of the kinds that it is for."""
     x, elements = types[0], types[1]
     scheme = packed_scheme(attributes["scheme"])
+    # behind its operands a block has the constants of its equations
     return (
         scheme is not None
-        and len(types) == 2 + bool(scheme.scales) + bool(scheme.zeros)
+        and len(attributes["operands"]) == 2 + bool(scheme.scales) + bool(scheme.zeros)
         and x.dtype == np.float32
         and elements.dtype.itemsize == 1
         and 0 not in (*x.shape, *elements.shape)
@@ -122,7 +131,7 @@ def takes_packed_product(types: tuple[TensorType, ...], attributes: Mapping[str,
 
 
 def fill_packed_product(script: Script, functions: Mapping[str, int]) -> None:
-    """One action for each tile; `functions`: the addresses of the scheme's DOT and DECODE."""
+    """One action for each tile; `functions`: the addresses of the scheme's DOTS and DECODE."""
     scheme = _scheme(script.attributes["scheme"])
     x, elements = (operand.shape for operand in script.kernel.inputs[:2])
     rows, columns, blocks = x[0], elements[0], elements[1] // scheme.nbytes
@@ -149,8 +158,9 @@ def fill_packed_product(script: Script, functions: Mapping[str, int]) -> None:
     script.act(
         "multiply_packed_rows" if few else "multiply_packed_tile",
         *places,
-        functions["dot"],
-        functions["decode"],
+        functions[DOTS[1]],
+        functions[DOTS[4]],
+        functions[DECODE],
         rows,
         columns,
         blocks,
