@@ -5,7 +5,7 @@ A front over rlx's public functions, which `import rlx` does not load.
 
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, Experts, Rope
-from rlx.lm.decoder import Cache, advance, forward, new_cache
+from rlx.lm.decoder import Cache, Steps, forward, new_cache
 from rlx.lm.generation import Model, load
 from rlx.lm.sampling import Sampling, processed
 from rlx.lm.tokens import TextTokenizer, Utf8
@@ -18,9 +18,9 @@ __all__ = [
     "Model",
     "Rope",
     "Sampling",
+    "Steps",
     "TextTokenizer",
     "Utf8",
-    "advance",
     "chat_text",
     "forward",
     "load",

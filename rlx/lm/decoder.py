@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +11,14 @@ import numpy as np
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.call.jit import jit
+from rlx.errors import OptionError
 from rlx.lm.config import DecoderConfig, Rope
 from rlx.lm.layers import Parameters, decoder_layer, embed, linear, normalise
 from rlx.lm.rope import angles, frequencies
+from rlx.trees import tree
+from rlx.trees.structure import TreeDef
 
-__all__ = ["Cache", "advance", "forward", "new_cache"]
+__all__ = ["Cache", "Steps", "forward", "new_cache"]
 
 
 class Cache(NamedTuple):
@@ -31,6 +34,7 @@ class Cache(NamedTuple):
 
     layers: list[tuple[Any, Any]]
     lengths: Any
+    filled: int = 0  # at most so many positions are written, padding included
 
     @property
     def capacity(self) -> int:
@@ -39,11 +43,12 @@ class Cache(NamedTuple):
 
     def truncate(self, lengths: Any) -> Cache:
         """The cache with fewer positions: what lies behind them is not looked at, and written over."""
-        return Cache(self.layers, jnp.minimum(self.lengths, jnp.asarray(lengths, np.int32)))
+        kept = np.minimum(np.asarray(self.lengths), np.asarray(lengths, np.int32))
+        return Cache(self.layers, jnp.asarray(kept), int(kept.max()))
 
     def fork(self) -> Cache:
         """A copy that can go on by itself."""
-        return Cache([(k.copy(), v.copy()) for k, v in self.layers], self.lengths.copy())
+        return Cache([(k.copy(), v.copy()) for k, v in self.layers], self.lengths.copy(), self.filled)
 
 
 def new_cache(config: DecoderConfig, batch: int, capacity: int, dtype: Any = np.float32) -> Cache:
@@ -118,28 +123,41 @@ def forward(parameters: Parameters, tokens: Any, config: DecoderConfig, lengths:
 
 
 # ---------------------------------------------------------------- step by step
-def _head_part(parameters: Parameters) -> dict[str, Any]:
-    return {name: part for name, part in parameters.items() if name != "layers"}
+@lru_cache(maxsize=256)
+def _layer_program(config: DecoderConfig, rope: Rope | None, window: int | None, structure: TreeDef) -> Any:
+    """A layer's step, compiled; its parameters come as leaves, which takes less time than as a tree."""
+
+    def step(x: Any, positions: Any, turns: Any, leaves: Any, keys: Any, values: Any) -> Any:
+        def remember(key: Any, value: Any) -> Any:
+            kept = tuple(_write(old, new.astype(old.dtype), positions) for old, new in ((keys, key), (values, value)))
+            return *(y.astype(np.float32) for y in kept), positions, kept
+
+        x, kept = decoder_layer(x, tree.unflatten(structure, leaves), config, rope, turns, remember, window)
+        return x, *kept
+
+    return jit(step, donate_argnums=(4, 5))
 
 
-@partial(jit, static_argnums=(3, 4))
-def _begin_step(tokens: Any, lengths: Any, parameters: Any, config: DecoderConfig, length: int) -> Any:
-    positions = lengths[:, None] + jnp.arange(tokens.shape[1])
-    x = _begin(tokens, jnp.minimum(positions, config.context - 1), parameters, config)
-    return x, positions, _turns(config, positions, length)
+@lru_cache(maxsize=256)
+def _begin_program(config: DecoderConfig, length: int, structure: TreeDef) -> Any:
+    def step(tokens: Any, lengths: Any, leaves: Any) -> Any:
+        positions = lengths[:, None] + jnp.arange(tokens.shape[1], dtype=np.int32)
+        bounded = jnp.minimum(positions, config.context - 1)
+        x = _begin(tokens, bounded, tree.unflatten(structure, leaves), config)
+        return x, positions, _turns(config, positions, length)
+
+    return jit(step)
 
 
-@partial(jit, static_argnums=(6, 7, 8), donate_argnums=(4, 5))
-def _layer_step(
-    x: Any, positions: Any, turns: Any, parameters: Any, keys: Any, values: Any,
-    config: DecoderConfig, rope: Rope | None, window: int | None,
-) -> Any:  # fmt: skip
-    def remember(key: Any, value: Any) -> Any:
-        kept = tuple(_write(old, new.astype(old.dtype), positions) for old, new in ((keys, key), (values, value)))
-        return *(y.astype(np.float32) for y in kept), positions, kept
+@lru_cache(maxsize=256)
+def _finish_program(config: DecoderConfig, structure: TreeDef) -> Any:
+    def step(x: Any, last: Any, leaves: Any) -> Any:
+        """Logits behind the last token of each sequence; at all of them where last is None."""
+        chosen = x if last is None else jnp.take_along_axis(x, last[:, None, None], axis=1)
+        found = _logits(chosen, tree.unflatten(structure, leaves), config)
+        return found if last is None else found[:, 0]
 
-    x, kept = decoder_layer(x, parameters, config, rope, turns, remember, window)
-    return x, *kept
+    return jit(step)
 
 
 def _write(cache: Any, new: Any, positions: Any) -> Any:
@@ -151,49 +169,66 @@ def _write(cache: Any, new: Any, positions: Any) -> Any:
     return cache.at[rows, heads, positions[:, None, :]].set(new, mode="drop")
 
 
-@partial(jit, static_argnums=(3,))
-def _finish_step(x: Any, last: Any, parameters: Any, config: DecoderConfig) -> Any:
-    chosen = jnp.take_along_axis(x, last[:, None, None], axis=1)
-    return _logits(chosen, parameters, config)[:, 0]
+class Steps:
+    """A decoder that goes on token by token: its compiled parts, and its parameters as leaves.
 
+    A program is made for each kind of layer, not for each layer, and for each number of tokens that come at once.
 
-@partial(jit, static_argnums=(2,))
-def _finish_all(x: Any, parameters: Any, config: DecoderConfig) -> Any:
-    return _logits(x, parameters, config)
-
-
-def advance(
-    parameters: Parameters, tokens: Any, cache: Cache, config: DecoderConfig, counts: Any = None, every: bool = False
-) -> tuple[Any, Cache]:
-    """The logits behind more tokens, and the cache with them. Its programs are compiled once for each number of tokens.
-
-    Args:
-      tokens: int32 [batch, time]: the next ones of each sequence.
-      cache: whose arrays are given away.
-      counts: how many of the tokens of each sequence count, at least 1; None: all.
-      every: logits at every position instead of behind the last that counts.
-
-    Returns float32 [batch, vocabulary] (or [batch, time, vocabulary]) and the cache.
+    >>> import numpy as np
+    >>> from rlx import lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8, rope=lm.Rope(dims=4))
+    >>> steps = lm.Steps(lm.random_parameters(config), config)
+    >>> logits, cache = steps.advance(np.array([[1, 2]]), lm.new_cache(config, batch=1, capacity=8))
+    >>> logits.shape, cache.lengths.tolist()
+    ((1, 9), [2])
     """
-    tokens = jnp.asarray(tokens, np.int32)
-    time = tokens.shape[1]
-    counts = np.full(tokens.shape[0], time, np.int32) if counts is None else np.asarray(counts, np.int32)
-    rest = _head_part(parameters)
-    x, positions, turns = _begin_step(tokens, cache.lengths, rest, config, _length_class(config, cache.capacity))
-    layers: list[tuple[Any, Any]] = []
-    for number, (layer, kept) in enumerate(zip(parameters["layers"], cache.layers, strict=True)):
-        rope, which = _rope_of(config, number)
-        x, *new = _layer_step(
-            x, positions, turns[which] if rope else None, layer, *kept, config, rope, config.window(number)
-        )
-        layers.append((new[0], new[1]))
-    found = _finish_all(x, rest, config) if every else _finish_step(x, jnp.asarray(counts - 1), rest, config)
-    return found, Cache(layers, cache.lengths + jnp.asarray(counts))
+
+    def __init__(self, parameters: Parameters, config: DecoderConfig) -> None:
+        self.config = config
+        outer = {name: part for name, part in parameters.items() if name != "layers"}
+        self._outer, self._structure = tree.flatten(outer)
+        self._layers = []
+        for number, layer in enumerate(parameters["layers"]):
+            leaves, structure = tree.flatten(layer)
+            rope, which = _rope_of(config, number)
+            program = _layer_program(config, rope, config.window(number), structure)
+            self._layers.append((program, None if rope is None else which, leaves))
+
+    def advance(self, tokens: Any, cache: Cache, counts: Any = None, every: bool = False) -> tuple[Any, Cache]:
+        """The logits behind more tokens, and the cache with them.
+
+        Args:
+          tokens: int32 [batch, time]: the next ones of each sequence.
+          cache: whose arrays are given away.
+          counts: ints [batch]: how many of the tokens of each sequence count, at least 1; None: all.
+          every: logits at every position instead of behind the last that counts.
+
+        Returns float32 [batch, vocabulary] (or [batch, time, vocabulary]) and the cache.
+
+        Raises OptionError where the cache has no room for so many tokens.
+        """
+        tokens = jnp.asarray(tokens, np.int32)
+        time = tokens.shape[1]
+        if cache.filled + time > cache.capacity:
+            raise OptionError(
+                f"The cache has room for {cache.capacity} positions; {cache.filled} are there and {time} come.",
+                "Make it larger: rlx.lm.new_cache(config, batch, capacity).",
+            )
+        length = cache.capacity if _changes_with_length(self.config) else 0
+        begin = _begin_program(self.config, length, self._structure)
+        x, positions, turns = begin(tokens, cache.lengths, self._outer)
+        layers: list[tuple[Any, Any]] = []
+        for (program, which, leaves), kept in zip(self._layers, cache.layers, strict=True):
+            x, *new = program(x, positions, None if which is None else turns[which], leaves, *kept)
+            layers.append((new[0], new[1]))
+        if counts is None:
+            counts = np.full(tokens.shape[0], time, np.int32)
+        counts = jnp.asarray(counts, np.int32)
+        finish = _finish_program(self.config, self._structure)
+        found = finish(x, None if every else counts - 1, self._outer)
+        return found, Cache(layers, cache.lengths + counts, cache.filled + time)
 
 
-def _length_class(config: DecoderConfig, capacity: int) -> int:
-    """What frequencies are computed for: they change with the length for some kinds of scaling only."""
-    changing = any(rope.scaling in ("dynamic", "longrope") for rope in _ropes(config))
-    return capacity if changing else 0
-
-
+def _changes_with_length(config: DecoderConfig) -> bool:
+    """Whether frequencies depend on how long sequences may become."""
+    return any(rope.scaling in ("dynamic", "longrope") for rope in _ropes(config))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rlx.errors import FileFormatError, InputTypeError, OptionError
 from rlx.gguf.file import GGUFFile
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, config_of_gguf, config_of_hugging_face
-from rlx.lm.decoder import Cache, advance, forward, new_cache
+from rlx.lm.decoder import Cache, Steps, forward, new_cache
 from rlx.lm.sampling import Sampling, choose
 from rlx.lm.tensors import open_tensors
 from rlx.lm.tokens import TextTokenizer, Utf8
@@ -46,6 +47,11 @@ class Model:
         self.config = config
         self.parameters = parameters
         self.tokenizer = tokenizer
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The compiled parts that generation uses."""
+        return Steps(self.parameters, self.config)
 
     def __repr__(self) -> str:
         c = self.config
@@ -81,10 +87,10 @@ class Model:
         for first in range(0, padded, _LARGEST):
             part = tokens[:, first : first + _LARGEST]
             counts = np.clip(lengths - first, 0, part.shape[1]).astype(np.int32)
-            found, cache = advance(self.parameters, part, cache, self.config, np.maximum(counts, 1))
-            cache = Cache(cache.layers, jnp.asarray(np.minimum(lengths, first + part.shape[1])))
+            found, cache = self.steps.advance(part, cache, np.maximum(counts, 1))
+            cache = Cache(cache.layers, jnp.asarray(np.minimum(lengths, first + part.shape[1])), cache.filled)
             logits = found if logits is None else jnp.where(jnp.asarray(counts > 0)[:, None], found, logits)
-        return logits, cache
+        return logits, cache.truncate(lengths)
 
     def generate(
         self,
@@ -122,7 +128,7 @@ class Model:
             if seen is not None:
                 seen = seen.at[np.arange(len(found)), chosen].set(True)
             if step + 1 < max_tokens:
-                logits, cache = advance(self.parameters, chosen[:, None], cache, self.config)
+                logits, cache = self.steps.advance(chosen[:, None], cache)
 
     # ------------------------------------------------------------- texts
     def stream(
