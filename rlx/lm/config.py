@@ -75,6 +75,8 @@ class DecoderConfig:
       windows: for each layer how many positions its queries see, None for all; () where all layers see all.
       experts: of each feed-forward block, or None; plain_layers: numbers of layers without.
       stop: ids of tokens that end a text.
+      activations: a quantisation scheme, such as "int8/32", that what comes to a quantised product is rounded by first, as
+        llama.cpp does; None: it is not.
 
     >>> from rlx.lm import DecoderConfig
     >>> config = DecoderConfig(vocabulary=100, width=64, layers=2, heads=4, key_heads=2, inner=128)
@@ -110,6 +112,7 @@ class DecoderConfig:
     experts: Experts | None = None
     plain_layers: tuple[int, ...] = ()
     stop: tuple[int, ...] = ()
+    activations: str | None = None
 
     def __post_init__(self) -> None:
         if not self.head_dim:
@@ -232,7 +235,10 @@ def _qwen3(given: Mapping[str, Any]) -> DecoderConfig:
 
 def _qwen3_moe(given: Mapping[str, Any]) -> DecoderConfig:
     experts = Experts(
-        given["num_experts"], given["num_experts_per_tok"], given["moe_intermediate_size"], given["norm_topk_prob"]
+        given.get("num_experts") or given["num_local_experts"],
+        given["num_experts_per_tok"],
+        given["moe_intermediate_size"],
+        bool(given.get("norm_topk_prob", False)),
     )
     step = given.get("decoder_sparse_step", 1)
     plain = set(given.get("mlp_only_layers") or ())

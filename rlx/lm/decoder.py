@@ -13,7 +13,7 @@ from rlx import numpy as jnp
 from rlx.call.jit import jit
 from rlx.errors import OptionError
 from rlx.lm.config import DecoderConfig, Rope
-from rlx.lm.layers import Parameters, decoder_layer, embed, linear, normalise
+from rlx.lm.layers import Parameters, decoder_layer, embed, linear, normalise, rounded
 from rlx.lm.rope import angles, frequencies
 from rlx.trees import tree
 from rlx.trees.structure import TreeDef
@@ -86,7 +86,7 @@ def _begin(tokens: Any, positions: Any, parameters: Parameters, config: DecoderC
 
 def _logits(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
     head = parameters["embedding"] if config.tied else parameters["head"]
-    found = linear(normalise(x, parameters["norm"], config), head)
+    found = linear(rounded(normalise(x, parameters["norm"], config), config), head)
     cap = config.logit_softcap
     return found if cap is None else jnp.tanh(found / cap) * cap
 

@@ -11,10 +11,10 @@ from rlx import lax, nn
 from rlx import numpy as jnp
 from rlx.lm.config import DecoderConfig, Experts, Rope
 from rlx.lm.rope import rotate
-from rlx.quant.arrays import QuantizedArray, decode, dequantize
+from rlx.quant.arrays import QuantizedArray, decode, dequantize, quantize
 from rlx.quant.products import dequant_matmul
 
-__all__ = ["attend", "attention", "decoder_layer", "embed", "feed_forward", "linear", "mixture", "normalise"]
+__all__ = ["attend", "attention", "decoder_layer", "embed", "feed_forward", "linear", "mixture", "normalise", "rounded"]
 
 Parameters = Mapping[str, Any]
 _LEAST = -1e30  # a score that counts for nothing, and is no infinity
@@ -38,6 +38,11 @@ def linear(x: Any, parameters: Parameters) -> Any:
         update = parameters["lora"]
         found = found + (x @ update["a"].T @ update["b"].T) * update["scale"]
     return found
+
+
+def rounded(x: Any, config: DecoderConfig) -> Any:
+    """What comes to quantised products: rounded by a scheme of its own, if the config has one."""
+    return x if config.activations is None else dequantize(quantize(x, config.activations))
 
 
 def normalise(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
@@ -100,6 +105,7 @@ def attention(
     features] -> (keys, values, positions of queries [batch, time], what to hand on), of all that may be looked at.
     """
     b, time, _ = x.shape
+    x = rounded(x, config)
 
     def heads(name: str, count: int) -> Any:
         return linear(x, parameters[name]).reshape(b, time, count, config.head_dim)
@@ -117,7 +123,7 @@ def attention(
         visible = visible & (places > positions[..., None] - window)
     found = attend(query, keys, values, visible, config.scale, config.attention_softcap)
     merged = jnp.swapaxes(found, 1, 2).reshape(b, time, config.heads * config.head_dim)
-    return linear(merged, parameters["o"]), handed
+    return linear(rounded(merged, config), parameters["o"]), handed
 
 
 # ---------------------------------------------------------------- feed-forward
@@ -127,9 +133,12 @@ def _activate(x: Any, name: str) -> Any:
 
 def feed_forward(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
     """Two products around an activation, with a gate where the config has one."""
+    x = rounded(x, config)
     up = linear(x, parameters["up"])
-    hidden = _activate(linear(x, parameters["gate"]), config.activation) * up if config.gated else _activate(up, config.activation)
-    return linear(hidden, parameters["down"])
+    gate = linear(x, parameters["gate"]) if config.gated else up
+    hidden = _activate(gate, config.activation)
+    hidden = hidden * up if config.gated else hidden
+    return linear(rounded(hidden, config), parameters["down"])
 
 
 def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Experts) -> Any:
