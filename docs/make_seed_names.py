@@ -98,7 +98,7 @@ SECTIONS: dict[str, list[Row]] = {
             "FuseResidualLN FuseResidualRmsNorm FuseRmsNormReshape FuseSwiGLU FuseSwiGLUDualMatmul FuseMatMulBiasAct"
             " FuseAttentionBlock FuseTransformerLayer",
             "rlx.fusion.fusion_report",
-            "no pattern: nests fuse by index spaces, products and what is around them run in bands (`report.chains`)",
+            "no pattern: nests fuse by index spaces, products and what is around them run in row tiles (`report.chains`)",
         ),
         Row(
             "FuseSharedInputMatMul",

@@ -15,7 +15,7 @@ from rlx.backends.base import Backend
 from rlx.ir.types import TensorType, is_float, is_integer
 from rlx.passes.pipeline import lower_program
 from rlx.trace.primitive import Primitive, Sample, registry
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 
 for module in pkgutil.iter_modules(rlx.ops.__path__):
     importlib.import_module(f"rlx.ops.{module.name}")
@@ -96,7 +96,7 @@ def run_lowered(
 ) -> list[np.ndarray]:
     """Stage, lower, compile and run a flat function."""
     types = [TensorType(a.shape, a.dtype) for a in args]
-    program, captured = stage(function, types)
+    program, captured = trace_program(function, types)
     plan = lower_program(close_over(program, captured))
     memory = backend.memory
     storages = backend.compile(plan).run([memory.put(np.ascontiguousarray(a).reshape(a.shape)) for a in args])

@@ -84,10 +84,10 @@ def test_plan_kernels_and_memory() -> None:
     assert found.fusion and "a matrix product makes it" in found.fusion
 
 
-def test_kernels_that_run_in_bands_can_be_read() -> None:
+def test_kernels_that_run_in_row_tiles_can_be_read() -> None:
     x, w = np.ones((1024, 64), np.float32), np.ones((64, 64), np.float32)
     found = rlx.inspect(lambda x, w: jnp.tanh(x @ w) @ w)(x, w)
-    assert found.plan is not None and [type(k).__name__ for k in found.plan.kernels] == ["Bands"]
+    assert found.plan is not None and [type(k).__name__ for k in found.plan.kernels] == ["RowTiles"]
     assert "tanh" in found.kernels.loops
     assert "define void @rlx_loops_" in found.kernels.llvm and "rlx_loops_" in found.kernels.assembly
 

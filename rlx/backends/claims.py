@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.backends.routines import LIBRARY_ROUTINES
 from rlx.errors import DtypeError, source_line
-from rlx.ir.kernels import Bands, Branch, Callback, Contract, Kernel, Library, Loops, Scan, Sort, While
+from rlx.ir.kernels import Branch, Callback, Contract, Kernel, Library, Loops, RowTiles, Scan, Sort, While
 from rlx.ir.program import Equation, Program
 from rlx.ir.types import TensorType, is_key, supported_dtypes
 
@@ -23,7 +23,7 @@ Fits = Callable[[str, tuple[TensorType, ...], Mapping[str, Any]], bool]
 class Claims:
     """What a backend has kernels for.
 
-    kinds: kinds of kernels. Without Bands none are made, without Contract products become Loops; Sort, Library and
+    kinds: kinds of kernels. Without RowTiles none are made, without Contract products become Loops; Sort, Library and
     Callback that are not claimed run on the host, with what Python and NumPy have. Loops is always there.
     routines: names of library routines; others run on the host.
     dtypes: of arrays. A program with another one is refused.
@@ -38,7 +38,7 @@ class Claims:
     """
 
     kinds: frozenset[type[Kernel]] = frozenset(
-        (Loops, Contract, Bands, Sort, Library, Scan, While, Branch, Callback)
+        (Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback)
     )
     routines: frozenset[str] = frozenset(LIBRARY_ROUTINES)
     dtypes: frozenset[np.dtype] = supported_dtypes

@@ -28,7 +28,7 @@ from rlx.ir.program import Literal, Program, Var
 from rlx.ir.types import TensorType, is_key
 from rlx.passes.pipeline import executables
 from rlx.storage import AllocationError, Storage
-from rlx.trace.places import memory_for
+from rlx.trace.places import common_memory
 
 __all__ = ["CompiledProgram", "backend_on", "default_memory", "prepare_program", "run_program"]
 
@@ -153,7 +153,7 @@ def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
 def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
     """What compiles a program that runs where its operands lie."""
     if config.watched or DeviceArray in set(map(type, args)):
-        return backend_on(memory_for(program.name, args))
+        return backend_on(common_memory(program.name, args))
     return backend_named(None)
 
 

@@ -29,6 +29,7 @@ from rlx.errors import (
     InputTypeError,
     NanError,
     NonHashableStaticArgumentError,
+    RlxError,
     SwitchError,
     source_line,
 )
@@ -43,7 +44,7 @@ from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction
 from rlx.trace.places import common_memory, execution
 from rlx.trace.primitive import refused, watching
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 from rlx.trees import tree
 
 __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
@@ -57,14 +58,21 @@ _type_of = operator.attrgetter("_type")
 _OF_NUMBERS = frozenset((ConcreteArray, DeviceArray))  # whose memory can be given away
 
 
-def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-    """The leaves of any arguments, and the key of a call with them; an empty one, which finds nothing, where a leaf
-    is no array of ours."""
-    leaves, in_tree = _flatten(args, None, False, tree.NAMESPACE)
+def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], bool]:
+    """The leaves of any arguments, the key of a call with them, and whether some were no arrays of ours.
+
+    Those are arrays over the caller's memory then. The key is empty, which finds nothing, where one cannot be.
+    """
+    given, in_tree = _flatten(args, None, False, tree.NAMESPACE)
     try:
-        return leaves, [config.token, in_tree, *map(_type_of, leaves)]
+        return given, [config.token, in_tree, *map(_type_of, given)], False
     except AttributeError:
-        return leaves, []
+        pass
+    try:
+        leaves: list[Any] = list(map(shared_array, given))
+        return leaves, [config.token, in_tree, *[x._type or x.type for x in leaves]], True
+    except (AttributeError, RlxError):  # told by who traces the call
+        return given, [], True
 
 
 class CacheInfo(NamedTuple):
@@ -96,9 +104,9 @@ class _Traces:
 
     def __init__(self) -> None:
         self.entries: OrderedDict[Any, _Entry] = OrderedDict()
-        # by the key that a plain call makes fast: what runs, the results' tree (None: one array
-        # alone), and what puts the leaves in order
-        self.ready: dict[Any, tuple[Callable[[Any], Any], Any, Callable[[Any], Any] | None]] = {}
+        # by the key that a plain call makes fast: what runs, the results' tree (None: one array alone), what puts the
+        # leaves in order, and whether some results are arguments
+        self.ready: dict[Any, tuple[Callable[[Any], Any], Any, Callable[[Any], Any] | None, bool]] = {}
         self._lock = threading.RLock()
         _all_traces.add(self)
         reopen_after_fork(self)
@@ -178,6 +186,7 @@ class Jitted:
             # entries are never kept for a token of disable_jit; an unknown type (None) finds nothing
             key: list[Any] | None = [config.token]
             leaves: list[Any] = []
+            foreign = False
             try:
                 for x in args:
                     if type(x) is ConcreteArray:
@@ -194,10 +203,10 @@ class Jitted:
                 key = None
             # outside of the handler: what the user's function raises is no consequence of ours
             if key is None:
-                leaves, key = _key_of(args)
+                leaves, key, foreign = _key_of(args)
             found = self._ready.get(tuple(key))
-            if found is not None:
-                run, out_tree, order = found
+            if found is not None and not (foreign and found[3]):
+                run, out_tree, order, _ = found
                 self._calls += 1
                 results = run(order(leaves) if order else leaves)
                 return results[0] if out_tree is None else _unflatten(out_tree, results)
@@ -227,7 +236,7 @@ class Jitted:
         if request.fast_key is not None and not watching():
             out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.spec
             caller = compiled.run if brings else compiled.caller()
-            self._ready[request.fast_key] = (caller, out_tree, request.order)
+            self._ready[request.fast_key] = (caller, out_tree, request.order, compiled.passes_inputs)
         outs = request.run(compiled, brings)
         if watching() and (found := refused(outs)):
             _refuse_results(found, self.name, compiled.program, request.leaves)
@@ -275,7 +284,7 @@ class Jitted:
             )
         flat = FlatFunction(request.function, request.in_tree, name=self.name)
         types = [x.type for x in request.leaves]
-        program, captured = stage(flat, types, None, self.name)
+        program, captured = trace_program(flat, types, None, self.name)
         return _Entry(program, captured, flat.out_tree)
 
     def delivered(self, out: Any) -> Any:
@@ -394,6 +403,8 @@ class _Request:
 
     def _describe(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
         """The key that Jitted.__call__ makes of such arguments, and how it has to order the leaves."""
+        if (self.away or config.watched) and ConcreteArray in set(map(type, self.given)):
+            return  # whether somebody has put an array on the host is looked at in each call
         token = config.token
         if self.away:
             types = [_placed_type(x) for x in self.leaves]

@@ -18,7 +18,7 @@ from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.trees import placed
 from rlx.trace.flat import as_array
-from rlx.trace.stage import named_axis
+from rlx.trace.tracing import named_axis
 from rlx.transforms.vmap import broadcast_prefix
 from rlx.trees import tree
 

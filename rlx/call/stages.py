@@ -17,7 +17,7 @@ from rlx.ir.work import Work, plan_work
 from rlx.passes.pipeline import stages
 from rlx.trace.flat import shared_array
 from rlx.trace.primitive import type_of
-from rlx.trace.stage import close_over
+from rlx.trace.tracing import close_over
 from rlx.trees import tree
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct", "Traced"]

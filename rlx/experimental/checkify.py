@@ -22,7 +22,7 @@ from rlx.ops.shape import reshape
 from rlx.trace.flat import FlatFunction, as_array
 from rlx.trace.origins import current_origin
 from rlx.trace.primitive import type_of
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 from rlx.transforms.checks import check_walk
 from rlx.trees import tree
 
@@ -154,7 +154,7 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
 
     def checked_fun(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         flat = FlatFunction(lambda: f(*args, **kwargs), tree.structure(((), {})), name=getattr(f, "__name__", "f"))
-        program, captured = stage(flat, [], name=flat.name)
+        program, captured = trace_program(flat, [], name=flat.name)
         outs, checked = check_walk(program, captured, categories)
         code = as_array(checked.code if checked.failures else np.int32(0))
         return Error(code, tuple(checked.payload), tuple(checked.failures)), flat.unflatten(outs)

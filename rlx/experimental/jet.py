@@ -32,7 +32,7 @@ from rlx.ops.families import instantiate
 from rlx.trace.flat import FlatFunction, as_array
 from rlx.trace.interpret import origins_of
 from rlx.trace.primitive import Primitive, Zero, type_of
-from rlx.trace.stage import known_value, stage
+from rlx.trace.tracing import known_value, trace_program
 from rlx.transforms.programs import jvp_program
 from rlx.trees import tree
 
@@ -364,7 +364,7 @@ def jet(
     order, arrays, rows = _arguments(primals, series)
     _, treedef = tree.flatten((tuple(arrays), {}))
     flat = FlatFunction(fun, treedef)
-    program, captured = stage(flat, [x.type for x in arrays], [known_value(x) for x in arrays], flat.name)
+    program, captured = trace_program(flat, [x.type for x in arrays], [known_value(x) for x in arrays], flat.name)
     scales = [math.factorial(k) if factorial_scaled else 1 for k in range(order + 1)]
     curves: list[_Series] = [_Given(value) for value in captured]
     for x, terms in zip(arrays, rows, strict=True):

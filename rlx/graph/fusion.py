@@ -11,7 +11,7 @@ from rlx.call.jit import Jitted, make_program
 from rlx.errors import RlxError
 from rlx.graph.graph import Graph
 from rlx.graph.module import GraphModule, GraphStage
-from rlx.ir.kernels import Bands, Contract, Loops, Plan, members, nested_plans
+from rlx.ir.kernels import Contract, Loops, Plan, RowTiles, members, nested_plans
 from rlx.ir.options import FusionLimits, LoweringOptions
 from rlx.ir.program import Program
 from rlx.passes.elementwise_regions import MarkElementwiseRegions, UnfuseElementwiseRegions
@@ -170,9 +170,9 @@ class FusionOptions:
 
 
 class Chain(NamedTuple):
-    """Products and loop nests that run as one kernel, band by band (see rlx.ir.kernels.Bands).
+    """Products and loop nests that run as one kernel, tile by tile (see rlx.ir.kernels.RowTiles).
 
-    steps: what each of them is ("product" or a nest's label), in order. bands: how many parts they can
+    steps: what each of them is ("product" or a nest's label), in order. row_tiles: how many parts they can
     be cut in. local: bytes of the values between them that never exist as a whole.
 
     >>> import rlx.numpy as jnp
@@ -183,11 +183,11 @@ class Chain(NamedTuple):
     """
 
     steps: tuple[str, ...]
-    bands: int
+    row_tiles: int
     local: int
 
     def __str__(self) -> str:
-        return f"{' -> '.join(self.steps)}: one kernel in {self.bands} bands, {self.local} B never stored"
+        return f"{' -> '.join(self.steps)}: one kernel in {self.row_tiles} row tiles, {self.local} B never stored"
 
 
 class FusionReport(NamedTuple):
@@ -219,7 +219,7 @@ class FusionReport(NamedTuple):
             current = pending.pop()
             count += len(current.kernels)
             pending += [inner for kernel in current.kernels for inner in nested_plans(kernel)]
-            chains += [_chain(kernel) for kernel in current.kernels if isinstance(kernel, Bands)]
+            chains += [_chain(kernel) for kernel in current.kernels if isinstance(kernel, RowTiles)]
             nests = _nests(current)
             for decision in current.report or ():
                 if decision.into is not None:
@@ -247,13 +247,13 @@ class FusionReport(NamedTuple):
         return "\n".join(lines)
 
 
-def _chain(bands: Bands) -> Chain:
-    steps = tuple("product" if isinstance(k, Contract) else k.label for k in bands.kernels)
-    return Chain(steps, bands.count, sum(b.nbytes for b in bands.local))
+def _chain(row_tiles: RowTiles) -> Chain:
+    steps = tuple("product" if isinstance(k, Contract) else k.label for k in row_tiles.kernels)
+    return Chain(steps, row_tiles.count, sum(b.nbytes for b in row_tiles.local))
 
 
 def _nests(plan: Plan) -> list[Loops]:
-    """The loop nests of a plan, those in bands too."""
+    """The loop nests of a plan, those in row tiles too."""
     return [m for kernel in plan.kernels for m in members(kernel) if isinstance(m, Loops)]
 
 

@@ -1,6 +1,6 @@
 """LIR: a Plan of kernels over buffers. How and where a program runs, for any backend.
 
-Kernel kinds are a closed set: Loops, Contract, Bands, Sort, Library, Scan, While, Branch, Callback.
+Kernel kinds are a closed set: Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback.
 A backend spells these and never hears a primitive's name. Sizes, strides and offsets are data
 of a kernel, not part of its `code`, so that equal layers and new batch sizes share compiled code.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 __all__ = [
     "Access",
-    "Bands",
+    "RowTiles",
     "Branch",
     "Buffer",
     "Callback",
@@ -290,13 +290,13 @@ class Contract(Kernel):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Bands(Kernel):
-    """Run kernels one after the other, all of them cut in `count` equal bands (see ir.bands).
+class RowTiles(Kernel):
+    """Run kernels one after the other, all of them cut in `count` equal row tiles (see ir.row_tiles).
 
-    What one of them writes and another one touches, all of them touch only within the band that they
-    are in, so that a backend may take the bands one by one, in any order and at the same time. `local` are temporaries
-    that nothing else touches: only the bands at work need memory for them, `scratch` bytes each, in
-    which a local buffer's part of the band starts at the byte that `offsets` says.
+    What one of them writes and another one touches, all of them touch only within the tile that they
+    are in, so that a backend may take the tiles one by one, in any order and at the same time. `local` are temporaries
+    that nothing else touches: only the row tiles at work need memory for them, `scratch` bytes each, in
+    which a local buffer's part of the tile starts at the byte that `offsets` says.
     """
 
     count: int
@@ -329,8 +329,8 @@ class Bands(Kernel):
 
 
 def members(kernel: Kernel) -> tuple[Kernel, ...]:
-    """The kernels that run in bands as this one, or the kernel itself."""
-    return kernel.kernels if isinstance(kernel, Bands) else (kernel,)
+    """The kernels that run in row tiles as this one, or the kernel itself."""
+    return kernel.kernels if isinstance(kernel, RowTiles) else (kernel,)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -15,8 +15,8 @@ from rlx.ir.types import dtype_of
 from rlx.storage import ALIGNMENT
 
 __all__ = [
-    "LEAST_BANDS",
-    "BandLimits",
+    "LEAST_ROW_TILES",
+    "RowTileLimits",
     "ChunkLimits",
     "FusionLimits",
     "LoweringOptions",
@@ -25,7 +25,7 @@ __all__ = [
     "RowLimits",
 ]
 
-LEAST_BANDS = 4
+LEAST_ROW_TILES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +99,11 @@ class ChunkLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class BandLimits:
-    """Which runs of kernels are cut in bands (see ir.bands).
+class RowTileLimits:
+    """Which runs of kernels are cut in row tiles (see ir.row_tiles).
 
-    widest: bytes of a value in one band, which stay in cache. work: multiplications of products, or an eighth of the
-    instructions of loops, that each band has at least.
+    widest: bytes of a value in one row tile, which stay in cache. work: multiplications of products, or an eighth of
+    the instructions of loops, that each tile has at least.
     """
 
     widest: int = 1 << 20
@@ -158,7 +158,7 @@ class LoweringOptions:
     repeat_cost: the same where one value meets many elements (a broadcast).
     unroll_reduction: a cheap reduction of at most so many elements becomes one expression.
     chunk_elements: accumulation over fewer elements is not cut into chunks.
-    least_bands: runs of kernels that can be cut in so many bands are (0: none).
+    least_row_tiles: runs of kernels that can be cut in so many row tiles are (0: none).
     alignment: bytes; each temporary begins at a multiple of it.
     excess_precision: results of narrow floats are not rounded between fused operations (the switch of that name).
     """
@@ -166,7 +166,7 @@ class LoweringOptions:
     fusion: FusionLimits = field(default_factory=FusionLimits)
     rows: RowLimits = field(default_factory=RowLimits)
     chunks: ChunkLimits = field(default_factory=ChunkLimits)
-    bands: BandLimits = field(default_factory=BandLimits)
+    row_tiles: RowTileLimits = field(default_factory=RowTileLimits)
     products: ProductLimits = field(default_factory=ProductLimits)
     expression_operations: int = 64
     expression_buffers: int = 8
@@ -176,7 +176,7 @@ class LoweringOptions:
     repeat_cost: int = 4
     unroll_reduction: int = 8
     chunk_elements: int = 1 << 14
-    least_bands: int = LEAST_BANDS
+    least_row_tiles: int = LEAST_ROW_TILES
     alignment: int = ALIGNMENT
     fuse: bool = True
     excess_precision: bool = field(default_factory=lambda: config.excess_precision)

@@ -12,7 +12,6 @@ import numpy as np
 from rlx.errors import bytes_text
 from rlx.ir.kernels import (
     Access,
-    Bands,
     Branch,
     Buffer,
     Callback,
@@ -23,6 +22,7 @@ from rlx.ir.kernels import (
     Loops,
     Operand,
     Plan,
+    RowTiles,
     Scan,
     Sort,
     Store,
@@ -215,7 +215,7 @@ def _plan_lines(plan: Plan) -> Iterator[str]:
     yield f"{plan.name}({inputs}) -> ({outputs})"
     for number, kernel in enumerate(plan.kernels):
         yield f"  {number:3}  {_kernel_line(kernel, names)}"
-        if isinstance(kernel, Bands):
+        if isinstance(kernel, RowTiles):
             yield from (f"       | {_kernel_line(inner, names)}" for inner in kernel.kernels)
         for inner in nested_plans(kernel):
             yield from (f"       | {line}" for line in _plan_lines(inner))
@@ -283,8 +283,8 @@ def _space(kernel: Kernel) -> str:
             batch = "x".join(map(str, kernel.out.shape[:-2]))
             wide = f" in {kernel.accumulator.name}" if kernel.accumulator is not None else ""
             return f"[{batch}|{kernel.rows}x{kernel.columns}x{kernel.depth}]{' tf32' if kernel.tf32 else ''}{wide}"
-        case Bands():
-            return f"{kernel.count} bands of {len(kernel.kernels)} kernels"
+        case RowTiles():
+            return f"{kernel.count} row tiles of {len(kernel.kernels)} kernels"
         case Sort():
             return f"[{kernel.rows}|{kernel.length}]"
         case Library():
@@ -306,7 +306,7 @@ def _arena_lines(plan: Plan, names: dict[Buffer, str]) -> Iterator[str]:
         for buffer in (*kernel.reads, *kernel.writes):
             first.setdefault(buffer, number)
             last[buffer] = number
-    local = {b for kernel in plan.kernels if isinstance(kernel, Bands) for b in kernel.local}
+    local = {b for kernel in plan.kernels if isinstance(kernel, RowTiles) for b in kernel.local}
     placed = [b for b in plan.offsets if b not in local]
     for buffer in sorted(placed, key=lambda b: (plan.offsets[b], first.get(b, -1))):
         use = f"kernels {first[buffer]}-{last[buffer]}" if buffer in first else "unused"

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 from rlx.errors import VerificationError
-from rlx.ir.bands import iterations, stays_in_bands
 from rlx.ir.kernels import (
-    Bands,
     Branch,
     Buffer,
     Callback,
@@ -19,12 +17,14 @@ from rlx.ir.kernels import (
     Loops,
     Operand,
     Plan,
+    RowTiles,
     Scan,
     Sort,
     While,
     nested_plans,
 )
 from rlx.ir.loop_parts import ScanParts, ScanResults
+from rlx.ir.row_tiles import iterations, stays_in_row_tiles
 from rlx.ir.show_plan import show_kernel
 from rlx.ir.types import bits_of, dtype_kind, is_narrow, supported_dtypes
 from rlx.ir.user_functions import ArrayCall
@@ -119,8 +119,8 @@ def _verify_kind(kernel: Kernel) -> None:
             verify_loops(kernel)
         case Contract():
             _verify_contract(kernel)
-        case Bands():
-            _verify_bands(kernel)
+        case RowTiles():
+            _verify_row_tiles(kernel)
         case Sort():
             _verify_sort(kernel)
         case Library():
@@ -205,13 +205,13 @@ def _verify_product_type(kernel: Contract) -> None:
     require(not kernel.tf32 or dtype.name == "float32", "only float32 is rounded to tf32")
 
 
-def _verify_bands(kernel: Bands) -> None:
-    require(kernel.count > 0, "there are no bands")
+def _verify_row_tiles(kernel: RowTiles) -> None:
+    require(kernel.count > 0, "there are no row tiles")
     written: set[Buffer] = set()
     for inner in kernel.kernels:
-        require(isinstance(inner, (Loops, Contract)), f"{type(inner).__name__} does not run in bands")
+        require(isinstance(inner, (Loops, Contract)), f"{type(inner).__name__} does not run in row tiles")
         _verify_kind(inner)
-        require(iterations(inner) % kernel.count == 0, "a kernel cannot be cut in the bands")
+        require(iterations(inner) % kernel.count == 0, "a kernel cannot be cut in the row tiles")
         for buffer in inner.reads:
             require(buffer in written or buffer not in kernel.local, "a local buffer is read before it is written")
         written.update(inner.writes)
@@ -219,10 +219,10 @@ def _verify_bands(kernel: Bands) -> None:
     for inner in kernel.kernels:
         for buffer in {*inner.reads, *inner.writes} & written:
             alone = touching[buffer] == 1 and buffer not in inner.reads
-            fits = alone or stays_in_bands(inner, buffer, kernel.count)
-            require(fits, f"buffer {buffer.name!r} is touched across bands")
+            fits = alone or stays_in_row_tiles(inner, buffer, kernel.count)
+            require(fits, f"buffer {buffer.name!r} is touched across row tiles")
     for buffer in kernel.local:
-        require(buffer.role == "temporary", f"{buffer.role} buffer {buffer.name!r} is local to bands")
+        require(buffer.role == "temporary", f"{buffer.role} buffer {buffer.name!r} is local to row tiles")
         start = kernel.offsets.get(buffer, -1)
         inside = 0 <= start and start + buffer.nbytes // kernel.count <= kernel.scratch
         require(inside, "a local buffer lies outside of the scratch")

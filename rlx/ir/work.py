@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from rlx.ir.kernels import (
     Access,
-    Bands,
     Branch,
     Buffer,
     Callback,
@@ -26,6 +25,7 @@ from rlx.ir.kernels import (
     Loops,
     Operand,
     Plan,
+    RowTiles,
     Scan,
     Sort,
     Store,
@@ -46,7 +46,7 @@ class Work:
     flops: additions, products and the like on floats; a fused multiply-add is two. transcendentals:
     calls of exp, sin, ... and of special functions, not among the flops. reads, writes: bytes.
     exact: False where the number of turns, the branch, or what the host does is not known; a loop of
-    unknown length counts for one turn, a branch for its dearest alternative, the host for nothing.
+    unknown length counts for one turn, a branch for its most expensive alternative, the host for nothing.
     """
 
     flops: float = 0.0
@@ -87,7 +87,7 @@ class Work:
 def kernel_work(kernel: Kernel) -> Work:
     """The work of one run of a kernel, what is inside it included.
 
-    Bytes of loops and bands are those that come from outside and go there; the rest may stay in cache.
+    Bytes of loops and row tiles are those that come from outside and go there; the rest may stay in cache.
 
     >>> import rlx
     >>> plan = rlx.inspect(lambda x: x * 2.0 + 1.0)(rlx.ShapeDtypeStruct((1000,), "float32")).plan
@@ -104,7 +104,7 @@ def kernel_work(kernel: Kernel) -> Work:
         case Library():
             flops = routine_flops(kernel)
             return Work(flops or 0.0, 0.0, _read(kernel), _written(kernel), flops is not None)
-        case Bands():
+        case RowTiles():
             return _outside(kernel, sum(map(kernel_work, kernel.kernels), Work()))
         case Scan():
             return _outside(kernel, plan_work(kernel.body).repeated(kernel.length))
@@ -155,7 +155,7 @@ def certain_work(kernel: Kernel) -> Work:
             if kernel.rhs.buffer is not kernel.lhs.buffer:
                 reads += _certainly_viewed(kernel.rhs)
             return Work(_contract_work(kernel).flops, 0.0, reads, written)
-        case Bands():
+        case RowTiles():
             return Work(sum(_contract_work(k).flops for k in kernel.kernels if isinstance(k, Contract)))
         case Loops():
             loads = [i.attribute for i in kernel.instructions if i.op == "load" and not i.args]

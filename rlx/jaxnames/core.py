@@ -23,7 +23,7 @@ from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array, shared_array
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Primitive, type_of
-from rlx.trace.stage import named_axis
+from rlx.trace.tracing import named_axis
 
 __all__ = [
     "Atom",

@@ -19,7 +19,7 @@ from rlx.lax.parametric import mul
 from rlx.lax.shape import convert_element_type, full_like, index_in_dim, reshape, squeeze
 from rlx.ops import collective
 from rlx.ops.families import move_axis
-from rlx.trace import stage
+from rlx.trace import tracing
 from rlx.trace.primitive import Primitive
 from rlx.trees import tree
 
@@ -50,7 +50,7 @@ def _names(axis_name: AxisName) -> tuple[Any, ...]:
 
 def _shared(axis_name: AxisName) -> tuple[Any, ...]:
     """The names of axes that have other members: along an axis of one device there is nobody to exchange with."""
-    return tuple(name for name in _names(axis_name) if not stage.axis_named(name).alone)
+    return tuple(name for name in _names(axis_name) if not tracing.axis_named(name).alone)
 
 
 def _check_groups(name: str, axis_name: AxisName, axis_index_groups: Any) -> None:
@@ -70,7 +70,7 @@ def axis_size(axis_name: AxisName) -> int:
     >>> rlx.vmap(f, axis_name="i")(np.ones(3, np.float32)).tolist()
     [3.0, 3.0, 3.0]
     """
-    return stage.axis_size(axis_name)
+    return tracing.axis_size(axis_name)
 
 
 def axis_index(axis_name: AxisName) -> Array:
@@ -83,7 +83,7 @@ def axis_index(axis_name: AxisName) -> Array:
     """
     total: Any = None
     for name in _names(axis_name):
-        size = stage.axis_size(name)
+        size = tracing.axis_size(name)
         own = collective.axis_index(axis_name=name) if _shared(name) else as_array(np.int32(0))
         total = own if total is None else add(mul(total, size), own)
     return total
@@ -107,7 +107,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     [0.25, 0.75]
     """
     _check_groups("psum", axis_name, axis_index_groups)
-    size = stage.axis_size(axis_name)
+    size = tracing.axis_size(axis_name)
 
     def total(leaf: Any) -> Any:
         if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
@@ -130,7 +130,7 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     [-1.0, 1.0]
     """
     _check_groups("pmean", axis_name, axis_index_groups)
-    size = stage.axis_size(axis_name)
+    size = tracing.axis_size(axis_name)
 
     def mean(leaf: Any) -> Any:
         value = as_array(leaf)
@@ -191,7 +191,7 @@ def all_gather(
     [2.0, 1.0]
     """
     _check_groups("all_gather", axis_name, axis_index_groups)
-    sizes = [stage.axis_size(name) for name in _names(axis_name)]
+    sizes = [tracing.axis_size(name) for name in _names(axis_name)]
 
     def gather(leaf: Any) -> Array:
         value = as_array(leaf)
@@ -225,7 +225,7 @@ def psum_scatter(
     [11, 22]
     """
     _check_groups("psum_scatter", axis_name, axis_index_groups)
-    size = stage.axis_size(axis_name)
+    size = tracing.axis_size(axis_name)
 
     def scatter(leaf: Any) -> Array:
         value = as_array(leaf)
@@ -254,7 +254,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
     >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 2.0, 3.0], np.float32)).tolist()
     [0.0, 1.0, 2.0]
     """
-    size = stage.axis_size(axis_name)
+    size = tracing.axis_size(axis_name)
     pairs = tuple((int(source), int(destination)) for source, destination in perm)
     sources, destinations = [p[0] for p in pairs], [p[1] for p in pairs]
     inside = all(0 <= n < size for n in (*sources, *destinations))
@@ -309,7 +309,7 @@ def all_to_all(
     """
     _check_groups("all_to_all", axis_name, axis_index_groups)
     names = _names(axis_name)
-    sizes = [stage.axis_size(name) for name in names]
+    sizes = [tracing.axis_size(name) for name in names]
     count = math.prod(sizes)
 
     def exchange(leaf: Any) -> Array:
@@ -347,7 +347,7 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 2.0, 3.0], np.float32)).tolist()
     [2.0, 2.0, 2.0]
     """
-    size = stage.axis_size(axis_name)
+    size = tracing.axis_size(axis_name)
     if not 0 <= source < size:
         raise ShapeError(f"lax.pbroadcast got source={source} for an axis of size {size}.", "Members count from 0.")
     return tree.map(lambda leaf: index_in_dim(all_gather(leaf, axis_name), source, keepdims=False), x)
@@ -389,7 +389,7 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
         raise InputTypeError(f"lax.pcast got axis_name={axis_name!r}, a set.", "Pass a name or a tuple of names.")
     if to not in ("varying", "reduced", "unreduced"):
         raise OptionError(f"lax.pcast got to={to!r}.", 'It is "varying", "reduced" or "unreduced".')
-    stage.axis_size(axis_name)
+    tracing.axis_size(axis_name)
     return tree.map(as_array, x)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from rlx.array import Array
 from rlx.config import config
 from rlx.errors import UnsupportedError
+from rlx.lax.bodies import check_callable, trace_flat
 from rlx.lax.conditional import choose_known
 from rlx.lax.operands import as_array
-from rlx.lax.staging import check_callable, stage_flat
 from rlx.ops.call import block
 from rlx.trace.flat import flatten_call
 
@@ -38,7 +38,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
     @wraps(decomposition, updated=())
     def function(*args: Any, **attributes: Any) -> Any:
         leaves, in_tree = flatten_call(args, {}, f"an argument of the composite {name}")
-        flat, program, captured = stage_flat(
+        flat, program, captured = trace_flat(
             "composite", lambda *values: decomposition(*values, **attributes), in_tree, [x.type for x in leaves]
         )
         label = name if version == 0 else f"{name}.v{version}"

@@ -12,17 +12,17 @@ from rlx.config import config
 from rlx.errors import ControlFlowTypeError, ShapeError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_integer, promote_dtypes
-from rlx.lax.operands import as_array
-from rlx.lax.staging import (
+from rlx.lax.bodies import (
     as_weak_as,
     check_callable,
     leaf_names,
     runs_in_python,
     scalar_bool,
     share_captures,
-    stage_flat,
+    trace_flat,
     with_output_types,
 )
+from rlx.lax.operands import as_array
 from rlx.ops.arithmetic import clamp
 from rlx.ops.conditional import cond as cond_op
 from rlx.ops.conversion import convert
@@ -182,7 +182,7 @@ def _stage_branches(
     flats: list[FlatFunction] = []
     staged: list[tuple[Program, list[Any]]] = []
     for function in functions:
-        flat, program, captured = stage_flat(name, function, in_tree, types, known)
+        flat, program, captured = trace_flat(name, function, in_tree, types, known)
         flats.append(flat)
         staged.append((program, captured))
     _check_structures(name, names, flats)

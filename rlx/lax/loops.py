@@ -11,24 +11,24 @@ from rlx.array import Array, ConcreteArray, memory_of, moved
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError
 from rlx.ir.types import is_complex, is_integer, promote_dtypes
-from rlx.lax.operands import as_array
-from rlx.lax.scanning import scan
-from rlx.lax.staging import (
+from rlx.lax.bodies import (
     as_weak_as,
     check_callable,
     check_carry,
     converted,
     line_of_result,
     runs_in_python,
-    stage_carry,
-    stage_flat,
+    trace_carry,
+    trace_flat,
 )
+from rlx.lax.operands import as_array
+from rlx.lax.scanning import scan
 from rlx.ops.arithmetic import add
 from rlx.ops.comparison import less
 from rlx.ops.conversion import convert
 from rlx.ops.while_loop import while_loop as while_op
 from rlx.trace.flat import flatten_call
-from rlx.trace.stage import known_value
+from rlx.trace.tracing import known_value
 from rlx.trees import tree
 
 __all__ = ["fori_loop", "while_loop"]
@@ -58,7 +58,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             value = body_fun(value)
         return tree.map(as_array, value)
     given = [x.type for x in leaves]
-    flat, body, body_captured, types = stage_carry("while_loop", body_fun, body_fun, in_tree, given)
+    flat, body, body_captured, types = trace_carry("while_loop", body_fun, body_fun, in_tree, given)
 
     def condition_fun(carry: Any) -> Array:
         holds = cond_fun(carry)
@@ -72,7 +72,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             )
         return _checked_condition(as_array(holds), cond_fun)
 
-    _, condition, condition_captured = stage_flat("while_loop", condition_fun, in_tree, types)
+    _, condition, condition_captured = trace_flat("while_loop", condition_fun, in_tree, types)
     starts = converted(leaves, types)
     outs = while_op(
         *condition_captured,

@@ -21,7 +21,7 @@ from rlx.ops.conversion import convert
 from rlx.ops.families import full_like
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero, registry
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 from rlx.transforms.custom import custom_jvp
 from rlx.transforms.forward import jvp
 from rlx.trees import tree
@@ -180,7 +180,7 @@ def monoid_of(computation: Callable[..., Any], dtype: np.dtype, treedef: Any) ->
         return leaves if out_tree == treedef else []
 
     scalar = TensorType((), dtype)
-    program, captured = stage(flat, [scalar, scalar])
+    program, captured = trace_program(flat, [scalar, scalar])
     if captured or len(program.equations) != 1 or len(program.outputs) != 1:
         return None
     (equation,) = program.equations
@@ -319,7 +319,7 @@ def scalar_program(name: str, computation: Callable[..., Any], arrays: Sequence[
             )
         return [as_array(v) for v in found]
 
-    program, captured = stage(flat, [*types, *types], None, name)
+    program, captured = trace_program(flat, [*types, *types], None, name)
     if captured:
         raise ShapeError(
             f"lax.{name}'s computation uses an array from outside.",

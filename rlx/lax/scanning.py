@@ -8,9 +8,9 @@ from typing import Any
 
 from rlx.array import Array
 from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, ShapeError, describe
+from rlx.lax.bodies import as_weak_as, check_callable, converted, line_of_result, runs_in_python, trace_carry
 from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
-from rlx.lax.staging import as_weak_as, check_callable, converted, line_of_result, runs_in_python, stage_carry
 from rlx.ops.scan import scan as scan_op
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import flatten_call
@@ -72,7 +72,7 @@ def scan(
         return tuple(out)
 
     element_types = [x.type.update(shape=x.shape[1:]) for x in slices]
-    _, body, captured, types = stage_carry(
+    _, body, captured, types = trace_carry(
         "scan",
         step,
         f,

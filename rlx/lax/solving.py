@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx.errors import ControlFlowTypeError
 from rlx.ir.types import TensorType
-from rlx.lax.staging import check_callable, share_captures, stage_flat
+from rlx.lax.bodies import check_callable, share_captures, trace_flat
 from rlx.ops.arithmetic import negative
 from rlx.ops.linear_solve import linear_solve
 from rlx.trace.flat import as_array, flatten_call
@@ -78,7 +78,7 @@ class _LinearMap:
 
     def __init__(self, function: Callable[[Any], Any], in_tree: Any, types: Sequence[TensorType]) -> None:
         self.in_tree, self.types = in_tree, list(types)
-        flat, self.program, self.captured = stage_flat("custom_linear_solve", function, in_tree, types)
+        flat, self.program, self.captured = trace_flat("custom_linear_solve", function, in_tree, types)
         given = tree.unflatten(in_tree, range(len(self.types)))[0][0]
         _check("custom_linear_solve", "matvec", given, self.types, flat.out_tree, self.program.output_types)
 
@@ -100,7 +100,7 @@ class _LinearMap:
 
 
 def _stage_solver(what: str, solve: Solver, system: _LinearMap, has_aux: bool) -> Any:
-    flat, program, captured = stage_flat(
+    flat, program, captured = trace_flat(
         "custom_linear_solve", lambda right: solve(system, right), system.in_tree, system.types
     )
     found = tree.unflatten(flat.out_tree, range(flat.results))
@@ -160,7 +160,7 @@ def custom_root(
     check_callable("custom_root", f=f, solve=solve, tangent_solve=tangent_solve)
     leaves, in_tree = flatten_call((initial_guess,), {}, "the initial guess of lax.custom_root")
     types = [x.type.strong() for x in leaves]
-    flat, program, captured = stage_flat("custom_root", f, in_tree, types)
+    flat, program, captured = trace_flat("custom_root", f, in_tree, types)
     _check("custom_root", "f", initial_guess, types, flat.out_tree, program.output_types)
 
     def residual(x: Any) -> Any:
@@ -169,12 +169,12 @@ def custom_root(
     def tangent(x: Any, change: Any) -> Any:
         return tree.map(negative, tangent_solve(linearize(residual, x)[1], change))
 
-    solved, solver, solver_held = stage_flat("custom_root", lambda x: solve(residual, x), in_tree, types)
+    solved, solver, solver_held = trace_flat("custom_root", lambda x: solve(residual, x), in_tree, types)
     found = tree.unflatten(solved.out_tree, range(solved.results))
     root_tree = tree.structure(found[0] if has_aux else found)
     _check("custom_root", "solve", initial_guess, types, root_tree, solver.output_types[: len(types)])
     pair_tree = tree.structure(((initial_guess, initial_guess), {}))
-    _, pushed, pushed_held = stage_flat("custom_root", tangent, pair_tree, [*types, *types])
+    _, pushed, pushed_held = trace_flat("custom_root", tangent, pair_tree, [*types, *types])
 
     @custom_jvp
     def root(guess: Any, values: Any) -> Any:

@@ -6,7 +6,7 @@ call one another, and know of nest_builder.py alone.
 
 from __future__ import annotations
 
-from rlx.lowering import contract, equations, indexing, reduction, regions, views
+from rlx.lowering import contract, control_flow, equations, indexing, reduction, views
 from rlx.lowering.nest_builder import ElementFunction, NestBuilder, PlanRegion
 
 __all__ = ["ElementFunction", "KernelBuilder", "PlanRegion"]
@@ -40,14 +40,14 @@ class KernelBuilder(NestBuilder):
     contract = contract.contract
 
     # ------------------------------------------------------------ kernels over whole buffers
-    scan = regions.scan
-    in_blocks = regions.in_blocks
-    sum_of_blocks = regions.sum_of_blocks
-    while_loop = regions.while_loop
-    branch = regions.branch
-    callback = regions.callback
-    library = regions.library
-    sort = regions.sort
+    scan = control_flow.scan
+    in_blocks = control_flow.in_blocks
+    sum_of_blocks = control_flow.sum_of_blocks
+    while_loop = control_flow.while_loop
+    branch = control_flow.branch
+    callback = control_flow.callback
+    library = control_flow.library
+    sort = control_flow.sort
 
     # ------------------------------------------------------------ equations
     inline = equations.inline

@@ -13,7 +13,7 @@ from rlx.ir.kernels import Contract, Operand
 from rlx.ir.options import ProductType
 from rlx.ir.types import TensorType, bits_of, compute_dtype, dtype_kind, is_narrow
 from rlx.lowering import reduction, views
-from rlx.lowering.lowered import Lowered, natural_order, view_of
+from rlx.lowering.lowered import LoweredValue, natural_order, view_of
 from rlx.lowering.nest_builder import NestBuilder
 
 __all__ = ["contract"]
@@ -31,13 +31,13 @@ class _Axes(NamedTuple):
 
 def contract(
     kernels: NestBuilder,
-    lhs: Lowered,
-    rhs: Lowered,
+    lhs: LoweredValue,
+    rhs: LoweredValue,
     contracting: _DimensionPair,
     batch: _DimensionPair,
     accumulator: np.dtype | None = None,
     result: np.dtype | None = None,
-) -> Lowered:
+) -> LoweredValue:
     """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free).
 
     accumulator: the dtype to sum in, or a wider one; what numbers of the operands' dtype are computed in by default.
@@ -77,13 +77,15 @@ def _product_type(kernels: NestBuilder, operands: np.dtype, accumulator: np.dtyp
     return None
 
 
-def _converted(kernels: NestBuilder, v: Lowered, dtype: np.dtype) -> Lowered:
+def _converted(kernels: NestBuilder, v: LoweredValue, dtype: np.dtype) -> LoweredValue:
     if v.dtype == dtype:
         return v
     return kernels.elementwise(lambda s, x: s.cast(x, dtype), (v,), v.type.update(dtype=dtype))
 
 
-def _by_reduction(kernels: NestBuilder, lhs: Lowered, rhs: Lowered, left: _Axes, right: _Axes) -> Lowered:
+def _by_reduction(
+    kernels: NestBuilder, lhs: LoweredValue, rhs: LoweredValue, left: _Axes, right: _Axes
+) -> LoweredValue:
     """Multiply over the space (batch, lhs free, rhs free, contracted), reduce the last."""
     for operand in (lhs, rhs):
         if operand.nodes[0].op != "load" and operand.weight > 8:
@@ -107,13 +109,13 @@ def _by_reduction(kernels: NestBuilder, lhs: Lowered, rhs: Lowered, left: _Axes,
 
 def _product(
     kernels: NestBuilder,
-    lhs: Lowered,
-    rhs: Lowered,
+    lhs: LoweredValue,
+    rhs: LoweredValue,
     left: _Axes,
     right: _Axes,
     type: TensorType,
     product_type: ProductType,
-) -> Lowered:
+) -> LoweredValue:
     """Matrix products into one buffer: one kernel, or one for each index of outer batches."""
     accumulator = None if product_type.accumulator == lhs.dtype else product_type.accumulator
     lhs = _readable(kernels, lhs, left.batch, left.free, left.contracted)
@@ -137,29 +139,31 @@ def _product(
 
 
 def _readable(
-    kernels: NestBuilder, v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
-) -> Lowered:
+    kernels: NestBuilder, v: LoweredValue, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
+) -> LoweredValue:
     """`v` where a GEMM can read its matrices, each batch for itself; copied if need be."""
     if view_of(v) is None:
         kernels.materialise(v, _matrix_order(v, batch, rows, columns))
     if _as_matrices(v, batch, rows, columns, (0,) * len(batch)) is None:
-        v = Lowered(v.type, v.nodes, v.sources)
+        v = LoweredValue(v.type, v.nodes, v.sources)
         kernels.materialise(v, _matrix_order(v, batch, rows, columns))
     return v
 
 
-def _in_order(kernels: NestBuilder, v: Lowered, axes: _Axes) -> Lowered:
+def _in_order(kernels: NestBuilder, v: LoweredValue, axes: _Axes) -> LoweredValue:
     """`v` with its batches in order, so that one stride walks them."""
     view = view_of(v)
     assert view is not None
     if _merged(v.shape, view.strides, axes.batch) is not None:
         return v
-    copy = Lowered(v.type, v.nodes, v.sources)
+    copy = LoweredValue(v.type, v.nodes, v.sources)
     kernels.materialise(copy, _matrix_order(v, axes.batch, axes.free, axes.contracted))
     return copy
 
 
-def _matrix_order(v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]) -> list[int]:
+def _matrix_order(
+    v: LoweredValue, batch: tuple[int, ...], rows: tuple[int, ...], columns: tuple[int, ...]
+) -> list[int]:
     """The layout nearest to the value's own that keeps each group together.
 
     Rows or columns may come first; the groups are ordered as their innermost axes are.
@@ -171,13 +175,13 @@ def _matrix_order(v: Lowered, batch: tuple[int, ...], rows: tuple[int, ...], col
     return [*batch, *outer, *inner]
 
 
-def _classify(v: Lowered, contracting: Sequence[int], batch: Sequence[int]) -> _Axes:
+def _classify(v: LoweredValue, contracting: Sequence[int], batch: Sequence[int]) -> _Axes:
     taken = {*contracting, *batch}
     free = tuple(axis for axis in range(len(v.shape)) if axis not in taken)
     return _Axes(tuple(batch), free, tuple(contracting))
 
 
-def _sizes(v: Lowered, axes: Sequence[int]) -> tuple[int, ...]:
+def _sizes(v: LoweredValue, axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(v.shape[axis] for axis in axes)
 
 
@@ -190,7 +194,7 @@ def _merged(shape: Sequence[int], strides: Sequence[int], axes: Sequence[int]) -
     return strides[moving[-1]] if moving else 0
 
 
-def _looped_batches(most: int, *operands: tuple[Lowered, tuple[int, ...]]) -> int | None:
+def _looped_batches(most: int, *operands: tuple[LoweredValue, tuple[int, ...]]) -> int | None:
     """How many leading batch axes to loop over so that one stride walks the others.
 
     None where that would take more than `most` kernels, so that copies are cheaper.
@@ -210,7 +214,7 @@ def _looped_batches(most: int, *operands: tuple[Lowered, tuple[int, ...]]) -> in
 
 
 def _as_matrices(
-    v: Lowered,
+    v: LoweredValue,
     batch: Sequence[int],
     rows: Sequence[int],
     columns: Sequence[int],

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
-from rlx.lowering.lowered import Lowered
+from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nest_builder import NestBuilder
 from rlx.lowering.nodes import expression_cost
 
 __all__ = ["inline", "lower_equations", "value_of"]
 
 
-def inline(builder: NestBuilder, program: Program, values: Sequence[Lowered]) -> tuple[Lowered, ...]:
+def inline(builder: NestBuilder, program: Program, values: Sequence[LoweredValue]) -> tuple[LoweredValue, ...]:
     """The outputs of a nested program whose equations become part of this plan."""
     source = builder.source
     known = dict(zip(program.inputs, values, strict=True))
@@ -22,10 +22,10 @@ def inline(builder: NestBuilder, program: Program, values: Sequence[Lowered]) ->
     return tuple(value_of(builder, known, atom) for atom in program.outputs)
 
 
-def value_of(builder: NestBuilder, values: dict[Var, Lowered], atom: Atom) -> Lowered:
+def value_of(builder: NestBuilder, values: dict[Var, LoweredValue], atom: Atom) -> LoweredValue:
     """What an atom has been lowered to."""
     if isinstance(atom, Literal):
-        return Lowered(atom.type, builder.literal(atom.value, atom.type.dtype))
+        return LoweredValue(atom.type, builder.literal(atom.value, atom.type.dtype))
     return values[atom]
 
 
@@ -42,7 +42,7 @@ def _use_counts(program: Program) -> dict[Var, int]:
 
 
 def lower_equations(
-    program: Program, builder: NestBuilder, values: dict[Var, Lowered], wanted: frozenset[Var]
+    program: Program, builder: NestBuilder, values: dict[Var, LoweredValue], wanted: frozenset[Var]
 ) -> None:
     """Lower equations in order; the values of `wanted` variables are stored row-major."""
     for variable, array in program.constants:
@@ -60,19 +60,19 @@ def lower_equations(
     builder.source = ()
 
 
-def _as_tuple(results: Any) -> Sequence[Lowered]:
-    if isinstance(results, Lowered):
+def _as_tuple(results: Any) -> Sequence[LoweredValue]:
+    if isinstance(results, LoweredValue):
         return (results,)
     return tuple(results)
 
 
-def _check(equation: Equation, variable: Var, value: Lowered) -> None:
+def _check(equation: Equation, variable: Var, value: LoweredValue) -> None:
     same = value.shape == variable.type.shape and value.dtype == variable.type.dtype
     if not same:
         raise TypeError(f"lowering {equation.primitive.name} gave {value.type!r} for {variable.type!r}")
 
 
-def _store_or_inline(builder: NestBuilder, value: Lowered, uses: int, wanted: bool) -> None:
+def _store_or_inline(builder: NestBuilder, value: LoweredValue, uses: int, wanted: bool) -> None:
     """Decide whether a value is stored now or stays an expression of its users."""
     if value.type.size == 0:
         value.nodes = builder.literal(0, value.dtype)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.types import TensorType
-from rlx.lowering import regions, views
-from rlx.lowering.lowered import BufferView, Lowered, dense_strides
+from rlx.lowering import control_flow, views
+from rlx.lowering.lowered import BufferView, LoweredValue, dense_strides
 from rlx.lowering.nest import Nest, NestStore, collapse
 from rlx.lowering.nest_builder import NestBuilder
 from rlx.lowering.nodes import INT64
@@ -21,7 +21,9 @@ __all__ = ["dynamic_slice", "dynamic_update_slice", "gather", "scatter"]
 IndexFunction = Callable[..., Sequence[Any]]
 
 
-def dynamic_slice(kernels: NestBuilder, v: Lowered, starts: Sequence[Lowered], sizes: Sequence[int]) -> Lowered:
+def dynamic_slice(
+    kernels: NestBuilder, v: LoweredValue, starts: Sequence[LoweredValue], sizes: Sequence[int]
+) -> LoweredValue:
     """The part of `v` of shape `sizes` at computed starts, which are in bounds."""
 
     def read(s: ScalarBuilder, *first: Scalar) -> Scalar:
@@ -32,7 +34,7 @@ def dynamic_slice(kernels: NestBuilder, v: Lowered, starts: Sequence[Lowered], s
     return _read(kernels, read, starts, type, v)
 
 
-def gather(kernels: NestBuilder, v: Lowered, index: IndexFunction, shape: Sequence[int]) -> Lowered:
+def gather(kernels: NestBuilder, v: LoweredValue, index: IndexFunction, shape: Sequence[int]) -> LoweredValue:
     """out[p...] = v[index(s, *p)]: one int64 position, in bounds, for each axis of `v`."""
 
     def read(s: ScalarBuilder) -> Scalar:
@@ -44,16 +46,18 @@ def gather(kernels: NestBuilder, v: Lowered, index: IndexFunction, shape: Sequen
 def _read(
     kernels: NestBuilder,
     read: Callable[..., Scalar],
-    operands: Sequence[Lowered],
+    operands: Sequence[LoweredValue],
     type: TensorType,
-    v: Lowered,
-) -> Lowered:
+    v: LoweredValue,
+) -> LoweredValue:
     if type.size == 0 or v.type.size == 0:
         return kernels.full(type, 0)
     return kernels.elementwise(read, operands, type)
 
 
-def dynamic_update_slice(kernels: NestBuilder, v: Lowered, update: Lowered, starts: Sequence[Lowered]) -> Lowered:
+def dynamic_update_slice(
+    kernels: NestBuilder, v: LoweredValue, update: LoweredValue, starts: Sequence[LoweredValue]
+) -> LoweredValue:
     """`v` with the part at computed starts (in bounds) replaced by `update`."""
     if update.type.size == 0:
         return v
@@ -70,12 +74,12 @@ def dynamic_update_slice(kernels: NestBuilder, v: Lowered, update: Lowered, star
 def scatter(
     kernels: NestBuilder,
     op: str | None,
-    v: Lowered,
-    updates: Lowered,
+    v: LoweredValue,
+    updates: LoweredValue,
     index: IndexFunction,
     guard: Callable[..., Scalar] | None,
     distinct: bool = False,
-) -> Lowered:
+) -> LoweredValue:
     """`v` with each element of `updates` set (op None) or combined by a reducer at `index`.
 
     index(s, *p) and guard(s, *p) are functions of the position p in `updates`; nothing is
@@ -97,7 +101,7 @@ def scatter(
     return kernels.from_buffer(target.buffer, v.type)
 
 
-def _emit_ordered(kernels: NestBuilder, updates: Lowered, stores: list[NestStore]) -> None:
+def _emit_ordered(kernels: NestBuilder, updates: LoweredValue, stores: list[NestStore]) -> None:
     sizes, row, stores = collapse(kernels.table, updates.shape, stores)
     kernels.emit(Nest(sizes, stores, row, ordered=True), updates)
 
@@ -105,11 +109,11 @@ def _emit_ordered(kernels: NestBuilder, updates: Lowered, stores: list[NestStore
 def _scatter_one_by_one(
     kernels: NestBuilder,
     op: str,
-    v: Lowered,
-    updates: Lowered,
+    v: LoweredValue,
+    updates: LoweredValue,
     index: IndexFunction,
     guard: Callable[..., Scalar] | None,
-) -> Lowered:
+) -> LoweredValue:
     """Combine complex numbers one after the other: a scan that carries the result.
 
     A kernel may not read where its other iterations write, and a product of complex numbers
@@ -127,7 +131,7 @@ def _scatter_one_by_one(
         always = s.constant(True, allowed.dtype)
         return place, always if guard is None else guard(s, *positions)
 
-    def combine(k: NestBuilder, carry: Lowered, u: Lowered, at: Lowered, ok: Lowered) -> Any:
+    def combine(k: NestBuilder, carry: LoweredValue, u: LoweredValue, at: LoweredValue, ok: LoweredValue) -> Any:
         old = dynamic_slice(k, carry, (at,), (1,))
         new = k.elementwise(lambda s, x, y, keep: s.select(keep, s.reducer(op, x, y), x), (old, u, ok), old.type)
         return dynamic_update_slice(k, carry, new, (at,))
@@ -136,12 +140,12 @@ def _scatter_one_by_one(
     xs = [views.reshape(kernels, x, (updates.type.size,)) for x in (updates, place, keep)]
     carry = v.type.update(shape=flat)
     slices = [TensorType((), x.dtype) for x in xs]
-    body = regions.inline_program("scatter", combine, (carry, *slices), carry)
-    (final,), _ = regions.scan(kernels, body, (), (views.reshape(kernels, v, flat),), xs, updates.type.size)
+    body = control_flow.inline_program("scatter", combine, (carry, *slices), carry)
+    (final,), _ = control_flow.scan(kernels, body, (), (views.reshape(kernels, v, flat),), xs, updates.type.size)
     return views.reshape(kernels, final, v.shape)
 
 
-def _copy(kernels: NestBuilder, v: Lowered) -> BufferView:
+def _copy(kernels: NestBuilder, v: LoweredValue) -> BufferView:
     """A fresh row-major copy of a value, to be written over."""
     buffer = kernels.allocate(v.dtype, v.type.size)
     view = BufferView(buffer, dense_strides(v.shape), 0)

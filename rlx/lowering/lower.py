@@ -8,7 +8,7 @@ from rlx.ir.program import Program, Var
 from rlx.ir.rename import renamed
 from rlx.lowering.builder import KernelBuilder, PlanRegion
 from rlx.lowering.equations import lower_equations, value_of
-from rlx.lowering.lowered import BufferView, Lowered, dense_strides, is_dense, view_of
+from rlx.lowering.lowered import BufferView, LoweredValue, dense_strides, is_dense, view_of
 from rlx.lowering.nest import Nest, Nests, Step, renamed_nest
 from rlx.lowering.nodes import NodeTable
 
@@ -19,7 +19,7 @@ def lower_to_nests(program: Program, options: LoweringOptions, plan_region: Plan
     """Lower the equations of a closed MIR program, one after the other."""
     builder = KernelBuilder(options, plan_region)
     inputs = []
-    values: dict[Var, Lowered] = {}
+    values: dict[Var, LoweredValue] = {}
     for variable in program.inputs:
         buffer = builder.allocate(variable.type.dtype, variable.type.size, "input")
         inputs.append(buffer)
@@ -49,7 +49,7 @@ def _over_outputs(table: NodeTable, step: Step, renames: dict[Buffer, Buffer]) -
 
 
 def _write_outputs(
-    program: Program, builder: KernelBuilder, values: dict[Var, Lowered]
+    program: Program, builder: KernelBuilder, values: dict[Var, LoweredValue]
 ) -> tuple[tuple[Buffer, ...], dict[Buffer, Buffer]]:
     """A buffer of its own for every output: the one its value was computed into, if possible.
 
@@ -74,7 +74,7 @@ def _write_outputs(
     return tuple(outputs), handed_over
 
 
-def _own_buffer(value: Lowered) -> Buffer | None:
+def _own_buffer(value: LoweredValue) -> Buffer | None:
     """The buffer that holds nothing but a value, row-major, if there is one."""
     view = view_of(value)
     if view is None or view.buffer.size != value.type.size or view.offset:

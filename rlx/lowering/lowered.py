@@ -14,7 +14,7 @@ from rlx.lowering.nodes import IndexMap, Node, NodeTable, leaves, rewrite
 
 __all__ = [
     "BufferView",
-    "Lowered",
+    "LoweredValue",
     "StrideMap",
     "dense_strides",
     "is_dense",
@@ -29,7 +29,7 @@ __all__ = [
 StrideMap = Callable[[tuple[int, ...], int], "tuple[tuple[int, ...], int] | None"]
 
 
-class Lowered:
+class LoweredValue:
     """A tensor that has been lowered: one scalar node (complex: two) over the axes of `type`.
 
     A value that lives in memory is a plain "load" (see view_of). Realising a value replaces its
@@ -95,7 +95,7 @@ def view_nodes(table: NodeTable, view: BufferView) -> tuple[Node, ...]:
     return tuple(table.load(IndexMap(buffer, doubled, 2 * offset + part)) for part in (0, 1))
 
 
-def view_of(value: Lowered) -> BufferView | None:
+def view_of(value: LoweredValue) -> BufferView | None:
     """The view that a value is, if it is nothing but one of a buffer of its own dtype."""
     node = value.nodes[0]
     if node.op != "load" or node.args or node.attribute.buffer.dtype != value.dtype:
@@ -185,7 +185,7 @@ def reshape_map(old: Sequence[int], new: Sequence[int]) -> StrideMap:
     return stride_map
 
 
-def natural_order(value: Lowered) -> list[int]:
+def natural_order(value: LoweredValue) -> list[int]:
     """The axes in the order in which the largest operand of an expression lies in memory."""
     shape = value.shape
     axes = list(range(len(shape)))

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlx.ir.kernels import Buffer, Kernel, Order
 from rlx.ir.program import Var
-from rlx.lowering.lowered import Lowered, StrideMap, remap
+from rlx.lowering.lowered import LoweredValue, StrideMap, remap
 from rlx.lowering.nodes import Node, NodeTable, postorder, rewrite
 
 __all__ = [
@@ -127,7 +127,7 @@ class Nests:
     steps: tuple[Step, ...]
     barriers: bool = False
     report: tuple[Any, ...] = ()
-    values: Mapping[Var, Lowered] = field(default_factory=dict)
+    values: Mapping[Var, LoweredValue] = field(default_factory=dict)
 
 
 def store_roots(stores: Sequence[NestStore]) -> list[Node]:

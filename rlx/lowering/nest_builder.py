@@ -19,7 +19,7 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType, compute_dtype
 from rlx.lowering.lowered import (
     BufferView,
-    Lowered,
+    LoweredValue,
     StrideMap,
     dense_strides,
     is_dense,
@@ -54,7 +54,7 @@ class NestBuilder:
         self.buffers: list[Buffer] = []
         self.source: tuple[Any, ...] = ()  # the equation being lowered
         self.epoch = 0
-        self._constants: dict[int, tuple[np.ndarray, Lowered]] = {}
+        self._constants: dict[int, tuple[np.ndarray, LoweredValue]] = {}
         self._padded: dict[Any, Buffer] = {}  # what `pad` has made of equal operands
 
     # ------------------------------------------------------------ buffers and constants
@@ -64,18 +64,18 @@ class NestBuilder:
         self.buffers.append(buffer)
         return buffer
 
-    def from_buffer(self, buffer: Buffer, type: TensorType) -> Lowered:
+    def from_buffer(self, buffer: Buffer, type: TensorType) -> LoweredValue:
         """The value that a whole dense buffer holds."""
         view = BufferView(buffer, dense_strides(type.shape), 0)
         return self.from_view(view, type)
 
-    def from_view(self, view: BufferView, type: TensorType) -> Lowered:
+    def from_view(self, view: BufferView, type: TensorType) -> LoweredValue:
         """The value that a strided view of a buffer holds."""
         strides = tuple(s if size != 1 else 0 for s, size in zip(view.strides, type.shape, strict=True))
         nodes = view_nodes(self.table, view._replace(strides=strides))
-        return Lowered(type, nodes, self.source)
+        return LoweredValue(type, nodes, self.source)
 
-    def constant(self, array: Any) -> Lowered:
+    def constant(self, array: Any) -> LoweredValue:
         """A known array; scalars and uniform arrays become literals."""
         array = np.asarray(array)
         known = self._constants.get(id(array))
@@ -84,7 +84,7 @@ class NestBuilder:
         type = TensorType(array.shape, array.dtype)
         if array.size == 0 or _is_uniform(array):
             value = array.reshape(-1)[0] if array.size else array.dtype.type(0)
-            result = Lowered(type, self.literal(value, array.dtype), self.source)
+            result = LoweredValue(type, self.literal(value, array.dtype), self.source)
         else:
             buffer = self.allocate(array.dtype, array.size, "constant", np.ascontiguousarray(array))
             result = self.from_buffer(buffer, type)
@@ -95,11 +95,11 @@ class NestBuilder:
         """The nodes of a scalar constant."""
         return ScalarBuilder(None, self.table, 0).constant(value, dtype).nodes
 
-    def full(self, type: TensorType, value: Any) -> Lowered:
+    def full(self, type: TensorType, value: Any) -> LoweredValue:
         """An array whose elements all are one Python scalar."""
-        return Lowered(type, self.literal(value, type.dtype), self.source)
+        return LoweredValue(type, self.literal(value, type.dtype), self.source)
 
-    def iota(self, type: TensorType, axis: int) -> Lowered:
+    def iota(self, type: TensorType, axis: int) -> LoweredValue:
         """The position along `axis`, as an array of the given type."""
         builder = ScalarBuilder(self, self.table, type.ndim)
         return self.finish(type, builder.cast(builder.index(axis), type.dtype), ())
@@ -108,7 +108,7 @@ class NestBuilder:
     def elementwise(
         self,
         function: ElementFunction,
-        values: Sequence[Lowered],
+        values: Sequence[LoweredValue],
         types: TensorType | Sequence[TensorType],
     ) -> Any:
         """`function(s, *scalars)` on each element; operands broadcast as NumPy's.
@@ -131,16 +131,16 @@ class NestBuilder:
             for type, result in zip(all_types, results, strict=True)
         )
 
-    def finish(self, type: TensorType, scalar: Scalar, operands: Sequence[Lowered]) -> Lowered:
+    def finish(self, type: TensorType, scalar: Scalar, operands: Sequence[LoweredValue]) -> LoweredValue:
         """The tensor of a scalar expression over the axes of `type`, with values of its dtype."""
         if scalar.dtype != type.dtype:
             scalar = scalar.builder.cast(scalar, type.dtype)
         nodes = scalar.nodes
         if type.dtype in FLOAT_FORMATS:
             nodes = tuple(rounded_result(self.table, node, type.dtype) for node in nodes)
-        return Lowered(type, nodes, self.sources_of(operands))
+        return LoweredValue(type, nodes, self.sources_of(operands))
 
-    def sources_of(self, operands: Sequence[Lowered]) -> tuple[Any, ...]:
+    def sources_of(self, operands: Sequence[LoweredValue]) -> tuple[Any, ...]:
         """The equations that a value of these operands comes from, most of them."""
         sources = dict.fromkeys(self.source)
         for operand in operands:
@@ -148,7 +148,7 @@ class NestBuilder:
                 sources.update(dict.fromkeys(operand.sources))
         return tuple(sources)[:_SOURCES_KEPT]
 
-    def _broadcast_nodes(self, value: Lowered, shape: tuple[int, ...]) -> tuple[Node, ...]:
+    def _broadcast_nodes(self, value: LoweredValue, shape: tuple[int, ...]) -> tuple[Node, ...]:
         if value.shape == shape:
             return value.nodes
         self.before_repeating(value, prod(shape))
@@ -161,25 +161,25 @@ class NestBuilder:
 
         return self.moved(value, stride_map)
 
-    def before_repeating(self, value: Lowered, size: int) -> None:
+    def before_repeating(self, value: LoweredValue, size: int) -> None:
         """Store a value whose elements are about to be used several times, if that is cheaper."""
         if value.weight > 2 and size > value.type.size:
             cost = expression_cost(value.nodes, value.shape)
             if cost.arithmetic > self.options.repeat_cost:
                 self.realise(value)
 
-    def moved(self, value: Lowered, stride_map: StrideMap) -> tuple[Node, ...]:
+    def moved(self, value: LoweredValue, stride_map: StrideMap) -> tuple[Node, ...]:
         """The nodes of a value read through an index map that every leaf can follow."""
         nodes = remap(self.table, value.nodes, stride_map)
         assert nodes is not None
         return nodes
 
     # ------------------------------------------------------------ memory
-    def view(self, value: Lowered) -> BufferView | None:
+    def view(self, value: LoweredValue) -> BufferView | None:
         """The buffer view that a value is, or None for an expression."""
         return view_of(value)
 
-    def realise(self, value: Lowered, order: Sequence[int] | None = None) -> BufferView:
+    def realise(self, value: LoweredValue, order: Sequence[int] | None = None) -> BufferView:
         """Give a value memory, if it has none, with its axes laid out in `order`."""
         view = view_of(value)
         if view is None:
@@ -187,7 +187,7 @@ class NestBuilder:
             view = self.materialise(value, axes)
         return view
 
-    def materialise(self, value: Lowered, order: Sequence[int], role: Role = "temporary") -> BufferView:
+    def materialise(self, value: LoweredValue, order: Sequence[int], role: Role = "temporary") -> BufferView:
         """Compute a value into a fresh buffer; later users read that."""
         buffer = self.allocate(value.dtype, value.type.size, role)
         view = BufferView(buffer, dense_strides(value.shape, order), 0)
@@ -195,28 +195,28 @@ class NestBuilder:
         value.nodes = self.from_view(view, value.type).nodes
         return view
 
-    def dense(self, value: Lowered) -> BufferView:
+    def dense(self, value: LoweredValue) -> BufferView:
         """A row-major view of a value (it may start inside a larger buffer)."""
         view = view_of(value)
         if view is None or not is_dense(value.shape, view.strides):
             view = self.materialise(value, range(len(value.shape)))
         return view
 
-    def whole(self, value: Lowered) -> Buffer:
+    def whole(self, value: LoweredValue) -> Buffer:
         """A buffer that holds nothing but a value, row-major."""
         view = self.dense(value)
         if view.offset or view.buffer.size != value.type.size:
             view = self.materialise(value, range(len(value.shape)))
         return view.buffer
 
-    def operand(self, value: Lowered) -> Operand:
+    def operand(self, value: LoweredValue) -> Operand:
         """A row-major operand of a library kernel."""
         view = self.dense(value)
         return Operand(view.buffer, value.shape, dense_strides(value.shape), view.offset)
 
     def write(
         self,
-        value: Lowered,
+        value: LoweredValue,
         view: BufferView,
         *,
         ordered: bool = False,
@@ -232,7 +232,7 @@ class NestBuilder:
 
     def part_stores(
         self,
-        value: Lowered,
+        value: LoweredValue,
         view: BufferView,
         address: Node | None = None,
         accumulate: str | None = None,
@@ -257,7 +257,7 @@ class NestBuilder:
             for part, node in enumerate(value.nodes)
         ]
 
-    def emit(self, nest: Nest, value: Lowered | None = None) -> None:
+    def emit(self, nest: Nest, value: LoweredValue | None = None) -> None:
         """Append a nest, naming the equations it comes from."""
         origins = value.sources if value is not None and value.sources else self.source
         label = tuple(equation.primitive.name for equation in origins)
@@ -273,7 +273,7 @@ class NestBuilder:
         label = "+".join(equation.primitive.name for equation in self.source)
         self.steps.append(replace(kernel, origins=origins, label=label))
 
-    def load_element(self, builder: ScalarBuilder, source: Lowered, positions: Sequence[Any]) -> Scalar:
+    def load_element(self, builder: ScalarBuilder, source: LoweredValue, positions: Sequence[Any]) -> Scalar:
         """The element of `source` at computed positions: affine ones become strides."""
         if len(positions) != len(source.shape):
             raise TypeError(f"{len(positions)} positions for {len(source.shape)} axes")
@@ -287,7 +287,7 @@ class NestBuilder:
         nodes = [self.table.load(index_map._replace(offset=index_map.offset + part), scaled) for part in range(factor)]
         return Scalar(builder, source.dtype, *nodes)
 
-    def realise_for_compute(self, value: Lowered) -> BufferView:
+    def realise_for_compute(self, value: LoweredValue) -> BufferView:
         """A view to gather from: any buffer whose loads are the value's compute dtype."""
         node = value.nodes[0]
         if len(value.nodes) == 1 and node.op == "load" and not node.args:

@@ -13,7 +13,7 @@ from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.scalar import neutral
 from rlx.ir.types import TensorType, compute_dtype
 from rlx.lowering import views
-from rlx.lowering.lowered import BufferView, Lowered, dense_strides, natural_order
+from rlx.lowering.lowered import BufferView, LoweredValue, dense_strides, natural_order
 from rlx.lowering.nest import Nest, NestStore, collapse, refine
 from rlx.lowering.nest_builder import NestBuilder
 from rlx.lowering.nodes import IndexMap, Node, expression_cost, postorder
@@ -22,7 +22,7 @@ from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 __all__ = ["cumulate", "reduce", "reduce_general"]
 
 
-def reduce(kernels: NestBuilder, op: str, v: Lowered, axes: Sequence[int]) -> Lowered:
+def reduce(kernels: NestBuilder, op: str, v: LoweredValue, axes: Sequence[int]) -> LoweredValue:
     """Combine the elements along `axes` by a reducer; the result drops the axes."""
     axes = tuple(sorted(set(axes)))
     kept = tuple(n for a, n in enumerate(v.shape) if a not in axes)
@@ -39,7 +39,7 @@ def reduce(kernels: NestBuilder, op: str, v: Lowered, axes: Sequence[int]) -> Lo
     return _reduction_nest(kernels, op, v, axes)
 
 
-def _reduce_pairwise(kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+def _reduce_pairwise(kernels: NestBuilder, op: str, v: LoweredValue, axes: tuple[int, ...]) -> LoweredValue:
     def combine(s: ScalarBuilder, x: Scalar, y: Scalar) -> Scalar:
         return s.reducer(op, x, y)
 
@@ -48,8 +48,8 @@ def _reduce_pairwise(kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int,
 
 
 def _without_independent(
-    kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, ...]
-) -> tuple[Lowered, tuple[int, ...]]:
+    kernels: NestBuilder, op: str, v: LoweredValue, axes: tuple[int, ...]
+) -> tuple[LoweredValue, tuple[int, ...]]:
     """Reduce axes along which the value is constant, without a loop; drop those of size 1."""
     varying = [False] * len(v.shape)
     for node in postorder(v.nodes):
@@ -75,7 +75,7 @@ def _without_independent(
     return result, tuple(positions.index(a) for a in axes if a not in repeated)
 
 
-def _unrolls(kernels: NestBuilder, v: Lowered, axes: tuple[int, ...]) -> bool:
+def _unrolls(kernels: NestBuilder, v: LoweredValue, axes: tuple[int, ...]) -> bool:
     count = prod(v.shape[a] for a in axes)
     options = kernels.options
     if count > options.unroll_reduction or v.weight * count > options.rows.unrolled_nodes:
@@ -86,7 +86,7 @@ def _unrolls(kernels: NestBuilder, v: Lowered, axes: tuple[int, ...]) -> bool:
     return small and cheap and cost.buffers <= options.expression_buffers
 
 
-def _unrolled(kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+def _unrolled(kernels: NestBuilder, op: str, v: LoweredValue, axes: tuple[int, ...]) -> LoweredValue:
     kept = tuple(a for a in range(len(v.shape)) if a not in axes)
     type = v.type.update(shape=tuple(v.shape[a] for a in kept))
     builder = ScalarBuilder(kernels, kernels.table, len(kept))
@@ -105,7 +105,7 @@ def _unrolled(kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, ...]) 
     return kernels.finish(type, total, (v,))
 
 
-def _reduction_nest(kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, ...]) -> Lowered:
+def _reduction_nest(kernels: NestBuilder, op: str, v: LoweredValue, axes: tuple[int, ...]) -> LoweredValue:
     order = natural_order(v)
     kept = [a for a in range(len(v.shape)) if a not in axes]
     kept_order = [a for a in order if a not in axes]
@@ -126,7 +126,7 @@ def _reduction_nest(kernels: NestBuilder, op: str, v: Lowered, axes: tuple[int, 
     return _wrapped(kernels, kernels.from_view(result_view, type))
 
 
-def _wrapped(kernels: NestBuilder, v: Lowered) -> Lowered:
+def _wrapped(kernels: NestBuilder, v: LoweredValue) -> LoweredValue:
     """A reduction of narrow numbers, accumulated in wider ones, as numbers of their own width."""
     if v.dtype in FLOAT_FORMATS:
         return kernels.elementwise(lambda s, x: x, (v,), v.type)
@@ -135,7 +135,7 @@ def _wrapped(kernels: NestBuilder, v: Lowered) -> Lowered:
     return kernels.elementwise(lambda s, x: s.cast(s.real_scalar(x.node, x.node.dtype), v.dtype), (v,), v.type)
 
 
-def _in_lanes(kernels: NestBuilder, op: str, sizes: tuple[int, ...], stores: list[NestStore], v: Lowered) -> bool:
+def _in_lanes(kernels: NestBuilder, op: str, sizes: tuple[int, ...], stores: list[NestStore], v: LoweredValue) -> bool:
     """Sum rows of few elements as long ones: every so many rows apart, then those.
 
     So vectors are full, and fewer terms are added in turn.
@@ -183,7 +183,7 @@ def _with_row(kernels: NestBuilder, sizes: tuple[int, ...], stores: list[NestSto
     return Nest(sizes, stores, preferred_row=row)
 
 
-def _reduced_last(kernels: NestBuilder, v: Lowered, axes: Sequence[int]) -> Lowered:
+def _reduced_last(kernels: NestBuilder, v: LoweredValue, axes: Sequence[int]) -> LoweredValue:
     """`v` with the axes in `axes` merged into one last axis."""
     kept = [a for a in range(len(v.shape)) if a not in axes]
     moved = views.transpose(kernels, v, (*kept, *axes))
@@ -194,10 +194,10 @@ def _reduced_last(kernels: NestBuilder, v: Lowered, axes: Sequence[int]) -> Lowe
 def reduce_general(
     kernels: NestBuilder,
     function: Callable[..., Any],
-    values: Sequence[Lowered],
-    inits: Sequence[Lowered],
+    values: Sequence[LoweredValue],
+    inits: Sequence[LoweredValue],
     axes: Sequence[int],
-) -> tuple[Lowered, ...]:
+) -> tuple[LoweredValue, ...]:
     """Reduce by any associative `function(s, *accumulators, *elements)`: halve and combine.
 
     Elements are combined in order, so the function need not be commutative.
@@ -213,9 +213,11 @@ def reduce_general(
     return kernels.elementwise(function, (*starts, *result), types)
 
 
-def _halved(kernels: NestBuilder, function: Callable[..., Any], values: tuple[Lowered, ...]) -> tuple[Lowered, ...]:
+def _halved(
+    kernels: NestBuilder, function: Callable[..., Any], values: tuple[LoweredValue, ...]
+) -> tuple[LoweredValue, ...]:
     """Combine neighbours along the last axis until one element is left."""
-    leftovers: list[tuple[Lowered, ...]] = []
+    leftovers: list[tuple[LoweredValue, ...]] = []
     while (length := values[0].shape[-1]) > 1:
         for value in values:
             kernels.realise(value, range(len(value.shape)))
@@ -230,14 +232,14 @@ def _halved(kernels: NestBuilder, function: Callable[..., Any], values: tuple[Lo
     return tuple(views.reshape(kernels, v, v.shape[:-1]) for v in values)
 
 
-def _part(kernels: NestBuilder, v: Lowered, start: int, limit: int, step: int) -> Lowered:
+def _part(kernels: NestBuilder, v: LoweredValue, start: int, limit: int, step: int) -> LoweredValue:
     """Every `step`th element of the last axis between start and limit."""
     lead = len(v.shape) - 1
     starts, limits = (0,) * lead + (start,), (*v.shape[:-1], limit)
     return views.slice(kernels, v, starts, limits, (1,) * lead + (step,))
 
 
-def cumulate(kernels: NestBuilder, op: str, v: Lowered, axis: int, reverse: bool = False) -> Lowered:
+def cumulate(kernels: NestBuilder, op: str, v: LoweredValue, axis: int, reverse: bool = False) -> LoweredValue:
     """Running (inclusive) combination along one axis."""
     if v.shape[axis] <= 1 or v.type.size == 0:
         return v
@@ -253,7 +255,7 @@ def cumulate(kernels: NestBuilder, op: str, v: Lowered, axis: int, reverse: bool
     if reverse:
         flipped = tuple(-s if a == axis else s for a, s in enumerate(view.strides))
         walked = BufferView(buffer, flipped, view.strides[axis] * (v.shape[axis] - 1))
-    running = Lowered(v.type, tuple(_running(kernels, op, n) for n in source.nodes), v.sources)
+    running = LoweredValue(v.type, tuple(_running(kernels, op, n) for n in source.nodes), v.sources)
     stores = kernels.part_stores(running, walked)
     sizes, row, stores = collapse(kernels.table, v.shape, stores, 1, order)
     kernels.emit(Nest(sizes, stores, row, preferred_row=row), v)
@@ -264,7 +266,7 @@ def _running(kernels: NestBuilder, op: str, node: Node) -> Node:
     return kernels.table.make("cumulate", (node,), node.dtype, op)
 
 
-def _cumulate_by_doubling(kernels: NestBuilder, op: str, v: Lowered, axis: int, reverse: bool) -> Lowered:
+def _cumulate_by_doubling(kernels: NestBuilder, op: str, v: LoweredValue, axis: int, reverse: bool) -> LoweredValue:
     """Combine with the value 1, 2, 4, ... places before: log(n) elementwise steps."""
     value = views.reverse(kernels, v, (axis,)) if reverse else v
     shape, distance = v.shape, 1

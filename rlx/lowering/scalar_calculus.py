@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.ir.scalar import SPECIAL, USER_FUNCTIONS
 from rlx.ir.types import bits_of, compute_dtype, dtype_kind
-from rlx.lowering.lowered import Lowered
+from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nodes import INT64, Node, NodeTable
 from rlx.lowering.rounding import rounded
 from rlx.lowering.scalar_fold import fold
@@ -108,7 +108,7 @@ Operand = Scalar | bool | int | float | complex | np.generic
 class Tensors(Protocol):
     """What elements are loaded from: a builder of kernels."""
 
-    def load_element(self, builder: Any, source: Lowered, positions: Sequence[Any]) -> Scalar:
+    def load_element(self, builder: Any, source: LoweredValue, positions: Sequence[Any]) -> Scalar:
         """The element of `source` at computed positions."""
         ...
 
@@ -149,7 +149,7 @@ class ScalarCalculus:
         strides = tuple(int(d == axis) for d in range(self.rank))
         return Scalar(self, INT64, self.table.affine(strides, 0))
 
-    def load(self, source: Lowered, positions: Sequence[Operand]) -> Scalar:
+    def load(self, source: LoweredValue, positions: Sequence[Operand]) -> Scalar:
         """The element of another lowered value at int64 positions, one for each of its axes."""
         assert self.kernels is not None
         return self.kernels.load_element(self, source, positions)

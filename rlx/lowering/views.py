@@ -7,7 +7,7 @@ from math import prod
 
 from rlx.ir.kernels import Buffer
 from rlx.ir.types import TensorType
-from rlx.lowering.lowered import BufferView, Lowered, dense_strides, remap, reshape_map
+from rlx.lowering.lowered import BufferView, LoweredValue, dense_strides, remap, reshape_map
 from rlx.lowering.nest_builder import NestBuilder
 
 __all__ = ["broadcast", "concatenate", "pad", "reshape", "reverse", "slice", "transpose", "window"]
@@ -15,7 +15,7 @@ __all__ = ["broadcast", "concatenate", "pad", "reshape", "reverse", "slice", "tr
 PadConfig = Sequence[tuple[int, int, int]]
 
 
-def broadcast(kernels: NestBuilder, v: Lowered, shape: Sequence[int], dims: Sequence[int]) -> Lowered:
+def broadcast(kernels: NestBuilder, v: LoweredValue, shape: Sequence[int], dims: Sequence[int]) -> LoweredValue:
     """`v` with its axis i at position dims[i] of `shape`; the other axes repeat it."""
     kernels.before_repeating(v, prod(shape))
     rank = len(shape)
@@ -30,7 +30,7 @@ def broadcast(kernels: NestBuilder, v: Lowered, shape: Sequence[int], dims: Sequ
     return _viewed(kernels, v, tuple(shape), kernels.moved(v, stride_map))
 
 
-def transpose(kernels: NestBuilder, v: Lowered, permutation: Sequence[int]) -> Lowered:
+def transpose(kernels: NestBuilder, v: LoweredValue, permutation: Sequence[int]) -> LoweredValue:
     """Axis i of the result is axis permutation[i] of `v`."""
     permutation = tuple(permutation)
     if permutation == tuple(range(len(permutation))):
@@ -39,7 +39,7 @@ def transpose(kernels: NestBuilder, v: Lowered, permutation: Sequence[int]) -> L
     return _viewed(kernels, v, tuple(v.shape[p] for p in permutation), nodes)
 
 
-def reshape(kernels: NestBuilder, v: Lowered, shape: Sequence[int]) -> Lowered:
+def reshape(kernels: NestBuilder, v: LoweredValue, shape: Sequence[int]) -> LoweredValue:
     """`v` in row-major order with another shape; copies only what no index map can say."""
     shape = tuple(shape)
     if shape == v.shape:
@@ -56,11 +56,11 @@ def reshape(kernels: NestBuilder, v: Lowered, shape: Sequence[int]) -> Lowered:
 
 def slice(
     kernels: NestBuilder,
-    v: Lowered,
+    v: LoweredValue,
     starts: Sequence[int],
     limits: Sequence[int],
     strides: Sequence[int] | None = None,
-) -> Lowered:
+) -> LoweredValue:
     """v[starts[i]:limits[i]:strides[i]] along every axis; strides are positive."""
     steps = tuple(strides) if strides is not None else (1,) * len(v.shape)
     shape = tuple(max(0, -(-(limit - start) // step)) for start, limit, step in zip(starts, limits, steps, strict=True))
@@ -77,7 +77,7 @@ def slice(
     return _viewed(kernels, v, shape, kernels.moved(v, stride_map))
 
 
-def reverse(kernels: NestBuilder, v: Lowered, axes: Sequence[int]) -> Lowered:
+def reverse(kernels: NestBuilder, v: LoweredValue, axes: Sequence[int]) -> LoweredValue:
     """`v` read backwards along `axes`."""
     flipped = {axis for axis in axes if v.shape[axis] > 1}
     if not flipped or v.type.size == 0:
@@ -90,7 +90,7 @@ def reverse(kernels: NestBuilder, v: Lowered, axes: Sequence[int]) -> Lowered:
     return _viewed(kernels, v, v.shape, kernels.moved(v, stride_map))
 
 
-def window(kernels: NestBuilder, v: Lowered, shape: Sequence[int], strides: Sequence[int]) -> Lowered:
+def window(kernels: NestBuilder, v: LoweredValue, shape: Sequence[int], strides: Sequence[int]) -> LoweredValue:
     """All windows of `shape`, `strides` apart: axes (*window positions, *window offsets).
 
     Element (p..., o...) is v[p * stride + o]; there are (n - shape) // stride + 1 positions
@@ -109,7 +109,7 @@ def window(kernels: NestBuilder, v: Lowered, shape: Sequence[int], strides: Sequ
     return _viewed(kernels, v, full_shape, kernels.moved(v, stride_map))
 
 
-def pad(kernels: NestBuilder, v: Lowered, value: Lowered, config: PadConfig) -> Lowered:
+def pad(kernels: NestBuilder, v: LoweredValue, value: LoweredValue, config: PadConfig) -> LoweredValue:
     """`v` with (low, high, interior) copies of the scalar `value` along each axis.
 
     Negative low or high cut the (dilated) array.
@@ -143,7 +143,7 @@ def pad(kernels: NestBuilder, v: Lowered, value: Lowered, config: PadConfig) -> 
 
 
 def _pad_inside(
-    kernels: NestBuilder, inner: Lowered, fill: Lowered, offsets: Sequence[int], steps: Sequence[int]
+    kernels: NestBuilder, inner: LoweredValue, fill: LoweredValue, offsets: Sequence[int], steps: Sequence[int]
 ) -> Buffer:
     """A buffer with `fill`, and `inner` in it from `offsets` on."""
     shape = fill.shape
@@ -166,7 +166,7 @@ def _pad_inside(
 
 def _write_part(
     kernels: NestBuilder,
-    fill: Lowered,
+    fill: LoweredValue,
     buffer: Buffer,
     strides: tuple[int, ...],
     shape: tuple[int, ...],
@@ -177,11 +177,11 @@ def _write_part(
     """Fill positions start..end of one axis."""
     if start < end:
         part_shape = (*shape[:axis], end - start, *shape[axis + 1 :])
-        part = Lowered(fill.type.update(shape=part_shape), fill.nodes, fill.sources)
+        part = LoweredValue(fill.type.update(shape=part_shape), fill.nodes, fill.sources)
         kernels.write(part, BufferView(buffer, strides, start * strides[axis]))
 
 
-def concatenate(kernels: NestBuilder, values: Sequence[Lowered], axis: int) -> Lowered:
+def concatenate(kernels: NestBuilder, values: Sequence[LoweredValue], axis: int) -> LoweredValue:
     """The values one after the other along an axis: each writes its part of one buffer."""
     parts = [v for v in values if v.shape[axis]]
     if not parts:
@@ -202,5 +202,5 @@ def concatenate(kernels: NestBuilder, values: Sequence[Lowered], axis: int) -> L
     return kernels.from_buffer(buffer, type)
 
 
-def _viewed(kernels: NestBuilder, v: Lowered, shape: tuple[int, ...], nodes: tuple) -> Lowered:
-    return Lowered(v.type.update(shape=shape), nodes, kernels.sources_of((v,)))
+def _viewed(kernels: NestBuilder, v: LoweredValue, shape: tuple[int, ...], nodes: tuple) -> LoweredValue:
+    return LoweredValue(v.type.update(shape=shape), nodes, kernels.sources_of((v,)))

@@ -14,7 +14,7 @@ from rlx.ops import shape as shapes
 from rlx.ops.arithmetic import select
 from rlx.ops.scan import scan
 from rlx.trace.flat import as_array
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 __all__ = ["accumulated", "folded", "folded_between", "result_dtype", "updated"]
 
@@ -24,14 +24,14 @@ _INDEX = np.dtype("i4")
 
 def result_dtype(function: Function, *dtypes: np.dtype) -> np.dtype:
     """The dtype that a function of scalars returns."""
-    program, _ = stage(lambda *x: [as_array(function(*x))], [TensorType((), d) for d in dtypes], name="scalars")
+    program, _ = trace_program(lambda *x: [as_array(function(*x))], [TensorType((), d) for d in dtypes], name="scalars")
     return program.output_types[0].dtype
 
 
 def _scanned(step: Callable[..., list[Any]], carry: Any, slices: list[Any]) -> tuple[Any, ...]:
     """One carry taken along the leading axis of arrays: what scan returns."""
     types = [TensorType(carry.shape, carry.dtype), *[TensorType(x.shape[1:], x.dtype) for x in slices]]
-    body, captured = stage(step, types, name="fold")
+    body, captured = trace_program(step, types, name="fold")
     return scan(
         *captured,
         carry,

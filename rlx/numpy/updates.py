@@ -97,10 +97,6 @@ class IndexReference:
         self.array = array
         self.index = index
 
-    def handed_over(self) -> tuple[Any, Any]:
-        """What the user's code hands over with it, as if they were arguments: see rlx.trace.places."""
-        return self.array, self.index
-
     def __repr__(self) -> str:
         return f"IndexReference({self.array!r}, {self.index!r})"
 

@@ -17,7 +17,7 @@ from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive
 from rlx.trace.replay import blocks
-from rlx.trace.stage import finish, known_value
+from rlx.trace.tracing import finish, known_value
 
 __all__ = [
     "ByValue",

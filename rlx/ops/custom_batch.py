@@ -12,7 +12,7 @@ from rlx.ops.families import to_front
 from rlx.ops.regions import is_zero, keep, tangent_inputs
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero, primitive, type_of
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 __all__ = ["BatchingRule", "custom_vmap_call", "result_types"]
 
@@ -65,7 +65,7 @@ class PushedRule(NamedTuple):
             found[:] = out_batched
             return outs
 
-        program, captured = stage(run, types)
+        program, captured = trace_program(run, types)
         return program, captured, found
 
 

@@ -13,7 +13,7 @@ from rlx.ops.families import instantiate, to_front
 from rlx.ops.regions import is_zero
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 __all__ = ["linear_call", "pushed_by"]
 
@@ -110,8 +110,8 @@ def pushed_by(
     def behind(*values: Any) -> Sequence[Any]:
         return tuple(vjp(*values))
 
-    forward, forward_held = stage(ahead, [*kept, *moving], None, "jvp_body")
-    backward, backward_held = stage(behind, [*kept, kept[-1]], None, "vjp_body")
+    forward, forward_held = trace_program(ahead, [*kept, *moving], None, "jvp_body")
+    backward, backward_held = trace_program(behind, [*kept, kept[-1]], None, "vjp_body")
     _check("jvp", forward.output_types, [kept[-1]])
     _check("vjp", backward.output_types, moving)
     first, second = len(forward_held), len(backward_held)

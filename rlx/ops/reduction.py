@@ -18,7 +18,7 @@ from rlx.ops.families import in_compute_dtype, refuse_keys, to_front
 from rlx.ops.scalar_program import array_function, check_elementwise, scalar_function
 from rlx.ops.shape import check_axes, concatenate, reshape, slice_along, transpose
 from rlx.trace.primitive import Primitive, Sample, Zero, primitive, registry, type_of
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 __all__ = [
     "argmax",
@@ -450,7 +450,7 @@ def _reduce_samples() -> Iterator[Sample]:
     half = np.asarray(0.5)
 
     def program(function: Any, count: int) -> Program:
-        return stage(function, [scalar] * count)[0]
+        return trace_program(function, [scalar] * count)[0]
 
     product = program(lambda a, b: [multiply(a, b)], 2)
     both = program(lambda a, b, c, d: [add(a, c), registry["maximum"](b, d)], 4)

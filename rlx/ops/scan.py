@@ -27,7 +27,7 @@ from rlx.ops.shape import transpose
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
-from rlx.trace.stage import finish
+from rlx.trace.tracing import finish
 
 __all__ = ["scan"]
 

@@ -34,7 +34,7 @@ from rlx.ops.shape import slice as slice_
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
-from rlx.trace.stage import finish, stage
+from rlx.trace.tracing import finish, trace_program
 
 __all__ = ["loop_while", "while_loop"]
 
@@ -251,8 +251,8 @@ def _masked_body(test: Program, body: Program, n_condition: int, n_body: int, ty
 def loop_while(condition: Callable[..., Any], body: Callable[..., Sequence[Any]], initial: Sequence[Any]) -> list[Any]:
     """Bind while_loop for Python functions of the carries, closing over values in scope."""
     types = [type_of(x).strong() for x in initial]
-    test, test_constants = stage(lambda *c: [condition(*c)], types, name="condition")
-    program, constants = stage(body, types, name="body")
+    test, test_constants = trace_program(lambda *c: [condition(*c)], types, name="condition")
+    program, constants = trace_program(body, types, name="body")
     return list(
         while_loop(
             *test_constants,
@@ -356,7 +356,7 @@ class while_tangent(RegionPrimitive):
 
     def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> Any:
         """Differentiate the replay."""
-        program, captured = stage(
+        program, captured = trace_program(
             lambda *xs: self.replay(*xs, **params), [type_of(x) for x in primals], name="while_tangent"
         )
         assert not captured
@@ -431,7 +431,7 @@ class while_tangent(RegionPrimitive):
         self, t: Any, size: int, inputs: Sequence[Any], dims: Sequence[int | None], axis_name: Any, **params: Any
     ) -> Any:
         """Batch the replay."""
-        program, _ = stage(
+        program, _ = trace_program(
             lambda *xs: self.replay(*xs, **params),
             [_without(type_of(x), d) for x, d in zip(inputs, dims, strict=True)],
             name="while_tangent",
@@ -439,7 +439,8 @@ class while_tangent(RegionPrimitive):
         return call.batch(t, size, inputs, dims, axis_name, program=program, name="while_tangent")
 
     def lower(self, k: Any, *values: Any, **params: Any) -> Any:
-        program, _ = stage(lambda *xs: self.replay(*xs, **params), [v.type for v in values], name="while_tangent")
+        types = [v.type for v in values]
+        program, _ = trace_program(lambda *xs: self.replay(*xs, **params), types, name="while_tangent")
         return k.inline(program, values)
 
 

@@ -20,7 +20,7 @@ from rlx.trace.builder import Builder
 from rlx.trace.interpret import Environment, origins_of
 from rlx.trace.lower import map_regions
 from rlx.trace.primitive import registry, type_of
-from rlx.trace.stage import finish
+from rlx.trace.tracing import finish
 
 __all__ = ["keys_to_words"]
 

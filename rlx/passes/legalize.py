@@ -15,7 +15,7 @@ from rlx.passes.control_lowering import CONTROL_KINDS, LowerControlFlow
 from rlx.passes.rebuild import bound, rebuilt, walk
 from rlx.trace.lower import inline_calls, map_regions
 from rlx.trace.primitive import type_of
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 __all__ = [
     "DispatchPath",
@@ -279,7 +279,7 @@ class _Rewriting:
             results = COMMON_FORMS[equation.primitive.name](*values, **equation.params)
             return results if equation.primitive.multiple else (results,)
 
-        return stage(write, [type_of(x) for x in operands], None, equation.primitive.name)
+        return trace_program(write, [type_of(x) for x in operands], None, equation.primitive.name)
 
     def report(self, backend: str) -> KernelDispatchReport:
         """What was done so far."""

@@ -15,13 +15,13 @@ from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims, refuse_unclaimed_dtypes
 from rlx.config import config
 from rlx.errors import VerificationError
-from rlx.ir.kernels import Bands, Plan
+from rlx.ir.kernels import Plan, RowTiles
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Program, Var, dead_code
 from rlx.ir.verify import verify_program
 from rlx.ir.verify_plan import verify_plan
 from rlx.lowering.lower import lower_to_nests
-from rlx.lowering.lowered import Lowered
+from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nest import Nest, Nests
 from rlx.passes.accumulate_in_place import accumulate_in_place
 from rlx.passes.cse import eliminate_common
@@ -30,11 +30,11 @@ from rlx.passes.fold import fold_constants
 from rlx.passes.hoist_loop_products import hoist_loop_products
 from rlx.passes.key_words import keys_to_words
 from rlx.passes.simplify import simplify
-from rlx.planning.bands import group_bands
 from rlx.planning.choose_product_layouts import choose_product_layouts
 from rlx.planning.fuse import fuse, fuse_chunks
 from rlx.planning.memory import place_temporaries, remove_copies, update_carries_in_place, update_in_place
 from rlx.planning.rematerialize import plan_within
+from rlx.planning.row_tiles import group_row_tiles
 from rlx.planning.schedule import schedule, split_chunks
 from rlx.planning.short_rows import unroll_short_rows
 from rlx.planning.stack_products import stack_products
@@ -54,6 +54,7 @@ __all__ = [
     "program_pass",
     "stages",
     "steps",
+    "take",
     "walk",
 ]
 
@@ -107,6 +108,9 @@ class Stage(NamedTuple):
         """The program of a step that makes one."""
         assert isinstance(self.form, Program), f"{self.name} makes no program"
         return self.form
+
+
+Verify = Callable[[Step, Any, Any], None]  # of a step, what it was given, and what it made
 
 
 def everywhere(function: Pass) -> Pass:
@@ -184,7 +188,7 @@ lowering: tuple[Step, ...] = (
     Step("update_in_place", "plan", lambda p, _: update_in_place(p), "a copy that is written in part needs no copying"),
     Step("update_carries_in_place", "plan", _update_carries, "a loop's body writes parts of carries where they lie"),
     Step(
-        "group_bands", "plan", lambda p, c: group_bands(p, c.options) if Bands in c.claims.kinds else p,
+        "group_row_tiles", "plan", lambda p, c: group_row_tiles(p, c.options) if RowTiles in c.claims.kinds else p,
         "kernels that work along one dimension run part by part, so that what is between them stays in cache",
     ),
     Step(
@@ -201,17 +205,24 @@ def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) 
     found: list[Stage] = []
     form = start
     for step in sequence:
-        begin = time.perf_counter()
-        before, form = form, step.run(form, context)
-        seconds = time.perf_counter() - begin
-        if config.check and form is not before:
-            verify_step(step, form)
-        if form is not before or step.name != "keys":  # most programs have no keys
-            found.append(Stage(step.name, form, seconds))
+        stage = take(step, form, context, verify_step if config.check else None)
+        if stage.form is not form or step.name != "keys":  # most programs have no keys
+            found.append(stage)
+        form = stage.form
     return found
 
 
-def verify_step(step: Step, form: Form) -> None:
+def take(step: Step, form: Form, context: Context, verify: Verify | None) -> Stage:
+    """What a step makes of a form; `verify`, if there is one, looks at what it has changed."""
+    begin = time.perf_counter()
+    made = step.run(form, context)
+    seconds = time.perf_counter() - begin
+    if verify is not None and made is not form:
+        verify(step, form, made)
+    return Stage(step.name, made, seconds)
+
+
+def verify_step(step: Step, before: Form, form: Form) -> None:
     """Raise VerificationError, naming the step, where what it made breaks a rule."""
     try:
         if isinstance(form, Program):
@@ -285,7 +296,7 @@ def compile_stages(
     found = stages(program, context=known)
     lowered: list[Stage] = []
 
-    def attempt(program: Program) -> tuple[Plan, Mapping[Var, Lowered]]:
+    def attempt(program: Program) -> tuple[Plan, Mapping[Var, LoweredValue]]:
         lowered[:] = lower_stages(program, context=known)
         nests = lowered[0].form
         assert isinstance(nests, Nests)

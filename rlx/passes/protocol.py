@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -13,7 +13,7 @@ from rlx.ir.program import Program, dead_code
 from rlx.ir.show import show_lines, show_program
 from rlx.ir.verify import verify_program
 from rlx.passes.cse import eliminate_common
-from rlx.passes.pipeline import everywhere
+from rlx.passes.pipeline import Context, Step, everywhere, take
 from rlx.passes.simplify import simplify
 from rlx.passes.specialize import fold_arrays, specialize
 from rlx.trace.lower import inline_calls
@@ -112,48 +112,45 @@ def run_passes(
     if verify:
         verify_program(program, "hir")
     for number, given in enumerate(passes):
-        name, function = _named(given)
-        start = time.perf_counter()
-        after = function(program)
-        step = PassStep(name, program, after, time.perf_counter() - start)
-        if verify:
-            _check(step, getattr(given, "changes_signature", False))
+        changes = getattr(given, "changes_signature", False)
+        stage = take(_step(given), program, Context(), partial(_verify, changes) if verify else None)
+        step = PassStep(stage.name, program, stage.program, stage.seconds)
         if verbose:
             print(step, step.diff, sep="\n")
         if dump is not None:
             _write(Path(dump), number, step)
         if watch is not None:
             watch(step)
-        program = after
+        program = step.after
     return program
 
 
-def _named(given: Any) -> tuple[str, Callable[[Program], Program]]:
+def _step(given: Any) -> Step:
+    """A user's pass as a step of the compiler."""
     if isinstance(given, Pass):
-        return given.name, given.run
+        return Step(given.name, "program", lambda program, _: given.run(program), "a user's pass")
     if callable(given):
-        return getattr(given, "__name__", type(given).__name__), given
+        name = getattr(given, "__name__", type(given).__name__)
+        return Step(name, "program", lambda program, _: given(program), "a user's pass")
     raise RlxError(
         f"run_passes got a {type(given).__name__}, which is not a pass.",
         "A pass has `name` and `run(program)`, or is a function from program to program.",
     )
 
 
-def _check(step: PassStep, changes_signature: bool) -> None:
-    if not isinstance(step.after, Program):
-        raise VerificationError(f"The pass {step.name} returned a {type(step.after).__name__}.", line="")
+def _verify(changes_signature: bool, step: Step, before: Program, after: Program) -> None:
+    if not isinstance(after, Program):
+        raise VerificationError(f"The pass {step.name} returned a {type(after).__name__}.", line="")
     try:
-        verify_program(step.after, "hir")
+        verify_program(after, "hir")
     except VerificationError as error:
         raise VerificationError(f"After the pass {step.name}: {error.what}", line="") from None
     if changes_signature:
         return
     for what in ("input_types", "output_types"):
-        before, after = ([(t.shape, t.dtype) for t in getattr(p, what)] for p in (step.before, step.after))
-        if before != after:
-            raise VerificationError(
-                f"The pass {step.name} changed the {what} from {before} to {after}.", line=""
-            )
+        old, new = ([(t.shape, t.dtype) for t in getattr(p, what)] for p in (before, after))
+        if old != new:
+            raise VerificationError(f"The pass {step.name} changed the {what} from {old} to {new}.", line="")
 
 
 def _write(folder: Path, number: int, step: PassStep) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from rlx.ir.program import Equation, Program
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import Environment, origins_of
-from rlx.trace.stage import finish
+from rlx.trace.tracing import finish
 
 __all__ = ["Replacement", "bound", "rebuilt", "walk"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlx.ir.kernels import Bands, Buffer, Kernel, Loops, Plan
+from rlx.ir.kernels import Buffer, Kernel, Loops, Plan, RowTiles
 from rlx.ir.rename import renamed
 from rlx.ir.verify_loops import may_share
 from rlx.planning.arena import Block, place
@@ -28,7 +28,7 @@ __all__ = [
 def place_temporaries(plan: Plan, alignment: int = ALIGNMENT) -> Plan:
     """The plan with a place for each of its temporaries in an arena, and no buffers that nothing uses."""
     used = {b for k in plan.kernels for b in (*k.reads, *k.writes)} | {*plan.inputs, *plan.outputs}
-    used |= {b for k in plan.kernels if isinstance(k, Bands) for b in k.local}
+    used |= {b for k in plan.kernels if isinstance(k, RowTiles) for b in k.local}
     offsets, arena = offsets_of(blocks_of(plan.kernels, alignment))
     return replace(plan, buffers=tuple(b for b in plan.buffers if b in used), arena=arena, offsets=offsets)
 

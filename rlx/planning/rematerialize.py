@@ -15,9 +15,9 @@ from itertools import pairwise
 from math import prod
 
 from rlx.errors import MemoryLimitError, bytes_text
-from rlx.ir.kernels import Bands, Buffer, Plan, nested_plans
+from rlx.ir.kernels import Buffer, Plan, RowTiles, nested_plans
 from rlx.ir.program import Equation, Program, Var
-from rlx.lowering.lowered import Lowered
+from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nodes import leaves
 from rlx.planning.memory import blocks_of
 from rlx.storage import ALIGNMENT
@@ -31,7 +31,7 @@ _SHORTEST_GAP = 12  # equations
 _FRUITLESS_ROUNDS = 8
 
 
-PlanProgram = Callable[[Program], tuple[Plan, Mapping[Var, Lowered]]]
+PlanProgram = Callable[[Program], tuple[Plan, Mapping[Var, LoweredValue]]]
 
 
 def temporary_bytes(plan: Plan) -> int:
@@ -72,7 +72,7 @@ def plan_within(program: Program, limit: int, plan_program: PlanProgram, alignme
     )
 
 
-def _holdings(values: Mapping[Var, Lowered]) -> dict[Var, set[Buffer]]:
+def _holdings(values: Mapping[Var, LoweredValue]) -> dict[Var, set[Buffer]]:
     """The buffers that each variable is read from."""
     return {v: {n.attribute.buffer for n in leaves(value.nodes)} for v, value in values.items()}
 
@@ -100,7 +100,7 @@ def _relieved(
 def _waiting_at_peak(plan: Plan, alignment: int) -> set[Buffer]:
     """Temporaries that are neither made nor used by the kernel in which most bytes are live.
 
-    Kernels in bands are many: there, those too that only some of them touch.
+    Kernels in row tiles are many: there, those too that only some of them touch.
     """
     blocks = blocks_of(plan.kernels, alignment)
     live = [0] * (len(plan.kernels) + 1)
@@ -114,7 +114,7 @@ def _waiting_at_peak(plan: Plan, alignment: int) -> set[Buffer]:
             most, peak = total, position
     kernel = plan.kernels[peak]
     live_there = {b for block in blocks if block.first <= peak <= block.last for b in block.buffers}
-    return live_there if isinstance(kernel, Bands) else live_there - {*kernel.reads, *kernel.writes}
+    return live_there if isinstance(kernel, RowTiles) else live_there - {*kernel.reads, *kernel.writes}
 
 
 @dataclass(slots=True)

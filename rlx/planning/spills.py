@@ -8,7 +8,6 @@ from enum import Enum
 from typing import NamedTuple
 
 from rlx.ir.kernels import (
-    Bands,
     Branch,
     Buffer,
     Callback,
@@ -17,6 +16,7 @@ from rlx.ir.kernels import (
     Library,
     Loops,
     Plan,
+    RowTiles,
     Scan,
     Sort,
     While,
@@ -136,7 +136,7 @@ def _spills(plan: Plan, path: str) -> Iterator[Spill]:
     makers: dict[Buffer, tuple[str, Kernel]] = {}
     readers: dict[Buffer, list[tuple[str, Kernel]]] = {}
     for number, kernel in enumerate(plan.kernels):
-        local = set(kernel.local) if isinstance(kernel, Bands) else set()
+        local = set(kernel.local) if isinstance(kernel, RowTiles) else set()
         for member in members(kernel):
             place = (f"kernel {path}{number} {kernel_name(member)}", member)
             for buffer in dict.fromkeys(member.writes):

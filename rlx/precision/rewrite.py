@@ -25,7 +25,7 @@ from rlx.trace.flat import FlatFunction, flatten_call
 from rlx.trace.interpret import origins_of
 from rlx.trace.lower import inline_blocks, map_regions
 from rlx.trace.primitive import type_of
-from rlx.trace.stage import finish, known_value, stage
+from rlx.trace.tracing import finish, known_value, trace_program
 
 __all__ = ["AutoMixedPrecision", "mixed_precision", "mixed_program"]
 
@@ -62,7 +62,7 @@ def mixed_precision(fun: Callable[..., Any], policy: PrecisionPolicy | None = No
     def mixed(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = flatten_call(args, kwargs, "an argument of a mixed_precision function")
         flat = FlatFunction(fun, in_tree)
-        program, captured = stage(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
+        program, captured = trace_program(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
         return flat.unflatten(_Rewriter(chosen).outputs(program, [*captured, *leaves]))
 
     return mixed

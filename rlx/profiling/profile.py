@@ -10,7 +10,7 @@ from typing import Any
 
 from rlx.backends.timing import StepTime, TimedStep
 from rlx.errors import RlxError
-from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops
+from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, RowTiles
 from rlx.ir.program import Equation, Origin
 from rlx.ir.work import Work, certain_work, kernel_work
 from rlx.profiling.measured import KernelProfile, Measured
@@ -154,7 +154,7 @@ def _itemsize(kernel: Kernel) -> int:
     """Bytes of the real floats that the kernel computes with: the widest, but of several products the narrowest."""
     if isinstance(kernel, Loops):
         return max((i.dtype.itemsize for i in kernel.instructions if i.dtype.kind == "f"), default=4)
-    products = [k for k in kernel.kernels if isinstance(k, Contract)] if isinstance(kernel, Bands) else []
+    products = [k for k in kernel.kernels if isinstance(k, Contract)] if isinstance(kernel, RowTiles) else []
     if products:
         return min(map(_itemsize, products))
     return max(map(_float_size, (*kernel.reads, *kernel.writes)), default=4)

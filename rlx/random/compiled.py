@@ -15,7 +15,7 @@ from rlx.ir.types import TensorType
 from rlx.ops.call import call
 from rlx.trace.builder import state
 from rlx.trace.replay import replayed
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 
 __all__ = ["compiled_when_large"]
 
@@ -24,7 +24,7 @@ _LARGE = 1 << 12
 
 @lru_cache(maxsize=256)
 def _program(function: FunctionType, key: TensorType, arguments: tuple[Any, ...]) -> Program:
-    program, captured = stage(lambda drawn: [function(drawn, *arguments)], [key], None, function.__name__)
+    program, captured = trace_program(lambda drawn: [function(drawn, *arguments)], [key], None, function.__name__)
     return close_over(program, captured)
 
 

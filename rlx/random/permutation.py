@@ -20,7 +20,7 @@ from rlx.random.functions import log
 from rlx.random.keys import single_key, split_key
 from rlx.random.uniform import randint, random_bits, uniform_between
 from rlx.trace.flat import as_array
-from rlx.trace.stage import known_value
+from rlx.trace.tracing import known_value
 
 __all__ = ["choice", "permutation"]
 

@@ -16,7 +16,7 @@ from rlx.sharding.shardings import NamedSharding, check_names
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
 from rlx.sharding.trees import placed, spread
 from rlx.trace.flat import as_array, function_name
-from rlx.trace.stage import named_axis
+from rlx.trace.tracing import named_axis
 from rlx.trees import tree
 
 __all__ = ["shard_map", "smap"]

@@ -48,7 +48,7 @@ def export_c(
     'void loss(const float *w, const float *x, float *out);'
     """
     traced = jit(f).trace(*types)
-    plan = lower_to_plan(traced.closed(), options=LoweringOptions(least_bands=0))
+    plan = lower_to_plan(traced.closed(), options=LoweringOptions(least_row_tiles=0))
     chosen = name or (traced.fun_name if path is None else Path(path).name)
     function = free_name(chosen, set(CDialect.reserved))
     arguments, results = places(f, types, traced, {*C_KEYWORDS, function})

@@ -12,7 +12,7 @@ from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Program
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import FlatFunction
-from rlx.trace.stage import known_value, stage
+from rlx.trace.tracing import known_value, trace_program
 
 __all__ = ["ByFunction", "TracedProgram", "Traces", "forget_traces", "traces_of"]
 
@@ -107,5 +107,5 @@ def forget_traces() -> None:
 
 def _trace(flat: FlatFunction, types: Sequence[Any], leaves: Sequence[Array], known: bool) -> TracedProgram:
     values = [known_value(x) for x in leaves] if known else None
-    program, captured = stage(flat, types, values, flat.name)
+    program, captured = trace_program(flat, types, values, flat.name)
     return TracedProgram(program, captured, flat.out_tree)

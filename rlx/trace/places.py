@@ -1,23 +1,18 @@
 """Where operations run that are called outside of traced programs: in the memory that their operands lie in.
 
 On the host's memory that is NumPy, at once. On another device it is a program of the one operation, compiled for that
-device and kept. What rlx makes on its own way to an operation (a number, a mask, positions) follows the arrays that
-the caller handed over, as NumPy arrays and Python numbers do; those have to lie together.
+device and kept. Arrays on the host that nobody has put there follow those on devices, as NumPy arrays and Python
+numbers do (JAX calls them uncommitted); arrays on devices, and those put on the host, have to lie together.
 """
 
 from __future__ import annotations
 
-import dis
-import inspect
-import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from types import CodeType, FrameType
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlx.array import ConcreteArray, DeviceArray, memory_of
-from rlx.errors import DeviceError, user_frame
+from rlx.errors import DeviceError
 from rlx.ir.program import Equation, Program, Var, encode_params
 from rlx.ir.types import TensorType
 from rlx.storage import Device
@@ -31,7 +26,6 @@ __all__ = [
     "common_memory",
     "execution",
     "forget_operations",
-    "memory_for",
     "program_of",
     "run_elsewhere",
 ]
@@ -62,28 +56,17 @@ _runners: OrderedDict[Any, tuple[Any, Runner]] = OrderedDict()
 
 # ------------------------------------------------------------------ which memory
 def common_memory(name: str, arrays: Iterable[Any]) -> Memory | None:
-    """The memory that all arrays (other values aside) lie in; the default device's if there are none; None for the
-    host's. Raises DeviceError if there are several."""
+    """The memory in which something runs that takes these; None for the host's. Values but arrays have no place.
+
+    It is that of the arrays that have a place, else the default device's. Raises DeviceError if there are several.
+    """
     found: dict[Memory | None, ConcreteArray] = {}
     for x in arrays:
-        if isinstance(x, ConcreteArray):
+        if isinstance(x, ConcreteArray) and (type(x) is DeviceArray or hasattr(x, "_sharding")):
             found.setdefault(memory_of(x), x)
     if len(found) > 1:
         raise _apart(name, found)
     return next(iter(found)) if found else execution.default_memory()
-
-
-def memory_for(name: str, operands: Sequence[Any]) -> Memory | None:
-    """The memory in which an operation on these runs; None for the host's. Raises DeviceError.
-
-    Operands on devices, and the arrays that the user's code handed over in the call that led here, lie in it.
-    """
-    away = [x for x in operands if type(x) is DeviceArray]
-    if not away and execution.default_memory() is None:
-        return None
-    if away and len(away) == len(operands):
-        return common_memory(name, away)
-    return common_memory(name, [*away, *_handed_over()])
 
 
 def _apart(name: str, found: Mapping[Memory | None, ConcreteArray]) -> DeviceError:
@@ -93,42 +76,6 @@ def _apart(name: str, found: Mapping[Memory | None, ConcreteArray]) -> DeviceErr
         f"{name} got arrays that lie on different devices: {which}.",
         "Bring one to the other first: rlx.device_put(x, y.device). NumPy arrays and Python numbers need none.",
     )
-
-
-def _handed_over() -> Iterator[Any]:
-    """The arrays among the arguments of the function of rlx that the user's code has called."""
-    frame: FrameType | None = sys._getframe(1)
-    users, entered = user_frame(2), None
-    while frame is not None and frame is not users:
-        entered, frame = frame, frame.f_back
-    if entered is not None:
-        values = entered.f_locals
-        yield from _arrays_in([values[name] for name in _parameters(entered.f_code) if name in values])
-
-
-@lru_cache(maxsize=1024)
-def _parameters(code: CodeType) -> frozenset[str]:
-    """The parameters of a function that hold what the caller gave all the time: it never stores into them.
-
-    Others cannot be asked, so that public functions do not store into those that take arrays.
-    """
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    stores = [i.argval for i in dis.get_instructions(code) if i.opname.startswith("STORE_")]
-    stored = {name for names in stores for name in (names if isinstance(names, tuple) else (names,))}
-    return frozenset(code.co_varnames[:count]) - stored
-
-
-def _arrays_in(value: Any) -> Iterator[Any]:
-    if isinstance(value, ConcreteArray):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _arrays_in(part)
-    elif isinstance(value, dict):
-        yield from _arrays_in(list(value.values()))
-    elif "handed_over" in vars(type(value)):  # x.at[index]
-        yield from _arrays_in(value.handed_over())
 
 
 # ------------------------------------------------------------------ one operation

@@ -13,7 +13,7 @@ from rlx.errors import MissingRuleError, NanError, UnsupportedError, not_linear,
 from rlx.ir.program import Atom
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
-from rlx.trace.places import Elsewhere, memory_for, run_elsewhere
+from rlx.trace.places import Elsewhere, common_memory, run_elsewhere
 from rlx.trace.strictness import check_ranks
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
@@ -219,7 +219,7 @@ class Primitive:
 
     def watched(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run at once, if nothing else says where on the default device, and look at the result as switches ask."""
-        if memory_for(self.name, args) is None:
+        if common_memory(self.name, args) is None:
             result = self.evaluate(args, params)
         else:
             result = run_elsewhere(self, self.operands(args), params)

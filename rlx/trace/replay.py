@@ -22,7 +22,7 @@ from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.primitive import Primitive, registry
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 from rlx.trees import tree
 
 __all__ = ["Block", "block", "blocks", "replayed", "replayed_in_traces"]
@@ -247,7 +247,8 @@ def _staged(
 
     kwargs = {"": args, **kwargs}
     try:
-        program, captured = stage(flat, [a.type for a in arrays], None, getattr(function, "__name__", "program"))
+        name = getattr(function, "__name__", "program")
+        program, captured = trace_program(flat, [a.type for a in arrays], None, name)
     except (ConcretizationTypeError, NonConcreteBooleanIndexError):
         return None
     program = close_over(program, captured)

@@ -9,7 +9,7 @@ from rlx.ir.program import Literal, Program
 from rlx.ops.families import to_front
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import Environment, origins_of
-from rlx.trace.stage import finish
+from rlx.trace.tracing import finish
 from rlx.transforms import table
 
 __all__ = ["batch_program", "batch_walk", "mentions_axis"]

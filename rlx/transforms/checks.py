@@ -39,7 +39,7 @@ from rlx.trace.builder import Builder
 from rlx.trace.interpret import Environment, interpret, origins_of
 from rlx.trace.lower import inline_blocks
 from rlx.trace.primitive import Primitive, type_of
-from rlx.trace.stage import finish
+from rlx.trace.tracing import finish
 from rlx.trees import tree
 
 __all__ = ["Checked", "check_walk", "checked_program"]

@@ -14,7 +14,7 @@ from rlx.ops.families import add_values, full_like
 from rlx.trace.builder import state
 from rlx.trace.flat import FlatFunction, as_array, flatten_call
 from rlx.trace.primitive import type_of
-from rlx.trace.stage import close_over, known_value, stage
+from rlx.trace.tracing import close_over, known_value, trace_program
 from rlx.transforms.checkpoint import checkpoint, checkpoint_policies
 from rlx.transforms.custom_reverse import custom_gradient, custom_vjp
 from rlx.transforms.custom_rules import (
@@ -88,7 +88,7 @@ class custom_jvp(CustomRule):
         leaves, treedef = flatten_call(moving, {}, f"an argument of {self.name}")
         flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=self.name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
-        program, captured = stage(flat, types, known, flat.name)
+        program, captured = trace_program(flat, types, known, flat.name)
         values: list[Any] = captured
         rule: Program | Deferred = self._deferred_rule(flat, held, types, program, captured)
         # outside of every trace nothing is differentiated
@@ -149,7 +149,7 @@ class custom_jvp(CustomRule):
                 )
             return _checked_pair(name, flat, pair)
 
-        return stage(run, [*types, *given], [*known, *[None] * len(given)], f"{name}_jvp")
+        return trace_program(run, [*types, *given], [*known, *[None] * len(given)], f"{name}_jvp")
 
 
 def _checked_pair(name: str, flat: FlatFunction, pair: Sequence[Any]) -> list[Any]:

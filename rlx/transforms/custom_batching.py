@@ -12,7 +12,7 @@ from rlx.ops.custom_batch import custom_vmap_call, result_types
 from rlx.ops.scan import scan
 from rlx.trace.flat import FlatFunction, as_array, flatten_call
 from rlx.trace.primitive import type_of
-from rlx.trace.stage import known_value, stage
+from rlx.trace.tracing import known_value, trace_program
 from rlx.transforms.custom_rules import CustomRule, bind_arguments
 from rlx.trees import tree
 
@@ -57,7 +57,7 @@ class custom_vmap(CustomRule):
         arguments = bind_arguments(self.fun, args, kwargs)
         leaves, in_tree = flatten_call(arguments, {}, f"an argument of {self.name}")
         flat = FlatFunction(self.fun, in_tree, name=self.name)
-        program, captured = stage(flat, [x.type for x in leaves], [known_value(x) for x in leaves], self.name)
+        program, captured = trace_program(flat, [x.type for x in leaves], [known_value(x) for x in leaves], self.name)
         rule = _UserRule(self.name, self.vmap_rule, flat, program, len(captured))
         return flat.unflatten(custom_vmap_call(*captured, *leaves, program=program, rule=rule))
 
@@ -121,7 +121,7 @@ def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
         flat = FlatFunction(f, in_tree)
         types = [type_of(x) for x in leaves]
         elements = [t.update(shape=t.shape[1:]) if m else t for t, m in zip(types, marks, strict=True)]
-        program, captured = stage(flat, elements, None, mapped.name)
+        program, captured = trace_program(flat, elements, None, mapped.name)
         first = len(captured)
         order = [i for i, m in enumerate(marks) if not m] + [i for i, m in enumerate(marks) if m]
         constants = first + marks.count(False)

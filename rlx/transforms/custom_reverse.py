@@ -17,7 +17,7 @@ from rlx.trace.builder import state
 from rlx.trace.flat import FlatFunction, as_array, flatten_call
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
-from rlx.trace.stage import close_over, known_value, stage
+from rlx.trace.tracing import close_over, known_value, trace_program
 from rlx.transforms.custom_rules import (
     CustomRule,
     RuleScope,
@@ -109,7 +109,7 @@ class custom_vjp(CustomRule):
         leaves, treedef = flatten_call(moving, {}, f"an argument of {name}")
         flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
-        program, captured = stage(flat, types, known, name)
+        program, captured = trace_program(flat, types, known, name)
         rules = _Rules(self, flat, join, held, types)
         values, ahead, behind = captured, *_deferred(rules, program, captured, known, rule_scope())
         # outside of every trace nothing is differentiated
@@ -167,7 +167,7 @@ class _Rules:
             found.append(residual_tree)
             return [as_array(x) for x in (*outs, *residuals)]
 
-        program, captured = stage(run, self.types, known, f"{name}_fwd")
+        program, captured = trace_program(run, self.types, known, f"{name}_fwd")
         return program, captured, found[0]
 
     def _marked(self, leaves: Sequence[Any], mask: Sequence[bool] | None) -> Sequence[Any]:
@@ -201,7 +201,7 @@ class _Rules:
             filled = fill_tangents(out_types, spread(leaves[count:], mask, moving), mask is not None)
             return self._checked_cotangents(bwd(*self.held, residuals, tree.unflatten(flat.out_tree, filled)))
 
-        return stage(run, [*residual_types, *given], known, f"{self.owner.name}_bwd")
+        return trace_program(run, [*residual_types, *given], known, f"{self.owner.name}_bwd")
 
     def _checked_cotangents(self, cts: Any) -> list[Any]:
         """The moving leaves of what bwd returned."""
@@ -301,7 +301,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
             result, rule = fun(*values, **kwargs)
             leaves, in_tree = flatten_call((result,), {}, "a result")
             flat = FlatFunction(rule, in_tree)
-            program, residuals = stage(flat, [x.type.strong() for x in leaves], None, "custom_gradient")
+            program, residuals = trace_program(flat, [x.type.strong() for x in leaves], None, "custom_gradient")
             rules[:] = [(flat.out_tree, program)]
             return result, residuals
 

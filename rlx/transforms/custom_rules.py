@@ -21,7 +21,7 @@ from rlx.trace.builder import Builder, state
 from rlx.trace.flat import as_array, function_name, zero_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero, type_of
-from rlx.trace.stage import finish
+from rlx.trace.tracing import finish
 from rlx.trees import tree
 
 __all__ = [

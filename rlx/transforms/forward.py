@@ -16,7 +16,7 @@ from rlx.ops.families import instantiate
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_tangents, zero_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
-from rlx.trace.stage import known_value, stage
+from rlx.trace.tracing import known_value, trace_program
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
 from rlx.trees import tree
 
@@ -79,7 +79,7 @@ def jvp(
             "Give one tangent for each array among the primals.",
         )
     flat = FlatFunction(fun, treedef, has_aux)
-    program, captured = stage(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
+    program, captured = trace_program(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
     moving = check_tangents("jvp", [x.type for x in leaves], tangent_leaves)
     values = [*captured, *leaves]
     outs, out_tangents = jvp_walk(program, values, [*[Zero(v.type) for v in captured], *moving])
@@ -166,7 +166,7 @@ class LinearizedCall:
         self.leaves, self.in_tree = flatten_call(args, kwargs, "a differentiated argument")
         flat = FlatFunction(fun, self.in_tree, has_aux)
         types = [x.type for x in self.leaves]
-        program, captured = stage(flat, types, [known_value(x) for x in self.leaves], flat.name)
+        program, captured = trace_program(flat, types, [known_value(x) for x in self.leaves], flat.name)
         self.name = flat.name
         active = [is_inexact(t.dtype) and (active is None or active[i]) for i, t in enumerate(types)]
         moved, kept = jvp_program(program, [*[False] * len(captured), *active])

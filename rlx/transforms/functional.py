@@ -15,7 +15,7 @@ from rlx.ops.shape import reshape, slice_along
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, is_float0, shared_array
 from rlx.trace.interpret import interpret
-from rlx.trace.stage import known_value, stage
+from rlx.trace.tracing import known_value, trace_program
 from rlx.transforms.forward import jvp
 from rlx.transforms.reverse import grad, vjp
 from rlx.transforms.vmap import vmap
@@ -214,7 +214,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     """
     leaves, treedef = flatten_call(example_args, {})
     flat = FlatFunction(fun, treedef)
-    program, captured = stage(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
+    program, captured = trace_program(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
     explicit = [isinstance(v, Tracer) and is_inexact(v.dtype) for v in captured]
 
     def converted(*args_and_values: Any) -> Any:

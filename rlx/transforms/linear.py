@@ -10,7 +10,7 @@ from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType
 from rlx.ops.linear_rule import linear_call as linear_call_op
 from rlx.trace.flat import FlatFunction, flatten_call
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 from rlx.trees import tree
 
 __all__ = ["linear_call"]
@@ -57,7 +57,7 @@ def _stage(
     fun: Callable[[Any, Any], Any], kept: Any, types: Sequence[TensorType], moving: Any, others: Sequence[TensorType]
 ) -> tuple[FlatFunction, Program, list[Any]]:
     flat = FlatFunction(fun, tree.structure(((kept, moving), {})))
-    program, captured = stage(flat, [*types, *(t.strong() for t in others)], None, flat.name)
+    program, captured = trace_program(flat, [*types, *(t.strong() for t in others)], None, flat.name)
     return flat, program, captured
 
 

@@ -15,7 +15,7 @@ from rlx.ops.arithmetic import convert
 from rlx.ops.families import full_like, instantiate
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, tangent_array, zero_tangent
 from rlx.trace.primitive import Linear, Zero, type_of
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
 from rlx.trees import tree
@@ -289,7 +289,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         for x in leaves
     ]
     flat = FlatFunction(fun, treedef)
-    program, captured = stage(flat, types, None, flat.name)
+    program, captured = trace_program(flat, types, None, flat.name)
     every = (*types, *program.output_types)
     if not (all(is_inexact(t.dtype) for t in every) or all(is_integer(t.dtype) for t in every)):
         raise DtypeError(

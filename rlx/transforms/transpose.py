@@ -10,7 +10,7 @@ from rlx.ops.families import add_values, instantiate
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import Environment, origins_of
 from rlx.trace.primitive import Linear, Zero
-from rlx.trace.stage import finish
+from rlx.trace.tracing import finish
 from rlx.transforms import table
 
 __all__ = ["backward_walk", "transpose_program"]

@@ -13,7 +13,7 @@ from rlx.errors import InputTypeError, VmapAxisError
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
 from rlx.trace.flat import FlatFunction, as_array, is_float0
-from rlx.trace.stage import known_value, named_axis, stage
+from rlx.trace.tracing import known_value, named_axis, trace_program
 from rlx.transforms.programs import batch_walk
 from rlx.transforms.vmappable import Mapping, is_spec, is_vmappable, registered
 from rlx.trees import tree
@@ -136,7 +136,7 @@ def _mapped(
     types = [_element(x.type, d) for x, d in zip(leaves, dims, strict=True)]
     known = [known_value(x) if d is None else None for x, d in zip(leaves, dims, strict=True)]
     with named_axis(axis_name, size):
-        program, captured = stage(lambda *values: flat(*restore(values)), types, known, flat.name)
+        program, captured = trace_program(lambda *values: flat(*restore(values)), types, known, flat.name)
     outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)
     result = flat.unflatten(outs)
     computed = iter(zip(outs, out_dims, strict=True))

@@ -15,7 +15,7 @@ from rlx import backends, lax, nn
 from rlx.backends.claims import Claims
 from rlx.backends.reference import ReferenceBackend
 from rlx.errors import DtypeError, VerificationError
-from rlx.ir.kernels import Bands, Contract, Library, Plan, Sort, nested_plans
+from rlx.ir.kernels import Contract, Library, Plan, RowTiles, Sort, nested_plans
 from rlx.ir.options import LoweringOptions
 from rlx.ir.show_plan import show_plan
 from rlx.ir.types import supported_dtypes
@@ -270,8 +270,8 @@ def test_kinds_that_are_not_claimed(device):
     x, w = normal(1024, 64), normal(64, 64)
     device.taken = Claims()
     rlx.jit(lambda x, w: jnp.tanh(x @ w) @ w, device="claiming")(x, w)
-    assert any(isinstance(k, Bands) for k in device.compiled[-1].kernels)
-    device.taken = Claims(kinds=Claims().kinds - {Bands, Sort}, routines=frozenset({"lu"}))
+    assert any(isinstance(k, RowTiles) for k in device.compiled[-1].kernels)
+    device.taken = Claims(kinds=Claims().kinds - {RowTiles, Sort}, routines=frozenset({"lu"}))
     rlx.jit(lambda x, w: jnp.tanh(x @ w) @ w, device="claiming")(x, w)
     assert [type(k) for k in device.compiled[-1].kernels].count(Contract) == 2
     rlx.jit(lambda x: jnp.linalg.cholesky(jnp.sort(x)), device="claiming")(np.eye(3, dtype=np.float32))
@@ -305,7 +305,9 @@ def test_the_report_of_the_processor():
 @pytest.mark.parametrize(("name", "language"), [("numba", "Numba"), ("c", "C")])
 def test_the_report_of_devices_of_text_says_what_the_host_runs(name, language):
     def f(x):
-        step = lambda c, row: (jnp.linalg.inv(c) + row[:3, None], jnp.exp(row))
+        def step(c, row):
+            return jnp.linalg.inv(c) + row[:3, None], jnp.exp(row)
+
         return lax.digamma(x), lax.scan(step, jnp.eye(3, dtype="float32"), x)
 
     found = rlx.inspect(rlx.jit(f, device=name))(X)

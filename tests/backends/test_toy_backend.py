@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-import importlib
-import inspect
 import pickle
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,7 +25,6 @@ from rlx.device_memory import host_memory
 from rlx.errors import CallbackError, DeviceError, DonatedArrayError, JaxRuntimeError, OutOfMemoryError
 from rlx.storage import AllocationError
 from rlx.testing import assert_close
-from rlx.trace.places import _parameters
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "backends.md"
 VALUES = np.arange(6.0, dtype=np.float32).reshape(2, 3)
@@ -309,8 +306,9 @@ def test_memory_is_given_back(toy: ModuleType, x: Any) -> None:
 
 # ------------------------------------------------------------- where things run
 def test_the_default_device(toy: ModuleType) -> None:
-    """New arrays lie there, and what has no arrays runs there; arrays on the host stay where they are."""
-    host = jnp.ones(3)
+    """New arrays lie there, and what has no place runs there; arrays that were put on the host stay there."""
+    host = rlx.device_put(np.ones(3, "f4"), "cpu")
+    free = jnp.ones(3)
     with rlx.default_device("toy"):
         assert rlx.devices() == rlx.devices("toy") and rlx.default_backend() == "toy"
         makers: list[Callable[[], Any]] = [
@@ -331,6 +329,7 @@ def test_the_default_device(toy: ModuleType) -> None:
             assert found.device == "cpu"
         with pytest.raises(DeviceError):
             host + jnp.ones(3)
+        assert (free + 1).device == rlx.jit(jnp.sin)(free).device == "toy" and free.device == "cpu"
     assert jnp.ones(3).device == "cpu" and (host + VALUES).device == "cpu"
 
 
@@ -371,7 +370,6 @@ def test_one_jitted_function_on_both_devices(x: Any) -> None:
 
 MIXED: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
-    "@": lambda a, b: a @ b.T,
     "<": lambda a, b: a < b,
     "jnp.add": jnp.add,
     "jnp.arctan2": jnp.arctan2,
@@ -379,13 +377,8 @@ MIXED: dict[str, Callable[[Any, Any], Any]] = {
     "power": jnp.power,
     "where": lambda a, b: jnp.where(a > 0, a, b),
     "concatenate": lambda a, b: jnp.concatenate([a, b]),
-    "append": jnp.append,
-    "index": lambda a, b: a[b.astype(int)],
-    "update": lambda a, b: a.at[0].set(b[0]),
     "ufunc": np.add,
     "dot_general": lambda a, b: lax.dot_general(a, b, (((1,), (1,)), ((), ()))),
-    "scan": lambda a, b: lax.scan(lambda c, v: (c + v, None), a[0], b)[0],
-    "solve": lambda a, b: jnp.linalg.solve(a[:, :2], b[:, 0]),
     "jit": lambda a, b: rlx.jit(lambda v, w: v + w)(a, b),
     "jit of a tree": lambda a, b: rlx.jit(lambda t: t["a"] + t["b"])({"a": a, "b": b}),
     "vmap": lambda a, b: rlx.vmap(lambda v, w: v + w)(a, b),
@@ -394,10 +387,21 @@ MIXED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+FOLLOWING: dict[str, Callable[[Any, Any], Any]] = {
+    "@": lambda a, b: a @ b.T,
+    "append": jnp.append,
+    "index": lambda a, b: a[b.astype(int) % 2],
+    "update": lambda a, b: a.at[0].set(b[0]),
+    "scan": lambda a, b: lax.scan(lambda c, v: (c + v, None), a[0], b)[0],
+    "solve": lambda a, b: jnp.linalg.solve(a[:, :2] + jnp.eye(2), b[:, 0]),
+    "argument of a mask": lambda a, b: jnp.where(b > 0, a, 0),
+}
+
+
 @pytest.mark.parametrize("name", MIXED)
 def test_mixing_devices_is_an_error(x: Any, name: str) -> None:
-    """It names both devices, the user's line, and what to write."""
-    mix, host = MIXED[name], jnp.asarray(VALUES)
+    """It names both devices, the user's line, and what to write. Arrays have a place where somebody has put them."""
+    mix, host = MIXED[name], rlx.device_put(VALUES, "cpu")
     for pair in ((host, x), (x, host)):
         with pytest.raises(DeviceError, match=r"(?s)Device\((cpu|toy):0\).* and .*Device\((cpu|toy):0\)") as caught:
             mix(*pair)
@@ -405,29 +409,13 @@ def test_mixing_devices_is_an_error(x: Any, name: str) -> None:
         mix(pair[0], rlx.device_put(pair[1], pair[0].device))
 
 
-# parameters that hold no arrays: options that a function brings into one form
-OPTIONS = set(
-    "axis padding dimension_numbers shape dtype size mode in_axes fft_type transpose_solve total_repeat_length bins"
-    " name stop n n_max".split()
-)
-# they look at a value, and compute nothing
-LOOKS = {"ds", "iscomplexobj", "isscalar", "shape"}
-
-
-FRONTS = "numpy numpy.linalg numpy.fft lax nn random optim scipy.special scipy.linalg scipy.stats"
-
-
-@pytest.mark.parametrize("module", ["rlx", *(f"rlx.{name}" for name in FRONTS.split())])
-def test_public_functions_keep_what_they_were_given(module: str) -> None:
-    """What the user has handed over is read from the parameters: see rlx.trace.places."""
-    found = importlib.import_module(module)
-    for name in getattr(found, "__all__", dir(found)):
-        function = getattr(found, name)
-        if isinstance(function, FunctionType) and function.__module__.startswith("rlx") and name not in LOOKS:
-            code = function.__code__
-            given = inspect.getargs(code)
-            lost = {*given.args, given.varargs, given.varkw} - _parameters(code) - {None}
-            assert lost <= OPTIONS, f"{name} stores into its parameters {lost - OPTIONS}"
+@pytest.mark.parametrize("name", [*MIXED, *FOLLOWING])
+def test_arrays_that_nobody_has_put_follow(x: Any, name: str) -> None:
+    mix, host = {**MIXED, **FOLLOWING}[name], jnp.asarray(VALUES)
+    wanted = mix(host, host)
+    for pair in ((host, x), (x, host)):
+        assert np.allclose(mix(*pair), wanted)
+    assert name == "grad" or on_toy(mix(x, host)).shape == wanted.shape
 
 
 def test_two_devices_that_are_not_the_host(toy: ModuleType, x: Any) -> None:

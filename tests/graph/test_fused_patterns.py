@@ -10,7 +10,7 @@ import rlx
 import rlx.numpy as jnp
 from rlx.fusion import fusion_report
 from rlx.graph.operations import ACTIVATIONS
-from rlx.ir.kernels import Bands, Contract
+from rlx.ir.kernels import Contract, RowTiles
 
 ROWS, WIDTH, HIDDEN, HEADS = 256, 64, 128, 4
 
@@ -85,7 +85,7 @@ def test_every_activation_follows_its_product_and_bias(kind):
 
     args = (random(1024, WIDTH), W, BIAS)
     (kernel,) = rlx.inspect(function)(*args).plan.kernels
-    assert isinstance(kernel, Bands)
+    assert isinstance(kernel, RowTiles)
     assert [type(k).__name__ for k in kernel.kernels] == ["Contract", "Loops"]
     assert len(kernel.local) == 1
     check(function, args)

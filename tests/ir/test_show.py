@@ -21,8 +21,8 @@ from rlx.ir.types import TensorType
 from rlx.ir.verify import verify_program
 from rlx.passes.pipeline import stages
 from rlx.trace.primitive import registry
-from rlx.trace.stage import stage
 from rlx.trace.text import ops, program, program_from_text, tensor
+from rlx.trace.tracing import trace_program
 
 
 def reads_back(printed: Program) -> str:
@@ -34,7 +34,7 @@ def reads_back(printed: Program) -> str:
 
 @pytest.mark.parametrize("case", cases(), ids=repr)
 def test_every_primitive_reads_back(case: Any) -> None:
-    recorded, _ = stage(case.bind, case.types)
+    recorded, _ = trace_program(case.bind, case.types)
     verify_program(recorded, "hir")
     reads_back(recorded)
     optimised = stages(recorded)[-1].program

@@ -15,7 +15,7 @@ import rlx.numpy as rnp
 from rlx import tree
 from rlx.config import scoped
 from rlx.trace.interpret import interpret
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 
 __all__ = ["agree", "agree_in_type", "agree_on", "draw", "same", "wide"]
 
@@ -98,7 +98,7 @@ def agree_on(
             return [x if isinstance(x, rlx.Array) else rnp.asarray(x) for x in flat]
 
         concrete = [rnp.asarray(x) for x in given]
-        program, captured = stage(staged, [x.type for x in concrete])
+        program, captured = trace_program(staged, [x.type for x in concrete])
         results = interpret(close_over(program, captured), concrete)
         for eager, result in zip(_leaves(found), results, strict=True):
             if hasattr(eager, "dtype"):

@@ -15,7 +15,7 @@ import rlx
 import rlx.numpy as rnp
 from rlx import errors
 from rlx.array import Array
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 X = rnp.arange(6.0).reshape(2, 3)
 VALUES = np.arange(6.0, dtype="f4").reshape(2, 3)
@@ -169,7 +169,7 @@ def test_dlpack() -> None:
 # ------------------------------------------------------------------ tracers
 def traced(function: Any) -> Any:
     """Stage a function of one float32[3]; returns the program."""
-    return stage(lambda x: [rnp.asarray(function(x))], [rnp.ones(3).type])
+    return trace_program(lambda x: [rnp.asarray(function(x))], [rnp.ones(3).type])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import rlx
 import rlx.numpy as rnp
 from rlx import errors
 from rlx.trace.interpret import interpret
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 
 X = draw((4, 5, 6))
 MASK = X > 0
@@ -80,7 +80,7 @@ def test_reading(index: Any) -> None:
     """x[index] is NumPy's."""
     found = rnp.asarray(X)[index]
     np.testing.assert_array_equal(np.asarray(found), X[index])
-    program, captured = stage(lambda x: [x[index]], [rnp.asarray(X).type])
+    program, captured = trace_program(lambda x: [x[index]], [rnp.asarray(X).type])
     (traced,) = interpret(close_over(program, captured), [rnp.asarray(X)])
     np.testing.assert_array_equal(np.asarray(traced), X[index])
 
@@ -118,7 +118,7 @@ def test_writing(index: Any, method: str) -> None:
         operands = [rnp.asarray(np.abs(X)), rnp.asarray(value)]
         found = getattr(operands[0].at[index], method)(operands[1])
         np.testing.assert_allclose(np.asarray(found), expected, 1e-5)
-        program, captured = stage(lambda x, v: [getattr(x.at[index], method)(v)], [x.type for x in operands])
+        program, captured = trace_program(lambda x, v: [getattr(x.at[index], method)(v)], [x.type for x in operands])
         (traced,) = interpret(close_over(program, captured), operands)
         np.testing.assert_allclose(np.asarray(traced), expected, 1e-5)
 
@@ -177,7 +177,7 @@ def test_traced_scalars(number: int) -> None:
 def test_shape_depends_on_a_traced_mask() -> None:
     """The error names where()."""
     with pytest.raises(errors.NonConcreteBooleanIndexError, match="where"):
-        stage(lambda x: [x[x > 0]], [rnp.asarray(X).type])
+        trace_program(lambda x: [x[x > 0]], [rnp.asarray(X).type])
 
 
 def test_static_indices_outside_raise() -> None:
@@ -186,7 +186,7 @@ def test_static_indices_outside_raise() -> None:
     with pytest.raises(IndexError, match="index 3 is out of bounds for axis 0 with size 3"):
         x[3]
     with pytest.raises(IndexError, match="-4"):
-        stage(lambda x: [x[-4]], [x.type])
+        trace_program(lambda x: [x[-4]], [x.type])
     with pytest.raises(IndexError, match="too many indices"):
         x[0, 0]
     with pytest.raises(IndexError, match="5"):
@@ -199,7 +199,7 @@ def test_static_indices_outside_raise() -> None:
 def test_traced_slice_bounds_are_explained() -> None:
     """dynamic_slice is named."""
     with pytest.raises(errors.TracerIntegerConversionError, match="dynamic_slice"):
-        stage(lambda x, i: [x[i:]], [rnp.arange(5).type, rnp.int32(1).type])
+        trace_program(lambda x, i: [x[i:]], [rnp.arange(5).type, rnp.int32(1).type])
 
 
 def test_apply_and_lists() -> None:

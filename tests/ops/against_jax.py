@@ -13,7 +13,7 @@ from rlx.ir.types import TensorType, is_inexact
 from rlx.passes.pipeline import lower_program
 from rlx.storage import from_numpy
 from rlx.trace.primitive import to_numpy
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 from rlx.transforms.forward import jvp
 from rlx.transforms.reverse import vjp
 from rlx.transforms.vmap import vmap
@@ -56,7 +56,7 @@ def equal(result: Any, expected: Any, tolerance: float = 1e-10) -> None:
 def lowered(function: Callable[..., Any], args: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Run a function through kernels on the reference backend."""
     types = [TensorType(a.shape, a.dtype) for a in args]
-    program, captured = stage(lambda *xs: flat(function(*xs)), types)
+    program, captured = trace_program(lambda *xs: flat(function(*xs)), types)
     plan = lower_program(close_over(program, [np.asarray(to_numpy(c)) for c in captured]))
     contiguous = [np.ascontiguousarray(a).reshape(a.shape) for a in args]
     storages = ReferenceBackend().compile(plan).run([from_numpy(a) for a in contiguous])

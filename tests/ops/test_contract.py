@@ -11,7 +11,7 @@ from jax import lax
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType
 from rlx.ops.contract import dot_general
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 CASES = [
     ((2, 3), (3, 4), (((1,), (0,)), ((), ()))),
@@ -120,4 +120,4 @@ def test_narrow_floats_round_once():
 def test_what_does_not_fit_is_refused(numbers, preferred, error):
     types = [TensorType((2, 3), np.dtype(np.float32)), TensorType((2, 4), np.dtype(np.float32))]
     with pytest.raises(error):
-        stage(lambda x, y: [dot(numbers, preferred)(x, y)], types)
+        trace_program(lambda x, y: [dot(numbers, preferred)(x, y)], types)

@@ -16,7 +16,7 @@ from rlx.ops.arithmetic import add, multiply
 from rlx.ops.convolution import ConvDimensionNumbers, conv_general_dilated
 from rlx.ops.window_spec import WindowSpec
 from rlx.trace.primitive import registry
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 from rlx.transforms.reverse import vjp
 
 NCHW = ((0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2, 3))
@@ -134,7 +134,7 @@ def test_convolutions_that_do_not_fit_are_refused():
         }
         types = [TensorType(s, np.dtype(d)) for s, d in zip((lhs, rhs), dtypes, strict=True)]
         with pytest.raises(error):
-            stage(lambda x, w: [conv_general_dilated(x, w, **{**params, **changes})], types)
+            trace_program(lambda x, w: [conv_general_dilated(x, w, **{**params, **changes})], types)
 
     refuse((2, 3, 5), (4, 2, 3), ShapeError)
     refuse((2, 3, 5), (4, 3, 3, 1), ShapeError)
@@ -297,17 +297,17 @@ def test_windows_that_do_not_fit_are_refused():
     ):
         params = {**SPECS["side by side"].params(), **bad}
         with pytest.raises(ShapeError):
-            stage(lambda x, p=params: [windows.reduce_window(x, op="add", **p)], type)
+            trace_program(lambda x, p=params: [windows.reduce_window(x, op="add", **p)], type)
     with pytest.raises(DtypeError):
         complex_type = [TensorType((5, 7), np.dtype(np.complex64))]
         params = SPECS["side by side"].params()
-        stage(lambda x: [windows.reduce_window(x, op="max", **params)], complex_type)
+        trace_program(lambda x: [windows.reduce_window(x, op="max", **params)], complex_type)
 
 
 def test_general_computation():
     scalar = TensorType((), np.dtype(np.float64))
     # composition of affine maps: not commutative, associative
-    program, _ = stage(lambda a, b, c, d: [multiply(a, c), add(multiply(b, c), d)], [scalar] * 4)
+    program, _ = trace_program(lambda a, b, c, d: [multiply(a, c), add(multiply(b, c), d)], [scalar] * 4)
     spec = WindowSpec((3,), (2,), ((1, 1),), (1,), (1,))
     scales, shifts = draw(8), draw(8)
     starts = (np.ones(()), np.zeros(()))

@@ -13,7 +13,7 @@ from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import TensorType, bits_of, supported_dtypes
 from rlx.ops import indexing as ops
 from rlx.ops.shape import reshape
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 from rlx.transforms.reverse import vjp
 
 # (operand, indices, GatherDimensionNumbers' fields, slice sizes)
@@ -267,7 +267,7 @@ def types(*parts):
 def test_gathers_that_do_not_fit_are_refused(fields, sizes, indices, error):
     numbers = ops.GatherDimensionNumbers(*fields)
     with pytest.raises(error):
-        stage(
+        trace_program(
             lambda x, i: [ops.gather(x, i, dimension_numbers=numbers, slice_sizes=sizes, mode="clip", fill_value=None)],
             types(((4, 5), "f4"), indices),
         )
@@ -279,12 +279,12 @@ def test_scatters_that_do_not_fit_are_refused():
         good = updates == ((3, 4), "f4")
         if not good:
             with pytest.raises(ShapeError):
-                stage(lambda *a: [ours(*a)], types(((4, 5), "f4"), ((3, 1), "i4"), updates))
+                trace_program(lambda *a: [ours(*a)], types(((4, 5), "f4"), ((3, 1), "i4"), updates))
     with pytest.raises(DtypeError):
-        stage(lambda *a: [ours(*a)], types(((4, 5), "f4"), ((3, 1), "i4"), ((3, 5), "f8")))
+        trace_program(lambda *a: [ours(*a)], types(((4, 5), "f4"), ((3, 1), "i4"), ((3, 5), "f8")))
     with pytest.raises(UnsupportedError):
         wrong, _ = scatter_of("scatter", "rows", "wrap")
-        stage(lambda *a: [wrong(*a)], types(((4, 5), "f4"), ((3, 1), "i4"), ((3, 5), "f4")))
+        trace_program(lambda *a: [wrong(*a)], types(((4, 5), "f4"), ((3, 1), "i4"), ((3, 5), "f4")))
 
 
 def test_scatter_mul_needs_unique_indices_for_a_derivative():

@@ -11,7 +11,7 @@ from rlx.array import wrap
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, bits_of, supported_dtypes
 from rlx.ops import shape as ops
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 from rlx.transforms.reverse import vjp
 
 # XLA ends the process on many operations of numbers of less than a byte; tests/numpy/test_narrow_dtypes.py has those
@@ -169,12 +169,12 @@ def test_memory_is_shared_by_views():
 )
 def test_shapes_that_do_not_fit_are_refused(call):
     with pytest.raises(ShapeError):
-        stage(lambda x: [call(x)], [TensorType((2, 3), np.dtype(np.float32))])
+        trace_program(lambda x: [call(x)], [TensorType((2, 3), np.dtype(np.float32))])
 
 
 def test_dtypes_that_do_not_fit_are_refused():
     with pytest.raises(DtypeError):
-        stage(
+        trace_program(
             lambda x, y: [ops.concatenate(x, y, axis=0)],
             [TensorType((2,), np.dtype(t)) for t in ("f4", "i4")],
         )

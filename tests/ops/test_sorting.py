@@ -12,7 +12,7 @@ from jax import lax
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, bits_of, supported_dtypes
 from rlx.ops.sorting import sort, top_k
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 # XLA ends the process on many operations of numbers of less than a byte; tests/numpy/test_narrow_dtypes.py has those
 DTYPES = sorted((d for d in supported_dtypes if bits_of(d) >= 8), key=str)
@@ -98,7 +98,7 @@ def test_top_k_along_another_axis():
 def test_what_does_not_fit_is_refused():
     def refuse(error, function, *parts):
         with pytest.raises(error):
-            stage(lambda *xs: list(function(*xs)), [TensorType(s, np.dtype(d)) for s, d in parts])
+            trace_program(lambda *xs: list(function(*xs)), [TensorType(s, np.dtype(d)) for s, d in parts])
 
     refuse(ShapeError, sorting(1, 1)[0], ((3,), "f4"))
     refuse(ShapeError, sorting(0, 2)[0], ((3,), "f4"))

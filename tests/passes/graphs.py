@@ -13,7 +13,7 @@ from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
 from rlx.ir.verify_plan import verify_plan
-from rlx.lowering.lowered import Lowered
+from rlx.lowering.lowered import LoweredValue
 from rlx.passes.pipeline import lower_program
 
 
@@ -104,4 +104,4 @@ def ops_of(kernel: Loops) -> list[str]:
     return [i.op for i in kernel.instructions]
 
 
-__all__ = ["Graph", "Lowered", "execute", "loops", "ops_of", "run_lowering"]
+__all__ = ["Graph", "LoweredValue", "execute", "loops", "ops_of", "run_lowering"]

@@ -72,8 +72,8 @@ def test_a_value_equals_itself(value, zero, dtype, size, within, seed):
 
 
 @pytest.mark.parametrize("rows", [64, 2048])
-def test_bands_and_separate_kernels_agree(rows):
-    """A product, and loops over its rows that run band by band, beside a loop that runs by itself."""
+def test_row_tiles_and_separate_kernels_agree(rows):
+    """A product, and loops over its rows that run tile by tile, beside a loop that runs by itself."""
     x = np.random.default_rng(0).normal(size=(rows, 64)).astype("float32")
     w = np.random.default_rng(1).normal(size=(64, 64)).astype("float32")
 

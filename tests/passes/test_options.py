@@ -23,8 +23,8 @@ NUMBERS = {
     "lowering/nest_builder.py: _SOURCES_KEPT": "names in labels",
     "lowering/nodes.py: _WEIGHT_LIMIT": "keeps the count of a tree's nodes small",
     "planning/arena.py: _LARGEST_BY_SIZE": "time of planning",
-    "planning/bands.py: _MOST_KERNELS": "time of planning",
-    "planning/bands.py: _MOST_PASSED": "time of planning",
+    "planning/row_tiles.py: _MOST_KERNELS": "time of planning",
+    "planning/row_tiles.py: _MOST_PASSED": "time of planning",
     "planning/fuse.py: _CANDIDATES": "time of planning",
     "planning/fuse.py: _SIBLINGS": "time of planning",
     "planning/memory_report.py: _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM": "a picture",
@@ -178,7 +178,7 @@ def test_tf32_is_said_by_the_product():
 
 
 def test_gradients_and_layouts_of_narrow_products():
-    """Every pass takes narrow products: transposed, interleaved, stacked, in bands."""
+    """Every pass takes narrow products: transposed, interleaved, stacked, in row tiles."""
     random = np.random.default_rng(0)
     q, k = (random.normal(size=(2, 64, 4, 16)).astype("bfloat16") for _ in range(2))
 

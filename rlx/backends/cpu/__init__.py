@@ -10,7 +10,7 @@ from rlx.backends.cpu.runtime.executable import NativeExecutable
 from rlx.backends.cpu.runtime.texts import step_reason
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.ir.kernels import Kernel, Plan
-from rlx.ir.options import LEAST_BANDS, LoweringOptions
+from rlx.ir.options import LEAST_ROW_TILES, LoweringOptions
 
 __all__ = ["NativeExecutable", "CpuBackend"]
 
@@ -28,8 +28,8 @@ class CpuBackend(Backend):
 
     @property
     def lowering(self) -> LoweringOptions:
-        """At least two bands for each thread, so that none waits long for another."""
-        return LoweringOptions(least_bands=max(LEAST_BANDS, 2 * get_num_threads()))
+        """At least two row tiles for each thread, so that none waits long for another."""
+        return LoweringOptions(least_row_tiles=max(LEAST_ROW_TILES, 2 * get_num_threads()))
 
     def host_reason(self, kernel: Kernel) -> str | None:
         """What of Python runs a kernel, and why; None where none does."""

@@ -14,7 +14,19 @@ from rlx.backends.gpu.mapping import Grid, grid_of, kernel_text
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.names import identifier, unused_name
 from rlx.backends.reference.kernels import run_kernel
-from rlx.ir.kernels import Bands, Branch, Buffer, Contract, Kernel, Loops, Plan, Scan, While, constants_of, nested_plans
+from rlx.ir.kernels import (
+    Branch,
+    Buffer,
+    Contract,
+    Kernel,
+    Loops,
+    Plan,
+    RowTiles,
+    Scan,
+    While,
+    constants_of,
+    nested_plans,
+)
 
 __all__ = ["LaunchProgram"]
 
@@ -72,7 +84,7 @@ class LaunchProgram:
                 self._launch(kernel, memory)
             case Contract():
                 self._launch(self._products[kernel], memory)
-            case Bands():
+            case RowTiles():
                 local = {b: self.engine.allocate(b.nbytes) for b in kernel.local}
                 for inner in kernel.kernels:
                     self._kernel(inner, {**memory, **local})
@@ -173,7 +185,7 @@ def _nests(plan: Plan, products: dict[Contract, Loops]) -> list[Loops]:
         elif isinstance(kernel, Contract):
             products[kernel] = contract_as_loops(kernel)
             found.append(products[kernel])
-        for inner in kernel.kernels if isinstance(kernel, Bands) else ():
+        for inner in kernel.kernels if isinstance(kernel, RowTiles) else ():
             visit(inner)
         for inner in nested_plans(kernel):
             found.extend(_nests(inner, products))

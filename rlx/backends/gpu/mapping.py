@@ -16,7 +16,7 @@ import numpy as np
 from rlx.backends.c.types import memory_type
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.loops.dialect import Reduction
-from rlx.backends.loops.staging import staging
+from rlx.backends.loops.row_schedule import row_schedule
 from rlx.backends.loops.walk import Lines, Mapping, Walk, kernel_lines, kernel_parameters
 from rlx.ir.kernels import Access, Instruction, Loops, Store, reaches_apart
 from rlx.ir.scalar import neutral
@@ -148,7 +148,7 @@ def _rows_are_shared(kernel: Loops) -> bool:
         return False
     if kernel.chunks > 1 and kernel.outer == 0:
         return False  # the dimension that is cut is the row
-    once = {n for stage in staging(kernel).row_stores for n in stage}
+    once = {n for phase in row_schedule(kernel).row_stores for n in phase}
     swept = [s for n, s in enumerate(kernel.stores) if n not in once]
     return all(_is_apart_along(s, kernel, shared_dimension(kernel)) for s in swept)
 

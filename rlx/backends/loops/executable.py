@@ -125,7 +125,7 @@ class TextExecutable(Executable):
     def _run(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         prepared = self._prepare(plan)
         arena = prepared.allocate_arena()
-        memory = dict(prepared.constants)  # and what is in the arena, but for temporaries that only bands use
+        memory = dict(prepared.constants)  # and what is in the arena, but for temporaries that only row tiles use
         memory |= {b: arena[start : start + b.nbytes].view(b.dtype) for b, start in plan.offsets.items()}
         memory |= zip(plan.inputs, inputs, strict=True)
         memory |= zip(plan.outputs, outputs, strict=True)
@@ -160,8 +160,8 @@ class TextBackend(Backend):
 
     @property
     def lowering(self) -> LoweringOptions:
-        """Kernels run one after the other, not band by band."""
-        return LoweringOptions(least_bands=0)
+        """Kernels run one after the other, not tile by tile."""
+        return LoweringOptions(least_row_tiles=0)
 
     def host_reason(self, kernel: Kernel) -> str | None:
         """What the dialect has no words for."""

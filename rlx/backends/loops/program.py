@@ -21,7 +21,6 @@ from rlx.backends.loops.dialect import Dialect, Parameter
 from rlx.backends.loops.names import identifier, unused_name
 from rlx.backends.loops.walk import Lines, kernel_lines, kernel_parameters, runs_parallel
 from rlx.ir.kernels import (
-    Bands,
     Branch,
     Buffer,
     Callback,
@@ -31,6 +30,7 @@ from rlx.ir.kernels import (
     Library,
     Loops,
     Plan,
+    RowTiles,
     Scan,
     Sort,
     While,
@@ -96,7 +96,7 @@ def spelled(kernel: Kernel, dialect: Dialect) -> bool:
         return dialect.sort(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
     if isinstance(kernel, Library):
         return dialect.routine(kernel, ["a"] * len(kernel.inputs), ["b"] * len(kernel.outputs)) is not None
-    inner = kernel.kernels if isinstance(kernel, Bands) else ()
+    inner = kernel.kernels if isinstance(kernel, RowTiles) else ()
     inner += tuple(k for plan in nested_plans(kernel) for k in plan.kernels)
     return all(spelled(k, dialect) for k in inner)
 
@@ -120,7 +120,7 @@ def _unspelled(kernel: Kernel, dialect: Dialect) -> Iterator[str]:
             yield "sort of complex numbers" if any(is_complex(b.dtype) for b in kernel.inputs) else "sort"
         case _:
             plans = (plan.kernels for plan in nested_plans(kernel))
-            for inside in (*plans, kernel.kernels if isinstance(kernel, Bands) else ()):
+            for inside in (*plans, kernel.kernels if isinstance(kernel, RowTiles) else ()):
                 yield from unspelled(inside, dialect)
 
 
@@ -184,7 +184,7 @@ def _unit(
 
 # ------------------------------------------------------------------ memory
 def arena_bytes(plan: Plan) -> int:
-    """Bytes for a plan's temporaries, and behind them for what its loops, branches and bands need while they run."""
+    """Bytes for a plan's temporaries, and behind them for what its loops, branches and row tiles need to run."""
     return aligned(plan.arena) + max(map(_inner_bytes, plan.kernels), default=0)
 
 
@@ -195,9 +195,9 @@ def _inner_bytes(kernel: Kernel) -> int:
 
 
 def _beside(kernel: Kernel) -> tuple[Buffer, ...]:
-    """What stands behind a plan's temporaries while a kernel runs: bands' own, a sort's positions, the next carries."""
+    """What stands behind a plan's temporaries while a kernel runs: a tile's own, a sort's positions, next carries."""
     match kernel:
-        case Bands():
+        case RowTiles():
             return kernel.local
         case Sort():
             return (Buffer(_POSITION, 2 * kernel.length, name="order"),)
@@ -317,7 +317,7 @@ class _Place:
                 self.loop_nest(kernel)
             case Contract():
                 self.contract(kernel)
-            case Bands():
+            case RowTiles():
                 self.beside(kernel)
                 for inner in kernel.kernels:
                     self.kernel(inner)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlx.backends.loops.dialect import Dialect, Parameter, Reduction
-from rlx.backends.loops.staging import RowPass, staging
+from rlx.backends.loops.row_schedule import RowPass, row_schedule
 from rlx.ir.formats import FLOAT_FORMATS
 from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.scalar import neutral
@@ -147,7 +147,7 @@ class Walk:
         self.dialect = dialect
         self.lines = lines
         self.mapping = mapping
-        self.plan = staging(kernel)
+        self.plan = row_schedule(kernel)
         parameters = kernel_parameters(kernel)
         self.arrays = [parameters[n].name for n in _array_numbers(kernel)]
         self.uses: Counter[int] = Counter()  # how often each value is read where it is written
@@ -217,22 +217,22 @@ class Walk:
     def row(self) -> None:
         """For one outer index: each sweep over the row, with what is of the row in between."""
         known: dict[int, str] = {}
-        for stage, sweep in enumerate(self.plan.passes):
-            self.uses = self.row_uses(stage)
-            for number in self.plan.row_values[stage]:
+        for phase, sweep in enumerate(self.plan.passes):
+            self.uses = self.row_uses(phase)
+            for number in self.plan.row_values[phase]:
                 self.value(number, known)
             if not sweep.empty:
                 self.sweep(sweep, known)
-            if self.plan.row_stores[stage]:
+            if self.plan.row_stores[phase]:
                 with self.mapping.once(self):
-                    for number in self.plan.row_stores[stage]:
+                    for number in self.plan.row_stores[phase]:
                         self.store(number, known)
 
-    def row_uses(self, stage: int) -> Counter[int]:
-        """How often values of the row are read by others of the stage, and by its stores; elsewhere counts as often."""
-        own = self.plan.row_values[stage]
-        stores = [self.loops.stores[n] for n in self.plan.row_stores[stage]]
-        empty = self.plan.passes[stage].empty
+    def row_uses(self, phase: int) -> Counter[int]:
+        """How often values of the row are read by others of the phase, and by its stores; elsewhere counts as often."""
+        own = self.plan.row_values[phase]
+        stores = [self.loops.stores[n] for n in self.plan.row_stores[phase]]
+        empty = self.plan.passes[phase].empty
         uses = self.read_by(own, stores if empty else [])
         everywhere = self.read_by(range(len(self.loops.instructions)), self.loops.stores)
         return Counter({n: uses[n] if uses[n] == everywhere[n] else 2 for n in own})

@@ -67,7 +67,7 @@ class OpenCLBackend(Backend):
     @property
     def lowering(self) -> LoweringOptions:
         """Kernels fill the device one after the other."""
-        return LoweringOptions(least_bands=0)
+        return LoweringOptions(least_row_tiles=0)
 
     def host_reason(self, kernel: Kernel) -> str | None:
         """Steps of loops are queued by the host; what OpenCL C has no words for runs there."""

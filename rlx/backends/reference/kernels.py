@@ -12,7 +12,6 @@ from rlx.backends.reference.scalar import cast
 from rlx.backends.routines import LIBRARY_ROUTINES
 from rlx.errors import CallbackError
 from rlx.ir.kernels import (
-    Bands,
     Branch,
     Buffer,
     Callback,
@@ -22,6 +21,7 @@ from rlx.ir.kernels import (
     Loops,
     Operand,
     Plan,
+    RowTiles,
     Scan,
     Sort,
     While,
@@ -94,7 +94,7 @@ def _tf32(array: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(array), rounded.view(np.float32), array).astype(array.dtype)
 
 
-def _bands(kernel: Bands, memory: Memory, run: RunPlan) -> None:
+def _row_tiles(kernel: RowTiles, memory: Memory, run: RunPlan) -> None:
     local = dict(zip(kernel.local, _fresh(kernel.local), strict=True))
     for inner in kernel.kernels:
         run_kernel(inner, memory | local, run)
@@ -200,7 +200,7 @@ def _branch(kernel: Branch, memory: Memory, run: RunPlan) -> None:
 _RUNNERS: dict[type[Kernel], Callable[[Any, Memory, RunPlan], None]] = {
     Loops: _loops,
     Contract: _contract,
-    Bands: _bands,
+    RowTiles: _row_tiles,
     Sort: _sort,
     Library: _library,
     Callback: _callback,

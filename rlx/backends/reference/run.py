@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlx.backends.reference.kernels import GARBAGE, Memory, run_kernel
-from rlx.ir.kernels import Bands, Buffer, Plan
+from rlx.ir.kernels import Buffer, Plan, RowTiles
 
 __all__ = ["run_plan"]
 
@@ -22,7 +22,7 @@ def run_plan(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndar
 
 def _bind(plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Memory:
     arena = bytearray([GARBAGE]) * plan.arena
-    local = {buffer for kernel in plan.kernels if isinstance(kernel, Bands) for buffer in kernel.local}
+    local = {buffer for kernel in plan.kernels if isinstance(kernel, RowTiles) for buffer in kernel.local}
     temporaries = [b for b in plan.buffers if b.role == "temporary" and b not in local]
     memory: Memory = {buffer: _temporary(buffer, plan, arena) for buffer in temporaries}
     for buffer in plan.buffers:

@@ -21,7 +21,7 @@ from rlx.backends.cpu.emit.scalar_code import (
     storage_kind,
     store_scalar,
 )
-from rlx.backends.loops.staging import Staging, staging
+from rlx.backends.loops.row_schedule import RowSchedule, row_schedule
 from rlx.ir.kernels import Store
 
 __all__ = ["NestEmitter", "Place"]
@@ -59,7 +59,7 @@ class NestEmitter:
     def __init__(self, layout: Layout) -> None:
         self.kernel = kernel = layout.tiling.kernel
         self.layout = layout
-        self.staging: Staging = staging(layout.tiling.source)
+        self.row_schedule: RowSchedule = row_schedule(layout.tiling.source)
         self.code = Code(Module())
         self.rank = len(kernel.sizes)
         self.begin, self.end, self.chunk = (
@@ -236,19 +236,19 @@ class NestEmitter:
     def _row_kernel(self, place: Place) -> None:
         """For one outer index: each sweep over the row, with row-level code in between."""
         values: dict[int, Value] = {}
-        plan = self.staging
-        for stage, sweep in enumerate(plan.passes):
-            for number in plan.row_values[stage]:
+        plan = self.row_schedule
+        for phase, sweep in enumerate(plan.passes):
+            for number in plan.row_values[phase]:
                 values[number] = self._instruction(number, values, place)
             if not sweep.empty:
-                self._sweep(stage, dict(values), values, place)
-            for number in plan.row_stores[stage]:
+                self._sweep(phase, dict(values), values, place)
+            for number in plan.row_stores[phase]:
                 self._store(number, values, place)
 
     def _sweep(
-        self, stage: int, inner: dict[int, Value], outer: dict[int, Value], place: Place
+        self, phase: int, inner: dict[int, Value], outer: dict[int, Value], place: Place
     ) -> None:
-        code, sweep = self.code, self.staging.passes[stage]
+        code, sweep = self.code, self.row_schedule.passes[phase]
         instructions = self.kernel.instructions
         kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
         running = [
@@ -318,7 +318,7 @@ class NestEmitter:
         if op == "load":
             return self._load(number, arguments, place)
         dtypes = [self.kernel.instructions[a].dtype for a in instruction.args]
-        summed = number in self.staging.summed
+        summed = number in self.row_schedule.summed
         return spell(self.code, instruction, list(zip(arguments, dtypes, strict=True)), summed)
 
     def _register_kind(self, number: int) -> str:

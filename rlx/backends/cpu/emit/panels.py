@@ -21,15 +21,15 @@ class PanelEmitter(NestEmitter):
     def _row_kernel(self, place: Place) -> None:
         self.panel = self.rank - 1
         self.arrays: dict[int, str] = {}
-        plan = self.staging
-        for stage, sweep in enumerate(plan.passes):
-            self._row_values(stage, place)
+        plan = self.row_schedule
+        for phase, sweep in enumerate(plan.passes):
+            self._row_values(phase, place)
             if not sweep.empty:
-                self._panel_sweep(stage, place)
-            if plan.row_stores[stage]:
+                self._panel_sweep(phase, place)
+            if plan.row_stores[phase]:
                 with self._dimension(place, self.panel) as here:
                     values = _Held(self, here)
-                    for number in plan.row_stores[stage]:
+                    for number in plan.row_stores[phase]:
                         self._store(number, values, here)
 
     def _index(self, dimension: int, place: Place) -> Value:
@@ -39,16 +39,16 @@ class PanelEmitter(NestEmitter):
             return index
         return index * self.layout.tiling.tile + place.indices[self.panel]
 
-    def _row_values(self, stage: int, place: Place) -> None:
-        """Row-level values and the starts of the stage's accumulators, for every row."""
-        sweep, instructions = self.staging.passes[stage], self.kernel.instructions
+    def _row_values(self, phase: int, place: Place) -> None:
+        """Row-level values and the starts of the phase's accumulators, for every row."""
+        sweep, instructions = self.row_schedule.passes[phase], self.kernel.instructions
         recalled = dict(sweep.recalls)
         running = [
             n for n in sweep.values if instructions[n].op == "cumulate" and n not in recalled
         ]
         with self._dimension(place, self.panel) as here:
             values = _Held(self, here)
-            for number in self.staging.row_values[stage]:
+            for number in self.row_schedule.row_values[phase]:
                 values[number] = self._instruction(number, values, here)
                 self._hold(number, values[number], here)
             for number in (*sweep.reduces, *running):
@@ -56,8 +56,8 @@ class PanelEmitter(NestEmitter):
                 start = identity(self.code, instruction.attribute, instruction.dtype)
                 self._hold(number, start, here)
 
-    def _panel_sweep(self, stage: int, place: Place) -> None:
-        sweep, instructions = self.staging.passes[stage], self.kernel.instructions
+    def _panel_sweep(self, phase: int, place: Place) -> None:
+        sweep, instructions = self.row_schedule.passes[phase], self.kernel.instructions
         kept, recalled = dict(sweep.keeps), dict(sweep.recalls)
         with ExitStack() as nest:
             here = place

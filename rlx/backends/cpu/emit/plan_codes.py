@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rlx.backends.cpu.emit.carried import carried_code
 from rlx.backends.cpu.emit.kernel_code import KernelCode, loops_code
 from rlx.backends.cpu.emit.layout import Layout, layout_of
-from rlx.ir.kernels import Bands, Kernel, Loops, Plan, Scan, While, members, nested_plans
+from rlx.ir.kernels import Kernel, Loops, Plan, RowTiles, Scan, While, members, nested_plans
 
 __all__ = ["Compiled", "compiled_kernels"]
 
@@ -26,8 +26,8 @@ def compiled_kernels(plan: Plan) -> Iterator[Compiled]:
     for kernel in plan.kernels:
         for member in members(kernel):
             if isinstance(member, Loops):
-                # in bands a kernel runs over ranges of whole rows, so it is not cut in tiles
-                layout = layout_of(member, tile=not isinstance(kernel, Bands))
+                # in row tiles a kernel runs over ranges of whole rows, so it is not cut in tiles
+                layout = layout_of(member, tile=not isinstance(kernel, RowTiles))
                 yield Compiled(member, loops_code(member, layout), layout)
         whole = carried_code(kernel) if isinstance(kernel, (Scan, While)) else None
         if whole is not None:

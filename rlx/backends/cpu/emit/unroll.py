@@ -21,7 +21,7 @@ from rlx.backends.cpu.emit.scalar_code import (
     store_scalar,
     widened,
 )
-from rlx.backends.loops.staging import staging
+from rlx.backends.loops.row_schedule import row_schedule
 from rlx.ir.kernels import (
     Access,
     Buffer,
@@ -203,9 +203,9 @@ class _Nest:
 
     def __init__(self, kernel: Loops, memory: Memory) -> None:
         self.kernel, self.memory, self.code = kernel, memory, memory.code
-        plan = staging(kernel)
+        plan = row_schedule(kernel)
         self.element_level, self.summed = plan.element_level, plan.summed
-        self.once = {number for stage in plan.row_stores for number in stage}
+        self.once = {number for phase in plan.row_stores for number in phase}
         self.elements = list(itertools.product(*map(range, kernel.sizes[kernel.outer :])))
         self.origin = (0,) * (len(kernel.sizes) - kernel.outer)
 

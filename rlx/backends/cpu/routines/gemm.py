@@ -13,7 +13,7 @@ from rlx.backends.cpu.runtime.native import (
     native,
     stack,
 )
-from rlx.backends.cpu.runtime.regions import launch
+from rlx.backends.cpu.runtime.parallel_regions import launch
 from rlx.backends.cpu.runtime.signals import interrupted
 
 __all__ = ["gemm_step"]

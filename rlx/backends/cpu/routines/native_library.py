@@ -182,7 +182,7 @@ def library_rows(
       slot_of: the slot of a buffer.
       arena_slot: makes a slot for bytes of the arena: where they begin, how many.
       arena: the first byte of the arena that the kernel may use.
-      launch: the address of regions.launch.
+      launch: the address of parallel_regions.launch.
     """
     behind = arena
 

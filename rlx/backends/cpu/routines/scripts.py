@@ -35,7 +35,7 @@ SCRATCH_SLOT = 5
 SCRATCH_BYTES = 6  # of one task
 CONSTANTS = 7  # words from the row to the constants
 FAILURE = 8  # words from the row to the actions for a failed matrix, which end at the constants
-LAUNCH = 9  # address of regions.launch
+LAUNCH = 9  # address of parallel_regions.launch
 FIRST_ACTION = 10
 
 # Slots that name no buffer: words of a frame that are none.

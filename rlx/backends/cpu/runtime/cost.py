@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from rlx.ir.kernels import Bands, Branch, Contract, Kernel, Loops, Plan, Scan, While
+from rlx.ir.kernels import Branch, Contract, Kernel, Loops, Plan, RowTiles, Scan, While
 from rlx.ir.scalar import ALPHABET
 
 __all__ = ["THREAD_NANOSECONDS", "kernel_cost", "parallel_parts", "plan_cost"]
@@ -46,7 +46,7 @@ def kernel_cost(kernel: Kernel) -> float:
     if isinstance(kernel, Contract):
         items = kernel.out.buffer.dtype.itemsize / 4
         return 200.0 + 0.02 * items * math.prod(kernel.out.shape) * kernel.depth
-    if isinstance(kernel, Bands):
+    if isinstance(kernel, RowTiles):
         return sum(map(kernel_cost, kernel.kernels))
     if isinstance(kernel, Scan):
         return kernel.length * (10.0 + plan_cost(kernel.body))

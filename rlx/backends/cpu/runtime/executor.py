@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 
 from rlx.backends.cpu.routines.gemm import gemm_step
-from rlx.backends.cpu.runtime.band_steps import bands_step
 from rlx.backends.cpu.runtime.frame import (
     CLOCK,
     COUNTDOWN,
@@ -45,7 +44,8 @@ from rlx.backends.cpu.runtime.native import (
     stack,
 )
 from rlx.backends.cpu.runtime.native_compiler import module_text
-from rlx.backends.cpu.runtime.regions import launch, nanoseconds
+from rlx.backends.cpu.runtime.parallel_regions import launch, nanoseconds
+from rlx.backends.cpu.runtime.row_tile_steps import row_tiles_step
 from rlx.backends.cpu.runtime.signals import interrupted, restore_thread, save_thread
 
 __all__ = ["PARTS_OF_RUNTIME", "runtime_text"]
@@ -383,7 +383,7 @@ def entry(module: Word, arguments: Word, count: Word) -> int:
 # parts call are in each of them, and keep what they know in the pool and in frames.
 PARTS_OF_RUNTIME: dict[str, tuple[NativeFunction, ...]] = {
     "core": (entry, kernel_step, parallel_step, chunked_step, copy_step, host_step, launch),
-    "products": (gemm_step, bands_step),
+    "products": (gemm_step, row_tiles_step),
     "control": (carried_step, scan_step, while_step, branch_step),
     "clock": (clock_step,),
 }

@@ -11,7 +11,7 @@ from rlx.backends.cpu.runtime.frame import (
     THREAD_STATE,
 )
 from rlx.backends.cpu.runtime.native import Word, external, maximum, minimum, native
-from rlx.backends.cpu.runtime.regions import nanoseconds
+from rlx.backends.cpu.runtime.parallel_regions import nanoseconds
 
 __all__ = ["interrupted", "restore_thread", "save_thread"]
 

@@ -21,18 +21,16 @@ from rlx.backends.cpu.routines.host_steps import HostStep, host_function
 from rlx.backends.cpu.routines.native_library import library_rows
 from rlx.backends.cpu.routines.numba_steps import numba_step
 from rlx.backends.cpu.routines.special import bind_special
-from rlx.backends.cpu.runtime import band_steps, executor
-from rlx.backends.cpu.runtime.band_form import band_form
+from rlx.backends.cpu.runtime import executor, row_tile_steps
 from rlx.backends.cpu.runtime.cost import parallel_parts, plan_cost
 from rlx.backends.cpu.runtime.entry import RuntimeCode
 from rlx.backends.cpu.runtime.frame import FIRST_SLOT, STEP_HEAD
+from rlx.backends.cpu.runtime.row_tile_form import row_tile_form
 from rlx.backends.cpu.runtime.store import default_store
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.backends.timing import TimedStep
 from rlx.errors import VerificationError
-from rlx.ir.bands import iterations
 from rlx.ir.kernels import (
-    Bands,
     Branch,
     Buffer,
     Callback,
@@ -41,11 +39,13 @@ from rlx.ir.kernels import (
     Library,
     Loops,
     Plan,
+    RowTiles,
     Scan,
     Sort,
     While,
     nested_plans,
 )
+from rlx.ir.row_tiles import iterations
 from rlx.ir.user_functions import ArrayCall
 from rlx.storage import ALIGNMENT, Storage, aligned, allocate, from_numpy
 
@@ -201,8 +201,8 @@ class _Builder:
         if isinstance(kernel, Contract):
             fields = gemm_fields(kernel, scope, parallel_parts(kernel))
             return self.step("gemm_step", fields)
-        if isinstance(kernel, Bands):
-            return self.bands(kernel, scope, inner)
+        if isinstance(kernel, RowTiles):
+            return self.row_tiles(kernel, scope, inner)
         if isinstance(kernel, Callback) and isinstance(kernel.function, ArrayCall):
             return self.numba_call(kernel, kernel.function, scope)
         if isinstance(kernel, Library):
@@ -248,9 +248,9 @@ class _Builder:
             return self.step("parallel_step", [*fields, *own])
         return self.step("kernel_step", [*fields, *own])
 
-    def bands(self, kernel: Bands, scope: _Scope, inner: int) -> list[int]:
+    def row_tiles(self, kernel: RowTiles, scope: _Scope, inner: int) -> list[int]:
         """A row with the rows of kernels in it, which use slots of the worker that runs them."""
-        form = band_form(kernel, get_num_threads())
+        form = row_tile_form(kernel, get_num_threads())
         used = dict.fromkeys(b for k in kernel.kernels for b in (*k.reads, *k.writes))
         shared = [b for b in used if b not in kernel.local]
         own = {b: n for n, b in enumerate((*shared, *kernel.local))}
@@ -261,21 +261,21 @@ class _Builder:
         for buffer in kernel.local:
             entries += [kernel.offsets[buffer], buffer.nbytes // kernel.count]
         members = [word for k in kernel.kernels for word in self.member(k, kernel.count, own.__getitem__)]
-        fields = [kernel.count, form.bands, form.workers, parallel_parts(kernel), scratch, nbytes]
-        fields += [len(shared), len(kernel.local), start, form.longest, band_steps.ENTRIES + len(entries)]
-        return self.step("bands_step", [*fields, *entries, *members])
+        fields = [kernel.count, form.row_tiles, form.workers, parallel_parts(kernel), scratch, nbytes]
+        fields += [len(shared), len(kernel.local), start, form.longest, row_tile_steps.ENTRIES + len(entries)]
+        return self.step("row_tiles_step", [*fields, *entries, *members])
 
     def member(self, kernel: Loops | Contract, count: int, slot_of: Callable[[Buffer], int]) -> list[int]:
-        """The words of a kernel that runs band by band."""
+        """The words of a kernel that runs tile by tile."""
         each = iterations(kernel) // count
         if isinstance(kernel, Contract):
-            kind = band_steps.PRODUCT
+            kind = row_tile_steps.PRODUCT
             own = self.step("gemm_step", gemm_fields(kernel, slot_of, 1))
         else:
-            kind = band_steps.CHUNKED if kernel.chunks > 1 else band_steps.LOOPS
+            kind = row_tile_steps.CHUNKED if kernel.chunks > 1 else row_tile_steps.LOOPS
             chunks = [kernel.sizes[0], kernel.chunks] if kernel.chunks > 1 else []
             own = [self.address(self.codes[kernel]), *chunks, *self.layouts[kernel].row(slot_of)]
-        return [kind, band_steps.KERNEL + len(own), each, *own]
+        return [kind, row_tile_steps.KERNEL + len(own), each, *own]
 
     def carried(self, kernel: Scan | While, code: KernelCode, scope: _Scope) -> list[int]:
         """A whole loop in one function, run in slices so that Ctrl-C is seen."""
@@ -373,7 +373,7 @@ def _runtime_parts(plan: Plan) -> set[str]:
     """The parts of the run-time system that a plan's steps are in, other than its core."""
     parts: set[str] = set()
     for kernel in plan.kernels:
-        if isinstance(kernel, (Contract, Bands)):
+        if isinstance(kernel, (Contract, RowTiles)):
             parts.add("products")
         elif isinstance(kernel, (Scan, While, Branch)):
             parts.add("control")

@@ -17,7 +17,7 @@ from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
-from rlx.trace.stage import finish, stage
+from rlx.trace.tracing import finish, trace_program
 from rlx.trees import tree
 
 __all__ = [
@@ -29,8 +29,8 @@ __all__ = [
     "line_of_result",
     "runs_in_python",
     "share_captures",
-    "stage_carry",
-    "stage_flat",
+    "trace_carry",
+    "trace_flat",
     "unify_weak",
     "with_output_types",
 ]
@@ -51,7 +51,7 @@ def check_callable(name: str, **functions: Any) -> None:
             )
 
 
-def stage_flat(
+def trace_flat(
     name: str,
     function: Callable[..., Any],
     in_tree: tree.TreeDef,
@@ -65,7 +65,7 @@ def stage_flat(
     call the function in messages, if not by its own name.
     """
     flat = FlatFunction(function, in_tree, name=title)
-    program, captured = stage(flat, types, known, f"{name}_{flat.name}")
+    program, captured = trace_program(flat, types, known, f"{name}_{flat.name}")
     return flat, program, captured
 
 
@@ -101,7 +101,7 @@ def unify_weak(enters: TensorType, leaves: TensorType) -> TensorType:
     return TensorType(enters.shape, dtype)
 
 
-def stage_carry(
+def trace_carry(
     name: str,
     function: Callable[..., Any],
     body: Callable[..., Any],
@@ -125,7 +125,7 @@ def stage_carry(
         return result
 
     while True:  # a changed dtype may change another carry's; it goes up the lattice, so that this ends
-        flat, program, captured = stage_flat(name, checked, in_tree, [*entering, *others], title=function_name(body))
+        flat, program, captured = trace_flat(name, checked, in_tree, [*entering, *others], title=function_name(body))
         leaving = program.output_types[: len(entering)]
         unified = [unify_weak(a, b) for a, b in zip(entering, leaving, strict=True)]
         if unified == entering:

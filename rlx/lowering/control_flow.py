@@ -11,7 +11,7 @@ from rlx.ir.kernels import Branch, Buffer, Callback, Library, Operand, Scan, Sor
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
 from rlx.lowering import reduction, views
-from rlx.lowering.lowered import Lowered, dense_strides
+from rlx.lowering.lowered import LoweredValue, dense_strides
 from rlx.lowering.nest_builder import NestBuilder
 
 __all__ = ["branch", "callback", "in_blocks", "inline_program", "library", "scan", "sort", "sum_of_blocks"]
@@ -42,19 +42,19 @@ def _fresh(kernels: NestBuilder, types: Sequence[TensorType]) -> list[Buffer]:
     return [kernels.allocate(type.dtype, type.size) for type in types]
 
 
-def _held(kernels: NestBuilder, buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[Lowered, ...]:
+def _held(kernels: NestBuilder, buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[LoweredValue, ...]:
     return tuple(kernels.from_buffer(b, t) for b, t in zip(buffers, types, strict=True))
 
 
 def scan(
     kernels: NestBuilder,
     body: Program,
-    constants: Sequence[Lowered],
-    initial: Sequence[Lowered],
-    xs: Sequence[Lowered],
+    constants: Sequence[LoweredValue],
+    initial: Sequence[LoweredValue],
+    xs: Sequence[LoweredValue],
     length: int,
     reverse: bool = False,
-) -> tuple[tuple[Lowered, ...], tuple[Lowered, ...]]:
+) -> tuple[tuple[LoweredValue, ...], tuple[LoweredValue, ...]]:
     """Run `body(*constants, *carries, *slices)` `length` times; -> (last carries, ys)."""
     carries = len(initial)
     final_types = [v.type for v in initial]
@@ -77,11 +77,11 @@ def scan(
 
 def in_blocks(
     kernels: NestBuilder,
-    function: Callable[..., Lowered],
-    constants: Sequence[Lowered],
-    values: Sequence[Lowered],
+    function: Callable[..., LoweredValue],
+    constants: Sequence[LoweredValue],
+    values: Sequence[LoweredValue],
     count: int,
-) -> Lowered:
+) -> LoweredValue:
     """`function(k, *constants, *values)` on `count` blocks of the values' leading axis, one
     after the other; its results joined along their leading axis."""
     ys = _blocks(kernels, function, constants, values, count)
@@ -89,19 +89,19 @@ def in_blocks(
 
 
 def sum_of_blocks(
-    kernels: NestBuilder, function: Callable[..., Lowered], values: Sequence[Lowered], count: int
-) -> Lowered:
+    kernels: NestBuilder, function: Callable[..., LoweredValue], values: Sequence[LoweredValue], count: int
+) -> LoweredValue:
     """`function(k, *values)` on `count` blocks of the values' leading axis, its results added."""
     return reduction.reduce(kernels, "add", _blocks(kernels, function, (), values, count), (0,))
 
 
 def _blocks(
     kernels: NestBuilder,
-    function: Callable[..., Lowered],
-    constants: Sequence[Lowered],
-    values: Sequence[Lowered],
+    function: Callable[..., LoweredValue],
+    constants: Sequence[LoweredValue],
+    values: Sequence[LoweredValue],
     count: int,
-) -> Lowered:
+) -> LoweredValue:
     blocks = [views.reshape(kernels, v, (count, v.shape[0] // count, *v.shape[1:])) for v in values]
     types = [v.type for v in constants]
     types += [v.type.update(shape=v.shape[1:]) for v in blocks]
@@ -111,7 +111,9 @@ def _blocks(
     return ys
 
 
-def _result_type(kernels: NestBuilder, function: Callable[..., Lowered], types: Sequence[TensorType]) -> TensorType:
+def _result_type(
+    kernels: NestBuilder, function: Callable[..., LoweredValue], types: Sequence[TensorType]
+) -> TensorType:
     """The type of what a function of lowered values gives."""
     scratch = kernels.scratch()
     values = [scratch.from_buffer(scratch.allocate(t.dtype, t.size, "input"), t) for t in types]
@@ -122,10 +124,10 @@ def while_loop(
     kernels: NestBuilder,
     condition: Program,
     body: Program,
-    condition_constants: Sequence[Lowered],
-    body_constants: Sequence[Lowered],
-    initial: Sequence[Lowered],
-) -> tuple[Lowered, ...]:
+    condition_constants: Sequence[LoweredValue],
+    body_constants: Sequence[LoweredValue],
+    initial: Sequence[LoweredValue],
+) -> tuple[LoweredValue, ...]:
     """Run `body(*body_constants, *carries)` while `condition(*its constants, *carries)`."""
     types = [v.type for v in initial]
     final = _fresh(kernels, types)
@@ -143,8 +145,8 @@ def while_loop(
 
 
 def branch(
-    kernels: NestBuilder, index: Lowered, branches: Sequence[Program], operands: Sequence[Lowered]
-) -> tuple[Lowered, ...]:
+    kernels: NestBuilder, index: LoweredValue, branches: Sequence[Program], operands: Sequence[LoweredValue]
+) -> tuple[LoweredValue, ...]:
     """The outputs of the branch that the int32 scalar `index` (clamped) selects."""
     types = branches[0].output_types
     outputs = _fresh(kernels, types)
@@ -162,9 +164,9 @@ def branch(
 def callback(
     kernels: NestBuilder,
     function: Callable[..., Any],
-    values: Sequence[Lowered],
+    values: Sequence[LoweredValue],
     out_types: Sequence[TensorType],
-) -> tuple[Lowered, ...]:
+) -> tuple[LoweredValue, ...]:
     """Call a host function on arrays; callbacks keep their order."""
     outputs = _fresh(kernels, out_types)
     inputs = tuple(kernels.operand(v) for v in values)
@@ -176,11 +178,11 @@ def callback(
 def library(
     kernels: NestBuilder,
     routine: str,
-    values: Sequence[Lowered],
+    values: Sequence[LoweredValue],
     out_types: Sequence[TensorType],
     attributes: dict[str, Any] | None = None,
     meaning: Program | None = None,
-) -> tuple[Lowered, ...]:
+) -> tuple[LoweredValue, ...]:
     """Run a named routine of the backend's library on row-major operands; of a block, `meaning` is its program."""
     outputs = _fresh(kernels, out_types)
     inputs = tuple(kernels.operand(v) for v in values)
@@ -196,7 +198,7 @@ def _operands(buffers: Sequence[Buffer], types: Sequence[TensorType]) -> tuple[O
     )
 
 
-def sort(kernels: NestBuilder, values: Sequence[Lowered], axis: int, keys: int = 1) -> tuple[Lowered, ...]:
+def sort(kernels: NestBuilder, values: Sequence[LoweredValue], axis: int, keys: int = 1) -> tuple[LoweredValue, ...]:
     """Sort the values together along an axis by the first `keys`: ascending, stable.
 
     A last value that is the position along the axis comes out as the permutation, without
@@ -219,7 +221,7 @@ def sort(kernels: NestBuilder, values: Sequence[Lowered], axis: int, keys: int =
     return tuple(views.transpose(kernels, v, back) for v in _held(kernels, outputs, types))
 
 
-def _counts(value: Lowered, axis: int) -> bool:
+def _counts(value: LoweredValue, axis: int) -> bool:
     """Whether a value is the int32 or int64 position along an axis."""
     if value.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
         return False

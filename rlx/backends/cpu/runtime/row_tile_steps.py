@@ -1,4 +1,4 @@
-"""Kernels run band by band: each worker takes a band through all of them, then takes the next one."""
+"""Kernels run tile by tile: each worker takes a tile through all of them, then takes the next one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from rlx.backends.cpu.routines.gemm import BAND_ROWS, COLUMNS, ROWS, STRIPE_COLU
 from rlx.backends.cpu.runtime.frame import POOL
 from rlx.backends.cpu.runtime.kernel_calls import call_kernel, run_chunk
 from rlx.backends.cpu.runtime.native import Word, address_of, atomic_add, minimum, native, stack
-from rlx.backends.cpu.runtime.regions import launch
+from rlx.backends.cpu.runtime.parallel_regions import launch
 from rlx.backends.cpu.runtime.signals import interrupted
 
-__all__ = ["bands_step"]
+__all__ = ["row_tiles_step"]
 
 # Fields of a row. Behind them come the slots of the frame that the kernels use, two words for each
 # local buffer, and the kernels.
 COUNT = 2  # the parts that everything is made of
-BANDS = 3  # runs of parts that are taken at a time
+ROW_TILES = 3  # runs of parts that are taken at a time
 WORKERS = 4
 PARTS = 5
 SCRATCH = 6  # slot of the workers' memory: slots of their own, then local buffers
@@ -22,7 +22,7 @@ WORKER_BYTES = 7
 SHARED = 8  # how many slots are the frame's
 LOCALS = 9  # how many are local
 LOCAL_START = 10  # bytes from the start of a worker's memory
-LONGEST = 11  # most parts in a band
+LONGEST = 11  # most parts in a tile
 MEMBERS = 12  # words from the row's start to the kernels
 ENTRIES = 13
 
@@ -79,8 +79,8 @@ def run_member(slots: Word, member: Word, begin: Word, end: Word) -> int:
 
 
 @native
-def run_band(row: Word, own: Word, begin: Word, end: Word) -> int:
-    """All kernels for one band; `own` is the worker's memory."""
+def run_row_tile(row: Word, own: Word, begin: Word, end: Word) -> int:
+    """All kernels for one tile; `own` is the worker's memory."""
     local = row + 8 * (ENTRIES + row[SHARED])
     slot = row[SHARED]
     for _ in range(row[LOCALS]):
@@ -97,28 +97,28 @@ def run_band(row: Word, own: Word, begin: Word, end: Word) -> int:
 
 
 @native
-def band_worker(context: Word, worker: Word) -> int:
-    """Take bands until there are no more; context is [slots, row, bands taken]."""
+def row_tile_worker(context: Word, worker: Word) -> int:
+    """Take row tiles until there are no more; context is [slots, row, row tiles taken]."""
     slots = context[0]
     row = context[1]
     own = slots[row[SCRATCH]] + worker * row[WORKER_BYTES]
     for slot in range(row[SHARED]):
         own[slot] = slots[row[ENTRIES + slot]]
-    bands = row[BANDS]
+    row_tiles = row[ROW_TILES]
     while 1:
-        band = atomic_add(context + 16, 1)
-        if band >= bands:
+        tile = atomic_add(context + 16, 1)
+        if tile >= row_tiles:
             return 0
-        run_band(row, own, row[COUNT] * band // bands, row[COUNT] * (band + 1) // bands)
+        run_row_tile(row, own, row[COUNT] * tile // row_tiles, row[COUNT] * (tile + 1) // row_tiles)
     return 0
 
 
 @native
-def bands_step(slots: Word, row: Word) -> int:
-    """All bands, on as many workers as have memory."""
+def row_tiles_step(slots: Word, row: Word) -> int:
+    """All row tiles, on as many workers as have memory."""
     context = stack(3)
     context[0] = slots
     context[1] = row
     context[2] = 0
-    launch(slots[POOL], address_of(band_worker), context, row[WORKERS], row[PARTS])
+    launch(slots[POOL], address_of(row_tile_worker), context, row[WORKERS], row[PARTS])
     return interrupted(slots)

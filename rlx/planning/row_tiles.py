@@ -1,6 +1,6 @@
-"""Kernels that work along one dimension run band by band: what one leaves in cache the next one finds.
+"""Kernels that work along one dimension run tile by tile: what one leaves in cache the next one finds.
 
-A product and what is done to its result, a softmax between two products, a whole layer: each band of
+A product and what is done to its result, a softmax between two products, a whole layer: each tile of
 rows passes through all of them on one thread. Values that only these kernels need never exist as a whole.
 """
 
@@ -11,25 +11,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 
-from rlx.ir.bands import iterations, stays_in_bands
-from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops, Plan
+from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Plan, RowTiles
 from rlx.ir.options import LoweringOptions
+from rlx.ir.row_tiles import iterations, stays_in_row_tiles
 from rlx.planning.arena import Block, place
 from rlx.planning.fuse import has_effect
 from rlx.planning.memory import arena_bytes
 
-__all__ = ["group_bands"]
+__all__ = ["group_row_tiles"]
 
 _MOST_KERNELS = 64  # of one group, and kernels that are looked past: what keeps grouping linear in time
 _MOST_PASSED = 12
 
 
-def group_bands(plan: Plan, options: LoweringOptions) -> Plan:
-    """The plan with every worthwhile run of kernels as one Bands of at least `options.least_bands` bands.
+def group_row_tiles(plan: Plan, options: LoweringOptions) -> Plan:
+    """The plan with every worthwhile run of kernels as one RowTiles of at least `options.least_row_tiles` row tiles.
 
-    Bands may move work that a barrier holds back, and take more memory then; such a plan stays as it is.
+    RowTiles may move work that a barrier holds back, and take more memory then; such a plan stays as it is.
     """
-    if not options.least_bands:
+    if not options.least_row_tiles:
         return plan
     uses = Counter(buffer for kernel in plan.kernels for buffer in {*kernel.reads, *kernel.writes})
     grouped = tuple(_grouped(plan.kernels, options, uses))
@@ -100,17 +100,17 @@ def _before(group: _Group, kernels: Sequence[Kernel]) -> list[Kernel]:
 
 @dataclass(slots=True)
 class _Group:
-    """Kernels that stay in `count` bands of everything that one of them writes."""
+    """Kernels that stay in `count` row tiles of everything that one of them writes."""
 
     options: LoweringOptions
     count: int = 0
     members: list[Loops | Contract] = field(default_factory=list)
     written: set[Buffer] = field(default_factory=set)
-    loose: set[Buffer] = field(default_factory=set)  # written in no bands: only one kernel may touch them
+    loose: set[Buffer] = field(default_factory=set)  # written in no row tiles: only one kernel may touch them
     read: set[Buffer] = field(default_factory=set)
 
     def join(self, kernel: Kernel) -> bool:
-        """Take the kernel in, if it can run band by band with the others."""
+        """Take the kernel in, if it can run tile by tile with the others."""
         if not isinstance(kernel, (Loops, Contract)) or (isinstance(kernel, Contract) and not kernel.depth):
             return False
         touched = {*kernel.reads, *kernel.writes}
@@ -129,12 +129,12 @@ class _Group:
         return True
 
     def begin_with(self, kernel: Kernel) -> bool:
-        """Take in a kernel that the group reads results of, in the bands as they are."""
+        """Take in a kernel that the group reads results of, in the row tiles as they are."""
         if not isinstance(kernel, (Loops, Contract)) or self.read.isdisjoint(kernel.writes):
             return False
         if iterations(kernel) % self.count or any(b in kernel.reads for b in kernel.writes):
             return False
-        if not all(stays_in_bands(k, b, self.count) for b in kernel.writes for k in (kernel, *self.members)):
+        if not all(stays_in_row_tiles(k, b, self.count) for b in kernel.writes for k in (kernel, *self.members)):
             return False
         self.members.insert(0, kernel)
         self.written.update(kernel.writes)
@@ -142,25 +142,25 @@ class _Group:
         return True
 
     def _form(self, kernel: Loops | Contract) -> tuple[int, set[Buffer]] | None:
-        """Into how many bands the group can be cut with the kernel, and what it writes in none."""
+        """Into how many row tiles the group can be cut with the kernel, and what it writes in none."""
         bound = {b for b in kernel.reads if b in self.written}
         bound |= {b for b in kernel.writes if b in kernel.reads}
         free = set(kernel.writes) - bound
         widest = max(b.nbytes for b in (*bound, *free))
         most = gcd(self.count, iterations(kernel))
         for count in self._counts(most):
-            if widest > count * self.options.bands.widest:
+            if widest > count * self.options.row_tiles.widest:
                 break
-            if all(stays_in_bands(kernel, buffer, count) for buffer in (*bound, *free)):
+            if all(stays_in_row_tiles(kernel, buffer, count) for buffer in (*bound, *free)):
                 return count, set()
         for count in self._counts(most):
-            if all(stays_in_bands(kernel, buffer, count) for buffer in bound):
-                return count, {b for b in free if not stays_in_bands(kernel, b, count)}
+            if all(stays_in_row_tiles(kernel, buffer, count) for buffer in bound):
+                return count, {b for b in free if not stays_in_row_tiles(kernel, b, count)}
         return None
 
     def _counts(self, most: int) -> Iterator[int]:
-        """Numbers of bands to try: wider ones hold more of what a kernel reads together."""
-        while most >= self.options.least_bands:
+        """Numbers of row tiles to try: wider ones hold more of what a kernel reads together."""
+        while most >= self.options.least_row_tiles:
             yield most
             if most % 2:
                 return
@@ -173,12 +173,12 @@ class _Group:
 
     @property
     def worthwhile(self) -> bool:
-        """Whether there is enough to do for each band."""
-        least = self.options.bands.work * self.options.least_bands
+        """Whether there is enough to do for each tile."""
+        least = self.options.row_tiles.work * self.options.least_row_tiles
         return len(self.members) > 1 and sum(map(_work, self.members)) >= least
 
-    def made(self, uses: Counter[Buffer]) -> Bands:
-        """The kernel; temporaries that no other kernel uses are local to its bands."""
+    def made(self, uses: Counter[Buffer]) -> RowTiles:
+        """The kernel; temporaries that no other kernel uses are local to its row tiles."""
         own = Counter(buffer for kernel in self.members for buffer in {*kernel.reads, *kernel.writes})
         local = {b for b in self.written if b.role == "temporary" and own[b] == uses[b]}
         offsets, scratch = _place_local(self.members, local, self.count, self.options.alignment)
@@ -186,7 +186,7 @@ class _Group:
         origins = dict.fromkeys(origin for k in self.members for origin in k.origins)
         local_buffers = tuple(b for b in dict.fromkeys(b for k in self.members for b in k.writes) if b in local)
         label = "+".join(labels)
-        return Bands(self.count, tuple(self.members), local_buffers, scratch, offsets, tuple(origins), label)
+        return RowTiles(self.count, tuple(self.members), local_buffers, scratch, offsets, tuple(origins), label)
 
 
 def _work(kernel: Loops | Contract) -> int:
@@ -201,7 +201,7 @@ def _work(kernel: Loops | Contract) -> int:
 def _place_local(
     kernels: Sequence[Loops | Contract], local: set[Buffer], count: int, alignment: int
 ) -> tuple[dict[Buffer, int], int]:
-    """Offsets of one band's parts of local buffers among each other, and bytes of all of them."""
+    """Offsets of one tile's parts of local buffers among each other, and bytes of all of them."""
     blocks: dict[Buffer, Block] = {}
     for position, kernel in enumerate(kernels):
         for buffer in (*kernel.writes, *kernel.reads):

@@ -1,6 +1,6 @@
-"""Which kernels can run band by band: cut along one dimension, each part touching only its own.
+"""Which kernels can run tile by tile: cut along one dimension, each part touching only its own.
 
-A buffer in bands is `count` equal parts, one after the other; a kernel stays in them if what it does
+A buffer in row tiles is `count` equal parts, one after the other; a kernel stays in them if what it does
 for part r of its own iterations touches part r of the buffer and no other.
 """
 
@@ -11,7 +11,7 @@ from math import prod
 
 from rlx.ir.kernels import Access, Buffer, Contract, Kernel, Loops, Operand
 
-__all__ = ["iterations", "stays_in_bands"]
+__all__ = ["iterations", "stays_in_row_tiles"]
 
 
 def iterations(kernel: Kernel) -> int:
@@ -25,7 +25,7 @@ def iterations(kernel: Kernel) -> int:
     return prod(kernel.sizes[: kernel.parallel]) if kernel.parallel else 1
 
 
-def stays_in_bands(kernel: Kernel, buffer: Buffer, count: int) -> bool:
+def stays_in_row_tiles(kernel: Kernel, buffer: Buffer, count: int) -> bool:
     """Whether the kernel, cut in `count` parts, touches only part r of the buffer in part r."""
     if isinstance(kernel, Contract):
         return all(_view_stays(kernel, operand, count) for operand in _views(kernel) if operand.buffer is buffer)

@@ -11,7 +11,7 @@ import numpy as np
 from rlx.ir.kernels import Instruction, Loops, Store
 from rlx.ir.scalar import ALPHABET, EXPENSIVE
 
-__all__ = ["RowPass", "Staging", "staging"]
+__all__ = ["RowPass", "RowSchedule", "row_schedule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class RowPass:
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
-    """`row_values[s]`, then `passes[s]`, then `row_stores[s]`, for each stage s in order.
+class RowSchedule:
+    """`row_values[s]`, then `passes[s]`, then `row_stores[s]`, for each phase s in order.
 
     summed: products that nothing but sums reads, see _summed_products.
     """
@@ -50,12 +50,12 @@ class Staging:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Dependence:
-    """Level and stage of each instruction, and what each needs at element level."""
+    """Level and phase of each instruction, and what each needs at element level."""
 
     instructions: tuple[Instruction, ...]
     alias: tuple[int, ...]
     element: tuple[bool, ...]
-    stage: tuple[int, ...]
+    phase: tuple[int, ...]
 
     def sweep_values(self, roots: list[int], recalled: Container[int] = ()) -> list[int]:
         """The element-level instructions that a sweep needs to have `roots`, in order."""
@@ -75,7 +75,7 @@ def _dependence(
     instructions: tuple[Instruction, ...], alias: tuple[int, ...], outer: int, rank: int
 ) -> _Dependence:
     element: list[bool] = []
-    stage: list[int] = []
+    phase: list[int] = []
     rows = range(outer, rank)
     for instruction in instructions:
         op, args, attribute = instruction.op, instruction.args, instruction.attribute
@@ -89,9 +89,9 @@ def _dependence(
         elif op == "reduce":
             inherited = False
         element.append(inherited)
-        after = max((stage[a] for a in args), default=0)
-        stage.append(after + 1 if op == "reduce" and rows else after)
-    return _Dependence(instructions, alias, tuple(element), tuple(stage))
+        after = max((phase[a] for a in args), default=0)
+        phase.append(after + 1 if op == "reduce" and rows else after)
+    return _Dependence(instructions, alias, tuple(element), tuple(phase))
 
 
 def _store_roots(store: Store) -> list[int]:
@@ -105,33 +105,33 @@ def _runs_per_element(dependence: _Dependence, store: Store, outer: int) -> bool
     return repeats or moving or any(dependence.element[n] for n in _store_roots(store))
 
 
-def _store_stages(
+def _store_phases(
     dependence: _Dependence, stores: tuple[Store, ...], reduces: list[int], elements: list[bool]
 ) -> list[int]:
     """The sweep of each store: not before its values are known, nor before the last sweep that
     loads what it overwrites."""
     alias, instructions = dependence.alias, dependence.instructions
-    stages = [max(dependence.stage[n] for n in _store_roots(s)) for s in stores]
+    phases = [max(dependence.phase[n] for n in _store_roots(s)) for s in stores]
     roots = [
-        (dependence.stage[instructions[n].args[0]], [instructions[n].args[0]]) for n in reduces
+        (dependence.phase[instructions[n].args[0]], [instructions[n].args[0]]) for n in reduces
     ]
     changed = True
     while changed:
         changed = False
         last_load: dict[int, int] = {}
-        sweeps = roots + [(stages[n], _store_roots(s)) for n, s in enumerate(stores) if elements[n]]
-        for stage, needed in sweeps:
+        sweeps = roots + [(phases[n], _store_roots(s)) for n, s in enumerate(stores) if elements[n]]
+        for phase, needed in sweeps:
             for number in dependence.sweep_values(needed):
                 if instructions[number].op == "load":
                     target = alias[instructions[number].attribute.operand]
-                    last_load[target] = max(last_load.get(target, 0), stage)
+                    last_load[target] = max(last_load.get(target, 0), phase)
         previous: dict[int, int] = {}
         for n, store in enumerate(stores):
             target = alias[store.access.operand]
-            earliest = max(stages[n], last_load.get(target, 0), previous.get(target, 0))
-            changed |= earliest > stages[n]
-            stages[n] = previous[target] = earliest
-    return stages
+            earliest = max(phases[n], last_load.get(target, 0), previous.get(target, 0))
+            changed |= earliest > phases[n]
+            phases[n] = previous[target] = earliest
+    return phases
 
 
 # recomputing less than one of these is cheaper than memory
@@ -170,14 +170,14 @@ def _park(
     dependence: _Dependence,
     stores: tuple[Store, ...],
     dtypes: Sequence[np.dtype],
-    stages: list[int],
+    phases: list[int],
     passes: list[RowPass],
 ) -> list[RowPass]:
     """Keep one expensive value for each possible place from its first sweep to the later ones."""
     parked: set[int] = set()
     for place in _parking_places(dependence, stores, dtypes):
         target = dtypes[stores[place].access.operand]
-        for first, sweep in enumerate(passes[: stages[place]]):
+        for first, sweep in enumerate(passes[: phases[place]]):
             later = [n for n in range(first + 1, len(passes)) if not passes[n].empty]
             wanted = [
                 n
@@ -186,7 +186,7 @@ def _park(
                 and n not in parked
                 and n not in dict(sweep.recalls)
                 and any(n in passes[q].values for q in later)
-                and all(q <= stages[place] for q in later if n in passes[q].values)
+                and all(q <= phases[place] for q in later if n in passes[q].values)
                 and _is_expensive(dependence, n)
             ]
             if wanted:
@@ -230,36 +230,36 @@ def _staging(
     dtypes: tuple[np.dtype, ...],
     outer: int,
     rank: int,
-) -> Staging:
+) -> RowSchedule:
     dependence = _dependence(instructions, alias, outer, rank)
     reduces = [n for n, i in enumerate(instructions) if i.op == "reduce"] if outer < rank else []
     elements = [_runs_per_element(dependence, s, outer) for s in stores]
-    stages = _store_stages(dependence, stores, reduces, elements)
-    count = 1 + max([*stages, *(dependence.stage)], default=0)
+    phases = _store_phases(dependence, stores, reduces, elements)
+    count = 1 + max([*phases, *(dependence.phase)], default=0)
     passes = []
-    for stage in range(count):
-        swept = [n for n in reduces if dependence.stage[instructions[n].args[0]] == stage]
-        written = [n for n in range(len(stores)) if stages[n] == stage and elements[n]]
+    for phase in range(count):
+        swept = [n for n in reduces if dependence.phase[instructions[n].args[0]] == phase]
+        written = [n for n in range(len(stores)) if phases[n] == phase and elements[n]]
         sweep = RowPass((), tuple(swept), tuple(written))
         values = dependence.sweep_values(_roots(dependence, stores, sweep))
         passes.append(replace(sweep, values=tuple(values)))
     if rank - outer == 1:
-        passes = _park(dependence, stores, dtypes, stages, passes)
-    return Staging(
+        passes = _park(dependence, stores, dtypes, phases, passes)
+    return RowSchedule(
         element_level=dependence.element,
         summed=_summed_products(instructions, stores),
         row_values=tuple(
             tuple(
                 n
                 for n in range(len(instructions))
-                if not dependence.element[n] and dependence.stage[n] == stage and n not in reduces
+                if not dependence.element[n] and dependence.phase[n] == phase and n not in reduces
             )
-            for stage in range(count)
+            for phase in range(count)
         ),
         passes=tuple(passes),
         row_stores=tuple(
-            tuple(n for n in range(len(stores)) if stages[n] == stage and not elements[n])
-            for stage in range(count)
+            tuple(n for n in range(len(stores)) if phases[n] == phase and not elements[n])
+            for phase in range(count)
         ),
     )
 
@@ -281,7 +281,7 @@ def _summed_products(instructions: tuple[Instruction, ...], stores: tuple[Store,
     return frozenset(products & read)
 
 
-def staging(kernel: Loops) -> Staging:
+def row_schedule(kernel: Loops) -> RowSchedule:
     """The passes of a kernel; equal kernels share the analysis."""
     numbers: dict[int, int] = {}
     alias = tuple(numbers.setdefault(id(b), len(numbers)) for b in kernel.operands)

@@ -15,7 +15,7 @@ from rlx.ir.program import Atom, Program
 from rlx.ir.types import TensorType
 from rlx.trace.builder import Builder, NamedAxis, Tracer, leaked, state
 
-__all__ = ["axis_named", "axis_size", "close_over", "finish", "known_value", "named_axis", "stage"]
+__all__ = ["axis_named", "axis_size", "close_over", "finish", "known_value", "named_axis", "trace_program"]
 
 
 def known_value(value: Any) -> ConcreteArray | None:
@@ -25,7 +25,7 @@ def known_value(value: Any) -> ConcreteArray | None:
     return value if isinstance(value, ConcreteArray) else None
 
 
-def stage(
+def trace_program(
     function: Callable[..., Sequence[Any]],
     types: Sequence[TensorType],
     known: Sequence[Any] | None = None,
@@ -37,7 +37,7 @@ def stage(
     `known`: values (or None) with which tracers may answer bool(), int(), ... while tracing.
     """
     if config.check_tracer_leaks:
-        return _stage_watched(function, types, known, name)
+        return _trace_watched(function, types, known, name)
     with Builder(name) as builder:
         values = known if known is not None else [None] * len(types)
         tracers = [builder.input(t, v) for t, v in zip(types, values, strict=True)]
@@ -59,7 +59,7 @@ class _WatchedBuilder(Builder):
         return tracer
 
 
-def _stage_watched(
+def _trace_watched(
     function: Callable[..., Sequence[Any]], types: Sequence[TensorType], known: Sequence[Any] | None, name: str
 ) -> tuple[Program, list[Any]]:
     """As stage, for the switch check_tracer_leaks: UnexpectedTracerError where a tracer outlives the function."""

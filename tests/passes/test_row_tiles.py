@@ -1,4 +1,4 @@
-"""Runs of kernels that pass through memory band by band."""
+"""Runs of kernels that pass through memory tile by tile."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 import rlx
 import rlx.numpy as rnp
 from rlx.backends import backend_named
-from rlx.backends.cpu.runtime.band_form import band_form
+from rlx.backends.cpu.runtime.row_tile_form import row_tile_form
 from rlx.errors import VerificationError
-from rlx.ir.bands import iterations, stays_in_bands
-from rlx.ir.kernels import Bands, Buffer, Contract, Kernel, Loops, Operand, Plan
+from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Operand, Plan, RowTiles
 from rlx.ir.options import LoweringOptions
+from rlx.ir.row_tiles import iterations, stays_in_row_tiles
 from rlx.ir.verify_plan import verify_plan
 from rlx.passes.pipeline import lower_program, stages
-from rlx.planning.bands import group_bands
+from rlx.planning.row_tiles import group_row_tiles
 from rlx.storage import from_numpy
 from rlx.testing import assert_close
 
@@ -29,11 +29,11 @@ def floats(*shape):
 def plan_of(f, *args, least=4):
     traced = rlx.jit(f).trace(*args)
     program = traced.closed()
-    return lower_program(stages(program)[-1].program, LoweringOptions(least_bands=least))
+    return lower_program(stages(program)[-1].program, LoweringOptions(least_row_tiles=least))
 
 
-def bands_of(plan):
-    return [k for k in plan.kernels if isinstance(k, Bands)]
+def row_tiles_of(plan):
+    return [k for k in plan.kernels if isinstance(k, RowTiles)]
 
 
 def mlp(x, w, b, v):
@@ -54,7 +54,7 @@ HEADS = tuple(floats(8, 96, 4, 16) for _ in range(3))
 def test_a_product_its_bias_and_activation_and_the_next_product_are_one_kernel():
     plan = plan_of(mlp, *MLP)
     (kernel,) = plan.kernels
-    assert isinstance(kernel, Bands)
+    assert isinstance(kernel, RowTiles)
     assert [type(k) for k in kernel.kernels] == [Contract, Loops, Contract]
     assert kernel.count == 512
     assert len(kernel.local) == 2  # neither x @ w nor its activation ever exists as a whole
@@ -64,7 +64,7 @@ def test_a_product_its_bias_and_activation_and_the_next_product_are_one_kernel()
 def test_attention_is_one_kernel_and_its_scores_never_exist_as_a_whole():
     plan = plan_of(attention, *HEADS)
     kernel = plan.kernels[-1]
-    assert isinstance(kernel, Bands)
+    assert isinstance(kernel, RowTiles)
     assert kernel.count >= 8
     scores = 8 * 4 * 96 * 96
     assert max(b.size for b in kernel.local) == scores
@@ -73,7 +73,7 @@ def test_attention_is_one_kernel_and_its_scores_never_exist_as_a_whole():
 
 @pytest.mark.parametrize(("f", "args"), [(mlp, MLP), (attention, HEADS)], ids=["mlp", "attention"])
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_bands_compute_the_same(f, args, threads):
+def test_row_tiles_compute_the_same(f, args, threads):
     expected = f(*(rnp.asarray(a, dtype="float64") for a in args))
     before = rlx.get_num_threads()
     rlx.set_num_threads(threads)
@@ -84,7 +84,7 @@ def test_bands_compute_the_same(f, args, threads):
     assert_close(result, np.asarray(expected, np.float32), rtol=1e-4, atol=2e-4)
 
 
-def test_gradients_run_in_bands_with_their_chunked_sums():
+def test_gradients_run_in_row_tiles_with_their_chunked_sums():
     def loss(w, b, g, x):
         y = rlx.nn.gelu(x @ w + b)
         y = (y - y.mean(-1, keepdims=True)) / rnp.sqrt(y.var(-1, keepdims=True) + 1e-5) * g
@@ -92,7 +92,7 @@ def test_gradients_run_in_bands_with_their_chunked_sums():
 
     args = (floats(64, 128), floats(128), floats(128), floats(2048, 64))
     plan = plan_of(rlx.grad(loss, argnums=(0, 1, 2, 3)), *args)
-    inner = [k for bands in bands_of(plan) for k in bands.kernels]
+    inner = [k for row_tiles in row_tiles_of(plan) for k in row_tiles.kernels]
     assert any(isinstance(k, Loops) and k.chunks > 1 for k in inner)
     expected = rlx.grad(loss, argnums=(0, 1, 2, 3))(*(np.float64(a) for a in args))
     result = rlx.jit(rlx.grad(loss, argnums=(0, 1, 2, 3)))(*args)
@@ -101,12 +101,12 @@ def test_gradients_run_in_bands_with_their_chunked_sums():
         np.testing.assert_allclose(np.asarray(got) / scale, np.asarray(wanted) / scale, atol=3e-5)
 
 
-def test_bands_and_separate_kernels_agree_bit_for_bit_with_one_band_each():
+def test_row_tiles_and_separate_kernels_agree_bit_for_bit_with_one_tile_each():
     x, w = floats(4, 2048, 64), floats(64, 64)
     run = {}
     for least in (0, 4):
         plan = plan_of(lambda x, w: rnp.tanh(rnp.tanh(x @ w) @ w), x, w, least=least)
-        assert bool(bands_of(plan)) == bool(least)
+        assert bool(row_tiles_of(plan)) == bool(least)
         executable = backend_named("cpu").compile(plan)
         (storage,) = executable.run([from_numpy(a) for a in (x, w)])
         run[least] = storage.view(x.shape, x.dtype).copy()
@@ -123,15 +123,15 @@ def test_bands_and_separate_kernels_agree_bit_for_bit_with_one_band_each():
     ],
     ids=["all rows", "running", "other rows", "gathered"],
 )
-def test_kernels_that_touch_other_bands_stay_out(f):
+def test_kernels_that_touch_other_tiles_stay_out(f):
     x, w = floats(1024, 64), floats(64, 64)
     plan = plan_of(f, x, w)
-    for bands in bands_of(plan):
-        written = {b for k in bands.kernels for b in k.writes}
-        read = {b for k in bands.kernels for b in k.reads}
-        for kernel in bands.kernels:
+    for row_tiles in row_tiles_of(plan):
+        written = {b for k in row_tiles.kernels for b in k.writes}
+        read = {b for k in row_tiles.kernels for b in k.reads}
+        for kernel in row_tiles.kernels:
             for buffer in {*kernel.reads, *kernel.writes} & written & read:
-                assert stays_in_bands(kernel, buffer, bands.count)
+                assert stays_in_row_tiles(kernel, buffer, row_tiles.count)
     np.testing.assert_allclose(rlx.jit(f)(x, w), f(x, w), rtol=2e-4, atol=2e-4)
 
 
@@ -161,13 +161,13 @@ def test_a_value_with_readers_outside_is_not_local():
         return h, h @ w
 
     plan = plan_of(f, floats(1024, 64), floats(64, 64))
-    (kernel,) = bands_of(plan)
+    (kernel,) = row_tiles_of(plan)
     assert {b.role for b in kernel.writes} == {"output"}
     assert all(b.role == "temporary" for b in kernel.local)
 
 
-def test_little_work_is_not_worth_bands():
-    assert not bands_of(plan_of(mlp, floats(8, 4), floats(4, 8), floats(8), floats(8, 4)))
+def test_little_work_is_not_worth_row_tiles():
+    assert not row_tiles_of(plan_of(mlp, floats(8, 4), floats(4, 8), floats(8), floats(8, 4)))
 
 
 def product(lhs: Buffer, rhs: Buffer, out: Buffer, rows: int, size: int) -> Contract:
@@ -185,7 +185,7 @@ def chain(rows=1024, size=64):
 
 
 def grouped_kernels(kernels):
-    return group_bands(Plan((), (), (), tuple(kernels)), LoweringOptions(least_bands=4)).kernels
+    return group_row_tiles(Plan((), (), (), tuple(kernels)), LoweringOptions(least_row_tiles=4)).kernels
 
 
 def test_grouping_keeps_kernels_that_depend_on_the_group_behind_it():
@@ -194,7 +194,7 @@ def test_grouping_keeps_kernels_that_depend_on_the_group_behind_it():
     turned, rows = Operand(h, (1, 64, 1024), (0, 1, 64)), Operand(x, (1, 1024, 64), (0, 64, 1))
     across = Contract(turned, rows, Operand(other, (1, 64, 64), (0, 64, 1)))
     grouped = grouped_kernels([kernels[0], across, product(x, other, last, 1024, 64), kernels[1]])
-    assert isinstance(grouped[0], Bands)
+    assert isinstance(grouped[0], RowTiles)
     assert grouped[0].kernels == tuple(kernels)
     assert not grouped[0].local
     assert grouped[1] is across
@@ -218,18 +218,18 @@ def test_kernels_moved_before_a_group_form_groups_that_keep_what_others_need():
         last,
     ]
     grouped = grouped_kernels(kernels)
-    local = {b for bands in grouped if isinstance(bands, Bands) for b in bands.local}
+    local = {b for row_tiles in grouped if isinstance(row_tiles, RowTiles) for b in row_tiles.local}
     assert local.isdisjoint(apart)
-    assert [type(k) for k in grouped] == [Bands, Contract, Bands]
+    assert [type(k) for k in grouped] == [RowTiles, Contract, RowTiles]
 
 
-def test_verification_refuses_what_crosses_bands():
+def test_verification_refuses_what_crosses_row_tiles():
     x, w, h, y, kernels = chain()
-    bands = Bands(1000, tuple(kernels), (), 0)
+    row_tiles = RowTiles(1000, tuple(kernels), (), 0)
     with pytest.raises(VerificationError, match="cannot be cut"):
-        verify_plan(Plan((x, w), (y,), (x, w, h, y), (bands,)), placed=False)
-    crossed = Bands(64, (kernels[0], product(h, h, y, 64, 64)), (), 0)
-    with pytest.raises(VerificationError, match="across bands"):
+        verify_plan(Plan((x, w), (y,), (x, w, h, y), (row_tiles,)), placed=False)
+    crossed = RowTiles(64, (kernels[0], product(h, h, y, 64, 64)), (), 0)
+    with pytest.raises(VerificationError, match="across row tiles"):
         verify_plan(Plan((x, w), (y,), (x, w, h, y), (crossed,)), placed=False)
 
 
@@ -241,10 +241,10 @@ def test_iterations_of_kernels():
 
 def test_form_follows_threads_and_cache():
     *_, kernels = chain(rows=1 << 16)
-    (bands,) = grouped_kernels(kernels)
-    assert isinstance(bands, Bands)
-    one, many = band_form(bands, 1), band_form(bands, 16)
+    (row_tiles,) = grouped_kernels(kernels)
+    assert isinstance(row_tiles, RowTiles)
+    one, many = row_tile_form(row_tiles, 1), row_tile_form(row_tiles, 16)
     assert one.workers == 1
     assert many.workers == 16
-    assert one.bands >= 32  # 32 MiB are written: bands of less than 1 MiB
-    assert one.longest * one.bands >= bands.count
+    assert one.row_tiles >= 32  # 32 MiB are written: row tiles of less than 1 MiB
+    assert one.longest * one.row_tiles >= row_tiles.count

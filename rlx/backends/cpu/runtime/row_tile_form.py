@@ -1,0 +1,34 @@
+"""How many row tiles a run of kernels is cut in, and how many workers take them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rlx.ir.kernels import Contract, RowTiles
+
+__all__ = ["RowTileForm", "row_tile_form"]
+
+# what a tile writes should stay in the cache of one core; products of fewer rows spend their time copying
+_CACHE_BYTES = 1 << 19
+_LEAST_ROWS = 96
+
+
+class RowTileForm(NamedTuple):
+    """row_tiles: runs of parts that a worker takes at a time, of at most `longest` parts."""
+
+    row_tiles: int
+    workers: int
+    longest: int
+
+
+def row_tile_form(kernel: RowTiles, threads: int) -> RowTileForm:
+    """The form for a machine of so many threads."""
+    written = sum(b.nbytes for b in {b for k in kernel.kernels for b in k.writes})
+    most = min((_most_row_tiles(k) for k in kernel.kernels if isinstance(k, Contract)), default=kernel.count)
+    row_tiles = min(max(2 * threads, written // _CACHE_BYTES), max(most, threads), kernel.count)
+    return RowTileForm(row_tiles, min(threads, row_tiles), -(-kernel.count // row_tiles))
+
+
+def _most_row_tiles(kernel: Contract) -> int:
+    """More row tiles would leave a product too few rows."""
+    return kernel.batches * max(kernel.rows // _LEAST_ROWS, 1)
