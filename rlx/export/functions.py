@@ -20,7 +20,7 @@ from rlx.passes.pipeline import passes, walk
 from rlx.trace.interpret import interpret
 from rlx.trace.lower import inline_calls
 from rlx.trace.read import Unreadable, read_program
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 from rlx.transforms.reverse import vjp
 from rlx.trees.structure import TreeDef
 
@@ -206,7 +206,7 @@ def derivative_of(source: Source) -> Source:
             _, pull = vjp(inner, *(x for x, m in zip(given, moving, strict=True) if m))
             return list(pull(list(leaves[len(types) :])))
 
-        staged, captured = stage(run, [*map(_strong_if_moving, types), *cotangents], None, f"{program.name}_vjp")
+        staged, captured = trace_program(run, [*map(_strong_if_moving, types), *cotangents], None, f"{program.name}_vjp")
         return close_over(staged, captured)
 
     return derived
