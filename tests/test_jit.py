@@ -481,3 +481,21 @@ def _control(library: Any) -> Any:
 def test_jax_code_runs_unchanged(program: Any) -> None:
     """`import rlx as jax; import rlx.numpy as jnp`: the same results."""
     assert_same(program(rlx), program(jax), rtol=1e-9)
+
+
+def test_numpy_arguments_are_read_where_they_are_and_never_handed_out() -> None:
+    """From the second call on their key is enough; a result that is an argument is a copy all the same."""
+    f = rlx.jit(lambda t, y: (t["x"], y * 2))
+    x, y = np.ones((2, 3), np.float32), np.arange(3, dtype=np.float32)
+    for n in range(3):
+        x[0, 0] = n
+        kept, twice = f({"x": x}, y)
+        mixed, _ = f({"x": jnp.asarray(x)}, y)
+        assert not np.shares_memory(np.asarray(kept), x) and kept[0, 0] == mixed[0, 0] == n
+        assert twice.tolist() == [0, 2, 4] and f({"x": x}, 3.0)[1] == 6.0 and f({"x": x}, 3)[1].dtype == np.int32
+    assert f.cache_info().misses == 3 and f.cache_info().hits == 9
+    g = rlx.jit(lambda y: y + 1)
+    for _ in range(3):
+        assert g(y).tolist() == [1, 2, 3] and g(y.astype(">f4")).dtype == np.float32
+        with pytest.raises(errors.InputTypeError, match="y"):
+            g(np.array(["a"]))

@@ -18,17 +18,19 @@ import optree
 from optree import _C as _optree
 
 from rlx.array import Array, ConcreteArray, DeviceArray, owned
-from rlx.backends import backend_named
+from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
-from rlx.call.compiled import CompiledProgram, backend_on, default_memory, prepare_program, run_program
+from rlx.call.compiled import CompiledProgram, adopted, backend_on, prepare_program, run_program
+from rlx.call.default_place import default_memory, program_stays_on_host
 from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
 from rlx.call.stages import Lowered, Traced
-from rlx.config import config
+from rlx.config import config, scoped
 from rlx.errors import (
     DonatedArrayError,
     InputTypeError,
     NanError,
     NonHashableStaticArgumentError,
+    RlxError,
     SwitchError,
     source_line,
 )
@@ -41,7 +43,7 @@ from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_a
 from rlx.trace.interpret import Environment
 from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction
-from rlx.trace.places import common_memory, execution
+from rlx.trace.places import HOST, common_memory, execution
 from rlx.trace.primitive import refused, watching
 from rlx.trace.tracing import close_over, trace_program
 from rlx.trees import tree
@@ -51,20 +53,28 @@ __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
 execution.compiled = run_program
 execution.prepared = prepare_program
 execution.default_memory = default_memory
+execution.adopted = adopted
 _flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
 _type_of = operator.attrgetter("_type")
 _OF_NUMBERS = frozenset((ConcreteArray, DeviceArray))  # whose memory can be given away
 
 
-def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
-    """The leaves of any arguments, and the key of a call with them; an empty one, which finds nothing, where a leaf
-    is no array of ours."""
-    leaves, in_tree = _flatten(args, None, False, tree.NAMESPACE)
+def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], bool]:
+    """The leaves of any arguments, the key of a call with them, and whether some were no arrays of ours.
+
+    Those are arrays over the caller's memory then. The key is empty, which finds nothing, where one cannot be.
+    """
+    given, in_tree = _flatten(args, None, False, tree.NAMESPACE)
     try:
-        return leaves, [config.token, in_tree, *map(_type_of, leaves)]
+        return given, [config.token, in_tree, *map(_type_of, given)], False
     except AttributeError:
-        return leaves, []
+        pass
+    try:
+        leaves: list[Any] = list(map(shared_array, given))
+        return leaves, [config.token, in_tree, *[x._type or x.type for x in leaves]], True
+    except (AttributeError, RlxError):  # told by who traces the call
+        return given, [], True
 
 
 class CacheInfo(NamedTuple):
@@ -96,9 +106,9 @@ class _Traces:
 
     def __init__(self) -> None:
         self.entries: OrderedDict[Any, _Entry] = OrderedDict()
-        # by the key that a plain call makes fast: what runs, the results' tree (None: one array
-        # alone), and what puts the leaves in order
-        self.ready: dict[Any, tuple[Callable[[Any], Any], Any, Callable[[Any], Any] | None]] = {}
+        # by the key that a plain call makes fast: what runs, the results' tree (None: one array alone), what puts the
+        # leaves in order, and whether some results are arguments
+        self.ready: dict[Any, tuple[Callable[[Any], Any], Any, Callable[[Any], Any] | None, bool]] = {}
         self._lock = threading.RLock()
         _all_traces.add(self)
         reopen_after_fork(self)
@@ -178,6 +188,7 @@ class Jitted:
             # entries are never kept for a token of disable_jit; an unknown type (None) finds nothing
             key: list[Any] | None = [config.token]
             leaves: list[Any] = []
+            foreign = False
             try:
                 for x in args:
                     if type(x) is ConcreteArray:
@@ -194,10 +205,10 @@ class Jitted:
                 key = None
             # outside of the handler: what the user's function raises is no consequence of ours
             if key is None:
-                leaves, key = _key_of(args)
+                leaves, key, foreign = _key_of(args)
             found = self._ready.get(tuple(key))
-            if found is not None:
-                run, out_tree, order = found
+            if found is not None and not (foreign and found[3]):
+                run, out_tree, order, _ = found
                 self._calls += 1
                 results = run(order(leaves) if order else leaves)
                 return results[0] if out_tree is None else _unflatten(out_tree, results)
@@ -220,14 +231,14 @@ class Jitted:
             with self._traces._lock:
                 if entry.compiled is None:
                     closed = close_over(entry.program, entry.captured)
-                    backend = self.backend_for(request, entry.captured)
+                    backend = self.backend_for(request, entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend, self.memory_limit)
         compiled = entry.compiled
         brings = (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
         if request.fast_key is not None and not watching():
             out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.spec
             caller = compiled.run if brings else compiled.caller()
-            self._ready[request.fast_key] = (caller, out_tree, request.order)
+            self._ready[request.fast_key] = (caller, out_tree, request.order, compiled.passes_inputs)
         outs = request.run(compiled, brings)
         if watching() and (found := refused(outs)):
             _refuse_results(found, self.name, compiled.program, request.leaves)
@@ -260,12 +271,14 @@ class Jitted:
         """
         return None if self.device is not None else common_memory(self.name, leaves)
 
-    def backend_for(self, request: _Request, captured: Sequence[Any]) -> Backend:
-        """What compiles for a call: as `device` says, or the arguments and what the function closed over on devices."""
+    def backend_for(self, request: _Request, program: Program, captured: Sequence[Any]) -> Backend:
+        """What compiles a call's program: as `device` says, or the arguments and what was closed over on devices."""
         if self.device is not None:
             return backend_named(self.device)
         away = [x for x in captured if type(x) is DeviceArray]
-        return backend_on(common_memory(self.name, [*request.given, *away]) if away else request.memory)
+        if away:
+            return backend_on(common_memory(self.name, [*request.given, *away]))
+        return backend_on(None if program_stays_on_host(program, request.memory, request.leaves) else request.memory)
 
     def _trace(self, request: _Request) -> _Entry:
         if config.no_tracing:
@@ -275,8 +288,21 @@ class Jitted:
             )
         flat = FlatFunction(request.function, request.in_tree, name=self.name)
         types = [x.type for x in request.leaves]
-        program, captured = trace_program(flat, types, None, self.name)
+        # what asks for the default device means the one that the program is for
+        with scoped(device=self._device(request)):
+            program, captured = trace_program(flat, types, None, self.name)
         return _Entry(program, captured, flat.out_tree)
+
+    def _device(self, request: _Request) -> str:
+        """The name of the device that a call's program is for; inside of another program that one's."""
+        if state.builder is not None:
+            return config.device
+        if self.device is not None:
+            return self.device
+        default = memory_named(None)
+        if request.memory is default or (request.memory is None and default.host):
+            return config.device
+        return HOST.name if request.memory is None else request.memory.device.name
 
     def delivered(self, out: Any) -> Any:
         """What a call returns, of what was computed; with out_shardings arrays know where they lie."""
@@ -378,14 +404,20 @@ class _Request:
             self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
         except InputTypeError as error:
             raise _refused_argument(self, [_takes(x, jitted, abstract) for x in leaves].index(False), error) from None
+        # whether there are arrays that do not lie in the host's memory
+        self.away = DeviceArray in set(map(type, self.leaves))
+        if self.away:
+            # arrays of other libraries lie where they were made
+            self.given = [made if type(made) is DeviceArray else x for x, made in zip(leaves, self.leaves, strict=True)]
         types = [x.type for x in self.leaves]
         values = tuple((k, type(v), v) for k, v in static)
-        # whether there are arrays that do not lie in the host's memory, and where the arguments lie: None for that
-        self.away = DeviceArray in set(map(type, self.leaves))
+        # where the arguments lie: None for the host's memory
         self.memory: Any = None
         if (self.away or config.watched) and state.builder is None:
-            self.memory = jitted.memory_for(leaves)
-        self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes, self.memory)
+            self.memory = jitted.memory_for(self.given)
+        # inside of another program it is that one's
+        where = "around" if config.watched and state.builder is not None else self.memory
+        self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes, where)
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None
         if jitted._plain and not kwargs and state.builder is None:
