@@ -146,6 +146,11 @@ def _inlined(program: Program, context: Context) -> Program:
     return refuse_unclaimed_dtypes(inlined, context.claims, context.device)
 
 
+def _decomposed(program: Program, context: Context) -> Program:
+    """The program and its regions with decompositions in place of routines that the device does not take."""
+    return everywhere(partial(decompose_routines, claims=context.claims))(program)
+
+
 # HIR -> MIR -> MIR, in order; passes run on the program and on every region in it
 passes: tuple[Step, ...] = (
     program_pass("fold", fold_constants, "what depends on literals alone is computed now"),
@@ -163,8 +168,7 @@ entry: tuple[Step, ...] = (
     Step("inline", "program", _inlined, "calls become the equations that they stand for, but blocks that are claimed"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
     Step(
-        "decompose_routines", "program",
-        lambda p, c: everywhere(partial(decompose_routines, claims=c.claims))(p),
+        "decompose_routines", "program", _decomposed,
         "factorisations and transforms that the device has no routine for become loops and products",
     ),
 )
@@ -345,7 +349,8 @@ class ExecutableCache:
     def get(
         self, program: Program, backend: Backend, memory_limit: int | None = None, optimized: bool = False
     ) -> Executable:
-        """The executable of a program, compiled now if it is not there; of `optimized` MIR without passes."""
+        """The executable of a program, compiled now if it is not there; of `optimized` MIR without passes, unless the
+        device decomposes its routines."""
         context = Context.of(backend)
         key = (backend, context.options, context.claims, memory_limit, program.fingerprint)
         with self._lock:
@@ -357,7 +362,7 @@ class ExecutableCache:
             self.misses += 1
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
-            if optimized and memory_limit is None:
+            if optimized and memory_limit is None and _decomposed(program, context) is program:
                 plan = lower_program(program, context=context)
             else:
                 plan = lower_to_plan(program, memory_limit, context=context)

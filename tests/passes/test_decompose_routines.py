@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ def test_routines_in_loops_and_in_derivatives() -> None:
     """Derivatives are those of the primitives: the step comes after them."""
 
     def f(x: Any) -> Any:
-        carry, rows = lax.scan(lambda c, row: (jnp.linalg.inv(c) + jnp.outer(row, row), c[0]), jnp.eye(6, dtype=x.dtype), x)
+        first = jnp.eye(6, dtype=x.dtype)
+        carry, rows = lax.scan(lambda c, row: (jnp.linalg.inv(c) + jnp.outer(row, row), c[0]), first, x)
         return (carry.sum() + rows).sum()
 
     gradient, mapped = rlx.grad(f), rlx.vmap(rlx.grad(f))
@@ -90,3 +92,12 @@ def test_the_step_is_shown() -> None:
     assert found.dispatch.counts["decomposed"] == 1
     origins = {e.origin[0] for e in found.stage("decompose_routines").program.equations if e.origin}
     assert len(origins) == 1 and origins.pop().endswith("test_decompose_routines.py")
+
+
+@pytest.mark.usefixtures("device_of_c")
+def test_saved_programs_are_decomposed_where_they_run(tmp_path: Path) -> None:
+    rlx.export(lambda x: jnp.linalg.solve(x, x[0]))(X).save(tmp_path / "solve")
+    with rlx.default_device("c"):
+        found = rlx.load_exported(tmp_path / "solve").call(X)
+    np.testing.assert_allclose(np.asarray(found), np.linalg.solve(X, X[0]), rtol=1e-10)
+    assert decompose_routines(rlx.make_program(lambda x: jnp.linalg.solve(x, x[0]))(X), backend_named("c").claims)
