@@ -28,7 +28,7 @@ from rlx.ops.matrices import (
     turned,
     upper_triangle,
 )
-from rlx.ops.reflections import multiply_reflectors, orthogonalise
+from rlx.ops.reflections import multiply_reflectors, orthogonalise, pack_reflectors
 from rlx.ops.shape import concatenate, pad_zeros, slice_along
 from rlx.ops.solves import triangular_solve
 from rlx.trace.primitive import Sample, Zero, primitive, type_of
@@ -219,6 +219,10 @@ class packed_qr(LibraryPrimitive):
         check_matrices(self.name, a)
         *batch, rows, columns = a.shape
         return a.strong(), TensorType((*batch, min(rows, columns)), a.dtype)
+
+    def decomposition(self, a: Any) -> tuple[Any, Any]:
+        """One reflection after the other."""
+        return pack_reflectors(a)
 
     def samples(self) -> Iterator[Sample]:
         return samples_in("f4 c8 c16", ([as_real(4, 3)], {}), ([as_real(2, 2, 3)], {}))

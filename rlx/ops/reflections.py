@@ -17,7 +17,7 @@ from rlx.ops.shape import concatenate, expand_dims, reshape, slice_along
 from rlx.ops.transcendental import sqrt
 from rlx.trace.primitive import type_of
 
-__all__ = ["multiply_reflectors", "orthogonalise", "squared_sizes"]
+__all__ = ["multiply_reflectors", "orthogonalise", "pack_reflectors", "squared_sizes"]
 
 
 def squared_sizes(x: Any) -> Any:
@@ -55,8 +55,14 @@ def _reflected(x: Any, tau: Any, v: Any) -> Any:
     return subtract(x, multiply(multiply(expand_dims(tau, (2,)), column), total(multiply(conjugate(column), x), 1)))
 
 
-def _pack(a: Any) -> tuple[Any, Any]:
+def pack_reflectors(a: Any) -> tuple[Any, Any]:
     """R above the reflectors that make it, and their taus."""
+    shape = type_of(a).shape
+    packed, taus = _packed(one_batch(a, 2))
+    return reshape(packed, shape=shape), reshape(taus, shape=(*shape[:-2], type_of(taus).shape[1]))
+
+
+def _packed(a: Any) -> tuple[Any, Any]:
     batch, rows, columns = type_of(a).shape
     steps = min(rows, columns)
     across, which = count_along(2, 1, 1, columns), count_along(1, 1, rows)
@@ -101,7 +107,7 @@ def orthogonalise(a: Any, full: bool, product: Any) -> tuple[Any, Any]:
     wanted = rows if full else inner
     taus = zeros(a, batch, 0)
     if inner:
-        matrices, taus = _pack(matrices)
+        matrices, taus = _packed(matrices)
     reflectors = slice_along(matrices, 0, inner, 2)
     if wanted > inner:
         reflectors = concatenate(reflectors, zeros(a, batch, rows, wanted - inner), axis=2)

@@ -368,7 +368,7 @@ def test_modules_compile_a_linear_system() -> None:
     def solved(a: Any, b: Any) -> Any:
         return jnp.linalg.solve(a, b)
 
-    a, b = X[:5].astype(np.float64), X[:5, 0].astype(np.float64)
+    a, b = X[:5].astype(np.float64), X[5].astype(np.float64)
     found = run_module(rlx.export_numba(solved, a, b), "solved", a, b)
     np.testing.assert_allclose(found, np.linalg.solve(a, b), rtol=1e-10)
 

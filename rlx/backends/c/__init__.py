@@ -16,6 +16,7 @@ _LOOPS_UP_TO = (
     ("householder_product", 8),
     ("lu", 32),
     ("lu_solve", 32),
+    ("packed_qr", 8),
     ("qr", 8),
     ("svd", 4),
     ("triangular_solve", 32),
