@@ -113,7 +113,7 @@ test-other-python: $(VENV)/tested
 	echo "test-other-python: ran on Python $$version"
 
 test-mlx: $(MLX_VENV)/tested
-	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) tests/backends/test_mlx.py tests/test_primitives.py -k mlx
+	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) tests/backends/test_mlx.py tests/backends/test_mlx_call.py tests/test_primitives.py -k mlx
 	RLX_CHECK=1 RLX_DEVICE=mlx $(MLX_TEST) $(MLX_TESTS)
 
 fuzz: $(VENV)/tested
