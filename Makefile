@@ -2,6 +2,7 @@
 # make test-other-python: the tests that depend most on the interpreter, on another version of Python if one is installed.
 # make test-backends: what make test has the interpreter run of the numba device, compiled by Numba.
 # make test-opencl: the OpenCL device, on a runtime for processors that it installs.
+# make test-compat: libraries written for JAX, of pinned versions, in an environment of their own that it makes.
 # make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
@@ -13,13 +14,14 @@ BIN := $(VENV)/bin
 
 OTHER_PYTHON ?= $(shell .ci/other-python $(BIN)/python)
 OTHER_VENV := .venv-other
+COMPAT_VENV := .venv-compat
 # what asks the interpreter: frames and lines, code objects, references, threads, signals, tracebacks, files
 OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_storage.py test_arrays.py test_dispatch.py \
 	test_threads_and_interrupts.py test_replay.py test_shared_traces.py test_inspect.py test_eager.py support \
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
 
-.PHONY: demo test test-backends test-opencl test-other-python fuzz lint bench clean
+.PHONY: demo test test-backends test-opencl test-other-python test-compat fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -64,6 +66,15 @@ test-other-python: $(VENV)/tested
 	RLX_CHECK=1 $(OTHER_VENV)/bin/python -m pytest -n 2 --dist worksteal $(OTHER_TESTS); \
 	echo "test-other-python: ran on Python $$version"
 
+$(COMPAT_VENV)/installed: pyproject.toml tests/compat/requirements.txt
+	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv --clear $(COMPAT_VENV)
+	$(COMPAT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test]" -r tests/compat/requirements.txt
+	touch $@
+
+test-compat: $(COMPAT_VENV)/installed
+	RLX_TEST_LIBRARIES=1 $(COMPAT_VENV)/bin/python -m pytest -n 2 --dist worksteal tests/compat/test_libraries.py
+
 fuzz: $(VENV)/tested
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed "$(SEED)"
 
@@ -71,4 +82,4 @@ bench: $(VENV)/tested
 	$(BIN)/python -m benchmarks.run $(BENCH)
 
 clean:
-	rm -rf $(VENV) $(OTHER_VENV) build *.egg-info
+	rm -rf $(VENV) $(OTHER_VENV) $(COMPAT_VENV) build *.egg-info

@@ -12,7 +12,7 @@ from rlx.ir.program import Atom, Literal, Program, Var
 from rlx.jaxnames import core
 from rlx.jaxnames.avals import AbstractArray, aval_of, tensor_type
 from rlx.trace.flat import as_array
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 __all__ = ["ClosedJaxpr", "Jaxpr", "JaxprEqn", "eval_jaxpr", "staged"]
 
@@ -194,4 +194,4 @@ def staged(closed: Any) -> tuple[Program, list[Any]]:
     if source is not None:
         return source.replace(inputs=(*source.constvars, *source.inputs), constants=()), source.consts
     types = [tensor_type(v.aval) for v in closed.jaxpr.invars]
-    return stage(lambda *args: list(map(as_array, eval_jaxpr(closed.jaxpr, closed.consts, *args))), types)
+    return trace_program(lambda *args: list(map(as_array, eval_jaxpr(closed.jaxpr, closed.consts, *args))), types)

@@ -14,7 +14,7 @@ from rlx.jaxnames.rules import BATCHING, DERIVATIVES, LOWERINGS, TRANSPOSES, Und
 from rlx.ops.regions import RegionPrimitive
 from rlx.trace.flat import as_array
 from rlx.trace.primitive import Linear, type_of
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 
 __all__ = ["LibraryPrimitive"]
 
@@ -126,7 +126,7 @@ class LibraryPrimitive(RegionPrimitive):
         def flat(*args: Any) -> list[Any]:
             return list(map(as_array, self._results(function(*args, **params))))
 
-        program, captured = stage(flat, types, name=self.name)
+        program, captured = trace_program(flat, types, name=self.name)
         return close_over(program, captured)
 
     # ------------------------------------------------------------ rlx's rules

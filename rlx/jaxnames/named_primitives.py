@@ -24,7 +24,7 @@ from rlx.ops.stop_gradient import stop_gradient
 from rlx.ops.while_loop import while_loop
 from rlx.trace.flat import as_array
 from rlx.trace.primitive import registry, type_of
-from rlx.trace.stage import close_over, stage
+from rlx.trace.tracing import close_over, trace_program
 
 __all__ = ["PRIMITIVES", "NamedPrimitive", "translated"]
 
@@ -67,7 +67,7 @@ class NamedPrimitive:
             out = self.bind(*args, **params)
             return list(map(as_array, out if self.multiple_results else [out]))
 
-        program, _ = stage(flat, list(map(tensor_type, avals)), name=self.name)
+        program, _ = trace_program(flat, list(map(tensor_type, avals)), name=self.name)
         found: list[AbstractArray] = list(map(aval_of, program.output_types))
         return found if self.multiple_results else found[0], program.effects
 

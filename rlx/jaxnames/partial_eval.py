@@ -12,7 +12,7 @@ from rlx.jaxnames.views import view_of
 from rlx.trace.builder import Builder, Tracer
 from rlx.trace.flat import as_array
 from rlx.trace.interpret import interpret
-from rlx.trace.stage import close_over
+from rlx.trace.tracing import close_over
 from rlx.transforms.programs import split_program
 
 __all__ = ["PartialVal", "trace_to_jaxpr_dynamic", "trace_to_jaxpr_nounits"]
