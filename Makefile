@@ -53,7 +53,7 @@ $(VENV)/opencl: $(VENV)/tested
 	touch $@
 
 test-opencl: $(VENV)/opencl
-	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/backends/test_opencl.py
+	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/backends/test_opencl.py tests/backends/test_races.py
 
 $(VENV)/gpu-compile: $(VENV)/tested
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda-compile]"
