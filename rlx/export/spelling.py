@@ -17,7 +17,7 @@ from rlx.ir.program import Equation, Program, encode_params
 from rlx.ir.types import TensorType, is_complex, is_key
 from rlx.passes.pipeline import lower_program
 from rlx.trace.primitive import Primitive
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 __all__ = ["ScalarCode", "ScalarStep", "is_elementwise", "program_for_writing", "refused", "scalar_code"]
 
@@ -71,7 +71,7 @@ def _code(primitive: Primitive, dtypes: tuple[Any, ...], params: _Params) -> Sca
         found = primitive.bind(*xs, **params.values)
         return found if primitive.multiple else (found,)
 
-    program, _ = stage(run, [TensorType((), dtype) for dtype in dtypes])
+    program, _ = trace_program(run, [TensorType((), dtype) for dtype in dtypes])
     plan = lower_program(program)
     steps: list[ScalarStep] = []
     written: dict[Any, int] = {b: n for n, b in enumerate(plan.inputs)}

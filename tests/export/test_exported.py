@@ -23,7 +23,7 @@ from rlx.ir.show import show_bindings, show_program
 from rlx.ir.types import TensorType
 from rlx.testing import check_grads
 from rlx.trace.read import read_program
-from rlx.trace.stage import stage
+from rlx.trace.tracing import trace_program
 
 
 def through_file(exported: Any, vjp_order: int = 0) -> Any:
@@ -43,7 +43,7 @@ def same(one: Any, other: Any, rtol: float = 1e-6) -> None:
 def test_every_primitive_is_read_back(family: str) -> None:
     """The text of an equation of every primitive, with all samples of its parameters, gives an equal program."""
     for case in cases_of(family):
-        program, captured = stage(case.bind, case.types)
+        program, captured = trace_program(case.bind, case.types)
         assert not captured
         assert read_program(show_program(program), show_bindings(program)) == program, case
 
