@@ -117,10 +117,8 @@ def test_pages() -> None:
     page = repr(found)
     for title in ("statistics", "program", "plan", "dispatch", "memory", "loops"):
         assert f"---- {title} " in page
-    markup = found._repr_html_()
-    assert markup.count("<details") == markup.count("</details>") >= 7
-    assert "&lt;lambda&gt;" in rlx.inspect(lambda x: x + 1)(X)._repr_html_() or "&lt;" in markup
-    assert "<string>" not in markup
+    markup = found._repr_html_()  # an interactive page: see test_inspection_page.py
+    assert markup.startswith("<iframe srcdoc=") and "<string>" not in markup
 
 
 def test_long_sections_are_cut() -> None:
