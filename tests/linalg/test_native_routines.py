@@ -15,7 +15,7 @@ from rlx.backends.cpu.routines.native_library import host_reason
 from rlx.ir.kernels import Library, Plan
 from rlx.ops.factorisations import cholesky, householder_product, lu, packed_qr, pivoted_qr, qr
 from rlx.ops.fourier import fft
-from rlx.ops.solves import linear_solve, sylvester, triangular_solve, tridiagonal_solve
+from rlx.ops.solves import lu_solve, sylvester, triangular_solve, tridiagonal_solve
 from rlx.ops.spectral import eig, eigh, hessenberg, matrix_sqrt, schur, svd, tridiagonal
 from rlx.passes.pipeline import lower_to_plan
 
@@ -70,8 +70,8 @@ def test_lu(dtype, batch, shape):
         factors, _, permutation = lu.reference(a)
         for flags in ((False, False), (True, False), (True, True), (False, True)):
             params = dict(zip(("transpose_a", "conjugate_a"), flags, strict=True))
-            agrees(linear_solve, a, factors, permutation, matrix(*batch, shape[0], 2, dtype=dtype), **params)
-            agrees(linear_solve, a, factors, permutation, matrix(*batch, shape[0], 1, dtype=dtype), **params)
+            agrees(lu_solve, a, factors, permutation, matrix(*batch, shape[0], 2, dtype=dtype), **params)
+            agrees(lu_solve, a, factors, permutation, matrix(*batch, shape[0], 1, dtype=dtype), **params)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
