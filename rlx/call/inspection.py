@@ -429,7 +429,7 @@ def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[...,
     def inspected(*args: Any, **kwargs: Any) -> Inspection:
         traced = jitted.trace(*args, **kwargs)
         closed = traced.closed()
-        backend = jitted.backend_for(traced._request, traced._captured)
+        backend = jitted.backend_for(traced._request, traced.program, traced._captured)
         before = Counter(rules.hits)
         found = compile_stages(closed, context=Context.of(backend))
         fired = Counter(rules.hits)
