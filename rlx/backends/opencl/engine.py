@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,13 @@ class OpenCLEngine(Engine):
         for view in views:
             arguments += [view.memory, np.int64(view.start)]
         kernel(self._queue, (groups * items,), (items,), *arguments)
+
+    def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """Over work-items, which OpenCL counts without their groups."""
+        assert not any(view.start for view in views)
+        sizes = [*zip_longest(grid, block, fillvalue=1)]
+        items, group = tuple(n * size for n, size in sizes), tuple(size for _, size in sizes)
+        kernel(self._queue, items, group, *(view.memory for view in views))
 
     def allocate(self, nbytes: int) -> View:
         """A buffer of its own."""
