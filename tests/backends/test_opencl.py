@@ -304,6 +304,18 @@ def test_what_a_device_has_no_room_for(backend: OpenCLBackend) -> None:
     agree(jnp.sin, numbers(5))
 
 
+def test_a_device_without_float64(backend: OpenCLBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so before anything is compiled."""
+    loaded = rlx.backends.backend_named("opencl")
+    assert isinstance(loaded, OpenCLBackend)
+    monkeypatch.setattr(loaded.engine, "has_doubles", False)
+    rlx.clear_caches()
+    with pytest.raises(rlx.errors.DtypeError, match="has no float64"):
+        rlx.jit(jnp.sin, device="opencl")(numbers(3, dtype="float64"))
+    agree(jnp.sin, numbers(3))
+    rlx.clear_caches()
+
+
 def test_training_on_the_device(backend: OpenCLBackend) -> None:
     """Steps of gradient descent on the device end where the CPU's do."""
     x, y = numbers(64, 10), numbers(64, 1)

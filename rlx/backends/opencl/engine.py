@@ -75,6 +75,7 @@ class OpenCLEngine(Engine):
         most = 1 << (device.max_work_group_size.bit_length() - 1)  # groups are halved again and again
         least = Limits()
         units = 2 * device.max_compute_units
+        self.has_doubles = bool(device.double_fp_config)
         self.shuffles = _SHUFFLES <= set(device.extensions.split())
         self.limits = replace(least, group=min(least.group, most), units=min(least.units, units))
 
