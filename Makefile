@@ -23,6 +23,7 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 MLX_VENV := .venv-mlx
 MLX_TEST = $(MLX_VENV)/bin/python -m pytest -n 2 --dist worksteal
 # what runs on the device as on the CPU: control flow, networks, optimisers, derivatives, random numbers bit by bit
+MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py)
 MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
 
 .PHONY: demo test test-backends test-opencl test-mlx test-other-python fuzz lint bench clean
@@ -77,7 +78,7 @@ test-other-python: $(VENV)/tested
 	echo "test-other-python: ran on Python $$version"
 
 test-mlx: $(MLX_VENV)/tested
-	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) tests/backends/test_mlx.py tests/backends/test_mlx_call.py tests/test_primitives.py -k mlx
+	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) $(MLX_OWN) tests/test_primitives.py -k mlx
 	RLX_CHECK=1 RLX_DEVICE=mlx $(MLX_TEST) $(MLX_TESTS)
 
 fuzz: $(VENV)/tested

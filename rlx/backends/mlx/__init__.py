@@ -17,7 +17,7 @@ from rlx.backends.mlx.views import flat
 from rlx.device_memory import Memory
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Branch, Buffer, Callback, Contract, Kernel, Library, Loops, Plan, Scan, Sort, While
-from rlx.ir.options import ChunkLimits, LoweringOptions
+from rlx.ir.options import ChunkLimits, LoweringOptions, RowLimits
 from rlx.ir.show_plan import describe_plan, show_plan
 from rlx.ir.types import supported_dtypes
 from rlx.storage import Device, Storage
@@ -113,8 +113,20 @@ class MlxBackend(Backend):
 
     @property
     def lowering(self) -> LoweringOptions:
-        """Kernels run whole: neither tile by tile nor in chunks."""
-        return LoweringOptions(least_row_tiles=0, chunks=ChunkLimits(counts=()))
+        """Kernels run whole, neither tile by tile nor in chunks, and what can be kept is not computed again.
+
+        A value costs nothing to keep and an operation something to repeat; a short row is one operation as a long one.
+        """
+        return LoweringOptions(
+            least_row_tiles=0,
+            chunks=ChunkLimits(counts=()),
+            rows=RowLimits(short=0),
+            unroll_reduction=0,
+            recompute_cost=0,
+            repeat_cost=0,
+            free_cost=0,
+            load_cost=0,
+        )
 
     @property
     def claims(self) -> Claims:

@@ -35,7 +35,7 @@ from rlx.ir.kernels import (
     constants_of,
 )
 
-__all__ = ["PlanFunction", "host_cause", "why_not_compiled"]
+__all__ = ["PlanFunction", "host_cause", "traced_parts", "why_not_compiled"]
 
 # loops of at most so many steps are unrolled, if all of them together have at most so many instructions
 _UNROLLED_STEPS, _UNROLLED_INSTRUCTIONS = 32, 4096
@@ -184,9 +184,12 @@ class _Traced:
         self._given: tuple[Buffer, ...] = ()
 
     def function(self, *arrays: MxArray) -> list[MxArray]:
-        """What is traced."""
-        buffers: Buffers = dict(self.constants)
-        buffers.update(zip(self._given, arrays, strict=True))
+        """What is compiled."""
+        return self.traced(dict(zip(self._given, arrays, strict=True)))
+
+    def traced(self, given: Buffers) -> list[MxArray]:
+        """The outputs, not computed yet, of the arrays that there are."""
+        buffers = {**self.constants, **given}
         for kernel in self.kernels:
             _trace(kernel, buffers)
         return [flat(_found(b, buffers)) for b in self.outputs]
@@ -361,7 +364,7 @@ class PlanFunction:
     @property
     def traced(self) -> int:
         """How many functions are traced, those inside loops and branches included."""
-        return sum(1 for part in _all_parts(self) if isinstance(part, _Traced))
+        return len(traced_parts(self))
 
     @property
     def host_steps(self) -> list[tuple[Kernel, str]]:
@@ -373,6 +376,11 @@ class PlanFunction:
     def host_loops(self) -> list[Kernel]:
         """Loops and branches that the host steps through."""
         return [p.kernel for p in _all_parts(self) if isinstance(p, _Loop | _Repetition | _Choice)]
+
+
+def traced_parts(function: PlanFunction) -> list[_Traced]:
+    """The parts of a plan that are traced, those inside loops and branches included."""
+    return [part for part in _all_parts(function) if isinstance(part, _Traced)]
 
 
 def _all_parts(function: PlanFunction) -> Iterator[_Part]:
