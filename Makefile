@@ -3,6 +3,7 @@
 # make test-backends: what make test has the interpreter run of the numba device, compiled by Numba.
 # make test-opencl: the OpenCL device, on a runtime for processors that it installs.
 # make test-mlx: the tests of the device `mlx` (mlx[cpu] on Linux), and a part of the others on it.
+# make check-mac: the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report.
 # make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
@@ -26,7 +27,7 @@ MLX_TEST = $(MLX_VENV)/bin/python -m pytest -n 2 --dist worksteal
 MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py)
 MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
 
-.PHONY: demo test test-backends test-opencl test-mlx test-other-python fuzz lint bench clean
+.PHONY: demo test test-backends test-opencl test-mlx check-mac test-other-python fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -78,8 +79,11 @@ test-other-python: $(VENV)/tested
 	echo "test-other-python: ran on Python $$version"
 
 test-mlx: $(MLX_VENV)/tested
-	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) $(MLX_OWN) tests/test_primitives.py -k mlx
+	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) $(MLX_OWN) tests/test_primitives.py -k "mlx or metal"
 	RLX_CHECK=1 RLX_DEVICE=mlx $(MLX_TEST) $(MLX_TESTS)
+
+check-mac: $(MLX_VENV)/tested
+	$(MLX_VENV)/bin/python -m benchmarks.check_mac
 
 fuzz: $(VENV)/tested
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed "$(SEED)"

@@ -53,3 +53,14 @@ def test_views_are_no_operations() -> None:
     x = mx.zeros((2, 3))
     mx.eval(x)
     assert calls.counted(calls.names_of([mx.transpose(mx.reshape(x, (3, 2))) + x])) == (1, 2)
+
+
+def test_the_table_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of `make check-mac`, on the processor: times are positive, results are those of the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).resolve().parents[2])
+        check: Any = importlib.import_module("benchmarks.check_mac")
+    monkeypatch.setattr(check, "CALLS", 1)
+    name, ours, theirs, ratio, error = check.row("nbody_forces").strip("| ").split(" | ")
+    assert name == "nbody_forces" and float(ours) > 0 and float(theirs) > 0 and float(ratio) > 0
+    assert float(error) < 1e-5 and "devices mlx:" in check.machine()

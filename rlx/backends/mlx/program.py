@@ -16,6 +16,7 @@ from rlx.backends.mlx.border import from_host, to_host
 from rlx.backends.mlx.kernels import run_call, run_contract, run_library, run_sort, why_not_call, why_not_contract
 from rlx.backends.mlx.library import MxArray, at_work, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.loops import Buffers, run_loops, why_not
+from rlx.backends.mlx.metal import is_wanted, run_metal, why_not_metal
 from rlx.backends.mlx.routines import why_not_routine
 from rlx.backends.mlx.views import flat, reshaped
 from rlx.backends.reference.kernels import run_kernel
@@ -94,6 +95,8 @@ def _instructions_of(kernel: Kernel) -> int:
 # ------------------------------------------------------------------ traced kernels
 def _trace(kernel: Kernel, buffers: Buffers) -> None:
     match kernel:
+        case Loops() if is_wanted() and why_not_metal(kernel) is None:
+            run_metal(kernel, buffers)
         case Loops():
             run_loops(kernel, buffers)
         case Contract():
