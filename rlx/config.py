@@ -68,6 +68,8 @@ class Config(threading.local):
     mesh: what rlx.set_mesh and its kin have set, for functions that are traced under it.
     default_prng_impl: the generator that random keys belong to where none is named.
     enable_custom_prng: random.PRNGKey makes typed keys, as random.key does.
+    narrow: NumPy arrays of 64-bit numbers become 32-bit where they enter, and so do 64-bit dtypes that are asked for
+      (with a warning), as in JAX without jax_enable_x64. Set by jax_enable_x64 = False, when it is said.
 
     JAX's names are understood too: jax_enable_x64 (float64 and int64 as default dtypes), jax_debug_nans,
     jax_debug_infs, jax_disable_jit, jax_platform_name, and switches that change no result.
@@ -92,6 +94,7 @@ class Config(threading.local):
     mesh: Any = None
     default_prng_impl: str = "threefry2x32"
     enable_custom_prng: bool = False
+    narrow: bool = False
 
     def update(self, name: str, value: Any) -> None:
         """Set a process-wide default by name.
@@ -237,6 +240,7 @@ def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
         return [
             ("default_float", np.dtype("f8" if value else "f4")),
             ("default_int", np.dtype("i8" if value else "i4")),
+            ("narrow", not value),
         ]
     name = _OTHER_NAMES.get(name, name)
     if name not in _SWITCHES and name not in _GIVEN:
@@ -260,7 +264,8 @@ _contexts: list[str] = []  # attributes of Config that hold the values of a User
 def _token(values: Any) -> int:
     watching = values.debug_nans, values.debug_infs, values.numpy_rank_promotion, values.numpy_dtype_promotion
     generator = values.default_prng_impl, values.enable_custom_prng, values.legacy_prng_key
-    key = (values.default_float, values.default_int, values.device, values.disable_jit, values.excess_precision)
+    dtypes = values.default_float, values.default_int, values.narrow
+    key = (*dtypes, values.device, values.disable_jit, values.excess_precision)
     contexts = [(type(value), value) for value in (getattr(values, name) for name in _contexts)]
     return _tokens.setdefault((*key, *watching, *generator, values.mesh, *contexts), len(_tokens))
 

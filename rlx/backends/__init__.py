@@ -25,10 +25,12 @@ __all__ = [
 _BACKENDS: dict[str, str | type[Backend]] = {
     "cpu": "rlx.backends.cpu:CpuBackend",
     "c": "rlx.backends.c:CBackend",
+    "cuda": "rlx.backends.cuda:CudaBackend",
     "mlx": "rlx.backends.mlx:MlxBackend",
     "numba": "rlx.backends.numba:NumbaBackend",
     "opencl": "rlx.backends.opencl:OpenCLBackend",
     "reference": "rlx.backends.reference:ReferenceBackend",
+    "rocm": "rlx.backends.rocm:RocmBackend",
 }
 # device name -> the package that it needs beyond what is installed with rlx
 _PACKAGES = {"mlx": "mlx"}

@@ -55,9 +55,12 @@ class CompiledProgram:
 
     Results that are an input, a constant or a literal are handed through without a kernel, and
     inputs that nothing reads are not handed to the executable. memory_limit: most bytes of temporaries.
+    optimized: the program is MIR that the passes have seen.
     """
 
-    def __init__(self, program: Program, backend: Backend, memory_limit: int | None = None) -> None:
+    def __init__(
+        self, program: Program, backend: Backend, memory_limit: int | None = None, optimized: bool = False
+    ) -> None:
         self.program = program
         self.backend = backend
         self.memory = backend.memory
@@ -79,7 +82,9 @@ class CompiledProgram:
         self.used = [i for i, v in enumerate(program.inputs) if v in used]
         core = program.replace(inputs=[program.inputs[i] for i in self.used], outputs=list(computed))
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
-        self.executable: Executable | None = executables.get(core, backend, memory_limit) if needed else None
+        self.executable: Executable | None = None
+        if needed:
+            self.executable = executables.get(core, backend, memory_limit, optimized)
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
@@ -167,15 +172,18 @@ def run_program(program: Program, args: Sequence[Any]) -> list[Array]:
     return list(CompiledProgram(program, _backend_for(program, args)).run(_concrete(args, program)))
 
 
-def prepare_program(program: Program) -> Callable[[Sequence[Any]], list[Array]]:
-    """A function that runs a closed program on concrete arguments, where they lie; compiled once for each backend."""
+def prepare_program(program: Program, optimized: bool = False) -> Callable[[Sequence[Any]], list[Array]]:
+    """A function that runs a closed program on concrete arguments, where they lie; compiled once for each backend.
+
+    optimized: the program is MIR that the passes have seen.
+    """
     callers: dict[Backend, Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]] = {}
 
     def call(args: Sequence[Any]) -> list[Array]:
         backend = _backend_for(program, args)
         caller = callers.get(backend)
         if caller is None:
-            compiled = CompiledProgram(program, backend)
+            compiled = CompiledProgram(program, backend, optimized=optimized)
             # numbers and NumPy arrays have to come to a device
             caller = callers[backend] = compiled.caller() if compiled.memory.host else compiled.run
         return list(caller(_concrete(args, program)))

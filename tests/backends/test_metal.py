@@ -45,11 +45,11 @@ def layer_norm(x: Any) -> Any:
 
 
 GATHER = """\
-const int point = (int)thread_position_in_grid.x;
+const uint32_t point = (uint32_t)threadgroup_position_in_grid.x * 256 + (int)thread_position_in_threadgroup.x;
 if (point < 48) {
-    const int j = point % 8;
-    const int above_j = point / 8;
-    const int i = above_j;
+    const int32_t j = point % 8u;
+    const uint32_t above_j = point / 8u;
+    const int32_t i = above_j;
     const int32_t v0 = a[i];
     const int64_t v8 = rlx_maximum_int64((int64_t)((v0 < 0) ? (int32_t)((uint32_t)v0 + (uint32_t)50) : v0), INT64_C(0));
     const int64_t v12 = (int64_t)((uint64_t)rlx_minimum_int64(v8, INT64_C(49)) * (uint64_t)INT64_C(8));
@@ -57,31 +57,29 @@ if (point < 48) {
 }"""
 MEAN = """\
 threadgroup float group_r1[256];
-const int point = (int)threadgroup_position_in_grid.x;
-if (point < 5) {
-    const int i = point;
-    float r1 = 0.0f;
-    for (int j = 0 + (int)thread_position_in_threadgroup.x; j < 300; j += 256) {
-        r1 = r1 + a[300 * i + j];
-    }
-    group_r1[(int)thread_position_in_threadgroup.x] = r1;
+const uint32_t point = (uint32_t)threadgroup_position_in_grid.x;
+const int32_t i = point;
+float r1 = 0.0f;
+for (int32_t j = (int)thread_position_in_threadgroup.x; j < 300; j += 256) {
+    r1 = r1 + a[300 * i + j];
+}
+group_r1[(int)thread_position_in_threadgroup.x] = r1;
+threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+for (int width = 128; width > 0; width /= 2) {
+    if ((int)thread_position_in_threadgroup.x < width) group_r1[(int)thread_position_in_threadgroup.x] = (group_r1[(int)thread_position_in_threadgroup.x] + group_r1[(int)thread_position_in_threadgroup.x + width]);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    for (int width = 128; width > 0; width /= 2) {
-        if ((int)thread_position_in_threadgroup.x < width) group_r1[(int)thread_position_in_threadgroup.x] = (group_r1[(int)thread_position_in_threadgroup.x] + group_r1[(int)thread_position_in_threadgroup.x + width]);
-        threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    }
-    r1 = group_r1[0];
-    threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    if ((int)thread_position_in_threadgroup.x == 0) {
-        b[i] = r1;
-    }
+}
+r1 = group_r1[0];
+threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+if ((int)thread_position_in_threadgroup.x == 0) {
+    b[i] = r1;
 }"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
     ("function", "args", "text", "threads", "group"),
     [
-        (lambda t, r: t[r], (TABLE, ROWS), GATHER, 48, 48),
+        (lambda t, r: t[r], (TABLE, ROWS), GATHER, 256, 256),
         (lambda x: x.sum(axis=1), (X,), MEAN, 5 * 256, 256),
     ],
 )

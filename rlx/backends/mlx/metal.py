@@ -7,7 +7,7 @@ Metal yet, so that it is used only where RLX_METAL_KERNELS=1 asks for it, on a G
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -16,17 +16,18 @@ import numpy as np
 
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.mapping import GridMapping, grid_of
+from rlx.backends.gpu.grid import grid_of, grid_step
+from rlx.backends.gpu.limits import Limits
+from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.names import identifier
-from rlx.backends.loops.walk import Lines, kernel_lines, kernel_parameters
+from rlx.backends.loops.walk import kernel_parameters
 from rlx.backends.mlx.library import MxArray, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.views import flat
 from rlx.ir.kernels import Buffer, Loops
 
 __all__ = ["MetalDialect", "MetalKernel", "is_wanted", "metal_kernel", "run_metal", "why_not_metal"]
 
-_GROUP = 256  # items of a group that shares a row
-_MOST_BYTES = 1 << 31  # positions are 32-bit integers
+_LIMITS = Limits()
 _HEAD = """\
 #undef INT64_C
 #undef UINT64_C
@@ -50,19 +51,24 @@ class MetalDialect(DeviceDialect):
     """Metal's language, inside of a function whose head MLX writes: arrays are pointers by their names."""
 
     language = "Metal"
-    position_type = "int"
-    kernel_mark = "kernel"
     global_space = "device"
     group_space = "threadgroup"
     reserved = CDialect.reserved | frozenset(_WORDS.split())
 
+    def __init__(self) -> None:
+        super().__init__(shuffles=False)
+
+    def kernel_mark(self, items: int) -> str:
+        """MLX's."""
+        return ""
+
+    def kernel(self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str]) -> str:
+        """The body alone."""
+        return "\n".join(body)
+
     def group_number(self) -> str:
         """threadgroup_position_in_grid."""
-        return "(int)threadgroup_position_in_grid.x"
-
-    def item_number(self) -> str:
-        """thread_position_in_grid."""
-        return "(int)thread_position_in_grid.x"
+        return "threadgroup_position_in_grid.x"
 
     def number_in_group(self) -> str:
         """thread_position_in_threadgroup."""
@@ -72,13 +78,21 @@ class MetalDialect(DeviceDialect):
         """Of both memories."""
         return "threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);"
 
-    def has_atomic(self, reducer: str, dtype: np.dtype) -> bool:
+    def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
+        """Rows are combined in memory."""
+        raise AssertionError("Metal's items read no registers of others")
+
+    def has_atomic(self, dtype: np.dtype) -> bool:
         """None is used: scatters are MLX's."""
         return False
 
-    def atomic_helper(self, reducer: str, dtype: np.dtype) -> str:
+    def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
         """See has_atomic."""
         raise AssertionError("Metal's kernels scatter nothing")
+
+    def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
+        """See has_atomic."""
+        return None
 
     def spells(self, kernel: Loops) -> bool:
         """Not in float64, and without the functions that Metal has not."""
@@ -87,12 +101,10 @@ class MetalDialect(DeviceDialect):
             return False
         return super().spells(kernel) and all(i.op not in _MISSING for i in kernel.instructions)
 
-    def program(self, kernels: Mapping[str, str]) -> str:
-        """What stands before the functions that use it: here there is none but MLX's."""
-        helpers = self.helper_text()
-        text = "\n".join([helpers, *kernels.values()])
+    def program_head(self, text: str) -> str:
+        """Macros, and functions by the names of C's library."""
         names = [name for name in _OVERLOADED if f"{name}f(" in text]
-        return "\n".join([_HEAD, *(f"#define {name}f metal::{name}" for name in names), helpers, ""])
+        return "\n".join([_HEAD, *(f"#define {name}f metal::{name}" for name in names)])
 
 
 class MetalKernel(NamedTuple):
@@ -122,8 +134,6 @@ def why_not_metal(kernel: Loops) -> str | None:
         return "it is cut, or empty"
     if not MetalDialect().spells(kernel):
         return "Metal lacks a function or a dtype of it"
-    if any(b.nbytes >= _MOST_BYTES for b in kernel.operands):
-        return "positions in its arrays need more than 32 bits"
     read = {kernel.operands[i.attribute.operand] for i in kernel.instructions if i.op == "load"}
     for store in kernel.stores:
         buffer = kernel.operands[store.access.operand]
@@ -141,24 +151,18 @@ def why_not_metal(kernel: Loops) -> str | None:
 def metal_kernel(kernel: Loops) -> MetalKernel:
     """The text of a kernel, and its grid."""
     dialect = MetalDialect()
-    grid = grid_of(kernel, _GROUP, dialect)
-    lines = Lines(dialect)
-    if grid.items > 1:
-        for number, instruction in enumerate(grid.kernel.instructions):
-            if instruction.op == "reduce":
-                lines.add(dialect.group_array(f"r{number}", instruction.dtype, grid.items))
-    lines.add(*kernel_lines(grid.kernel, dialect, GridMapping(dialect, grid)))
-    source = "\n".join(lines.text)
-    arrays = dict.fromkeys(grid.kernel.operands)
-    named = list(zip(kernel_parameters(grid.kernel), arrays, strict=True))
+    grid = grid_of(kernel, _LIMITS, dialect)
+    step = grid_step(grid, _LIMITS, dialect)
+    source, helpers = step.text(""), dialect.helper_text()
+    named = list(zip(kernel_parameters(grid.kernel), step.arrays, strict=True))
     return MetalKernel(
         f"rlx_{identifier(kernel.label, 'nest')}",
-        dialect.program({"": source}),
+        f"{dialect.program_head(helpers + source)}\n{helpers}\n",
         source,
         tuple((p.name, b) for p, b in named if not p.written),
         tuple((p.name, b) for p, b in named if p.written),
-        grid.points * grid.items,
-        grid.items if grid.items > 1 else min(_GROUP, grid.points),
+        step.groups * step.items,
+        step.items,
     )
 
 
