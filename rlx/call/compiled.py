@@ -21,6 +21,7 @@ from rlx.array import (
 from rlx.backends import backend_named, backend_of, memory_named
 from rlx.backends.base import Backend, Executable
 from rlx.call.exhausted import memory_exhausted
+from rlx.call.progress import announced
 from rlx.config import config
 from rlx.device_memory import Memory, host_memory
 from rlx.forks import reopen_after_fork
@@ -75,7 +76,10 @@ class CompiledProgram:
         self.used = [i for i, v in enumerate(program.inputs) if v in used]
         core = program.replace(inputs=[program.inputs[i] for i in self.used], outputs=list(computed))
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
-        self.executable: Executable | None = executables.get(core, backend, memory_limit) if needed else None
+        self.executable: Executable | None = None
+        if needed:
+            with announced(program.name, len(program.equations)):
+                self.executable = executables.get(core, backend, memory_limit)
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
