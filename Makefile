@@ -3,6 +3,8 @@
 # make test-backends: what make test has the interpreter run of the numba device, compiled by Numba.
 # make test-opencl: the OpenCL device, on a runtime for processors that it installs.
 # make test-pages: interactive pages in Chromium without a screen, if it is installed.
+# make test-packages: the wheel and the source archive, built and installed in clean environments.
+# make test-types: typical uses under mypy, pyright (which Node runs) and ty.
 # make docs: the site in build/site, every link followed; it needs no network to be read.
 # make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
@@ -21,7 +23,7 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
 
-.PHONY: demo docs test test-pages test-backends test-opencl test-other-python fuzz lint bench clean
+.PHONY: demo docs test test-packages test-pages test-types test-backends test-opencl test-other-python fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -69,6 +71,11 @@ test-other-python: $(VENV)/tested
 fuzz: $(VENV)/tested
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed "$(SEED)"
 
+# the wheel and the source archive, each installed in an environment of its own, where the wheel's files are asked for too
+test-packages: $(VENV)/tested
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	.ci/packages $(BIN)/python
+
 test-pages: $(VENV)/pages
 	@if command -v chromium chromium-browser google-chrome >/dev/null 2>&1; then \
 		RLX_CHECK=1 $(BIN)/python -m pytest -n 0 tests/pages; \
@@ -78,6 +85,13 @@ test-pages: $(VENV)/pages
 
 $(VENV)/pages: $(VENV)/tested
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[pages]"
+	touch $@
+
+test-types: $(VENV)/types
+	$(BIN)/python -m pytest -n 0 tests/typed
+
+$(VENV)/types: $(VENV)/tested
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[types]"
 	touch $@
 
 docs: $(VENV)/documents
