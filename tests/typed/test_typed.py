@@ -32,7 +32,8 @@ def test_typical_uses_are_typed(checker: str, tmp_path: Path) -> None:
     if program is None:
         pytest.skip(f"{checker} is not installed: make test-types")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MYPYPATH": str(ROOT), "MYPY_CACHE_DIR": str(tmp_path)}
-    found = subprocess.run([program, *command[1:], str(USES)], capture_output=True, text=True, cwd=ROOT, env=environment)
+    words = [program, *command[1:], str(USES)]
+    found = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=environment)
     refused = {int(number) for number in re.findall(pattern, found.stdout)}
     assert refused == WRONG, found.stdout + found.stderr
 
