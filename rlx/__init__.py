@@ -69,6 +69,7 @@ _SUBMODULES = (
     "dtypes",
     "example_libraries",
     "experimental",
+    "export",
     "flatten_util",
     "fusion",
     "gguf",
@@ -77,6 +78,7 @@ _SUBMODULES = (
     "lax",
     "memory",
     "nn",
+    "onnx",
     "opt",
     "optim",
     "precision",
@@ -95,6 +97,8 @@ _SUBMODULES = (
 _ELSEWHERE = {"inspect": "rlx.call.inspection"}
 _ELSEWHERE |= {"io_callback": "rlx.host.callback", "pure_callback": "rlx.host.callback"}
 _ELSEWHERE |= {"numba_call": "rlx.host.numba_functions", "numba_scalar": "rlx.host.numba_functions"}
+_ELSEWHERE |= {"mlx_call": "rlx.host.mlx_functions"}
+_ELSEWHERE |= {"load_exported": "rlx.export"}
 _ELSEWHERE |= {"export_c": "rlx.standalone.c_files", "export_numba": "rlx.standalone.numba_module"}
 _SWITCHES = """allow_f16_reductions check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks
     enable_custom_prng explain_cache_misses legacy_prng_key live_arrays log_compiles make_user_context no_execution
