@@ -39,6 +39,7 @@ from rlx.habits import missing_name
 from rlx.jaxnames import PATHS, install_paths
 from rlx.trace.primitive import Primitive, primitive
 from rlx.trace.primitive import type_of as typeof
+from rlx.tracebacks import install as _show_the_users_frames
 from rlx.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from rlx.transforms.custom import custom_jvp, custom_vjp
 from rlx.transforms.forward import jvp, linearize
@@ -49,6 +50,7 @@ from rlx.trees import tree
 from rlx.version import __version__ as __version__
 
 install_paths()
+_show_the_users_frames()
 remat = checkpoint
 jacobian = jacrev
 

@@ -31,6 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "habits": {"errors"},
     "config": {"errors"},
     "version": set(),
+    "tracebacks": set(),
     "forks": set(),
     "interrupts": set(),
     "storage": {"forks"},

@@ -346,7 +346,7 @@ def export(
     >>> exported(jnp.ones((2, 3))).tolist(), exported(jnp.ones((1, 3))).tolist()
     ([[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]], [[1.0, 1.0, 1.0]])
     """
-    jitted = fun if isinstance(fun, Jitted) else jit(fun)
+    jitted: Any = fun if isinstance(fun, Jitted) else jit(fun)
 
     def exported(*args: Any, **kwargs: Any) -> Exported:
         return _exported(jitted, args, kwargs, tuple(platforms or ()))
