@@ -67,8 +67,9 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
-    "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "export", ""},
-    "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version"},
+    "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone", ""},
+    "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},
+    "stablehlo": ARRAYS | {"ops", "standalone"},
     "standalone": ARRAYS | {"backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},

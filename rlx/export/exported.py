@@ -26,6 +26,7 @@ from rlx.ops.arithmetic import convert
 from rlx.ops.call import call
 from rlx.serialization.atomic import replace
 from rlx.serialization.contents import Broken
+from rlx.stablehlo.writing import write_program
 from rlx.trace.builder import state
 from rlx.trace.flat import shared_array
 from rlx.transforms.custom_reverse import custom_vjp
@@ -112,6 +113,31 @@ class Exported:
     def as_text(self) -> str:
         """The program as it is saved: Python by its looks, read and never run."""
         return self._functions[0].text
+
+    def stablehlo(self, **sizes: int) -> str:
+        """The program as StableHLO text, for given values of the sizes: a module with a function `main`.
+
+        Its arguments and results are the leaves in order. Compilers of XLA's family read it (PJRT, IREE); special
+        functions are operations of CHLO, which come with it.
+
+        Raises UnsupportedError, with the user's line, for operations that StableHLO lacks: factorisations but
+        Cholesky's, most special functions, callbacks; and where random keys are arguments or results.
+
+        >>> import rlx
+        >>> print(rlx.export(lambda x: x + x)(rlx.ShapeDtypeStruct((3,), "float32")).stablehlo())
+        module @lambda {
+          func.func public @main(%arg0: tensor<3xf32>) -> (tensor<3xf32>) {
+            %0 = "stablehlo.add"(%arg0, %arg0) : (tensor<3xf32>, tensor<3xf32>) -> (tensor<3xf32>)
+            func.return %0 : tensor<3xf32>
+          }
+        }
+        <BLANKLINE>
+        """
+        return write_program(self.program(**sizes), self.fun_name)
+
+    def mlir_module(self) -> str:
+        """The program as StableHLO text, by JAX's name."""
+        return self.stablehlo()
 
     def __repr__(self) -> str:
         ins, outs = (", ".join(map(_type_text, avals)) for avals in (self.in_avals, self.out_avals))

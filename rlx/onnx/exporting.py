@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 import rlx
 from rlx.errors import UnsupportedError
-from rlx.export.spelling import is_elementwise, program_for_writing, refused, scalar_code
+from rlx.standalone.spelling import is_elementwise, program_for_writing, refused, scalar_code
 from rlx.ir.program import Atom, Equation, Literal, Program
 from rlx.ops.portable import CENTRE, TAIL
 
