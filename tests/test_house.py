@@ -69,7 +69,7 @@ LAYERS: dict[str, set[str]] = {
     # fronts over what users have
     "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone", ""},
     "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},
-    "stablehlo": ARRAYS | {"ops", "standalone"},
+    "stablehlo": ARRAYS | {"ops", "transforms", "numpy", "lax", "scipy", "call", "export", "standalone"},
     "standalone": ARRAYS | {"backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},

@@ -6,6 +6,7 @@ import io
 import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -191,8 +192,11 @@ class Exported:
         key = tuple(sizes.values())
         found = self._traceable.get(key)
         if found is None:
-            program = self._functions[0].program(sizes)
-            found = self._traceable[key] = _differentiable(self, program)
+            if self._source is not None:  # with its own rules for derivatives
+                found = partial(_called, self._source(sizes), self.fun_name)
+            else:
+                found = _differentiable(self, self._functions[0].program(sizes))
+            self._traceable[key] = found
         return found
 
     # ------------------------------------------------------------------ derivatives
@@ -295,11 +299,18 @@ class Exported:
         return object_code_of(plans)
 
 
+def _called(program: Program, name: str, *leaves: Any) -> tuple[Any, ...]:
+    """A program's results for leaves of arguments, as an equation of its own."""
+    constants = [value for _, value in program.constants]
+    open_program = program.replace(inputs=[*(v for v, _ in program.constants), *program.inputs], constants=())
+    return tuple(call(*constants, *leaves, program=open_program, name=name))
+
+
 def _differentiable(exported: Exported, program: Program) -> Callable[..., Any]:
     """The program as a function of leaves whose derivative is the one that was exported."""
 
     def run(*leaves: Any) -> tuple[Any, ...]:
-        return tuple(call(*leaves, program=program, name=exported.fun_name))
+        return _called(program, exported.fun_name, *leaves)
 
     def backward(leaves: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
         given = [c for c, t in zip(cotangents, program.output_types, strict=True) if is_inexact(t.dtype)]

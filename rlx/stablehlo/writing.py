@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.standalone.spelling import is_elementwise, program_for_writing, refused, scalar_code
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.ir.types import TensorType, dtype_kind, is_complex, is_float, is_key, is_narrow
 from rlx.stablehlo.text import Value, array_attribute, attributes, literal
+from rlx.standalone.spelling import is_elementwise, program_for_writing, refused, scalar_code
 
 __all__ = ["write_program"]
 
@@ -116,7 +116,9 @@ class Writer:
         found = self.known[-1].get(key)
         if found is None:
             found = self.known[-1][key] = self.fresh(array.shape, array.dtype)
-            self.put(f'{found} = "stablehlo.constant"() <{{value = {literal(array)} : {found.type}}}> : () -> {found.type}')
+            self.put(
+                f'{found} = "stablehlo.constant"() <{{value = {literal(array)} : {found.type}}}> : () -> {found.type}'
+            )
         return found
 
     def spread(self, x: Value, shape: Sequence[int]) -> Value:
@@ -241,7 +243,13 @@ _SAME = {
     "max": "maximum", "select": "select",
 }  # fmt: skip
 _CHLO = "asin acos atan sinh cosh asinh acosh atanh erf erfc erf_inv".split()
-_SPECIAL = {"lgamma": "lgamma", "digamma": "digamma", "polygamma": "polygamma", "zeta": "zeta", "bessel_i1e": "bessel_i1e"}
+_SPECIAL = {
+    "lgamma": "lgamma",
+    "digamma": "digamma",
+    "polygamma": "polygamma",
+    "zeta": "zeta",
+    "bessel_i1e": "bessel_i1e",
+}
 _COMPARED = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 
 
@@ -330,7 +338,9 @@ def _complex(w: Writer, e: Equation, xs: Values) -> Value:
     if name in _COMPLEX_CHLO:
         return w.op(f"chlo.{name}", xs, shape, dtype)
     if name == "exp2":
-        return w.op("stablehlo.exponential", [w.binary("multiply", xs[0], w.constant(np.log(2.0), dtype))], shape, dtype)
+        return w.op(
+            "stablehlo.exponential", [w.binary("multiply", xs[0], w.constant(np.log(2.0), dtype))], shape, dtype
+        )
     if name == "square":
         return w.binary("multiply", xs[0], xs[0])
     if name == "integer_power":
@@ -471,7 +481,12 @@ def _extreme(w: Writer, e: Equation, xs: Values) -> Values:
     return [w.reduce("minimum", shown, [axis], _limits(np.dtype(dtype))[1])]
 
 
-_CUMULATED = {"cumsum": ("add", 0), "cumprod": ("multiply", 1), "cummax": ("maximum", None), "cummin": ("minimum", None)}
+_CUMULATED = {
+    "cumsum": ("add", 0),
+    "cumprod": ("multiply", 1),
+    "cummax": ("maximum", None),
+    "cummin": ("minimum", None),
+}
 
 
 @rule(*_CUMULATED, "cumlogsumexp")
@@ -508,7 +523,9 @@ def _before(w: Writer, x: Value, y: Value) -> Value:
         part = np.dtype(f"f{x.dtype.itemsize // 2}")
         (a, b), (c, d) = ([w.op(f"stablehlo.{n}", [v], v.shape, part) for n in ("real", "imag")] for v in (x, y))
         same = w.op("stablehlo.not", [w.op("stablehlo.or", [_before(w, a, c), _before(w, c, a)], (), BOOL)], (), BOOL)
-        return w.op("stablehlo.or", [_before(w, a, c), w.op("stablehlo.and", [same, _before(w, b, d)], (), BOOL)], (), BOOL)
+        return w.op(
+            "stablehlo.or", [_before(w, a, c), w.op("stablehlo.and", [same, _before(w, b, d)], (), BOOL)], (), BOOL
+        )
     less = w.compare("LT", x, y)
     if not is_float(x.dtype):
         return less
@@ -865,5 +882,3 @@ def _cond(w: Writer, e: Equation, xs: Values) -> Values:
     )  # fmt: skip
     bodies = [([], lambda _, b=b: w.program(b, xs[1:])) for b in branches]
     return w.with_regions("stablehlo.case", [index], _types(e.outputs), bodies)
-
-
