@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -229,26 +230,72 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 # ------------------------------------------------------------------ elementwise operations
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "add": lax.add, "subtract": lax.sub, "multiply": lax.mul, "divide": lax.div, "negate": lax.neg, "abs": lax.abs,
-    "sign": lax.sign, "power": lax.pow, "atan2": lax.atan2, "floor": lax.floor, "ceil": lax.ceil, "sqrt": lax.sqrt,
-    "round_nearest_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN), "rsqrt": lax.rsqrt,
-    "round_nearest_afz": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), "cbrt": lax.cbrt,
-    "exponential": lax.exp, "exponential_minus_one": lax.expm1, "log": lax.log, "log_plus_one": lax.log1p,
-    "sine": lax.sin, "cosine": lax.cos, "tan": lax.tan, "tanh": lax.tanh, "logistic": lax.logistic,
-    "and": lax.bitwise_and, "or": lax.bitwise_or, "xor": lax.bitwise_xor, "not": lax.bitwise_not,
-    "shift_left": lax.shift_left, "shift_right_logical": lax.shift_right_logical,
-    "shift_right_arithmetic": lax.shift_right_arithmetic, "popcnt": lax.population_count,
-    "count_leading_zeros": lax.clz, "remainder": lax.rem, "minimum": lax.min, "maximum": lax.max,
-    "is_finite": lax.is_finite, "select": lambda p, x, y: lax.select(jnp.broadcast_to(p, x.shape), x, y),
-    "real": lax.real, "imag": lax.imag, "complex": lax.complex, "clamp": lax.clamp,
+    "add": lax.add,
+    "subtract": lax.sub,
+    "multiply": lax.mul,
+    "divide": lax.div,
+    "negate": lax.neg,
+    "abs": lax.abs,
+    "sign": lax.sign,
+    "power": lax.pow,
+    "atan2": lax.atan2,
+    "floor": lax.floor,
+    "ceil": lax.ceil,
+    "sqrt": lax.sqrt,
+    "round_nearest_even": lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+    "rsqrt": lax.rsqrt,
+    "round_nearest_afz": lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+    "cbrt": lax.cbrt,
+    "exponential": lax.exp,
+    "exponential_minus_one": lax.expm1,
+    "log": lax.log,
+    "log_plus_one": lax.log1p,
+    "sine": lax.sin,
+    "cosine": lax.cos,
+    "tan": lax.tan,
+    "tanh": lax.tanh,
+    "logistic": lax.logistic,
+    "and": lax.bitwise_and,
+    "or": lax.bitwise_or,
+    "xor": lax.bitwise_xor,
+    "not": lax.bitwise_not,
+    "shift_left": lax.shift_left,
+    "shift_right_logical": lax.shift_right_logical,
+    "shift_right_arithmetic": lax.shift_right_arithmetic,
+    "popcnt": lax.population_count,
+    "count_leading_zeros": lax.clz,
+    "remainder": lax.rem,
+    "minimum": lax.min,
+    "maximum": lax.max,
+    "is_finite": lax.is_finite,
+    "select": lambda p, x, y: lax.select(jnp.broadcast_to(p, x.shape), x, y),
+    "real": lax.real,
+    "imag": lax.imag,
+    "complex": lax.complex,
+    "clamp": lax.clamp,
     "reshape": lambda x: x,
-}  # fmt: skip
+}
 _CHLO: dict[str, Callable[..., Any]] = {
-    "asin": lax.asin, "acos": lax.acos, "atan": lax.atan, "sinh": lax.sinh, "cosh": lax.cosh, "asinh": lax.asinh,
-    "acosh": lax.acosh, "atanh": lax.atanh, "erf": lax.erf, "erfc": lax.erfc, "erf_inv": lax.erf_inv, "tan": lax.tan,
-    "lgamma": lax.lgamma, "digamma": lax.digamma, "polygamma": special.polygamma, "zeta": lax.zeta,
-    "bessel_i1e": lax.bessel_i1e, "next_after": lax.nextafter, "square": lax.square,
-}  # fmt: skip
+    "asin": lax.asin,
+    "acos": lax.acos,
+    "atan": lax.atan,
+    "sinh": lax.sinh,
+    "cosh": lax.cosh,
+    "asinh": lax.asinh,
+    "acosh": lax.acosh,
+    "atanh": lax.atanh,
+    "erf": lax.erf,
+    "erfc": lax.erfc,
+    "erf_inv": lax.erf_inv,
+    "tan": lax.tan,
+    "lgamma": lax.lgamma,
+    "digamma": lax.digamma,
+    "polygamma": special.polygamma,
+    "zeta": lax.zeta,
+    "bessel_i1e": lax.bessel_i1e,
+    "next_after": lax.nextafter,
+    "square": lax.square,
+}
 
 
 def _plain(function: Callable[..., Any]) -> Rule:
@@ -285,7 +332,7 @@ def _reduce_precision(r: _Reader, op: Any, xs: Values) -> Any:
 def _constant(r: _Reader, op: Any, xs: Values) -> Any:
     shape, dtype = _out(op)
     if np.dtype(dtype).kind == "c":
-        return _complex_constant(str(op.attributes["value"]), shape, dtype)
+        return _complex_constant(str(op), shape, dtype)
     found = np.array(op.attributes["value"])
     if found.dtype != dtype and found.dtype.itemsize == np.dtype(dtype).itemsize and found.dtype.kind in "uV":
         found = found.view(dtype)
@@ -375,7 +422,7 @@ def _dynamic_update(r: _Reader, op: Any, xs: Values) -> Any:
 
 # ------------------------------------------------------------------ reductions and order
 def _body_kind(op: Any, number: int = 0) -> str:
-    """The one operation that a region of two scalars is; "" for another region, "second" where it returns the second."""
+    """The one operation that a region of two scalars is; "second" where it returns that; "" for other regions."""
     block = op.regions[number].blocks[0]
     operations = [o.operation for o in block.operations]
     if len(operations) == 1 and len(operations[0].operands) == 1:
@@ -417,9 +464,15 @@ def _reduce_window(r: _Reader, op: Any, xs: Values) -> Any:
     kind = _COMBINE.get(_body_kind(op))
     body = r.region(op)
     return lax.reduce_window(
-        xs[0], xs[1], kind or (lambda a, b: body(a, b)[0]), window, _list(op, "window_strides", ones),
-        _padding(op, len(window)), _list(op, "base_dilations", ones), _list(op, "window_dilations", ones),
-    )  # fmt: skip
+        xs[0],
+        xs[1],
+        kind or (lambda a, b: body(a, b)[0]),
+        window,
+        _list(op, "window_strides", ones),
+        _padding(op, len(window)),
+        _list(op, "base_dilations", ones),
+        _list(op, "window_dilations", ones),
+    )
 
 
 @rule("stablehlo.select_and_scatter")
@@ -499,10 +552,16 @@ def _convolution(r: _Reader, op: Any, xs: Values) -> Any:
         turned = [numbers.rhs_spec[2 + n] for n, t in enumerate(op.attributes["window_reversal"]) if bool(t)]
         kernel = lax.rev(kernel, turned)
     return lax.conv_general_dilated(
-        xs[0], kernel, _list(op, "window_strides", ones), _padding(op, rank), _list(op, "lhs_dilation", ones),
-        _list(op, "rhs_dilation", ones), numbers, int(op.attributes["feature_group_count"]),
+        xs[0],
+        kernel,
+        _list(op, "window_strides", ones),
+        _padding(op, rank),
+        _list(op, "lhs_dilation", ones),
+        _list(op, "rhs_dilation", ones),
+        numbers,
+        int(op.attributes["feature_group_count"]),
         int(op.attributes["batch_group_count"]),
-    )  # fmt: skip
+    )
 
 
 @rule("stablehlo.cholesky")
@@ -518,7 +577,7 @@ def _triangular(r: _Reader, op: Any, xs: Values) -> Any:
     said = {n: str(op.attributes[n]) == "true" for n in ("left_side", "lower", "unit_diagonal")}
     return lax.linalg.triangular_solve(
         xs[0], xs[1], transpose_a=way != "NO_TRANSPOSE", conjugate_a=way == "ADJOINT", **said
-    )  # fmt: skip
+    )
 
 
 @rule("stablehlo.fft")
@@ -536,9 +595,12 @@ def _indices(r: _Reader, indices: Any, at: int) -> Any:
 def _gather(r: _Reader, op: Any, xs: Values) -> Any:
     n = _numbers(op, "dimension_numbers")
     numbers = lax.GatherDimensionNumbers(
-        n.get("offset_dims", ()), n.get("collapsed_slice_dims", ()), n.get("start_index_map", ()),
-        n.get("operand_batching_dims", ()), n.get("start_indices_batching_dims", ()),
-    )  # fmt: skip
+        n.get("offset_dims", ()),
+        n.get("collapsed_slice_dims", ()),
+        n.get("start_index_map", ()),
+        n.get("operand_batching_dims", ()),
+        n.get("start_indices_batching_dims", ()),
+    )
     where = _indices(r, xs[1], n.get("index_vector_dim", 0))
     return lax.gather(xs[0], where, numbers, _list(op, "slice_sizes"), mode="clip")
 
@@ -549,13 +611,19 @@ def _scatter(r: _Reader, op: Any, xs: Values) -> Any:
         raise UnsupportedError("rlx reads scatters of one operand only.")
     n = _numbers(op, "scatter_dimension_numbers")
     numbers = lax.ScatterDimensionNumbers(
-        n.get("update_window_dims", ()), n.get("inserted_window_dims", ()), n.get("scatter_dims_to_operand_dims", ()),
-        n.get("input_batching_dims", ()), n.get("scatter_indices_batching_dims", ()),
-    )  # fmt: skip
+        n.get("update_window_dims", ()),
+        n.get("inserted_window_dims", ()),
+        n.get("scatter_dims_to_operand_dims", ()),
+        n.get("input_batching_dims", ()),
+        n.get("scatter_indices_batching_dims", ()),
+    )
     functions: dict[str, Any] = {
-        "second": lax.scatter, "add": lax.scatter_add, "multiply": lax.scatter_mul, "maximum": lax.scatter_max,
+        "second": lax.scatter,
+        "add": lax.scatter_add,
+        "multiply": lax.scatter_mul,
+        "maximum": lax.scatter_max,
         "minimum": lax.scatter_min,
-    }  # fmt: skip
+    }
     kind = _body_kind(op)
     if kind not in functions:
         raise UnsupportedError("rlx reads scatters that set, add, multiply or take extremes only.")
@@ -570,9 +638,13 @@ def _while(r: _Reader, op: Any, xs: Values) -> Any:
     return lax.while_loop(lambda c: condition(*c)[0], lambda c: tuple(body(*c)), tuple(xs))
 
 
+def _results(region: Callable[..., list[Any]]) -> tuple[Any, ...]:
+    return tuple(region())
+
+
 @rule("stablehlo.case", "stablehlo.if")
 def _case(r: _Reader, op: Any, xs: Values) -> Any:
-    branches = [lambda b=r.region(op, n): tuple(b()) for n in range(len(op.regions))]
+    branches = [partial(_results, r.region(op, n)) for n in range(len(op.regions))]
     if op.name == "stablehlo.if":
         return lax.cond(xs[0], *branches)
     inside = (xs[0] >= 0) & (xs[0] < len(branches))

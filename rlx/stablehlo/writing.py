@@ -82,9 +82,13 @@ class Writer:
         return f" : ({', '.join(v.type for v in inputs)}) -> ({', '.join(v.type for v in found)})"
 
     def with_regions(
-        self, name: str, inputs: Sequence[Value], results: Sequence[Any],
-        regions: Sequence[tuple[Sequence[Any], Callable[[Values], Values]]], **values: str,
-    ) -> Values:  # fmt: skip
+        self,
+        name: str,
+        inputs: Sequence[Value],
+        results: Sequence[Any],
+        regions: Sequence[tuple[Sequence[Any], Callable[[Values], Values]]],
+        **values: str,
+    ) -> Values:
         """The results of an operation with regions: for each types of its arguments, and what it computes of them."""
         found = [self.fresh(*r) for r in results]
         self.put(self._head(name, inputs, found) + attributes(values) + " ({")
@@ -143,10 +147,13 @@ class Writer:
         """A comparison."""
         kind = {"f": "FLOAT", "c": "FLOAT", "i": "SIGNED"}.get(dtype_kind(x.dtype), "UNSIGNED")
         return self.op(
-            "stablehlo.compare", [x, self.spread(y, x.shape)], x.shape, BOOL,
+            "stablehlo.compare",
+            [x, self.spread(y, x.shape)],
+            x.shape,
+            BOOL,
             comparison_direction=f"#stablehlo<comparison_direction {direction}>",
             compare_type=f"#stablehlo<comparison_type {kind}>",
-        )  # fmt: skip
+        )
 
     def select(self, test: Value, x: Value, y: Value) -> Value:
         """x where the test holds, else y."""
@@ -161,18 +168,28 @@ class Writer:
         steps = strides or [1] * len(starts)
         shape = [max(0, -(-(b - a) // s)) for a, b, s in zip(starts, limits, steps, strict=True)]
         return self.op(
-            "stablehlo.slice", [x], shape, x.dtype, start_indices=array_attribute(starts),
-            limit_indices=array_attribute(limits), strides=array_attribute(steps),
-        )  # fmt: skip
+            "stablehlo.slice",
+            [x],
+            shape,
+            x.dtype,
+            start_indices=array_attribute(starts),
+            limit_indices=array_attribute(limits),
+            strides=array_attribute(steps),
+        )
 
     def pad(self, x: Value, value: Value, config: Sequence[tuple[int, int, int]]) -> Value:
         """Padding before, behind and between."""
         shape = [low + high + n + max(n - 1, 0) * d for n, (low, high, d) in zip(x.shape, config, strict=True)]
         lows, highs, between = zip(*config, strict=True) if config else ((), (), ())
         return self.op(
-            "stablehlo.pad", [x, value], shape, x.dtype, edge_padding_low=array_attribute(lows),
-            edge_padding_high=array_attribute(highs), interior_padding=array_attribute(between),
-        )  # fmt: skip
+            "stablehlo.pad",
+            [x, value],
+            shape,
+            x.dtype,
+            edge_padding_low=array_attribute(lows),
+            edge_padding_high=array_attribute(highs),
+            interior_padding=array_attribute(between),
+        )
 
     def reduce(self, kind: str, x: Value, axes: Sequence[int], start: Any) -> Value:
         """A reduction by an operation of StableHLO; of small floats in float32."""
@@ -183,9 +200,12 @@ class Writer:
         scalar = ((), wide.dtype)
         body = lambda xs: [self.op(f"stablehlo.{kind}", xs, (), wide.dtype)]  # noqa: E731
         (found,) = self.with_regions(
-            "stablehlo.reduce", [wide, self.constant(start, wide.dtype)], [(shape, wide.dtype)],
-            [([scalar, scalar], body)], dimensions=array_attribute(axes),
-        )  # fmt: skip
+            "stablehlo.reduce",
+            [wide, self.constant(start, wide.dtype)],
+            [(shape, wide.dtype)],
+            [([scalar, scalar], body)],
+            dimensions=array_attribute(axes),
+        )
         return self.convert(found, x.dtype)
 
     def iota(self, shape: Sequence[int], dtype: Any, axis: int) -> Value:
@@ -233,15 +253,44 @@ def _types(variables: Sequence[Var]) -> list[Any]:
 
 # ------------------------------------------------------------------ elementwise operations
 _SAME = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "neg": "negate", "abs": "abs", "sign": "sign",
-    "pow": "power", "atan2": "atan2", "floor": "floor", "ceil": "ceil", "round_even": "round_nearest_even",
-    "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "exp": "exponential", "expm1": "exponential_minus_one",
-    "log": "log", "log1p": "log_plus_one", "sin": "sine", "cos": "cosine", "tan": "tan", "tanh": "tanh",
-    "logistic": "logistic", "and": "and", "or": "or", "xor": "xor", "not": "not", "shift_left": "shift_left",
-    "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
-    "population_count": "popcnt", "count_leading_zeros": "count_leading_zeros", "rem": "remainder", "min": "minimum",
-    "max": "maximum", "select": "select",
-}  # fmt: skip
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "neg": "negate",
+    "abs": "abs",
+    "sign": "sign",
+    "pow": "power",
+    "atan2": "atan2",
+    "floor": "floor",
+    "ceil": "ceil",
+    "round_even": "round_nearest_even",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "cbrt": "cbrt",
+    "exp": "exponential",
+    "expm1": "exponential_minus_one",
+    "log": "log",
+    "log1p": "log_plus_one",
+    "sin": "sine",
+    "cos": "cosine",
+    "tan": "tan",
+    "tanh": "tanh",
+    "logistic": "logistic",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "not": "not",
+    "shift_left": "shift_left",
+    "shift_right_logical": "shift_right_logical",
+    "shift_right_arithmetic": "shift_right_arithmetic",
+    "population_count": "popcnt",
+    "count_leading_zeros": "count_leading_zeros",
+    "rem": "remainder",
+    "min": "minimum",
+    "max": "maximum",
+    "select": "select",
+}
 _CHLO = "asin acos atan sinh cosh asinh acosh atanh erf erfc erf_inv".split()
 _SPECIAL = {
     "lgamma": "lgamma",
@@ -318,12 +367,36 @@ def _copysign(w: Writer, x: Value, sign: Value) -> Value:
 
 
 _COMPLEX = {
-    "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide", "negative": "negate", "exp": "exponential",
-    "log": "log", "sqrt": "sqrt", "rsqrt": "rsqrt", "sin": "sine", "cos": "cosine", "tan": "tan", "tanh": "tanh",
-    "power": "power", "absolute": "abs", "real": "real", "imag": "imag", "complex": "complex", "logistic": "logistic",
-    "expm1": "exponential_minus_one", "log1p": "log_plus_one", "square": "", "conj": "", "convert": "", "select": "",
-    "equal": "", "not_equal": "", "integer_power": "", "exp2": "",
-}  # fmt: skip
+    "add": "add",
+    "subtract": "subtract",
+    "multiply": "multiply",
+    "divide": "divide",
+    "negative": "negate",
+    "exp": "exponential",
+    "log": "log",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "sin": "sine",
+    "cos": "cosine",
+    "tan": "tan",
+    "tanh": "tanh",
+    "power": "power",
+    "absolute": "abs",
+    "real": "real",
+    "imag": "imag",
+    "complex": "complex",
+    "logistic": "logistic",
+    "expm1": "exponential_minus_one",
+    "log1p": "log_plus_one",
+    "square": "",
+    "conj": "",
+    "convert": "",
+    "select": "",
+    "equal": "",
+    "not_equal": "",
+    "integer_power": "",
+    "exp2": "",
+}
 _COMPLEX_CHLO = "asin acos atan sinh cosh asinh acosh atanh".split()
 
 
@@ -443,10 +516,14 @@ def _all_ones(dtype: np.dtype) -> Any:
 
 
 _REDUCTIONS: dict[str, tuple[str, Callable[[np.dtype], Any]]] = {
-    "reduce_sum": ("add", lambda d: 0), "reduce_prod": ("multiply", lambda d: 1), "reduce_max": ("maximum", _lowest),
-    "reduce_min": ("minimum", _highest), "reduce_and": ("and", _all_ones), "reduce_or": ("or", lambda d: 0),
+    "reduce_sum": ("add", lambda d: 0),
+    "reduce_prod": ("multiply", lambda d: 1),
+    "reduce_max": ("maximum", _lowest),
+    "reduce_min": ("minimum", _highest),
+    "reduce_and": ("and", _all_ones),
+    "reduce_or": ("or", lambda d: 0),
     "reduce_xor": ("xor", lambda d: 0),
-}  # fmt: skip
+}
 
 
 @rule(*_REDUCTIONS)
@@ -461,9 +538,12 @@ def _general_reduce(w: Writer, e: Equation, xs: Values) -> Values:
     computation: Program = e.params["computation"]
     scalars = [((), x.dtype) for x in xs[:count]]
     return w.with_regions(
-        "stablehlo.reduce", xs, _types(e.outputs), [([*scalars, *scalars], lambda a: w.program(computation, a))],
+        "stablehlo.reduce",
+        xs,
+        _types(e.outputs),
+        [([*scalars, *scalars], lambda a: w.program(computation, a))],
         dimensions=array_attribute(e.params["axes"]),
-    )  # fmt: skip
+    )
 
 
 @rule("argmax", "argmin")
@@ -550,9 +630,13 @@ def _sorted(w: Writer, xs: Values, axis: int, keys: int, descending: bool = Fals
 
     pairs = [((), x.dtype) for x in xs for _ in range(2)]
     return w.with_regions(
-        "stablehlo.sort", xs, [(x.shape, x.dtype) for x in xs], [(pairs, earlier)], dimension=f"{axis} : i64",
+        "stablehlo.sort",
+        xs,
+        [(x.shape, x.dtype) for x in xs],
+        [(pairs, earlier)],
+        dimension=f"{axis} : i64",
         is_stable="true",
-    )  # fmt: skip
+    )
 
 
 @rule("sort")
@@ -572,10 +656,12 @@ def _top(w: Writer, e: Equation, xs: Values) -> Values:
 def _window_attributes(p: Any) -> dict[str, str]:
     padding = ", ".join(f"[{a}, {b}]" for a, b in p["padding"])
     return {
-        "window_dimensions": array_attribute(p["window"]), "window_strides": array_attribute(p["strides"]),
-        "base_dilations": array_attribute(p["base_dilation"]), "window_dilations": array_attribute(p["window_dilation"]),
+        "window_dimensions": array_attribute(p["window"]),
+        "window_strides": array_attribute(p["strides"]),
+        "base_dilations": array_attribute(p["base_dilation"]),
+        "window_dilations": array_attribute(p["window_dilation"]),
         "padding": f"dense<[{padding}]> : tensor<{len(p['padding'])}x2xi64>",
-    }  # fmt: skip
+    }
 
 
 @rule("reduce_window")
@@ -589,9 +675,12 @@ def _reduce_window(w: Writer, e: Equation, xs: Values) -> Values:
     wide = w.convert(x, FLOAT32) if is_float(x.dtype) and is_narrow(x.dtype) else x
     scalar = ((), wide.dtype)
     (found,) = w.with_regions(
-        "stablehlo.reduce_window", [wide, w.constant(start(wide.dtype), wide.dtype)], [(e.outputs[0].type.shape, wide.dtype)],
-        [([scalar, scalar], lambda a: [w.op(f"stablehlo.{kind}", a, (), wide.dtype)])], **_window_attributes(p),
-    )  # fmt: skip
+        "stablehlo.reduce_window",
+        [wide, w.constant(start(wide.dtype), wide.dtype)],
+        [(e.outputs[0].type.shape, wide.dtype)],
+        [([scalar, scalar], lambda a: [w.op(f"stablehlo.{kind}", a, (), wide.dtype)])],
+        **_window_attributes(p),
+    )
     return [w.convert(found, x.dtype)]
 
 
@@ -607,13 +696,16 @@ def _select_and_scatter(w: Writer, e: Equation, xs: Values) -> Values:
     padded = w.pad(operand, w.constant(edge, operand.dtype), config)
     chosen, added = ((), operand.dtype), ((), source.dtype)
     (found,) = w.with_regions(
-        "stablehlo.select_and_scatter", [padded, source, w.constant(0, source.dtype)], [(padded.shape, source.dtype)],
+        "stablehlo.select_and_scatter",
+        [padded, source, w.constant(0, source.dtype)],
+        [(padded.shape, source.dtype)],
         [
             ([chosen, chosen], lambda a: [w.compare("GE" if largest else "LE", *a)]),
             ([added, added], lambda a: [w.binary("add", *a)]),
         ],
-        window_dimensions=array_attribute(p["window"]), window_strides=array_attribute(p["strides"]),
-    )  # fmt: skip
+        window_dimensions=array_attribute(p["window"]),
+        window_strides=array_attribute(p["strides"]),
+    )
     return [w.pad(found, w.constant(0, source.dtype), [(-a, -b, 0) for a, b, _ in config])]
 
 
@@ -680,13 +772,21 @@ def _convolution(w: Writer, e: Equation, xs: Values) -> Values:
     numbers = f"{layout(spec.lhs_spec, 'bf')}x{layout(spec.rhs_spec, 'oi')}->{layout(spec.out_spec, 'bf')}"
     rank = len(p["window_strides"])
     padding = ", ".join(f"[{a}, {b}]" for a, b in p["padding"])
-    return [w.op(
-        "stablehlo.convolution", xs, out.shape, out.dtype, window_strides=array_attribute(p["window_strides"]),
-        padding=f"dense<{f'[{padding}]' if rank else ''}> : tensor<{rank}x2xi64>",
-        lhs_dilation=array_attribute(p["lhs_dilation"]), rhs_dilation=array_attribute(p["rhs_dilation"]),
-        dimension_numbers=f"#stablehlo.conv<{numbers}>", batch_group_count=f"{p['batch_group_count']} : i64",
-        feature_group_count=f"{p['feature_group_count']} : i64",
-    )]  # fmt: skip
+    return [
+        w.op(
+            "stablehlo.convolution",
+            xs,
+            out.shape,
+            out.dtype,
+            window_strides=array_attribute(p["window_strides"]),
+            padding=f"dense<{f'[{padding}]' if rank else ''}> : tensor<{rank}x2xi64>",
+            lhs_dilation=array_attribute(p["lhs_dilation"]),
+            rhs_dilation=array_attribute(p["rhs_dilation"]),
+            dimension_numbers=f"#stablehlo.conv<{numbers}>",
+            batch_group_count=f"{p['batch_group_count']} : i64",
+            feature_group_count=f"{p['feature_group_count']} : i64",
+        )
+    ]
 
 
 @rule("cholesky")
@@ -709,10 +809,16 @@ def _triangular(w: Writer, e: Equation, xs: Values) -> Values:
 def _fft(w: Writer, e: Equation, xs: Values) -> Values:
     out, lengths = e.outputs[0].type, e.params["lengths"]
     kind = e.params["kind"].upper()
-    return [w.op(
-        "stablehlo.fft", xs, out.shape, out.dtype, fft_type=f"#stablehlo<fft_type {kind}>",
-        fft_length=array_attribute(lengths),
-    )]  # fmt: skip
+    return [
+        w.op(
+            "stablehlo.fft",
+            xs,
+            out.shape,
+            out.dtype,
+            fft_type=f"#stablehlo<fft_type {kind}>",
+            fft_length=array_attribute(lengths),
+        )
+    ]
 
 
 # ------------------------------------------------------------------ elements by index
@@ -723,8 +829,9 @@ def _fits(w: Writer, indices: Value, limits: Sequence[int]) -> Value:
     inside = w.op(
         "stablehlo.and",
         [w.compare("GE", indices, zero), w.compare("LE", indices, w.spread(most, indices.shape))],
-        indices.shape, BOOL,
-    )  # fmt: skip
+        indices.shape,
+        BOOL,
+    )
     return w.reduce("and", inside, [len(indices.shape) - 1], True)
 
 
@@ -746,9 +853,14 @@ def _gather(w: Writer, e: Equation, xs: Values) -> Values:
         f" start_index_map = {[*n.start_index_map]}, index_vector_dim = {len(indices.shape) - 1}>"
     )
     found = w.op(
-        "stablehlo.gather", xs, shape, dtype, dimension_numbers=numbers,
-        slice_sizes=array_attribute(p["slice_sizes"]), indices_are_sorted="false",
-    )  # fmt: skip
+        "stablehlo.gather",
+        xs,
+        shape,
+        dtype,
+        dimension_numbers=numbers,
+        slice_sizes=array_attribute(p["slice_sizes"]),
+        indices_are_sorted="false",
+    )
     if p["mode"] != "fill":
         return [found]
     fill = p["fill_value"]
@@ -762,8 +874,12 @@ def _gather(w: Writer, e: Equation, xs: Values) -> Values:
 
 
 _SCATTERS = {
-    "scatter": "", "scatter_add": "add", "scatter_mul": "multiply", "scatter_max": "maximum", "scatter_min": "minimum",
-}  # fmt: skip
+    "scatter": "",
+    "scatter_add": "add",
+    "scatter_mul": "multiply",
+    "scatter_max": "maximum",
+    "scatter_min": "minimum",
+}
 
 
 @rule(*_SCATTERS)
@@ -794,9 +910,14 @@ def _scatter(w: Writer, e: Equation, xs: Values) -> Values:
         return [w.op(f"stablehlo.{kind}", a, (), operand.dtype)] if kind else [a[1]]
 
     return w.with_regions(
-        "stablehlo.scatter", [operand, indices, updates], [(operand.shape, operand.dtype)], [([scalar, scalar], body)],
-        scatter_dimension_numbers=numbers, indices_are_sorted="false", unique_indices="false",
-    )  # fmt: skip
+        "stablehlo.scatter",
+        [operand, indices, updates],
+        [(operand.shape, operand.dtype)],
+        [([scalar, scalar], body)],
+        scatter_dimension_numbers=numbers,
+        indices_are_sorted="false",
+        unique_indices="false",
+    )
 
 
 @rule("dynamic_slice")
@@ -877,8 +998,6 @@ def _put(w: Writer, x: Value, row: Value, at: Value) -> Value:
 def _cond(w: Writer, e: Equation, xs: Values) -> Values:
     branches: Sequence[Program] = e.params["branches"]
     index = w.convert(xs[0], INT32)
-    index = w.op(
-        "stablehlo.clamp", [w.constant(0, INT32), index, w.constant(len(branches) - 1, INT32)], (), INT32
-    )  # fmt: skip
+    index = w.op("stablehlo.clamp", [w.constant(0, INT32), index, w.constant(len(branches) - 1, INT32)], (), INT32)
     bodies = [([], lambda _, b=b: w.program(b, xs[1:])) for b in branches]
     return w.with_regions("stablehlo.case", [index], _types(e.outputs), bodies)
