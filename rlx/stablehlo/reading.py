@@ -353,7 +353,7 @@ def _complex_constant(text: str, shape: tuple[int, ...], dtype: Any) -> np.ndarr
 
     pairs = re.findall(r"\(([^,()]+), *([^,()]+)\)", text)
     values = np.array([complex(number(a.strip()), number(b.strip())) for a, b in pairs], dtype)
-    return np.broadcast_to(values if len(pairs) == 1 else values.reshape(shape), shape).copy()
+    return np.full(shape, values[0], dtype) if len(pairs) == 1 else values.reshape(shape)
 
 
 @rule("stablehlo.optimization_barrier")
