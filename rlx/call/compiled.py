@@ -18,8 +18,9 @@ from rlx.array import (
     moved,
     unshared,
 )
-from rlx.backends import backend_named, backend_of, memory_named
+from rlx.backends import backend_named, backend_of, memory_of_foreign
 from rlx.backends.base import Backend, Executable
+from rlx.call.default_place import program_stays_on_host
 from rlx.call.exhausted import memory_exhausted
 from rlx.config import config
 from rlx.device_memory import Memory, host_memory
@@ -30,20 +31,23 @@ from rlx.passes.pipeline import executables
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
 
-__all__ = ["CompiledProgram", "backend_on", "default_memory", "prepare_program", "run_program"]
+__all__ = ["CompiledProgram", "adopted", "backend_on", "prepare_program", "run_program"]
 
 reopen_after_fork(executables)
-
-
-def default_memory() -> Memory | None:
-    """The default device's memory; None for the host's."""
-    memory = memory_named(None)
-    return None if memory.host else memory
 
 
 def backend_on(memory: Memory | None) -> Backend:
     """What compiles programs for a memory; None stands for the host's."""
     return backend_of(memory or host_memory)
+
+
+def adopted(value: Any) -> ConcreteArray | None:
+    """An array of another library where it lies in a device's memory; None for what is no such array."""
+    memory = memory_of_foreign(value)
+    if memory is None:
+        return None
+    storage, shape, dtype = memory.adopt(value)
+    return arrays_on((storage,), (Placed(memory, TensorType(shape, dtype)),))[0]
 
 
 class CompiledProgram:
@@ -158,7 +162,8 @@ def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
 def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
     """What compiles a program that runs where its operands lie."""
     if config.watched or DeviceArray in set(map(type, args)):
-        return backend_on(common_memory(program.name, args))
+        memory = common_memory(program.name, args)
+        return backend_on(None if program_stays_on_host(program, memory, args) else memory)
     return backend_named(None)
 
 
