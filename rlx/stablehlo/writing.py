@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -105,7 +105,7 @@ class Writer:
         return found
 
     @contextmanager
-    def region(self) -> Iterator[None]:
+    def region(self) -> Generator[None]:
         """Constants of a region are its own."""
         self.depth += 1
         self.known.append({})
