@@ -98,8 +98,9 @@ _ELSEWHERE = {"inspect": "rlx.call.inspection"}
 _ELSEWHERE |= {"io_callback": "rlx.host.callback", "pure_callback": "rlx.host.callback"}
 _ELSEWHERE |= {"numba_call": "rlx.host.numba_functions", "numba_scalar": "rlx.host.numba_functions"}
 _ELSEWHERE |= {"mlx_call": "rlx.host.mlx_functions"}
-_ELSEWHERE |= {"load_exported": "rlx.export"}
 _ELSEWHERE |= {"cuda_call": "rlx.host.kernel_calls", "opencl_call": "rlx.host.kernel_calls"}
+_ELSEWHERE |= {"load_exported": "rlx.export", "import_stablehlo": "rlx.stablehlo.reading"}
+_ELSEWHERE |= {"pipeline_schedule": "rlx.graph.schedules"}
 _ELSEWHERE |= {"export_c": "rlx.standalone.c_files", "export_numba": "rlx.standalone.numba_module"}
 _SWITCHES = """allow_f16_reductions check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks
     enable_custom_prng explain_cache_misses legacy_prng_key live_arrays log_compiles make_user_context no_execution

@@ -69,8 +69,9 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
-    "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "export", ""},
-    "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version"},
+    "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone", ""},
+    "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},
+    "stablehlo": ARRAYS | {"ops", "transforms", "numpy", "lax", "scipy", "call", "export", "standalone"},
     "quant": FRONTS | {"gguf"},
     "lm": FRONTS | {"gguf", "quant", "call"},
     "standalone": ARRAYS | {"backends", "passes", "call"},
