@@ -193,7 +193,9 @@ def _seen(prompts: Sequence[Sequence[int]], vocabulary: int) -> Any:
 
 def _checked(tokens: np.ndarray, config: DecoderConfig) -> np.ndarray:
     if tokens.dtype.kind not in "iu":
-        raise InputTypeError(f"Tokens of {tokens.dtype} are no ids.", "Encode text first: model.tokenizer.encode(text).")
+        raise InputTypeError(
+            f"Tokens of {tokens.dtype} are no ids.", "Encode text first: model.tokenizer.encode(text)."
+        )
     if tokens.size and not (0 <= tokens.min() and tokens.max() < config.vocabulary):
         wrong = tokens[(tokens < 0) | (tokens >= config.vocabulary)].reshape(-1)[0]
         raise OptionError(f"The token {wrong} is outside the vocabulary of {config.vocabulary}.")
