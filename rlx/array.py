@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rlx.config import config
 from rlx.errors import DonatedArrayError, DtypeOverflowError, InputTypeError, TracerHashError, out_of_memory
 from rlx.ir.extended import key_dtype_of
 from rlx.ir.types import TensorType, dtype_of, is_key, supported_dtypes, words_type
@@ -25,6 +26,7 @@ __all__ = [
     "array_of_type",
     "arrays_on",
     "asarray_numpy",
+    "narrowed",
     "may_change",
     "memory_of",
     "moved",
@@ -544,4 +546,15 @@ def asarray_numpy(value: Any) -> np.ndarray:
                 " (static_argnums / static_argnames) or close over them.",
             ) from None
         array = array.astype(dtype)
+    if config.narrow and array.dtype in _NARROW:
+        return array.astype(_NARROW[array.dtype])
     return array
+
+
+# what 64-bit numbers become at the border where config.narrow says so
+_NARROW = {np.dtype(wide): np.dtype(half) for wide, half in (("f8", "f4"), ("i8", "i4"), ("u8", "u4"), ("c16", "c8"))}
+
+
+def narrowed(dtype: np.dtype) -> np.dtype:
+    """The dtype that arrays from outside have which come with this one: 32 bits for 64 where config.narrow says so."""
+    return _NARROW.get(dtype, dtype) if config.narrow else dtype

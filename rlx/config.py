@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import platform
 import sys
 import threading
 from collections.abc import Generator
@@ -13,7 +15,27 @@ import numpy as np
 
 from rlx.errors import MissingNameError, did_you_mean
 
-__all__ = ["UserContext", "check_precision", "config", "scoped"]
+__all__ = ["ChosenDevice", "UserContext", "check_precision", "config", "scoped"]
+
+
+class ChosenDevice(str):
+    """The name of a default device that nobody has asked for: what it has no numbers for stays on the CPU.
+
+    >>> from rlx.config import ChosenDevice
+    >>> ChosenDevice("mlx")
+    'mlx'
+    """
+
+    __slots__ = ()
+
+
+def _default_device() -> str:
+    """What RLX_DEVICE says; without it the GPU of a Mac where MLX is installed, else the CPU."""
+    named = os.environ.get("RLX_DEVICE")
+    if named:
+        return named
+    apple = sys.platform == "darwin" and platform.machine() == "arm64"
+    return ChosenDevice("mlx") if apple and importlib.util.find_spec("mlx") is not None else "cpu"
 
 
 def _flag(name: str, default: str = "0") -> bool:
@@ -30,7 +52,7 @@ class Config(threading.local):
     debug_nans: raise where an operation first makes a NaN (RLX_DEBUG_NANS=1).
     debug_infs: raise where an operation first makes an infinity (RLX_DEBUG_INFS=1).
     dump: a folder that receives every stage of each compiled program (RLX_DUMP=dir), or "".
-    device: name of the default device (RLX_DEVICE).
+    device: name of the default device (RLX_DEVICE; else "mlx" on a Mac where MLX is installed, "cpu" elsewhere).
     excess_precision: results of float16, bfloat16 and narrower floats stay in float32 between operations of a
       jitted program that are fused, instead of being rounded after each as they are eagerly: faster, but
       `(x + 256) - 256` in bfloat16 is then x (RLX_EXCESS_PRECISION=1).
@@ -46,6 +68,8 @@ class Config(threading.local):
     mesh: what rlx.set_mesh and its kin have set, for functions that are traced under it.
     default_prng_impl: the generator that random keys belong to where none is named.
     enable_custom_prng: random.PRNGKey makes typed keys, as random.key does.
+    narrow: NumPy arrays of 64-bit numbers become 32-bit where they enter, and so do 64-bit dtypes that are asked for
+      (with a warning), as in JAX without jax_enable_x64. Set by jax_enable_x64 = False, when it is said.
 
     JAX's names are understood too: jax_enable_x64 (float64 and int64 as default dtypes), jax_debug_nans,
     jax_debug_infs, jax_disable_jit, jax_platform_name, and switches that change no result.
@@ -59,7 +83,7 @@ class Config(threading.local):
     debug_nans: bool = _flag("RLX_DEBUG_NANS")
     debug_infs: bool = _flag("RLX_DEBUG_INFS")
     dump: str = os.environ.get("RLX_DUMP", "")
-    device: str = os.environ.get("RLX_DEVICE", "cpu")
+    device: str = _default_device()
     excess_precision: bool = _flag("RLX_EXCESS_PRECISION")
     numpy_rank_promotion: str = "allow"
     numpy_dtype_promotion: str = "standard"
@@ -70,6 +94,7 @@ class Config(threading.local):
     mesh: Any = None
     default_prng_impl: str = "threefry2x32"
     enable_custom_prng: bool = False
+    narrow: bool = False
 
     def update(self, name: str, value: Any) -> None:
         """Set a process-wide default by name.
@@ -215,6 +240,7 @@ def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
         return [
             ("default_float", np.dtype("f8" if value else "f4")),
             ("default_int", np.dtype("i8" if value else "i4")),
+            ("narrow", not value),
         ]
     name = _OTHER_NAMES.get(name, name)
     if name not in _SWITCHES and name not in _GIVEN:
@@ -238,7 +264,8 @@ _contexts: list[str] = []  # attributes of Config that hold the values of a User
 def _token(values: Any) -> int:
     watching = values.debug_nans, values.debug_infs, values.numpy_rank_promotion, values.numpy_dtype_promotion
     generator = values.default_prng_impl, values.enable_custom_prng, values.legacy_prng_key
-    key = (values.default_float, values.default_int, values.device, values.disable_jit, values.excess_precision)
+    dtypes = values.default_float, values.default_int, values.narrow
+    key = (*dtypes, values.device, values.disable_jit, values.excess_precision)
     contexts = [(type(value), value) for value in (getattr(values, name) for name in _contexts)]
     return _tokens.setdefault((*key, *watching, *generator, values.mesh, *contexts), len(_tokens))
 

@@ -52,6 +52,7 @@ LAYERS: dict[str, set[str]] = {
     "random": ARRAYS | {"ops", "transforms", "numpy", "lax"},
     "nn": ARRAYS | {"ops", "transforms", "numpy", "lax", "random"},
     "optim": ARRAYS | {"ops", "transforms", "numpy", "lax"},
+    "data": FRONTS,
     "scipy": FRONTS,
     "image": FRONTS,
     "precision": ARRAYS | {"ops", "transforms", "numpy"},
@@ -66,6 +67,9 @@ LAYERS: dict[str, set[str]] = {
     "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing", "lm"},
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
+    # fronts over what users have
+    "onnx": {"errors", "ir", "numpy", "lax", "nn", "scipy", "export", ""},
+    "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version"},
     "quant": FRONTS | {"gguf"},
     "lm": FRONTS | {"gguf", "quant", "call"},
     "standalone": ARRAYS | {"backends", "passes", "call"},

@@ -410,24 +410,26 @@ def _label(kernel: Kernel) -> str:
 
 
 # ------------------------------------------------------------------ the function
-def inspect(fun: Callable[..., Any]) -> Callable[..., Inspection]:
+def inspect(fun: Callable[..., Any], device: str | None = None) -> Callable[..., Inspection]:
     """A function of the same arguments as `fun` that compiles it and returns an Inspection.
 
     Args:
       fun: a plain function or a jitted one. Arguments may be arrays or anything with .shape and .dtype;
         nothing is run.
+      device: what it is compiled for; None leaves that to the function and its arguments. "cuda" and "rocm" show their
+        programs on machines without a GPU, too.
 
     >>> import rlx
     >>> found = rlx.inspect(lambda x: x + 1.0)(rlx.ShapeDtypeStruct((3,), "float32"))
     >>> found.statistics.kernels
     {'Loops': 1}
     """
-    jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
+    jitted = fun if isinstance(fun, Jitted) and device is None else Jitted(fun, device=device)
 
     def inspected(*args: Any, **kwargs: Any) -> Inspection:
         traced = jitted.trace(*args, **kwargs)
         closed = traced.closed()
-        backend = jitted.backend_for(traced._request, traced._captured)
+        backend = jitted.backend_for(traced._request, traced.program, traced._captured)
         before = Counter(rules.hits)
         found = compile_stages(closed, context=Context.of(backend))
         fired = Counter(rules.hits)

@@ -12,10 +12,13 @@ from rlx.call.jitted import CacheInfo, Jitted, forget_signatures
 from rlx.call.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
 from rlx.errors import OptionError, UnsupportedError
 from rlx.ir.program import Program
+from rlx.ir.types import TensorType
+from rlx.ops.families import full_like
 from rlx.passes.pipeline import executables
 from rlx.trace.once import forget_traces
 from rlx.trace.places import forget_operations
 from rlx.transforms.programs import clear_transform_cache
+from rlx.trees import tree
 
 __all__ = [
     "CacheInfo",
@@ -86,7 +89,7 @@ def jit(
         static_argnames=names_of(static_argnames),
         donate_argnums=numbers_of(donate_argnums),
         donate_argnames=names_of(donate_argnames),
-        device=device.platform if isinstance(device, Device) else device or backend,
+        device=device.name if isinstance(device, Device) else device or backend,
         memory_limit=memory_limit_of(memory_limit),
     )
     if compiler_options:
@@ -137,13 +140,25 @@ def clear_caches() -> None:
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Shapes and dtypes of `fun`'s result, without computing it.
 
-    Arguments are arrays or anything with .shape and .dtype. Returns a tree of ShapeDtypeStruct.
+    Arguments are arrays or anything with .shape and .dtype, and so may be what `fun` returns. Returns a tree of
+    ShapeDtypeStruct.
 
     >>> import rlx
     >>> rlx.eval_shape(lambda x: x @ x, rlx.ShapeDtypeStruct((3, 3), "float32"))
     ShapeDtypeStruct(shape=(3, 3), dtype=float32)
     """
-    return (fun if isinstance(fun, Jitted) else Jitted(fun)).eval_shape(*args, **kwargs)
+    if isinstance(fun, Jitted):
+        return fun.eval_shape(*args, **kwargs)
+
+    def described(*args: Any, **kwargs: Any) -> Any:
+        return tree.map(_stand_in, fun(*args, **kwargs))
+
+    return Jitted(described).eval_shape(*args, **kwargs)
+
+
+def _stand_in(x: Any) -> Any:
+    """A result that is described already: an array of that type, which is never computed."""
+    return full_like(TensorType(x.shape, x.dtype, x.weak_type), 0) if isinstance(x, ShapeDtypeStruct) else x
 
 
 def make_program(fun: Callable[..., Any]) -> Callable[..., Program]:

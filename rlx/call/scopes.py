@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.config import check_precision, scoped
+from rlx.trace.at_once import AtOnce
 from rlx.trace.builder import state
 
 __all__ = [
@@ -79,6 +80,8 @@ def default_matmul_precision(precision: Any) -> Generator[None]:
 def ensure_compile_time_eval() -> Generator[None]:
     """Compute operations on known values at once, while a function is being traced around them.
 
+    Those on traced values are part of the function's program as everywhere.
+
     >>> import rlx
     >>> @rlx.jit
     ... def f(x):
@@ -88,11 +91,11 @@ def ensure_compile_time_eval() -> Generator[None]:
     >>> float(f(3.0))
     6.0
     """
-    before, state.builder = state.builder, None
-    try:
+    if state.builder is None:
         yield
-    finally:
-        state.builder = before
+        return
+    with AtOnce():
+        yield
 
 
 @contextmanager

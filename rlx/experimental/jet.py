@@ -248,7 +248,7 @@ class _Expansion:
                 inherit(e)
                 operands = [read(a) for a in e.inputs]
                 if e.primitive.inlined and e.primitive is not custom_jvp_call:
-                    results = self.walk(e.params["program"], operands, orders)
+                    results = self.walk(e.primitive.meaning(e), operands, orders)
                 else:
                     operation = self.apply(e, operands)
                     results = operation.results

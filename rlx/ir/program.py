@@ -322,7 +322,7 @@ def fingerprint(program: Program) -> bytes:
         put(b"C%s" % repr(v.type).encode())
         _encode(_constant_content(array), put)
     for e in program.equations:
-        put(b"=" + e.primitive.name.encode())
+        put(b"=" + e.primitive.identity.encode())
         for a in e.inputs:
             atom(a)
         _encode(e.params, put)

@@ -63,6 +63,11 @@ def _qr(kernel: Library, rows: int, columns: int) -> float:
     return reflected + explicit
 
 
+def _packed_qr(kernel: Library, rows: int, columns: int) -> float:
+    least = min(rows, columns)
+    return 4 * rows * columns * least - 2 * (rows + columns) * least**2 + 4 * least**3 / 3
+
+
 def _householder_product(kernel: Library, rows: int, columns: int) -> float:
     reflectors = kernel.inputs[1].shape[-1]
     return 4 * rows * columns * reflectors - 2 * (rows + columns) * reflectors**2 + 4 * reflectors**3 / 3
@@ -103,6 +108,7 @@ _COUNTS: dict[str, Callable[[Library], float]] = {
     "triangular_solve": _matrix(lambda kernel, n, _: n**2 * _columns(kernel)),
     "pivots_to_permutation": lambda kernel: 0.0,
     "qr": _matrix(_qr),
+    "packed_qr": _matrix(_packed_qr),
     "pivoted_qr": _matrix(_qr),
     "householder_product": _matrix(_householder_product),
     "eigh": _matrix(lambda kernel, n, _: 9 * n**3),

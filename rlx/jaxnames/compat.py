@@ -5,186 +5,19 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
-import math
+import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 from types import ModuleType, TracebackType
 from typing import Any
 
-import rlx
-from rlx.errors import UnsupportedError
-from rlx.sharding.arrays import abstract_sharding
-from rlx.sharding.shardings import NamedSharding
-from rlx.trace.flat import as_array
-from rlx.trace.primitive import type_of
+from rlx.config import Config, config
+from rlx.jaxnames.avals import AbstractArray, typeof
+from rlx.jaxnames.jax_paths import LOCATED, PLACEHOLDERS, SAME, own_names, placeholder
 
 __all__ = ["AbstractArray", "Installation", "as_jax", "typeof"]
 
-VERSION = "0.10.2"  # the JAX whose names these are
-
-# modules of jax that are modules of rlx of the same name, with all that is below them
-_SAME = frozenset(
-    "ad_checkpoint core custom_batching custom_derivatives debug distributed dtypes errors example_libraries"
-    " experimental flatten_util image lax nn memory numpy ops profiler random scipy sharding test_util tree tree_util"
-    " typing".split()
-)
-_LOCATED = {
-    "jax": "rlx",
-    "jax.ops": "rlx.jaxnames.segments",
-    "jax.ad_checkpoint": "rlx",
-    "jax.extend.core": "rlx.jaxnames.core",
-}
-# names that JAX's users know elsewhere than rlx's
-_PLACEHOLDERS: dict[str, str] = {
-    "jax.stages": "Compiled Lowered Traced Wrapped",
-    "jax.export": "Exported export",
-    "jax.ffi": "ffi_call register_ffi_target",
-    "jax.core": "AbstractValue Trace",
-    "jax.interpreters": "",
-    "jax.interpreters.ad": "",
-    "jax.interpreters.batching": "",
-    "jax.interpreters.mlir": "",
-    "jax.interpreters.partial_eval": "trace_to_jaxpr_dynamic",
-    "jax.extend": "",
-    "jax.experimental.pallas": "",
-    "jax.lib": "",
-}
-
-
 _NOTHING = object()
-
-
-def _placeholder(path: str) -> type:
-    """A class that stands for a name of JAX's that rlx does not have: good for isinstance, an error when made."""
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise UnsupportedError(
-            f"{path} is not part of rlx.",
-            "See docs/coverage.md for what is there.",
-        )
-
-    return type(path.rpartition(".")[2], (), {"__new__": refuse, "__doc__": f"Stands for {path}, which rlx lacks."})
-
-
-@dataclass(frozen=True)
-class AbstractArray:
-    """What jax.typeof returns: an array's type, and where it lies.
-
-    >>> import rlx
-    >>> import rlx.compat
-    >>> with rlx.compat.as_jax():
-    ...     import jax
-    ...     kind = jax.typeof(jax.numpy.ones(3))
-    >>> kind.shape, kind.dtype, kind.weak_type
-    ((3,), dtype('float32'), False)
-    """
-
-    shape: tuple[int, ...]
-    dtype: Any
-    weak_type: bool
-    sharding: NamedSharding
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return math.prod(self.shape)
-
-
-def typeof(x: Any) -> AbstractArray:
-    """The type of an array or number as JAX's libraries ask for it.
-
-    >>> import rlx.compat
-    >>> rlx.compat.typeof(rlx.numpy.ones(3)).shape
-    (3,)
-    """
-    array = as_array(x)
-    found = type_of(array)
-    return AbstractArray(found.shape, found.dtype, found.weak, abstract_sharding(array))
-
-
-class OwnPrimitive:
-    """A library's own primitive: here it is its implementation, which transforms and compilers see through.
-
-    Rules that the library registers for derivatives, batching and lowering are not needed, and not used.
-    """
-
-    call_primitive = map_primitive = False
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.multiple_results = False
-        self._implementation: Any = None
-
-    def def_impl(self, implementation: Any) -> Any:
-        """Say what it computes."""
-        self._implementation = implementation
-        return implementation
-
-    def def_abstract_eval(self, rule: Any) -> Any:
-        """Accepted: the implementation says what its results are."""
-        return rule
-
-    def_effectful_abstract_eval = def_abstract_eval
-
-    def bind(self, *args: Any, **params: Any) -> Any:
-        """Compute it. Raises UnsupportedError where no implementation is known."""
-        if self._implementation is None:
-            raise UnsupportedError(
-                f"The primitive {self.name} has rules for JAX's compiler, but no implementation.",
-                "Write it with rlx.primitive, or as a function.",
-            )
-        return self._implementation(*args, **params)
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-def _note(*_: Any, **__: Any) -> None:
-    """Takes what is registered for JAX's compiler."""
-
-
-@cache
-def _own_names() -> dict[str, dict[str, Any]]:
-    """Names of jax's modules that rlx keeps under another name."""
-    return {
-        "jax": {
-            "__version__": VERSION,
-            "__version_info__": tuple(map(int, VERSION.split("."))),
-            "typeof": typeof,
-            "float0": rlx.dtypes.float0,
-        },
-        "jax.core": {
-            "get_aval": typeof,
-            "ConcretizationTypeError": rlx.errors.ConcretizationTypeError,
-        },
-        "jax.dlpack": {
-            "from_dlpack": rlx.numpy.from_dlpack,
-            "is_supported_dtype": lambda dtype: rlx.numpy.dtype(dtype).kind in "biufc",
-        },
-        "jax.experimental": {"enable_x64": rlx.enable_x64, "io_callback": rlx.io_callback},
-        "jax.custom_derivatives": {name: OwnPrimitive(name) for name in ("custom_jvp_call_p", "custom_vjp_call_p")},
-        "jax.lax": {"stop_gradient_p": OwnPrimitive("stop_gradient_p")},
-        "jax.extend.core": {"Primitive": OwnPrimitive},
-        "jax.interpreters.ad": {name: {} for name in ("primitive_jvps", "primitive_transposes")}
-        | {"Zero": type("Zero", (), {}), "UndefinedPrimal": type("UndefinedPrimal", (), {})},
-        "jax.interpreters.batching": {"primitive_batchers": {}, "not_mapped": None, "axis_primitive_batchers": {}}
-        | {name: getattr(rlx.custom_batching, name) for name in ("register_vmappable", "unregister_vmappable")},
-        "jax.interpreters.mlir": {"register_lowering": _note, "lower_fun": _note, "ir_constant": _note},
-        # private names that libraries use all the same
-        "jax._src": {},
-        "jax._src.traceback_util": {"register_exclusion": _note, "api_boundary": lambda function, **_: function},
-        "jax._src.dispatch": {"wait_for_tokens": rlx.effects_barrier},
-        "jax._src.dtypes": {"TypePromotionError": rlx.errors.TypePromotionError},
-        "jax.version": {"__version__": VERSION},
-        "jax.lib": {"__version__": VERSION},
-    }
 
 
 class _Alias(ModuleType):
@@ -202,13 +35,15 @@ class _Alias(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         path = f"{self.__name__}.{name}"
+        if path in PLACEHOLDERS:
+            return self._module(path)
         value = getattr(self._source, name, _NOTHING)  # newaxis is None
         if value is not _NOTHING and not isinstance(value, ModuleType):
             return value
         if _is_module(path):
             return self._module(path)
-        if name in _PLACEHOLDERS.get(self.__name__, "").split():
-            value = self.__dict__[name] = _placeholder(path)
+        if name in PLACEHOLDERS.get(self.__name__, "").split():
+            value = self.__dict__[name] = placeholder(path)
             return value
         raise AttributeError(f"rlx, in place of jax, has no {path}")
 
@@ -226,25 +61,30 @@ class _Alias(ModuleType):
 
 def _source_of(name: str) -> ModuleType | None:
     """rlx's module for a module of jax, or None."""
-    if name in _LOCATED:
-        return importlib.import_module(_LOCATED[name])
+    if name in LOCATED:
+        return importlib.import_module(LOCATED[name])
     root = name.split(".")[1]
-    if root not in _SAME:
+    if root not in SAME or name in PLACEHOLDERS:
         return None
+    path = name.replace("jax", "rlx", 1)
+    parent, _, last = path.rpartition(".")
     try:
-        return importlib.import_module(name.replace("jax", "rlx", 1))
+        return importlib.import_module(path)
     except ModuleNotFoundError:
-        parent, _, last = name.replace("jax", "rlx", 1).rpartition(".")
-    found = getattr(importlib.import_module(parent), last, None)  # a namespace that is no module
+        pass
+    try:
+        found = getattr(importlib.import_module(parent), last, None)  # a namespace that is no module
+    except ModuleNotFoundError:
+        return None
     return found if isinstance(found, ModuleType) else None
 
 
 def _alias_of(name: str) -> _Alias:
-    return _Alias(name, _source_of(name), _own_names().get(name, {}))
+    return _Alias(name, _source_of(name), own_names().get(name, {}))
 
 
 def _is_module(name: str) -> bool:
-    if name in sys.modules or name in _PLACEHOLDERS or name in _LOCATED or name in _own_names():
+    if name in sys.modules or name in PLACEHOLDERS or name in LOCATED or name in own_names():
         return True
     return _source_of(name) is not None
 
@@ -289,6 +129,11 @@ class Installation:
         for name in self._before:
             del sys.modules[name]
         sys.meta_path.insert(0, self._finder)
+        self._switches = {name: getattr(Config, name) for name in ("default_float", "default_int", "narrow")}
+        if _asks_for_64_bits():
+            config.update("jax_enable_x64", True)
+        elif not config.jax_enable_x64:
+            config.update("narrow", True)
 
     def undo(self) -> None:
         """Put back what was there. Libraries imported meanwhile keep rlx. A second call does nothing."""
@@ -299,6 +144,8 @@ class Installation:
         for name in _jax_modules():
             del sys.modules[name]
         sys.modules.update(self._before)
+        for name, value in self._switches.items():
+            config.update(name, value)
 
     def __enter__(self) -> Installation:
         return self
@@ -307,6 +154,11 @@ class Installation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.undo()
+
+
+def _asks_for_64_bits() -> bool:
+    """Whether the environment switches JAX to 64 bits."""
+    return os.environ.get("JAX_ENABLE_X64", "").lower() not in ("", "0", "false", "off", "no")
 
 
 def _jax_modules() -> dict[str, ModuleType]:

@@ -54,10 +54,10 @@ __all__ = [
 Value = Array
 
 
-class _View(type):
+class View(type):
     """A class of JAX's whose instances are those of a class of rlx's."""
 
-    of: type
+    of: type | tuple[type, ...]
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.of)
@@ -66,7 +66,7 @@ class _View(type):
         return issubclass(subclass, cls.of)
 
 
-class ShapedArray(metaclass=_View):
+class ShapedArray(metaclass=View):
     """JAX's name for the type of an array: making one gives a TensorType.
 
     >>> import rlx
@@ -82,7 +82,7 @@ class ShapedArray(metaclass=_View):
         return TensorType(tuple(shape), dtype, weak_type)
 
 
-class Jaxpr(metaclass=_View):
+class Jaxpr(metaclass=View):
     """JAX's name for a program: making one gives a Program.
 
     >>> import rlx
@@ -99,7 +99,7 @@ class Jaxpr(metaclass=_View):
         return Program(invars, eqns, outvars, [(v, None) for v in constvars])
 
 
-class ClosedJaxpr(metaclass=_View):
+class ClosedJaxpr(metaclass=View):
     """JAX's name for a program with the values of its constants: making one gives a Program.
 
     >>> import rlx

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ __all__ = [
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
-    """The dtype that arrays made with `dtype` have: that one itself, 64-bit ones included.
+    """The dtype that arrays made with `dtype` have: that one itself; its half for 64 bits where config.narrow says so.
 
     Raises DtypeError for what is no dtype of rlx, and for that of keys unless `allow_extended_dtype`.
 
@@ -42,7 +43,8 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
         if not allow_extended_dtype:
             raise DtypeError(f"{dtype} is no dtype of numbers.", "Take random.key_data(key), an array of uint32.")
         return dtype
-    return to_dtype(dtype)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        return to_dtype(dtype)
 
 
 def itemsize_bits(dtype: Any) -> int:

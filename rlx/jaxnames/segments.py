@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 
 from rlx import numpy as jnp
-from rlx.array import Array
+from rlx.array import Array, narrowed
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.scalar import neutral
 from rlx.ir.types import is_complex, is_integer
 from rlx.trace.flat import as_array
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
+
+
+_POSITIONS = np.dtype(np.int64)
 
 
 def _count(name: str, ids: Array, num_segments: Any) -> int:
@@ -36,7 +39,7 @@ def _segments(name: str, data: Any, segment_ids: Any, num_segments: Any, start: 
             "Each slice of data along its leading axes has one id.",
         )
     count = _count(name, ids, num_segments)
-    places = ids.astype("int64")
+    places = ids.astype(narrowed(_POSITIONS))
     places = jnp.where((places < 0) | (places >= count), count, places) if mode != "clip" else places.clip(0, count - 1)
     empty = jnp.full((count, *values.shape[ids.ndim :]), start(values.dtype), values.dtype)
     return values, empty, places

@@ -120,8 +120,9 @@ def trace_carry(
     entering = list(types)
 
     def checked(given: Any, *rest: Any) -> Any:
+        before = tree.map(lambda x: x, given)  # the body may change lists and objects that it was given
         result = function(given, *rest)
-        check_carry(name, body, given, result if carry_of is None else carry_of(result))
+        check_carry(name, body, before, result if carry_of is None else carry_of(result))
         return result
 
     while True:  # a changed dtype may change another carry's; it goes up the lattice, so that this ends

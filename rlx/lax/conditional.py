@@ -53,12 +53,17 @@ def cond(
         dtypes.
       operands: arrays, or trees of arrays. `operand=` passes a single one.
 
+    JAX's older way to call it, cond(pred, true_operand, true_fun, false_operand, false_fun), is understood, too.
+
     Raises: ControlFlowTypeError where the results' types differ, naming the leaf.
 
     >>> from rlx import lax
     >>> lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5).item()
     6
     """
+    if len(operands) == 2 and not callable(true_fun) and callable(false_fun) and callable(operands[1]):
+        first, second = false_fun, operands[1]
+        return cond(pred, lambda x, _: first(x), lambda _, y: second(y), true_fun, operands[0])
     check_callable("cond", true_fun=true_fun, false_fun=false_fun)
     arguments = _arguments("cond", operands, operand)
     predicate = as_array(pred)

@@ -91,12 +91,14 @@ def einsum(
     precision: Any = None,
     preferred_element_type: Any = None,
     out_sharding: Any = None,
+    _dot_general: Any = None,
 ) -> Array:
     """A sum of products, by Einstein's convention.
 
     Args: subscripts: such as "ij,jk->ik" (or arrays and lists of axis numbers in turn); operands:
     arrays; optimize: how opt_einsum orders the products ("auto", "optimal", "greedy", a path);
-    preferred_element_type: dtype of the result. Returns: an array.
+    preferred_element_type: dtype of the result; _dot_general: a function like lax.dot_general that products of two
+    operands are made with. Returns: an array.
     Raises: ShapeError if subscripts and shapes do not fit.
 
     >>> import rlx.numpy as jnp
@@ -116,7 +118,7 @@ def einsum(
         result = taken[0]
         for position, other in enumerate(taken[1:]):
             later = needed.union(*[letters for _, letters in taken[position + 2 :]])
-            result = _pair(result, other, later, preferred_element_type)
+            result = _pair(result, other, later, preferred_element_type, _dot_general)
         work.append(_summed(result, needed))
     x, letters = _summed(work[0], set(output))
     result = transpose(x, tuple(letters.index(c) for c in output))
@@ -169,7 +171,7 @@ def _squeezed(term: Term, other: Term) -> Term:
     return shapes.squeeze(x, gone), "".join(c for i, c in enumerate(letters) if i not in gone)
 
 
-def _pair(first: Term, second: Term, needed: set[str], preferred: Any) -> Term:
+def _pair(first: Term, second: Term, needed: set[str], preferred: Any, dot_general: Any) -> Term:
     """The product of two operands, summed over shared letters that nobody needs later."""
     first, second = _squeezed(first, second), _squeezed(second, first)
     first = _summed(first, needed | set(second[1]))
@@ -178,13 +180,12 @@ def _pair(first: Term, second: Term, needed: set[str], preferred: Any) -> Term:
     shared = [c for c in left if c in right]
     batch = [c for c in shared if c in needed]
     over = [c for c in shared if c not in needed]
-    product = contract(
-        x,
-        y,
-        (tuple(left.index(c) for c in over), tuple(right.index(c) for c in over)),
-        (tuple(left.index(c) for c in batch), tuple(right.index(c) for c in batch)),
-        preferred,
-    )
+    contracting = tuple(left.index(c) for c in over), tuple(right.index(c) for c in over)
+    together = tuple(left.index(c) for c in batch), tuple(right.index(c) for c in batch)
+    if dot_general is None:
+        product = contract(x, y, contracting, together, preferred)
+    else:
+        product = dot_general(x, y, (contracting, together), precision=None, preferred_element_type=preferred)
     rest = [c for c in left if c not in shared] + [c for c in right if c not in shared]
     return product, "".join(batch + rest)
 

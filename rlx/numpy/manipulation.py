@@ -118,7 +118,7 @@ def expand_dims(a: Any, axis: Any) -> Array:
     (1, 3, 1)
     """
     x = _array(a, "expand_dims")
-    count = len(axis) if isinstance(axis, (tuple, list)) else 1
+    count = len(axis) if isinstance(axis, Sequence) else 1
     return shapes.expand_dims(x, canonical_axes(axis, x.ndim + count, "expand_dims"))
 
 

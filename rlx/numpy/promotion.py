@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, keys_of_number, number_array
+from rlx.array import Array, ConcreteArray, keys_of_number, narrowed, number_array
 from rlx.config import config
 from rlx.errors import (
     AxisError,
@@ -80,7 +81,7 @@ Pair = tuple[np.dtype, bool]
 def to_dtype(value: Any) -> np.dtype:
     """A dtype argument as a NumPy dtype; Python's own types mean the default dtypes."""
     if type(value) is np.dtype:
-        return dtype_of(value)
+        return _available(dtype_of(value))
     if value is float:
         return config.default_float
     if value is int:
@@ -88,13 +89,26 @@ def to_dtype(value: Any) -> np.dtype:
     if value is complex:
         return complex_dtype(config.default_float)
     try:
-        return dtype_of(value)
+        return _available(dtype_of(value))
     except TypeError:
         raise DtypeError(
             f"{value!r} is not a dtype that rlx has.",
             (did_you_mean(value, (d.name for d in supported_dtypes), repr) if isinstance(value, str) else "")
             or "Use a boolean, integer, floating or complex dtype such as rlx.numpy.float32.",
         ) from None
+
+
+def _available(dtype: np.dtype) -> np.dtype:
+    """A dtype that was asked for, or its half where config.narrow says so; UserWarning then, as in JAX."""
+    found = narrowed(dtype)
+    if found is not dtype:
+        warnings.warn(
+            f"Explicitly requested dtype {dtype} is not available, and will be truncated to dtype {found}."
+            " To enable more dtypes, set the jax_enable_x64 configuration option.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return found
 
 
 def complex_dtype(dtype: np.dtype) -> np.dtype:

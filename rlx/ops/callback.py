@@ -118,6 +118,8 @@ class HostCall(Primitive):
 class pure_callback(HostCall):
     """A function without side effects. params: function; vmap_method, or None."""
 
+    foldable = False
+
     def batch(
         self,
         size: int,

@@ -31,7 +31,7 @@ from rlx.ops.shape import concatenate, pad_zeros, slice_along
 from rlx.ops.solves import triangular_solve
 from rlx.trace.primitive import Sample, Zero, primitive, type_of
 
-__all__ = ["cholesky", "householder_product", "lu", "pivoted_qr", "pivots_to_permutation", "qr"]
+__all__ = ["cholesky", "householder_product", "lu", "packed_qr", "pivoted_qr", "pivots_to_permutation", "qr"]
 
 
 def _positive(*shape: int) -> np.ndarray:
@@ -191,6 +191,19 @@ class qr(LibraryPrimitive):
             ([as_real(2, 4)], {"full_matrices": False}),
             ([np.zeros((3, 0))], {"full_matrices": False}),
         )
+
+
+@primitive
+class packed_qr(LibraryPrimitive):
+    """(h, taus) as LAPACK packs a QR factorisation: r, and below it the reflectors that householder_product takes."""
+
+    def type(self, a: TensorType) -> tuple[TensorType, TensorType]:
+        check_matrices(self.name, a)
+        *batch, rows, columns = a.shape
+        return a.strong(), TensorType((*batch, min(rows, columns)), a.dtype)
+
+    def samples(self) -> Iterator[Sample]:
+        return samples_in("f4 c8 c16", ([as_real(4, 3)], {}), ([as_real(2, 2, 3)], {}))
 
 
 @primitive

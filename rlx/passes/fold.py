@@ -39,7 +39,7 @@ def folded(equation: Equation) -> Sequence[Literal] | None:
     for a in inputs:
         if not isinstance(a, Literal):
             return None
-    foldable = inputs and not p.region and not p.opaque and not p.effect(**equation.params)
+    foldable = inputs and not p.region and p.foldable and not p.opaque and not p.effect(**equation.params)
     if not foldable or any(v.type.shape for v in equation.outputs):
         return None
     builder, state.builder = state.builder, None

@@ -334,8 +334,10 @@ class ExecutableCache:
         self._entries: OrderedDict[tuple[Any, ...], tuple[Program, Executable]] = OrderedDict()
         self._lock = threading.RLock()
 
-    def get(self, program: Program, backend: Backend, memory_limit: int | None = None) -> Executable:
-        """The executable of a program, compiled now if it is not there."""
+    def get(
+        self, program: Program, backend: Backend, memory_limit: int | None = None, optimized: bool = False
+    ) -> Executable:
+        """The executable of a program, compiled now if it is not there; of `optimized` MIR without passes."""
         context = Context.of(backend)
         key = (backend, context.options, context.claims, memory_limit, program.fingerprint)
         with self._lock:
@@ -347,7 +349,11 @@ class ExecutableCache:
             self.misses += 1
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
-            executable = backend.compile(lower_to_plan(program, memory_limit, context=context))
+            if optimized and memory_limit is None:
+                plan = lower_program(program, context=context)
+            else:
+                plan = lower_to_plan(program, memory_limit, context=context)
+            executable = backend.compile(plan)
             self._entries[key] = (program, executable)
             while len(self._entries) > self.limit:
                 self._entries.popitem(last=False)

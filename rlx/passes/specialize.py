@@ -59,7 +59,9 @@ def _evaluated(
     equation: Equation, known: Mapping[Var, np.ndarray], limit: int
 ) -> tuple[np.ndarray, ...] | None:
     primitive, inputs = equation.primitive, equation.inputs
-    if not inputs or primitive.region or primitive.opaque or primitive.effect(**equation.params):
+    if not inputs or primitive.region or primitive.opaque or not primitive.foldable:
+        return None
+    if primitive.effect(**equation.params):
         return None
     if sum(v.type.nbytes for v in equation.outputs) > limit:
         return None

@@ -15,6 +15,7 @@ from rlx.array import Array
 from rlx.errors import OptionError
 from rlx.random.functions import log, log1p
 from rlx.random.keys import single_key
+from rlx.random.placing import placeable
 from rlx.random.uniform import float_dtype, parameter, sample_shape, uniform_between
 
 __all__ = [
@@ -45,6 +46,7 @@ def _uniform(name: str, key: Any, shape: Any, dtype: Any, minval: Any = 0.0) -> 
     return uniform_between(single_key(name, key), sizes, found, minval, 1.0), found
 
 
+@placeable
 def exponential(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """The exponential distribution of mean 1.
 
@@ -56,6 +58,7 @@ def exponential(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array
     return lax.neg(log1p(lax.neg(drawn)))
 
 
+@placeable
 def cauchy(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """The Cauchy distribution.
 
@@ -69,6 +72,7 @@ def cauchy(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     return lax.tan(lax.mul(lax.full((), math.pi, found), centred))
 
 
+@placeable
 def laplace(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """The Laplace distribution: exponential numbers with a random sign.
 
@@ -83,6 +87,7 @@ def laplace(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     return lax.mul(lax.sign(drawn), log1p(lax.neg(lax.abs(drawn))))
 
 
+@placeable
 def logistic(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """The logistic distribution.
 
@@ -94,6 +99,7 @@ def logistic(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     return lax.sub(log(drawn), log1p(lax.neg(drawn)))
 
 
+@placeable
 def gumbel(key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | None = None) -> Array:
     """The Gumbel distribution.
 
@@ -118,6 +124,7 @@ def gumbel(key: Any, shape: Sequence[int] = (), dtype: Any = None, mode: str | N
     return lax.neg(log(lax.neg(log1p(lax.neg(value)))))
 
 
+@placeable
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The Pareto distribution of shape parameter b.
 
@@ -130,6 +137,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     return lax.exp(lax.div(exponential(key, sizes, found), parameter(b, found, sizes)))
 
 
+@placeable
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The Rayleigh distribution of the given scale.
 
@@ -144,6 +152,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
     return lax.mul(parameter(scale, found, sizes), lengths)
 
 
+@placeable
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The triangular distribution over left..right with its peak at mode.
 

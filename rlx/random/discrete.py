@@ -19,6 +19,7 @@ from rlx.numpy.promotion import canonical_shape
 from rlx.random.continuous import gumbel
 from rlx.random.functions import log, log1p
 from rlx.random.keys import single_key, split_key
+from rlx.random.placing import placeable
 from rlx.random.uniform import (
     float_dtype,
     integer_dtype,
@@ -35,6 +36,7 @@ FLOAT32 = np.dtype(np.float32)
 
 
 # ------------------------------------------------------------- categorical
+@placeable
 def categorical(
     key: Any,
     logits: Any,
@@ -82,6 +84,7 @@ def _without_replacement(key: Any, values: Array, axis: int, prefix: Any, sizes:
 
 
 # ------------------------------------------------------------- poisson
+@placeable
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The Poisson distribution of mean lam.
 
@@ -157,6 +160,7 @@ def _poisson_large(key: Array, mean: Array, shape: tuple[int, ...], dtype: np.dt
 
 
 # ------------------------------------------------------------- geometric, binomial
+@placeable
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """How many trials of success probability p it takes until the first success.
 

@@ -15,6 +15,7 @@ from rlx.random.continuous import exponential, smallest_normal
 from rlx.random.functions import log
 from rlx.random.keys import single_key, split_key
 from rlx.random.normal import normal_of
+from rlx.random.placing import placeable
 from rlx.random.uniform import (
     float_dtype,
     only_exact,
@@ -122,6 +123,7 @@ def _sampler(log_space: bool) -> custom_jvp:
 _gamma_samples, _log_gamma_samples = _sampler(False), _sampler(True)
 
 
+@placeable
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The gamma distribution of parameter a and scale 1; differentiable in a.
 
@@ -137,6 +139,7 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: str
     return _gamma_samples(single_key("gamma", key), parameter(a, found, sizes))
 
 
+@placeable
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The logarithm of gamma numbers, which does not underflow for small parameters.
 
@@ -153,6 +156,7 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, method: 
     return _log_gamma_samples(single_key("loggamma", key), parameter(a, found, sizes))
 
 
+@placeable
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The beta distribution of parameters a and b.
 
@@ -173,6 +177,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *, meth
     return lax.div(first, lax.add(first, second))
 
 
+@placeable
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The Dirichlet distribution of parameters alpha: vectors that sum to 1 along the last axis.
 
@@ -194,6 +199,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     return shares / shares.sum(-1, keepdims=True)
 
 
+@placeable
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, method: str = "exact") -> Array:
     """The chi-square distribution of df degrees of freedom.
 
@@ -211,6 +217,7 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, method
     return lax.mul(lax.exp(loggamma(key, half, sizes, found)), two)
 
 
+@placeable
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The F distribution of dfnum and dfden degrees of freedom.
 
@@ -228,6 +235,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
     return lax.div(above, below)
 
 
+@placeable
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Student's t distribution of df degrees of freedom.
 
@@ -244,6 +252,7 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     return lax.mul(normal_of(key_normal, sizes, found), spread)
 
 
+@placeable
 def generalized_normal(key: Any, p: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """The distribution with density proportional to exp(-abs(x)**p).
 
@@ -259,6 +268,7 @@ def generalized_normal(key: Any, p: Any, shape: Sequence[int] = (), dtype: Any =
     return signs * sizes_drawn ** (1 / p)
 
 
+@placeable
 def ball(key: Any, d: int, p: float = 2, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """Points spread evenly in the unit ball of d dimensions under the p-norm.
 

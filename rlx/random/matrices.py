@@ -14,12 +14,14 @@ from rlx.lax.operands import as_dtype
 from rlx.numpy import linalg
 from rlx.numpy.promotion import canonical_shape, canonical_size
 from rlx.random.normal import normal
+from rlx.random.placing import placeable
 from rlx.random.uniform import float_dtype
 from rlx.trace.flat import as_array
 
 __all__ = ["multivariate_normal", "orthogonal"]
 
 
+@placeable
 def orthogonal(key: Any, n: int, shape: Sequence[int] = (), dtype: Any = None, m: int | None = None) -> Array:
     """Orthogonal matrices, uniform in the sense of Haar; unitary ones for a complex dtype.
 
@@ -48,6 +50,7 @@ def orthogonal(key: Any, n: int, shape: Sequence[int] = (), dtype: Any = None, m
     return found.mT if rows < columns else found
 
 
+@placeable
 def multivariate_normal(
     key: Any, mean: Any, cov: Any, shape: Sequence[int] | None = None, dtype: Any = None, method: str = "cholesky"
 ) -> Array:

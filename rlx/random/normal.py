@@ -18,6 +18,7 @@ from rlx.ops.conversion import float_dtype_of
 from rlx.random.compiled import compiled_when_large
 from rlx.random.functions import erf_inv
 from rlx.random.keys import single_key, split_key
+from rlx.random.placing import placeable
 from rlx.random.uniform import (
     float_dtype,
     parameter,
@@ -37,6 +38,7 @@ def _inexact_dtype(name: str, dtype: Any) -> np.dtype:
     return found
 
 
+@placeable
 def normal(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """Numbers from the normal distribution of mean 0 and variance 1.
 
@@ -60,6 +62,7 @@ def normal_of(key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     return lax.mul(lax.full((), math.sqrt(2), dtype), erf_inv(spread))
 
 
+@placeable
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Normal numbers between lower and upper, exclusive; parameters broadcast to the shape.
 
@@ -84,6 +87,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     return lax.clamp(inside[0], samples, inside[1])
 
 
+@placeable
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
     """exp(sigma * x) of normal numbers x.
 
@@ -98,6 +102,7 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     return lax.exp(lax.mul(samples, parameter(sigma, found, sizes)))
 
 
+@placeable
 def maxwell(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """The lengths of normal vectors in three dimensions.
 
@@ -129,6 +134,7 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Sequence[int] = 
     return lax.add(scaled, parameter(loc, found, sizes))
 
 
+@placeable
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     """The Wald (inverse Gaussian) distribution of the given mean and scale 1.
 

@@ -18,6 +18,7 @@ from rlx.numpy.promotion import canonical_shape
 from rlx.random.continuous import gumbel
 from rlx.random.functions import log
 from rlx.random.keys import single_key, split_key
+from rlx.random.placing import placeable
 from rlx.random.uniform import randint, random_bits, uniform_between
 from rlx.trace.flat import as_array
 from rlx.trace.tracing import known_value
@@ -44,6 +45,7 @@ def _count(name: str, value: Any) -> int:
     return int(known.numpy())
 
 
+@placeable
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Array:
     """An array with its slices along an axis in random order; an integer n stands for arange(n).
 

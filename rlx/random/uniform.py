@@ -19,6 +19,7 @@ from rlx.ops.arithmetic import fma
 from rlx.ops.random_keys import random_unwrap
 from rlx.random.compiled import compiled_when_large
 from rlx.random.keys import generator_of, single_key, split_key
+from rlx.random.placing import placeable
 from rlx.trace.flat import as_array
 
 __all__ = ["bernoulli", "bits", "rademacher", "randint", "uniform"]
@@ -72,6 +73,7 @@ def _spread(x: Array, shape: tuple[int, ...], lead: int) -> Array:
 
 
 # ------------------------------------------------------------- bits
+@placeable
 def bits(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """Random bits as unsigned integers.
 
@@ -92,6 +94,7 @@ def random_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
 
 
 # ------------------------------------------------------------- floats
+@placeable
 def uniform(
     key: Any,
     shape: Sequence[int] = (),
@@ -111,9 +114,7 @@ def uniform(
     return uniform_between(single_key("uniform", key), sizes, found, minval, maxval)
 
 
-def uniform_between(
-    key: Array, shape: tuple[int, ...], dtype: np.dtype, minval: Any = 0.0, maxval: Any = 1.0
-) -> Array:
+def uniform_between(key: Array, shape: tuple[int, ...], dtype: np.dtype, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
     """Floats over minval <= x < maxval, which broadcast to `shape`."""
     floats = unit_floats(key, shape, dtype)
     if _is_number(minval, 0) and _is_number(maxval, 1):
@@ -142,6 +143,7 @@ def unit_floats(key: Array, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     return lax.sub(floats, lax.full((), 1, dtype))
 
 
+@placeable
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
     """Bools that are true with probability p.
 
@@ -169,6 +171,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     return lax.lt(lax.mul(fine, step), lax.sub(probability, coarse))
 
 
+@placeable
 def rademacher(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
     """-1 or 1 with equal probability.
 
@@ -182,6 +185,7 @@ def rademacher(key: Any, shape: Sequence[int] = (), dtype: Any = None) -> Array:
 
 
 # ------------------------------------------------------------- integers
+@placeable
 def randint(key: Any, shape: Sequence[int], minval: Any, maxval: Any, dtype: Any = None) -> Array:
     """Integers spread evenly over minval <= x < maxval.
 

@@ -12,6 +12,7 @@ Attributes with their defaults:
 - pivots_to_permutation(pivots) -> permutation: rows, their number
 - qr(a) -> (q, r): full_matrices=False
 - pivoted_qr(a) -> (q, r, permutation): a[:, permutation] == q @ r; full_matrices=False
+- packed_qr(a) -> (h, taus): as LAPACK packs it, r above the reflectors
 - householder_product(a, taus) -> q: the first columns of the product of reflectors
 - eigh(a) -> (w, v): lower=True, the triangle that is read; w ascending
 - svd(a) -> (u, s, vh), or (s,): full_matrices=False, compute_uv=True
@@ -31,7 +32,15 @@ Attributes with their defaults:
 from __future__ import annotations
 
 from rlx.routines.common import Routine
-from rlx.routines.factorisations import cholesky, householder_product, lu, pivoted_qr, pivots_to_permutation, qr
+from rlx.routines.factorisations import (
+    cholesky,
+    householder_product,
+    lu,
+    packed_qr,
+    pivoted_qr,
+    pivots_to_permutation,
+    qr,
+)
 from rlx.routines.fourier import fft
 from rlx.routines.solves import lu_solve, sylvester, triangular_solve, tridiagonal_solve
 from rlx.routines.spectral import eig, eigh, hessenberg, matrix_sqrt, schur, svd, tridiagonal
@@ -44,6 +53,7 @@ LIBRARY_ROUTINES: dict[str, Routine] = {
     "lu_solve": lu_solve,
     "pivots_to_permutation": pivots_to_permutation,
     "qr": qr,
+    "packed_qr": packed_qr,
     "pivoted_qr": pivoted_qr,
     "householder_product": householder_product,
     "eigh": eigh,

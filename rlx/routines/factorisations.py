@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.routines.common import Arrays, Attributes, nan_where_it_fails, vectorises_across_batch
 
-__all__ = ["cholesky", "householder_product", "lu", "pivoted_qr", "pivots_to_permutation", "qr"]
+__all__ = ["cholesky", "householder_product", "lu", "packed_qr", "pivoted_qr", "pivots_to_permutation", "qr"]
 
 
 def cholesky(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
@@ -90,6 +90,12 @@ def qr(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
     """An orthonormal and an upper triangular factor."""
     full = attributes.get("full_matrices", False)
     return tuple(np.linalg.qr(inputs[0], mode="complete" if full else "reduced"))
+
+
+def packed_qr(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
+    """The triangular factor above the reflectors, and their scalar factors."""
+    turned, factors = np.linalg.qr(inputs[0], mode="raw")
+    return np.ascontiguousarray(turned.swapaxes(-1, -2)), factors
 
 
 def pivoted_qr(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:

@@ -31,11 +31,12 @@ def spread(owner: str, prefix: Any, full: Any, is_leaf: Callable[[Any], bool] | 
 
 
 def resolve(owner: str, entry: Any) -> Sharding | None:
-    """A sharding as itself, a spec with the mesh in force, None as None. Raises InputTypeError for others."""
+    """A sharding as itself, a spec with the mesh in force, None as None. Raises InputTypeError for others.
+
+    One over an empty mesh asks for nothing: it is what the type of an array says that nobody divided.
+    """
     if entry is None or isinstance(entry, Sharding):
-        if isinstance(entry, NamedSharding) and entry.mesh.empty:
-            raise ShardingError(f"{owner} got {entry!r}, whose mesh is empty.", "Leave it out, or pass a mesh.")
-        return entry
+        return None if isinstance(entry, NamedSharding) and entry.mesh.empty else entry
     if isinstance(entry, PartitionSpec):
         return NamedSharding(context_mesh(owner, entry), entry)
     raise InputTypeError(
@@ -90,7 +91,7 @@ def placed(x: Array, sharding: Sharding | Device | None) -> Array:
     if isinstance(sharding, Device):
         sharding = SingleDeviceSharding(sharding)
     for device in sharding.devices[:1]:
-        x = moved(x, memory_named(device.platform))
+        x = moved(x, memory_named(device.name))
     return x.with_sharding(sharding)
 
 

@@ -55,7 +55,7 @@ def inline_calls(program: Program, stays: Callable[[Equation], bool] | None = No
         inputs = tuple(map(read, e.inputs))
         if getattr(e.primitive, "inlined", False) and not (stays is not None and stays(e)):
             changed = True
-            body = lowered(e.params["program"])
+            body = lowered(e.primitive.meaning(e))
             outputs, copied, kept = _copy(body, inputs, e.origin)
             equations += copied
             constants += kept

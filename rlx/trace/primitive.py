@@ -10,7 +10,7 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, DeviceArray, array_of_type, asarray_numpy, unshared, wrap
 from rlx.config import config
 from rlx.errors import MissingRuleError, NanError, UnsupportedError, not_linear, out_of_memory
-from rlx.ir.program import Atom
+from rlx.ir.program import Atom, Equation, Program
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
 from rlx.trace.places import Elsewhere, common_memory, run_elsewhere
@@ -157,9 +157,10 @@ class Primitive:
     region = False
     collective = False
     opaque = False  # never merged with an equal equation, never folded
+    foldable = True  # may be computed when the program is compiled, though a branch that is not taken holds it
     broadcasts = False  # operands of different shapes are brought to one, as NumPy does
     across_words = ""  # of what says one thing of several keys' words: the reduction that says it of the keys
-    inlined = False  # a call of params['program'], replaced by its equations in MIR
+    inlined = False  # stands for a program, its `meaning`, whose equations replace it in MIR
     claimable = False  # such a call that stays, under params['name'], where the backend has a kernel for it
 
     type: Callable[..., Any] = _missing("type")
@@ -172,6 +173,15 @@ class Primitive:
     def effect(self, **params: Any) -> bool:
         """Whether the operation must run even if nobody uses its result, and in order."""
         return False
+
+    @property
+    def identity(self) -> str:
+        """What tells it from every other primitive in the fingerprint of a program."""
+        return self.name
+
+    def meaning(self, equation: Equation) -> Program:
+        """The program that an equation stands for, where the primitive is `inlined`: that of a call."""
+        return equation.params["program"]
 
     @property
     def multiple_results(self) -> bool:

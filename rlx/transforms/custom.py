@@ -87,12 +87,13 @@ class custom_jvp(CustomRule):
         held, moving, join = self._divide(args)
         leaves, treedef = flatten_call(moving, {}, f"an argument of {self.name}")
         flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=self.name)
+        if state.builder is None:  # nothing is traced, so that nothing is differentiated
+            return flat.unflatten(flat(*leaves))
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         program, captured = trace_program(flat, types, known, flat.name)
         values: list[Any] = captured
         rule: Program | Deferred = self._deferred_rule(flat, held, types, program, captured)
-        # outside of every trace nothing is differentiated
-        if not self.symbolic_zeros and state.builder is not None and not self._within_rule():
+        if not self.symbolic_zeros and not self._within_rule():
             try:
                 with self._tracing_rule(rule_scope()):
                     staged, more = self._stage_rule(flat, held, types, known)
@@ -155,7 +156,10 @@ class custom_jvp(CustomRule):
 def _checked_pair(name: str, flat: FlatFunction, pair: Sequence[Any]) -> list[Any]:
     """The leaves of a rule's result, then its moving tangents."""
     outs, out_tree = tree.flatten(pair[0])
-    out_tangents = tree.flatten(pair[1], is_leaf=lambda x: x is None)[0]
+    try:  # a tangent may be None, and so may a part of the result
+        out_tangents = out_tree.flatten_up_to(pair[1])
+    except ValueError:
+        out_tangents = tree.flatten(pair[1], is_leaf=lambda x: x is None)[0]
     if out_tree != flat.out_tree or len(out_tangents) != len(outs):
         raise CustomRuleError(
             f"The custom_jvp rule of {name} returned a result of structure {out_tree} and"

@@ -108,12 +108,13 @@ class custom_vjp(CustomRule):
         held, moving, join = self._divide(args)
         leaves, treedef = flatten_call(moving, {}, f"an argument of {name}")
         flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=name)
+        if state.builder is None:  # nothing is traced, so that nothing is differentiated
+            return flat.unflatten(flat(*leaves))
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         program, captured = trace_program(flat, types, known, name)
         rules = _Rules(self, flat, join, held, types)
         values, ahead, behind = captured, *_deferred(rules, program, captured, known, rule_scope())
-        # outside of every trace nothing is differentiated
-        if not self.symbolic_zeros and state.builder is not None and not self._within_rule():
+        if not self.symbolic_zeros and not self._within_rule():
             try:
                 with self._tracing_rule(rule_scope()):
                     forward, more, residual_tree = rules.forward(known, None)
@@ -125,6 +126,18 @@ class custom_vjp(CustomRule):
         params = {"program": program, "forward": ahead, "backward": behind, "captured": len(values)}
         outs = custom_vjp_call(*values, *leaves, **params)
         return flat.unflatten(outs)
+
+
+class Flag:
+    """Stands among residuals for a bool of Python's, which bwd gets as it is: a node without leaves."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bool) -> None:
+        self.value = value
+
+
+tree.register_node(Flag, lambda flag: ((), flag.value), lambda value, _: value)
 
 
 class _Rules:
@@ -163,7 +176,7 @@ class _Rules:
                     f" returns {flat.out_tree}.",
                     "The first element of fwd's result has the structure that the function returns.",
                 )
-            residuals, residual_tree = tree.flatten(pair[1])
+            residuals, residual_tree = tree.flatten(tree.map(lambda x: Flag(x) if type(x) is bool else x, pair[1]))
             found.append(residual_tree)
             return [as_array(x) for x in (*outs, *residuals)]
 

@@ -13,7 +13,7 @@ import rlx
 from rlx.backends.cpu import CpuBackend
 from rlx.backends.cpu.routines.native_library import host_reason
 from rlx.ir.kernels import Library, Plan
-from rlx.ops.factorisations import cholesky, householder_product, lu, pivoted_qr, qr
+from rlx.ops.factorisations import cholesky, householder_product, lu, packed_qr, pivoted_qr, qr
 from rlx.ops.fourier import fft
 from rlx.ops.solves import linear_solve, sylvester, triangular_solve, tridiagonal_solve
 from rlx.ops.spectral import eig, eigh, hessenberg, matrix_sqrt, schur, svd, tridiagonal
@@ -93,6 +93,7 @@ def test_other_routines(dtype, batch):
         for full in (False, True):
             agrees(qr, matrix(*batch, *shape, dtype=dtype), full_matrices=full)
         agrees(pivoted_qr, matrix(*batch, *shape, dtype=dtype), full_matrices=False)
+        agrees(packed_qr, matrix(*batch, *shape, dtype=dtype))
         agrees(svd, matrix(*batch, *shape, dtype=dtype), full_matrices=False, compute_uv=False)
     packed = np.tril(matrix(*batch, 5, 3, dtype=dtype) * 0.2, -1).astype(dtype)
     taus = 2 / (1 + (np.abs(packed) ** 2).sum(-2))

@@ -14,7 +14,7 @@ from rlx.numpy.sorting import argsort
 from rlx.ops import factorisations, spectral
 from rlx.ops.arithmetic import absolute, multiply, sign
 from rlx.ops.contract import cast
-from rlx.ops.matrices import adjoint
+from rlx.ops.matrices import adjoint, turned
 from rlx.ops.shape import expand_dims
 
 __all__ = [
@@ -105,16 +105,20 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 def qr(a: Any, mode: str = "reduced") -> Any:
     """Orthonormal columns and an upper triangle whose product is the matrix.
 
-    Args: a: (..., m, n); mode: "reduced", "complete" (a square Q) or "r" (only R).
-    Returns: QRResult(Q, R), or R. Raises: UnsupportedError for another mode.
+    Args: a: (..., m, n); mode: "reduced", "complete" (a square Q), "r" (only R), or "raw" (what LAPACK makes of the
+    matrix's transpose: (h, tau), with R in h's lower triangle, and reflectors and their factors; without a derivative).
+    Returns: QRResult(Q, R), R, or (h, tau). Raises: UnsupportedError for another mode.
 
     >>> import rlx.numpy as jnp
     >>> q, r = jnp.linalg.qr(jnp.eye(3)[:, :2])
     >>> q.shape, r.shape
     ((3, 2), (2, 2))
     """
-    if mode not in ("reduced", "complete", "full", "r"):
-        raise UnsupportedError(f"qr has no mode {mode!r}.", 'Use "reduced", "complete" or "r".')
+    if mode not in ("reduced", "complete", "full", "r", "raw"):
+        raise UnsupportedError(f"qr has no mode {mode!r}.", 'Use "reduced", "complete", "r" or "raw".')
+    if mode == "raw":
+        packed, factors = factorisations.packed_qr(matrices(a, "qr"))
+        return turned(packed), factors
     q, r = factorisations.qr(matrices(a, "qr"), full_matrices=mode in ("complete", "full"))
     return r if mode == "r" else QRResult(q, r)
 

@@ -61,6 +61,15 @@ def qr(script: Script) -> None:
     _unpack_qr(script, work, factors)
 
 
+def packed_qr(script: Script) -> None:
+    """As qr, with the reflectors as they are."""
+    rows, columns = script.sizes()
+    packed, factors = script.outputs
+    work = turned_copy(script)
+    script.call("geqrf", rows, columns, work.place, rows, factors, WORK, WORK_SIZE, INFORMATION)
+    script.copy(script.row_major(packed, rows, columns), work)
+
+
 def pivoted_qr(script: Script) -> None:
     """As qr, LAPACK choosing the next column."""
     rows, columns = script.sizes()
@@ -196,6 +205,7 @@ FACTORISATIONS: dict[str, tuple[Callable[[Script], None], int]] = {
     "lu_solve": (lu_solve, 2),
     "pivots_to_permutation": (pivots_to_permutation, 1),
     "qr": (qr, 2),
+    "packed_qr": (packed_qr, 2),
     "pivoted_qr": (pivoted_qr, 2),
     "householder_product": (householder_product, 2),
     "triangular_solve": (triangular_solve, 2),

@@ -1,0 +1,136 @@
+"""What JAX calls avals: the types of arrays, with the attributes that its libraries read from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array
+from rlx.ir.types import TensorType, float0, is_inexact, is_key
+from rlx.numpy.promotion import to_dtype
+from rlx.sharding.arrays import abstract_sharding
+from rlx.sharding.mesh import AbstractMesh
+from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.spec import PartitionSpec
+from rlx.trace.flat import as_array
+from rlx.trace.primitive import Linear, type_of
+
+__all__ = ["AbstractArray", "AbstractValue", "aval_of", "tensor_type", "typeof"]
+
+
+class AbstractValue:
+    """What jax.core calls so: the class of all avals.
+
+    >>> import rlx.compat
+    >>> from rlx.jaxnames.avals import AbstractValue
+    >>> isinstance(rlx.compat.typeof(1.0), AbstractValue)
+    True
+    """
+
+
+@dataclass(frozen=True, repr=False)
+class AbstractArray(AbstractValue):
+    """What jax.typeof returns: an array's type, and where it lies.
+
+    >>> import rlx
+    >>> import rlx.compat
+    >>> with rlx.compat.as_jax():
+    ...     import jax
+    ...     kind = jax.typeof(jax.numpy.ones(3))
+    >>> kind.shape, kind.dtype, kind.weak_type
+    ((3,), dtype('float32'), False)
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    weak_type: bool = False
+    sharding: Any = field(default=None, compare=False)
+    vma: frozenset[Any] = frozenset()
+    memory_space: Any = field(default=None, compare=False)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def update(self, **fields: Any) -> AbstractArray:
+        """The same with the given fields replaced."""
+        return replace(self, **fields)
+
+    def strip_weak_type(self) -> AbstractArray:
+        """The same, yielding to no other dtype."""
+        return replace(self, weak_type=False)
+
+    def to_tangent_aval(self) -> AbstractArray:
+        """That of its tangents: of dtype float0 for integers and bools."""
+        moves = is_key(self.dtype) or is_inexact(self.dtype)
+        return replace(self, dtype=self.dtype if moves else float0, weak_type=False)
+
+    to_cotangent_aval = at_least_vspace = to_tangent_aval
+
+    def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:
+        """The type as text."""
+        return repr(tensor_type(self).strong())
+
+    def __repr__(self) -> str:
+        return f"ShapedArray({tensor_type(self).strong()!r}{', weak_type=True' if self.weak_type else ''})"
+
+
+def tensor_type(aval: Any) -> TensorType:
+    """rlx's type for an aval, a ShapeDtypeStruct, or anything else with .shape and .dtype."""
+    if isinstance(aval, TensorType):
+        return aval
+    dtype = aval.dtype if aval.dtype == float0 else to_dtype(aval.dtype)
+    return TensorType(tuple(aval.shape), dtype, bool(getattr(aval, "weak_type", False)))
+
+
+def aval_of(type: TensorType, sharding: Any = None) -> AbstractArray:
+    """The aval of a value of rlx's type."""
+    return AbstractArray(type.shape, type.dtype, type.weak, sharding)
+
+
+def shaped(shape: Sequence[int], dtype: Any, weak_type: bool = False, **fields: Any) -> AbstractArray:
+    """The aval that jax.core.ShapedArray(...) makes."""
+    return AbstractArray(tuple(map(int, shape)), dtype if dtype == float0 else to_dtype(dtype), weak_type, **fields)
+
+
+def typeof(x: Any) -> AbstractArray:
+    """The type of an array or number as JAX's libraries ask for it; an aval's is itself.
+
+    >>> import rlx.compat
+    >>> rlx.compat.typeof(rlx.numpy.ones(3)).shape
+    (3,)
+    """
+    if isinstance(x, AbstractArray):
+        return x
+    if isinstance(x, TensorType):
+        return aval_of(x)
+    if isinstance(x, Linear):
+        return aval_of(x.type)
+    if isinstance(x, np.ndarray) and x.dtype == float0:
+        return AbstractArray(x.shape, float0)
+    array = x if isinstance(x, Array) else as_array(x)
+    return aval_of(type_of(array), abstract_sharding(array))
+
+
+def _jax_name(name: str, value: Any) -> None:
+    """A name that JAX's libraries read from the type of an array: x.aval is rlx's own."""
+    setattr(TensorType, name, value)
+
+
+_jax_name("sharding", property(lambda t: NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * t.ndim))))
+_jax_name("vma", frozenset())
+_jax_name("memory_space", None)
+_jax_name("strip_weak_type", TensorType.strong)
+_jax_name("str_short", lambda t, *_, **__: repr(t.strong()))
+for _name in ("to_tangent_aval", "to_cotangent_aval", "at_least_vspace"):
+    _jax_name(_name, lambda t: aval_of(t).to_tangent_aval())

@@ -1,0 +1,222 @@
+"""jax.experimental.sparse: matrices of which only some elements are written down (numpyro).
+
+BCOO and BCSR without batch and dense axes: what products with dense arrays, sums and conversions need.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx import numpy as jnp
+from rlx.array import Array
+from rlx.errors import ShapeError
+from rlx.trace.flat import as_array
+from rlx.trees import tree
+
+__all__ = ["BCOO", "BCSR", "todense"]
+
+
+def _checked(shape: Any, ndim: int, name: str) -> tuple[int, ...]:
+    sizes = tuple(map(int, shape))
+    if len(sizes) != ndim:
+        raise ShapeError(
+            f"{name} of shape {sizes} got indices for {ndim} axes.",
+            "Batch and dense axes are not supported: give one index for each axis.",
+        )
+    return sizes
+
+
+class BCOO:
+    """An array by the places of its elements: data[k] stands at indices[k]; elements at one place add up.
+
+    Args:
+      args: (data, indices), of shapes (n,) and (n, number of axes).
+      shape: the array's shape.
+
+    >>> import numpy as np
+    >>> from rlx.jaxnames.sparse import BCOO
+    >>> m = BCOO.fromdense(np.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> m.nse, (m @ np.array([1.0, 10.0])).tolist()
+    (2, [20.0, 3.0])
+    """
+
+    def __init__(
+        self, args: tuple[Any, Any], *, shape: Any, indices_sorted: bool = False, unique_indices: bool = False
+    ) -> None:
+        self.data, self.indices = map(as_array, args)
+        self.shape = _checked(shape, self.indices.shape[-1], "BCOO")
+        self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
+
+    @property
+    def nse(self) -> int:
+        """The number of elements that are written down."""
+        return self.indices.shape[0]
+
+    @property
+    def dtype(self) -> Any:
+        """dtype of the elements."""
+        return self.data.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements, those not written down included."""
+        return int(np.prod(self.shape))
+
+    @classmethod
+    def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = "int32") -> BCOO:
+        """The elements of an array that are not zero; `nse`, how many, must be given for a traced one."""
+        mat = as_array(mat)
+        places = jnp.stack(jnp.nonzero(mat, size=nse, fill_value=mat.shape), axis=-1).astype(index_dtype)
+        data = mat.at[tuple(jnp.moveaxis(places, -1, 0))].get(mode="fill", fill_value=0)
+        return cls((data, places), shape=mat.shape, indices_sorted=True, unique_indices=True)
+
+    @classmethod
+    def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = None, n_dense: int = 0, n_batch: int = 0) -> BCOO:
+        """SciPy's sparse matrix of any kind."""
+        coo = mat.tocoo()
+        places = np.stack([coo.row, coo.col], axis=-1).astype(index_dtype or "int32")
+        return cls((coo.data, places), shape=mat.shape)
+
+    def todense(self) -> Array:
+        """The array."""
+        zeros = jnp.zeros(self.shape, self.dtype)
+        return zeros.at[tuple(jnp.moveaxis(self.indices, -1, 0))].add(self.data, mode="drop")
+
+    @property
+    def T(self) -> BCOO:
+        """The array with its axes in reverse."""
+        return self.transpose()
+
+    def transpose(self, axes: Any = None) -> BCOO:
+        """The array with its axes permuted."""
+        order = tuple(range(self.ndim))[::-1] if axes is None else tuple(axes)
+        return BCOO((self.data, self.indices[:, np.array(order)]), shape=[self.shape[a] for a in order])
+
+    def sum(self, axis: Any = None) -> Any:
+        """The sum of all elements, or along axes."""
+        return self.data.sum() if axis is None else self.todense().sum(axis)
+
+    def __matmul__(self, other: Any) -> Array:
+        if isinstance(other, (BCOO, BCSR)):
+            other = other.todense()
+        return _product(self.indices[:, 0], self.indices[:, 1], self.data, self.shape, as_array(other))
+
+    def __rmatmul__(self, other: Any) -> Array:
+        return (self.T @ as_array(other).T).T
+
+    def __mul__(self, other: Any) -> BCOO:
+        scale = jnp.asarray(other)
+        if scale.ndim:
+            scale = jnp.broadcast_to(scale, self.shape)[tuple(jnp.moveaxis(self.indices, -1, 0))]
+        return BCOO((self.data * scale, self.indices), shape=self.shape)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> BCOO:
+        return BCOO((-self.data, self.indices), shape=self.shape)
+
+    def __repr__(self) -> str:
+        return f"BCOO({self.dtype.name}{list(self.shape)}, nse={self.nse})"
+
+
+class BCSR:
+    """A matrix by rows: those of its elements in row i are data[indptr[i]:indptr[i + 1]], in columns `indices`.
+
+    >>> import numpy as np
+    >>> from rlx.jaxnames.sparse import BCSR
+    >>> m = BCSR.fromdense(np.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> m.indptr.tolist(), (m @ np.array([1.0, 10.0])).tolist()
+    ([0, 1, 2], [20.0, 3.0])
+    """
+
+    def __init__(self, args: tuple[Any, Any, Any], *, shape: Any, **_: Any) -> None:
+        self.data, self.indices, self.indptr = map(as_array, args)
+        self.shape = _checked(shape, 2, "BCSR")
+
+    @property
+    def nse(self) -> int:
+        """The number of elements that are written down."""
+        return self.indices.shape[0]
+
+    @property
+    def dtype(self) -> Any:
+        """dtype of the elements."""
+        return self.data.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Two."""
+        return 2
+
+    @classmethod
+    def from_bcoo(cls, mat: BCOO) -> BCSR:
+        """A BCOO matrix in the order of its rows."""
+        order = jnp.argsort(mat.indices[:, 0], stable=True)
+        rows = mat.indices[order]
+        starts = jnp.searchsorted(rows[:, 0], jnp.arange(mat.shape[0] + 1)).astype(mat.indices.dtype)
+        return cls((mat.data[order], rows[:, 1], starts), shape=mat.shape)
+
+    @classmethod
+    def fromdense(cls, mat: Any, *, nse: int | None = None, index_dtype: Any = "int32") -> BCSR:
+        """The elements of a matrix that are not zero."""
+        return cls.from_bcoo(BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype))
+
+    @classmethod
+    def from_scipy_sparse(cls, mat: Any, *, index_dtype: Any = "int32", **_: Any) -> BCSR:
+        """SciPy's sparse matrix of any kind."""
+        csr = mat.tocsr()
+        return cls((csr.data, csr.indices.astype(index_dtype), csr.indptr.astype(index_dtype)), shape=mat.shape)
+
+    def to_bcoo(self) -> BCOO:
+        """The same by the places of its elements."""
+        rows = jnp.searchsorted(self.indptr, jnp.arange(self.nse), side="right") - 1
+        return BCOO((self.data, jnp.stack([rows.astype(self.indices.dtype), self.indices], -1)), shape=self.shape)
+
+    def todense(self) -> Array:
+        """The matrix."""
+        return self.to_bcoo().todense()
+
+    def __matmul__(self, other: Any) -> Array:
+        return self.to_bcoo() @ other
+
+    def __repr__(self) -> str:
+        return f"BCSR({self.dtype.name}{list(self.shape)}, nse={self.nse})"
+
+
+def _product(rows: Array, columns: Array, data: Array, shape: tuple[int, ...], dense: Array) -> Array:
+    if len(shape) != 2 or dense.ndim not in (1, 2) or dense.shape[0] != shape[1]:
+        raise ShapeError(f"A sparse array of shape {shape} is multiplied with one of shape {dense.shape}.")
+    scale = data.reshape(data.shape + (1,) * (dense.ndim - 1))
+    terms = scale * dense.at[columns].get(mode="fill", fill_value=0)
+    return jnp.zeros((shape[0], *dense.shape[1:]), terms.dtype).at[rows].add(terms, mode="drop")
+
+
+def todense(x: Any) -> Any:
+    """A sparse array as a dense one; any other as it is.
+
+    >>> from rlx.jaxnames.sparse import todense
+    >>> todense(3.0)
+    3.0
+    """
+    return x.todense() if isinstance(x, (BCOO, BCSR)) else x
+
+
+def _made(kind: Any, shape: Any, children: Any) -> Any:
+    """A matrix of what a transform put in place of its arrays, unseen."""
+    made = object.__new__(kind)
+    names = ("data", "indices", "indptr") if kind is BCSR else ("data", "indices")
+    made.__dict__.update(zip(names, children, strict=True), shape=shape, indices_sorted=False, unique_indices=False)
+    return made
+
+
+tree.register_node(BCOO, lambda m: ((m.data, m.indices), m.shape), lambda shape, kids: _made(BCOO, shape, kids))
+tree.register_node(
+    BCSR, lambda m: ((m.data, m.indices, m.indptr), m.shape), lambda shape, kids: _made(BCSR, shape, kids)
+)
