@@ -3,11 +3,13 @@
 A front over rlx's public functions, which `import rlx` does not load.
 """
 
+from rlx.lm.adapters import apply_lora, merge_lora, new_lora, stack_lora
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, Experts, Rope
 from rlx.lm.decoder import Cache, Steps, forward, new_cache
 from rlx.lm.generation import Model, load
 from rlx.lm.sampling import Sampling, processed
+from rlx.lm.speculation import lookup_draft, model_draft, speculate, speculative_accept
 from rlx.lm.tokens import TextTokenizer, Utf8
 from rlx.lm.weights import random_parameters
 
@@ -21,10 +23,18 @@ __all__ = [
     "Steps",
     "TextTokenizer",
     "Utf8",
+    "apply_lora",
     "chat_text",
     "forward",
     "load",
+    "lookup_draft",
+    "merge_lora",
+    "model_draft",
     "new_cache",
+    "new_lora",
     "processed",
     "random_parameters",
+    "speculate",
+    "speculative_accept",
+    "stack_lora",
 ]

@@ -36,7 +36,9 @@ def linear(x: Any, parameters: Parameters) -> Any:
         found = found + parameters["bias"].astype(found.dtype)
     if "lora" in parameters:
         update = parameters["lora"]
-        found = found + (x @ update["a"].T @ update["b"].T) * update["scale"]
+        # stacked updates belong to the sequences of a batch, one each
+        scale = update["scale"].reshape(-1, 1, 1) if update["scale"].ndim else update["scale"]
+        found = found + (x @ update["a"].mT @ update["b"].mT) * scale
     return found
 
 

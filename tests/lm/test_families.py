@@ -116,6 +116,7 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(name: str) -> None:
     with torch.no_grad():
         expected = theirs(torch.tensor(tokens)).logits.numpy()
     np.testing.assert_allclose(model.logits(tokens), expected, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(lm.forward(model.parameters, tokens, model.config), expected, atol=1e-4, rtol=0)
     prompt = tokens[0, :11].tolist()
     with torch.no_grad():
         made = theirs.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, use_cache=True)
