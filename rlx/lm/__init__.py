@@ -8,6 +8,7 @@ from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, Experts, Rope
 from rlx.lm.decoder import Cache, Steps, forward, new_cache
 from rlx.lm.generation import Model, load
+from rlx.lm.recurrent import gated_delta_rule, gru, lstm, selective_scan, state_space_dual
 from rlx.lm.sampling import Sampling, processed
 from rlx.lm.speculation import lookup_draft, model_draft, speculate, speculative_accept
 from rlx.lm.tokens import TextTokenizer, Utf8
@@ -26,15 +27,20 @@ __all__ = [
     "apply_lora",
     "chat_text",
     "forward",
+    "gated_delta_rule",
+    "gru",
     "load",
     "lookup_draft",
+    "lstm",
     "merge_lora",
     "model_draft",
     "new_cache",
     "new_lora",
     "processed",
     "random_parameters",
+    "selective_scan",
     "speculate",
     "speculative_accept",
     "stack_lora",
+    "state_space_dual",
 ]
