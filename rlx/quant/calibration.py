@@ -24,7 +24,7 @@ class Calibrator:
       method: "max": max|x|; "moving_average": of the batches' max|x|; "percentile": what `percentile` of all |x| do not
         exceed; "entropy": where rounding loses the least by the divergence of histograms; "mse": where it loses the
         least by squares.
-      bins: of the histogram of |x|, which grows with the range.
+      bins: of the histogram of |x|, an even number; they become wider as the range grows.
       decay: of the moving average.
 
     >>> import numpy as np
@@ -38,10 +38,10 @@ class Calibrator:
     def __init__(self, method: str = "max", bins: int = 2048, percentile: float = 99.999, decay: float = 0.9) -> None:
         if method not in METHODS:
             raise OptionError(f"There is no method of calibration {method!r}.", f"There are: {', '.join(METHODS)}.")
-        if not 0 < percentile <= 100 or not 0 <= decay < 1 or bins < 2:
+        if not 0 < percentile <= 100 or not 0 <= decay < 1 or bins < 2 or bins % 2:
             raise OptionError(
                 f"A Calibrator got bins={bins}, percentile={percentile}, decay={decay}.",
-                "There are 2 bins or more, a percentile in (0, 100] and a decay in [0, 1).",
+                "There is an even number of bins, a percentile in (0, 100] and a decay in [0, 1).",
             )
         self.method, self.bins, self.percentile, self.decay = method, bins, percentile, decay
         self.largest: float | None = None
@@ -68,9 +68,10 @@ class Calibrator:
     def _count(self, magnitude: np.ndarray, largest: float) -> None:
         if not self.width:
             self.width = max(largest, 1e-12) / self.bins
-        needed = int(np.ceil(largest / self.width))
-        if needed > len(self.counts):  # the same bins, and more of them
-            self.counts = np.concatenate([self.counts, np.zeros(needed - len(self.counts), np.int64)])
+        while largest > self.width * self.bins:  # two bins become one
+            merged = self.counts.reshape(-1, 2).sum(axis=1)
+            self.counts = np.concatenate([merged, np.zeros(self.bins - len(merged), np.int64)])
+            self.width *= 2
         at = np.minimum((magnitude / self.width).astype(np.int64), len(self.counts) - 1)
         np.add.at(self.counts, at, 1)
 

@@ -52,6 +52,13 @@ def test_a_cache_goes_on_forks_and_goes_back(model: lm.Model) -> None:
         model.steps.advance(np.zeros((1, 5)), other)
 
 
+def test_a_cache_may_have_half_as_many_bytes(model: lm.Model) -> None:
+    tokens = np.arange(12)[None]
+    found, cache = model.steps.advance(tokens, lm.new_cache(CONFIG, 1, 16, "bfloat16"), every=True)
+    assert cache.layers[0][0].dtype == "bfloat16"
+    np.testing.assert_allclose(found, model.logits(tokens), atol=0.05)
+
+
 def test_ragged_prompts_and_long_ones_give_what_each_gives_alone(model: lm.Model) -> None:
     prompts = [[1, 2, 3], [4], list(range(30))]
     together = list(zip(*model.generate(prompts, 8, stop=()), strict=True))
