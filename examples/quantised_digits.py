@@ -1,4 +1,4 @@
-"""Handwritten digits in few bits: a network rounded to int8 after training, and one that learns its scales in four bits.
+"""Handwritten digits in few bits: a network rounded to int8 after training, one that learns its scales in four bits.
 
 What one sees: the accuracy of the float32 network, of its int8 form (scales of weights by channel, those of activations
 from a calibration with some training images), and of a network of four bits, whose scales are parameters that training
@@ -21,7 +21,8 @@ def load():
     """Images of 8 x 8 pixels and their digits: training and test."""
     digits = load_digits()
     images = (digits.images / 16.0).astype(np.float32)[..., None]
-    return train_test_split(images, digits.target.astype(np.int32), test_size=0.2, random_state=0, stratify=digits.target)
+    labels = digits.target.astype(np.int32)
+    return train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)
 
 
 def initial_parameters(key):
@@ -35,7 +36,7 @@ def initial_parameters(key):
 
 
 def logits(parameters, images, rounded=lambda name, weight, x: (weight, x), taps=None):
-    """Scores of the ten digits; `rounded` is asked for each layer's weight and what comes to it, `taps` keeps the latter."""
+    """Scores of the ten digits; `rounded` is given each layer's weight and what comes to it, `taps` keeps the latter."""
     layout, x = ("NHWC", "HWIO", "NHWC"), images
     for name in LAYERS:
         if name == "last":
@@ -95,11 +96,10 @@ def with_learned_scales(parameters, images, bits):
     """Parameters with a scale for each layer's weight and for what comes to it, and the network that uses them."""
     found = {}
     logits(parameters, images[:256], taps=found)
-    scales = {
-        name: {"weight_scale": quant.first_scale(parameters[name]["weight"], bits), "scale": quant.first_scale(found[name], bits)}
-        for name in LAYERS
-    }
-    whole = {name: {**parameters[name], **scales[name]} for name in LAYERS}
+    whole = {}
+    for name in LAYERS:
+        weight_scale = quant.first_scale(parameters[name]["weight"], bits)
+        whole[name] = {**parameters[name], "weight_scale": weight_scale, "scale": quant.first_scale(found[name], bits)}
 
     def network(p, images):
         def rounded(name, weight, x):

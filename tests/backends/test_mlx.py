@@ -933,7 +933,29 @@ def _lorenz_fit(module: Any, steps: int) -> list[float]:
     return found
 
 
-_TRAININGS = {"digits": _digits, "chargpt": _chargpt, "lorenz_fit": _lorenz_fit}
+def _private_gradients(module: Any, steps: int) -> list[float]:
+    generator = np.random.default_rng(0)
+    images, labels = generator.uniform(size=(256, 64)).astype(np.float32), generator.integers(0, 10, 256)
+    first, second = rlx.random.split(rlx.random.key(0))
+    parameters = {
+        "in": rlx.random.normal(first, (64, 32)) / 8.0,
+        "shift": jnp.zeros(32),
+        "out": rlx.random.normal(second, (32, 10)) / 6.0,
+    }
+    found = []
+    for count in range(steps):
+        key = rlx.random.fold_in(rlx.random.key(1), count)
+        parameters, _, before = module.step(parameters, key, images, labels.astype(np.int32))
+        found.append(float(before.max()))
+    return found
+
+
+_TRAININGS = {
+    "digits": _digits,
+    "chargpt": _chargpt,
+    "lorenz_fit": _lorenz_fit,
+    "private_gradients": _private_gradients,
+}
 
 
 @pytest.mark.filterwarnings("default")
@@ -942,6 +964,37 @@ def test_trainings_reach_the_losses_of_the_cpu(example: str, steps: int) -> None
     found, expected = losses("mlx", steps, example), losses("cpu", steps, example)
     np.testing.assert_allclose(found, expected, rtol=1e-3)
     assert found[-1] < 0.9 * found[0]
+
+
+@pytest.mark.filterwarnings("default")
+def test_gradients_of_examples_are_those_of_the_cpu() -> None:
+    """With the noise that the same keys draw."""
+    found, expected = losses("mlx", 5, "private_gradients"), losses("cpu", 5, "private_gradients")
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@on_the_cpu
+@pytest.mark.filterwarnings("default")
+def test_newtons_method_in_float64_comes_to_scikit_learns_weights() -> None:
+    """A loop in a loop of which the host reads the conditions; the example compares with 1e-5."""
+    with rlx.default_device("mlx"):
+        assert load_module(ROOT / "examples" / "newton_logistic.py").main() < 1e-5
+
+
+def test_hamiltonian_monte_carlo_draws_from_the_distribution_of_the_cpu() -> None:
+    """64 chains of 150 samples: acceptance, mean and variance; the first samples are the same ones."""
+    module = load_module(ROOT / "examples" / "hmc.py")
+    drawn: dict[str, tuple[np.ndarray, float]] = {}
+    for device in ("mlx", "cpu"):
+        with rlx.default_device(device):
+            positions, rate = module.sample(rlx.random.key(0), 150)
+        drawn[device] = np.asarray(positions), float(rate)
+    (found, rate), (expected, other) = drawn["mlx"], drawn["cpu"]
+    np.testing.assert_allclose(found[:, :3], expected[:, :3], atol=1e-4)
+    assert abs(rate - other) < 0.01 and rate > 0.7
+    mean, variance = found[:, 30:].mean(axis=(0, 1)), found[:, 30:].var(axis=(0, 1))
+    exact = np.array([1.0, module.WIDTH**2 + 2 * module.BEND**2])
+    assert np.abs(mean).max() < 0.1 and np.abs(variance - exact).max() < 0.15
 
 
 # ------------------------------------------------------------------ mistakes

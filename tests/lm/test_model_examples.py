@@ -14,7 +14,10 @@ import rlx
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 wanted = os.environ.get("RLX_TEST_LM") == "1"
-pytestmark = [pytest.mark.skipif(not wanted, reason="RLX_TEST_LM=1 asks for them"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.skipif(not wanted, reason="RLX_TEST_LM=1 asks for them"),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 
 def test_a_conversation_is_answered(capsys: pytest.CaptureFixture[str]) -> None:
