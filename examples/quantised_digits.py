@@ -36,7 +36,7 @@ def initial_parameters(key):
 
 
 def logits(parameters, images, rounded=lambda name, weight, x: (weight, x), taps=None):
-    """Scores of the ten digits; `rounded` is given each layer's weight and what comes to it, `taps` keeps the latter."""
+    """Scores of the digits; `rounded` is given each layer's weight and what comes to it, `taps` keeps the latter."""
     layout, x = ("NHWC", "HWIO", "NHWC"), images
     for name in LAYERS:
         if name == "last":

@@ -51,6 +51,16 @@ def test_quantise_and_back_is_numpys_to_the_bit() -> None:
     assert np.array_equal(quant.quantize_dequantize(x, entry), expected)
 
 
+def test_tables_of_schemes_and_entries_are_mappings() -> None:
+    schemes = quant.QuantMap({"head": quant.QuantScheme("int8/32")})
+    schemes.insert("head", "gguf_q4_0")
+    schemes.insert("body", "nf4")
+    assert dict(schemes) == {"head": quant.QuantScheme("gguf_q4_0"), "body": quant.QuantScheme("nf4/64")}
+    assert len(schemes) == 2 and "tail" not in schemes
+    record = quant.CalibrationRecord({"x": quant.CalibrationEntry.per_tensor(0.5)})
+    assert list(record) == ["x"] and record["x"].zero_points == (0,)
+
+
 def test_methods_of_calibration_order_themselves() -> None:
     rng = np.random.default_rng(0)
     batches = [rng.standard_normal(20_000) for _ in range(4)]
