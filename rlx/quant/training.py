@@ -109,7 +109,7 @@ def lsq(x: Any, scale: Any, bits: int = 8, axis: int | None = None, gradient_sca
     >>> import numpy as np, rlx
     >>> from rlx import quant
     >>> x = np.array([0.3, 9.0], np.float32)
-    >>> rlx.grad(lambda s: quant.lsq(x, s, bits=4, gradient_scale=False).sum())(0.5).round(2).item()
+    >>> round(rlx.grad(lambda s: quant.lsq(x, s, bits=4, gradient_scale=False).sum())(0.5).item(), 2)
     7.4
     """
     value = as_array(x)
