@@ -210,9 +210,20 @@ SECTIONS |= {
     ],
 }
 
+SECTIONS |= {
+    "Quantisation": [
+        *same("rlx.quant", "QuantScheme QuantMap CalibrationEntry CalibrationRecord"),
+        Row("DequantMatMul", "rlx.quant.dequant_matmul", "x and a QuantizedArray; differentiable in x"),
+        Row("Element", "rlx.quant.QuantScheme", "floats of eight bits are schemes: fp8e4m3, fp8e5m2"),
+        Row("FakeQuantize", "rlx.quant.fake_quantize"),
+        Row("FakeQuantizeLSQ", "rlx.quant.lsq", "with the factor of the scale's gradient"),
+        *absent("insert_q_dq quant_insert quant_propagate", "functions round where they say: quantize_dequantize"),
+    ],
+}
+
 # the rest of the seeds' names is about other things than graphs, passes and derivatives
 ELSEWHERE = (
-    "Quantisation, calibration, sparse and dense linear algebra, splatting, files, and code for other hardware"
+    "Sparse and dense linear algebra, splatting, files, and code for other hardware"
     " are no part of this table."
 )
 

@@ -13,7 +13,9 @@ from modules import load
 import rlx
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples"
-EXAMPLES = sorted(FOLDER.glob("*.py"))
+# what needs a language model runs in tests/lm
+WITH_A_MODEL = {"chat", "finetune"}
+EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in WITH_A_MODEL)
 # what an example may import: the standard library, NumPy, rlx, and the extras named `examples`
 IMPORTS = {"argparse", "functools", "pathlib", "sys", "sysconfig", "time"}
 IMPORTS |= {"matplotlib", "numpy", "rlx", "sklearn", "tqdm"}

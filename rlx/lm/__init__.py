@@ -3,11 +3,14 @@
 A front over rlx's public functions, which `import rlx` does not load.
 """
 
+from rlx.lm.adapters import apply_lora, merge_lora, new_lora, stack_lora
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, Experts, Rope
 from rlx.lm.decoder import Cache, Steps, forward, new_cache
 from rlx.lm.generation import Model, load
+from rlx.lm.recurrent import gated_delta_rule, gru, lstm, selective_scan, state_space_dual
 from rlx.lm.sampling import Sampling, processed
+from rlx.lm.speculation import lookup_draft, model_draft, speculate, speculative_accept
 from rlx.lm.tokens import TextTokenizer, Utf8
 from rlx.lm.weights import random_parameters
 
@@ -21,10 +24,23 @@ __all__ = [
     "Steps",
     "TextTokenizer",
     "Utf8",
+    "apply_lora",
     "chat_text",
     "forward",
+    "gated_delta_rule",
+    "gru",
     "load",
+    "lookup_draft",
+    "lstm",
+    "merge_lora",
+    "model_draft",
     "new_cache",
+    "new_lora",
     "processed",
     "random_parameters",
+    "selective_scan",
+    "speculate",
+    "speculative_accept",
+    "stack_lora",
+    "state_space_dual",
 ]

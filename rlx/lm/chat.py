@@ -22,8 +22,8 @@ def chat_text(messages: Sequence[dict[str, Any]], tokenizer: TextTokenizer, answ
       answer: the text ends where the model's answer begins.
       more: what else the template knows, such as tools.
 
-    Raises UnsupportedError where there is no template, or no jinja2; OptionError where the template fails or refuses the
-    conversation; InputTypeError for messages of another form.
+    Raises UnsupportedError where there is no template, or no jinja2; OptionError where the template fails or refuses
+    the conversation; InputTypeError for messages of another form.
 
     >>> from rlx.lm import TextTokenizer
     >>> template = "{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}"
@@ -36,12 +36,18 @@ def chat_text(messages: Sequence[dict[str, Any]], tokenizer: TextTokenizer, answ
         raise InputTypeError("A message is no dict with a role.", 'Write {"role": "user", "content": "..."}.')
     given = {"messages": list(messages), "add_generation_prompt": answer, **more}
     for role in ("bos", "eos", "unknown", "padding"):
-        given.setdefault({"unknown": "unk_token", "padding": "pad_token"}.get(role, f"{role}_token"), tokenizer.token(role))
+        given.setdefault(
+            {"unknown": "unk_token", "padding": "pad_token"}.get(role, f"{role}_token"), tokenizer.token(role)
+        )
+    errors, failed = _errors(), None
     try:
         return _compiled(tokenizer.chat_template).render(**given)
-    except _errors() as error:
-        said = f"{type(error).__name__}: {error}"
-    raise OptionError(f"The chat template failed: {said}.", "Check the roles and their order, or the template itself.")
+    except errors as error:
+        failed = error
+    raise OptionError(
+        f"The chat template failed: {type(failed).__name__}: {failed}.",
+        "Check the roles and their order, or the template itself.",
+    )
 
 
 def _errors() -> tuple[type[BaseException], ...]:

@@ -21,7 +21,8 @@ class Rope:
       base: of the wavelengths.
       dims: how many features of a head are turned.
       interleaved: pairs are neighbours; otherwise the halves of what is turned.
-      scaling: "linear", "dynamic", "yarn", "longrope", "llama3", or None; `factors`: its numbers by Hugging Face's names.
+      scaling: "linear", "dynamic", "yarn", "longrope", "llama3", or None.
+      factors: its numbers, by Hugging Face's names.
       frequency_factors: what inverse wavelengths are divided by, from a file, or empty.
 
     >>> from rlx.lm import Rope
@@ -75,8 +76,6 @@ class DecoderConfig:
       windows: for each layer how many positions its queries see, None for all; () where all layers see all.
       experts: of each feed-forward block, or None; plain_layers: numbers of layers without.
       stop: ids of tokens that end a text.
-      activations: a quantisation scheme, such as "int8/32", that what comes to a quantised product is rounded by first, as
-        llama.cpp does; None: it is not.
 
     >>> from rlx.lm import DecoderConfig
     >>> config = DecoderConfig(vocabulary=100, width=64, layers=2, heads=4, key_heads=2, inner=128)
@@ -112,7 +111,6 @@ class DecoderConfig:
     experts: Experts | None = None
     plain_layers: tuple[int, ...] = ()
     stop: tuple[int, ...] = ()
-    activations: str | None = None
 
     def __post_init__(self) -> None:
         if not self.head_dim:
@@ -241,7 +239,7 @@ def _qwen3_moe(given: Mapping[str, Any]) -> DecoderConfig:
         bool(given.get("norm_topk_prob", False)),
     )
     step = given.get("decoder_sparse_step", 1)
-    plain = set(given.get("mlp_only_layers") or ())
+    plain: set[int] = set(given.get("mlp_only_layers") or ())
     plain |= {layer for layer in range(given["num_hidden_layers"]) if (layer + 1) % step}
     return replace(_qwen3(given), experts=experts, plain_layers=tuple(sorted(plain)))
 
@@ -330,7 +328,9 @@ _FAMILIES: dict[str, Callable[[Mapping[str, Any]], DecoderConfig]] = {
 
 
 # ---------------------------------------------------------------- GGUF
-def config_of_gguf(metadata: Mapping[str, Any], frequency_factors: tuple[float, ...] = (), tied: bool = False) -> DecoderConfig:
+def config_of_gguf(
+    metadata: Mapping[str, Any], frequency_factors: tuple[float, ...] = (), tied: bool = False
+) -> DecoderConfig:
     """The decoder that a GGUF file's metadata describe; `tied`: it has no output matrix of its own.
 
     Raises UnsupportedError for an architecture that is not known.

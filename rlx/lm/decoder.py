@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from rlx import numpy as jnp
 from rlx.call.jit import jit
 from rlx.errors import OptionError
 from rlx.lm.config import DecoderConfig, Rope
-from rlx.lm.layers import Parameters, decoder_layer, embed, linear, normalise, rounded
+from rlx.lm.layers import Parameters, decoder_layer, embed, linear, normalise
 from rlx.lm.rope import angles, frequencies
 from rlx.trees import tree
 from rlx.trees.structure import TreeDef
@@ -86,19 +85,18 @@ def _begin(tokens: Any, positions: Any, parameters: Parameters, config: DecoderC
 
 def _logits(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
     head = parameters["embedding"] if config.tied else parameters["head"]
-    found = linear(rounded(normalise(x, parameters["norm"], config), config), head)
+    found = linear(normalise(x, parameters["norm"], config), head)
     cap = config.logit_softcap
     return found if cap is None else jnp.tanh(found / cap) * cap
 
 
-def forward(parameters: Parameters, tokens: Any, config: DecoderConfig, lengths: Any = None) -> Any:
-    """The logits at every position of sequences, in one pass without a cache.
+def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
+    """The logits at every position of sequences, in one pass without a cache; what follows a position does not matter.
 
     Args:
       parameters: of the decoder, as `rlx.lm.load` gives them.
       tokens: ints [batch, time].
       config: a DecoderConfig; static in compiled functions.
-      lengths: accepted for sequences of different lengths: what stands behind one's end is not looked at by what is before.
 
     Returns float32 [batch, time, vocabulary]. It is a pure function, to be differentiated and compiled.
 

@@ -16,7 +16,7 @@ from rlx.errors import FileFormatError, InputTypeError, OptionError
 from rlx.gguf.file import GGUFFile
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, config_of_gguf, config_of_hugging_face
-from rlx.lm.decoder import Cache, Steps, forward, new_cache
+from rlx.lm.decoder import Cache, Steps, new_cache
 from rlx.lm.sampling import Sampling, choose
 from rlx.lm.tensors import open_tensors
 from rlx.lm.tokens import TextTokenizer, Utf8
@@ -58,8 +58,11 @@ class Model:
         return f"Model({c.family}, {c.layers} layers of {c.width}, {c.vocabulary} tokens)"
 
     def logits(self, tokens: Any) -> Any:
-        """Logits at every position of sequences [batch, time], in one pass: float32 [batch, time, vocabulary]."""
-        return forward(self.parameters, jnp.asarray(_checked(np.asarray(tokens), self.config)), self.config)
+        """Logits at every position of sequences [batch, time]: float32 [batch, time, vocabulary]."""
+        rows = _checked(np.asarray(tokens), self.config)
+        padded = np.pad(rows, [(0, 0), (0, _padded(rows.shape[1]) - rows.shape[1])])
+        cache = new_cache(self.config, len(rows), padded.shape[1])
+        return self.steps.advance(padded, cache, every=True)[0][:, : rows.shape[1]]
 
     # ------------------------------------------------------------- tokens
     def start(self, prompts: Sequence[Sequence[int]], room: int) -> tuple[Any, Cache]:
@@ -193,7 +196,9 @@ def _seen(prompts: Sequence[Sequence[int]], vocabulary: int) -> Any:
 
 def _checked(tokens: np.ndarray, config: DecoderConfig) -> np.ndarray:
     if tokens.dtype.kind not in "iu":
-        raise InputTypeError(f"Tokens of {tokens.dtype} are no ids.", "Encode text first: model.tokenizer.encode(text).")
+        raise InputTypeError(
+            f"Tokens of {tokens.dtype} are no ids.", "Encode text first: model.tokenizer.encode(text)."
+        )
     if tokens.size and not (0 <= tokens.min() and tokens.max() < config.vocabulary):
         wrong = tokens[(tokens < 0) | (tokens >= config.vocabulary)].reshape(-1)[0]
         raise OptionError(f"The token {wrong} is outside the vocabulary of {config.vocabulary}.")

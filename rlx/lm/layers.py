@@ -11,10 +11,10 @@ from rlx import lax, nn
 from rlx import numpy as jnp
 from rlx.lm.config import DecoderConfig, Experts, Rope
 from rlx.lm.rope import rotate
-from rlx.quant.arrays import QuantizedArray, decode, dequantize, quantize
+from rlx.quant.arrays import QuantizedArray, decode, dequantize
 from rlx.quant.products import dequant_matmul
 
-__all__ = ["attend", "attention", "decoder_layer", "embed", "feed_forward", "linear", "mixture", "normalise", "rounded"]
+__all__ = ["attend", "attention", "decoder_layer", "embed", "feed_forward", "linear", "mixture", "normalise"]
 
 Parameters = Mapping[str, Any]
 _LEAST = -1e30  # a score that counts for nothing, and is no infinity
@@ -36,13 +36,10 @@ def linear(x: Any, parameters: Parameters) -> Any:
         found = found + parameters["bias"].astype(found.dtype)
     if "lora" in parameters:
         update = parameters["lora"]
-        found = found + (x @ update["a"].T @ update["b"].T) * update["scale"]
+        # stacked updates belong to the sequences of a batch, one each
+        scale = update["scale"].reshape(-1, 1, 1) if update["scale"].ndim else update["scale"]
+        found = found + (x @ update["a"].mT @ update["b"].mT) * scale
     return found
-
-
-def rounded(x: Any, config: DecoderConfig) -> Any:
-    """What comes to quantised products: rounded by a scheme of its own, if the config has one."""
-    return x if config.activations is None else dequantize(quantize(x, config.activations))
 
 
 def normalise(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
@@ -62,7 +59,9 @@ def embed(tokens: Any, parameters: Parameters, config: DecoderConfig) -> Any:
     """Rows of the embedding, of which only those are decoded that are asked for."""
     weight = parameters["weight"]
     if isinstance(weight, QuantizedArray):
-        found = decode(weight.elements[tokens], None if weight.scales is None else weight.scales[tokens], None, weight.scheme)
+        found = decode(
+            weight.elements[tokens], None if weight.scales is None else weight.scales[tokens], None, weight.scheme
+        )
     else:
         found = weight[tokens].astype(np.float32)
     return found * np.float32(config.embedding_scale) if config.embedding_scale != 1 else found
@@ -97,7 +96,13 @@ def attend(query: Any, key: Any, value: Any, visible: Any, scale: float, softcap
 
 
 def attention(
-    x: Any, parameters: Parameters, config: DecoderConfig, rope: Rope | None, turns: Any, remember: Any, window: int | None
+    x: Any,
+    parameters: Parameters,
+    config: DecoderConfig,
+    rope: Rope | None,
+    turns: Any,
+    remember: Any,
+    window: int | None,
 ) -> tuple[Any, Any]:
     """Self-attention of x [batch, time, width].
 
@@ -105,7 +110,6 @@ def attention(
     features] -> (keys, values, positions of queries [batch, time], what to hand on), of all that may be looked at.
     """
     b, time, _ = x.shape
-    x = rounded(x, config)
 
     def heads(name: str, count: int) -> Any:
         return linear(x, parameters[name]).reshape(b, time, count, config.head_dim)
@@ -123,7 +127,7 @@ def attention(
         visible = visible & (places > positions[..., None] - window)
     found = attend(query, keys, values, visible, config.scale, config.attention_softcap)
     merged = jnp.swapaxes(found, 1, 2).reshape(b, time, config.heads * config.head_dim)
-    return linear(rounded(merged, config), parameters["o"]), handed
+    return linear(merged, parameters["o"]), handed
 
 
 # ---------------------------------------------------------------- feed-forward
@@ -133,12 +137,11 @@ def _activate(x: Any, name: str) -> Any:
 
 def feed_forward(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
     """Two products around an activation, with a gate where the config has one."""
-    x = rounded(x, config)
     up = linear(x, parameters["up"])
     gate = linear(x, parameters["gate"]) if config.gated else up
     hidden = _activate(gate, config.activation)
     hidden = hidden * up if config.gated else hidden
-    return linear(rounded(hidden, config), parameters["down"])
+    return linear(hidden, parameters["down"])
 
 
 def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Experts) -> Any:
@@ -166,7 +169,13 @@ def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Expe
 
 
 def decoder_layer(
-    x: Any, parameters: Parameters, config: DecoderConfig, rope: Rope | None, turns: Any, remember: Any, window: int | None
+    x: Any,
+    parameters: Parameters,
+    config: DecoderConfig,
+    rope: Rope | None,
+    turns: Any,
+    remember: Any,
+    window: int | None,
 ) -> tuple[Any, Any]:
     """A layer: attention, then feed-forward, each behind a norm and added to what came in."""
     given, handed = attention(

@@ -109,8 +109,8 @@ def _back(values: Any, order: Any) -> Any:
 def _most_likely(logits: Any, share: float) -> Any:
     order = jnp.argsort(logits, axis=-1)
     below = jnp.cumsum(nn.softmax(jnp.take_along_axis(logits, order, axis=-1), axis=-1), axis=-1)
-    last = jnp.arange(logits.shape[-1]) == logits.shape[-1] - 1
-    gone = (below <= np.float32(1 - share)) & ~last
+    before_last = jnp.arange(logits.shape[-1]) < logits.shape[-1] - 1
+    gone = (below <= np.float32(1 - share)) & before_last
     return jnp.where(_back(gone, order), -jnp.inf, logits)
 
 

@@ -39,7 +39,9 @@ def open_tensors(folder: Path) -> Mapping[str, np.ndarray]:
     """The tensors of a model's folder. Raises FileFormatError where files are missing or broken."""
     safetensors = _library()
     index = folder / _INDEX
-    names = sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else ["model.safetensors"]
+    names = (
+        sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.is_file() else ["model.safetensors"]
+    )
     places: dict[str, Any] = {}
     for name in names:
         if not (folder / name).is_file():

@@ -16,12 +16,10 @@ __all__ = ["TextTokenizer", "Utf8"]
 _CONTROL, _USER = 3, 4
 # rules that cut text into words, as regular expressions, by the names that GGUF files have for them
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+_REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = rf"{_WORDS}|\p{{N}}{{1,3}}|{_REST}"
+_QWEN2 = rf"{_WORDS}|\p{{N}}|{_REST}"
 _DIGITS_THEN_GPT2 = ("smollm", "refact", "command-r", "codeshell", "exaone", "starcoder")
 
 
@@ -150,5 +148,3 @@ class Utf8:
     def rest(self) -> str:
         """What was held back."""
         return self._tokenizer.decode(self._tokens)[self._said :]
-
-

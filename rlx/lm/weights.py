@@ -16,7 +16,14 @@ from rlx.lm.config import DecoderConfig
 from rlx.quant.arrays import QuantizedArray
 from rlx.quant.schemes import scheme_of
 
-__all__ = ["gguf_names", "hugging_face_names", "parameters_of_gguf", "parameters_of_tensors", "random_parameters", "shapes_of"]
+__all__ = [
+    "gguf_names",
+    "hugging_face_names",
+    "parameters_of_gguf",
+    "parameters_of_tensors",
+    "random_parameters",
+    "shapes_of",
+]
 
 Path = tuple[Any, ...]
 
@@ -26,7 +33,8 @@ def shapes_of(config: DecoderConfig) -> dict[Path, tuple[int, ...]]:
     """The shape of every parameter, by its path: products are [out, in].
 
     >>> from rlx.lm import DecoderConfig
-    >>> shapes_of(DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8))[("layers", 0, "k", "weight")]
+    >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> shapes_of(config)["layers", 0, "k", "weight"]
     (4, 8)
     """
     width, dim = config.width, config.head_dim
@@ -131,14 +139,20 @@ _JOINED = {
     "gpt2": {"attn.c_attn": ("q", "k", "v")},
 }
 _TOP = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
-_GPT2_TOP = {"embedding": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.ln_f", "head": "lm_head"}
+_GPT2_TOP = {
+    "embedding": "transformer.wte",
+    "positions": "transformer.wpe",
+    "norm": "transformer.ln_f",
+    "head": "lm_head",
+}
 
 
 def hugging_face_names(config: DecoderConfig) -> dict[Path, str]:
     """The name of the tensor that holds a parameter; joined ones and experts, which are several, are left out.
 
     >>> from rlx.lm import DecoderConfig
-    >>> hugging_face_names(DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8))["norm", "weight"]
+    >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> hugging_face_names(config)["norm", "weight"]
     'model.norm.weight'
     """
     gpt2 = config.family == "gpt2"
@@ -152,7 +166,9 @@ def hugging_face_names(config: DecoderConfig) -> dict[Path, str]:
             continue
         _, layer, part, kind = path
         prefix = f"transformer.h.{layer}" if gpt2 else f"model.layers.{layer}"
-        if part in joined or (config.experts is not None and part in ("router", *_EXPERT) and layer not in config.plain_layers):
+        if part in joined or (
+            config.experts is not None and part in ("router", *_EXPERT) and layer not in config.plain_layers
+        ):
             continue
         found[path] = f"{prefix}.{names[part]}.{kind}"
     return found
@@ -181,8 +197,9 @@ def _pieces(config: DecoderConfig, get: Callable[[str], Any]) -> Iterator[tuple[
             yield ("layers", layer, "router", "weight"), get(f"{block}.gate.weight")
             for part in _EXPERT:
                 name = _EXPERT[part] if mixtral else f"{part}_proj"
-                yield ("layers", layer, part, "weight"), np.stack(
-                    [get(f"{block}.experts.{e}.{name}.weight") for e in range(config.experts.count)]
+                yield (
+                    ("layers", layer, part, "weight"),
+                    np.stack([get(f"{block}.experts.{e}.{name}.weight") for e in range(config.experts.count)]),
                 )
 
 

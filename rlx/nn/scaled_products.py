@@ -20,7 +20,14 @@ from rlx.errors import ShapeError
 from rlx.trace.flat import as_array
 from rlx.transforms.custom_reverse import custom_vjp
 
-__all__ = ["BlockScaleConfig", "cast_blocks", "get_scaled_dot_general_config", "scaled_blocks", "scaled_dot_general", "scaled_matmul"]
+__all__ = [
+    "BlockScaleConfig",
+    "cast_blocks",
+    "get_scaled_dot_general_config",
+    "scaled_blocks",
+    "scaled_dot_general",
+    "scaled_matmul",
+]
 
 _LEAST_EXPONENT, _GREATEST_EXPONENT = -127, 127  # of a scale of eight exponent bits
 

@@ -5,7 +5,27 @@ backends may claim. `import rlx` does not load this package.
 """
 
 from rlx.quant.arrays import NF4_LEVELS, QuantizedArray, dequantize, quantize
+from rlx.quant.calibration import Calibrator, calibrate
 from rlx.quant.products import dequant_matmul
+from rlx.quant.records import CalibrationEntry, CalibrationRecord, QuantMap, quantize_dequantize
 from rlx.quant.schemes import QuantScheme
+from rlx.quant.training import fake_quantize, first_scale, lsq, observed_scale
 
-__all__ = ["NF4_LEVELS", "QuantScheme", "QuantizedArray", "dequant_matmul", "dequantize", "quantize"]
+__all__ = [
+    "NF4_LEVELS",
+    "CalibrationEntry",
+    "CalibrationRecord",
+    "Calibrator",
+    "QuantMap",
+    "QuantScheme",
+    "QuantizedArray",
+    "calibrate",
+    "dequant_matmul",
+    "dequantize",
+    "fake_quantize",
+    "first_scale",
+    "lsq",
+    "observed_scale",
+    "quantize",
+    "quantize_dequantize",
+]

@@ -34,7 +34,6 @@ _MIXED = {
 }
 
 
-@register_dataclass
 @dataclass(frozen=True)
 class QuantizedArray:
     """A matrix, or a stack of them, in few bits: what `quantize` makes, and `dequant_matmul` multiplies by.
@@ -42,7 +41,7 @@ class QuantizedArray:
     It is a node of pytrees whose leaves are arrays, so that it can be an argument of compiled functions.
 
     Attributes:
-      elements: codes of shape [..., bytes of a row], a row for each position on the other axes: the blocked axis is last.
+      elements: codes of shape [..., bytes of a row]: the blocked axis is last.
       scales, zeros: [..., blocks of a row], or None.
       global_scale: of "nvfp4", a float32 number that everything is multiplied with, or None.
       scheme: its QuantScheme.
@@ -88,6 +87,9 @@ class QuantizedArray:
 
     def __repr__(self) -> str:
         return f"QuantizedArray({self.scheme}, {list(self.shape)})"
+
+
+register_dataclass(QuantizedArray)
 
 
 def quantize(array: Any, scheme: QuantScheme | StorageType | str, axis: int = -1) -> QuantizedArray:

@@ -89,7 +89,11 @@ class QuantScheme:
     @property
     def code_bits(self) -> int:
         """Bits of a code, without scales; of a GGUF type rounded down from all it stores."""
-        return int(LAYOUTS[self.storage].nbytes * 8 // self.block_size) if self.storage is not None else _KINDS[self.kind][0]
+        return (
+            int(LAYOUTS[self.storage].nbytes * 8 // self.block_size)
+            if self.storage is not None
+            else _KINDS[self.kind][0]
+        )
 
     @cached_property
     def block_size(self) -> int:

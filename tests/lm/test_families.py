@@ -19,7 +19,10 @@ from rlx.lm.config import config_of_hugging_face
 from rlx.lm.weights import parameters_of_tensors
 
 wanted = os.environ.get("RLX_TEST_LM") == "1"
-pytestmark = [pytest.mark.skipif(not wanted, reason="RLX_TEST_LM=1 asks for them"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.skipif(not wanted, reason="RLX_TEST_LM=1 asks for them"),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 SIZES: dict[str, Any] = {
     "vocab_size": 99,
@@ -60,7 +63,8 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral-all": ("Mistral", {"sliding_window": None}),
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", {"head_dim": 24}),
-    "qwen3-moe": ("Qwen3Moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}),
+    "qwen3-moe": ("Qwen3Moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                  "norm_topk_prob": True}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}),
     "gemma": ("Gemma", {"head_dim": 16}),
     "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 20}),
@@ -79,11 +83,17 @@ def oracle(name: str) -> Any:
 
     family, more = DECODERS[name]
     torch.manual_seed(len(name))
-    sizes = {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0} if family == "GPT2" else SIZES
+    sizes = (
+        {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0} if family == "GPT2" else SIZES
+    )
     config = getattr(transformers, f"{family}Config")(**{**sizes, **more})
     config._attn_implementation = "eager"
     short = family.removesuffix("Text")
-    made = getattr(transformers, f"{family}LMHeadModel" if family == "GPT2" else f"{short}ForCausalLM")(config).eval().float()
+    made = (
+        getattr(transformers, f"{family}LMHeadModel" if family == "GPT2" else f"{short}ForCausalLM")(config)
+        .eval()
+        .float()
+    )
     with torch.no_grad():
         for parameter in made.parameters():  # so that norms and biases matter
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -106,6 +116,7 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(name: str) -> None:
     with torch.no_grad():
         expected = theirs(torch.tensor(tokens)).logits.numpy()
     np.testing.assert_allclose(model.logits(tokens), expected, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(lm.forward(model.parameters, tokens, model.config), expected, atol=1e-4, rtol=0)
     prompt = tokens[0, :11].tolist()
     with torch.no_grad():
         made = theirs.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, use_cache=True)
@@ -159,7 +170,9 @@ def test_what_is_missing_is_listed_at_once() -> None:
     config = config_of_hugging_face(theirs.config.to_dict())
     del tensors["model.norm.weight"]
     tensors["lm_head.weight"] = tensors["lm_head.weight"][:5]
-    with pytest.raises(FileFormatError, match=r"no model\.norm\.weight.*head\.weight is \[5, 64\] instead of \[99, 64\]"):
+    with pytest.raises(
+        FileFormatError, match=r"no model\.norm\.weight.*head\.weight is \[5, 64\] instead of \[99, 64\]"
+    ):
         parameters_of_tensors(config, tensors)
     with pytest.raises(UnsupportedError, match="(?s)mamba.*Known: llama"):
         config_of_hugging_face({"model_type": "mamba"})

@@ -67,7 +67,10 @@ def _addresses_in(key: str, names: Sequence[str], module: Callable[[], str]) -> 
     def text() -> str:
         lines = ["define void @rlx_scripts(ptr %words) {"]
         for number, name in enumerate(names):
-            lines += [f"%place{number} = getelementptr i64, ptr %words, i64 {number}", f"store ptr @{name}, ptr %place{number}"]
+            lines += [
+                f"%place{number} = getelementptr i64, ptr %words, i64 {number}",
+                f"store ptr @{name}, ptr %place{number}",
+            ]
         return module() + "\n".join([*lines, "ret void", "}"]) + "\n"
 
     filler = default_store().address(key.encode() + fingerprint(), "rlx_scripts", text)

@@ -234,7 +234,8 @@ def _mxfp4(t: BlockText) -> Iterator[str]:
 def _six_bits(t: BlockText, start: int, group: int) -> tuple[str, str]:
     """Scale and minimum of a group, of twelve bytes."""
     if group < 4:
-        return tuple(t.scalar("and", t.byte(start + group + 4 * k), 63) for k in (0, 1))  # ty: ignore[invalid-return-type]
+        scale, minimum = (t.scalar("and", t.byte(start + group + 4 * k), 63) for k in (0, 1))
+        return scale, minimum
     shared = t.byte(start + group + 4)
     found = []
     for low, above in ((t.scalar("and", shared, 15), group - 4), (t.scalar("lshr", shared, 4), group)):
@@ -347,9 +348,7 @@ def _nibbles_rule(elements: int, table: str = "", high_first: bool = False) -> R
             parts = (t.high(packed), t.low(packed)) if high_first else (t.low(packed), t.high(packed))
             for first in (0, LANES // 2):
                 mask = ", ".join(f"i32 {n + LANES * k}" for n in range(first, first + LANES // 2) for k in (0, 1))
-                code = t.name(
-                    f"shufflevector {_BYTES} {parts[0]}, {_BYTES} {parts[1]}, <{LANES} x i32> <{mask}>"
-                )
+                code = t.name(f"shufflevector {_BYTES} {parts[0]}, {_BYTES} {parts[1]}, <{LANES} x i32> <{mask}>")
                 number = t.table(table, code) if table else t.signed(t.on_bytes("sub", code, 8))
                 yield t.scaled(scale, number)
 
@@ -423,7 +422,10 @@ def _dot_text(name: str, rows: int, scheme: PackedScheme, block: BlockText, vect
     """Each vector is multiplied with `rows` rows of x. For one row there are several sums, so that none waits long."""
     turns = min(len(vectors), max(1, _ACCUMULATORS // rows))
     newest = {(row, k): f"%sum{row}.{k}" for row in range(rows) for k in range(turns)}
-    sums = [f"{found} = phi {_FLOATS} [ zeroinitializer, %rows ], [ %last{found[4:]}, %blocks ]" for found in newest.values()]
+    sums = [
+        f"{found} = phi {_FLOATS} [ zeroinitializer, %rows ], [ %last{found[4:]}, %blocks ]"
+        for found in newest.values()
+    ]
     body = list(block.lines)
     body += [f"%x{row} = getelementptr i8, ptr %here, i64 %xoffset{row}" for row in range(rows)]
     for number, vector in enumerate(vectors):
@@ -478,10 +480,14 @@ def _loops(
 ) -> str:  # fmt: skip
     """A function with a loop over rows and one over their blocks.
 
-    given: its first parameters; each: what a row begins with, after: what it ends with; start: where %here begins, which
-    moves on by the float32 numbers of a block; sums: what blocks hand on to one another.
+    given: its first parameters; each: what a row begins with, after: what it ends with; start: where %here begins,
+    which moves on by the float32 numbers of a block; sums: what blocks hand on to one another.
     """
-    pointers = {"block": ("elements", scheme.nbytes), "scale": ("scales", scheme.scales), "zero": ("zeros", scheme.zeros)}
+    pointers = {
+        "block": ("elements", scheme.nbytes),
+        "scale": ("scales", scheme.scales),
+        "zero": ("zeros", scheme.zeros),
+    }
     head = [
         f"define void @{name}({given}, ptr %elements, ptr %scales, ptr %zeros, i64 %nrows, i64 %nblocks,"
         f" i64 %elementsbytes, i64 %scalesbytes, i64 %zerosbytes) {ATTRIBUTES} {{",

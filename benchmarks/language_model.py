@@ -1,0 +1,176 @@
+"""Tokens a second of SmolLM2 beside llama.cpp and transformers, and products with packed weights beside onnxruntime's.
+
+    python -m benchmarks.language_model [--threads 2] [--tokens 64]
+
+All of it runs in one process, one after the other, on as many threads; figures of a machine that does other things mean
+nothing. It needs what `make test-lm` installs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import rlx
+import rlx.numpy as jnp
+from rlx import lm, quant
+from rlx.cli.generate import model_path
+
+PROMPT = "The capital of France is"
+
+
+def quickest(call: Callable[[], Any], times: int = 20) -> float:
+    """Seconds of the quickest of some calls."""
+    found = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        result = call()
+        if hasattr(result, "block_until_ready"):
+            result.block_until_ready()
+        found.append(time.perf_counter() - begun)
+    return min(found)
+
+
+def resident() -> float:
+    """MiB of this process in memory."""
+    import psutil
+
+    return psutil.Process().memory_info().rss / 2**20
+
+
+# ---------------------------------------------------------------- products
+def products(size: int = 4096) -> None:
+    """Each scheme beside float32, for one row and for 128."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((size, size)).astype(np.float32)
+    plain, product = rlx.jit(lambda x, w: x @ w.T), rlx.jit(quant.dequant_matmul)
+    dense = jnp.asarray(weight)
+    for rows in (1, 8, 128):
+        x = jnp.asarray(rng.standard_normal((rows, size)).astype(np.float32))
+        base = quickest(lambda x=x: plain(x, dense))
+        print(f"{rows} x {size} x {size}: float32 {base * 1e3:.2f} ms")
+        for scheme in ("gguf_q4_0", "gguf_q4_1", "gguf_q4_k", "gguf_q6_k", "gguf_q8_0", "int4/32", "int8/32", "nf4/64"):
+            packed = quant.quantize(weight, scheme)
+            product(x, packed)
+            taken = quickest(lambda x=x, packed=packed: product(x, packed))
+            print(f"  {scheme:10} {taken * 1e3:7.2f} ms, {base / taken:5.2f} times float32")
+        other = _onnxruntime(weight, np.asarray(x))
+        if other is not None:
+            taken = quickest(other)
+            print(f"  {'MatMulNBits':10} {taken * 1e3:7.2f} ms, {base / taken:5.2f} times float32 (onnxruntime)")
+
+
+def _onnxruntime(weight: np.ndarray, x: np.ndarray) -> Callable[[], Any] | None:
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError:
+        return None
+    packed = quant.quantize(weight, "int4/32")
+    n, k = weight.shape
+    make = onnx.helper
+    node = make.make_node(
+        "MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", K=k, N=n, bits=4, block_size=32, accuracy_level=0
+    )
+    kinds = onnx.TensorProto
+    given = [
+        make.make_tensor("b", kinds.UINT8, [n, k // 32, 16], np.asarray(packed.elements).tobytes(), raw=True),
+        make.make_tensor("s", kinds.FLOAT, [n * k // 32], np.asarray(packed.scales).tobytes(), raw=True),
+    ]
+    ends = [[make.make_tensor_value_info(name, kinds.FLOAT, [len(x), size])] for name, size in (("x", k), ("y", n))]
+    graph = make.make_graph([node], "g", *ends, given)
+    opsets = [make.make_opsetid("", 17), make.make_opsetid("com.microsoft", 1)]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = rlx.get_num_threads()
+    text = make.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    session = onnxruntime.InferenceSession(text, options, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, {"x": x})
+
+
+# ---------------------------------------------------------------- the model
+def ours(tokens: int) -> None:
+    """Opening, the first token, decoding, a prompt of 512 tokens, memory."""
+    before, begun = resident(), time.perf_counter()
+    model = lm.load(model_path("smollm2"))
+    opened = time.perf_counter() - begun
+    assert model.tokenizer is not None
+    ids = model.tokenizer.encode(PROMPT)
+    begun = time.perf_counter()
+    next(model.generate(ids, tokens, stop=()))
+    first = time.perf_counter() - begun
+    steps, last = [], time.perf_counter()
+    for _ in model.generate(ids, tokens, stop=()):
+        steps.append(time.perf_counter() - last)
+        last = time.perf_counter()
+    prompt = np.random.default_rng(0).integers(0, model.config.vocabulary, 512).tolist()
+    model.start([prompt], 1)
+    prefill = quickest(lambda: np.asarray(model.start([prompt], 1)[0]), 3)
+    print(f"rlx: opened in {opened:.2f} s, first token {first:.2f} s, {1 / np.median(steps[3:]):.1f} tokens a second,")
+    print(f"  prompt of 512: {512 / prefill:.0f} tokens a second, {resident() - before:.0f} MiB more than before")
+
+
+def llama_cpp(tokens: int) -> None:
+    """As the server itself measures it."""
+    import xllamacpp
+
+    given = xllamacpp.CommonParams()
+    given.model.path = str(model_path("smollm2"))
+    given.n_ctx, given.n_parallel, given.warmup = 1024, 1, True
+    given.cpuparams.n_threads = rlx.get_num_threads()
+    server = xllamacpp.Server(given)
+    asked = {"prompt": PROMPT, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
+    server.handle_completions(asked)
+    told = server.handle_completions({**asked, "timings_per_token": True}).get("timings", {})
+    prompt = np.random.default_rng(0).integers(0, 49152, 512).tolist()
+    long = server.handle_completions({**asked, "prompt": prompt, "max_tokens": 1}).get("timings", {})
+    print(
+        f"llama.cpp: {told.get('predicted_per_second', 0):.1f} tokens a second,"
+        f" prompt of 512: {long.get('prompt_per_second', 0):.0f} tokens a second"
+    )
+
+
+def transformers_float32(tokens: int) -> None:
+    """The same weights, decoded."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(rlx.get_num_threads())
+    path = model_path("smollm2")
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        str(path.parent), gguf_file=path.name, dtype=torch.float32
+    )
+    ids = torch.tensor([lm.load(path).tokenizer.encode(PROMPT)])  # ty: ignore[unresolved-attribute]
+    prompt = torch.randint(0, 49152, (1, 512))
+    with torch.no_grad():
+        model.generate(ids, max_new_tokens=4, do_sample=False)
+        begun = time.perf_counter()
+        model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False)
+        taken = time.perf_counter() - begun
+        prefill = quickest(lambda: model(prompt, logits_to_keep=1), 3)
+    print(f"transformers: {tokens / taken:.1f} tokens a second, prompt of 512: {512 / prefill:.0f} tokens a second")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--only", choices=["products", "rlx", "llama.cpp", "transformers"])
+    options = parser.parse_args()
+    rlx.set_num_threads(options.threads)
+    parts: dict[str, Callable[[], None]] = {
+        "rlx": lambda: ours(options.tokens),
+        "products": products,
+        "llama.cpp": lambda: llama_cpp(options.tokens),
+        "transformers": lambda: transformers_float32(options.tokens),
+    }
+    for name, part in parts.items():
+        if options.only in (None, name):
+            part()
+
+
+if __name__ == "__main__":
+    main()

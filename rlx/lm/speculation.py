@@ -1,0 +1,140 @@
+"""Speculative decoding: a draft proposes tokens, the model looks at all at once and keeps what it would have said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx import nn, random
+from rlx import numpy as jnp
+from rlx.errors import OptionError
+from rlx.lm.generation import GREEDY, Model
+from rlx.lm.sampling import Sampling, processed
+
+__all__ = ["lookup_draft", "model_draft", "speculate", "speculative_accept"]
+
+# tokens so far -> tokens that may follow, and the probabilities that they were drawn with (None: they were not drawn)
+Draft = Callable[[Sequence[int]], tuple[list[int], np.ndarray | None]]
+
+
+def speculative_accept(proposed: Sequence[int], drawn_from: Any, wanted: Any, key: Any) -> tuple[int, int]:
+    """How many proposed tokens are kept, and the token behind them, so that all are distributed as wanted.
+
+    Args:
+      proposed: n tokens.
+      drawn_from: float32 [n, vocabulary]: the probabilities that they were drawn with.
+      wanted: float32 [n + 1, vocabulary]: those of the model at each place.
+      key: of rlx.random.
+
+    A token is kept if u < wanted / drawn_from; the first that is not is replaced by a draw from
+    max(wanted - drawn_from, 0).
+
+    >>> import numpy as np, rlx
+    >>> p = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)
+    >>> speculative_accept([1], p[:1], p, rlx.random.key(0))
+    (1, 0)
+    """
+    for_draws, for_rest = random.split(key)
+    u = np.asarray(random.uniform(for_draws, (len(proposed),)))
+    q, p = np.asarray(drawn_from, np.float64), np.asarray(wanted, np.float64)
+    kept = next((n for n, t in enumerate(proposed) if not u[n] * q[n, t] < p[n, t]), len(proposed))
+    rest = p[kept] - q[kept] if kept < len(proposed) else p[kept]
+    rest = np.maximum(rest, 0)
+    rest = rest if rest.sum() > 0 else p[kept]
+    at = np.searchsorted(np.cumsum(rest), float(random.uniform(for_rest)) * rest.sum(), side="right")
+    return kept, int(min(at, np.flatnonzero(rest)[-1]))
+
+
+def lookup_draft(count: int = 4, longest: int = 3) -> Draft:
+    """Proposes what followed the last tokens where they stood before.
+
+    >>> lookup_draft(2)([5, 6, 7, 8, 5, 6])
+    ([7, 8], None)
+    """
+
+    def propose(tokens: Sequence[int]) -> tuple[list[int], None]:
+        told = list(tokens)
+        for size in range(min(longest, len(told) - 1), 0, -1):
+            end = told[-size:]
+            for start in range(len(told) - size - 1, -1, -1):
+                if told[start : start + size] == end:
+                    return told[start + size : start + size + count], None
+        return [], None
+
+    return propose
+
+
+def model_draft(model: Model, count: int = 4) -> Draft:
+    """Proposes what a smaller model of the same vocabulary would say.
+
+    >>> from rlx import lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> len(model_draft(lm.Model(config, lm.random_parameters(config)), 3)([1, 2])[0])
+    3
+    """
+
+    def propose(tokens: Sequence[int]) -> tuple[list[int], None]:
+        return list(model.generate(tokens, count, stop=())), None
+
+    return propose
+
+
+def speculate(
+    model: Model,
+    tokens: Sequence[int],
+    draft: Draft,
+    max_tokens: int = 128,
+    sampling: Sampling = GREEDY,
+    stop: Any = None,
+) -> Iterator[int]:
+    """What `model.generate` gives, several tokens at a time where the draft is right.
+
+    Greedily it gives the same tokens; with a temperature, tokens of the same distribution.
+
+    >>> from rlx import lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> model = lm.Model(config, lm.random_parameters(config))
+    >>> list(lm.speculate(model, [1, 2], lm.lookup_draft(), 9)) == list(model.generate([1, 2], 9))
+    True
+    """
+    if sampling.repetition_penalty != 1:
+        raise OptionError("speculate has no repetition penalty: it would differ from place to place.", "Leave it out.")
+    ends = set(model.config.stop if stop is None else stop)
+    room = 8
+    logits, cache = model.start([tokens], max_tokens + room)
+    told, known = list(tokens), len(tokens)  # of what is told, the cache knows the first `known`
+    key = random.key(sampling.seed)
+    given = 0
+    upcoming = np.asarray(logits)  # [1, vocabulary] behind what is told
+    pending: list[int] = []
+    while given < max_tokens:
+        proposed, drawn = draft(told)
+        proposed = [t for t in proposed[: min(room - 1, max_tokens - given - 1)] if 0 <= t < model.config.vocabulary]
+        row = [*pending, *proposed]
+        if row:
+            found, cache = model.steps.advance(np.array([row]), cache, every=True)
+            behind = np.asarray(found)[0]
+            places = behind if pending else np.concatenate([upcoming, behind])
+        else:
+            places = upcoming
+        if sampling.greedy:
+            choice = np.asarray(jnp.argmax(processed(places, sampling), axis=-1))
+            kept = next((n for n, t in enumerate(proposed) if t != choice[n]), len(proposed))
+            new = [*proposed[:kept], int(choice[kept])]
+        else:
+            key, own = random.split(key)
+            wanted = np.asarray(nn.softmax(processed(places, sampling), axis=-1))
+            drawn_from = np.eye(model.config.vocabulary)[proposed] if drawn is None else drawn[: len(proposed)]
+            kept, behind_kept = speculative_accept(proposed, drawn_from, wanted, own)
+            new = [*proposed[:kept], behind_kept]
+        for token in new:
+            if token in ends:
+                return
+            yield token
+            given += 1
+        told += new
+        known = len(told) - 1
+        cache = cache.truncate([known])
+        pending = new[-1:]

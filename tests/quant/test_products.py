@@ -1,0 +1,180 @@
+"""Schemes, quantised arrays, and products with them: against NumPy, ml_dtypes, and the decoded weight in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rlx
+import rlx.numpy as jnp
+from rlx import gguf, nn, quant
+from rlx.backends.cpu.routines.packed_blocks import packed_scheme
+from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError
+from rlx.gguf.types import LAYOUTS, StorageType
+
+PLAIN = ["int8/32", "int8a/64", "int4/32", "nf4/64", "mxfp4", "nvfp4", "fp8e4m3", "fp8e5m2", "int8/8", "int4/6"]
+PACKED = [
+    f"gguf_{kind.name.lower()}"
+    for kind in (*StorageType,)
+    if LAYOUTS[kind].elements > 1 and not kind.name.startswith("IQ") and kind.name not in ("Q8_1", "Q8_K")
+]
+PACKED += ["gguf_iq4_nl", "gguf_iq4_xs", "gguf_f16", "gguf_bf16"]
+CLAIMED = [name for name in [*PLAIN, *PACKED] if packed_scheme(quant.QuantScheme(name).name)]
+
+
+def weight(scheme: str, rows: int = 37, length: int = 768) -> quant.QuantizedArray:
+    return quant.quantize(np.random.default_rng(0).standard_normal((rows, length)).astype(np.float32), scheme)
+
+
+def test_the_processor_has_a_rule_for_most_schemes_and_its_blocks_are_those_of_the_format() -> None:
+    assert len(CLAIMED) >= 19
+    for name in CLAIMED:
+        found, scheme = packed_scheme(quant.QuantScheme(name).name), quant.QuantScheme(name)
+        assert found is not None
+        if scheme.storage is not None and LAYOUTS[scheme.storage].elements > 1:
+            assert (found.elements, found.nbytes) == LAYOUTS[scheme.storage]
+
+
+@pytest.mark.parametrize("scheme", [*PLAIN, *PACKED])
+def test_products_are_those_of_the_decoded_weight(scheme: str) -> None:
+    w = weight(scheme)
+    full = np.asarray(quant.dequantize(w), np.float64)
+    product = rlx.jit(quant.dequant_matmul)
+    for m in (1, 2, 5, 7, 128):
+        x = np.random.default_rng(m).standard_normal((m, 768)).astype(np.float32)
+        expected = x @ full.T
+        np.testing.assert_allclose(product(x, w), expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+    claimed = packed_scheme(w.scheme.name) is not None
+    kernels = rlx.inspect(product)(np.ones((1, 768), np.float32), w).kernels.plan
+    assert ("dequantized_product" in kernels) == claimed
+    other = rlx.jit(quant.dequant_matmul, device="reference")(np.ones((2, 768), np.float32), w)
+    np.testing.assert_allclose(other, np.ones((2, 768)) @ full.T, atol=1e-4 * np.abs(full).sum(1).max())
+
+
+@pytest.mark.parametrize("scheme", ["gguf_q4_1", "gguf_q6_k", "int4/32", "nf4/64"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_products_are_cut_into_tiles(scheme: str, threads: int) -> None:
+    w = weight(scheme, 700, 1536)
+    full = np.asarray(quant.dequantize(w), np.float64)
+    before = rlx.get_num_threads()
+    rlx.set_num_threads(threads)
+    try:
+        for m in (1, 3, 17, 130):
+            x = np.random.default_rng(m).standard_normal((m, 1536)).astype(np.float32)
+            np.testing.assert_allclose(rlx.jit(quant.dequant_matmul)(x, w), x @ full.T, atol=2e-3)
+    finally:
+        rlx.set_num_threads(before)
+
+
+def test_it_is_differentiable_in_x_batched_and_compiled() -> None:
+    for scheme in ("gguf_q4_k", "int8a/32", "nvfp4"):
+        w = weight(scheme, 5, 256)
+        full = np.asarray(quant.dequantize(w))
+        x = np.random.default_rng(1).standard_normal((3, 256)).astype(np.float32)
+        g = rlx.jit(rlx.grad(lambda x, w=w: (quant.dequant_matmul(x, w) ** 2).sum()))(x)
+        np.testing.assert_allclose(g, 2 * (x @ full.T) @ full, rtol=1e-4, atol=1e-3)
+        out, tangent = rlx.jvp(lambda x, w=w: quant.dequant_matmul(x, w), (x,), (x,))
+        np.testing.assert_allclose(tangent, out, rtol=1e-5, atol=1e-5)
+        batch = np.stack([x, 2 * x])
+        many = rlx.jit(rlx.vmap(quant.dequant_matmul, in_axes=(0, None)))
+        np.testing.assert_allclose(many(batch, w), batch @ full.T, rtol=1e-4, atol=1e-3)
+        middle = rlx.jit(rlx.vmap(quant.dequant_matmul, in_axes=(1, None), out_axes=1))
+        np.testing.assert_allclose(middle(batch, w), batch @ full.T, rtol=1e-4, atol=1e-3)
+        claimed = "dequantized_product" in rlx.inspect(many)(batch, w).kernels.plan
+        assert claimed == (scheme != "nvfp4"), "a batch of x is more rows of it"
+
+
+def test_weights_may_be_columns() -> None:
+    x, w = np.random.default_rng(0).standard_normal((2, 64)), np.random.default_rng(1).standard_normal((64, 3))
+    q = quant.quantize(w.astype(np.float32), "int8/32", axis=0)
+    assert q.shape == (64, 3) and q.axis == -2
+    np.testing.assert_allclose(quant.dequantize(q), w, atol=0.02)
+    np.testing.assert_allclose(quant.dequant_matmul(x.astype(np.float32), q), x @ w, atol=0.3)
+    half = quant.dequant_matmul(x.astype(ml_dtypes.bfloat16), q)
+    assert half.dtype == jnp.bfloat16
+
+
+# ---------------------------------------------------------------- formulas
+def test_int8_and_int4_are_numpy_to_the_bit() -> None:
+    w = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    w[1, :32] = 0
+    blocks = w.reshape(4, 2, 32)
+    for name, top in (("int8/32", 127), ("int4/32", 7)):
+        q = quant.quantize(w, name)
+        scales = np.maximum(np.abs(blocks).max(-1) / np.float32(top), np.float32(1e-6))
+        codes = np.clip(np.rint(blocks / scales[..., None]), -top, top)
+        assert np.array_equal(q.scales, scales)
+        assert np.array_equal(quant.dequantize(q), (codes * scales[..., None]).reshape(w.shape))
+    low = np.asarray(quant.quantize(w, "int4/32").elements) & 15
+    assert np.array_equal(low.astype(int) - 8, codes.reshape(w.shape)[:, 0::2]), "the first code lies in the low bits"
+
+
+def test_zero_points_keep_what_lies_to_one_side() -> None:
+    w = np.random.default_rng(0).uniform(3, 4, (8, 32)).astype(np.float32)
+    even, apart = (
+        np.abs(np.asarray(quant.dequantize(quant.quantize(w, s))) - w).max() for s in ("int8/32", "int8a/32")
+    )
+    assert apart < even
+    assert np.asarray(quant.quantize(w, "int8a/32").elements).min() >= -128
+
+
+def test_codes_decode_as_ml_dtypes() -> None:
+    every = np.arange(256, dtype=np.uint8)
+    for name, dtype in (("fp8e4m3", ml_dtypes.float8_e4m3fn), ("fp8e5m2", ml_dtypes.float8_e5m2)):
+        q = quant.QuantizedArray(jnp.asarray(every.view(dtype))[None], None, None, None, quant.QuantScheme(name))
+        np.testing.assert_array_equal(quant.dequantize(q)[0], every.view(dtype).astype(np.float32))
+    codes = np.arange(16, dtype=np.uint8)
+    packed = (codes[0::2] | codes[1::2] << 4)[None]
+    scales = np.ones((1, 1), ml_dtypes.float8_e4m3fn)
+    q = quant.QuantizedArray(jnp.asarray(packed), jnp.asarray(scales), None, jnp.float32(1), quant.QuantScheme("nvfp4"))
+    np.testing.assert_array_equal(quant.dequantize(q)[0], codes.view(ml_dtypes.float4_e2m1fn).astype(np.float32))
+    high = (codes[0::2] << 4 | codes[1::2])[None]
+    q = quant.QuantizedArray(jnp.asarray(high), jnp.ones((1, 1)), None, None, quant.QuantScheme("nf4/16"))
+    np.testing.assert_array_equal(quant.dequantize(q)[0], quant.NF4_LEVELS)
+
+
+def test_mixed_formats_are_what_scaled_products_use() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
+    config = nn.get_scaled_dot_general_config("nvfp4", jnp.ones((1,)))
+    eye = np.eye(64, dtype=np.float32)
+    rounded = nn.scaled_dot_general(x, eye, (((1,), (1,)), ((), ())), configs=[config, config])
+    q = quant.quantize(x, "nvfp4")
+    relative = np.linalg.norm(quant.dequantize(q) - x) / np.linalg.norm(x)
+    assert relative <= 1.1 * np.linalg.norm(np.asarray(rounded) - x) / np.linalg.norm(x) < 0.15
+
+
+def test_gguf_arrays_are_those_of_rlx_gguf() -> None:
+    w = np.random.default_rng(0).standard_normal((4, 256)).astype(np.float32)
+    q = quant.quantize(w, "gguf_q4_k")
+    assert q.scheme == quant.QuantScheme("gguf_q4k") and q.shape == (4, 256) and q.nbytes == 4 * 144
+    np.testing.assert_array_equal(q.elements, gguf.quantize(w, "Q4_K"))
+    assert (q.scheme.is_gguf, q.scheme.gguf_block_size, q.scheme.gguf_block_bytes) == (True, 256, 144)
+
+
+# ---------------------------------------------------------------- bad input
+def test_mistakes_are_named() -> None:
+    with pytest.raises(OptionError, match="no quantisation scheme 'int7'"):
+        quant.QuantScheme("int7")
+    with pytest.raises(OptionError, match="no blocks of 8"):
+        quant.QuantScheme("nvfp4/8")
+    with pytest.raises(OptionError, match="even block"):
+        quant.QuantScheme("int4/7")
+    with pytest.raises(ShapeError, match="no whole number of blocks of 32"):
+        quant.quantize(np.ones((2, 33), np.float32), "int8/32")
+    with pytest.raises(ShapeError, match="Blocks along axis 3"):
+        quant.quantize(np.ones((2, 32), np.float32), "int8/32", axis=3)
+    with pytest.raises(DtypeError, match="array of int64"):
+        quant.quantize(np.ones((2, 32), int), "int8/32")
+    w = weight("int8/32", 3, 64)
+    with pytest.raises(ShapeError, match=r"x of \[2, 32\] and a weight of \[3, 64\]"):
+        quant.dequant_matmul(np.ones((2, 32), np.float32), w)
+    with pytest.raises(DtypeError, match="x of int32"):
+        quant.dequant_matmul(np.ones((2, 64), np.int32), w)
+    with pytest.raises(InputTypeError, match="ndarray for a weight"):
+        quant.dequant_matmul(np.ones((2, 64), np.float32), np.ones((64, 2)))  # ty: ignore[invalid-argument-type]
+    short: Any = quant.QuantizedArray(w.elements, w.scales[:, :1], None, None, w.scheme)
+    with pytest.raises(ShapeError, match=r"scales of \[3, 1\]; it needs \[3, 2\]"):
+        quant.dequant_matmul(np.ones((2, 64), np.float32), short)

@@ -1,0 +1,201 @@
+"""Calibration and rounding that learns, against NumPy; against torch and onnxruntime where RLX_TEST_LM=1 has them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+import rlx.numpy as jnp
+from rlx import quant
+from rlx.errors import NanError, OptionError, ShapeError
+from rlx.quant.training import range_of
+
+beside = pytest.mark.skipif(os.environ.get("RLX_TEST_LM") != "1", reason="RLX_TEST_LM=1 asks for them")
+X = (np.random.default_rng(0).standard_normal((6, 50)) * 3).astype(np.float32)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_fake_quantisation_is_numpys_to_the_bit(bits: int, axis: int | None) -> None:
+    top = range_of(bits)
+    axes = tuple(i for i in range(2) if i != axis)
+    scale = np.maximum(np.abs(X).max(axes, keepdims=axis is not None) / np.float32(top), np.float32(1e-6))
+    expected = np.clip(np.rint(X / scale), -top, top) * scale
+    for f in (quant.fake_quantize, rlx.jit(quant.fake_quantize, static_argnums=(2, 3))):
+        np.testing.assert_allclose(f(X, None, bits, axis), expected, rtol=0, atol=1e-6)
+    zeros = quant.fake_quantize(np.zeros((2, 3), np.float32), bits=bits)
+    assert not np.asarray(zeros).any()
+
+
+def test_straight_through_estimates() -> None:
+    x = np.array([0.2, -0.7, 4.1, -9.0], np.float32)
+
+    def slope(name: str) -> Any:
+        return np.asarray(rlx.grad(lambda v: quant.fake_quantize(v, 0.5, 4, None, name).sum())(x))
+
+    assert slope("identity").tolist() == [1, 1, 1, 1]
+    assert slope("clipped").tolist() == slope("hard_tanh").tolist() == [1, 1, 0, 0]
+    np.testing.assert_allclose(slope("tanh"), 1 - np.tanh(x / 3.5) ** 2, rtol=1e-5)
+
+
+def test_quantise_and_back_is_numpys_to_the_bit() -> None:
+    entry = quant.CalibrationEntry.per_channel(1, [0.1, 0.2, 0.5], [0, 3, -7])
+    x = X[:, :3]
+    s, z = np.float32([0.1, 0.2, 0.5]), np.float32([0, 3, -7])
+    expected = (np.clip(np.rint(x / s) + z, -128, 127) - z) * s
+    assert np.array_equal(quant.quantize_dequantize(x, entry), expected)
+
+
+def test_tables_of_schemes_and_entries_are_mappings() -> None:
+    schemes = quant.QuantMap({"head": quant.QuantScheme("int8/32")})
+    schemes.insert("head", "gguf_q4_0")
+    schemes.insert("body", "nf4")
+    assert dict(schemes) == {"head": quant.QuantScheme("gguf_q4_0"), "body": quant.QuantScheme("nf4/64")}
+    assert len(schemes) == 2 and "tail" not in schemes
+    record = quant.CalibrationRecord({"x": quant.CalibrationEntry.per_tensor(0.5)})
+    assert list(record) == ["x"] and record["x"].zero_points == (0,)
+
+
+def test_methods_of_calibration_order_themselves() -> None:
+    rng = np.random.default_rng(0)
+    batches = [rng.standard_normal(20_000) for _ in range(4)]
+    batches[2][0] = 60.0  # one that does not count
+    found = {}
+    for method in ("max", "moving_average", "percentile", "entropy", "mse"):
+        record = quant.calibrate(
+            lambda x: {"x": x}, batches, method, **({"percentile": 99.9} if method == "percentile" else {})
+        )
+        found[method] = record["x"].scales[0] * 127
+    assert found["max"] == pytest.approx(60.0)
+    assert found["percentile"] < 5 and all(found[method] < 59 for method in ("mse", "entropy", "moving_average"))
+    with pytest.raises(NanError, match="'hidden'"):
+        quant.calibrate(lambda x: {"hidden": x}, [np.array([np.nan])])
+    with pytest.raises(OptionError, match="no batches"):
+        quant.calibrate(lambda x: {"x": x}, [])
+
+
+def test_a_learned_scale_is_found() -> None:
+    """The scale that rounding to 4 bits loses least with is reached by its own gradient."""
+    x = jnp.asarray(np.random.default_rng(1).standard_normal(4000).astype(np.float32))
+
+    @rlx.jit
+    def loss(s: Any) -> Any:
+        return ((quant.lsq(x, s, 4) - x) ** 2).mean()
+
+    scale = quant.first_scale(x, 4)
+    slope = rlx.jit(rlx.grad(loss))
+    for _ in range(300):
+        scale = scale - 20.0 * slope(scale)
+    best = min(float(loss(jnp.float32(s))) for s in np.linspace(0.1, 1.0, 200))
+    assert loss(scale) < 1.02 * best
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(OptionError, match="have 3 bits"):
+        quant.fake_quantize(X, bits=3)
+    with pytest.raises(OptionError, match="straight_through='relu'"):
+        quant.fake_quantize(X, straight_through="relu")
+    with pytest.raises(ShapeError, match="for axis 0"):
+        quant.fake_quantize(X, np.ones(5, np.float32), axis=0)
+    with pytest.raises(ShapeError, match="Axis 2 of"):
+        quant.lsq(X, np.ones(5, np.float32), axis=2)
+    with pytest.raises(OptionError, match="not positive"):
+        quant.CalibrationEntry.per_tensor(0.0)
+    with pytest.raises(OptionError, match="2 scales and 1 zero points"):
+        quant.CalibrationEntry(0, (1.0, 2.0), (0,))
+    with pytest.raises(ShapeError, match="2 scales along axis 5"):
+        quant.quantize_dequantize(X, quant.CalibrationEntry.per_channel(5, [1.0, 1.0]))
+    with pytest.raises(OptionError, match="no method of calibration 'median'"):
+        quant.Calibrator("median")
+    with pytest.raises(OptionError, match="seen no values"):
+        quant.Calibrator("mse").threshold()
+
+
+# ---------------------------------------------------------------- other libraries
+@beside
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("gradient_scale", [True, False])
+def test_learned_scales_have_torchs_gradients(bits: int, gradient_scale: bool) -> None:
+    import torch
+
+    top = range_of(bits)
+    scales = np.linspace(0.2, 1.0, 6).astype(np.float32)
+    weight = np.random.default_rng(2).standard_normal(X.shape).astype(np.float32)
+    x, s = torch.tensor(X, requires_grad=True), torch.tensor(scales, requires_grad=True)
+    factor = 1 / np.sqrt(50 * top) if gradient_scale else 1.0
+    made = torch._fake_quantize_learnable_per_channel_affine(x, s, torch.zeros(6), 0, -top, top, factor)
+    (made * torch.tensor(weight)).sum().backward()
+
+    def loss(x: Any, s: Any) -> Any:
+        return (quant.lsq(x, s, bits, 0, gradient_scale) * weight).sum()
+
+    np.testing.assert_allclose(quant.lsq(X, scales, bits, 0), made.detach(), atol=1e-6)
+    for_x, for_s = rlx.jit(rlx.grad(loss, (0, 1)))(X, scales)
+    np.testing.assert_allclose(for_x, x.grad, atol=1e-6)
+    np.testing.assert_allclose(for_s, s.grad, rtol=1e-5, atol=1e-5)
+
+
+@beside
+@pytest.mark.parametrize(("method", "bins"), [("max", 128), ("percentile", 2048), ("entropy", 128)])
+def test_thresholds_are_those_of_onnxruntime(method: str, bins: int, tmp_path: Path) -> None:
+    """Within a bin of its histogram. Its entropy method begins with all bins; ours with the batch's own range."""
+    from onnxruntime.quantization.calibrate import HistogramCollector, MinMaxCalibrater  # noqa: F401
+
+    rng = np.random.default_rng(3)
+    batches = [rng.laplace(size=5000).astype(np.float32) for _ in range(3)]
+    ours = quant.Calibrator(method, bins=bins, percentile=99.9)
+    for batch in batches:
+        ours.add(batch)
+    largest = max(float(np.abs(b).max()) for b in batches)
+    if method == "max":
+        assert ours.threshold() == pytest.approx(largest)
+        return
+    collector = HistogramCollector(
+        method, symmetric=True, num_bins=bins, num_quantized_bins=128, percentile=99.9, scenario="same"
+    )
+    collector.collect({"x": [np.concatenate(batches)]})
+    told = collector.compute_collection_result()["x"]
+    theirs = float(np.abs(told[1]))
+    assert abs(ours.threshold() - theirs) <= 2 * largest / bins + 2 * ours.width, (ours.threshold(), theirs)
+
+
+@beside
+@pytest.mark.parametrize("m", [1, 7])
+def test_four_bit_products_are_onnxruntimes(m: int, tmp_path: Path) -> None:
+    """MatMulNBits, whose weights [n, blocks, 16] are ours: the first code in the low bits, less 8."""
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    w = np.random.default_rng(0).standard_normal((24, 128)).astype(np.float32)
+    x = np.random.default_rng(1).standard_normal((m, 128)).astype(np.float32)
+    q = quant.quantize(w, "int4/32")
+    node = helper.make_node(
+        "MatMulNBits",
+        ["x", "b", "s"],
+        ["y"],
+        domain="com.microsoft",
+        K=128,
+        N=24,
+        bits=4,
+        block_size=32,
+        accuracy_level=0,
+    )
+    given = [
+        helper.make_tensor("b", TensorProto.UINT8, [24, 4, 16], np.asarray(q.elements).tobytes(), raw=True),
+        helper.make_tensor("s", TensorProto.FLOAT, [96], np.asarray(q.scales).tobytes(), raw=True),
+    ]
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [m, 128])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [m, 24])], given,
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    theirs = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    np.testing.assert_allclose(quant.dequant_matmul(x, q), theirs, atol=1e-5)
