@@ -89,3 +89,15 @@ def test_a_loop_s_body_may_change_the_objects_that_it_is_given() -> None:
         return [kept[0] + kept[1]], None
 
     assert float(rlx.lax.scan(body, [jnp.float32(0)], jnp.arange(3.0))[0][0]) == 3.0
+
+
+def test_what_vmap_brings_together_is_not_the_user_s() -> None:
+    """numpy_rank_promotion looks at the operands that the user gave."""
+    x, y = jnp.ones((3, 2)), jnp.ones(2)
+    with rlx.numpy_rank_promotion("raise"):
+        assert rlx.jit(rlx.vmap(lambda a: (a + y) * jnp.where(a > 0, a, y)))(x).shape == (3, 2)
+        assert rlx.vmap(rlx.random.normal)(rlx.random.split(rlx.random.key(0), 3)).shape == (3,)
+        with pytest.raises(rlx.errors.ShapeError, match="numpy_rank_promotion"):
+            x + y
+        with pytest.raises(rlx.errors.ShapeError, match="numpy_rank_promotion"):
+            rlx.jit(jnp.add)(x, y)
