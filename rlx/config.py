@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import platform
 import sys
 import threading
 from collections.abc import Generator
@@ -13,7 +15,27 @@ import numpy as np
 
 from rlx.errors import MissingNameError, did_you_mean
 
-__all__ = ["UserContext", "check_precision", "config", "scoped"]
+__all__ = ["ChosenDevice", "UserContext", "check_precision", "config", "scoped"]
+
+
+class ChosenDevice(str):
+    """The name of a default device that nobody has asked for: what it has no numbers for stays on the CPU.
+
+    >>> from rlx.config import ChosenDevice
+    >>> ChosenDevice("mlx")
+    'mlx'
+    """
+
+    __slots__ = ()
+
+
+def _default_device() -> str:
+    """What RLX_DEVICE says; without it the GPU of a Mac where MLX is installed, else the CPU."""
+    named = os.environ.get("RLX_DEVICE")
+    if named:
+        return named
+    apple = sys.platform == "darwin" and platform.machine() == "arm64"
+    return ChosenDevice("mlx") if apple and importlib.util.find_spec("mlx") is not None else "cpu"
 
 
 def _flag(name: str, default: str = "0") -> bool:
@@ -30,7 +52,7 @@ class Config(threading.local):
     debug_nans: raise where an operation first makes a NaN (RLX_DEBUG_NANS=1).
     debug_infs: raise where an operation first makes an infinity (RLX_DEBUG_INFS=1).
     dump: a folder that receives every stage of each compiled program (RLX_DUMP=dir), or "".
-    device: name of the default device (RLX_DEVICE).
+    device: name of the default device (RLX_DEVICE; else "mlx" on a Mac where MLX is installed, "cpu" elsewhere).
     excess_precision: results of float16, bfloat16 and narrower floats stay in float32 between operations of a
       jitted program that are fused, instead of being rounded after each as they are eagerly: faster, but
       `(x + 256) - 256` in bfloat16 is then x (RLX_EXCESS_PRECISION=1).
@@ -61,7 +83,7 @@ class Config(threading.local):
     debug_nans: bool = _flag("RLX_DEBUG_NANS")
     debug_infs: bool = _flag("RLX_DEBUG_INFS")
     dump: str = os.environ.get("RLX_DUMP", "")
-    device: str = os.environ.get("RLX_DEVICE", "cpu")
+    device: str = _default_device()
     excess_precision: bool = _flag("RLX_EXCESS_PRECISION")
     numpy_rank_promotion: str = "allow"
     numpy_dtype_promotion: str = "standard"

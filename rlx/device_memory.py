@@ -51,8 +51,20 @@ class Memory(ABC):
         """Bytes that are kept for reuse or in use, as far as the memory counts them."""
         return 0
 
+    def limits(self) -> str:
+        """What is in use, and how much there may be, as rlx.print_environment_info says it; "" if nothing is known."""
+        return ""
+
     def clear_pool(self) -> None:  # noqa: B027  a memory need not have a pool
         """Give back what is kept for reuse."""
+
+    def adopt(self, value: Any) -> tuple[Storage, tuple[int, ...], np.dtype]:
+        """An array of the library that computes on this memory as a storage, without a copy; its shape and dtype."""
+        raise TypeError(f"{type(value).__name__} is no array of {self.device!r}")
+
+    def lend(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+        """An array of that library over a storage, without a copy. Raises DtypeError where it has no such dtype."""
+        raise TypeError(f"{self.device!r} has no arrays of another library")
 
     def dlpack_device(self) -> tuple[int, int]:
         """DLPack's (device type, device number). Raises BufferError where other libraries cannot read the memory."""

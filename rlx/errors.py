@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import linecache
 import os
 import sys
@@ -180,7 +181,15 @@ class RlxError(Exception):
         self.args = (self._text(),)
 
     def _text(self) -> str:
-        return "\n".join(part for part in (self.what, self.line, self.instead) if part)
+        return "\n".join(part for part in (self.what, self.line, self.instead, _more(type(self))) if part)
+
+
+@functools.cache
+def _more(error: type[RlxError]) -> str:
+    """Where the page about an error is: of the first of its classes that is public."""
+    known = (base for base in error.__mro__ if base.__module__ == __name__ and base.__name__ in __all__)
+    base = next(known, RlxError)
+    return "" if base is RlxError else f"More: rlx explain {base.__name__}"
 
 
 class ShapeError(RlxError, ValueError, TypeError):
@@ -515,7 +524,7 @@ class MissingNameError(RlxError, AttributeError):
 
     def __str__(self) -> str:
         instead = self.instead or did_you_mean(self.name or "", self._known)
-        return "\n".join(part for part in (self.what, self.line, instead) if part)
+        return "\n".join(part for part in (self.what, self.line, instead, _more(type(self))) if part)
 
 
 class PrintFormatError(RlxError, ValueError, KeyError, IndexError):

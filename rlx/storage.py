@@ -39,7 +39,8 @@ _KEPT_BLOCKS = 4
 class Device:
     """A device that programs run on and arrays live on: its platform's name and its number.
 
-    The first device of a platform also equals the name: `x.device == "cpu"`.
+    The first device of a platform also equals the name: `x.device == "cpu"`. Where the devices of a platform differ,
+    `unit` says which one it is, and it equals the name of both, too: `x.device == "mlx:cpu"`.
 
     >>> import rlx.numpy as jnp
     >>> device = jnp.ones(3).device
@@ -47,12 +48,18 @@ class Device:
     ('cpu', 0, True)
     """
 
-    __slots__ = ("id", "platform")
+    __slots__ = ("id", "platform", "unit")
     process_index = 0
 
-    def __init__(self, platform: str, id: int = 0) -> None:
+    def __init__(self, platform: str, id: int = 0, unit: str = "") -> None:
         self.platform = platform
         self.id = id
+        self.unit = unit
+
+    @property
+    def name(self) -> str:
+        """What `device=` and RLX_DEVICE take for it."""
+        return f"{self.platform}:{self.unit}" if self.unit else self.platform
 
     @property
     def local_hardware_id(self) -> int:
@@ -66,14 +73,14 @@ class Device:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
-            return self.id == 0 and other == self.platform
+            return (self.id == 0 and other == self.platform) or other == self.name
         return isinstance(other, Device) and (self.platform, self.id) == (other.platform, other.id)
 
     def __hash__(self) -> int:
         return hash(self.platform)
 
     def __repr__(self) -> str:
-        return f"Device({self.platform}:{self.id})"
+        return f"Device({self.platform}:{self.unit or self.id})"
 
 
 class Storage:

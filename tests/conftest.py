@@ -12,6 +12,8 @@ from collections.abc import Iterator
 _CACHE = tempfile.TemporaryDirectory(prefix="rlx-tests-")
 os.environ["RLX_CACHE_DIR"] = _CACHE.name  # before rlx is imported, and inherited by subprocesses
 os.environ.setdefault("RLX_NUM_THREADS", "2")  # plans are the same on every machine
+# on Linux mx.compile calls a C++ compiler for each fused kernel: one test does so, in a process of its own
+os.environ.setdefault("MLX_DISABLE_COMPILE", "1")
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402

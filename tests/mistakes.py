@@ -52,7 +52,8 @@ class Mistakes(dict[str, Mistake]):
             what = what.replace(mark, place)
         shown = f"  at {Path(file).name}:{number}, in {mistake.inside or name}\n    {text}"
         assert type(caught.value) is mistake.error
-        assert str(caught.value) == f"{what}\n{shown}\n{mistake.instead}"
+        public = next(base for base in mistake.error.__mro__ if base.__name__ in errors.__all__)
+        assert str(caught.value) == f"{what}\n{shown}\n{mistake.instead}\nMore: rlx explain {public.__name__}"
         assert_alone(caught.value)
 
 

@@ -725,7 +725,7 @@ def test_one_guess_stands_on_the_screen(wrong: str, guess: str) -> None:
     """Python's own of a method, rlx's of a function."""
     script = f"import rlx.numpy as jnp\n{wrong}"
     shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stderr
-    assert shown.count("Did you mean") == 1 and shown.rstrip().endswith(guess), shown
+    assert shown.count("Did you mean") == 1 and guess in shown, shown
 
 
 def test_names_of_other_libraries_are_not_there() -> None:

@@ -52,6 +52,7 @@ LAYERS: dict[str, set[str]] = {
     "random": ARRAYS | {"ops", "transforms", "numpy", "lax"},
     "nn": ARRAYS | {"ops", "transforms", "numpy", "lax", "random"},
     "optim": ARRAYS | {"ops", "transforms", "numpy", "lax"},
+    "data": FRONTS,
     "scipy": FRONTS,
     "image": FRONTS,
     "precision": ARRAYS | {"ops", "transforms", "numpy"},
@@ -63,9 +64,14 @@ LAYERS: dict[str, set[str]] = {
     "host": ARRAYS | {"ops", "sharding"},
     "experimental": FRONTS | {"sharding", "call"},
     # the command knows the whole of rlx
-    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing"},
+    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing", "lm"},
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
+    # fronts over what users have
+    "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "export", ""},
+    "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version"},
+    "quant": FRONTS | {"gguf"},
+    "lm": FRONTS | {"gguf", "quant", "call"},
     "standalone": ARRAYS | {"backends", "passes", "call"},
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},

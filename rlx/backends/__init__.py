@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 import threading
 from importlib.metadata import entry_points
@@ -16,18 +17,25 @@ from rlx.interrupts import uninterrupted
 from rlx.storage import Device
 
 __all__ = [
-    "backend_named", "backend_of", "default_devices", "device_named", "device_names", "loaded_backends",
-    "memory_named", "register_backend",
+    "backend_named", "backend_of", "default_devices", "device_named", "device_names", "loaded_backends", "memories",
+    "devices_of", "memory_named", "memory_of_foreign", "register_backend",
 ]  # fmt: skip
 
 # device name -> module:class, imported on first use
 _BACKENDS: dict[str, str | type[Backend]] = {
     "cpu": "rlx.backends.cpu:CpuBackend",
     "c": "rlx.backends.c:CBackend",
+    "cuda": "rlx.backends.cuda:CudaBackend",
+    "mlx": "rlx.backends.mlx:MlxBackend",
     "numba": "rlx.backends.numba:NumbaBackend",
     "opencl": "rlx.backends.opencl:OpenCLBackend",
     "reference": "rlx.backends.reference:ReferenceBackend",
+    "rocm": "rlx.backends.rocm:RocmBackend",
 }
+# device name -> the package that it needs beyond what is installed with rlx
+_PACKAGES = {"mlx": "mlx"}
+# module that arrays of another library are defined in -> the device whose memory they lie in
+_FOREIGN = {"mlx.core": "mlx"}
 _loaded: dict[str, Backend] = {}
 _lock = threading.RLock()
 reopen_after_fork(sys.modules[__name__])
@@ -61,12 +69,13 @@ def backend_named(name: str | None) -> Backend:
     found = _loaded.get(name)
     if found is not None:
         return found
-    if name not in _BACKENDS:
+    platform = name.partition(":")[0]
+    if platform not in _BACKENDS:
         for point in entry_points(group=_GROUP):
             register_backend(point.name, point.value)
-    if name not in _BACKENDS:
+    if platform not in _BACKENDS:
         raise DeviceError(
-            f"There is no device {name!r}; this installation has: {', '.join(_BACKENDS)}.",
+            f"There is no device {name!r}; this installation has: {', '.join(device_names())}.",
             "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
         )
     backend = _load(name)
@@ -77,6 +86,17 @@ def backend_named(name: str | None) -> Backend:
 
 @uninterrupted
 def _load(name: str) -> Backend:
+    platform, _, unit = name.partition(":")
+    if unit:
+        with _lock:
+            _loaded[name] = backend_named(platform).on(unit)
+        return _loaded[name]
+    package = _PACKAGES.get(name)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise DeviceError(
+            f"The device {name!r} needs the package {package}, which is not installed.",
+            f"Install it with: pip install 'rlx[{name}]'.",
+        )
     with unforked(), _lock:
         if name not in _loaded:
             found = _BACKENDS[name]
@@ -93,6 +113,19 @@ def memory_named(name: str | None) -> Memory:
     return host_memory if (name or config.device) == "cpu" else backend_named(name).memory
 
 
+def memory_of_foreign(value: object) -> Memory | None:
+    """The memory of a device that an array of another library lies in; None for what is no such array."""
+    device = _FOREIGN.get(type(value).__module__)
+    return None if device is None or type(value).__name__ != "array" else memory_named(device)
+
+
+def memories() -> list[Memory]:
+    """The memories of the devices that were used, or whose package is installed."""
+    installed = [name for name, package in _PACKAGES.items() if importlib.util.find_spec(package) is not None]
+    names = dict.fromkeys((*_loaded, *installed))
+    return list(dict.fromkeys(memory_named(name) for name in names))
+
+
 def loaded_backends() -> list[Backend]:
     """The backends that something has run on."""
     return list(_loaded.values())
@@ -103,17 +136,26 @@ def default_devices() -> list[Device]:
     return [memory_named(None).device]
 
 
+def devices_of(platform: str | None) -> list[Device]:
+    """The devices of a platform; None means the default device's. Raises DeviceError if there is none."""
+    name = platform or config.device
+    # that of the CPU is known without its compiler
+    units = () if name == "cpu" or ":" in name else backend_named(name).units
+    if units:
+        return [device_named(f"{name}:{unit}") for unit in units]
+    return default_devices() if platform is None else [device_named(platform)]
+
+
 def device_named(device: str | Device) -> Device:
-    """A device by its name, such as "cpu" or "cpu:0". Raises DeviceError if there is none."""
-    text = device if isinstance(device, str) else f"{device.platform}:{device.id}"
-    platform, _, number = text.partition(":")
-    if number not in ("", "0"):
-        raise DeviceError(f"There is no device {text!r}.", f"{platform} has one, of number 0.")
-    memory_named(platform)
-    return Device(platform)
+    """A device by its name, such as "cpu", "cpu:0" or "mlx:gpu". Raises DeviceError if there is none."""
+    if isinstance(device, Device):
+        device = device.name if device.unit else f"{device.platform}:{device.id}"
+    platform, _, number = device.partition(":")
+    memory = memory_named(platform if number in ("", "0") else device)
+    return memory.device if memory.device.unit else Device(platform)
 
 
 def backend_of(memory: Memory) -> Backend:
     """The backend that computes on a memory: the default device's, if it is one of them."""
     default = backend_named(None)
-    return default if default.memory is memory else backend_named(memory.device.platform)
+    return default if default.memory is memory else backend_named(memory.device.name)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from rlx.backends.claims import Claims
 from rlx.backends.timing import TimedExecutable
 from rlx.device_memory import Memory, host_memory
-from rlx.errors import OutOfMemoryError, RlxError, UnsupportedError, source_line
+from rlx.errors import DeviceError, OutOfMemoryError, RlxError, UnsupportedError, source_line
 from rlx.ir.kernels import Kernel, Plan
 from rlx.ir.options import LoweringOptions
 from rlx.storage import AllocationError, Storage
@@ -65,6 +65,13 @@ class Backend(ABC):
     """Compiles plans for one kind of device."""
 
     name: str
+    units: tuple[str, ...] = ()  # of a platform whose devices differ: what the devices are called behind its name
+
+    def on(self, unit: str) -> Backend:
+        """The backend of the device "name:unit". Raises DeviceError."""
+        if unit == "0":
+            return self
+        raise DeviceError(f"There is no device '{self.name}:{unit}'.", f"{self.name} has one, of number 0.")
 
     @property
     def memory(self) -> Memory:

@@ -18,8 +18,9 @@ from rlx.array import (
     moved,
     unshared,
 )
-from rlx.backends import backend_named, backend_of, memory_named
+from rlx.backends import backend_named, backend_of, memory_of_foreign
 from rlx.backends.base import Backend, Executable
+from rlx.call.default_place import program_stays_on_host
 from rlx.call.exhausted import memory_exhausted
 from rlx.config import config
 from rlx.device_memory import Memory, host_memory
@@ -30,15 +31,9 @@ from rlx.passes.pipeline import executables
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
 
-__all__ = ["CompiledProgram", "backend_on", "default_memory", "prepare_program", "run_program"]
+__all__ = ["CompiledProgram", "adopted", "backend_on", "prepare_program", "run_program"]
 
 reopen_after_fork(executables)
-
-
-def default_memory() -> Memory | None:
-    """The default device's memory; None for the host's."""
-    memory = memory_named(None)
-    return None if memory.host else memory
 
 
 def backend_on(memory: Memory | None) -> Backend:
@@ -46,14 +41,26 @@ def backend_on(memory: Memory | None) -> Backend:
     return backend_of(memory or host_memory)
 
 
+def adopted(value: Any) -> ConcreteArray | None:
+    """An array of another library where it lies in a device's memory; None for what is no such array."""
+    memory = memory_of_foreign(value)
+    if memory is None:
+        return None
+    storage, shape, dtype = memory.adopt(value)
+    return arrays_on((storage,), (Placed(memory, TensorType(shape, dtype)),))[0]
+
+
 class CompiledProgram:
     """Runs a closed program (its constants are arrays) on concrete arrays, in the memory of a backend.
 
     Results that are an input, a constant or a literal are handed through without a kernel, and
     inputs that nothing reads are not handed to the executable. memory_limit: most bytes of temporaries.
+    optimized: the program is MIR that the passes have seen.
     """
 
-    def __init__(self, program: Program, backend: Backend, memory_limit: int | None = None) -> None:
+    def __init__(
+        self, program: Program, backend: Backend, memory_limit: int | None = None, optimized: bool = False
+    ) -> None:
         self.program = program
         self.backend = backend
         self.memory = backend.memory
@@ -75,7 +82,9 @@ class CompiledProgram:
         self.used = [i for i, v in enumerate(program.inputs) if v in used]
         core = program.replace(inputs=[program.inputs[i] for i in self.used], outputs=list(computed))
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
-        self.executable: Executable | None = executables.get(core, backend, memory_limit) if needed else None
+        self.executable: Executable | None = None
+        if needed:
+            self.executable = executables.get(core, backend, memory_limit, optimized)
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
@@ -153,7 +162,8 @@ def _concrete(args: Sequence[Any], program: Program) -> list[ConcreteArray]:
 def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
     """What compiles a program that runs where its operands lie."""
     if config.watched or DeviceArray in set(map(type, args)):
-        return backend_on(common_memory(program.name, args))
+        memory = common_memory(program.name, args)
+        return backend_on(None if program_stays_on_host(program, memory, args) else memory)
     return backend_named(None)
 
 
@@ -162,15 +172,18 @@ def run_program(program: Program, args: Sequence[Any]) -> list[Array]:
     return list(CompiledProgram(program, _backend_for(program, args)).run(_concrete(args, program)))
 
 
-def prepare_program(program: Program) -> Callable[[Sequence[Any]], list[Array]]:
-    """A function that runs a closed program on concrete arguments, where they lie; compiled once for each backend."""
+def prepare_program(program: Program, optimized: bool = False) -> Callable[[Sequence[Any]], list[Array]]:
+    """A function that runs a closed program on concrete arguments, where they lie; compiled once for each backend.
+
+    optimized: the program is MIR that the passes have seen.
+    """
     callers: dict[Backend, Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]] = {}
 
     def call(args: Sequence[Any]) -> list[Array]:
         backend = _backend_for(program, args)
         caller = callers.get(backend)
         if caller is None:
-            compiled = CompiledProgram(program, backend)
+            compiled = CompiledProgram(program, backend, optimized=optimized)
             # numbers and NumPy arrays have to come to a device
             caller = callers[backend] = compiled.caller() if compiled.memory.host else compiled.run
         return list(caller(_concrete(args, program)))

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, Device, moved
-from rlx.backends import backend_named, default_devices, device_named, loaded_backends
-from rlx.call.compiled import default_memory
+from rlx.array import Array, ConcreteArray, Device, DeviceArray, moved
+from rlx.backends import backend_named, device_named, devices_of, loaded_backends
+from rlx.call.default_place import default_memory
 from rlx.config import config, scoped
-from rlx.device_memory import Memory
 from rlx.errors import DeviceError
 from rlx.ir.types import is_key
 from rlx.trace.flat import as_array, shared_array
@@ -47,9 +46,7 @@ def devices(platform: str | None = None) -> list[Device]:
     >>> rlx.devices("cpu")
     [Device(cpu:0)]
     """
-    if platform is not None:
-        return [device_named(platform)]
-    return default_devices()
+    return devices_of(platform)
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
@@ -132,7 +129,7 @@ def default_device(device: str | Device) -> AbstractContextManager[None]:
     ...     float(rlx.jit(lambda x: x + 1.0)(1.0))
     2.0
     """
-    name = device_named(device).platform
+    name = device_named(device).name
     backend_named(name)
     return scoped(device=name)
 
@@ -164,14 +161,16 @@ def device_put(
         raise DeviceError("device_put got donate=True and may_alias=True.", "Memory is shared or given away, not both.")
     arrays = tree.map(shared_array if may_alias else as_array, x)
     if device is None:
-        memory = default_memory()
-        return arrays if memory is None else tree.map(lambda given, made: _settled(given, made, memory), x, arrays)
+        return arrays if default_memory() is None else tree.map(_settled, x, arrays)
     return importlib.import_module("rlx.sharding.arrays").device_put(arrays, device)
 
 
-def _settled(given: Any, made: Any, memory: Memory) -> Any:
+def _settled(given: Any, made: Any) -> Any:
     """What was made of a value that had no place yet, on the default device; an array that was given as it is."""
-    return made if isinstance(given, Array) or not isinstance(made, ConcreteArray) else moved(made, memory)
+    if isinstance(given, Array) or type(made) is DeviceArray or not isinstance(made, ConcreteArray):
+        return made
+    memory = default_memory((made,))
+    return made if memory is None else moved(made, memory)
 
 
 def device_get(x: Any) -> Any:

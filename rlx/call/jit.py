@@ -89,7 +89,7 @@ def jit(
         static_argnames=names_of(static_argnames),
         donate_argnums=numbers_of(donate_argnums),
         donate_argnames=names_of(donate_argnames),
-        device=device.platform if isinstance(device, Device) else device or backend,
+        device=device.name if isinstance(device, Device) else device or backend,
         memory_limit=memory_limit_of(memory_limit),
     )
     if compiler_options:

@@ -18,12 +18,13 @@ import optree
 from optree import _C as _optree
 
 from rlx.array import Array, ConcreteArray, DeviceArray, owned
-from rlx.backends import backend_named
+from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
-from rlx.call.compiled import CompiledProgram, backend_on, default_memory, prepare_program, run_program
+from rlx.call.compiled import CompiledProgram, adopted, backend_on, prepare_program, run_program
+from rlx.call.default_place import default_memory, program_stays_on_host
 from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
 from rlx.call.stages import Lowered, Traced
-from rlx.config import config
+from rlx.config import config, scoped
 from rlx.errors import (
     DonatedArrayError,
     InputTypeError,
@@ -42,7 +43,7 @@ from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_a
 from rlx.trace.interpret import Environment
 from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction
-from rlx.trace.places import common_memory, execution
+from rlx.trace.places import HOST, common_memory, execution
 from rlx.trace.primitive import refused, watching
 from rlx.trace.tracing import close_over, trace_program
 from rlx.trees import tree
@@ -52,6 +53,7 @@ __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
 execution.compiled = run_program
 execution.prepared = prepare_program
 execution.default_memory = default_memory
+execution.adopted = adopted
 _flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
 _type_of = operator.attrgetter("_type")
@@ -231,7 +233,7 @@ class Jitted:
             with self._traces._lock:
                 if entry.compiled is None:
                     closed = close_over(entry.program, entry.captured)
-                    backend = self.backend_for(request, entry.captured)
+                    backend = self.backend_for(request, entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend, self.memory_limit)
         compiled = entry.compiled
         brings = (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
@@ -271,12 +273,14 @@ class Jitted:
         """
         return None if self.device is not None else common_memory(self.name, leaves)
 
-    def backend_for(self, request: _Request, captured: Sequence[Any]) -> Backend:
-        """What compiles for a call: as `device` says, or the arguments and what the function closed over on devices."""
+    def backend_for(self, request: _Request, program: Program, captured: Sequence[Any]) -> Backend:
+        """What compiles a call's program: as `device` says, or the arguments and what was closed over on devices."""
         if self.device is not None:
             return backend_named(self.device)
         away = [x for x in captured if type(x) is DeviceArray]
-        return backend_on(common_memory(self.name, [*request.given, *away]) if away else request.memory)
+        if away:
+            return backend_on(common_memory(self.name, [*request.given, *away]))
+        return backend_on(None if program_stays_on_host(program, request.memory, request.leaves) else request.memory)
 
     def _trace(self, request: _Request) -> _Entry:
         if config.no_tracing:
@@ -286,8 +290,21 @@ class Jitted:
             )
         flat = FlatFunction(request.function, request.in_tree, name=self.name)
         types = [x.type for x in request.leaves]
-        program, captured = trace_program(flat, types, None, self.name)
+        # what asks for the default device means the one that the program is for
+        with scoped(device=self._device(request)):
+            program, captured = trace_program(flat, types, None, self.name)
         return _Entry(program, captured, flat.out_tree)
+
+    def _device(self, request: _Request) -> str:
+        """The name of the device that a call's program is for; inside of another program that one's."""
+        if state.builder is not None:
+            return config.device
+        if self.device is not None:
+            return self.device
+        default = memory_named(None)
+        if request.memory is default or (request.memory is None and default.host):
+            return config.device
+        return HOST.name if request.memory is None else request.memory.device.name
 
     def delivered(self, out: Any) -> Any:
         """What a call returns, of what was computed; with out_shardings arrays know where they lie."""
@@ -389,14 +406,20 @@ class _Request:
             self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
         except InputTypeError as error:
             raise _refused_argument(self, [_takes(x, jitted, abstract) for x in leaves].index(False), error) from None
+        # whether there are arrays that do not lie in the host's memory
+        self.away = DeviceArray in set(map(type, self.leaves))
+        if self.away:
+            # arrays of other libraries lie where they were made
+            self.given = [made if type(made) is DeviceArray else x for x, made in zip(leaves, self.leaves, strict=True)]
         types = [x.type for x in self.leaves]
         values = tuple((k, type(v), v) for k, v in static)
-        # whether there are arrays that do not lie in the host's memory, and where the arguments lie: None for that
-        self.away = DeviceArray in set(map(type, self.leaves))
+        # where the arguments lie: None for the host's memory
         self.memory: Any = None
         if (self.away or config.watched) and state.builder is None:
-            self.memory = jitted.memory_for(leaves)
-        self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes, self.memory)
+            self.memory = jitted.memory_for(self.given)
+        # inside of another program it is that one's
+        where = "around" if config.watched and state.builder is not None else self.memory
+        self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes, where)
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None
         if jitted._plain and not kwargs and state.builder is None:

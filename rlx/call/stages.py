@@ -265,7 +265,7 @@ class Compiled(_Stage):
     def __init__(self, traced: Traced) -> None:
         super().__init__(traced)
         jitted = traced._request.jitted
-        backend = jitted.backend_for(traced._request, traced._captured)
+        backend = jitted.backend_for(traced._request, traced.program, traced._captured)
         self._compiled = CompiledProgram(traced.closed(), backend, jitted.memory_limit)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import ConcreteArray, DeviceArray
-from rlx.backends import backend_named, device_names
+from rlx.backends import backend_named, device_names, memories
 from rlx.config import UserContext, config, scoped
 from rlx.errors import SwitchError
 from rlx.ir.program import Equation
@@ -364,6 +364,7 @@ def print_environment_info(return_string: bool = False) -> str | None:
         f"python: {' '.join(sys.version.split())}",
         f"devices: {', '.join(device_names())}; the default is {config.device}",
         f"platform: {platform.platform()}, {os.cpu_count()} processors",
+        *[f"memory: of {memory.device.name}, {said}" for memory in memories() if (said := memory.limits())],
         *[f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("RLX_")],
     ]
     if return_string:

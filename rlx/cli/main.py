@@ -28,6 +28,9 @@ COMMANDS = {
     "doctor": "look whether everything works, and say what to do",
     "inspect": "what the compiler makes of a function",
     "bench": "a function's time, alone or beside other libraries",
+    "explain": "what an error means, and what to do about it",
+    "export": "save a function as a file that runs without its Python",
+    "generate": "text from a language model, token by token",
     "cache": "the files that rlx keeps: ls, size, clear",
 }
 _EPILOG = "Exit codes: 0 fine, 1 a check or a comparison failed, 2 a mistake in what was written."

@@ -1,4 +1,4 @@
-"""Types of arguments as text: "f32[64,32] i32[]", "(f32[3], f32[]) 0.1", "{w: f32[3,4], b: f32[4]}"."""
+"""Types of arguments as text: "f32[64,32] i32[]", "(f32[3], f32[]) 0.1", "{w: f32[3,4], b: f32[4]}", "f32[batch,3]"."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ class _Token(NamedTuple):
     text: str
 
 
-def arguments_of(text: str) -> list[Any]:
+def arguments_of(text: str, symbolic: bool = False) -> list[Any]:
     """The arguments that a text describes: types as ShapeDtypeStruct, Python's numbers and strings as they are.
+
+    symbolic: whether sizes may have names (see rlx.export.symbolic_shape).
 
     Parentheses make tuples, square brackets without a name lists, braces dictionaries. Raises Mistake.
 
@@ -62,7 +64,7 @@ def arguments_of(text: str) -> list[Any]:
     """
     if len(text) > LONGEST:
         raise Mistake(f"The types take {len(text)} characters.", f"They may take {LONGEST}.")
-    return _Parser(list(_tokens(text))).items("", 0)
+    return _Parser(list(_tokens(text)), symbolic).items("", 0)
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -79,8 +81,9 @@ def _tokens(text: str) -> Iterator[_Token]:
 class _Parser:
     """Reads tokens from left to right."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
+    def __init__(self, tokens: list[_Token], symbolic: bool) -> None:
         self.tokens = tokens[::-1]
+        self.symbolic = symbolic
         self.leaves = 0
 
     def items(self, closing: str, depth: int) -> list[Any]:
@@ -114,7 +117,7 @@ class _Parser:
         self.leaves += 1
         if self.leaves > MOST_LEAVES:
             raise Mistake(f"There are more than {MOST_LEAVES} types.")
-        return _leaf(token)
+        return _leaf(token, self.symbolic)
 
     def entries(self, depth: int) -> dict[str, Any]:
         """What is between braces."""
@@ -130,9 +133,9 @@ class _Parser:
         return found
 
 
-def _leaf(token: _Token) -> Any:
+def _leaf(token: _Token, symbolic: bool) -> Any:
     if token.kind == "type":
-        return _type(token.text)
+        return _type(token.text, symbolic)
     if token.kind == "number":
         return ast.literal_eval(token.text.lstrip("+"))
     if token.kind == "text":
@@ -156,7 +159,7 @@ def _refuse_name(name: str) -> NoReturn:
     raise Mistake(f"There is no dtype {_cut(name)}.", did_you_mean(name, DTYPES) or _EXAMPLE)
 
 
-def _type(text: str) -> rlx.ShapeDtypeStruct:
+def _type(text: str, symbolic: bool) -> rlx.ShapeDtypeStruct:
     name, _, inside = text.partition("[")
     name = name.strip()
     if name not in DTYPES:
@@ -164,6 +167,8 @@ def _type(text: str) -> rlx.ShapeDtypeStruct:
     sizes = [size.strip() for size in inside.removesuffix("]").split(",")]
     if sizes[-1] == "":  # no sizes, or a comma behind the last
         sizes.pop()
+    if symbolic and not all(size.isdigit() for size in sizes):
+        return _symbolic(inside.removesuffix("]"), name)
     for size in sizes:
         if not (size.isascii() and size.isdigit() and len(size) <= MOST_DIGITS):
             what = f"{_cut(text)} has a size {_cut(size)}." if size else f"{_cut(text)} has a comma too many."
@@ -175,6 +180,15 @@ def _type(text: str) -> rlx.ShapeDtypeStruct:
     except ShapeError as error:
         raise Mistake(error.what, error.instead) from None
     return found
+
+
+def _symbolic(inside: str, name: str) -> rlx.ShapeDtypeStruct:
+    """A type with sizes that have names."""
+    try:
+        shape: Any = rlx.export.symbolic_shape(inside)
+    except ShapeError as error:
+        raise Mistake(error.what, error.instead) from None
+    return rlx.ShapeDtypeStruct(shape, DTYPES[name])
 
 
 def _cut(text: str) -> str:

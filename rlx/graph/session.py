@@ -143,7 +143,7 @@ class Session:
     """
 
     def __init__(self, device: str | Device | None = None) -> None:
-        self.device = device.platform if isinstance(device, Device) else device or config.device
+        self.device = device.name if isinstance(device, Device) else device or config.device
         backend_named(self.device)
 
     def compile(

@@ -14,10 +14,11 @@ from rlx.ops.random_keys import random_unwrap
 from rlx.trace.flat import flatten_call, function_name
 from rlx.trees import tree
 
-__all__ = ["host_function", "io_callback", "pure_callback"]
+__all__ = ["host_function", "io_callback", "pure_callback", "result_types"]
 
 
-def _result_types(result_shape_dtypes: Any) -> tuple[list[TensorType], tree.TreeDef]:
+def result_types(result_shape_dtypes: Any) -> tuple[list[TensorType], tree.TreeDef]:
+    """Types and structure of promised results; CallbackError for what has no shape and dtype."""
     leaves, treedef = tree.flatten(result_shape_dtypes)
     types = []
     for leaf in leaves:
@@ -94,7 +95,7 @@ def pure_callback(
     if vmap_method not in (None, *VMAP_METHODS):
         raise UnsupportedError(f"pure_callback has no vmap_method {vmap_method!r}.", f"Use one of {VMAP_METHODS}.")
     leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
-    types, out_tree = _result_types(result_shape_dtypes)
+    types, out_tree = result_types(result_shape_dtypes)
     function, operands = host_function(callback, leaves, in_tree, types, out_tree)
     return tree.unflatten(out_tree, ops.pure_callback(*operands, function=function, vmap_method=vmap_method))
 
@@ -125,6 +126,6 @@ def io_callback(
     [3]
     """
     leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")
-    types, out_tree = _result_types(result_shape_dtypes)
+    types, out_tree = result_types(result_shape_dtypes)
     function, operands = host_function(callback, leaves, in_tree, types, out_tree)
     return tree.unflatten(out_tree, ops.io_callback(*operands, function=function, ordered=bool(ordered)))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
-from rlx.ir.types import TensorType, supported_dtypes
+from rlx.ir.types import TensorType, is_key, supported_dtypes
 
 __all__ = ["show_bindings", "show_equation", "show_lines", "show_program"]
 
@@ -111,7 +111,7 @@ class _Writer:
             return self.program(value)
         if isinstance(value, TensorType):
             return f'tensor("{value!r}")'
-        if isinstance(value, np.dtype):
+        if isinstance(value, np.dtype) or is_key(value):
             return f'dtype("{value.name}")'
         if isinstance(value, np.generic):
             return _scalar(np.asarray(value))

@@ -1,7 +1,9 @@
-"""Users' compiled functions of arrays, as callbacks that a backend may call without Python."""
+"""Users' functions of arrays that a backend may call itself: compiled ones, and those of a device's own library."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from rlx.errors import CallbackError
 from rlx.ir.types import TensorType
 
-__all__ = ["ArrayCall", "Levels", "failure"]
+__all__ = ["ArrayCall", "DeviceCall", "Levels", "failure"]
 
 # for each axis of batches, the outermost first: its size, and which inputs have it
 Levels = tuple[tuple[int, tuple[bool, ...]], ...]
@@ -19,6 +21,28 @@ Levels = tuple[tuple[int, tuple[bool, ...]], ...]
 def failure(name: str) -> str:
     """What is said where a user's function raised an exception."""
     return f"The Numba function {name} raised an exception."
+
+
+class DeviceCall(ABC):
+    """The function of a Callback in the terms of a device's own library: it takes and gives that library's arrays.
+
+    `device`: which one; its backend calls `apply`. Elsewhere it is called on NumPy arrays, as other callbacks are.
+    """
+
+    device: str
+    name: str
+    outputs: tuple[TensorType, ...]
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    @abstractmethod
+    def apply(self, *arrays: Any) -> Sequence[Any]:
+        """The results for arrays of the library."""
+
+    @abstractmethod
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,10 @@ from rlx.lax.bodies import check_callable, trace_flat
 from rlx.lax.conditional import choose_known
 from rlx.lax.operands import as_array
 from rlx.ops.call import block
+from rlx.trace.builder import state
 from rlx.trace.flat import flatten_call
+from rlx.trace.places import HOST, common_memory, execution
+from rlx.trees import tree
 
 __all__ = ["composite", "platform_dependent", "stage"]
 
@@ -52,10 +55,12 @@ def platform_dependent(
 ) -> Any:
     """The result of the function given for the platform that the program is compiled for.
 
+    Outside of a program it is the platform that the arguments lie on.
+
     Args:
       args: arguments of every function.
       default: the function for platforms that are not named.
-      per_platform: functions by platform: cpu=..., cuda=..., rocm=.... All return one structure,
+      per_platform: functions by platform: cpu=..., mlx=..., cuda=.... All return one structure,
         and equal shapes and dtypes.
 
     Raises: UnsupportedError where neither the platform nor a default is given; ControlFlowTypeError where
@@ -65,7 +70,7 @@ def platform_dependent(
     >>> float(lax.platform_dependent(1.0, cpu=lambda x: x + 1.0, default=lambda x: x - 1.0))
     2.0
     """
-    platform = _HOSTS.get(config.device, config.device)
+    platform = _platform(args)
     names = [*per_platform, *(["default"] if default is not None else [])]
     functions = [*per_platform.values(), *([default] if default is not None else [])]
     check_callable("platform_dependent", **dict(zip(names, functions, strict=True)))
@@ -76,6 +81,17 @@ def platform_dependent(
         )
     chosen = names.index(platform if platform in per_platform else "default")
     return choose_known("platform_dependent", chosen, functions, names, args)
+
+
+def _platform(args: tuple[Any, ...]) -> str:
+    """The name of the platform that a program being traced is for, or that concrete arguments lie on."""
+    name = config.device
+    if state.builder is None:
+        memory = common_memory("platform_dependent", tree.leaves(args))
+        host = name if execution.default_memory(()) is None else HOST.platform
+        name = host if memory is None else memory.device.platform
+    platform = name.partition(":")[0]
+    return _HOSTS.get(platform, platform)
 
 
 def stage(x: Any, /) -> Array:

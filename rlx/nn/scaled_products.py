@@ -20,7 +20,7 @@ from rlx.errors import ShapeError
 from rlx.trace.flat import as_array
 from rlx.transforms.custom_reverse import custom_vjp
 
-__all__ = ["BlockScaleConfig", "get_scaled_dot_general_config", "scaled_dot_general", "scaled_matmul"]
+__all__ = ["BlockScaleConfig", "cast_blocks", "get_scaled_dot_general_config", "scaled_blocks", "scaled_dot_general", "scaled_matmul"]
 
 _LEAST_EXPONENT, _GREATEST_EXPONENT = -127, 127  # of a scale of eight exponent bits
 
@@ -101,7 +101,7 @@ def scaled_matmul(
             f"nn.scaled_matmul got {a.shape} and {b.shape} with scales {a_scales.shape} and {b_scales.shape}.",
             "Shapes are (B, M, K), (B, N, K), (B, M, S) and (B, N, S), where S divides K.",
         )
-    return _matmul(_scaled(a, a_scales), _scaled(b, b_scales)).astype(preferred_element_type)
+    return _matmul(scaled_blocks(a, a_scales), scaled_blocks(b, b_scales)).astype(preferred_element_type)
 
 
 def scaled_dot_general(
@@ -180,8 +180,8 @@ def _matmul(a: Any, b: Any) -> Array:
     return lax.dot_general(a, b, (((2,), (2,)), ((0,), (0,))))
 
 
-def _scaled(elements: Array, scales: Array) -> Array:
-    """The float32 array that elements (..., K) and scales (..., S) stand for."""
+def scaled_blocks(elements: Array, scales: Array) -> Array:
+    """The float32 array that elements (..., K) and scales (..., S) stand for, where S divides K."""
     size = elements.shape[-1] // scales.shape[-1]
     return elements.astype(np.float32) * jnp.repeat(scales.astype(np.float32), size, axis=-1)
 
@@ -191,12 +191,19 @@ def _rounded(x: Array, config: BlockScaleConfig) -> Array:
     length, size = x.shape[-1], config.block_size
     value = jnp.pad(x.astype(np.float32), [(0, 0)] * (x.ndim - 1) + [(0, -length % size)])
     shift = 1.0 if config.global_scale is None else as_array(config.global_scale).reshape(())
-    blocks = (value / shift).reshape((*value.shape[:-1], value.shape[-1] // size, size))
+    elements, scales = cast_blocks(value / shift, config)
+    return (scaled_blocks(elements, scales) * shift)[..., :length]
+
+
+def cast_blocks(value: Array, config: BlockScaleConfig) -> tuple[Array, Array]:
+    """Elements (..., K) and scales (..., K / block_size) of a float32 array (..., K); the block divides K."""
+    size = config.block_size
+    blocks = value.reshape((*value.shape[:-1], value.shape[-1] // size, size))
     largest = float(ml_dtypes.finfo(np.dtype(config.data_type)).max)
-    scales = _scales(jnp.max(jnp.abs(blocks), axis=-1) / largest, config).astype(np.float32)
-    divisor = jnp.where(scales == 0, 1, scales)[..., None]
+    scales = _scales(jnp.max(jnp.abs(blocks), axis=-1) / largest, config)
+    divisor = jnp.where(scales.astype(np.float32) == 0, 1, scales.astype(np.float32))[..., None]
     elements = jnp.clip(blocks / divisor, -largest, largest).astype(config.data_type)
-    return (_scaled(elements.reshape(value.shape), scales) * shift)[..., :length]
+    return elements.reshape(value.shape), scales
 
 
 def _scales(wanted: Array, config: BlockScaleConfig) -> Array:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from rlx import errors
-from rlx.array import Array, ConcreteArray, DeviceArray
+from rlx.array import Array, ConcreteArray, DeviceArray, memory_of
 from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_inexact, is_key
 from rlx.numpy.bits import cast_bits
+from rlx.numpy.placement import placed
 from rlx.numpy.promotion import convert_to
 from rlx.ops import arithmetic, comparison
 from rlx.ops import copy as copies
@@ -197,6 +198,22 @@ def to_dlpack(
 def dlpack_device(self: Any) -> tuple[int, int]:
     """DLPack's (device type, device number). Raises BufferError where other libraries cannot read the memory."""
     return self._type.memory.dlpack_device() if isinstance(self, DeviceArray) else _DLPACK_HOST
+
+
+def to_mlx(self: Any) -> Any:
+    """The array as an mx.array, for MLX's functions: the memory itself on the device mlx, of others a copy.
+
+    Raises: DtypeError for a dtype that MLX has not; TracerArrayConversionError for a traced array.
+    """
+    if isinstance(self, Tracer):
+        _value(self, errors.TracerArrayConversionError, "A function of MLX", "Use rlx.mlx_call inside of jit.")
+        self = self.known()
+    memory = memory_of(self)
+    if memory is None or memory.device.platform != "mlx":
+        self = placed(self, "mlx")
+        memory = memory_of(self)
+    assert memory is not None
+    return memory.lend(self.storage(), self.shape, self.dtype)
 
 
 def view(x: Any, dtype: np.dtype) -> Any:

@@ -134,7 +134,7 @@ def _addressable_data(self: Any, index: int) -> Any:
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
     """The array on a device, or where a sharding says."""
     placement.check_placement(device)
-    named = isinstance(device, (str, Device)) and device in (self.device, f"{self.device.platform}:0")
+    named = isinstance(device, (str, Device)) and device in (self.device, f"{self.device.platform}:{self.device.id}")
     return self if device is None or named else placement.placed(self, device)
 
 
@@ -225,6 +225,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "__index__": conversion.to_index,
     "__array__": conversion.to_numpy_array,
     "__dlpack__": conversion.to_dlpack,
+    "__mlx_array__": conversion.to_mlx,
     "__dlpack_device__": conversion.dlpack_device,
 }
 _PROPERTIES: dict[str, Callable[[Any], Any]] = {

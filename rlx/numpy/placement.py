@@ -50,7 +50,7 @@ def placed(x: Any, device: Any = None, out_sharding: Any = None, like: Any = Non
         return x  # on the host
     if not isinstance(x, ConcreteArray) or state.builder is not None:
         return x
-    memory = memory_of(like) if isinstance(like, ConcreteArray) else execution.default_memory()
+    memory = memory_of(like) if isinstance(like, ConcreteArray) else execution.default_memory((x,))
     return x if memory is None else moved(x, memory)
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import CallbackError, UnsupportedError
+from rlx.errors import UnsupportedError
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ir.user_functions import Levels
+from rlx.ops.batch_rules import batched_by_rule
 from rlx.ops.families import Elementwise, broadcast_shapes, to_front
 from rlx.ops.numba_code import ArrayFunction, ScalarFunction
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
-from rlx.trees import tree
 
 __all__ = ["numba_array_callback", "numba_scalar_callback"]
 
@@ -63,36 +63,10 @@ class numba_array_callback(Primitive):
         has = tuple(d is not None for d in dims)
         front = [x if d is None else to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
         if rule is not None:
-            outs = self._by_rule(rule, size, has, front, function)
+            outs = batched_by_rule(function.__name__, rule, size, has, front, function.outputs)
         else:
             outs = self.bind(*front, function=function, levels=((size, has), *levels), rule=None)
         return outs, (0,) * len(outs)
-
-    @staticmethod
-    def _by_rule(
-        rule: Callable[..., Any],
-        size: int,
-        has: tuple[bool, ...],
-        inputs: Sequence[Any],
-        function: ArrayFunction,
-    ) -> tuple[Any, ...]:
-        result, batched = rule(size, has, *inputs)
-        outs, marks = tree.flatten(result)[0], tree.flatten(batched)[0]
-        if not len(outs) == len(marks) == len(function.outputs):
-            raise CallbackError(
-                f"The vmap rule of {function.__name__} gave {len(outs)} results and {len(marks)} marks"
-                f" for {len(function.outputs)} outputs.",
-                "Return (results, batched), with a bool in batched for each result.",
-            )
-        outs = [to_front(o, 0 if m else None, size) for o, m in zip(outs, marks, strict=True)]
-        for out, promised in zip(outs, function.outputs, strict=True):
-            found, wanted = type_of(out), promised.update(shape=(size, *promised.shape))
-            if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
-                raise CallbackError(
-                    f"The vmap rule of {function.__name__} returned {found!r} instead of {wanted!r}.",
-                    "Results that are marked as batched have the batch axis in front.",
-                )
-        return tuple(outs)
 
     def lower(self, k: Any, *values: Any, function: ArrayFunction, levels: Levels, **params: Any) -> Any:
         call = function.call(levels)

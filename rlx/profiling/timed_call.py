@@ -31,7 +31,7 @@ class TimedCall:
         self.name = jitted.name
         self.device = jitted.device or config.device
         traced = jitted.trace(*args, **kwargs)
-        backend = jitted.backend_for(traced._request, traced._captured)
+        backend = jitted.backend_for(traced._request, traced.program, traced._captured)
         compiled = CompiledProgram(traced.closed(), backend, jitted.memory_limit)
         leaves = [traced._request.leaves[i] for i in compiled.used]
         for leaf in leaves:

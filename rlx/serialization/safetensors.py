@@ -14,7 +14,7 @@ from rlx import numpy as jnp
 from rlx.errors import DtypeError
 from rlx.serialization.contents import TEXTS, Broken, Contents, array_of, check_texts, parsed_object
 
-__all__ = ["read", "write"]
+__all__ = ["holds", "read", "size", "write"]
 
 _HEADER_LIMIT = 100 * 2**20  # the format's own bound on the header, in bytes
 _CODES = {
@@ -47,6 +47,16 @@ class _Entry(NamedTuple):
     stop: int
 
 
+def size(contents: Contents) -> int:
+    """How many bytes `write` writes."""
+    return len(_header(contents)) + sum(array.nbytes for array in contents.arrays.values())
+
+
+def holds(dtype: np.dtype) -> bool:
+    """Whether the format has a dtype."""
+    return dtype.name in _NAMES
+
+
 def write(file: BinaryIO, contents: Contents) -> None:
     """Write arrays and texts. Raises DtypeError, before anything is written, for a dtype that the format lacks."""
     file.write(_header(contents))
@@ -68,12 +78,12 @@ def _header(contents: Contents) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
-def read(data: bytes) -> Contents:
+def read(data: bytes | memoryview) -> Contents:
     """What a file of these bytes holds: arrays are views of them. Raises Broken unless all of it is as it should be."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(_HEADER_LIMIT, len(data) - 8):
         raise Broken("its header does not fit into it")
-    header = parsed_object(data[8 : 8 + length], "header")
+    header = parsed_object(bytes(data[8 : 8 + length]), "header")
     texts = check_texts(header.pop(TEXTS, {}))
     body = memoryview(data)[8 + length :]
     entries = {name: _entry(name, description) for name, description in header.items()}

@@ -91,7 +91,7 @@ def placed(x: Array, sharding: Sharding | Device | None) -> Array:
     if isinstance(sharding, Device):
         sharding = SingleDeviceSharding(sharding)
     for device in sharding.devices[:1]:
-        x = moved(x, memory_named(device.platform))
+        x = moved(x, memory_named(device.name))
     return x.with_sharding(sharding)
 
 

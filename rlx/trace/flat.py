@@ -13,6 +13,7 @@ from rlx.config import config
 from rlx.errors import InputTypeError, describe
 from rlx.ir.types import TensorType, float0, scalar_dtype
 from rlx.trace.builder import state
+from rlx.trace.places import execution
 from rlx.trees import tree
 
 __all__ = ["FlatFunction", "as_array", "function_name", "is_float0", "shared_array", "tangent_array", "zero_tangent"]
@@ -60,6 +61,9 @@ def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array], inste
         return ConcreteArray(number_array(value, dtype), True)
     if isinstance(value, (np.ndarray, memoryview, array)):
         return hold(asarray_numpy(value))
+    adopted = execution.adopted(value)
+    if adopted is not None:
+        return adopted
     for protocol in ("__rlx_array__", "__jax_array__"):
         if hasattr(value, protocol):
             found = getattr(value, protocol)()

@@ -42,12 +42,14 @@ class Elsewhere(Exception):
 class _Execution:
     """How eager control flow, library routines and operations on devices are compiled; set by the api, so that neither
     primitives nor tracing need know the compiler. `prepared` gives a function that compiles its program only once;
-    `default_memory` the default device's memory, None for the host's.
+    `default_memory` the default device's memory for values, None for the host's; `adopted` an array of another library
+    that lies in a device's memory, as one of ours there, None for what is none.
     """
 
     compiled: Callable[[Program, Sequence[Any]], Sequence[Any]] | None = None
     prepared: Callable[[Program], Runner] | None = None
-    default_memory: Callable[[], Memory | None] = staticmethod(lambda: None)
+    default_memory: Callable[[Iterable[Any]], Memory | None] = staticmethod(lambda values: None)
+    adopted: Callable[[Any], ConcreteArray | None] = staticmethod(lambda value: None)
 
 
 execution = _Execution()
@@ -61,12 +63,13 @@ def common_memory(name: str, arrays: Iterable[Any]) -> Memory | None:
     It is that of the arrays that have a place, else the default device's. Raises DeviceError if there are several.
     """
     found: dict[Memory | None, ConcreteArray] = {}
+    arrays = tuple(arrays)
     for x in arrays:
         if isinstance(x, ConcreteArray) and (type(x) is DeviceArray or hasattr(x, "_sharding")):
             found.setdefault(memory_of(x), x)
     if len(found) > 1:
         raise _apart(name, found)
-    return next(iter(found)) if found else execution.default_memory()
+    return next(iter(found)) if found else execution.default_memory(arrays)
 
 
 def _apart(name: str, found: Mapping[Memory | None, ConcreteArray]) -> DeviceError:

@@ -14,11 +14,13 @@ import numpy as np
 
 from rlx.array import ConcreteArray, asarray_numpy, wrap
 from rlx.errors import RlxError
+from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.program import Origin, Program
 from rlx.ir.types import TensorType, supported_dtypes
 from rlx.trace.builder import Builder
 from rlx.trace.primitive import registry
 
+_KEYS = {key.name: key for key in KEY_DTYPES.values()}
 # names that a printed program may use
 __all__ = ["array", "dtype", "inf", "nan", "ndarray", "ops", "program", "tensor", "weak"]
 
@@ -39,8 +41,10 @@ class _Operations:
 ops = _Operations()
 
 
-def dtype(name: str) -> np.dtype:
-    """The dtype of a name; those of ml_dtypes too."""
+def dtype(name: str) -> Any:
+    """The dtype of a name; those of ml_dtypes and of random keys too."""
+    if name in _KEYS:
+        return _KEYS[name]
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
@@ -51,7 +55,7 @@ def tensor(text: str) -> TensorType:
     True
     """
     # a string annotation is quoted once more where annotations are not evaluated
-    found = re.fullmatch(r"(weak )?(\w+)\[([\d,]*)\]", text.strip("'\""))
+    found = re.fullmatch(r"(weak )?([\w<>]+)\[([\d,]*)\]", text.strip("'\""))
     if found is None:
         raise RlxError(f"{text!r} is not the text of a tensor type.", 'Write for instance "float32[2,3]".')
     weak, name, sizes = found.groups()

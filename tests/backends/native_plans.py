@@ -29,15 +29,15 @@ from rlx.ir.kernels import (
     Store,
     While,
 )
-from rlx.storage import from_numpy
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def results(backend: Backend, plan: Plan, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What a backend computes, as flat arrays."""
-    storages = backend.compile(plan).run([from_numpy(np.ascontiguousarray(a)) for a in arrays])
-    return [s.view((b.size,), b.dtype) for s, b in zip(storages, plan.outputs, strict=True)]
+    memory = backend.memory
+    storages = backend.compile(plan).run([memory.put(np.ascontiguousarray(a)) for a in arrays])
+    return [memory.get(s, (b.size,), b.dtype) for s, b in zip(storages, plan.outputs, strict=True)]
 
 
 def native(plan: Plan, *arrays: np.ndarray) -> list[np.ndarray]:

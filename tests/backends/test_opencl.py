@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,12 @@ wanted = os.environ.get("RLX_TEST_OPENCL") == "1"
 if not wanted:
     pytest.importorskip("pyopencl", reason="pyopencl is not installed: make test-opencl")
 
-from rlx.backends.gpu.mapping import grid_of, spread  # noqa: E402
+from rlx.backends.gpu.limits import Limits  # noqa: E402
+from rlx.backends.gpu.memory import DeviceMemory  # noqa: E402
+from rlx.backends.gpu.program import DeviceProgram  # noqa: E402
+from rlx.backends.gpu.steps import Step  # noqa: E402
 from rlx.backends.opencl import OpenCLBackend  # noqa: E402
 from rlx.backends.opencl.dialect import OpenCLDialect  # noqa: E402
-from rlx.ir.kernels import Loops  # noqa: E402
 from rlx.passes.pipeline import lower_to_plan  # noqa: E402
 
 
@@ -64,24 +67,28 @@ def test_a_primitive_computes_the_reference(name: str, backend: OpenCLBackend) -
 
 
 # ------------------------------------------------------------------ grids
-def grids(function: Any, *arguments: Any) -> list[Any]:
-    """The grids of a program's nests."""
-    program = rlx.make_program(function)(*arguments)
-    plan = lower_to_plan(program, None, OpenCLBackend().lowering)
-    return [grid_of(k, 256, OpenCLDialect()) for k in plan.kernels if isinstance(k, Loops)]
+def steps(function: Any, *arguments: Any, limits: Limits | None = None) -> list[Step]:
+    """The launches of a program."""
+    plan = lower_to_plan(rlx.make_program(function)(*arguments), None, OpenCLBackend().lowering)
+    return [s for found in DeviceProgram(plan, OpenCLDialect(), limits or Limits()).steps.values() for s in found]
+
+
+def strategies(function: Any, *arguments: Any) -> list[str]:
+    """How the launches of a program share work."""
+    return [s.strategy for s in steps(function, *arguments)]
 
 
 def test_elements_are_points(backend: OpenCLBackend) -> None:
     x = numbers(37, 41)
-    (grid,) = grids(lambda x: jnp.exp(x) * 2, x)
-    assert (grid.points, grid.items, grid.atomic) == (37 * 41, 1, False)
+    (step,) = steps(lambda x: jnp.exp(x) * 2, x)
+    assert (step.groups, step.items, step.strategy) == (-(-37 * 41 // 256), 256, "items")
     agree(lambda x: jnp.exp(x) * 2, x)
 
 
 def test_a_group_shares_a_long_row(backend: OpenCLBackend) -> None:
     x = numbers(5, 1000)
-    (grid,) = grids(nn.softmax, x)
-    assert (grid.points, grid.items) == (5, 256)
+    (step,) = steps(nn.softmax, x)
+    assert (step.groups, step.items, step.strategy) == (5, 256, "groups")
     agree(nn.softmax, x)
     agree(lambda x: (x.max(-1), x.prod(-1), (x > 0).all(-1)), x)
 
@@ -99,42 +106,134 @@ def test_points_own_columns(backend: OpenCLBackend) -> None:
     agree(lambda x: x.sum(0), x, exact=True)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "uint32", "float64", "int64"])
+@pytest.mark.parametrize("dtype", "float32 int32 uint32 float64 int64 int8 uint16 float16 bfloat16 bool".split())
 def test_points_that_meet(dtype: str, backend: OpenCLBackend) -> None:
-    """Atomically where memory does that, else one after the other."""
-    x = np.arange(1, 3001).astype(dtype)
+    """Memory combines them, whatever their width."""
+    x = (np.arange(1, 3001) % (3000 if np.dtype(dtype).itemsize > 2 else 3)).astype(dtype)
     index = (np.arange(3000) * 7919 % 13).astype(np.int32)
 
     def scattered(x: Any, index: Any) -> Any:
         zeros = jnp.zeros(13, dtype)
-        return zeros.at[index].add(x), zeros.at[index].max(x), zeros.at[index].min(-x if dtype[0] != "u" else x)
+        return zeros.at[index].add(x), zeros.at[index].max(x), zeros.at[index].min(x)
 
-    found = [g.atomic for g in grids(scattered, x, index)]
-    assert any(found) == (dtype in ("float32", "int32", "uint32"))
+    assert "atomic items" in strategies(scattered, x, index)
     agree(scattered, x, index, exact=True)  # whole numbers: any order gives the same sum
 
 
 def test_the_last_of_several_writes_stays(backend: OpenCLBackend) -> None:
     index = (np.arange(500) * 31 % 7).astype(np.int32)
-    agree(lambda x, i: jnp.zeros(7).at[i].set(x), numbers(500), index, exact=True)
+    def scattered(x: Any, i: Any) -> Any:
+        return jnp.zeros(7).at[i].set(x), jnp.zeros((7, 3), "complex64").at[i, 1].set(x + 1j)
+
+    assert strategies(scattered, numbers(500), index).count("last writes") >= 1
+    agree(scattered, numbers(500), index, exact=True)
 
 
-def test_what_runs_in_order_is_not_spread() -> None:
-    """A cumulative sum keeps its row; a map over rows does not."""
-    x = numbers(4, 50)
-    program = rlx.make_program(lambda x: jnp.cumsum(x, -1))(x)
-    kernels = [k for k in lower_to_plan(program, None, OpenCLBackend().lowering).kernels if isinstance(k, Loops)]
-    assert all(spread(k) is k for k in kernels if any(i.op == "cumulate" for i in k.instructions))
-    agree(lambda x: jnp.cumsum(x, -1), x)
+@pytest.mark.parametrize("length", [0, 1, 31, 32, 255, 256, 257, 1000])
+def test_running_results_of_every_length(length: int, backend: OpenCLBackend) -> None:
+    """A group scans tiles of a row; short rows are taken by one item each."""
+    x = numbers(3, length) if length else np.zeros((3, 0), np.float32)
+    found = strategies(lambda x: jnp.cumsum(x, -1), x)
+    assert ("scans" in found) == (length >= 32)
+    agree(lambda x: (jnp.cumsum(x, -1), lax.cummax(x, 1, reverse=True), jnp.cumprod(x, 0)), x)
 
 
-# ------------------------------------------------------------------ programs
+@pytest.mark.parametrize("length", [1, 2, 3, 31, 64, 257, 1024, 1025, 5000])
+def test_sorts_of_every_length(length: int, backend: OpenCLBackend) -> None:
+    """In a group's memory, or in parts that are merged: stable, with NaN last."""
+    x = np.random.default_rng(length).integers(0, 9, (3, length)).astype("float32")
+    x[:, ::7] = np.nan
+    agree(lambda x: (jnp.sort(x, -1), jnp.argsort(x, -1)), x, exact=True)
+    y = np.random.default_rng(1).integers(0, 3, x.shape).astype("int8")
+    agree(lambda x, y: lax.sort((y, x, x > 3), num_keys=2), x, y, exact=True)
+
+
+SHAPES = [(64, 64, 16), (65, 130, 17), (16, 200, 1), (100, 16, 300), (1, 300, 70), (5, 1, 999)]
+
+
+@pytest.mark.parametrize("sizes", SHAPES)
+def test_products_of_every_shape(sizes: tuple[int, int, int], backend: OpenCLBackend) -> None:
+    """In tiles, as rows, or as columns; operands lie either way round."""
+    m, n, k = sizes
+    x, y = numbers(2, m, k), numbers(2, k, n)
+    thin = min(m, n) < 16
+    assert ("tiled product" in strategies(lambda x, y: x @ y, x, y)) == (not thin and k > 1)
+    agree(lambda x, y: x @ y, x, y)
+    agree(lambda x, y: jnp.einsum("bkm,bnk->bmn", x, y), x.transpose(0, 2, 1).copy(), y.transpose(0, 2, 1).copy())
+    agree(lambda x, y: x[0] @ y[1], x.astype("float64"), y.astype("float64"))
+
+
+def forced(**changes: Any) -> OpenCLBackend:
+    """A backend that takes another strategy than sizes ask for."""
+    found = OpenCLBackend()
+    found.engine.shuffles &= changes.pop("shuffles", True)
+    found.engine.limits = replace(found.engine.limits, **changes)
+    return found
+
+
+FORCED = {
+    "vectors": {"vector_points": 1},
+    "wide positions": {"wide": True, "vector_points": 1},
+    "groups for every row": {"warp_row": 1, "least_row": 2},
+    "warps for every row": {"warp_row": 1 << 20, "units": 1, "least_row": 2},
+    "wavefronts of 64": {"warp": 64, "least_row": 2},
+    "memory instead of shuffles": {"shuffles": False, "least_row": 2},
+    "loops by the host": {"loop_work": 0},
+    "small groups": {"group": 64, "warp": 16},
+    "small sorts": {"sorted_row": 2},
+    "small tiles": {"tile": 8, "vector_points": 1},
+}
+
+
+@pytest.mark.parametrize("how", FORCED)
+def test_forced_strategies(how: str) -> None:
+    """What no size here asks for is run as well: samples, and programs of odd sizes."""
+    backend = forced(**FORCED[how])
+    for name in "add exp reduce_sum cumsum transpose scatter_add sort pad gather threefry2x32".split():
+        test_primitives.check_compiled(backend, test_primitives.cases_of(name))
+    for function, *arguments in FORCED_PROGRAMS:
+        program = rlx.make_program(function)(*arguments)
+        plan = lower_to_plan(program, None, backend.lowering)
+        given = [backend.memory.put(a) for a in arguments]
+        for x, y in zip(
+            rlx.tree.leaves(rlx.jit(function, device="cpu")(*arguments)), backend.compile(plan).run(given), strict=True
+        ):
+            found = backend.memory.get(y, x.shape, x.dtype)
+            wide = [np.asarray(v).astype("complex128" if jnp.iscomplexobj(x) else "float64") for v in (found, x)]
+            np.testing.assert_allclose(*wide, rtol=2e-5, atol=1e-5, err_msg=str(program))
+
+
+def wave(*shape: int, dtype: str = "float32") -> np.ndarray:
+    """Numbers that differ."""
+    return np.sin(np.arange(np.prod(shape))).reshape(shape).astype(dtype)
+
+
 def step(carry: Any, x: Any) -> Any:
     """A loop's body."""
     after = jnp.tanh(carry * 0.9 + x)
     return after, (after.sum(), x * 2)
 
 
+FORCED_PROGRAMS: list[tuple[Any, ...]] = [
+    (lambda x: jnp.exp(x) * 2 + 1, wave(1023)),
+    (lambda x, b: (x * b + jnp.arange(64), x > b), wave(33, 64), np.ones(64, "float32")),
+    (lambda x: (x.T * 2 + 1, x[1:].copy(), x.astype("bfloat16")), wave(37, 70)),
+    (lambda x: jnp.transpose(x, (2, 0, 1)) + 1, wave(3, 33, 41, dtype="float64")),
+    (lambda x: (nn.softmax(x), x.sum(), x.sum(0), x.max(1)), wave(65, 129)),
+    (lambda x: jnp.cumsum(x, 1) + x.sum(1, keepdims=True), wave(5, 700)),
+    (lambda x: (x + 1j).conj() * x, wave(1001)),
+    (lambda x: lax.scan(step, jnp.zeros(5), x), wave(6, 5)),
+    (lambda x: lax.scan(step, jnp.zeros(5), x, reverse=True), wave(7, 5)),
+    (lambda x: lax.while_loop(lambda c: jnp.abs(c).sum() < 100.0, lambda c: c * 1.5 + 1, x), wave(4, 3)),
+    (lambda x: lax.fori_loop(0, 3, lambda i, c: lax.fori_loop(0, i, lambda j, d: d @ d / 9 + j, c), x), wave(9, 9)),
+    (
+        lambda x: lax.scan(lambda c, r: (c + nn.softmax(r), lax.cond(r[0] > 0, jnp.sin, jnp.cos, r)), x[0], x),
+        wave(5, 300),
+    ),
+]  # fmt: skip
+
+
+# ------------------------------------------------------------------ programs
 PROGRAMS = {
     "product": (lambda x: (x @ x.T).sum(0), numbers(17, 33)),
     "complex product": (lambda x: (x + 1j) @ (x.T - 2j), numbers(9, 8)),
@@ -143,7 +242,7 @@ PROGRAMS = {
     "gradient of a scan": (rlx.grad(lambda x: (lax.scan(step, jnp.zeros(5), x)[1][0] ** 2).sum()), numbers(6, 5)),
     "while": (lambda x: lax.while_loop(lambda c: c.sum() < 100.0, lambda c: c * 1.5 + 1, x), np.abs(numbers(4, 3))),
     "branch": (lambda x: lax.switch((x.sum() > 0).astype("int32"), [jnp.sin, jnp.cos], x), numbers(3, 4)),
-    "sort on the host": (lambda x: (jnp.sort(x), jnp.linalg.inv(x[:5] + 4 * jnp.eye(5))), numbers(6, 5)),
+    "solve on the host": (lambda x: (jnp.sort(x), jnp.linalg.inv(x[:5] + 4 * jnp.eye(5))), numbers(6, 5)),
     "bfloat16": (lambda x: (x.astype("bfloat16") * 3).sum(-1), numbers(8, 100)),
     "random bits": (lambda x: rlx.random.bits(rlx.random.key(3), (100,)) + x.astype("uint32"), np.arange(100.0)),
     "batched gradient": (rlx.vmap(rlx.grad(lambda x: (nn.softmax(x) * jnp.sin(x)).sum())), numbers(5, 64)),
@@ -155,10 +254,88 @@ def test_a_program(name: str, backend: OpenCLBackend) -> None:
     agree(*PROGRAMS[name])
 
 
+# ------------------------------------------------------------------ memory
+def test_arrays_stay_on_the_device(backend: OpenCLBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is computed from an array on the device is computed there, and only what is looked at comes back."""
+    x = rlx.device_put(numbers(100), "opencl")
+    memory = rlx.backends.memory_named("opencl")
+    assert isinstance(memory, DeviceMemory) and x.device == "opencl"
+    step = rlx.jit(lambda x: x * 2 + 1)
+    step(x)
+    reads: list[int] = []
+    read = memory.engine.read
+    monkeypatch.setattr(memory.engine, "read", lambda view, array: (reads.append(1), read(view, array)))
+    y = step(step(x)) + x
+    assert y.device == "opencl" and not reads
+    np.testing.assert_allclose(y, np.asarray(x) * 5 + 3, rtol=1e-5, atol=1e-6)
+    assert len(reads) == 2  # y and x
+    assert rlx.device_put(y, "cpu").device == "cpu"
+
+
+def test_memory_is_used_again(backend: OpenCLBackend) -> None:
+    memory = rlx.backends.memory_named("opencl")
+    x = rlx.device_put(numbers(1000), "opencl")
+    for _ in range(3):
+        x = jnp.sin(x)
+    before = memory.pool_bytes()
+    for _ in range(50):
+        x = jnp.sin(x)
+    assert memory.pool_bytes() == before
+    memory.clear_pool()
+    assert memory.pool_bytes() < before
+    assert np.isfinite(np.asarray(x)).all()
+
+
+def test_results_wait(backend: OpenCLBackend) -> None:
+    """A run is queued; block_until_ready waits for it."""
+    x = rlx.device_put(numbers(300, 300), "opencl")
+    y = x
+    for _ in range(20):
+        y = jnp.tanh(y @ x)
+    y.block_until_ready()
+    assert y.is_ready()
+
+
+def test_what_a_device_has_no_room_for(backend: OpenCLBackend) -> None:
+    """An error that says so; the device stays usable."""
+    with pytest.raises(Exception, match="memory") as caught:
+        rlx.backends.memory_named("opencl").allocate(1 << 45)
+    assert not isinstance(caught.value, AssertionError)
+    agree(jnp.sin, numbers(5))
+
+
+def test_training_on_the_device(backend: OpenCLBackend) -> None:
+    """Steps of gradient descent on the device end where the CPU's do."""
+    x, y = numbers(64, 10), numbers(64, 1)
+
+    def loss(w: Any, x: Any, y: Any) -> Any:
+        return ((jnp.tanh(x @ w["a"]) @ w["b"] - y) ** 2).mean()
+
+    def trained(device: str) -> Any:
+        place = lambda v: rlx.device_put(v, device)  # noqa: E731
+        w = {"a": place(numbers(10, 16)), "b": place(numbers(16, 1))}
+        step = rlx.jit(lambda w, x, y: rlx.tree.map(lambda p, g: p - 0.1 * g, w, rlx.grad(loss)(w, x, y)))
+        xs, ys = place(x), place(y)
+        for _ in range(20):
+            w = step(w, xs, ys)
+        return np.asarray(loss(w, xs, ys))
+
+    np.testing.assert_allclose(trained("opencl"), trained("cpu"), rtol=1e-4)
+
+
+def test_small_loops_are_one_launch(backend: OpenCLBackend) -> None:
+    """A group runs all steps; what one group is too small for is queued by the host."""
+    x = wave(6, 5)
+    assert strategies(lambda x: lax.scan(step, jnp.zeros(5), x), x).count("loop") == 1
+    assert "loop" in strategies(lambda x: lax.while_loop(lambda c: c.sum() < 99, lambda c: c * 2 + 1, x), x)
+    large = wave(6, 200, 200)
+    assert "loop" not in strategies(lambda x: lax.scan(lambda c, r: (c @ r, r.sum()), x[0], x), large)
+
+
 def test_texts_show_what_is_compiled(backend: OpenCLBackend) -> None:
     executable = rlx.call.compiled.CompiledProgram(rlx.make_program(jnp.exp)(numbers(3)), backend).executable
     assert executable is not None
-    assert "__kernel void" in executable.texts()["opencl"]
+    assert "__kernel __attribute__" in executable.texts()["opencl"]
 
 
 def test_without_the_package() -> None:

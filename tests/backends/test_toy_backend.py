@@ -554,3 +554,22 @@ def test_the_host_memory_is_a_memory_like_others() -> None:
     assert np.array_equal(host_memory.get(storage, (2, 3), np.dtype("f4")), VALUES) and storage.is_ready()
     assert host_memory.device == "cpu" and host_memory.dlpack_device() == (1, 0) and host_memory.pool_bytes() > 0
     assert backend_named("reference").memory is backend_named("cpu").memory is host_memory
+
+
+def test_a_choice_by_platform_is_that_of_the_program(x: Any) -> None:
+    """Of jit(device=), of where arguments lie, of the program around, and outside of programs."""
+
+    def choice(v: Any) -> Any:
+        return rlx.lax.platform_dependent(v, toy=lambda v: v + 1, cpu=lambda v: v - 1)
+
+    host = np.zeros(3)
+    away = rlx.device_put(host, "toy")
+    inner = rlx.jit(choice)
+    for function in (choice, rlx.jit(choice), rlx.jit(lambda v: inner(v)), rlx.jit(rlx.vmap(inner))):
+        for _ in range(2):
+            assert function(away).tolist() == [1, 1, 1] and function(host).tolist() == [-1, -1, -1]
+    for device, expected in (("toy", 1), ("cpu", -1), ("reference", -1)):
+        assert rlx.jit(lambda v: inner(v) * 1, device=device)(host)[0].item() == expected
+    with rlx.default_device("toy"):
+        assert choice(host)[0].item() == inner(host)[0].item() == 1
+        assert choice(rlx.device_put(host, "cpu"))[0].item() == inner(rlx.device_put(host, "cpu"))[0].item() == -1

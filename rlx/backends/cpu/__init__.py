@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from rlx.backends.base import Backend, Executable
+from rlx.backends.claims import Claims
+from rlx.backends.cpu.routines.packed_products import PACKED_PRODUCT, takes_packed_product
 from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import NativeExecutable
 from rlx.backends.cpu.runtime.texts import step_reason
@@ -17,6 +19,9 @@ class CpuBackend(Backend):
     """Native code for this machine's processors."""
 
     name = "cpu"
+    claims = Claims(
+        blocks=frozenset({PACKED_PRODUCT}), fits=lambda _, types, attributes: takes_packed_product(types, attributes)
+    )
 
     def __init__(self) -> None:
         start_loading()

@@ -3,100 +3,192 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 import numpy as np
 
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.prelude import helpers_of
-from rlx.backends.c.types import register_type
+from rlx.backends.c.types import memory_type, register_type
+from rlx.backends.loops.dialect import Parameter, Reduction
 from rlx.ir.kernels import Contract, Loops, Sort
+from rlx.ir.types import compute_dtype, is_complex, is_narrow
 
 __all__ = ["DeviceDialect"]
 
+_WORDS = {4: "uint32_t", 8: "uint64_t"}  # what memory exchanges in one step, by bytes
+
 
 class DeviceDialect(CDialect):
-    """C for a device. A kernel takes, for each array, the memory that it lies in and the byte where it begins."""
+    """C for a device. A kernel takes, for each array, the memory that it lies in and the byte where it begins.
 
-    position_type: ClassVar[str] = "long"
-    kernel_mark: ClassVar[str]  # what a function that the host launches begins with
-    global_space: ClassVar[str]  # what pointers to the device's memory are marked with
+    Positions are 32 bits wide where these are enough (`positions`): devices divide and multiply wider numbers slowly.
+    shuffles: whether the items of a warp read each other's registers.
+    """
+
+    global_space: ClassVar[str] = ""  # what pointers to the device's memory are marked with
     group_space: ClassVar[str]  # what memory that a group shares is declared with
+    unroll: ClassVar[str] = "#pragma unroll"
+
+    def __init__(self, shuffles: bool = True) -> None:
+        super().__init__()
+        self.shuffles = shuffles
+        self.wide = True
+        self._atomics: dict[str, tuple[str, np.dtype]] = {}
+        self._vectors: dict[str, tuple[str, int]] = {}
+
+    # ------------------------------------------------------------------ what a language says
+    @abstractmethod
+    def kernel_mark(self, items: int) -> str:
+        """What a function begins with that the host launches in groups of `items`."""
 
     @abstractmethod
     def group_number(self) -> str:
         """The number of the group that a work-item is in."""
 
     @abstractmethod
-    def item_number(self) -> str:
-        """The number of a work-item among all."""
-
-    @abstractmethod
     def number_in_group(self) -> str:
-        """The number of a work-item in its group."""
+        """The number of a work-item in its group, an int."""
 
     @abstractmethod
     def barrier(self) -> str:
         """The statement at which a group's items wait for one another, and see what the others wrote."""
 
     @abstractmethod
+    def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
+        """The register of the item whose number in the warp differs from the item's own by XOR."""
+
+    @abstractmethod
+    def program_head(self, text: str) -> str:
+        """What the device's compiler has to know before helper functions and kernels."""
+
+    @abstractmethod
+    def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
+        """The word (uint32_t or uint64_t) that was at a place before it became `after`, if it was `before`."""
+
+    @abstractmethod
+    def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
+        """The language's own function that combines in one step, of a pointer and a value; None if it has none."""
+
+    # ------------------------------------------------------------------ programs
     def program(self, kernels: Mapping[str, str]) -> str:
-        """The text that is compiled: what the device's compiler has to know, helper functions, kernels."""
+        """Types, helper functions, kernels."""
+        atomics = [self._atomic_text(name, *kind) for name, kind in self._atomics.items()]  # which may call helpers
+        vectors = [
+            # NVRTC forgets the alignment where it is said behind the type
+            f"typedef struct __attribute__((aligned({size}))) {{ {kind} of[{name.rpartition('_by_')[2]}]; }} {name};"
+            for name, (kind, size) in self._vectors.items()
+        ]
+        text = "\n\n".join(part for part in (*vectors, self.helper_text(), *atomics, *kernels.values(), "") if part)
+        return f"{self.program_head(text)}\n{text}\n"
+
+    def helper_text(self) -> str:
+        """The helper functions that were spelled."""
+        return "\n\n".join(helpers_of(self.helpers))
+
+    def kernel(self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str]) -> str:
+        """A kernel whose arrays have the names of the parameters."""
+        kinds = [f"{self.global_space} {'' if p.written else 'const '}{memory_type(p.dtype)} *" for p in parameters]
+        arrays = ", ".join(
+            f"{self.global_space} uint8_t *{p.name}_memory, const int64_t {p.name}_start" for p in parameters
+        )
+        pointers = [
+            f"{kind}{p.name} = ({kind})({p.name}_memory + {p.name}_start);".strip()
+            for kind, p in zip(kinds, parameters, strict=True)
+        ]
+        lines = "\n".join(f"    {line}" for line in (*pointers, *body))
+        return f"{self.kernel_mark(items)} {name}({arrays.replace('( ', '(')}) {{\n{lines}\n}}"
 
     def spells(self, kernel: Loops) -> bool:
         """Special functions are the host's: those of devices' libraries are not exact enough."""
         return all(i.op != "special" for i in kernel.instructions)
 
     def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
-        """Matrix products are nests over grids."""
+        """Matrix products are launches of their own."""
         return None
+
+    def multiplies(self, kernel: Contract) -> bool:
+        """Whether a library of the device's makes a product."""
+        return False
 
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
-        """The host's."""
-        return None
+        """As are sorts, but for complex numbers, which are the host's."""
+        return None if any(is_complex(b.dtype) for b in (*kernel.inputs, *kernel.outputs)) else ()
 
-    def has_atomic(self, reducer: str, dtype: np.dtype) -> bool:
-        """Whether memory combines elements of a dtype in one step: numbers of 32 bits, by compare and exchange."""
-        return dtype.name in ("float32", "int32", "uint32")
+    # ------------------------------------------------------------------ positions
+    @contextmanager
+    def positions(self, wide: bool) -> Generator[None]:
+        """What is spelled inside has positions of 64 bits, or of 32."""
+        before, self.wide = self.wide, wide
+        yield
+        self.wide = before
 
-    def atomic(self, reducer: str, dtype: np.dtype, pointer: str, value: str) -> str:
-        """The statement that combines the element at a pointer with a register, in one step."""
-        return f"{self.atomic_helper(reducer, dtype)}({pointer}, {value});"
+    @property
+    def position_type(self) -> str:
+        """The type of positions and indices."""
+        return "int64_t" if self.wide else "int32_t"
 
-    @abstractmethod
-    def atomic_helper(self, reducer: str, dtype: np.dtype) -> str:
-        """The name of the function that does so, which the program will hold."""
+    @property
+    def number_type(self) -> str:
+        """The type of what indices are divided from, which has no sign: that division is cheaper."""
+        return f"u{self.position_type}"
 
-    def helper_text(self) -> str:
-        """The helper functions that were spelled."""
-        return "\n\n".join(helpers_of(self.helpers))
+    def index(self, name: str) -> str:
+        """An index as a value has 64 bits."""
+        return name if self.wide else f"(int64_t){name}"
 
     def loop(self, index: str, start: str, stop: str, parallel: bool = False) -> str:
         """for, over positions of the device's own type."""
         return f"for ({self.position_type} {index} = {start}; {index} < {stop}; ++{index}) {{"
 
+    def row_loop(self, index: str, start: str, stop: str, reductions: Sequence[Reduction]) -> tuple[str, ...]:
+        """Compilers of devices do not ask for leave."""
+        return (self.loop(index, start, stop),)
+
     def fixed(self, name: str, expression: str) -> str:
         """An index that keeps its value."""
         return f"const {self.position_type} {name} = {expression};"
 
-    def is_first_item(self) -> str:
-        """Whether this item is the first one of its group."""
-        return f"{self.number_in_group()} == 0"
+    def number(self, name: str, expression: str) -> str:
+        """A number that indices are divided from."""
+        return f"const {self.number_type} {name} = {expression};"
 
-    def strided_loop(self, index: str, start: str, stop: str, step: int) -> str:
-        """The head of a loop over every `step`-th index from the item's own on."""
-        kind = self.position_type
-        return f"for ({kind} {index} = {start} + {self.number_in_group()}; {index} < {stop}; {index} += {step}) {{"
+    def strided_loop(self, index: str, start: str, stop: str, first: str, step: int) -> str:
+        """The head of a loop over every `step`-th index from start + first on."""
+        begin = first if start == "0" else f"{start} + {first}"
+        return f"for ({self.position_type} {index} = {begin}; {index} < {stop}; {index} += {step}) {{"
 
-    def combine_group(self, name: str, reducer: str, dtype: np.dtype, items: int) -> tuple[str, ...]:
-        """Statements that combine a variable of every item of a group; each has the result then."""
+    # ------------------------------------------------------------------ groups
+    def combine_group(self, name: str, reducer: str, dtype: np.dtype, lanes: int, warp: int) -> tuple[str, ...]:
+        """Statements that combine a variable of every item that shares a row; each has the result then."""
+        if not self.shuffles:
+            return self._combine_in_memory(name, reducer, dtype, lanes)
+        near = self.combine(reducer, dtype, name, self.shuffle(dtype, name, "width", warp))
+        lines = [
+            f"for (int width = {warp // 2}; width > 0; width /= 2) {{", f"    {self.assign(name, near)}", "}",
+        ]  # fmt: skip
+        if lanes == warp:
+            return tuple(lines)
+        shared, item = f"group_{name}", self.number_in_group()
+        far = self.combine(reducer, dtype, name, f"{shared}[part]")
+        return (
+            *lines,
+            f"if ({item} % {warp} == 0) {shared}[{item} / {warp}] = {name};",
+            self.barrier(),
+            f"{name} = {shared}[0];",
+            f"for (int part = 1; part < {lanes // warp}; ++part) {{ {self.assign(name, far)} }}",
+            self.barrier(),
+        )
+
+    def _combine_in_memory(self, name: str, reducer: str, dtype: np.dtype, lanes: int) -> tuple[str, ...]:
         shared, item = f"group_{name}", self.number_in_group()
         pair = self.combine(reducer, dtype, f"{shared}[{item}]", f"{shared}[{item} + width]")
         return (
             f"{shared}[{item}] = {name};",
             self.barrier(),
-            f"for (int width = {items // 2}; width > 0; width /= 2) {{",
+            f"for (int width = {lanes // 2}; width > 0; width /= 2) {{",
             f"    if ({item} < width) {shared}[{item}] = {pair};",
             f"    {self.barrier()}",
             "}",
@@ -107,3 +199,74 @@ class DeviceDialect(CDialect):
     def group_array(self, name: str, dtype: np.dtype, items: int) -> str:
         """An array that a group shares, declared where the kernel begins."""
         return f"{self.group_space} {register_type(dtype)} group_{name}[{items}];"
+
+    # ------------------------------------------------------------------ vectors
+    def vector(self, dtype: np.dtype, width: int) -> str:
+        """The name of a type of several elements that are loaded and stored at once."""
+        kind = memory_type(dtype)
+        name = f"{kind.removesuffix('_t')}_by_{width}"
+        self._vectors[name] = (kind, width * dtype.itemsize)
+        return name
+
+    # ------------------------------------------------------------------ atomics
+    def has_atomic(self, dtype: np.dtype) -> bool:
+        """Whether memory combines elements of a dtype in one step."""
+        return dtype.itemsize <= 8
+
+    def atomic(self, reducer: str, dtype: np.dtype, pointer: str, value: str) -> str:
+        """The statement that combines the element at a pointer with a register of what is computed in."""
+        name = self.atomic_function(reducer, dtype)
+        if name is None:
+            name = f"atomic_{reducer}_{dtype.name}"
+            self._atomics[name] = (reducer, dtype)
+        return f"{name}({pointer}, {value});"
+
+    def _atomic_text(self, name: str, reducer: str, dtype: np.dtype) -> str:
+        """Compare and exchange the word that an element is in, until nobody came between."""
+        kind, wide = register_type(compute_dtype(dtype)), compute_dtype(dtype)
+        word = _WORDS.get(dtype.itemsize, "uint32_t")
+        bits = 8 * dtype.itemsize
+        held = memory_type(dtype)
+        code = f"uint{bits}_t"
+        number = np.dtype(f"uint{bits}")
+        seen = "before" if bits >= 32 else f"({code})(before >> shift)"
+        as_held = self._reinterpreted(number, dtype, seen)
+        old = self._call("decode", [dtype], as_held) if is_narrow(dtype) else as_held
+        if dtype.kind == "b":
+            old = f"({old} != 0)"
+        result = self.combine(reducer, wide, old, "value")
+        new = self._call("encode", [dtype], result) if is_narrow(dtype) else result
+        after = self._reinterpreted(dtype, number, f"({held}){new}" if dtype.kind == "b" else new)
+        lines = [f"const {word} after = {after};"]
+        locate = [f"{self.global_space} {word} *at = ({self.global_space} {word} *)place;"]
+        if bits < 32:
+            ones = (1 << bits) - 1
+            locate = [
+                f"{self.global_space} {word} *at = ({self.global_space} {word} *)((size_t)place & ~(size_t)3);",
+                "const uint32_t shift = 8u * (uint32_t)((size_t)place & 3);",
+            ]
+            lines = [
+                f"const uint32_t code = (uint32_t)({code}){after};",
+                f"const {word} after = (before & ~({ones}u << shift)) | (code << shift);",
+            ]
+        exchange = self.compare_exchange(word, "at", "before", "after")
+        return "\n".join(
+            [
+                f"static inline void {name}({self.global_space} {held} *place, {kind} value) {{",
+                *(f"    {line.strip()}" for line in locate),
+                f"    {word} before = {self.compare_exchange(word, 'at', '0', '0')};",
+                "    for (;;) {",
+                *(f"        {line}" for line in lines),
+                f"        const {word} seen = {exchange};",
+                "        if (seen == before) break;",
+                "        before = seen;",
+                "    }",
+                "}",
+            ]
+        )
+
+    def _reinterpreted(self, source: np.dtype, target: np.dtype, value: str) -> str:
+        kinds = [memory_type(dtype) for dtype in (source, target)]
+        if "float" in kinds or "double" in kinds:
+            return self._call("bits", [source, target], value)
+        return f"({kinds[1]})({value})"

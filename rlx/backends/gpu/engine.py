@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from rlx.backends.gpu.limits import Limits
+from rlx.ir.kernels import Contract
 
 __all__ = ["Engine", "View"]
 
@@ -27,9 +31,17 @@ class View:
 
 
 class Engine(ABC):
-    """One device. Work is queued in order; `read` and `finish` wait for it."""
+    """One device. Work is queued in order, by whoever holds `lock`; `read` and `write` wait for what they need."""
 
-    group: int  # work-items of a group that share a row
+    limits: Limits  # what launches are cut to
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    @property
+    def present(self) -> bool:
+        """Whether there is a device: without one programs are shown only."""
+        return True
 
     @abstractmethod
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
@@ -39,13 +51,17 @@ class Engine(ABC):
     def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
         """Queue a kernel over `groups` groups of `items` work-items."""
 
-    @abstractmethod
-    def allocate(self, nbytes: int) -> View:
-        """Fresh memory, uninitialised."""
+    def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
+        """Queue a matrix product that the dialect says a library makes."""
+        raise NotImplementedError
 
     @abstractmethod
-    def borrow(self, array: np.ndarray) -> View:
-        """A host array's memory, or a copy of it, which the device reads until the next `finish`."""
+    def allocate(self, nbytes: int) -> View:
+        """Fresh memory, uninitialised; at least so many bytes. Raises AllocationError."""
+
+    @abstractmethod
+    def address(self, view: View) -> int:
+        """Where a view begins, as the device counts."""
 
     @abstractmethod
     def copy(self, target: View, source: View) -> None:
@@ -58,6 +74,18 @@ class Engine(ABC):
     @abstractmethod
     def write(self, view: View, array: np.ndarray) -> None:
         """Copy a contiguous host array's bytes to the device; returns when the array may be changed."""
+
+    @abstractmethod
+    def mark(self) -> Any:
+        """Something that tells when all work so far is done."""
+
+    @abstractmethod
+    def is_done(self, mark: Any) -> bool:
+        """Whether all work before the mark is done, or known to have failed."""
+
+    @abstractmethod
+    def wait(self, mark: Any) -> None:
+        """Wait until all work before the mark is done. Raises DeviceError if it failed."""
 
     @abstractmethod
     def finish(self) -> None:

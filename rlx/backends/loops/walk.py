@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -82,8 +82,12 @@ class Mapping(ABC):
     """How iterations are shared among those that run the same function: one, or every work-item of a device."""
 
     @abstractmethod
-    def enter(self, walk: Walk, nest: ExitStack) -> int:
-        """Open the chunk and the leading dimensions that may run apart; -> how many dimensions are open."""
+    def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
+        """Open the chunk and the outer dimensions that may run apart; -> which dimensions are open."""
+
+    def memory(self, walk: Walk, access: Access, extra: str | None = None) -> tuple[str, str]:
+        """The array that an element is in, and its position there."""
+        return walk.arrays[access.operand], walk.place(access, extra)
 
     def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
         """The head of a loop over a row dimension; `reductions` are all that its body does, if there are any."""
@@ -95,6 +99,19 @@ class Mapping(ABC):
     def combine_rows(self, walk: Walk, number: int) -> None:
         """A reduction's parts, one for each that swept the row, become its result, known to all of them."""
         del walk, number
+
+    def reduced(self, walk: Walk, number: int, value: str) -> None:
+        """A reduction takes one more element in."""
+        walk.combine(number, value)
+
+    def cumulated(self, walk: Walk, number: int, value: str) -> str:
+        """A running result takes one more element in; -> what it is there."""
+        walk.combine(number, value)
+        return f"r{number}"
+
+    def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
+        """Write a value."""
+        walk.write(store, value, place, array=array)
 
     def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
         """Combine a value with what is in memory."""
@@ -117,17 +134,17 @@ class SequentialMapping(Mapping):
     def __init__(self, threads: bool) -> None:
         self.threads = threads
 
-    def enter(self, walk: Walk, nest: ExitStack) -> int:
+    def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
         """Loops over the chunks or over the parallel dimensions."""
         if walk.loops.chunks > 1:
             head = walk.dialect.loop("chunk", "0", str(walk.loops.chunks), self.threads)
             nest.enter_context(walk.lines.block(head))
-            return 0
+            return ()
         for dimension in range(walk.loops.parallel):
             start, stop = walk.bounds(dimension)
             head = walk.dialect.loop(walk.index(dimension), start, stop, self.threads and dimension == 0)
             nest.enter_context(walk.lines.block(head))
-        return walk.loops.parallel
+        return range(walk.loops.parallel)
 
 
 def kernel_lines(kernel: Loops, dialect: Dialect, mapping: Mapping | None = None) -> tuple[str, ...]:
@@ -164,8 +181,9 @@ class Walk:
                     self.initialize(store, opened)
             if any(store.initialize for store in self.loops.stores):
                 self.mapping.initialized(self)
-            for dimension in range(opened, self.loops.outer):
-                nest.enter_context(self.dimension(dimension))
+            for dimension in range(self.loops.outer):
+                if dimension not in opened:
+                    nest.enter_context(self.dimension(dimension))
             self.row()
 
     def index(self, dimension: int) -> str:
@@ -193,13 +211,13 @@ class Walk:
         number = "(chunk + 1)" if shift else "chunk"
         return self.dialect.quotient(f"{self.loops.sizes[0]} * {number}", self.loops.chunks)
 
-    def initialize(self, store: Store, opened: int) -> None:
+    def initialize(self, store: Store, opened: Collection[int]) -> None:
         """Set what an accumulating store reaches from here to its reducer's neutral element."""
         assert store.accumulate is not None
         dtype = compute_dtype(self.loops.instructions[store.value].dtype)
         with ExitStack() as nest:
-            for dimension in range(opened, len(self.loops.sizes)):
-                if store.access.strides[dimension]:
+            for dimension, stride in enumerate(store.access.strides):
+                if stride and dimension not in opened:
                     nest.enter_context(self.dimension(dimension))
             start = self.dialect.constant(dtype, neutral(store.accumulate, self.stored_dtype(store)))
             self.write(store, start, self.place(store.access), dtype)
@@ -277,9 +295,9 @@ class Walk:
                     text = self.dialect.load(self.stored_dtype(store), self.array(store), self.place(store.access))
                     inner[number] = self.named(number, text)
                 elif number in running:
-                    self.combine(number, inner)
                     # a later element changes the running value, this one keeps what it is now
-                    inner[number] = self.named(number, f"r{number}")
+                    result = self.mapping.cumulated(self, number, inner[instructions[number].args[0]])
+                    inner[number] = self.named(number, result)
                 else:
                     self.value(number, inner)
                 if number in kept:
@@ -287,7 +305,7 @@ class Walk:
                     inner[number] = self.named(number, inner[number])
                     self.write(store, inner[number], self.place(store.access))
             for number in sweep.reduces:
-                self.combine(number, inner)
+                self.mapping.reduced(self, number, inner[instructions[number].args[0]])
             for number in sweep.stores:
                 self.store(number, inner)
         for number in sweep.reduces:
@@ -300,11 +318,11 @@ class Walk:
         instruction = self.loops.instructions[number]
         return Reduction(f"r{number}", instruction.attribute, instruction.dtype)
 
-    def combine(self, number: int, values: dict[int, str]) -> None:
+    def combine(self, number: int, value: str) -> None:
         """Combine an element into a reduction's or a running result."""
         instruction, name = self.loops.instructions[number], f"r{number}"
         step = self.dialect.reduce if instruction.op == "reduce" else self.dialect.combine
-        text = step(instruction.attribute, instruction.dtype, name, values[instruction.args[0]])
+        text = step(instruction.attribute, instruction.dtype, name, value)
         self.lines.add(self.dialect.assign(name, text))
 
     # ------------------------------------------------------------------ values
@@ -335,9 +353,8 @@ class Walk:
         if op in ("reduce", "cumulate"):  # of a kernel without row dimensions
             return arguments[0]
         if op == "load":
-            place = self.place(attribute, arguments[0] if arguments else None)
             dtype = self.loops.operands[attribute.operand].dtype
-            return self.dialect.load(dtype, self.arrays[attribute.operand], place)
+            return self.dialect.load(dtype, *self.mapping.memory(self, attribute, arguments[0] if arguments else None))
         dtypes = [self.register_dtype(a) for a in instruction.args]
         return self.dialect.operation(instruction, arguments, dtypes)
 
@@ -354,10 +371,12 @@ class Walk:
         """The dtype of the elements that a store writes to."""
         return self.loops.operands[store.access.operand].dtype
 
-    def write(self, store: Store, value: str, place: str, dtype: np.dtype | None = None) -> None:
-        """Write a register of `dtype`, by default that of the store's value."""
+    def write(
+        self, store: Store, value: str, place: str, dtype: np.dtype | None = None, array: str | None = None
+    ) -> None:
+        """Write a register of `dtype`, by default that of the store's value, to an array, by default the store's."""
         dtype = self.loops.instructions[store.value].dtype if dtype is None else dtype
-        self.lines.add(self.dialect.store(self.stored_dtype(store), dtype, self.array(store), place, value))
+        self.lines.add(self.dialect.store(self.stored_dtype(store), dtype, array or self.array(store), place, value))
 
     def store(self, number: int, values: dict[int, str]) -> None:
         """Write a value, or combine it with what is there, where the guard holds."""
@@ -365,9 +384,10 @@ class Walk:
         with ExitStack() as nest:
             if store.guard is not None:
                 nest.enter_context(self.lines.block(self.dialect.condition(values[store.guard])))
-            place = self.place(store.access, None if store.address is None else values[store.address])
+            extra = None if store.address is None else values[store.address]
+            array, place = self.mapping.memory(self, store.access, extra)
             if store.accumulate is None:
-                self.write(store, values[store.value], place)
+                self.mapping.overwrite(self, store, array, place, values[store.value])
             else:
                 self.mapping.accumulate(self, store, place, values[store.value])
 

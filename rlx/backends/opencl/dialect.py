@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from rlx.backends.c.dialect import CDialect
@@ -15,6 +13,7 @@ __all__ = ["OpenCLDialect"]
 _HEAD = """\
 #pragma OPENCL FP_CONTRACT OFF
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#pragma OPENCL EXTENSION cl_khr_int64_base_atomics : enable
 typedef char int8_t; typedef uchar uint8_t; typedef short int16_t; typedef ushort uint16_t;
 typedef int int32_t; typedef uint uint32_t; typedef long int64_t; typedef ulong uint64_t;
 #define INT64_C(number) number##L
@@ -29,29 +28,31 @@ _WORDS = """kernel global local constant private read_only write_only read_write
     image1d_t image2d_t image3d_t sampler_t event_t pipe vec_type_hint work_group_size_hint barrier select any all dot
     cross distance length normalize clamp degrees mix radians step smoothstep sign mad rotate upsample abs min max clz
     popcount shuffle printf add_sat sub_sat hadd rhadd prefetch"""
+_ATOMICS = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max", "and": "atomic_and", "or": "atomic_or"}
 
 
 class OpenCLDialect(DeviceDialect):
-    """OpenCL C 1.2."""
+    """OpenCL C 1.2; with `shuffles` in warps of `warp` items, the sub-groups of version 3.0, too."""
 
     reserved = CDialect.reserved | frozenset(_WORDS.split())
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._atomics: dict[str, tuple[str, np.dtype]] = {}
-
     language = "OpenCL C"
-    kernel_mark = "__kernel"
     global_space = "__global"
     group_space = "__local"
+    unroll = "__attribute__((opencl_unroll_hint))"
+
+    def __init__(self, shuffles: bool = False, warp: int = 32) -> None:
+        super().__init__(shuffles)
+        self.warp = warp
+
+    def kernel_mark(self, items: int) -> str:
+        """The size of a group is known."""
+        warps = f" __attribute__((intel_reqd_sub_group_size({self.warp})))" if self.shuffles else ""
+        return f"__kernel __attribute__((reqd_work_group_size({items}, 1, 1))){warps} void"
 
     def group_number(self) -> str:
         """get_group_id."""
         return "get_group_id(0)"
-
-    def item_number(self) -> str:
-        """get_global_id."""
-        return "get_global_id(0)"
 
     def number_in_group(self) -> str:
         """get_local_id."""
@@ -61,31 +62,23 @@ class OpenCLDialect(DeviceDialect):
         """Of both memories."""
         return "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);"
 
-    def program(self, kernels: Mapping[str, str]) -> str:
-        """Types, helper functions, kernels."""
-        atomics = [self._atomic_text(name, *kind) for name, kind in self._atomics.items()]  # which may call helpers
-        text = "\n\n".join([self.helper_text(), *atomics, *kernels.values(), ""])
-        names = [name for name in _OVERLOADED if f"{name}f(" in text]
-        return "\n".join([_HEAD, *(f"#define {name}f {name}" for name in names), text])
-
-    def atomic_helper(self, reducer: str, dtype: np.dtype) -> str:
-        """Compare and exchange, until nobody came between."""
-        name = f"atomic_{reducer}_{dtype.name}"
-        self._atomics[name] = (reducer, dtype)
-        return name
-
-    def _atomic_text(self, name: str, reducer: str, dtype: np.dtype) -> str:
+    def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
+        """Of sub-groups."""
         kind = register_type(dtype)
-        result = self.combine(reducer, dtype, "before.number", "value")
-        return f"""\
-static inline void {name}(volatile __global {kind} *place, {kind} value) {{
-    volatile __global uint *word = (volatile __global uint *)place;
-    union {{ uint bits; {kind} number; }} before, after;
-    before.bits = atomic_cmpxchg(word, 0u, 0u);
-    for (;;) {{
-        after.number = {result};
-        const uint seen = atomic_cmpxchg(word, before.bits, after.bits);
-        if (seen == before.bits) break;
-        before.bits = seen;
-    }}
-}}"""
+        wide = "int" if dtype.kind == "b" or dtype.itemsize < 4 else kind
+        text = f"sub_group_shuffle_xor(({wide}){value}, (uint){distance})"
+        return text if wide == kind else f"(({kind}){text})"
+
+    def program_head(self, text: str) -> str:
+        """Types, and functions by the names of C's library."""
+        names = [name for name in _OVERLOADED if f"{name}f(" in text]
+        return "\n".join([_HEAD, *(f"#define {name}f {name}" for name in names)])
+
+    def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
+        """Of 32 bits, and of 64."""
+        name = "atomic_cmpxchg" if word == "uint32_t" else "atom_cmpxchg"
+        return f"{name}((volatile __global {word} *){place}, ({word}){before}, ({word}){after})"
+
+    def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
+        """Integers of 32 bits."""
+        return _ATOMICS.get(reducer) if dtype.name in ("int32", "uint32") else None

@@ -10,17 +10,20 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.gpu.engine import Engine, View
+from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
+from rlx.storage import AllocationError
 
 __all__ = ["OpenCLEngine", "devices"]
 
-_GROUP = 256  # work-items that share a row, where the device has so many
+_SHUFFLES = {"cl_intel_required_subgroup_size", "cl_khr_subgroup_shuffle"}
 _NONE = (
     "There is no OpenCL device.",
     "Install an OpenCL runtime: your GPU's driver brings one; for processors, pip install 'rlx[opencl-cpu]' (Intel's),"
@@ -63,11 +66,16 @@ class OpenCLEngine(Engine):
     """A device of OpenCL's."""
 
     def __init__(self, device: Any) -> None:
+        super().__init__()
         self._cl = _module()
         self.device = device
         self._context = self._cl.Context([device])
         self._queue = self._cl.CommandQueue(self._context)
-        self.group = min(_GROUP, 1 << (device.max_work_group_size.bit_length() - 1))  # halved again and again
+        most = 1 << (device.max_work_group_size.bit_length() - 1)  # groups are halved again and again
+        least = Limits()
+        units = 2 * device.max_compute_units
+        self.shuffles = _SHUFFLES <= set(device.extensions.split())
+        self.limits = replace(least, group=min(least.group, most), units=min(least.units, units))
 
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
         """Built by the device's own compiler."""
@@ -75,7 +83,7 @@ class OpenCLEngine(Engine):
         try:
             with warnings.catch_warnings():  # compilers say that they are done
                 warnings.simplefilter("ignore", self._cl.CompilerWarning)
-                built = program.build(options=["-cl-std=CL1.2"], cache_dir=False)
+                built = program.build(options=["-cl-std=CL3.0" if self.shuffles else "-cl-std=CL1.2"], cache_dir=False)
         except self._cl.RuntimeError as error:
             raise DeviceError(
                 f"The OpenCL compiler of {self.device.name} refused a kernel: {error}",
@@ -84,23 +92,22 @@ class OpenCLEngine(Engine):
         return {name: self._cl.Kernel(built, name) for name in names}
 
     def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
-        """One dimension of work-items; single items come in groups of the device's choice."""
+        """One dimension of work-items."""
         arguments: list[Any] = []
         for view in views:
             arguments += [view.memory, np.int64(view.start)]
-        kernel(self._queue, (groups * items,), (items,) if items > 1 else None, *arguments)
+        kernel(self._queue, (groups * items,), (items,), *arguments)
 
     def allocate(self, nbytes: int) -> View:
         """A buffer of its own."""
-        size = max(nbytes, 1)
-        return View(self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, size), 0, size)
+        try:
+            return View(self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, nbytes), 0, nbytes)
+        except self._cl.Error:  # too large for one buffer, or for the device
+            raise AllocationError(nbytes) from None
 
-    def borrow(self, array: np.ndarray) -> View:
-        """A buffer over the host's memory, where the device reads that directly."""
-        if not array.nbytes:
-            return self.allocate(0)
-        flags = self._cl.mem_flags.READ_ONLY | self._cl.mem_flags.USE_HOST_PTR
-        return View(self._cl.Buffer(self._context, flags, hostbuf=array.view(np.uint8)), 0, array.nbytes)
+    def address(self, view: View) -> int:
+        """The handle of the buffer: OpenCL tells no addresses."""
+        return view.memory.int_ptr + view.start
 
     def copy(self, target: View, source: View) -> None:
         """Queued."""
@@ -119,6 +126,25 @@ class OpenCLEngine(Engine):
         """A copy that is waited for."""
         if array.nbytes:
             self._cl.enqueue_copy(self._queue, view.memory, array, dst_offset=view.start, is_blocking=True)
+
+    def mark(self) -> Any:
+        """A marker in the queue, which the device begins to work on."""
+        mark = self._cl.enqueue_marker(self._queue)
+        self._queue.flush()
+        return mark
+
+    def is_done(self, mark: Any) -> bool:
+        """Whether the marker was reached."""
+        return mark.command_execution_status <= self._cl.command_execution_status.COMPLETE
+
+    def wait(self, mark: Any) -> None:
+        """Until the marker is reached."""
+        try:
+            mark.wait()
+        except self._cl.Error as error:
+            raise DeviceError(
+                f"{self.device.name} stopped: {error}.", "Arrays on other devices stay as they are."
+            ) from None
 
     def finish(self) -> None:
         """Until the queue is empty."""

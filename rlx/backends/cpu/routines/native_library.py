@@ -19,6 +19,8 @@ from rlx.backends.cpu.routines.lane_scripts import LANE_ROUTINES, suits_lanes
 from rlx.backends.cpu.routines.lanes import lane_functions
 from rlx.backends.cpu.routines.lapack import FACTORISATIONS
 from rlx.backends.cpu.routines.lapack_spectral import SPECTRA
+from rlx.backends.cpu.routines.packed_blocks import DECODE, DOTS, product_text
+from rlx.backends.cpu.routines.packed_products import PACKED_ACTIONS, PACKED_PRODUCT, fill_packed_product
 from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
 from rlx.backends.cpu.routines.scripts import ACTIONS, script_step
 from rlx.backends.cpu.routines.spectrum import spectrum_functions
@@ -47,28 +49,40 @@ def _scripts(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
     return (script_step, *ACTIONS)
 
 
+def _packed(dtype: np.dtype | None) -> tuple[NativeFunction, ...]:
+    return PACKED_ACTIONS
+
+
 @cache
 def _addresses(family: str, dtype: np.dtype | None = None) -> dict[str, int]:
     """Native functions by name, from disk or compiled: those of scripts, or of lanes of a dtype."""
     functions = _FAMILIES[family](dtype)
+    names = [function.name for function in functions]
+    return _addresses_in(f"{family} {dtype.str if dtype else ''} ", names, lambda: module_text(functions))
+
+
+def _addresses_in(key: str, names: Sequence[str], module: Callable[[], str]) -> dict[str, int]:
+    """The addresses of functions that a module's text defines."""
 
     def text() -> str:
         lines = ["define void @rlx_scripts(ptr %words) {"]
-        for number, function in enumerate(functions):
-            lines += [
-                f"%place{number} = getelementptr i64, ptr %words, i64 {number}",
-                f"store ptr @{function.name}, ptr %place{number}",
-            ]
-        return module_text(functions) + "\n".join([*lines, "ret void", "}"]) + "\n"
+        for number, name in enumerate(names):
+            lines += [f"%place{number} = getelementptr i64, ptr %words, i64 {number}", f"store ptr @{name}, ptr %place{number}"]
+        return module() + "\n".join([*lines, "ret void", "}"]) + "\n"
 
-    key = f"{family} {dtype.str if dtype else ''} ".encode() + fingerprint()
-    filler = default_store().address(key, "rlx_scripts", text)
-    words = (ctypes.c_int64 * len(functions))()
+    filler = default_store().address(key.encode() + fingerprint(), "rlx_scripts", text)
+    words = (ctypes.c_int64 * len(names))()
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(filler)(ctypes.addressof(words))
-    return {function.name: word for function, word in zip(functions, words, strict=True)}
+    return dict(zip(names, words, strict=True))
 
 
-_FAMILIES = {"scripts": _scripts, "lanes": lane_functions, "spectrum": spectrum_functions}
+@cache
+def _packed_functions(scheme: str) -> dict[str, int]:
+    """The loops over the blocks of a scheme."""
+    return _addresses_in(f"packed {scheme} ", [*DOTS.values(), DECODE], lambda: product_text(scheme))
+
+
+_FAMILIES = {"scripts": _scripts, "lanes": lane_functions, "spectrum": spectrum_functions, "packed": _packed}
 
 
 # ------------------------------------------------------------- scripts
@@ -120,6 +134,14 @@ def _fourier_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], 
     return scripts
 
 
+def _packed_scripts(kernel: Library, slot_of: SlotOf) -> list[Script]:
+    """The script of a product with a packed matrix."""
+    script = Script(kernel, slot_of, _addresses("scripts"), lambda name: 0)
+    script.use(_addresses("packed"))
+    fill_packed_product(script, _packed_functions(kernel.attributes["scheme"]))
+    return [script]
+
+
 def _matrix_cost(kernel: Library) -> float:
     """Rough nanoseconds for one matrix."""
     shape = kernel.inputs[0].shape[-2:]
@@ -146,6 +168,8 @@ def host_reason(kernel: Library) -> str | None:
 def _kernel_scripts(kernel: Library, slot_of: SlotOf, between: Callable[[int], Place]) -> Sequence[Script]:
     if kernel.routine == "fft":
         return _fourier_scripts(kernel, slot_of, between)
+    if kernel.routine == PACKED_PRODUCT:
+        return _packed_scripts(kernel, slot_of)
     return _matrix_scripts(kernel, slot_of)
 
 

@@ -15,11 +15,12 @@ import hashlib
 import os
 import struct
 import sys
+import tempfile
 import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -29,7 +30,7 @@ from rlx.backends.cpu.runtime.folder import Folder, UnsafeFolderError
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.interrupts import in_background, uninterrupted
 
-__all__ = ["Code", "Maker", "Statistics", "Store", "default_store", "statistics", "user_folder"]
+__all__ = ["Code", "Maker", "Statistics", "Store", "default_store", "files_made_by", "statistics", "user_folder"]
 
 MAGIC = b"rlx-obj2"
 HEADER = struct.Struct("<8sQ32s")
@@ -98,6 +99,7 @@ class Store:
         self._written: int | None = None
         self._addresses: dict[bytes, int] = {}
         self._makers: dict[bytes, threading.Lock] = {}  # held by who is making the code of a key
+        self._given: dict[str, bytes] = {}  # files that somebody brought, by name
         self._lock = threading.Lock()
         self._compiled = self._loaded = self._hits = 0
         _alive.add(self)
@@ -139,6 +141,10 @@ class Store:
             with helper:
                 pass
 
+    def take(self, files: Mapping[str, bytes]) -> None:
+        """Take files from somebody who is trusted; those of another compiler or processor are never asked for."""
+        self._given.update(files)
+
     def statistics(self) -> Statistics:
         """What happened since the store was made."""
         return Statistics(self._compiled, self._loaded, self._hits)
@@ -163,8 +169,11 @@ class Store:
 
     def _load(self, key: bytes, symbol: str) -> int:
         """The address from disk, or 0."""
-        folder = self._disk()
-        content = folder.read(self._name(key)) if folder else None
+        name = self._name(key)
+        content = self._given.get(name)
+        if content is None:
+            folder = self._disk()
+            content = folder.read(name) if folder else None
         data = self._checked(content, key, symbol) if content else None
         if data is None:
             return 0
@@ -211,6 +220,8 @@ class Store:
     @uninterrupted
     def on_disk(self, key: bytes) -> bool:
         """Whether there is a file of this key."""
+        if self._name(key) in self._given:
+            return True
         folder = self._disk()
         return folder is not None and folder.has(self._name(key))
 
@@ -316,6 +327,20 @@ def default_store() -> Store:
             if _default is None:
                 _default = Store(user_folder())
     return _default
+
+
+def files_made_by(work: Callable[[], object]) -> dict[str, bytes]:
+    """What a store makes that has nothing yet while `work` is done: files by their names."""
+    global _default
+    before = default_store()
+    with tempfile.TemporaryDirectory(prefix="rlx-code-") as folder:
+        place = Path(folder) / "native"
+        try:
+            _default = Store(place)
+            work()
+        finally:
+            _default = before
+        return {path.name: path.read_bytes() for path in sorted(place.glob("*.o"))}
 
 
 def _after_fork() -> None:

@@ -1,0 +1,96 @@
+"""The words of CUDA C++, as its runtime compiler takes them: without headers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlx.backends.c.dialect import CDialect
+from rlx.backends.c.types import register_type
+from rlx.backends.cuda.products import is_cublas_product
+from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.ir.kernels import Contract
+
+__all__ = ["CudaDialect"]
+
+_HEAD = """\
+typedef signed char int8_t; typedef unsigned char uint8_t; typedef short int16_t; typedef unsigned short uint16_t;
+typedef int int32_t; typedef unsigned int uint32_t; typedef long long int64_t; typedef unsigned long long uint64_t;
+#define INT64_C(number) number##LL
+#define UINT64_C(number) number##ULL
+#define INT32_MIN (-2147483647 - 1)
+#define INT64_MIN (-9223372036854775807LL - 1)
+#ifndef NAN
+#define NAN __int_as_float(0x7fc00000)
+#endif
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+"""
+_WORDS = """threadIdx blockIdx blockDim gridDim warpSize clock norm rhypot rsqrt rcbrt sinpi cospi sincospi normcdf
+    normcdfinv erfcx erfinv erfcinv cyl_bessel_i0 cyl_bessel_i1 max min dim3 float4 int4 uint4 double2 saturate assert
+    printf malloc free exit abort abs div signbit"""
+_ATOMICS = {
+    "add": ("atomicAdd", ("int32", "uint32", "uint64", "float32", "float64")),
+    "min": ("atomicMin", ("int32", "uint32", "int64", "uint64")),
+    "max": ("atomicMax", ("int32", "uint32", "int64", "uint64")),
+    "and": ("atomicAnd", ("int32", "uint32", "uint64")),
+    "or": ("atomicOr", ("int32", "uint32", "uint64")),
+    "xor": ("atomicXor", ("int32", "uint32", "uint64")),
+}
+
+
+class CudaDialect(DeviceDialect):
+    """CUDA C++. Functions are the device's where nothing else is said: the compiler is told so."""
+
+    reserved = CDialect.reserved | frozenset(_WORDS.split())
+
+    language = "CUDA C++"
+
+    def __init__(self, products: bool = False) -> None:
+        super().__init__()
+        self.products = products
+
+    def multiplies(self, kernel: Contract) -> bool:
+        """Whether cuBLAS does: where `products` says so."""
+        return self.products and is_cublas_product(kernel)
+
+    group_space = "__shared__"
+
+    def kernel_mark(self, items: int) -> str:
+        """A name that is not mangled; registers are given out for groups of this size."""
+        return f'extern "C" __global__ void __launch_bounds__({items})'
+
+    def group_number(self) -> str:
+        """blockIdx."""
+        return "blockIdx.x"
+
+    def number_in_group(self) -> str:
+        """threadIdx."""
+        return "(int)threadIdx.x"
+
+    def barrier(self) -> str:
+        """Of a block."""
+        return "__syncthreads();"
+
+    def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
+        """All of a warp take part."""
+        kind = register_type(dtype)
+        wide = "int" if dtype.kind == "b" or dtype.itemsize < 4 else kind
+        text = self._shuffled(f"({wide}){value}", distance, warp)
+        return text if wide == kind else f"(({kind}){text})"
+
+    def _shuffled(self, value: str, distance: str, warp: int) -> str:
+        return f"__shfl_xor_sync(0xffffffffu, {value}, {distance}, {warp})"
+
+    def program_head(self, text: str) -> str:
+        """Types and limits, which no header says."""
+        return _HEAD
+
+    def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
+        """Of 32 bits, and of 64."""
+        return f"atomicCAS({place}, ({word}){before}, ({word}){after})"
+
+    def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
+        """Those of the hardware."""
+        name, dtypes = _ATOMICS.get(reducer, ("", ()))
+        return name if dtype.name in dtypes else None

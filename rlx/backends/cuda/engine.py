@@ -1,0 +1,191 @@
+"""CUDA's and HIP's runtimes as an engine, through CuPy: one device, one stream, modules compiled from text."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.cuda.products import multiply
+from rlx.backends.gpu.engine import Engine, View
+from rlx.backends.gpu.limits import Limits
+from rlx.errors import DeviceError
+from rlx.ir.kernels import Contract
+from rlx.storage import AllocationError
+
+__all__ = ["CupyEngine"]
+
+_OUT_OF_MEMORY = 2  # the number of that error, in CUDA and in HIP
+_SHOWN_LINES = 12
+_ELSEWHERE = "Arrays on other devices stay as they are; the CPU runs the program: rlx.default_device('cpu')."
+
+
+class CupyEngine(Engine):
+    """A device of CuPy's, which is asked for nothing before something runs: programs are shown without one, too.
+
+    name: of the device, and of the extra that installs its package. platform: how people call it.
+    flags: the compiler's. default: limits as long as no device is asked.
+    """
+
+    def __init__(self, name: str, platform: str, flags: Sequence[str], default: Limits, number: int = 0) -> None:
+        super().__init__()
+        self.name = name
+        self.platform = platform
+        self.number = number
+        self._flags = tuple(flags)
+        self._default = default
+        self._limits: Limits | None = None
+        self._module: Any = None
+
+    # ------------------------------------------------------------------ the device
+    @property
+    def _cupy(self) -> Any:
+        if self._module is None:
+            self._module = self._connected()
+        return self._module
+
+    def _connected(self) -> Any:
+        """CuPy, if it has this device."""
+        try:
+            cupy = importlib.import_module("cupy")
+        except ImportError:
+            raise DeviceError(
+                f"The device {self.name!r} needs CuPy for {self.platform}.", f"pip install 'rlx[{self.name}]'"
+            ) from None
+        if cupy.cuda.runtime.is_hip != (self.name == "rocm"):
+            raise DeviceError(
+                f"The CuPy that is installed is not the one for {self.platform}.", f"pip install 'rlx[{self.name}]'"
+            )
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(
+                f"{self.platform} has no device here: {error}.",
+                "Install a driver that is new enough for the package, or compute on the CPU: device='cpu'.",
+            ) from None
+        if self.number >= count:
+            raise DeviceError(f"There are {count} devices of {self.platform}, none of number {self.number}.", "")
+        return cupy
+
+    @property
+    def present(self) -> bool:
+        """Whether there is a device."""
+        try:
+            return self._cupy is not None
+        except DeviceError:
+            return False
+
+    @cached_property
+    def _device(self) -> Any:
+        return self._cupy.cuda.Device(self.number)
+
+    @cached_property
+    def _stream(self) -> Any:
+        with self._device:
+            return self._cupy.cuda.Stream(non_blocking=True)
+
+    @property
+    def limits(self) -> Limits:
+        """Twice as many groups as there are multiprocessors keep the device busy."""
+        if self._limits is None and self.present:
+            self._limits = replace(self._default, units=2 * int(self._device.attributes["MultiProcessorCount"]))
+        return self._limits or self._default
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._limits = limits
+
+    @property
+    def architecture(self) -> str:
+        """What its compiler calls the device; CUDA's only."""
+        return f"sm_{self._device.compute_capability}"
+
+    def _checked(self, function: Any, *arguments: Any) -> Any:
+        try:
+            with self._device:
+                return function(*arguments)
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise DeviceError(f"{self.platform}: {error}.", _ELSEWHERE) from None
+
+    # ------------------------------------------------------------------ kernels
+    def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
+        """A module, by the runtime's compiler; CuPy keeps it on disk."""
+        module = self._cupy.RawModule(code=source, options=self._flags, backend="nvrtc")
+        try:
+            with self._device:
+                return {name: module.get_function(name) for name in names}
+        except self._cupy.cuda.compiler.CompileException as error:
+            words = "\n".join(str(error).splitlines()[:_SHOWN_LINES])
+            raise DeviceError(f"The compiler of {self.platform} refused a program:\n{words}", _ELSEWHERE) from None
+
+    def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+        """On the stream; each array is an address and where it begins."""
+        arguments: list[Any] = []
+        for view in views:
+            arguments += [np.uint64(view.memory.ptr), np.int64(view.start)]
+        with self._device, self._stream:
+            kernel((groups,), (items,), tuple(arguments))
+
+    def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
+        """cuBLAS."""
+        with self._device, self._stream:
+            multiply(self._cupy, self._stream.ptr, kernel, *map(self.address, (lhs, rhs, out)))
+
+    # ------------------------------------------------------------------ memory
+    def allocate(self, nbytes: int) -> View:
+        """cudaMalloc."""
+        errors = self._cupy.cuda.runtime.CUDARuntimeError, self._cupy.cuda.memory.OutOfMemoryError
+        try:
+            with self._device:
+                return View(self._cupy.cuda.memory.Memory(nbytes), 0, nbytes)
+        except errors as error:
+            if getattr(error, "status", _OUT_OF_MEMORY) != _OUT_OF_MEMORY:
+                raise DeviceError(f"{self.platform}: {error}.", _ELSEWHERE) from None
+            raise AllocationError(nbytes) from None
+
+    def address(self, view: View) -> int:
+        """A pointer."""
+        return view.memory.ptr + view.start
+
+    def _move(self, target: int, source: int, nbytes: int, kind: int) -> None:
+        if nbytes:
+            self._checked(self._cupy.cuda.runtime.memcpyAsync, target, source, nbytes, kind, self._stream.ptr)
+
+    def copy(self, target: View, source: View) -> None:
+        """On the stream."""
+        kind = self._cupy.cuda.runtime.memcpyDeviceToDevice
+        self._move(self.address(target), self.address(source), source.nbytes, kind)
+
+    def read(self, view: View, array: np.ndarray) -> None:
+        """On the stream, which is waited for."""
+        self._move(array.ctypes.data, self.address(view), array.nbytes, self._cupy.cuda.runtime.memcpyDeviceToHost)
+        self.finish()
+
+    def write(self, view: View, array: np.ndarray) -> None:
+        """On the stream, which is waited for."""
+        self._move(self.address(view), array.ctypes.data, array.nbytes, self._cupy.cuda.runtime.memcpyHostToDevice)
+        self.finish()
+
+    # ------------------------------------------------------------------ order
+    def mark(self) -> Any:
+        """An event."""
+        with self._device:
+            event = self._cupy.cuda.Event(disable_timing=True)
+            self._checked(event.record, self._stream)
+            return event
+
+    def is_done(self, mark: Any) -> bool:
+        """Whether the stream has come to the event."""
+        return bool(self._checked(lambda: mark.done))
+
+    def wait(self, mark: Any) -> None:
+        """Until the stream has come to the event."""
+        self._checked(mark.synchronize)
+
+    def finish(self) -> None:
+        """Until the stream is empty."""
+        self._checked(self._stream.synchronize)

@@ -1,0 +1,54 @@
+"""What backends of devices with a queue have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+from rlx.backends.base import Backend, Executable
+from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.engine import Engine
+from rlx.backends.gpu.executable import DeviceExecutable, device_host_reason
+from rlx.backends.gpu.memory import DeviceMemory
+from rlx.backends.gpu.options import lowering_options
+from rlx.device_memory import Memory
+from rlx.ir.kernels import Kernel, Plan
+from rlx.ir.options import LoweringOptions
+from rlx.storage import Device
+
+__all__ = ["DeviceBackend"]
+
+
+class DeviceBackend(Backend):
+    """An engine, the memory of its device, and the dialect that its compiler reads."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._memory = DeviceMemory(Device(self.name), engine)
+
+    @abstractmethod
+    def dialect(self) -> DeviceDialect:
+        """What kernels are spelled in: a new one for each program."""
+
+    def compiled_texts(self, source: str) -> Mapping[str, str]:
+        """What the device's compiler makes of a program, as far as it can be shown."""
+        del source
+        return {}
+
+    @property
+    def memory(self) -> Memory:
+        """The device's own: arrays stay there between calls."""
+        return self._memory
+
+    @property
+    def lowering(self) -> LoweringOptions:
+        """Those of devices with work-groups."""
+        return lowering_options(self.engine.limits)
+
+    def host_reason(self, kernel: Kernel) -> str | None:
+        """Steps of loops are queued by the host; what the language has no words for runs there."""
+        return device_host_reason(kernel, self.dialect(), self.engine.limits)
+
+    def compile(self, plan: Plan) -> Executable:
+        """Compile a plan's kernels."""
+        return DeviceExecutable(plan, self._memory, self.dialect(), self.compiled_texts)

@@ -1,0 +1,73 @@
+"""A plan on a device with a queue: runs are queued, and their results marked with the run's end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rlx.backends.base import Executable
+from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.launches import LaunchProgram
+from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.loops import loop_step
+from rlx.backends.gpu.memory import DeviceMemory, DeviceStorage
+from rlx.backends.gpu.program import DeviceProgram
+from rlx.backends.loops.program import host_reason
+from rlx.ir.kernels import Branch, Kernel, Plan, Scan, While
+from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
+from rlx.storage import Storage
+
+__all__ = ["DeviceExecutable", "device_host_reason"]
+
+
+class DeviceExecutable(Executable):
+    """A plan's launches. Calls take turns: they share a queue."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        memory: DeviceMemory,
+        dialect: DeviceDialect,
+        compiled_texts: Callable[[str], Mapping[str, str]],
+    ) -> None:
+        self.plan = plan
+        self._memory = memory
+        self._dialect = dialect
+        self._compiled_texts = compiled_texts
+        self.program = DeviceProgram(plan, dialect, memory.engine.limits)
+        self._launches = LaunchProgram(plan, self.program, memory.pool) if memory.engine.present else None
+
+    def run(self, inputs: Sequence[Storage]) -> list[Storage]:
+        """Queue a run on dense inputs in the order of plan.inputs; results are marked with its end."""
+        engine, launches = self._memory.engine, self._launches
+        assert launches is not None, "there are no inputs on a device that is not there"
+        given = [storage.view_on_device for storage in inputs if isinstance(storage, DeviceStorage)]
+        made = [DeviceStorage(self._memory.pool, buffer.nbytes) for buffer in self.plan.outputs]
+        with engine.lock:
+            launches.run(self.plan, given, [storage.view_on_device for storage in made])
+            mark = engine.mark()
+        for storage in made:
+            storage.written_by(mark, self.plan.kernels)
+        if not made:
+            engine.wait(mark)
+        return [*made]
+
+    def texts(self) -> dict[str, str]:
+        """The plan, its kernels, the program that was compiled, its launches, what the host runs."""
+        limits = self._memory.engine.limits
+        return {
+            "plan": show_plan(self.plan),
+            "kernels": describe_plan(self.plan),
+            self._dialect.language.split()[0].lower(): self.program.source,
+            **self._compiled_texts(self.program.source),
+            "launches": self.program.shown_launches(),
+            "host": show_host_steps(self.plan, lambda kernel: device_host_reason(kernel, self._dialect, limits)),
+        }
+
+
+def device_host_reason(kernel: Kernel, dialect: DeviceDialect, limits: Limits) -> str | None:
+    """Why the host runs a kernel, or drives it: steps of loops that are too much for one group are queued by it."""
+    if isinstance(kernel, (Scan, While)):
+        return "the host queues each step" if loop_step(kernel, limits, dialect) is None else None
+    if isinstance(kernel, Branch):
+        return "the host reads which branch is taken"
+    return host_reason(kernel, dialect)

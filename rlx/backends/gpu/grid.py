@@ -1,0 +1,280 @@
+"""Grids: a work-item for each point, or several for each row.
+
+A point is one choice of the indices that may run apart. Every point takes all the work below it, which is always right;
+where a row is long, the items of a warp or of a whole group share it, in steps as wide as they are many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.steps import Step, ceiling, loops_step, moves_apart
+from rlx.backends.loops.dialect import Reduction
+from rlx.backends.loops.row_schedule import row_schedule
+from rlx.backends.loops.walk import Mapping, Walk
+from rlx.ir.kernels import Access, Instruction, Loops, Store
+from rlx.ir.types import compute_dtype
+
+__all__ = [
+    "Grid", "GridMapping", "collapsed", "grid_of", "grid_step", "open_point", "ordered", "permuted", "shared_dimension",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How a kernel runs: `kernel` is what is spelled.
+
+    opened: dimensions that points are numbers of, the last one fastest; with them the chunks, if it is cut. lanes:
+    items that share a point. atomic: points meet in what they accumulate at addresses, so that each addition is one
+    step of the memory's own.
+    """
+
+    kernel: Loops
+    opened: tuple[int, ...]
+    lanes: int = 1
+    atomic: bool = False
+
+    @property
+    def points(self) -> int:
+        """How many points there are."""
+        return self.kernel.chunks * math.prod(self.kernel.sizes[d] for d in self.opened)
+
+
+def ordered(kernel: Loops) -> bool:
+    """Whether rows have to stay what they are: they are combined, or something happens once for each."""
+    return any(i.op in ("reduce", "cumulate") for i in kernel.instructions) or any(s.once for s in kernel.stores)
+
+
+def grid_of(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> Grid:
+    """The points of a kernel, and who shares them."""
+    kernel = collapsed(kernel)
+    first = 1 if kernel.chunks > 1 else 0
+    if ordered(kernel) or 0 in kernel.sizes[kernel.outer :]:
+        opened = () if first else tuple(range(kernel.parallel))
+        grid = Grid(kernel, opened)
+        return replace(grid, lanes=_lanes(grid, limits))
+    rank = len(kernel.sizes)
+    if not first and _any_order(kernel):
+        meeting = [s for s in kernel.stores if s.accumulate and s.address is None]
+        free = [d for d in range(rank) if all(s.access.strides[d] or kernel.sizes[d] == 1 for s in meeting)]
+        atomic = any(s.accumulate and s.address is not None for s in kernel.stores)
+        if all(moves_apart(s.access, kernel.sizes, range(rank)) for s in meeting) and not (atomic and len(free) < rank):
+            return Grid(replace(kernel, outer=rank, parallel=0), tuple(free), 1, atomic)
+    free = _apart(kernel, range(first, rank))
+    opened = tuple(free) if first else tuple(sorted({*free, *range(kernel.parallel)}))
+    if opened == tuple(range(kernel.parallel)) and not first:  # rows of what is accumulated may be shared
+        grid = Grid(kernel, opened)
+        return replace(grid, lanes=_lanes(grid, limits))
+    return Grid(replace(kernel, outer=rank, parallel=0), opened)
+
+
+def _any_order(kernel: Loops) -> bool:
+    return all(s.order == "any" for s in kernel.stores)
+
+
+def _apart(kernel: Loops, dimensions: range) -> list[int]:
+    """Dimensions whose indices never meet in an element of any store, whatever the other indices are."""
+    for store in kernel.stores:
+        if store.address is not None or not moves_apart(store.access, kernel.sizes, dimensions):
+            return []
+    return [d for d in dimensions if all(s.access.strides[d] or kernel.sizes[d] == 1 for s in kernel.stores)]
+
+
+# ------------------------------------------------------------------ dimensions
+def collapsed(kernel: Loops) -> Loops:
+    """The kernel with neighbouring dimensions as one where all accesses walk them as one."""
+    if 0 in kernel.sizes:
+        return kernel
+    indexed = {i.attribute for i in kernel.instructions if i.op == "index"}
+    fixed = 1 if kernel.chunks > 1 else 0
+    dimension = len(kernel.sizes) - 2
+    while dimension >= fixed:
+        below = dimension + 1
+        apart = below in (kernel.outer, kernel.parallel)
+        as_one = all(a.strides[dimension] == a.strides[below] * kernel.sizes[below] for a in kernel.accesses)
+        if not apart and as_one and not {dimension, below} & indexed:
+            kernel = _merged(kernel, dimension)
+            indexed = {d - (d > dimension) for d in indexed}
+        dimension -= 1
+    return kernel
+
+
+def _merged(kernel: Loops, dimension: int) -> Loops:
+    keep = [d for d in range(len(kernel.sizes)) if d != dimension]
+    sizes = list(kernel.sizes)
+    sizes[dimension + 1] *= sizes[dimension]
+    merged = permuted(replace(kernel, sizes=tuple(sizes)), keep)
+    return replace(
+        merged,
+        outer=kernel.outer - (dimension < kernel.outer),
+        parallel=kernel.parallel - (dimension < kernel.parallel),
+    )
+
+
+def permuted(kernel: Loops, order: Sequence[int]) -> Loops:
+    """The kernel with its dimensions in another order, or without some; what runs when is the caller's to know."""
+
+    def moved(access: Access) -> Access:
+        return replace(access, strides=tuple(access.strides[d] for d in order))
+
+    def renamed(instruction: Instruction) -> Instruction:
+        if instruction.op == "load":
+            return replace(instruction, attribute=moved(instruction.attribute))
+        if instruction.op == "index":
+            return replace(instruction, attribute=list(order).index(instruction.attribute))
+        return instruction
+
+    return replace(
+        kernel,
+        sizes=tuple(kernel.sizes[d] for d in order),
+        instructions=tuple(map(renamed, kernel.instructions)),
+        stores=tuple(replace(s, access=moved(s.access)) for s in kernel.stores),
+    )
+
+
+# ------------------------------------------------------------------ rows
+def shared_dimension(kernel: Loops) -> int:
+    """The row dimension that items share: the longest one, the innermost of equals."""
+    return max(range(kernel.outer, len(kernel.sizes)), key=lambda d: (kernel.sizes[d], d), default=-1)
+
+
+def _lanes(grid: Grid, limits: Limits) -> int:
+    """How many items share a row."""
+    kernel, shared = grid.kernel, shared_dimension(grid.kernel)
+    if any(i.op == "cumulate" for i in kernel.instructions):
+        return 1
+    if shared < 0 or kernel.sizes[shared] < limits.least_row or not _is_shared(kernel, shared):
+        return 1
+    loads = [i.attribute for i in kernel.instructions if i.op == "load"]
+    near = any(abs(a.strides[shared]) == 1 for a in loads) or not loads
+    if not near and grid.points >= limits.units * limits.warp:
+        return 1  # neighbours read neighbours: columns
+    few = grid.points < limits.units
+    if kernel.sizes[shared] > limits.warp_row or few or any(s.initialize for s in kernel.stores):
+        return limits.group
+    return limits.warp
+
+
+def _is_shared(kernel: Loops, dimension: int) -> bool:
+    """Whether items can share a row: they write apart in one sweep."""
+    once = {n for phase in row_schedule(kernel).row_stores for n in phase}
+    rows = range(kernel.outer, len(kernel.sizes))
+    return all(
+        n in once
+        or (s.address is None and s.access.strides[dimension] and moves_apart(s.access, kernel.sizes, rows))
+        for n, s in enumerate(kernel.stores)
+    )
+
+
+class GridMapping(Mapping):
+    """The iterations of a grid, spelled by a dialect that knows work-items."""
+
+    def __init__(self, dialect: DeviceDialect, grid: Grid, limits: Limits, items: int) -> None:
+        self.dialect = dialect
+        self.grid = grid
+        self.limits = limits
+        self.items = items
+        self.shared = shared_dimension(grid.kernel) if grid.lanes > 1 else -1
+
+    @property
+    def lane(self) -> str:
+        """The number of an item among those that share a point."""
+        number = self.dialect.number_in_group()
+        return number if self.grid.lanes == self.items else f"{number} % {self.grid.lanes}"
+
+    def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
+        """Which point this is, and its indices."""
+        grid, dialect, lines = self.grid, self.dialect, walk.lines
+        group, item = f"({dialect.number_type}){dialect.group_number()}", dialect.number_in_group()
+        if grid.lanes == self.items and self.items > 1:
+            lines.add(dialect.number("point", group))
+        else:
+            place = item if grid.lanes == 1 else f"{item} / {grid.lanes}"
+            lines.add(dialect.number("point", f"{group} * {self.items // grid.lanes} + {place}"))
+            nest.enter_context(lines.block(dialect.condition(f"point < {grid.points}")))
+        open_point(walk, dialect, grid.kernel, grid.opened)
+        return grid.opened
+
+    def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
+        """The whole range, or every so many elements of it from the item's own on."""
+        start, stop = walk.bounds(dimension)
+        if dimension != self.shared:
+            return (walk.dialect.loop(walk.index(dimension), start, stop),)
+        head = self.dialect.strided_loop(walk.index(dimension), start, stop, self.lane, self.grid.lanes)
+        return (head,)
+
+    def combine_rows(self, walk: Walk, number: int) -> None:
+        """The items' parts are combined."""
+        if self.grid.lanes > 1:
+            reduction, warp = walk.reduction(number), self.limits.warp
+            walk.lines.add(
+                *self.dialect.combine_group(
+                    reduction.name, reduction.reducer, reduction.dtype, self.grid.lanes, warp
+                )
+            )
+
+    def accumulate(self, walk: Walk, store: Store, place: str, value: str) -> None:
+        """Atomically where points meet."""
+        if not self.grid.atomic or store.address is None:
+            walk.accumulate(store, place, value)
+            return
+        assert store.accumulate is not None
+        dtype = walk.stored_dtype(store)
+        dtype = compute_dtype(dtype) if dtype.kind == "c" else dtype
+        value = walk.widened(walk.loops.instructions[store.value].dtype, value)
+        walk.lines.add(self.dialect.atomic(store.accumulate, dtype, f"{walk.array(store)} + {place}", value))
+
+    def initialized(self, walk: Walk) -> None:
+        """The group's items see it."""
+        if self.grid.lanes == self.items and self.items > 1:
+            walk.lines.add(self.dialect.barrier())
+
+    @contextmanager
+    def once(self, walk: Walk) -> Generator[None]:
+        """The first item of those that share a row writes."""
+        if self.grid.lanes == 1:
+            yield
+            return
+        with walk.lines.block(walk.dialect.condition(f"{self.lane} == 0")):
+            yield
+
+
+def open_point(walk: Walk, dialect: DeviceDialect, kernel: Loops, opened: Sequence[int]) -> None:
+    """The indices of a point, and the chunk, from the number `point`."""
+    rest, lines = "point", walk.lines
+    last = "chunk" if kernel.chunks > 1 else None
+    for dimension in reversed(opened):
+        name, size = walk.index(dimension), kernel.sizes[dimension]
+        if last is None and dimension == opened[0]:
+            lines.add(dialect.fixed(name, rest))
+        else:
+            lines.add(dialect.fixed(name, f"{rest} % {size}u"))
+            lines.add(dialect.number(f"above_{name}", f"{rest} / {size}u"))
+            rest = f"above_{name}"
+    if last:
+        lines.add(dialect.fixed(last, rest))
+
+
+def grid_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> Step:
+    """A grid as one launch."""
+    lanes = grid.lanes
+    alone = lanes == limits.group or (lanes > 1 and not dialect.shuffles)
+    items = lanes if alone else limits.group
+    kernel = grid.kernel
+    arrays = [
+        dialect.group_array(f"r{number}", instruction.dtype, lanes)
+        for number, instruction in enumerate(kernel.instructions)
+        if instruction.op == "reduce" and lanes > 1 and (alone and (lanes > limits.warp or not dialect.shuffles))
+    ]
+    groups = grid.points if alone else ceiling(grid.points, items // lanes)
+    how = {1: "items", limits.warp: "warps", limits.group: "groups"}[lanes]
+    strategy = f"{'atomic ' if grid.atomic else ''}{'chunks by ' if kernel.chunks > 1 else ''}{how}"
+    mapping = GridMapping(dialect, grid, limits, items)
+    return loops_step(kernel, dialect, limits, mapping, strategy, groups, items, arrays)
+
+

@@ -1,0 +1,34 @@
+"""How programs are lowered for devices with work-groups: costs and sizes, as data."""
+
+from __future__ import annotations
+
+from rlx.backends.gpu.limits import Limits
+from rlx.ir.options import ChunkLimits, FusionLimits, LoweringOptions, ProductLimits, RowLimits
+
+__all__ = ["lowering_options"]
+
+_MOST_CHUNKS = 512
+
+
+def lowering_options(limits: Limits) -> LoweringOptions:
+    """Options of a device with these limits.
+
+    Kernels fill the device one after the other: there are no row tiles. Sums are cut into powers of two of chunks, near
+    the groups that run at once. A device computes some twenty operations in the time in which it moves a byte: values
+    are computed again where a processor would store them. Convolutions make more patches at once: a launch costs more
+    than a cache is worth. None of the costs has been measured on a GPU.
+
+    >>> lowering_options(Limits(units=100)).chunks.counts
+    (8, 16, 32, 64, 128)
+    """
+    most = min(_MOST_CHUNKS, 1 << (limits.units - 1).bit_length())
+    counts = tuple(8 << n for n in range(most.bit_length() - 3)) or (most,)
+    return LoweringOptions(
+        fusion=FusionLimits(serial_operations=400),
+        rows=RowLimits(outer=limits.units, split=(256, 4096)),
+        chunks=ChunkLimits(counts=counts, rows=1),
+        products=ProductLimits(patches=1 << 26),
+        recompute_cost=48,
+        free_cost=20,
+        least_row_tiles=0,
+    )

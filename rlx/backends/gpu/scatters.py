@@ -1,0 +1,89 @@
+"""Scatters that overwrite: of several iterations that write an element, the last one's value stays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.grid import Grid, GridMapping, ordered
+from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.steps import Step, ceiling, loops_step, step_of
+from rlx.backends.loops.dialect import Parameter
+from rlx.backends.loops.walk import Walk
+from rlx.ir.kernels import Buffer, Loops, Store
+
+__all__ = ["last_write_steps"]
+
+_INT32 = np.dtype(np.int32)
+
+
+def last_write_steps(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+    """Launches that find the last iteration that writes each element, and let it write; None for other kernels.
+
+    A number for each element of what is written begins at 0; every iteration raises that of its element to its own
+    number, counted from 1; then those write that find their number there.
+    """
+    owned = [s for s in kernel.stores if _is_owned(s)]
+    others = [s for s in kernel.stores if not _is_owned(s)]
+    unfit = kernel.chunks > 1 or ordered(kernel) or any(s.order != "any" or s.accumulate for s in others)
+    if not owned or unfit or not 1 < math.prod(kernel.sizes) < (1 << 31) - 1:
+        return None
+    owners = {store: _owners(kernel, store, n) for n, store in enumerate(owned)}
+    flat = replace(kernel, outer=len(kernel.sizes), parallel=0)
+    grid = Grid(flat, tuple(range(len(kernel.sizes))))
+    groups = ceiling(grid.points, limits.group)
+
+    def pass_of(last: bool) -> Step:
+        mapping = _Owned(dialect, grid, limits, {s: b.name for s, b in owners.items()}, last)
+        how = "last writes" if last else "owners"
+        scratch = [(Parameter(b.name, _INT32, True), b) for b in owners.values()]
+        return loops_step(flat, dialect, limits, mapping, how, groups, limits.group, (), scratch)
+
+    cleared = [_cleared(kernel, buffer, limits, dialect) for buffer in owners.values()]
+    return [*cleared, pass_of(False), pass_of(True)]
+
+
+def _is_owned(store: Store) -> bool:
+    """Whether which iteration writes last is known at run time only."""
+    return store.order == "sequential" and store.address is not None and store.accumulate is None
+
+
+def _owners(kernel: Loops, store: Store, number: int) -> Buffer:
+    """The number of the last iteration that writes each element."""
+    target = kernel.operands[store.access.operand]
+    return Buffer(_INT32, target.size * (2 if target.dtype.kind == "c" else 1), name=f"owners{number}")
+
+
+def _cleared(kernel: Loops, owners: Buffer, limits: Limits, dialect: DeviceDialect) -> Step:
+    item = f"({dialect.number_type}){dialect.group_number()} * {limits.group} + {dialect.number_in_group()}"
+    body = [dialect.number("point", item), f"if (point < {owners.size}) owners[point] = 0;"]
+    return step_of(
+        f"{kernel.label}_start", "items", dialect, [Parameter("owners", _INT32, True)], [owners], body,
+        ceiling(owners.size, limits.group), limits.group,
+    )  # fmt: skip
+
+
+class _Owned(GridMapping):
+    """Iterations that raise their element's number, or write if it is theirs."""
+
+    def __init__(
+        self, dialect: DeviceDialect, grid: Grid, limits: Limits, owners: Mapping[Store, str], last: bool
+    ) -> None:
+        super().__init__(dialect, grid, limits, limits.group)
+        self.owners = owners
+        self.last = last
+
+    def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
+        """The number of an iteration is that of its point."""
+        owners = self.owners.get(store)
+        if not self.last and owners:
+            walk.lines.add(self.dialect.atomic("max", _INT32, f"{owners} + {place}", "(int32_t)(point + 1)"))
+        elif self.last and owners:
+            with walk.lines.block(self.dialect.condition(f"{owners}[{place}] == (int32_t)(point + 1)")):
+                super().overwrite(walk, store, array, place, value)
+        elif self.last:
+            super().overwrite(walk, store, array, place, value)

@@ -1,0 +1,131 @@
+"""The MLX backend: plans as functions of mlx.core, for Apple silicon and, by mlx[cpu], for Linux."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlx.backends.base import Backend, Executable, failed_run
+from rlx.backends.claims import Claims
+from rlx.backends.mlx.blocks import BLOCKS, fits
+from rlx.backends.mlx.library import UNITS, MxArray, Unit, at_work, begun, computing_on
+from rlx.backends.mlx.memory import MlxMemory, MlxStorage
+from rlx.backends.mlx.mistakes import described
+from rlx.backends.mlx.program import PlanFunction, host_cause, why_not_compiled
+from rlx.backends.mlx.views import flat
+from rlx.device_memory import Memory
+from rlx.errors import DeviceError
+from rlx.ir.kernels import Branch, Buffer, Callback, Contract, Kernel, Library, Loops, Plan, Scan, Sort, While
+from rlx.ir.options import ChunkLimits, LoweringOptions
+from rlx.ir.show_plan import describe_plan, show_plan
+from rlx.ir.types import supported_dtypes
+from rlx.storage import Device, Storage
+
+__all__ = ["MlxBackend", "MlxExecutable"]
+
+_WIDE = frozenset((np.dtype(np.float64), np.dtype(np.complex128)))
+_KINDS: frozenset[type[Kernel]] = frozenset((Loops, Contract, Sort, Library, Scan, While, Branch, Callback))
+
+
+class MlxExecutable(Executable):
+    """A plan as a function of MLX's arrays."""
+
+    def __init__(self, plan: Plan, unit: Unit) -> None:
+        self.plan = plan
+        self.unit = unit
+        with computing_on(unit):
+            self.function = PlanFunction(plan)
+
+    def run(self, inputs: Sequence[Storage]) -> list[Storage]:
+        """Run on dense inputs in the order of plan.inputs; what comes back is being computed."""
+        with computing_on(self.unit):
+            try:
+                results = self._results(inputs)
+            except (RuntimeError, MemoryError) as raised:  # a step that the host waited for
+                results, error = [], raised
+            else:
+                error = None
+            if error is not None:
+                raise described(error)
+            error = begun(results)
+        return [MlxStorage(array, self.failed, error) for array in results]
+
+    def _results(self, inputs: Sequence[Storage]) -> list[MxArray]:
+        with at_work():
+            arrays = [_elements(s, b) for s, b in zip(inputs, self.plan.inputs, strict=True)]
+        results = self.function(arrays, ())
+        with at_work():
+            return [flat(r) for r in results]
+
+    def failed(self, error: BaseException) -> BaseException:
+        """What somebody who waits for a result gets instead of an error of MLX."""
+        return failed_run(described(error), self.plan.kernels)
+
+    def texts(self) -> dict[str, str]:
+        """The plan, its kernels, what is traced, and what runs on the host and why."""
+        host = [f"{_name(kernel)}: {cause}" for kernel, cause in self.function.host_steps]
+        host += [f"{_name(kernel)}: stepped by the host" for kernel in self.function.host_loops]
+        with computing_on(self.unit):
+            reason = why_not_compiled()
+        compiled = "compiled by mx.compile on the main thread" if reason is None else f"not compiled: {reason}"
+        return {
+            "plan": show_plan(self.plan),
+            "kernels": describe_plan(self.plan),
+            "mlx": f"{self.function.traced} traced functions, {compiled}",
+            "host": "\n".join(host),
+        }
+
+
+def _elements(storage: Storage, buffer: Buffer) -> MxArray:
+    assert isinstance(storage, MlxStorage)
+    return storage.typed(buffer.dtype)
+
+
+def _name(kernel: object) -> str:
+    label = getattr(kernel, "label", "") or getattr(kernel, "routine", "")
+    return f"{type(kernel).__name__.lower()} {label}".strip()
+
+
+class MlxBackend(Backend):
+    """Compiles plans to functions of mlx.core, traced at their first call; `unit`: by default MLX's default device."""
+
+    name = "mlx"
+    units = tuple(unit.name for unit in UNITS)
+
+    def __init__(self, number: int = 0) -> None:
+        self.unit = UNITS[number]
+        self._memory = MlxMemory(Device("mlx", number, self.unit.name), self.unit)
+
+    def on(self, unit: str) -> Backend:
+        """The backend of MLX's GPU or of its processor. Raises DeviceError."""
+        if unit in ("0", self.unit.name):
+            return self
+        if unit not in self.units:
+            which = " and ".join(f"mlx:{name}" for name in self.units)
+            raise DeviceError(f"There is no device 'mlx:{unit}': MLX has {which} here.", "Use one of those, or 'mlx'.")
+        return MlxBackend(self.units.index(unit))
+
+    @property
+    def memory(self) -> Memory:
+        """MLX's memory."""
+        return self._memory
+
+    @property
+    def lowering(self) -> LoweringOptions:
+        """Kernels run whole: neither tile by tile nor in chunks."""
+        return LoweringOptions(least_row_tiles=0, chunks=ChunkLimits(counts=()))
+
+    @property
+    def claims(self) -> Claims:
+        """No row tiles; blocks that MLX has a function for; and on a GPU no float64."""
+        dtypes = supported_dtypes - _WIDE if self.unit.name == "gpu" else supported_dtypes
+        return Claims(kinds=_KINDS, dtypes=dtypes, blocks=frozenset(BLOCKS), fits=fits)
+
+    def host_reason(self, kernel: Kernel) -> str | None:
+        """Why a kernel runs on the host, in NumPy; None if MLX runs it."""
+        return host_cause(kernel)
+
+    def compile(self, plan: Plan) -> Executable:
+        """A function of the plan."""
+        return MlxExecutable(plan, self.unit)

@@ -1,0 +1,105 @@
+"""Blocks that MLX has a function for: attention, normalisations, softmax. Derivatives are those of their equations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rlx.backends.mlx.library import MxArray, mx
+from rlx.ir.types import TensorType
+
+__all__ = ["BLOCKS", "fits"]
+
+Attributes = Mapping[str, Any]
+Types = tuple[TensorType, ...]
+
+
+def fits(name: str, types: Types, attributes: Attributes) -> bool:
+    """Whether MLX's function computes a call of a block, within the last places of its dtype."""
+    first = types[0]
+    if first.size == 0 or any(t.dtype != first.dtype for t in types) or first.dtype.name not in _DTYPES:
+        return False
+    return _FITS[name](types, attributes)
+
+
+def _axes(axis: Any, rank: int) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(rank))
+    return tuple(sorted(a % rank for a in (axis if isinstance(axis, (tuple, list)) else (axis,))))
+
+
+# ------------------------------------------------------------------ attention
+def _attention_fits(types: Types, attributes: Attributes) -> bool:
+    query, key = types[0], types[1]
+    if attributes["operands"] not in (("query", "key", "value"), ("query", "key", "value", "bias")):
+        return False
+    if attributes["return_residual"] or attributes["local_window_size"] is not None or query.ndim != 4:
+        return False
+    if len(types) == 4 and types[3].ndim != 4:
+        return False
+    # of fewer queries than keys MLX's causal mask sees the last ones
+    return not attributes["is_causal"] or (query.shape[1] == key.shape[1] and len(types) == 3)
+
+
+def _attention(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
+    query, key, value = (mx.swapaxes(x, 1, 2) for x in operands[:3])
+    scale = attributes["scale"]
+    mask = operands[3] if len(operands) == 4 else "causal" if attributes["is_causal"] else None
+    mixed = mx.fast.scaled_dot_product_attention(
+        query, key, value, scale=1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale), mask=mask
+    )
+    return mx.swapaxes(mixed, 1, 2)
+
+
+# ------------------------------------------------------------------ normalisations
+def _norm_fits(types: Types, attributes: Attributes) -> bool:
+    x, *vectors = types
+    last = x.ndim > 0 and _axes(attributes["axis"], x.ndim) == (x.ndim - 1,)
+    return last and attributes["operands"][0] == "x" and all(v.shape == x.shape[-1:] for v in vectors)
+
+
+def _layer_norm(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
+    given = dict(zip(attributes["operands"], operands, strict=True))
+    return mx.fast.layer_norm(given["x"], given.get("weight"), given.get("bias"), float(attributes["epsilon"]))
+
+
+def _rms_norm(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
+    given = dict(zip(attributes["operands"], operands, strict=True))
+    return mx.fast.rms_norm(given["x"], given.get("weight"), float(attributes["epsilon"]))
+
+
+# ------------------------------------------------------------------ softmax
+def _softmax_fits(types: Types, attributes: Attributes) -> bool:
+    return attributes["operands"] == ("x",) and types[0].ndim > 0
+
+
+def _softmax(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
+    (x,) = operands
+    return mx.softmax(x, axis=_axes(attributes["axis"], x.ndim), precise=True)
+
+
+def _logsumexp_fits(types: Types, attributes: Attributes) -> bool:
+    return attributes["operands"] == ("a",) and not attributes["return_sign"] and types[0].ndim > 0
+
+
+def _logsumexp(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
+    (a,) = operands
+    return mx.logsumexp(a, axis=_axes(attributes["axis"], a.ndim), keepdims=attributes["keepdims"])
+
+
+_DTYPES = frozenset(("float32", "float16", "bfloat16"))  # in float64 all of them have float32's precision
+_FITS: dict[str, Callable[[Types, Attributes], bool]] = {
+    "dot_product_attention": _attention_fits,
+    "layer_norm": _norm_fits,
+    "rms_norm": _norm_fits,
+    "softmax": _softmax_fits,
+    "logsumexp": _logsumexp_fits,
+}
+BLOCKS: dict[str, Callable[[Sequence[MxArray], Attributes], MxArray]] = {
+    "dot_product_attention": _attention,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "softmax": _softmax,
+    "logsumexp": _logsumexp,
+}

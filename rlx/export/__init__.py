@@ -1,0 +1,37 @@
+"""Functions as files: `rlx.export(f)(*types)`, `rlx.load_exported(path)`; under JAX's names, too.
+
+`rlx.export` is this module, and can be called: `rlx.export(f)` is `rlx.export.export(f)`.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from rlx.export.exported import Exported, deserialize, export, load_exported
+from rlx.export.sizes import Size, symbolic_args_specs, symbolic_shape
+from rlx.export.structures import register_namedtuple_serialization, register_pytree_node_serialization
+
+__all__ = [
+    "Exported",
+    "Size",
+    "deserialize",
+    "export",
+    "load_exported",
+    "register_namedtuple_serialization",
+    "register_pytree_node_serialization",
+    "symbolic_args_specs",
+    "symbolic_shape",
+]
+
+
+class _Callable(ModuleType):
+    """A module that is called as the function of its name."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """rlx.export.export."""
+        return export(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,456 @@
+"""rlx.export: functions as files that another process calls without their Python."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rlx.array import Array
+from rlx.backends import backend_named
+from rlx.backends.cpu.runtime.shipped import object_code_of, take_object_code
+from rlx.call.compiled import CompiledProgram
+from rlx.call.jit import jit
+from rlx.call.jitted import Jitted
+from rlx.call.stages import ShapeDtypeStruct
+from rlx.errors import FileFormatError, InputTypeError, OptionError, ShapeError, UnsupportedError
+from rlx.export.functions import Function, Source, derivative_of, function_of
+from rlx.export.sizes import bind_sizes, evaluate_shape, names_in
+from rlx.export.store import read_functions, write_functions
+from rlx.ir.program import Program
+from rlx.ir.types import TensorType, is_inexact
+from rlx.ops.arithmetic import convert
+from rlx.ops.call import call
+from rlx.serialization.atomic import replace
+from rlx.serialization.contents import Broken
+from rlx.trace.builder import state
+from rlx.trace.flat import shared_array
+from rlx.transforms.custom_reverse import custom_vjp
+from rlx.trees import tree
+from rlx.trees.structure import TreeDef
+
+__all__ = ["Exported", "deserialize", "export", "load_exported"]
+
+
+class Exported:
+    """A function as a program, with the types of its arguments and results: called, saved, differentiated.
+
+    Made by rlx.export(f)(*types), and by rlx.load_exported. Calls take arguments of the exported structure, shapes and
+    dtypes; where a shape has names of sizes, any numbers. Under jit, vmap and grad it is a function like others; it is
+    differentiated in reverse mode, if the derivative was exported with it.
+
+    >>> import rlx, rlx.numpy as jnp
+    >>> exported = rlx.export(lambda x: jnp.sin(x).sum())(rlx.ShapeDtypeStruct((3,), "float32"))
+    >>> exported.in_avals, exported.out_avals
+    ((ShapeDtypeStruct(shape=(3,), dtype=float32),), (ShapeDtypeStruct(shape=(), dtype=float32),))
+    >>> float(exported.call(jnp.zeros(3)))
+    0.0
+    """
+
+    nr_devices = 1
+
+    def __init__(
+        self,
+        functions: Sequence[Function],
+        source: Source | None = None,
+        platforms: Sequence[str] = (),
+    ) -> None:
+        self._functions = tuple(functions)
+        self._source = source
+        self.platforms = tuple(platforms)
+        self._derivative: Exported | None = None
+        self._traceable: dict[tuple[int, ...], Callable[..., Any]] = {}
+
+    # ------------------------------------------------------------------ what it is
+    @property
+    def fun_name(self) -> str:
+        """What the function was called."""
+        return self._functions[0].name
+
+    @property
+    def in_tree(self) -> TreeDef:
+        """The structure of (args, kwargs)."""
+        return self._functions[0].in_tree
+
+    @property
+    def in_avals(self) -> tuple[ShapeDtypeStruct, ...]:
+        """Types of the leaves of (args, kwargs); sizes that are not known by name."""
+        return self._functions[0].in_avals
+
+    @property
+    def out_tree(self) -> TreeDef:
+        """The structure of the result."""
+        return self._functions[0].out_tree
+
+    @property
+    def out_avals(self) -> tuple[ShapeDtypeStruct, ...]:
+        """Types of the leaves of the result; sizes that are not known as expressions."""
+        return self._functions[0].out_avals
+
+    @property
+    def vjp_order(self) -> int | None:
+        """How many times it can be differentiated; None: as often as anybody wants, the function is there."""
+        return None if self._source is not None else len(self._functions) - 1
+
+    def program(self, **sizes: int) -> Program:
+        """The program, for given values of the sizes.
+
+        >>> import rlx
+        >>> x = rlx.ShapeDtypeStruct(rlx.export.symbolic_shape("b, 3"), "float32")
+        >>> rlx.export(lambda x: x.sum(axis=1))(x).program(b=5)
+        <Program lambda: (float32[5,3]) -> (float32[5]), 1 equations>
+        """
+        function = self._functions[0]
+        if set(sizes) != set(function.names):
+            given = f"got {', '.join(sorted(sizes)) or 'none'}"
+            raise ShapeError(f"{self.fun_name} has the sizes {', '.join(function.names) or 'none'}, {given}.")
+        return function.program(sizes)
+
+    def as_text(self) -> str:
+        """The program as it is saved: Python by its looks, read and never run."""
+        return self._functions[0].text
+
+    def __repr__(self) -> str:
+        ins, outs = (", ".join(map(_type_text, avals)) for avals in (self.in_avals, self.out_avals))
+        return f"<Exported {self.fun_name}: ({ins}) -> ({outs})>"
+
+    # ------------------------------------------------------------------ calling
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result. Raises InputTypeError for arguments of another structure or of other types."""
+        return self.call(*args, **kwargs)
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The result for arguments of the exported structure, shapes and dtypes. See __call__."""
+        function = self._functions[0]
+        leaves, in_tree = tree.flatten((args, kwargs))
+        if in_tree != function.in_tree:
+            raise InputTypeError(
+                f"{self.fun_name} was exported for arguments of structure {function.in_tree},"
+                f" and called with {in_tree}.",
+                "The first part is the tuple of arguments, the second the dict of keywords.",
+            )
+        arrays = [shared_array(x, f"an argument of {self.fun_name}") for x in leaves]
+        sizes = self._sizes(arrays)
+        arrays = [_fitting(x, t) for x, t in zip(arrays, function.in_avals, strict=True)]
+        if state.builder is None:
+            outs = function.caller(sizes)(arrays)
+        else:
+            outs = self._recorded(sizes)(*arrays)
+        return tree.unflatten(function.out_tree, outs)
+
+    def _sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
+        """The sizes that arguments have. Raises InputTypeError, with a list, where they are others."""
+        function = self._functions[0]
+        sizes = bind_sizes([t.shape for t in function.in_avals], [x.shape for x in arrays], function.names)
+        wrong = [
+            f"leaf {number} is {x.type!r}, exported for {_type_text(t)}"
+            for number, (x, t) in enumerate(zip(arrays, function.in_avals, strict=True))
+            if not _dtype_fits(x.type, t) or not _shape_fits(x.shape, t.shape, sizes)
+        ]
+        if wrong or sizes is None:
+            given = [f"leaf {n} is {x.type!r}, exported for {_type_text(t)}"
+                     for n, (x, t) in enumerate(zip(arrays, function.in_avals, strict=True))]  # fmt: skip
+            listed = "\n  ".join(wrong or given)
+            raise InputTypeError(
+                f"{self.fun_name} was called with other types than it was exported for:\n  {listed}",
+                "Convert with .astype and .reshape, or export the function again for these types.",
+            )
+        return sizes
+
+    def _recorded(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
+        """The function of leaves while a program is recorded: a call of its program, with its derivative."""
+        key = tuple(sizes.values())
+        found = self._traceable.get(key)
+        if found is None:
+            program = self._functions[0].program(sizes)
+            found = self._traceable[key] = _differentiable(self, program)
+        return found
+
+    # ------------------------------------------------------------------ derivatives
+    def has_vjp(self) -> bool:
+        """Whether it can be differentiated."""
+        return self._source is not None or len(self._functions) > 1
+
+    def vjp(self) -> Exported:
+        """The derivative: a function of the leaves of the arguments and then cotangents of the results, those of real
+        or complex dtype, that returns a tuple of cotangents of the arguments of such dtype.
+
+        Raises UnsupportedError if it was not saved with it.
+
+        >>> import rlx
+        >>> exported = rlx.export(lambda x, y: x * y)(2.0, 3.0)
+        >>> [float(x) for x in exported.vjp().call(2.0, 3.0, 1.0)]
+        [3.0, 2.0]
+        """
+        if self._derivative is None:
+            self._derivative = self._derived()
+        return self._derivative
+
+    def _derived(self) -> Exported:
+        first = self._functions[0]
+        if self._source is None:
+            if len(self._functions) == 1:
+                raise UnsupportedError(
+                    f"{self.fun_name} was saved without its derivative.",
+                    "Save it with one: exported.save(path, vjp_order=1), or rlx.export(f)(...).serialize(vjp_order=1).",
+                )
+            return Exported(self._functions[1:], None, self.platforms)
+        cotangents = [t for t in first.out_avals if is_inexact(t.dtype)]
+        in_avals = [_strong(t) for t in (*first.in_avals, *cotangents)]
+        in_tree = tree.structure((tuple([0] * len(in_avals)), {}))
+        out_tree = tree.structure(tuple([0] * sum(is_inexact(t.dtype) for t in first.in_avals)))
+        source = derivative_of(self._source)
+        name = f"{first.name}_vjp"
+        function = function_of(source, name, first.names, in_tree, in_avals, lambda: out_tree)
+        return Exported([function], source, self.platforms)
+
+    def _through(self, order: int) -> list[Function]:
+        """The function, its derivative, that one's derivative, ... to an order."""
+        if order < 0:
+            raise OptionError(f"vjp_order is {order}.", "Write 0 for no derivative, 1 for gradients, 2 for their own.")
+        found, exported = [self._functions[0]], self
+        for _ in range(order):
+            exported = exported.vjp()
+            found.append(exported._functions[0])
+        return found
+
+    # ------------------------------------------------------------------ files
+    def serialize(self, vjp_order: int = 0, *, object_code: bool = False) -> bytearray:
+        """The bytes of a file, with derivatives up to an order. See `save`."""
+        file = io.BytesIO()
+        self._write(file, *self._parts(vjp_order, object_code))
+        return bytearray(file.getbuffer())
+
+    def save(self, path: str | os.PathLike[str], vjp_order: int = 0, *, object_code: bool = False) -> None:
+        """Write a file that `rlx.load_exported` reads, in this version of rlx and later ones.
+
+        It is a zip archive: programs as text, arrays that the function closed over as safetensors, types and
+        structures and checksums as JSON. No pickle, and nothing that is run.
+
+        Args:
+          path: the file, which is replaced when the new one is whole.
+          vjp_order: derivatives to save with it: 1 for gradients, 2 for gradients of gradients.
+          object_code: put this processor's object code in, too; `load_exported(path, trust=True)` then compiles
+            nothing on such a processor. Not where sizes are not known.
+
+        Raises: OptionError for a vjp_order below 0; UnsupportedError for more derivatives than it has, and for
+          object_code with sizes that are not known; OSError where the file cannot be written.
+
+        >>> import rlx, rlx.numpy as jnp, tempfile, pathlib
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "square.rlx"
+        ...     rlx.export(lambda x: x * x)(3.0).save(path, vjp_order=1)
+        ...     float(rlx.grad(rlx.load_exported(path))(3.0))
+        6.0
+        """
+        parts = self._parts(vjp_order, object_code)
+        replace(Path(path), lambda file: self._write(file, *parts))
+
+    def _parts(self, vjp_order: int, object_code: bool) -> tuple[list[Function], Mapping[str, bytes]]:
+        functions = self._through(vjp_order)
+        return functions, self._object_code(functions) if object_code else {}
+
+    def _write(self, file: BinaryIO, functions: Sequence[Function], native: Mapping[str, bytes]) -> None:
+        write_functions(file, functions, self.platforms, native)
+
+    def _object_code(self, functions: Sequence[Function]) -> Mapping[str, bytes]:
+        if functions[0].names:
+            raise UnsupportedError(
+                f"{self.fun_name} has sizes that are not known, for which there is no object code.",
+                "Export it for sizes that are numbers, or leave object_code out: the code is cached on disk.",
+            )
+        backend = backend_named("cpu")
+        programs = [function.program({}) for function in functions]
+        compiled = [CompiledProgram(program, backend, optimized=functions[0].optimized) for program in programs]
+        plans = [found.executable.plan for found in compiled if found.executable is not None]
+        return object_code_of(plans)
+
+
+def _differentiable(exported: Exported, program: Program) -> Callable[..., Any]:
+    """The program as a function of leaves whose derivative is the one that was exported."""
+
+    def run(*leaves: Any) -> tuple[Any, ...]:
+        return tuple(call(*leaves, program=program, name=exported.fun_name))
+
+    def backward(leaves: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
+        given = [c for c, t in zip(cotangents, program.output_types, strict=True) if is_inexact(t.dtype)]
+        found = iter(exported.vjp().call(*leaves, *given))
+        return tuple(next(found) if is_inexact(t.dtype) else None for t in program.input_types)
+
+    run.__name__ = exported.fun_name
+    function = custom_vjp(run)
+    function.defvjp(lambda *leaves: (run(*leaves), leaves), backward)
+    return function
+
+
+def _strong(aval: ShapeDtypeStruct) -> ShapeDtypeStruct:
+    return aval.update(weak_type=False) if is_inexact(aval.dtype) else aval
+
+
+def _type_text(aval: ShapeDtypeStruct) -> str:
+    return f"{aval.dtype.name}[{','.join(map(str, aval.shape))}]"
+
+
+def _shape_fits(shape: Sequence[int], expected: Sequence[Any], sizes: Mapping[str, int] | None) -> bool:
+    if sizes is not None:
+        return tuple(shape) == evaluate_shape(expected, sizes)
+    if len(shape) != len(expected):
+        return False
+    return all(e == g or not isinstance(e, int) for e, g in zip(expected, shape, strict=True))
+
+
+def _dtype_fits(type: TensorType, expected: ShapeDtypeStruct) -> bool:
+    """Whether an argument may stand for an exported one: of its dtype, or a number of Python that can be."""
+    if type.dtype == expected.dtype:
+        return True
+    kinds = "biufc"
+    wider = kinds.find(type.dtype.kind) <= kinds.find(expected.dtype.kind)
+    return type.weak and not type.shape and wider and expected.dtype.kind in kinds
+
+
+def _fitting(x: Array, expected: ShapeDtypeStruct) -> Any:
+    """An argument in the dtype, and as weak as the program has it."""
+    if x.type.dtype == expected.dtype and x.type.weak == expected.weak_type:
+        return x
+    return convert(x, dtype=expected.dtype, weak=expected.weak_type)
+
+
+# ------------------------------------------------------------------ making and loading
+def export(
+    fun: Callable[..., Any], *, platforms: Sequence[str] | None = None, disabled_checks: Sequence[Any] = ()
+) -> Callable[..., Exported]:
+    """`fun` as a program that can be saved, and called without its Python: rlx.export(f)(*types).
+
+    The types are arrays, numbers or rlx.ShapeDtypeStruct, in trees as f takes them. Shapes may have names of sizes,
+    made by rlx.export.symbolic_shape: then f is traced for several sizes, and its programs have to be one but for
+    numbers.
+
+    Args:
+      fun: a function of arrays, jitted or not; f's static arguments are given as they are.
+      platforms: accepted for JAX's sake, and remembered: programs run on every device.
+      disabled_checks: accepted for JAX's sake.
+
+    Returns: a function of types that gives an Exported.
+
+    Raises (when given types): UnsupportedError, with the user's line, for callbacks; ShapeError where programs of two
+      sizes differ; the errors of tracing.
+
+    >>> import rlx, rlx.numpy as jnp
+    >>> x = rlx.ShapeDtypeStruct(rlx.export.symbolic_shape("batch, 3"), "float32")
+    >>> exported = rlx.export(lambda x: x / x.shape[0])(x)
+    >>> exported
+    <Exported lambda: (float32[batch,3]) -> (float32[batch,3])>
+    >>> exported(jnp.ones((2, 3))).tolist(), exported(jnp.ones((1, 3))).tolist()
+    ([[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]], [[1.0, 1.0, 1.0]])
+    """
+    jitted = fun if isinstance(fun, Jitted) else jit(fun)
+
+    def exported(*args: Any, **kwargs: Any) -> Exported:
+        return _exported(jitted, args, kwargs, tuple(platforms or ()))
+
+    return exported
+
+
+def _exported(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any], platforms: tuple[str, ...]) -> Exported:
+    leaves, structure = tree.flatten((args, kwargs))
+    names = names_in([x for x in leaves if isinstance(x, ShapeDtypeStruct)])
+    trees: list[TreeDef] = []
+    avals: list[list[ShapeDtypeStruct]] = []
+    programs: dict[tuple[int, ...], Program] = {}
+
+    def source(sizes: Mapping[str, int]) -> Program:
+        key = tuple(sizes[name] for name in names)
+        if key not in programs:
+            concrete = [_concrete(x, sizes) if isinstance(x, ShapeDtypeStruct) else x for x in leaves]
+            own_args, own_kwargs = tree.unflatten(structure, concrete)
+            traced = jitted.trace(*own_args, **own_kwargs)
+            trees[:] = [traced.in_tree, traced.out_tree]
+            avals[:] = [[ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in traced.program.input_types]]
+            programs[key] = traced.closed()
+        return programs[key]
+
+    first = source(dict.fromkeys(names, 3))
+    in_avals = [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in first.input_types]
+    if names:
+        # static arguments are no leaves of the program: those that are follow in order
+        given = [x for x in leaves if hasattr(x, "shape")]
+        in_avals = given if len(given) == len(in_avals) else _with_names(leaves, in_avals)
+        in_avals = [_as_struct(x, t) for x, t in zip(in_avals, first.input_types, strict=True)]
+    function = function_of(source, jitted.name, names, trees[0], in_avals, lambda: trees[1])
+    return Exported([function], source, platforms)
+
+
+def _as_struct(leaf: Any, type: TensorType) -> ShapeDtypeStruct:
+    return ShapeDtypeStruct(leaf.shape if isinstance(leaf, ShapeDtypeStruct) else type.shape, type.dtype, type.weak)
+
+
+def _with_names(leaves: Sequence[Any], in_avals: Sequence[ShapeDtypeStruct]) -> list[Any]:
+    """The leaves that are arguments of the program; numbers are, unless they are static."""
+    arrays = [x for x in leaves if not isinstance(x, str)]
+    if len(arrays) != len(in_avals):
+        raise UnsupportedError(
+            "Sizes that are not known cannot be together with static arguments.",
+            "Export a function that has them inside: rlx.export(lambda x: f(x, 3)).",
+        )
+    return arrays
+
+
+def _concrete(leaf: ShapeDtypeStruct, sizes: Mapping[str, int]) -> ShapeDtypeStruct:
+    return leaf.update(shape=evaluate_shape(leaf.shape, sizes))
+
+
+def load_exported(path: str | os.PathLike[str], *, trust: bool = False) -> Exported:
+    """The function that `Exported.save` wrote.
+
+    Args:
+      path: the file. Its arrays are mapped: they take memory when something reads them.
+      trust: take object code from the file, which is native code that this process then runs: for files that you have
+        made. Without it, and on other processors, programs are compiled here, or found in the cache.
+
+    Nothing of the file is run or unpickled: programs are a text that is read, checksums are compared, and types are
+    derived anew from the operations.
+
+    Raises: FileFormatError for a file that is broken, cut off, of another format or of a newer version, or that needs
+      operations which are not defined here; OSError where it cannot be read.
+
+    >>> import rlx, tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "double.rlx"
+    ...     rlx.export(lambda x: {"twice": 2.0 * x})(1.0).save(path)
+    ...     rlx.load_exported(path)(4.0)
+    {'twice': Array(8., dtype=float32, weak_type=True)}
+    """
+    source = Path(path)
+    with source.open("rb") as file:
+        empty = os.fstat(file.fileno()).st_size == 0
+        data = memoryview(b"") if empty else memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return _loaded(data, str(source), trust)
+
+
+def deserialize(blob: bytes | bytearray | memoryview, *, trust: bool = False) -> Exported:
+    """The function that `Exported.serialize` made bytes of. See `load_exported`.
+
+    >>> import rlx
+    >>> saved = rlx.export(lambda x: x + 1.0)(1.0).serialize()
+    >>> float(rlx.export.deserialize(saved).call(4.0))
+    5.0
+    """
+    return _loaded(memoryview(bytes(blob)), "The data", trust)
+
+
+def _loaded(data: memoryview, what: str, trust: bool) -> Exported:
+    reason = ""
+    try:
+        functions, platforms, native = read_functions(data)
+    except Broken as broken:
+        functions, platforms, native = [], (), {}
+        reason = str(broken)
+    if not functions:
+        instead = "rlx.export(f)(*types).save(path) makes one."
+        raise FileFormatError(f"{what} is no exported function: {reason}.", instead)
+    if trust and native:
+        take_object_code(native)
+    return Exported(functions, None, platforms)

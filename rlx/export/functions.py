@@ -1,0 +1,222 @@
+"""What a file holds of a function: programs for all sizes, as text, and how to call them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlx.array import ConcreteArray
+from rlx.call.compiled import prepare_program
+from rlx.call.stages import ShapeDtypeStruct
+from rlx.errors import FileFormatError, UnsupportedError, source_line
+from rlx.export.sizes import Size
+from rlx.export.templates import template
+from rlx.ir.program import Equation, Program
+from rlx.ir.show import show_bindings, show_program
+from rlx.ir.types import TensorType, is_inexact, is_key
+from rlx.passes.pipeline import passes, walk
+from rlx.trace.interpret import interpret
+from rlx.trace.lower import inline_calls
+from rlx.trace.read import Unreadable, read_program
+from rlx.trace.tracing import close_over, trace_program
+from rlx.transforms.reverse import vjp
+from rlx.trees.structure import TreeDef
+
+__all__ = ["Function", "Source", "derivative_of", "function_of"]
+
+Sizes = Mapping[str, int]
+Source = Callable[[Sizes], Program]  # the traced program for given sizes
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function as text: its program, with expressions where sizes are not known, and the arrays that it names."""
+
+    name: str
+    text: str
+    constants: Mapping[str, ConcreteArray]
+    names: tuple[str, ...]
+    in_tree: TreeDef
+    in_avals: tuple[ShapeDtypeStruct, ...]
+    out_tree: TreeDef
+    out_avals: tuple[ShapeDtypeStruct, ...]
+    optimized: bool
+    _programs: dict[tuple[int, ...], Program] = field(default_factory=dict)
+    _calls: dict[tuple[int, ...], Callable[[Sequence[Any]], list[Any]]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def program(self, sizes: Sizes) -> Program:
+        """The program for given sizes. Raises FileFormatError where the text is none."""
+        key = tuple(sizes[name] for name in self.names)
+        found = self._programs.get(key)
+        if found is None:
+            reason = ""
+            try:
+                found = read_program(self.text, self.constants, sizes)
+            except Unreadable as error:
+                reason = str(error)
+            if found is None:
+                at = "" if not sizes else f" for {', '.join(f'{n} = {v}' for n, v in sizes.items())}"
+                raise FileFormatError(f"The program of {self.name} cannot be read{at}: {reason}.")
+            self._programs[key] = found
+        return found
+
+    def caller(self, sizes: Sizes) -> Callable[[Sequence[Any]], list[Any]]:
+        """What runs the program for given sizes, compiled once for each backend."""
+        key = tuple(sizes[name] for name in self.names)
+        found = self._calls.get(key)
+        if found is None:
+            with self._lock:
+                found = self._calls.setdefault(key, prepare_program(self.program(sizes), self.optimized))
+        return found
+
+
+def function_of(
+    source: Source,
+    name: str,
+    names: Sequence[str],
+    in_tree: TreeDef,
+    in_avals: Sequence[ShapeDtypeStruct],
+    out_tree: Callable[[], TreeDef],
+) -> Function:
+    """The function whose programs a source gives. Raises UnsupportedError for what no text can hold."""
+    types: list[Any]
+    program: Program | None = None
+    if not names:
+        program = exported_form(source({}))
+        text, constants = show_program(program), show_bindings(program)
+        types = [(t.shape, t.dtype, t.weak) for t in program.output_types]
+        optimized = not _has_keys(program)
+    else:
+        text, constants = _general_text(source, name, names)
+        example = source(dict.fromkeys(names, 3))
+        shapes = _result_shapes(source, name, names)
+        types = [(s, t.dtype, t.weak) for s, t in zip(shapes, example.output_types, strict=True)]
+        optimized = False
+    out_avals = tuple(ShapeDtypeStruct(shape, dtype, weak) for shape, dtype, weak in types)
+    found = Function(name, text, constants, tuple(names), in_tree, tuple(in_avals), out_tree(), out_avals, optimized)
+    if program is not None:
+        found._programs[()] = program  # which knows the user's lines, as its text does not
+    return found
+
+
+def exported_form(program: Program) -> Program:
+    """The program that is saved: optimised MIR; where it has keys, whose words are a compiler's matter, MIR alone."""
+    inlined = inline_calls(program)
+    refuse_host(inlined)
+    return inlined if _has_keys(inlined) else walk(inlined, passes)[-1].program
+
+
+def refuse_host(program: Program) -> None:
+    """Raise UnsupportedError where a program calls Python, which no file holds."""
+    for value in show_bindings(program).values():
+        if not isinstance(value, ConcreteArray) and not hasattr(value, "dtype"):
+            equation = _holder(program, value)
+            line = source_line(*equation.origin) if equation is not None and equation.origin is not None else ""
+            caller = "something" if equation is None else equation.primitive.name
+            called = getattr(value, "__name__", type(value).__name__)
+            raise UnsupportedError(
+                f"{program.name} cannot be exported: {caller} calls {called!r}, and a file holds no Python.",
+                "Leave callbacks (pure_callback, io_callback, debug.print, numba functions) out of what you export.",
+                line,
+            )
+
+
+def _holder(program: Program, thing: Any) -> Equation | None:
+    """The equation whose parameters have a thing somewhere."""
+    for equation in program.equations:
+        inner = [v for p in equation.params.values() for v in (p if isinstance(p, tuple) else (p,))]
+        regions = [v for v in inner if isinstance(v, Program)]
+        if any(thing in show_bindings(r).values() for r in regions if regions):
+            return next((found for r in regions if (found := _holder(r, thing))), equation)
+        single = Program(
+            [v for v in equation.inputs if hasattr(v, "aval") and not hasattr(v, "value")], [equation], equation.outputs
+        )
+        if any(v is thing for v in show_bindings(single).values()):
+            return equation
+    return None
+
+
+def _has_keys(program: Program) -> bool:
+    """Whether any value is a random key."""
+    types = [*program.input_types, *(v.type for e in program.equations for v in e.outputs)]
+    return any(is_key(t.dtype) for t in types) or any(map(_has_keys, program.regions()))
+
+
+def _general_text(source: Source, name: str, names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The text for all sizes, and the arrays that it names, which have to be the same ones."""
+    seen: list[dict[str, Any]] = []
+
+    def render(sizes: Sizes) -> str:
+        program = inline_calls(source(sizes))
+        refuse_host(program)
+        seen.append(show_bindings(program))
+        return show_program(program)
+
+    text = template(render, names, name)
+    first = seen[0]
+    for other in seen[1:]:
+        if other.keys() != first.keys() or any(_differ(first[k], other[k]) for k in first):
+            raise UnsupportedError(
+                f"{name} has arrays that depend on sizes which are not known.",
+                "Make them of rlx.numpy inside the function (rlx.numpy.arange(x.shape[0])), not of NumPy.",
+            )
+    return text, first
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if one is other:
+        return False
+    a, b = (x.numpy() if hasattr(x, "numpy") else x for x in (one, other))
+    return a is not b and (a.dtype != b.dtype or a.shape != b.shape or a.tobytes() != b.tobytes())
+
+
+def _result_shapes(source: Source, name: str, names: Sequence[str]) -> list[tuple[int | Size, ...]]:
+    """The shapes of the results, with expressions of sizes."""
+
+    def render(sizes: Sizes) -> str:
+        return " ".join(f"[{','.join(map(str, t.shape))}]" for t in source(sizes).output_types)
+
+    parts = [part.strip() for part in template(render, names, name).replace("]", "").split("[")[1:]]
+    return [tuple(_size(text) for text in part.split(",") if text) for part in parts]
+
+
+def _size(text: str) -> int | Size:
+    size = Size(text)
+    return size if size.names else size.evaluate({})
+
+
+# ------------------------------------------------------------------ derivatives
+def derivative_of(source: Source) -> Source:
+    """The source of the function (arguments, cotangents of inexact results) -> cotangents of inexact arguments."""
+
+    def derived(sizes: Sizes) -> Program:
+        program = source(sizes)
+        types = program.input_types
+        cotangents = [t.strong() for t in program.output_types if is_inexact(t.dtype)]
+        moving = [is_inexact(t.dtype) for t in types]
+
+        def run(*leaves: Any) -> list[Any]:
+            given = leaves[: len(types)]
+
+            def inner(*active: Any) -> list[Any]:
+                left = iter(active)
+                arguments = [next(left) if m else x for x, m in zip(given, moving, strict=True)]
+                outs = interpret(program, arguments)
+                return [x for x, t in zip(outs, program.output_types, strict=True) if is_inexact(t.dtype)]
+
+            _, pull = vjp(inner, *(x for x, m in zip(given, moving, strict=True) if m))
+            return list(pull(list(leaves[len(types) :])))
+
+        staged, captured = trace_program(
+            run, [*map(_strong_if_moving, types), *cotangents], None, f"{program.name}_vjp"
+        )
+        return close_over(staged, captured)
+
+    return derived
+
+
+def _strong_if_moving(type: TensorType) -> TensorType:
+    return type.strong() if is_inexact(type.dtype) else type

@@ -1,0 +1,121 @@
+"""What writers of other formats have in common: elementwise operations as steps of the scalar alphabet.
+
+Primitives are an open set, scalar operations a closed one: a format that can say the alphabet can say every elementwise
+primitive, whoever defined it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.errors import UnsupportedError, source_line
+from rlx.ir.kernels import Loops
+from rlx.ir.program import Equation, Program, encode_params
+from rlx.ir.types import TensorType, is_complex, is_key
+from rlx.passes.pipeline import lower_program
+from rlx.trace.primitive import Primitive
+from rlx.trace.tracing import trace_program
+
+__all__ = ["ScalarCode", "ScalarStep", "is_elementwise", "program_for_writing", "refused", "scalar_code"]
+
+
+class ScalarStep(NamedTuple):
+    """A step: an operation of rlx.ir.scalar on earlier steps. "input": the operand whose number is the attribute;
+    "constant": the attribute is the value, an array without axes."""
+
+    op: str
+    args: tuple[int, ...]
+    dtype: np.dtype
+    attribute: Any = None
+
+
+class ScalarCode(NamedTuple):
+    """An elementwise operation: its steps, and which of them are its results."""
+
+    steps: tuple[ScalarStep, ...]
+    results: tuple[int, ...]
+
+
+def is_elementwise(equation: Equation) -> bool:
+    """Whether an equation works element by element on real numbers."""
+    types = [*(a.type for a in equation.inputs), *(v.type for v in equation.outputs)]
+    real = not any(is_key(t.dtype) or is_complex(t.dtype) for t in types)
+    return real and hasattr(equation.primitive, "scalar")
+
+
+def scalar_code(equation: Equation) -> ScalarCode:
+    """The steps of an elementwise equation, each on one element of every operand."""
+    dtypes = tuple(a.type.dtype for a in equation.inputs)
+    return _code(equation.primitive, dtypes, _Params(encode_params(equation.params), equation.params))
+
+
+class _Params:
+    """Parameters of an equation, equal by content."""
+
+    def __init__(self, content: bytes, values: Any) -> None:
+        self.content, self.values = content, values
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Params) and self.content == other.content
+
+    def __hash__(self) -> int:
+        return hash(self.content)
+
+
+@lru_cache(maxsize=4096)
+def _code(primitive: Primitive, dtypes: tuple[Any, ...], params: _Params) -> ScalarCode:
+    def run(*xs: Any) -> Any:
+        found = primitive.bind(*xs, **params.values)
+        return found if primitive.multiple else (found,)
+
+    program, _ = trace_program(run, [TensorType((), dtype) for dtype in dtypes])
+    plan = lower_program(program)
+    steps: list[ScalarStep] = []
+    written: dict[Any, int] = {b: n for n, b in enumerate(plan.inputs)}
+    for n, buffer in enumerate(plan.inputs):
+        steps.append(ScalarStep("input", (), buffer.dtype, n))
+    for buffer in (b for b in plan.buffers if b.role == "constant"):
+        written[buffer] = len(steps)
+        steps.append(ScalarStep("constant", (), buffer.dtype, np.asarray(buffer.value).reshape(())))
+    for kernel in plan.kernels:
+        assert isinstance(kernel, Loops), "an elementwise primitive becomes loops"
+        numbers: list[int] = []
+        for i in kernel.instructions:
+            args = tuple(numbers[a] for a in i.args)
+            if i.op == "load":
+                source = written[kernel.operands[i.attribute.operand]]
+                wide = steps[source].dtype != i.dtype
+                numbers.append(len(steps) if wide else source)
+                if wide:  # small floats are read as float32
+                    steps.append(ScalarStep("cast", (source,), i.dtype))
+                continue
+            value = np.frombuffer(i.attribute, i.dtype)[0].reshape(()) if i.op == "constant" else i.attribute
+            numbers.append(len(steps))
+            steps.append(ScalarStep(i.op, args, i.dtype, value))
+        for store in kernel.stores:
+            written[kernel.operands[store.access.operand]] = numbers[store.value]
+    return ScalarCode(tuple(steps), tuple(written[b] for b in plan.outputs))
+
+
+def program_for_writing(program: Program, format: str) -> Program:
+    """A program, or the error where it has types that another format lacks."""
+    for types in (program.input_types, program.output_types):
+        if any(is_key(t.dtype) for t in types):
+            raise UnsupportedError(
+                f"{program.name} takes or returns random keys, which {format} has no type for.",
+                "Take a number as seed, and make the key inside: rlx.random.key(seed).",
+            )
+    return program
+
+
+def refused(equation: Equation, format: str, what: str = "") -> UnsupportedError:
+    """The error for an operation that a format lacks, with the user's line."""
+    line = source_line(*equation.origin) if equation.origin is not None else ""
+    return UnsupportedError(
+        f"{equation.primitive.name} cannot be written as {format}{': ' if what else ''}{what}.",
+        "Leave it out of the function that is exported, or compute it by other operations.",
+        line,
+    )

@@ -1,0 +1,154 @@
+"""Structures of trees as JSON."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import optree
+
+from rlx.errors import TreeMismatchError
+from rlx.trees import tree
+from rlx.trees.structure import TreeDef
+
+__all__ = [
+    "described",
+    "register_namedtuple_serialization",
+    "register_pytree_node_serialization",
+    "structure_of",
+]
+
+
+class _Node(NamedTuple):
+    """A class of nodes that files name: how its own data become bytes, and a node of data and children."""
+
+    kind: type
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes], Any]
+    make: Callable[[Any, Sequence[Any]], Any]
+
+
+_nodes: dict[str, _Node] = {}
+_names: dict[type, str] = {}
+
+
+def register_namedtuple_serialization(nodetype: type, *, serialized_name: str) -> type:
+    """Let structures with this named tuple be saved, under a name; -> the class.
+
+    Whoever loads the file registers a class under the same name.
+
+    >>> import rlx, typing
+    >>> class Point(typing.NamedTuple):
+    ...     x: typing.Any
+    ...     y: typing.Any
+    >>> _ = rlx.export.register_namedtuple_serialization(Point, serialized_name="docs.Point")
+    >>> saved = rlx.export(lambda p: p.x + p.y)(Point(1.0, 2.0)).serialize()
+    >>> float(rlx.export.deserialize(saved).call(Point(3.0, 4.0)))
+    7.0
+    """
+    return _register(serialized_name, _Node(nodetype, lambda _: b"", lambda _: None, lambda _, parts: nodetype(*parts)))
+
+
+def register_pytree_node_serialization(
+    nodetype: type,
+    *,
+    serialized_name: str,
+    serialize_auxdata: Callable[[Any], bytes],
+    deserialize_auxdata: Callable[[bytes], Any],
+    from_children: Callable[[Any, Sequence[Any]], Any] | None = None,
+) -> type:
+    """Let structures with a node of your own be saved, under a name; -> the class.
+
+    Args:
+      nodetype: a class registered with rlx.tree.register_node.
+      serialized_name: what files call it; whoever loads them registers a class under the same name.
+      serialize_auxdata, deserialize_auxdata: the node's own data to bytes, and back.
+      from_children: makes a node of its data and its children; by default as the class was registered.
+
+    Raises TreeMismatchError for a name that another class has.
+
+    >>> import rlx
+    >>> class Pair:
+    ...     def __init__(self, a, b, name):
+    ...         self.a, self.b, self.name = a, b, name
+    >>> make = lambda name, parts: Pair(*parts, name)
+    >>> _ = rlx.tree.register_node(Pair, lambda p: ((p.a, p.b), p.name), make)
+    >>> _ = rlx.export.register_pytree_node_serialization(
+    ...     Pair, serialized_name="docs.Pair", serialize_auxdata=str.encode, deserialize_auxdata=bytes.decode)
+    >>> saved = rlx.export(lambda p: p.a * p.b)(Pair(1.0, 2.0, "sides")).serialize()
+    >>> float(rlx.export.deserialize(saved).call(Pair(3.0, 4.0, "sides")))
+    12.0
+    """
+
+    def registered(data: Any, parts: Sequence[Any]) -> Any:
+        own: Any = optree.register_pytree_node.get(nodetype, namespace=tree.NAMESPACE)
+        return own.unflatten_func(data, parts)
+
+    node = _Node(nodetype, serialize_auxdata, deserialize_auxdata, from_children or registered)
+    return _register(serialized_name, node)
+
+
+def _register(name: str, node: _Node) -> type:
+    found = _nodes.get(name)
+    if found is not None and found.kind is not node.kind and found.kind.__qualname__ != node.kind.__qualname__:
+        raise TreeMismatchError(f"Files name another class {name!r}: {found.kind.__name__}.", "Choose another name.")
+    _nodes[name], _names[node.kind] = node, name
+    return node.kind
+
+
+# ------------------------------------------------------------------ to JSON
+def described(treedef: TreeDef) -> Any:
+    """A structure as JSON: null for a leaf. Raises TreeMismatchError for a node that files have no name for."""
+    root = treedef.node_data()
+    if root is None:
+        return None
+    kind, data = root
+    parts = [described(child) for child in treedef.children()]
+    if kind is type(None):
+        return {"none": []}
+    if kind in (tuple, list):
+        return {kind.__name__: parts}
+    if kind in (dict, OrderedDict) and all(type(key) in (str, int) for key in data):
+        return {kind.__name__: [list(pair) for pair in zip(data, parts, strict=True)]}
+    if kind in _names:
+        return {"node": [_names[kind], _nodes[_names[kind]].write(data).hex(), *parts]}
+    raise TreeMismatchError(
+        f"The arguments or the result have a node of type {kind.__name__}, which files have no name for.",
+        "Use dicts with texts as keys, lists and tuples, or register the class:"
+        " rlx.export.register_pytree_node_serialization, register_namedtuple_serialization.",
+    )
+
+
+# ------------------------------------------------------------------ from JSON
+def structure_of(description: Any) -> TreeDef:
+    """The structure that `described` gave. Raises ValueError for another text."""
+    return tree.structure(_example(description))
+
+
+def _example(description: Any) -> Any:
+    """A tree of the structure with zeros as leaves."""
+    if description is None:
+        return 0
+    if not isinstance(description, dict) or len(description) != 1:
+        raise ValueError("a description of a tree is none")
+    ((kind, parts),) = description.items()
+    if not isinstance(parts, list):
+        raise ValueError("a description of a tree has no list of parts")
+    if kind == "none" and not parts:
+        return None
+    if kind in ("tuple", "list"):
+        found = [_example(part) for part in parts]
+        return found if kind == "list" else tuple(found)
+    if kind in ("dict", "OrderedDict") and all(isinstance(p, list) and len(p) == 2 for p in parts):
+        pairs = [(key, _example(part)) for key, part in parts if type(key) in (str, int)]
+        return dict(pairs) if kind == "dict" else OrderedDict(pairs)
+    if kind == "node" and len(parts) >= 2 and all(isinstance(p, str) for p in parts[:2]):
+        node = _nodes.get(parts[0])
+        if node is None:
+            raise ValueError(
+                f"it has nodes called {parts[0]!r:.80}, whose class nobody has registered here with"
+                " rlx.export.register_pytree_node_serialization or register_namedtuple_serialization"
+            )
+        return node.make(node.read(bytes.fromhex(parts[1])), [_example(part) for part in parts[2:]])
+    raise ValueError(f"a tree has a node of a kind {kind!r:.80} that this version does not know")

@@ -1,0 +1,188 @@
+"""One text for the programs of all sizes.
+
+A function is traced for several values of its sizes. The programs are the same text but for numbers, and each number
+is an expression of the sizes that gives all the values seen: a polynomial of degree two, or, for windows and strides,
+what `//` and `%` make of a linear one. Nothing in the function has to know of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from math import lcm
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ShapeError
+
+__all__ = ["template"]
+
+# a number, unless it is part of a name
+_NUMBER = re.compile(r"(?<![\w.\"])-?(?:\d+\.?\d*(?:e[+-]?\d+)?)(?![\w.\"])")
+_FEW = (2, 3, 5, 11, 17, 37, 64, 131, 18, 7, 23, 29, 41, 13, 53)
+_MANY = (*_FEW, *range(24, 41), 48, 59, 61, 72, 100)
+MOST_NAMES = 3
+MOST_DIVISOR = 16
+Sizes = Mapping[str, int]
+
+
+def template(render: Callable[[Sizes], str], names: Sequence[str], what: str) -> str:
+    """The text of a program for any values of the sizes called `names`.
+
+    Args:
+      render: the text for given values.
+      what: whose program it is, for messages.
+
+    Raises ShapeError where programs of two sizes differ in more than numbers, or a number follows no rule.
+    """
+    if len(names) > MOST_NAMES:
+        raise ShapeError(f"{what} has {len(names)} sizes that are not known.", f"There may be {MOST_NAMES} names.")
+    refused = ""
+    for values in (_FEW, _MANY):
+        points = list(_points(names, values))
+        found = _generalised([render(point) for point in points], points, values is _MANY)
+        if not isinstance(found, _Refusal):
+            return found
+        refused = found.why
+        if found.final:
+            break
+    raise ShapeError(
+        f"{what} has no one program for all sizes: {refused}.",
+        "What a function does may depend on the size of a batch only through shapes, without `if`, Python loops over it"
+        " or arrays made of it with NumPy. Otherwise export one function for each size.",
+    )
+
+
+class _Refusal:
+    """Why texts are no text of sizes. `final`: more of them would not help."""
+
+    def __init__(self, why: str, final: bool) -> None:
+        self.why, self.final = why, final
+
+
+def _points(names: Sequence[str], values: Sequence[int]) -> Iterator[dict[str, int]]:
+    """Values for all names, such that none follows from another."""
+    count = 3 + (len(names) + 1) * (len(names) + 2) // 2 if values is _FEW else len(values)
+    for turn in range(count):
+        yield {name: values[(turn * (2 * at + 1) + 4 * at) % len(values)] for at, name in enumerate(names)}
+
+
+def _generalised(texts: Sequence[str], points: Sequence[Sizes], thorough: bool) -> str | _Refusal:
+    parts = [_NUMBER.split(text) for text in texts]
+    for point, other in zip(points[1:], parts[1:], strict=True):
+        if len(other) != len(parts[0]) or other != parts[0]:
+            pairs = itertools.zip_longest(parts[0], other, fillvalue="")
+            where = next((a.strip().splitlines() or [""])[-1] for a, b in pairs if a != b)
+            return _Refusal(f"with {_said(points[0])} and {_said(point)} it is different near {where[-80:]!r}", True)
+    columns = zip(*map(_NUMBER.findall, texts), strict=True)
+    known: dict[tuple[str, ...], str] = {}
+    written = [parts[0][0]]
+    for numbers, text in zip(columns, parts[0][1:], strict=True):
+        if numbers not in known:
+            found = numbers[0] if len(set(numbers)) == 1 else _expression(numbers, points, thorough)
+            if found is None:
+                line = "".join(written[-6:]).splitlines()[-1].strip()
+                return _Refusal(f"{', '.join(numbers[:5])}, ... follow no rule, in {line[-60:]!r}", thorough)
+            known[numbers] = found
+        written += [known[numbers], text]
+    return "".join(written)
+
+
+def _said(point: Sizes) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in point.items())
+
+
+# ------------------------------------------------------------------ expressions
+def _expression(numbers: Sequence[str], points: Sequence[Sizes], thorough: bool) -> str | None:
+    """An expression that has these values at the points."""
+    if all(re.fullmatch(r"-?\d+", n) for n in numbers):
+        values = list(map(int, numbers))
+        return _polynomial(values, points) or (_quotient(values, points) if thorough else None)
+    floats: list[float] = [float(n) for n in numbers]
+    if all(float(v).is_integer() for v in floats):
+        found = _polynomial([int(v) for v in floats], points)
+        return None if found is None else f"1.0 * ({found})"
+    inverse = [round(1.0 / v) if v else 0 for v in floats]
+    if all(n and np.float32(1.0 / n) == np.float32(v) for n, v in zip(inverse, floats, strict=True)):
+        found = _polynomial(inverse, points)
+        return None if found is None else f"1.0 / ({found})"
+    return None
+
+
+def _polynomial(values: Sequence[int], points: Sequence[Sizes]) -> str | None:
+    """A polynomial of degree two."""
+    names = list(points[0])
+    monomials: list[tuple[str, ...]] = [(), *((n,) for n in names)]
+    monomials += itertools.combinations_with_replacement(names, 2)
+    rows = [[Fraction(_value(m, p)) for m in monomials] + [Fraction(v)] for p, v in zip(points, values, strict=True)]
+    solved = _solve(rows)
+    if solved is None:
+        return None
+    shared = lcm(*(c.denominator for c in solved))
+    terms = [_term(int(c * shared), m) for c, m in zip(solved, monomials, strict=True) if c]
+    text = " + ".join(reversed(terms)) or "0"
+    return text if shared == 1 else f"({text}) // {shared}"
+
+
+def _value(monomial: Sequence[str], point: Sizes) -> int:
+    found = 1
+    for name in monomial:
+        found *= point[name]
+    return found
+
+
+def _term(factor: int, monomial: Sequence[str]) -> str:
+    parts = [*([str(factor)] if factor != 1 or not monomial else []), *monomial]
+    return " * ".join(parts)
+
+
+def _solve(rows: list[list[Fraction]]) -> list[Fraction] | None:
+    """The one solution of linear equations, of which there are more than unknowns; None if there is none."""
+    count = len(rows[0]) - 1
+    for column in range(count):
+        pivot = next((r for r in range(column, len(rows)) if rows[r][column]), None)
+        if pivot is None:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        head = rows[column]
+        for r, row in enumerate(rows):
+            if r != column and row[column]:
+                factor = row[column] / head[column]
+                rows[r] = [a - factor * b for a, b in zip(row, head, strict=True)]
+    if any(row[-1] for row in rows[count:]):
+        return None
+    return [rows[c][-1] / rows[c][c] for c in range(count)]
+
+
+def _quotient(values: Sequence[int], points: Sequence[Sizes]) -> str | None:
+    """(p * name + q) // d or (p * name + q) % d, times a number, with a number added."""
+    for name in points[0]:
+        sizes = [point[name] for point in points]
+        for text, function in _quotients(name):
+            found = _line([function(s) for s in sizes], values)
+            if found is not None:
+                factor, shift = found
+                scaled = f"{factor} * ({text})" if factor != 1 else text
+                return f"{scaled} + {shift}" if shift else scaled
+    return None
+
+
+def _line(xs: Sequence[int], ys: Sequence[int]) -> tuple[int, int] | None:
+    """Whole numbers a and b with y = a x + b for all pairs, a not zero."""
+    at = next((n for n, x in enumerate(xs) if x != xs[0]), None)
+    if at is None:
+        return None
+    factor = (ys[at] - ys[0]) // (xs[at] - xs[0])
+    shift = ys[0] - factor * xs[0]
+    return (factor, shift) if factor and all(y == factor * x + shift for x, y in zip(xs, ys, strict=True)) else None
+
+
+def _quotients(name: str) -> Iterator[tuple[str, Callable[[int], Any]]]:
+    for d, p, sign in itertools.product(range(2, MOST_DIVISOR + 1), (1, 2, 3, 4), (1, -1)):
+        for q in range(d):
+            inside = f"({p * sign} * {name} + {q})"
+            yield f"{inside} // {d}", lambda s, p=p * sign, q=q, d=d: (p * s + q) // d
+            yield f"{inside} % {d}", lambda s, p=p * sign, q=q, d=d: (p * s + q) % d

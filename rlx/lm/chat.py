@@ -1,0 +1,74 @@
+"""Chat templates: texts of conversations, by Jinja in its sandbox, since templates come with models and are code."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rlx.errors import InputTypeError, OptionError, UnsupportedError
+from rlx.lm.tokens import TextTokenizer
+
+__all__ = ["chat_text"]
+
+
+def chat_text(messages: Sequence[dict[str, Any]], tokenizer: TextTokenizer, answer: bool = True, **more: Any) -> str:
+    """The text of a conversation, as the model was trained to see it.
+
+    Args:
+      messages: dicts of "role" ("system", "user", "assistant") and "content".
+      tokenizer: whose template and special tokens are used.
+      answer: the text ends where the model's answer begins.
+      more: what else the template knows, such as tools.
+
+    Raises UnsupportedError where there is no template, or no jinja2; OptionError where the template fails or refuses the
+    conversation; InputTypeError for messages of another form.
+
+    >>> from rlx.lm import TextTokenizer
+    >>> template = "{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}"
+    >>> chat_text([{"role": "user", "content": "Hi"}], TextTokenizer(None, chat_template=template))
+    '[user] Hi '
+    """
+    if tokenizer.chat_template is None:
+        raise UnsupportedError("The model has no chat template.", "Write the prompt as one text.")
+    if not all(isinstance(m, dict) and "role" in m for m in messages):
+        raise InputTypeError("A message is no dict with a role.", 'Write {"role": "user", "content": "..."}.')
+    given = {"messages": list(messages), "add_generation_prompt": answer, **more}
+    for role in ("bos", "eos", "unknown", "padding"):
+        given.setdefault({"unknown": "unk_token", "padding": "pad_token"}.get(role, f"{role}_token"), tokenizer.token(role))
+    try:
+        return _compiled(tokenizer.chat_template).render(**given)
+    except _errors() as error:
+        said = f"{type(error).__name__}: {error}"
+    raise OptionError(f"The chat template failed: {said}.", "Check the roles and their order, or the template itself.")
+
+
+def _errors() -> tuple[type[BaseException], ...]:
+    jinja2 = _jinja()
+    # a template may do anything to values that Python has an error for, but in the sandbox nothing else
+    return (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+def _jinja() -> Any:
+    try:
+        import jinja2
+        import jinja2.sandbox
+    except ImportError:
+        jinja2 = None
+    if jinja2 is None:
+        raise UnsupportedError("Chat templates need jinja2.", 'pip install "rlx[lm]"')
+    return jinja2
+
+
+def _compiled(template: str) -> Any:
+    jinja2 = _jinja()
+
+    def refuse(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    sandbox = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    sandbox.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+    sandbox.globals["raise_exception"] = refuse
+    sandbox.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    return sandbox.from_string(template)

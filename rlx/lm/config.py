@@ -1,0 +1,384 @@
+"""What a decoder is made of: one description for all families, read from `config.json` or from a GGUF file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import OptionError, UnsupportedError
+
+__all__ = ["DecoderConfig", "Experts", "Rope", "config_of_gguf", "config_of_hugging_face"]
+
+
+@dataclass(frozen=True)
+class Rope:
+    """How positions turn queries and keys.
+
+    Args:
+      base: of the wavelengths.
+      dims: how many features of a head are turned.
+      interleaved: pairs are neighbours; otherwise the halves of what is turned.
+      scaling: "linear", "dynamic", "yarn", "longrope", "llama3", or None; `factors`: its numbers by Hugging Face's names.
+      frequency_factors: what inverse wavelengths are divided by, from a file, or empty.
+
+    >>> from rlx.lm import Rope
+    >>> Rope(dims=64).base
+    10000.0
+    """
+
+    base: float = 10_000.0
+    dims: int = 64
+    interleaved: bool = False
+    scaling: str | None = None
+    factors: tuple[tuple[str, Any], ...] = ()
+    frequency_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts in place of a feed-forward block.
+
+    Args: count: of experts; chosen: by each token; size: of each expert's inner layer; normalised: the weights of the
+    chosen are made to sum to one.
+
+    >>> from rlx.lm import Experts
+    >>> Experts(count=8, chosen=2, size=64).normalised
+    True
+    """
+
+    count: int
+    chosen: int
+    size: int
+    normalised: bool = True
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """A decoder of any of the families that are known.
+
+    Args:
+      family: its name, as `config.json` has it under "model_type".
+      vocabulary, width, layers, heads, key_heads, head_dim, inner: sizes; `inner`: of the feed-forward block.
+      context: the longest sequence that it was trained for.
+      norm: "rms" or "layer"; norm_eps; norm_offset: added to the weights of norms (Gemma: 1).
+      activation: "silu", "gelu" or "gelu_tanh"; gated: the feed-forward block has a gate.
+      rope: for global attention; local_rope: for layers with a window, where it differs.
+      learned_positions: positions have embeddings of their own instead.
+      tied: logits are products with the embedding.
+      embedding_scale, score_scale: factors of embeddings and of attention scores (None: 1 / sqrt(head_dim)).
+      attention_softcap, logit_softcap: c of c * tanh(x / c), or None.
+      qk_norm: queries and keys are normalised head by head.
+      post_norms: what attention and feed-forward give is normalised again before it is added.
+      windows: for each layer how many positions its queries see, None for all; () where all layers see all.
+      experts: of each feed-forward block, or None; plain_layers: numbers of layers without.
+      stop: ids of tokens that end a text.
+      activations: a quantisation scheme, such as "int8/32", that what comes to a quantised product is rounded by first, as
+        llama.cpp does; None: it is not.
+
+    >>> from rlx.lm import DecoderConfig
+    >>> config = DecoderConfig(vocabulary=100, width=64, layers=2, heads=4, key_heads=2, inner=128)
+    >>> config.head_dim, config.groups
+    (16, 2)
+    """
+
+    vocabulary: int
+    width: int
+    layers: int
+    heads: int
+    key_heads: int
+    inner: int
+    head_dim: int = 0
+    family: str = "llama"
+    context: int = 2048
+    norm: str = "rms"
+    norm_eps: float = 1e-5
+    norm_offset: float = 0.0
+    activation: str = "silu"
+    gated: bool = True
+    rope: Rope | None = None
+    local_rope: Rope | None = None
+    learned_positions: bool = False
+    tied: bool = False
+    embedding_scale: float = 1.0
+    score_scale: float | None = None
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+    qk_norm: bool = False
+    post_norms: bool = False
+    windows: tuple[int | None, ...] = ()
+    experts: Experts | None = None
+    plain_layers: tuple[int, ...] = ()
+    stop: tuple[int, ...] = ()
+    activations: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.head_dim:
+            object.__setattr__(self, "head_dim", self.width // self.heads)
+        if self.heads < 1 or self.key_heads < 1 or self.heads % self.key_heads:
+            raise OptionError(
+                f"{self.heads} heads of queries cannot share {self.key_heads} heads of keys.",
+                "The number of key heads divides the number of heads.",
+            )
+
+    @property
+    def groups(self) -> int:
+        """How many heads share a head of keys."""
+        return self.heads // self.key_heads
+
+    @property
+    def scale(self) -> float:
+        """What scores are multiplied with."""
+        return self.head_dim**-0.5 if self.score_scale is None else self.score_scale
+
+    def window(self, layer: int) -> int | None:
+        """How many positions the queries of a layer see, None for all."""
+        return self.windows[layer] if self.windows else None
+
+
+# ---------------------------------------------------------------- config.json
+def config_of_hugging_face(given: Mapping[str, Any]) -> DecoderConfig:
+    """The decoder that a `config.json` describes.
+
+    Raises UnsupportedError, naming the families that are known, for another one.
+
+    >>> from rlx.lm.config import config_of_hugging_face
+    >>> sizes = dict(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    >>> config_of_hugging_face({"model_type": "llama", **sizes}).key_heads
+    2
+    """
+    family = given.get("model_type", "")
+    if family not in _FAMILIES:
+        raise UnsupportedError(f"No decoder of the family {family!r} is known.", f"Known: {', '.join(_FAMILIES)}.")
+    return _FAMILIES[family](given)
+
+
+def _plain(given: Mapping[str, Any], **more: Any) -> DecoderConfig:
+    """What Llama and its descendants share."""
+    heads = given["num_attention_heads"]
+    head_dim = given.get("head_dim") or given["hidden_size"] // heads
+    stop = given.get("eos_token_id")
+    sizes = DecoderConfig(
+        family=given["model_type"],
+        vocabulary=given["vocab_size"],
+        width=given["hidden_size"],
+        layers=given["num_hidden_layers"],
+        heads=heads,
+        key_heads=given.get("num_key_value_heads") or heads,
+        inner=given["intermediate_size"],
+        head_dim=head_dim,
+        context=given.get("max_position_embeddings", 2048),
+        norm_eps=given.get("rms_norm_eps", 1e-5),
+        activation=_ACTIVATIONS[given.get("hidden_act") or given.get("hidden_activation") or "silu"],
+        rope=_rope(given, head_dim),
+        tied=bool(given.get("tie_word_embeddings", False)),
+        stop=() if stop is None else tuple(stop) if isinstance(stop, list) else (stop,),
+    )
+    return replace(sizes, **more)
+
+
+_ACTIVATIONS = {
+    "silu": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+_OLD_DEFAULTS = {"rope_theta": 10_000.0}
+
+
+def _rope(given: Mapping[str, Any], head_dim: int, which: str | None = None, base: float | None = None) -> Rope:
+    """Rope of a config; newer files have all of it under "rope_parameters", perhaps for each kind of layer."""
+    told: Mapping[str, Any] = given.get("rope_parameters") or given.get("rope_scaling") or {}
+    told = told.get(which, told) if which else told
+    kind = told.get("rope_type", told.get("type", "default"))
+    share = told.get("partial_rotary_factor", given.get("partial_rotary_factor") or 1.0)
+    found = base or told.get("rope_theta") or given.get("rope_theta") or _OLD_DEFAULTS["rope_theta"]
+    numbers = {name: _frozen(value) for name, value in told.items() if name not in ("rope_type", "type")}
+    for name in ("original_max_position_embeddings", "max_position_embeddings"):
+        if given.get(name) is not None:
+            numbers.setdefault(name, given[name])
+    scaling = None if kind == "default" else kind
+    return Rope(float(found), int(head_dim * share), False, scaling, tuple(sorted(numbers.items())) if scaling else ())
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _windows(given: Mapping[str, Any], size: int | None) -> tuple[int | None, ...]:
+    kinds = given.get("layer_types")
+    if size is None:
+        return ()
+    if kinds is None:
+        return (size,) * given["num_hidden_layers"]
+    return tuple(size if kind == "sliding_attention" else None for kind in kinds)
+
+
+def _llama(given: Mapping[str, Any]) -> DecoderConfig:
+    return _plain(given)
+
+
+def _mistral(given: Mapping[str, Any]) -> DecoderConfig:
+    return _plain(given, windows=_windows({**given, "layer_types": None}, given.get("sliding_window")))
+
+
+def _qwen2(given: Mapping[str, Any]) -> DecoderConfig:
+    size = given.get("sliding_window") if given.get("use_sliding_window") else None
+    return _plain(given, windows=_windows(given, size))
+
+
+def _qwen3(given: Mapping[str, Any]) -> DecoderConfig:
+    return replace(_qwen2(given), qk_norm=True)
+
+
+def _qwen3_moe(given: Mapping[str, Any]) -> DecoderConfig:
+    experts = Experts(
+        given.get("num_experts") or given["num_local_experts"],
+        given["num_experts_per_tok"],
+        given["moe_intermediate_size"],
+        bool(given.get("norm_topk_prob", False)),
+    )
+    step = given.get("decoder_sparse_step", 1)
+    plain = set(given.get("mlp_only_layers") or ())
+    plain |= {layer for layer in range(given["num_hidden_layers"]) if (layer + 1) % step}
+    return replace(_qwen3(given), experts=experts, plain_layers=tuple(sorted(plain)))
+
+
+def _mixtral(given: Mapping[str, Any]) -> DecoderConfig:
+    experts = Experts(given["num_local_experts"], given["num_experts_per_tok"], given["intermediate_size"])
+    return replace(_mistral(given), experts=experts)
+
+
+def _gemma(given: Mapping[str, Any]) -> DecoderConfig:
+    return _plain(
+        given,
+        activation="gelu_tanh",
+        norm_offset=1.0,
+        embedding_scale=float(np.float32(given["hidden_size"] ** 0.5)),
+        tied=bool(given.get("tie_word_embeddings", True)),
+    )
+
+
+def _gemma2(given: Mapping[str, Any]) -> DecoderConfig:
+    kinds = given.get("layer_types") or [
+        "full_attention" if layer % 2 else "sliding_attention" for layer in range(given["num_hidden_layers"])
+    ]
+    return replace(
+        _gemma(given),
+        post_norms=True,
+        score_scale=given["query_pre_attn_scalar"] ** -0.5,
+        attention_softcap=given.get("attn_logit_softcapping"),
+        logit_softcap=given.get("final_logit_softcapping"),
+        windows=_windows({**given, "layer_types": kinds}, given["sliding_window"]),
+    )
+
+
+def _gemma3(given: Mapping[str, Any]) -> DecoderConfig:
+    pattern = given.get("sliding_window_pattern", 6)
+    kinds = given.get("layer_types") or [
+        "sliding_attention" if (layer + 1) % pattern else "full_attention"
+        for layer in range(given["num_hidden_layers"])
+    ]
+    found = _gemma2({**given, "layer_types": kinds})
+    head_dim = found.head_dim
+    local = _rope(given, head_dim, "sliding_attention")
+    if "rope_local_base_freq" in given:
+        local = Rope(given["rope_local_base_freq"], head_dim)
+    return replace(found, qk_norm=True, rope=_rope(given, head_dim, "full_attention"), local_rope=local)
+
+
+def _phi3(given: Mapping[str, Any]) -> DecoderConfig:
+    return _plain(given, windows=_windows({**given, "layer_types": None}, given.get("sliding_window")))
+
+
+def _gpt2(given: Mapping[str, Any]) -> DecoderConfig:
+    width = given["n_embd"]
+    names = {
+        "hidden_size": width,
+        "num_hidden_layers": given["n_layer"],
+        "num_attention_heads": given["n_head"],
+        "intermediate_size": given.get("n_inner") or 4 * width,
+        "max_position_embeddings": given["n_positions"],
+        "hidden_act": given.get("activation_function", "gelu_new"),
+        "tie_word_embeddings": given.get("tie_word_embeddings", True),
+    }
+    return replace(
+        _plain({**given, **names}),
+        norm="layer",
+        norm_eps=given.get("layer_norm_epsilon", 1e-5),
+        gated=False,
+        rope=None,
+        learned_positions=True,
+    )
+
+
+_FAMILIES: dict[str, Callable[[Mapping[str, Any]], DecoderConfig]] = {
+    "llama": _llama,
+    "mistral": _mistral,
+    "mixtral": _mixtral,
+    "qwen2": _qwen2,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "gemma": _gemma,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
+    "phi3": _phi3,
+    "gpt2": _gpt2,
+}
+
+
+# ---------------------------------------------------------------- GGUF
+def config_of_gguf(metadata: Mapping[str, Any], frequency_factors: tuple[float, ...] = (), tied: bool = False) -> DecoderConfig:
+    """The decoder that a GGUF file's metadata describe; `tied`: it has no output matrix of its own.
+
+    Raises UnsupportedError for an architecture that is not known.
+    """
+    family = metadata.get("general.architecture", "")
+    if family not in _GGUF_FAMILIES:
+        raise UnsupportedError(
+            f"No decoder of the architecture {family!r} is known.", f"Known in GGUF files: {', '.join(_GGUF_FAMILIES)}."
+        )
+
+    def told(name: str, default: Any = None) -> Any:
+        return metadata.get(f"{family}.{name}", default)
+
+    heads = int(told("attention.head_count"))
+    head_dim = int(told("attention.key_length") or told("embedding_length") // heads)
+    interleaved = family == "llama"
+    scaling = told("rope.scaling.type")
+    numbers = {"factor": float(told("rope.scaling.factor", 1.0))}
+    original = told("rope.scaling.original_context_length")
+    if original is not None:
+        numbers["original_max_position_embeddings"] = int(original)
+    scaling = scaling if scaling in ("linear", "yarn") else None
+    rope = Rope(
+        float(told("rope.freq_base", 10_000.0)),
+        int(told("rope.dimension_count", head_dim)),
+        interleaved,
+        scaling,
+        tuple(sorted(numbers.items())) if scaling else (),
+        frequency_factors,
+    )
+    eos = metadata.get("tokenizer.ggml.eos_token_id")
+    found = DecoderConfig(
+        family=family,
+        vocabulary=int(told("vocab_size") or len(metadata["tokenizer.ggml.tokens"])),
+        width=int(told("embedding_length")),
+        layers=int(told("block_count")),
+        heads=heads,
+        key_heads=int(told("attention.head_count_kv", heads)),
+        inner=int(told("feed_forward_length")),
+        head_dim=head_dim,
+        context=int(told("context_length", 2048)),
+        norm_eps=float(told("attention.layer_norm_rms_epsilon", 1e-5)),
+        rope=rope,
+        tied=tied,
+        stop=() if eos is None else (int(eos),),
+        qk_norm=family == "qwen3",
+    )
+    return found
+
+
+_GGUF_FAMILIES = ("llama", "qwen2", "qwen3")

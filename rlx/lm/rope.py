@@ -1,0 +1,122 @@
+"""Rotary positions: frequencies by kind of scaling, and the rotation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rlx import numpy as jnp
+from rlx.errors import UnsupportedError
+from rlx.lm.config import Rope
+
+__all__ = ["angles", "frequencies", "rotate"]
+
+
+def frequencies(rope: Rope, length: int) -> tuple[np.ndarray, float]:
+    """Angles per position, float32 [dims / 2], and the factor of cosines and sines, for sequences up to a length.
+
+    Raises UnsupportedError for a kind of scaling that is not known.
+
+    >>> from rlx.lm import Rope
+    >>> frequencies(Rope(dims=4), 10)[0].tolist()
+    [1.0, 0.009999999776482582]
+    """
+    numbers = dict(rope.factors)
+    base, dims = rope.base, rope.dims
+    factor = float(numbers.get("factor", 1.0) or 1.0)
+    if rope.scaling == "dynamic":
+        longest = numbers.get("original_max_position_embeddings") or numbers["max_position_embeddings"]
+        seen = max(length, longest)
+        base = base * ((factor * seen / longest) - (factor - 1)) ** (dims / (dims - 2))
+    exponents = np.arange(0, dims, 2, dtype=np.float32) / np.float32(dims)
+    inverse = (1.0 / np.float32(base) ** exponents).astype(np.float32)
+    if rope.frequency_factors:
+        inverse = inverse / np.array(rope.frequency_factors, np.float32)
+    if rope.scaling in (None, "dynamic"):
+        return inverse, 1.0
+    if rope.scaling == "linear":
+        return inverse / np.float32(factor), 1.0
+    if rope.scaling == "llama3":
+        return _llama3(inverse, numbers, factor), 1.0
+    if rope.scaling == "yarn":
+        return _yarn(rope, inverse, numbers, factor)
+    if rope.scaling == "longrope":
+        return _longrope(inverse, numbers, length)
+    raise UnsupportedError(
+        f"No scaling of rotary positions is called {rope.scaling!r}.",
+        "There are: linear, dynamic, yarn, longrope, llama3.",
+    )
+
+
+def _llama3(inverse: np.ndarray, numbers: dict[str, Any], factor: float) -> np.ndarray:
+    low, high = numbers["low_freq_factor"], numbers["high_freq_factor"]
+    turns = numbers["original_max_position_embeddings"] * inverse / (2 * math.pi)
+    smooth = np.clip((turns - low) / (high - low), 0, 1)
+    return ((1 - smooth) * inverse / factor + smooth * inverse).astype(np.float32)
+
+
+def _yarn(rope: Rope, inverse: np.ndarray, numbers: dict[str, Any], factor: float) -> tuple[np.ndarray, float]:
+    dims, base = rope.dims, rope.base
+    original = numbers.get("original_max_position_embeddings") or numbers["max_position_embeddings"]
+
+    def where(turns: float) -> float:
+        return dims * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    low, high = where(numbers.get("beta_fast") or 32), where(numbers.get("beta_slow") or 1)
+    if numbers.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dims - 1)
+    ramp = np.clip((np.arange(dims // 2, dtype=np.float32) - low) / max(high - low, 0.001), 0, 1)
+    scaled = inverse / np.float32(factor) * ramp + inverse * (1 - ramp)
+
+    def magnitude(scale: float, times: float = 1.0) -> float:
+        return 0.1 * times * math.log(scale) + 1.0 if scale > 1 else 1.0
+
+    attention = numbers.get("attention_factor")
+    if attention is None:
+        all_dims, one = numbers.get("mscale_all_dim"), numbers.get("mscale")
+        attention = magnitude(factor, one) / magnitude(factor, all_dims) if one and all_dims else magnitude(factor)
+    return scaled.astype(np.float32), float(attention)
+
+
+def _longrope(inverse: np.ndarray, numbers: dict[str, Any], length: int) -> tuple[np.ndarray, float]:
+    original = numbers["original_max_position_embeddings"]
+    divisors = np.array(numbers["long_factor" if length > original else "short_factor"], np.float32)
+    attention = numbers.get("attention_factor")
+    if attention is None:
+        factor = numbers["max_position_embeddings"] / original
+        factor = numbers.get("factor") or factor
+        attention = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    return inverse / divisors, float(attention)
+
+
+def angles(positions: Any, inverse: Any, factor: float) -> tuple[Any, Any]:
+    """Cosines and sines, float32 [..., dims / 2], at positions [...]."""
+    turned = positions[..., None].astype(np.float32) * inverse
+    return jnp.cos(turned) * factor, jnp.sin(turned) * factor
+
+
+def rotate(x: Any, cosines: Any, sines: Any, interleaved: bool) -> Any:
+    """The first features of heads [batch, heads, time, features] turned by angles [batch, time, dims / 2].
+
+    >>> import numpy as np
+    >>> x = np.array([[[[1.0, 0.0]]]], np.float32)
+    >>> rotate(x, np.array([[[0.0]]], np.float32), np.array([[[1.0]]], np.float32), False).tolist()
+    [[[[0.0, 1.0]]]]
+    """
+    half = cosines.shape[-1]
+    cosines, sines = cosines[:, None], sines[:, None]
+    turned, rest = x[..., : 2 * half], x[..., 2 * half :]
+    if interleaved:
+        pairs = turned.reshape(*turned.shape[:-1], half, 2)
+        first, second = pairs[..., 0], pairs[..., 1]
+    else:
+        first, second = turned[..., :half], turned[..., half:]
+    parts = (first * cosines - second * sines, second * cosines + first * sines)
+    if interleaved:
+        found = jnp.stack(parts, axis=-1).reshape(turned.shape)
+    else:
+        found = jnp.concatenate(parts, axis=-1)
+    return jnp.concatenate([found, rest], axis=-1) if rest.shape[-1] else found

@@ -1,0 +1,284 @@
+"""Parameters of decoders: from safetensors and GGUF files by tables of names, or at random."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlx import numpy as jnp
+from rlx.errors import FileFormatError
+from rlx.gguf.file import GGUFFile, GGUFTensor
+from rlx.gguf.types import plain_dtype
+from rlx.lm.config import DecoderConfig
+from rlx.quant.arrays import QuantizedArray
+from rlx.quant.schemes import scheme_of
+
+__all__ = ["gguf_names", "hugging_face_names", "parameters_of_gguf", "parameters_of_tensors", "random_parameters", "shapes_of"]
+
+Path = tuple[Any, ...]
+
+
+# ---------------------------------------------------------------- what there is
+def shapes_of(config: DecoderConfig) -> dict[Path, tuple[int, ...]]:
+    """The shape of every parameter, by its path: products are [out, in].
+
+    >>> from rlx.lm import DecoderConfig
+    >>> shapes_of(DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8))[("layers", 0, "k", "weight")]
+    (4, 8)
+    """
+    width, dim = config.width, config.head_dim
+    found: dict[Path, tuple[int, ...]] = {("embedding", "weight"): (config.vocabulary, width)}
+    if config.learned_positions:
+        found["positions", "weight"] = (config.context, width)
+    norms = ["attention_norm", "ffn_norm", *(["post_attention_norm", "post_ffn_norm"] if config.post_norms else [])]
+    products = {"q": config.heads * dim, "k": config.key_heads * dim, "v": config.key_heads * dim}
+    biased = config.norm == "layer"
+    for layer in range(config.layers):
+        at: Callable[..., Path] = lambda *names, layer=layer: ("layers", layer, *names)  # noqa: E731
+        for norm in norms:
+            found[at(norm, "weight")] = (width,)
+            if biased:
+                found[at(norm, "bias")] = (width,)
+        if config.qk_norm:
+            found[at("q_norm", "weight")] = found[at("k_norm", "weight")] = (dim,)
+        for name, size in products.items():
+            found[at(name, "weight")] = (size, width)
+            if biased or config.family == "qwen2":
+                found[at(name, "bias")] = (size,)
+        found[at("o", "weight")] = (width, config.heads * dim)
+        if biased:
+            found[at("o", "bias")] = (width,)
+        parts = ("gate", "up", "down") if config.gated else ("up", "down")
+        experts = None if layer in config.plain_layers else config.experts
+        if experts is not None:
+            found[at("router", "weight")] = (experts.count, width)
+        for name in parts:
+            inner = config.inner if experts is None else experts.size
+            shape = (width, inner) if name == "down" else (inner, width)
+            found[at(name, "weight")] = shape if experts is None else (experts.count, *shape)
+            if biased:
+                found[at(name, "bias")] = shape[:1]
+    found["norm", "weight"] = (width,)
+    if biased:
+        found["norm", "bias"] = (width,)
+    if not config.tied:
+        found["head", "weight"] = (config.vocabulary, width)
+    return found
+
+
+def _tree(flat: Mapping[Path, Any], config: DecoderConfig) -> dict[str, Any]:
+    found: dict[str, Any] = {"layers": [{} for _ in range(config.layers)]}
+    for path, value in flat.items():
+        place: Any = found
+        for name in path[:-1]:
+            place = place[name] if isinstance(place, list) else place.setdefault(name, {})
+        place[path[-1]] = value
+    return found
+
+
+def random_parameters(config: DecoderConfig, seed: int = 0) -> dict[str, Any]:
+    """Parameters drawn from normal distributions, norms of one: a tree as `forward` wants it.
+
+    >>> from rlx import lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> sorted(lm.random_parameters(config))
+    ['embedding', 'head', 'layers', 'norm']
+    """
+    draw = np.random.default_rng(seed)
+    flat = {}
+    for path, shape in shapes_of(config).items():
+        if len(shape) == 1:
+            value = np.full(shape, (path[-1] == "weight") * (1.0 - config.norm_offset), np.float32)
+        else:
+            value = draw.normal(0, 1 / math.sqrt(shape[-1]), shape).astype(np.float32)
+        flat[path] = jnp.asarray(value)
+    return _tree(flat, config)
+
+
+# ---------------------------------------------------------------- Hugging Face's names
+_LAYER = {
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "o": "self_attn.o_proj",
+    "q_norm": "self_attn.q_norm",
+    "k_norm": "self_attn.k_norm",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+    "attention_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}
+_GEMMA = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffn_norm": "post_feedforward_layernorm",
+}
+_EXPERT = {"gate": "w1", "up": "w3", "down": "w2"}
+_GPT2 = {
+    "attention_norm": "ln_1",
+    "ffn_norm": "ln_2",
+    "o": "attn.c_proj",
+    "up": "mlp.c_fc",
+    "down": "mlp.c_proj",
+}
+# one tensor holds several parameters, one behind the other
+_JOINED = {
+    "phi3": {"self_attn.qkv_proj": ("q", "k", "v"), "mlp.gate_up_proj": ("gate", "up")},
+    "gpt2": {"attn.c_attn": ("q", "k", "v")},
+}
+_TOP = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
+_GPT2_TOP = {"embedding": "transformer.wte", "positions": "transformer.wpe", "norm": "transformer.ln_f", "head": "lm_head"}
+
+
+def hugging_face_names(config: DecoderConfig) -> dict[Path, str]:
+    """The name of the tensor that holds a parameter; joined ones and experts, which are several, are left out.
+
+    >>> from rlx.lm import DecoderConfig
+    >>> hugging_face_names(DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8))["norm", "weight"]
+    'model.norm.weight'
+    """
+    gpt2 = config.family == "gpt2"
+    names = _GPT2 if gpt2 else {**_LAYER, **(_GEMMA if config.post_norms else {})}
+    top = _GPT2_TOP if gpt2 else _TOP
+    joined = {part for parts in _JOINED.get(config.family, {}).values() for part in parts}
+    found = {}
+    for path in shapes_of(config):
+        if path[0] != "layers":
+            found[path] = f"{top[path[0]]}.{path[1]}"
+            continue
+        _, layer, part, kind = path
+        prefix = f"transformer.h.{layer}" if gpt2 else f"model.layers.{layer}"
+        if part in joined or (config.experts is not None and part in ("router", *_EXPERT) and layer not in config.plain_layers):
+            continue
+        found[path] = f"{prefix}.{names[part]}.{kind}"
+    return found
+
+
+def _pieces(config: DecoderConfig, get: Callable[[str], Any]) -> Iterator[tuple[Path, Any]]:
+    """Parameters that are not tensors as they stand: joined ones, and experts."""
+    shapes = shapes_of(config)
+    gpt2 = config.family == "gpt2"
+    for layer in range(config.layers):
+        prefix = f"transformer.h.{layer}" if gpt2 else f"model.layers.{layer}"
+        for name, parts in _JOINED.get(config.family, {}).items():
+            for kind in ("weight", "bias"):
+                if ("layers", layer, parts[0], kind) not in shapes:
+                    continue
+                whole = get(f"{prefix}.{name}.{kind}")
+                whole = whole.T if gpt2 and kind == "weight" else whole
+                start = 0
+                for part in parts:
+                    path: Path = ("layers", layer, part, kind)
+                    yield path, whole[start : start + shapes[path][0]]
+                    start += shapes[path][0]
+        if config.experts is not None and layer not in config.plain_layers:
+            mixtral = config.family == "mixtral"
+            block = f"{prefix}.block_sparse_moe" if mixtral else f"{prefix}.mlp"
+            yield ("layers", layer, "router", "weight"), get(f"{block}.gate.weight")
+            for part in _EXPERT:
+                name = _EXPERT[part] if mixtral else f"{part}_proj"
+                yield ("layers", layer, part, "weight"), np.stack(
+                    [get(f"{block}.experts.{e}.{name}.weight") for e in range(config.experts.count)]
+                )
+
+
+def parameters_of_tensors(config: DecoderConfig, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The tree of parameters of tensors by Hugging Face's names, NumPy arrays or what becomes one.
+
+    Raises FileFormatError that lists everything that is missing or has another shape.
+    """
+    missing: list[str] = []
+
+    def get(name: str) -> Any:
+        short = name.removeprefix("transformer.").removeprefix("model.")
+        for candidate in (name, short):
+            if candidate in tensors:
+                return np.asarray(tensors[candidate])
+        missing.append(name)
+        return _NOTHING
+
+    turned = config.family == "gpt2"
+    flat: dict[Path, Any] = {}
+    for path, name in hugging_face_names(config).items():
+        value = get(name)
+        products = path[0] == "layers" and path[-1] == "weight" and value.ndim == 2
+        flat[path] = value.T if turned and products else value
+    if not missing:
+        flat.update(_pieces(config, get))
+    _refuse(config, flat, missing)
+    order = shapes_of(config)
+    return _tree({path: jnp.asarray(np.ascontiguousarray(flat[path])).astype(np.float32) for path in order}, config)
+
+
+_NOTHING = np.zeros(0, np.float32)
+
+
+def _refuse(config: DecoderConfig, flat: Mapping[Path, Any], missing: list[str]) -> None:
+    """FileFormatError where a parameter is missing or has another shape."""
+    shapes = shapes_of(config)
+    wrong = [
+        f"{'.'.join(map(str, path))} is {list(value.shape)} instead of {list(shapes[path])}"
+        for path, value in flat.items()
+        if value is not _NOTHING and value.shape != shapes[path]
+    ]
+    said = [f"there is no {name}" for name in missing] + wrong
+    if said:
+        raise FileFormatError(
+            f"The weights are not those of this {config.family}: {'; '.join(said)}.",
+            "Give the weights that belong to the config.",
+        )
+
+
+# ---------------------------------------------------------------- GGUF
+_GGUF_TOP = {"embedding": "token_embd", "norm": "output_norm", "head": "output"}
+_GGUF_LAYER = {
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+    "attention_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+}
+
+
+def gguf_names(config: DecoderConfig) -> dict[Path, str]:
+    """The name of the tensor of a GGUF file that holds a parameter.
+
+    >>> from rlx.lm import DecoderConfig
+    >>> gguf_names(DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8))["head", "weight"]
+    'output.weight'
+    """
+    found = {}
+    for path in shapes_of(config):
+        stem = _GGUF_TOP[path[0]] if path[0] != "layers" else f"blk.{path[1]}.{_GGUF_LAYER[path[2]]}"
+        found[path] = f"{stem}.{path[-1]}"
+    return found
+
+
+def parameters_of_gguf(config: DecoderConfig, file: GGUFFile) -> dict[str, Any]:
+    """The tree of parameters of a GGUF file: packed ones stay packed, over the mapped file."""
+    flat: dict[Path, Any] = {}
+    missing = []
+    for path, name in gguf_names(config).items():
+        if name in file:
+            flat[path] = _of_tensor(file[name])
+        else:
+            missing.append(name)
+            flat[path] = _NOTHING
+    _refuse(config, flat, missing)
+    return _tree(flat, config)
+
+
+def _of_tensor(tensor: GGUFTensor) -> Any:
+    if plain_dtype(tensor.kind) is not None or tensor.ndim != 2:
+        return jnp.asarray(tensor.numpy()).astype(np.float32)
+    return QuantizedArray(jnp.asarray(tensor.packed), None, None, None, scheme_of(tensor.kind))

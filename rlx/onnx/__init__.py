@@ -1,0 +1,70 @@
+"""ONNX models as functions of rlx, and functions as ONNX models (`pip install "rlx[onnx]"`).
+
+`rlx.onnx.load(model)` gives a function and its parameters: jitted, differentiated, batched like any other.
+`rlx.onnx.export(f, *types)` gives a model of what `f` computes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+from rlx.errors import UnsupportedError
+
+__all__ = ["export", "load"]
+
+
+def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """An ONNX model as a function (parameters, *inputs) -> result, and its parameters.
+
+    Args:
+      model: a path, the bytes of a file, or an onnx.ModelProto.
+
+    Returns: the function, which takes the parameters and the model's inputs in order, or by name, and returns its
+      output, or a tuple of them; and the parameters, a dict of the weights of real dtype by name. The function is made
+      of operations of rlx: it goes through jit, grad and vmap. What decides shapes has to be known while it is traced.
+
+    Raises: UnsupportedError, naming all operators that are not there with their nodes, or where the package onnx is
+      not installed; FileFormatError for a file that is no model, and for weights outside of its folder; OSError where a
+      file cannot be read.
+
+    >>> import onnx.parser, rlx, numpy as np
+    >>> model = onnx.parser.parse_model('''
+    ...     <ir_version: 10, opset_import: ["" : 21]>
+    ...     line (float[N, 2] x) => (float[N, 3] y) <float[2, 3] w = {1, 2, 3, 4, 5, 6}> { y = MatMul(x, w) }''')
+    >>> function, parameters = rlx.onnx.load(model)
+    >>> rlx.jit(function)(parameters, np.ones((1, 2), np.float32)).tolist()
+    [[5.0, 7.0, 9.0]]
+    """
+    return _module("loading").load(model)
+
+
+def export(f: Callable[..., Any], *types: Any, path: Any = None) -> Any:
+    """A function as an ONNX model, which onnxruntime and others run.
+
+    Args:
+      f: a function of arrays, as jit takes it; its derivatives are such functions, too.
+      types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those.
+      path: a file that the model is written to.
+
+    Returns: an onnx.ModelProto. Its inputs are the leaves of the arguments in order (x0, x1, ...), its outputs the
+      leaves of the result (y0, y1, ...); what f closes over is in it.
+
+    Raises: UnsupportedError, by name, for operations that ONNX has no operators for (complex numbers, factorisations,
+      callbacks, ...), or where the package onnx is not installed.
+
+    >>> import rlx, rlx.numpy as jnp, numpy as np
+    >>> model = rlx.onnx.export(lambda x: jnp.tanh(x).sum(axis=1), np.ones((2, 3), np.float32))
+    >>> [node.op_type for node in model.graph.node]
+    ['Tanh', 'ReduceSum']
+    """
+    return _module("exporting").export(f, *types, path=path)
+
+
+def _module(name: str) -> Any:
+    """A module that needs the package onnx."""
+    if importlib.util.find_spec("onnx") is None:
+        raise UnsupportedError("rlx.onnx needs the package onnx, which is not installed.", 'pip install "rlx[onnx]"')
+    return importlib.import_module(f"rlx.onnx.{name}")

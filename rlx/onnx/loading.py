@@ -1,0 +1,134 @@
+"""A model as a function and its parameters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import onnx
+
+import rlx.numpy as jnp
+from rlx.errors import FileFormatError, InputTypeError, UnsupportedError
+from rlx.onnx import (  # noqa: F401  they enter their operators
+    control,
+    elementwise,
+    images,
+    quantised,
+    recurrent,
+    reductions,
+    shapes,
+    signals,
+    windows,
+)
+from rlx.onnx.graphs import Interpreter, array_of, as_arrays, unsupported_in
+
+__all__ = ["load"]
+
+# inputs of operators that decide shapes or are read as numbers: never parameters
+_DECIDING = {
+    "Resize": (1, 2, 3), "Upsample": (1,), "Range": (0, 1, 2), "Dropout": (1,), "Pad": (2,),
+    "NonMaxSuppression": (2, 3, 4), "Clip": (1, 2),
+}  # fmt: skip
+
+
+def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """See rlx.onnx.load."""
+    proto = _proto(model)
+    missing = unsupported_in(proto)
+    if missing:
+        listed = "\n  ".join(f"{kind}: {', '.join(nodes[:5])}" for kind, nodes in sorted(missing.items()))
+        raise UnsupportedError(
+            f"The model has operators that rlx.onnx does not know:\n  {listed}",
+            "Export it with another version of the operators, or replace them: docs/onnx.md lists what there is.",
+        )
+    weights = {t.name: array_of(t) for t in proto.graph.initializer}
+    deciding = _deciding(proto.graph)
+    parameters = {
+        name: jnp.asarray(array)
+        for name, array in weights.items()
+        if name not in deciding and jnp.issubdtype(array.dtype, jnp.inexact)
+    }
+    interpreter = Interpreter(proto)
+    constants = {name: array for name, array in weights.items() if name not in parameters}
+    names = [i.name for i in proto.graph.input if i.name not in weights]
+    title = proto.graph.name or "model"
+
+    def function(parameters: dict[str, Any], *inputs: Any, **named: Any) -> Any:
+        given = dict(zip(names, inputs, strict=False)) | named
+        if len(inputs) > len(names) or set(given) != set(names):
+            raise InputTypeError(
+                f"{title} takes the inputs {', '.join(names) or 'none'}, and got {len(inputs)} and by name"
+                f" {', '.join(named) or 'none'}.",
+                "Pass the parameters first, then the inputs in order or by name.",
+            )
+        outputs = as_arrays(interpreter.graph(proto.graph, {**constants, **parameters, **given}, {}))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    function.__name__ = "".join(c if c.isalnum() else "_" for c in title)
+    function.__doc__ = proto.graph.doc_string or f"The ONNX model {title}: {', '.join(names)}."
+    return function, parameters
+
+
+def _deciding(graph: Any) -> set[str]:
+    """Weights that decide shapes."""
+    return {
+        node.input[at]
+        for node in graph.node
+        for at in _DECIDING.get(node.op_type, ())
+        if at < len(node.input) and node.input[at]
+    }
+
+
+def _proto(model: Any) -> Any:
+    """A model as what onnx reads."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    folder = None if isinstance(model, (bytes, bytearray, memoryview)) else Path(os.fspath(model))
+    data = bytes(model) if folder is None else folder.read_bytes()
+    found = onnx.ModelProto()
+    what = "The data" if folder is None else str(folder)
+    try:
+        found.ParseFromString(data)
+        broken = not found.graph.node and not found.graph.output
+    except Exception:  # protobuf's own classes differ between its versions
+        broken = True
+    if broken:
+        raise FileFormatError(f"{what} is no ONNX model.", "Pass a path, bytes or an onnx.ModelProto.")
+    _load_external(found, folder, what)
+    return found
+
+
+def _tensors(graph: Any) -> Iterable[Any]:
+    """All tensors of a graph and of those in it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from [attribute.t] if attribute.HasField("t") else []
+            yield from attribute.tensors
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _tensors(inner)
+
+
+def _load_external(model: Any, path: Path | None, what: str) -> None:
+    """Read weights from files beside the model, and from nowhere else."""
+    outside = [t for t in _tensors(model.graph) if t.data_location == onnx.TensorProto.EXTERNAL]
+    if not outside:
+        return
+    if path is None:
+        raise FileFormatError(f"{what} has weights in other files.", "Pass the model's path.")
+    folder = path.parent.resolve()
+    for tensor in outside:
+        entries = {e.key: e.value for e in tensor.external_data}
+        location = PurePosixPath(entries.get("location", ""))
+        file = (folder / location).resolve()
+        if location.is_absolute() or not file.is_relative_to(folder):
+            raise FileFormatError(f"{what} has the weights {tensor.name!r} outside of its folder: {location}.")
+        start, length = int(entries.get("offset", 0)), entries.get("length")
+        with file.open("rb") as opened:
+            opened.seek(start)
+            tensor.raw_data = opened.read() if length is None else opened.read(int(length))
+        if length is not None and len(tensor.raw_data) != int(length):
+            raise FileFormatError(f"{file} ends before the weights {tensor.name!r} do.")
+        tensor.data_location = onnx.TensorProto.DEFAULT

@@ -1,0 +1,118 @@
+"""Operators on numbers of few bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import rlx.numpy as jnp
+from rlx.onnx.elementwise import converted, dtype_of_number
+from rlx.onnx.nodes import Node, operator
+from rlx.onnx.windows import convolution
+
+__all__: list[str] = []
+
+
+def _along(node: Node, values: Any, x: Any) -> Any:
+    """Scales or zero points, one for all, for each slice of an axis, or for each block of one, as an array like x."""
+    values = jnp.asarray(values)
+    if values.ndim == 0 or values.size == 1 and not node.get("block_size", 0):
+        return values.reshape(())
+    axis = node.get("axis", 1) % x.ndim
+    if values.ndim == 1 and not node.get("block_size", 0):
+        return values.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+    block = node.get("block_size", 0) or -(-x.shape[axis] // values.shape[axis])
+    return jnp.repeat(values, block, axis=axis)[tuple(slice(0, n) for n in x.shape)]
+
+
+def _rounded(x: Any, dtype: Any) -> Any:
+    """Integers, saturated; floats of eight bits and fewer."""
+    if jnp.issubdtype(dtype, jnp.floating):
+        return converted(x, dtype)
+    limits = jnp.iinfo(dtype)
+    return jnp.clip(jnp.round(x), int(limits.min), int(limits.max)).astype(jnp.int32).astype(dtype)
+
+
+@operator("QuantizeLinear")
+def _quantised(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
+    if zero is not None:
+        dtype = zero.dtype
+    else:
+        dtype = dtype_of_number(node["output_dtype"]) if node.get("output_dtype") else jnp.dtype(np.uint8)
+    wide = jnp.asarray(x).astype(jnp.float32) / _along(node, scale, x).astype(jnp.float32)
+    if jnp.issubdtype(dtype, jnp.floating):
+        return _rounded(wide, dtype)
+    point = 0 if zero is None else _along(node, jnp.asarray(zero).astype(jnp.int32), x)
+    return _rounded(jnp.round(wide) + point, dtype)
+
+
+@operator("DequantizeLinear")
+def _dequantised(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
+    wide = jnp.asarray(x).astype(jnp.float32)
+    if zero is not None:
+        wide = wide - _along(node, jnp.asarray(zero).astype(jnp.float32), x)
+    dtype = dtype_of_number(node["output_dtype"]) if node.get("output_dtype") else scale.dtype
+    return (wide * _along(node, scale, x).astype(jnp.float32)).astype(dtype)
+
+
+@operator("DynamicQuantizeLinear")
+def _dynamically(node: Node, x: Any) -> Any:
+    low, high = jnp.minimum(jnp.min(x), 0), jnp.maximum(jnp.max(x), 0)
+    scale = ((high - low) / 255).astype(jnp.float32)
+    safe = jnp.where(scale == 0, jnp.ones((), jnp.float32), scale)
+    zero = jnp.clip(jnp.round(-low / safe), 0, 255)
+    return jnp.clip(jnp.round(x / safe) + zero, 0, 255).astype(jnp.uint8), scale, zero.astype(jnp.uint8)
+
+
+def _centred(x: Any, zero: Any, axis: int) -> Any:
+    """int32 numbers without their zero point, which may be one for each slice of an axis."""
+    wide = jnp.asarray(x).astype(jnp.int32)
+    if zero is None:
+        return wide
+    point = jnp.asarray(zero).astype(jnp.int32)
+    if point.ndim == 1 and point.size > 1:
+        point = point.reshape([-1 if a == axis % wide.ndim else 1 for a in range(wide.ndim)])
+    elif point.size == 1:
+        point = point.reshape(())
+    return wide - point
+
+
+@operator("MatMulInteger")
+def _integer_product(node: Node, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    return jnp.matmul(_centred(a, a_zero, -2), _centred(b, b_zero, -1))
+
+
+@operator("ConvInteger")
+def _integer_convolution(node: Node, x: Any, w: Any, x_zero: Any = None, w_zero: Any = None) -> Any:
+    return _exact_convolution(node, _centred(x, x_zero, 1), _centred(w, w_zero, 0))
+
+
+def _exact_convolution(node: Node, x: Any, w: Any) -> Any:
+    """Of int32 by way of float64, which holds all sums of products of bytes."""
+    return convolution(node, x.astype(jnp.float64), w.astype(jnp.float64)).astype(jnp.int32)
+
+
+def _requantised(sums: Any, scale: Any, zero: Any) -> Any:
+    return _rounded(jnp.round(sums.astype(jnp.float32) * scale) + jnp.asarray(zero).astype(jnp.int32), zero.dtype)
+
+
+@operator("QLinearMatMul")
+def _quantised_product(node: Node, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> Any:
+    sums = jnp.matmul(_centred(a, za, -2), _centred(b, zb, -1))
+    scale = (
+        jnp.asarray(sa).astype(jnp.float32) * jnp.asarray(sb).astype(jnp.float32) / jnp.asarray(sy).astype(jnp.float32)
+    )
+    return _requantised(sums, scale.reshape(()) if scale.size == 1 else scale, zy)
+
+
+@operator("QLinearConv")
+def _quantised_convolution(
+    node: Node, x: Any, sx: Any, zx: Any, w: Any, sw: Any, zw: Any, sy: Any, zy: Any, bias: Any = None
+) -> Any:
+    sums = _exact_convolution(node, _centred(x, zx, 1), _centred(w, zw, 0))
+    ones = [1] * (sums.ndim - 2)
+    if bias is not None:
+        sums = sums + jnp.reshape(bias, (1, -1, *ones))
+    scale = jnp.asarray(sx) * jnp.asarray(sw) / jnp.asarray(sy)
+    return _requantised(sums, scale.reshape(()) if scale.size == 1 else scale.reshape(1, -1, *ones), zy)

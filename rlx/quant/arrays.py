@@ -1,0 +1,219 @@
+"""Quantised arrays: codes, scales and zero points of a weight, and how they are made and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rlx import lax
+from rlx import numpy as jnp
+from rlx.array import Array
+from rlx.errors import DtypeError, ShapeError
+from rlx.gguf.blocks import dequantize as decode_gguf
+from rlx.gguf.blocks import quantize as encode_gguf
+from rlx.gguf.types import StorageType
+from rlx.nn.scaled_products import BlockScaleConfig, cast_blocks, scaled_blocks
+from rlx.quant.schemes import QuantScheme, scheme_of
+from rlx.trace.flat import as_array
+from rlx.trees.tree import register_dataclass
+
+__all__ = ["NF4_LEVELS", "QuantizedArray", "decode", "dequantize", "quantize"]
+
+LEAST_SCALE = 1e-6
+NF4_LEVELS = np.array([
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+], np.float32)  # fmt: skip
+_FLOATS = {"fp8e4m3": jnp.float8_e4m3fn, "fp8e5m2": jnp.float8_e5m2}
+_MIXED = {
+    "mxfp4": BlockScaleConfig("mxfp4", 32, jnp.float4_e2m1fn, jnp.float8_e8m0fnu),
+    "nvfp4": BlockScaleConfig("nvfp4", 16, jnp.float4_e2m1fn, jnp.float8_e4m3fn),
+}
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class QuantizedArray:
+    """A matrix, or a stack of them, in few bits: what `quantize` makes, and `dequant_matmul` multiplies by.
+
+    It is a node of pytrees whose leaves are arrays, so that it can be an argument of compiled functions.
+
+    Attributes:
+      elements: codes of shape [..., bytes of a row], a row for each position on the other axes: the blocked axis is last.
+      scales, zeros: [..., blocks of a row], or None.
+      global_scale: of "nvfp4", a float32 number that everything is multiplied with, or None.
+      scheme: its QuantScheme.
+      axis: which axis of the array that it stands for is cut into blocks: -1 or -2.
+
+    >>> import numpy as np
+    >>> from rlx import quant
+    >>> w = quant.quantize(np.ones((64, 3), np.float32), "int4/32", axis=0)
+    >>> w.shape, w.elements.shape, w.scales.shape
+    ((64, 3), (3, 32), (3, 2))
+    """
+
+    elements: Any
+    scales: Any
+    zeros: Any
+    global_scale: Any
+    scheme: QuantScheme = field(metadata={"static": True})
+    axis: int = field(default=-1, metadata={"static": True})
+
+    @property
+    def length(self) -> int:
+        """Elements along the blocked axis."""
+        last = self.elements.shape[-1]
+        block = self.scheme.block_size
+        return last * block // self.scheme.row_bytes(block) if block > 1 else last * 8 // self.scheme.code_bits
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array that it stands for."""
+        *rest, last = (*self.elements.shape[:-1], self.length)
+        return (*rest, last) if self.axis == -1 else (*rest[:-1], last, rest[-1])
+
+    @property
+    def ndim(self) -> int:
+        """Its number of axes."""
+        return len(self.elements.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its leaves."""
+        leaves = (self.elements, self.scales, self.zeros, self.global_scale)
+        return sum(leaf.nbytes for leaf in leaves if leaf is not None)
+
+    def __repr__(self) -> str:
+        return f"QuantizedArray({self.scheme}, {list(self.shape)})"
+
+
+def quantize(array: Any, scheme: QuantScheme | StorageType | str, axis: int = -1) -> QuantizedArray:
+    """An array in the codes of a scheme.
+
+    Args:
+      array: floating numbers of shape [..., k] or, with axis -2, [..., k, n]; it may be traced, but for GGUF's types.
+      scheme: a QuantScheme or its name.
+      axis: the axis that blocks lie along: the one that products sum over. 0 is taken for -2 of a matrix.
+
+    Returns a QuantizedArray. Scales are max|x| / q_max of a block, at least 1e-6, and codes are rounded to the nearest,
+    ties to even.
+
+    Raises OptionError for another scheme, ShapeError where the axis is no whole number of blocks, DtypeError for an
+    array that is not floating.
+
+    >>> import numpy as np
+    >>> from rlx import quant
+    >>> w = quant.quantize(np.array([[127.0, -64.0]], np.float32), "int8/2")
+    >>> np.asarray(w.elements).tolist(), np.asarray(w.scales).tolist()
+    ([[127, -64]], [[1.0]])
+    """
+    scheme = scheme_of(scheme)
+    value = as_array(array, "what is quantised") if not isinstance(array, np.ndarray) else array
+    axis = _blocked_axis(value.ndim, axis)
+    if value.dtype.kind != "f" and value.dtype != jnp.bfloat16:
+        raise DtypeError(f"quantize got an array of {value.dtype}.", "Give an array of floating numbers.")
+    block = scheme.block_size
+    if value.shape[axis] % block:
+        raise ShapeError(
+            f"Axis {axis} of {list(value.shape)} is no whole number of blocks of {block}, as {scheme} has them.",
+            "Pad the axis with zeros, or choose another block.",
+        )
+    if scheme.storage is not None:
+        rows = np.asarray(value)
+        packed = encode_gguf(rows if axis == -1 else np.swapaxes(rows, -1, -2), scheme.storage)
+        return QuantizedArray(jnp.asarray(packed), None, None, None, scheme, axis)
+    rows = jnp.asarray(value).astype(np.float32)
+    rows = rows if axis == -1 else jnp.swapaxes(rows, -1, -2)
+    return QuantizedArray(*_encode(rows, scheme), scheme, axis)
+
+
+def dequantize(array: QuantizedArray) -> Array:
+    """The float32 array that a quantised one stands for, of its shape.
+
+    >>> import numpy as np
+    >>> from rlx import quant
+    >>> quant.dequantize(quant.quantize(np.eye(32, dtype=np.float32), "int8/32"))[0, :2]
+    Array([1., 0.], dtype=float32)
+    """
+    found = decode(array.elements, array.scales, array.zeros, array.scheme)
+    if array.global_scale is not None:
+        found = found * array.global_scale
+    return found if array.axis == -1 else jnp.swapaxes(found, -1, -2)
+
+
+def _blocked_axis(rank: int, axis: int) -> int:
+    """The axis as -1 or -2."""
+    found = axis - rank if axis >= 0 else axis
+    if rank < 1 or found not in (-1, -2) or found < -rank:
+        raise ShapeError(
+            f"Blocks along axis {axis} of an array of {rank} axes: products sum over one of the last two.",
+            "Choose axis=-1 or axis=-2.",
+        )
+    return found
+
+
+# ---------------------------------------------------------------- rows of numbers to rows of codes, and back
+def _encode(rows: Array, scheme: QuantScheme) -> tuple[Any, Any, Any, Any]:
+    """Elements, scales, zeros and global scale of rows [..., k]."""
+    kind = scheme.kind
+    if kind in _FLOATS:
+        largest = float(jnp.finfo(_FLOATS[kind]).max)
+        return jnp.clip(rows, -largest, largest).astype(_FLOATS[kind]), None, None, None
+    if kind in _MIXED:
+        over = None
+        if kind == "nvfp4":  # so that the largest block's scale is the largest that a scale can be
+            over = jnp.maximum(jnp.max(jnp.abs(rows)) / np.float32(6 * 448), np.float32(np.finfo(np.float32).tiny))
+            rows = rows / over
+        elements, scales = cast_blocks(rows, _MIXED[kind])
+        codes = lax.bitcast_convert_type(elements, jnp.uint4).astype(np.uint8)
+        return _pairs(codes), scales, None, over
+    blocks = rows.reshape((*rows.shape[:-1], rows.shape[-1] // scheme.block_size, scheme.block_size))
+    if kind == "int8a":
+        low, high = (jnp.minimum(jnp.min(blocks, -1), 0), jnp.maximum(jnp.max(blocks, -1), 0))
+        scales = jnp.maximum((high - low) / np.float32(255), np.float32(LEAST_SCALE))
+        zeros = jnp.clip(jnp.rint(-128 - low / scales), -128, 127)
+        codes = jnp.clip(jnp.rint(blocks / scales[..., None]) + zeros[..., None], -128, 127)
+        return codes.astype(np.int8).reshape(rows.shape), scales, zeros, None
+    largest = {"int8": 127, "int4": 7, "nf4": 1}[kind]
+    scales = jnp.maximum(jnp.max(jnp.abs(blocks), axis=-1) / np.float32(largest), np.float32(LEAST_SCALE))
+    scaled = blocks / scales[..., None]
+    if kind == "nf4":
+        middles = (NF4_LEVELS[1:] + NF4_LEVELS[:-1]) / 2
+        codes = jnp.sum(scaled[..., None] > middles, axis=-1).astype(np.uint8)
+        return _pairs(codes.reshape(rows.shape), high_first=True), scales, None, None
+    codes = jnp.clip(jnp.rint(scaled), -largest, largest).astype(np.int8).reshape(rows.shape)
+    return (codes if kind == "int8" else _pairs((codes + 8).astype(np.uint8))), scales, None, None
+
+
+def decode(elements: Any, scales: Any, zeros: Any, scheme: QuantScheme) -> Array:
+    """Rows of float32 numbers, of rows of codes; a global scale is left to the caller."""
+    kind = scheme.kind
+    if scheme.storage is not None:
+        return decode_gguf(elements, scheme.storage)
+    if kind in _FLOATS:
+        return elements.astype(np.float32)
+    if kind in _MIXED:
+        numbers = lax.bitcast_convert_type(_unpaired(elements).astype(jnp.uint4), jnp.float4_e2m1fn)
+    elif kind == "nf4":
+        numbers = jnp.asarray(NF4_LEVELS)[_unpaired(elements, high_first=True).astype(np.int32)]
+    elif kind == "int4":
+        numbers = _unpaired(elements).astype(np.float32) - 8
+    else:
+        numbers = elements.astype(np.float32)
+        if zeros is not None:
+            numbers = numbers - jnp.repeat(zeros, scheme.block_size, axis=-1)
+    return scaled_blocks(numbers, scales)
+
+
+def _pairs(codes: Array, high_first: bool = False) -> Array:
+    """Codes of four bits [..., k] as bytes [..., k / 2]."""
+    first, second = codes[..., 0::2], codes[..., 1::2]
+    return (first << 4) | second if high_first else first | (second << 4)
+
+
+def _unpaired(packed: Array, high_first: bool = False) -> Array:
+    parts = (packed >> 4, packed & 15) if high_first else (packed & 15, packed >> 4)
+    return jnp.stack(parts, axis=-1).reshape((*packed.shape[:-1], 2 * packed.shape[-1]))

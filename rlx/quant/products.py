@@ -1,0 +1,99 @@
+"""Products with quantised matrices, which backends may compute without decoding them as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx import lax
+from rlx import numpy as jnp
+from rlx.array import Array
+from rlx.errors import DtypeError, InputTypeError, ShapeError
+from rlx.quant.arrays import QuantizedArray, decode
+from rlx.quant.schemes import QuantScheme
+from rlx.trace.flat import as_array
+from rlx.trace.replay import block
+
+__all__ = ["dequant_matmul", "dequantized_product"]
+
+
+def _batched_rows(
+    function: Callable[..., Any], inputs: Sequence[Any], dims: Sequence[int | None], attributes: Mapping[str, Any]
+) -> Any:
+    """How the product takes a batch of x: as more rows of it."""
+    if dims[0] is None or any(dim is not None for dim in dims[1:]):
+        return None
+    x = jnp.moveaxis(inputs[0], dims[0], 0)
+    given = dict(zip(attributes["operands"], (x.reshape(-1, x.shape[-1]), *inputs[1:]), strict=True))
+    found = function(**given, scheme=attributes["scheme"])
+    return (found.reshape(*x.shape[:-1], found.shape[-1]),), (0,)
+
+
+@block(_batched_rows)
+def dequantized_product(x: Any, elements: Any, scales: Any = None, zeros: Any = None, *, scheme: str) -> Array:
+    """x @ decoded.T: a backend that claims it decodes rows piece by piece.
+
+    Args: x: float32 [m, k]; elements, scales, zeros: those of a QuantizedArray of n rows; scheme: its name.
+
+    Returns float32 [m, n].
+    """
+    rows = decode(elements, scales, zeros, QuantScheme(scheme))
+    return lax.dot_general(x, rows, (((1,), (1,)), ((), ())))
+
+
+def dequant_matmul(x: Any, weight: QuantizedArray) -> Array:
+    """The product of an array with a quantised matrix, over the axis that is cut into blocks.
+
+    Args:
+      x: floating numbers of shape [..., k].
+      weight: a QuantizedArray of shape [k, n] with axis -2, or [n, k] with axis -1.
+
+    Returns an array of shape [..., n] and of x's dtype; sums are in float32. It is differentiable in x, and the
+    processor's backend computes it from the packed bytes, decoded tile by tile.
+
+    Raises InputTypeError where the weight is not quantised, DtypeError where x is not floating, ShapeError where the
+    lengths differ.
+
+    >>> import numpy as np
+    >>> from rlx import quant
+    >>> w = quant.quantize(np.eye(32, dtype=np.float32), "gguf_q8_0")
+    >>> quant.dequant_matmul(np.ones((1, 32), np.float32), w)[0, :3]
+    Array([0.9999389, 0.9999389, 0.9999389], dtype=float32)
+    """
+    if not isinstance(weight, QuantizedArray):
+        raise InputTypeError(
+            f"dequant_matmul got {type(weight).__name__} for a weight.", "Quantise it first, with rlx.quant.quantize."
+        )
+    value = as_array(x, "dequant_matmul's x")
+    if value.dtype.kind != "f" and value.dtype != jnp.bfloat16:
+        raise DtypeError(f"dequant_matmul got x of {value.dtype}.", "Convert it: x.astype(numpy.float32).")
+    if weight.ndim != 2 or not value.ndim or value.shape[-1] != weight.length:
+        raise ShapeError(
+            f"dequant_matmul got x of {list(value.shape)} and a weight of {list(weight.shape)}.",
+            f"It sums over x's last axis and over the weight's axis {weight.axis}, which is cut into blocks.",
+        )
+    _check_parts(weight)
+    rows = value.astype(np.float32).reshape(math.prod(value.shape[:-1]), value.shape[-1])
+    parts = {"elements": weight.elements, "scales": weight.scales, "zeros": weight.zeros}
+    given = {name: jnp.asarray(part) for name, part in parts.items() if part is not None}
+    found = dequantized_product(rows, **given, scheme=weight.scheme.name)
+    if weight.global_scale is not None:
+        found = found * weight.global_scale
+    return found.reshape(*value.shape[:-1], found.shape[-1]).astype(value.dtype)
+
+
+def _check_parts(weight: QuantizedArray) -> None:
+    """ShapeError where scales or zero points are not one for each block."""
+    scheme = weight.scheme
+    wanted = (*weight.elements.shape[:-1], weight.length // scheme.block_size)
+    for name, there in (("scales", scheme.has_scale), ("zeros", scheme.has_zero_point)):
+        part = getattr(weight, name)
+        if (part is not None) != there or (part is not None and part.shape != wanted):
+            shown = "none" if part is None else f"{name} of {list(part.shape)}"
+            raise ShapeError(
+                f"A QuantizedArray of {scheme} has {shown}; it needs {list(wanted) if there else 'none'}.",
+                "Make it with rlx.quant.quantize, or give one for each block of each row.",
+            )

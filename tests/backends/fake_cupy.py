@@ -1,0 +1,174 @@
+"""A driver that is none, under the part of CuPy's interface that rlx uses: it keeps a log, and knows what is freed.
+
+Memory is addresses without contents: copies from and to the host move the bytes of numbered blocks, kernels write
+nothing. What uses an address outside of living memory fails.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+
+class CUDARuntimeError(RuntimeError):
+    """CuPy's."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+class OutOfMemoryError(MemoryError):
+    """CuPy's."""
+
+
+class CompileException(Exception):
+    """CuPy's."""
+
+
+class FakeCupy:
+    """The module: `log` has every call in order, `sources` what was compiled."""
+
+    def __init__(self, devices: int = 1, capacity: int = 1 << 28, is_hip: bool = False) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        self.sources: list[str] = []
+        self.capacity, self.used, self.next = capacity, 0, 1 << 20
+        self.blocks: dict[int, np.ndarray] = {}
+        self.broken: set[str] = set()  # what fails from now on
+        self.now = self.done = 0  # events that were recorded, and those that the device has come to
+        fake = self
+
+        class Memory:
+            def __init__(self, size: int) -> None:
+                if fake.used + size > fake.capacity:
+                    raise OutOfMemoryError(f"{size} bytes")
+                fake.used += size
+                self.ptr, self.size = fake.next, size
+                fake.next += size + 4096
+                fake.blocks[self.ptr] = np.full(size, 0xA5, np.uint8)
+
+            def __del__(self) -> None:
+                if hasattr(self, "ptr"):
+                    fake.used -= self.size
+                    del fake.blocks[self.ptr]
+
+        class Device:
+            def __init__(self, number: int) -> None:
+                self.id, self.compute_capability = number, "90"
+                self.attributes = {"MultiProcessorCount": 132}
+
+            def __enter__(self) -> None: ...
+            def __exit__(self, *error: object) -> None: ...
+
+        class Stream:
+            ptr = 77
+
+            def __init__(self, non_blocking: bool) -> None:
+                assert non_blocking
+
+            def __enter__(self) -> None:
+                fake.current.append(self)
+
+            def __exit__(self, *error: object) -> None:
+                fake.current.pop()
+
+            def synchronize(self) -> None:
+                fake.check("synchronize")
+                fake.log.append(("synchronize",))
+                fake.done = fake.now
+
+        class Event:
+            def __init__(self, disable_timing: bool) -> None:
+                self.place = 0
+
+            def record(self, stream: Stream) -> None:
+                fake.log.append(("record", stream.ptr))
+                fake.now += 1
+                self.place = fake.now
+
+            @property
+            def done(self) -> bool:
+                return self.place <= fake.done
+
+            def synchronize(self) -> None:
+                fake.check("synchronize")
+                fake.log.append(("wait",))
+                fake.done = max(fake.done, self.place)
+
+        class RawModule:
+            def __init__(self, code: str, options: tuple[str, ...], backend: str) -> None:
+                assert backend == "nvrtc" and isinstance(options, tuple)
+                self.code = code
+
+            def get_function(self, name: str) -> Any:
+                if "compile" in fake.broken:
+                    raise CompileException("rlx.cu(7): error: what is this")
+                if self.code not in fake.sources:
+                    fake.sources.append(self.code)
+                assert f" {name}(" in self.code
+                return lambda grid, block, args: fake.launch(name, grid, block, args)
+
+        self.current: list[Stream] = []
+        self.RawModule = RawModule
+        runtime = SimpleNamespace(
+            is_hip=is_hip, CUDARuntimeError=CUDARuntimeError, getDeviceCount=lambda: self.count(devices),
+            memcpyAsync=self.memcpy, memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
+        )  # fmt: skip
+        self.cuda = SimpleNamespace(
+            runtime=runtime, Device=Device, Stream=Stream, Event=Event,
+            memory=SimpleNamespace(Memory=Memory, OutOfMemoryError=OutOfMemoryError),
+            compiler=SimpleNamespace(CompileException=CompileException),
+            device=SimpleNamespace(get_cublas_handle=lambda: 5),
+            cublas=SimpleNamespace(setStream=lambda *a: None, gemmStridedBatchedEx=self.gemm),
+        )  # fmt: skip
+
+    def count(self, devices: int) -> int:
+        if not devices:
+            raise CUDARuntimeError(100, "cudaErrorNoDevice: no CUDA-capable device is detected")
+        return devices
+
+    def check(self, what: str) -> None:
+        if what in self.broken:
+            raise CUDARuntimeError(700, "cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    def at(self, address: int, nbytes: int) -> np.ndarray:
+        """Living memory from an address on."""
+        for start, block in self.blocks.items():
+            if start <= address and address + nbytes <= start + len(block):
+                return block[address - start : address - start + nbytes]
+        raise AssertionError(f"{nbytes} bytes at {address} are nobody's: used after they were freed")
+
+    def launch(self, name: str, grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
+        self.check("launch")
+        assert self.current and 0 < grid[0] < 1 << 31 and 0 < block[0] <= 1024
+        assert [type(a) for a in args] == [np.uint64, np.int64] * (len(args) // 2)
+        for pointer, start in zip(args[::2], args[1::2], strict=True):
+            self.at(int(pointer) + int(start), 1)
+        self.log.append(("launch", name, grid[0], block[0], args))
+
+    def memcpy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
+        self.check("memcpy")
+        assert stream == 77
+        if kind == 1:
+            ctypes.memmove(self.at(target, nbytes).ctypes.data, source, nbytes)
+        elif kind == 2:
+            ctypes.memmove(target, self.at(source, nbytes).ctypes.data, nbytes)
+        else:
+            self.at(target, nbytes)[:] = self.at(source, nbytes)
+        self.log.append(("copy", kind, nbytes))
+
+    def gemm(self, handle: int, *arguments: Any) -> None:
+        assert handle == 5 and len(arguments) == 22, len(arguments)
+        right, left, n, m, k, one, a, _, lda, sa, b, _, ldb, sb, beta, c, _, ldc, sc, batches, compute, _ = arguments
+        for address in (a, b, c):
+            self.at(address, 4)
+        self.log.append(("gemm", right, left, n, m, k, lda, sa, ldb, sb, ldc, sc, batches, compute))
+
+    def launched(self) -> list[str]:
+        """The names of kernels in the order in which they were queued."""
+        gc.collect()
+        return [entry[1] for entry in self.log if entry[0] == "launch"]

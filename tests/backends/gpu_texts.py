@@ -1,0 +1,104 @@
+"""Kernel texts for devices that are not here: of samples of every primitive, and of programs of odd and large sizes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from primitive_cases import cases
+
+import rlx
+import rlx.nn as nn
+import rlx.numpy as jnp
+from rlx import lax
+from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.options import lowering_options
+from rlx.backends.gpu.program import DeviceProgram
+from rlx.backends.gpu.steps import Step
+from rlx.ir.kernels import Plan
+from rlx.ir.options import LoweringOptions
+from rlx.passes.pipeline import lower_to_plan
+from rlx.trace.tracing import close_over, trace_program
+
+OPTIONS = lowering_options(Limits())
+PER_UNIT = 25  # kernels that are compiled together
+
+
+def wave(*shape: int, dtype: str = "float32") -> np.ndarray:
+    """Numbers that differ."""
+    return np.sin(np.arange(np.prod(shape))).reshape(shape).astype(dtype)
+
+
+PROGRAMS: dict[str, tuple[Any, ...]] = {
+    "flat map": (lambda x: jnp.exp(x) * 2 + 1, wave(1 << 20)),
+    "map with a row": (lambda x, b: x * b + 1, wave(1024, 1024), wave(1024)),
+    "narrow map": (lambda x: (x * 3).astype("bfloat16"), wave(1 << 20)),
+    "transpose": (lambda x: x.T * 2 + x, wave(1024, 1024)),
+    "softmax": (nn.softmax, wave(4096, 1000)),
+    "long rows": (lambda x: x / jnp.abs(x).max(-1, keepdims=True), wave(300, 8192)),
+    "sum of all": (jnp.sum, wave(1 << 20)),
+    "sum of columns": (lambda x: x.sum(0), wave(4096, 512)),
+    "gradient of a norm": (rlx.grad(lambda w, x: (nn.standardize(x) * w).sum()), wave(512), wave(1024, 512)),
+    "running sums": (lambda x: jnp.cumsum(x, -1), wave(512, 2000)),
+    "sorts": (lambda x: (jnp.sort(x, -1), jnp.argsort(x, -1)), wave(64, 3000)),
+    "product": (lambda x, y: x @ y, wave(512, 300), wave(300, 512)),
+    "thin product": (lambda x, y: x @ y, wave(512, 300), wave(300)),
+    "scatters": (
+        lambda x, i: (jnp.zeros(99).at[i].set(x), jnp.zeros(99).at[i].add(x)), wave(5000), np.arange(5000) % 99,
+    ),
+    "small loop": (
+        lambda w, x: lax.scan(lambda c, r: (jnp.tanh(c @ w + r), c.sum()), jnp.zeros(64), x), wave(64, 64),
+        wave(100, 64),
+    ),
+    "random bits": (lambda: rlx.random.bits(rlx.random.key(3), (1 << 18,)),),
+}  # fmt: skip
+
+
+def plan_of(function: Callable[..., Any], *arguments: Any, options: LoweringOptions = OPTIONS) -> Plan:
+    """The plan of a function for a device with work-groups."""
+    return lower_to_plan(rlx.make_program(function)(*arguments), None, options)
+
+
+def sample_plans(seed: str) -> Iterator[Plan]:
+    """Plans of samples of primitives, in an order that the seed says."""
+    order = [*cases()]
+    random.Random(seed).shuffle(order)
+    for case in order:
+        program, captured = trace_program(case.bind, case.types)
+        yield lower_to_plan(close_over(program, captured), None, OPTIONS)
+
+
+class Unit:
+    """Kernels that are compiled together, under names of their own."""
+
+    def __init__(self, dialect: DeviceDialect) -> None:
+        self.dialect = dialect
+        self.steps: dict[str, Step] = {}
+        self.texts: dict[str, str] = {}
+
+    @property
+    def source(self) -> str:
+        """What is compiled."""
+        return self.dialect.program(self.texts)
+
+
+def units(dialect: Callable[[], DeviceDialect], plans: Iterator[Plan], count: int, limits: Limits) -> list[Unit]:
+    """Different kernels of plans, `count` of them (or all there are), some to a unit."""
+    made, known = [Unit(dialect())], set[str]()
+    for plan in plans:
+        if len(known) >= count:
+            break
+        unit = made[-1]
+        for steps in DeviceProgram(plan, unit.dialect, limits).steps.values():
+            for step in steps:
+                text = step.text("kernel")
+                if text not in known:
+                    known.add(text)
+                    name = f"kernel{len(known)}"
+                    unit.steps[name], unit.texts[name] = step, step.text(name)
+        if len(unit.texts) >= PER_UNIT:
+            made.append(Unit(dialect()))
+    return [unit for unit in made if unit.texts]

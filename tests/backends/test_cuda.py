@@ -1,0 +1,228 @@
+"""The CUDA backend's host side under a driver that is none: modules, grids, arguments, order, memory, errors.
+
+It has never run on a GPU here: what kernels compute is tested by OpenCL, that they compile by test_gpu_compile.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cupy import FakeCupy
+
+import rlx
+import rlx.nn as nn
+import rlx.numpy as jnp
+from rlx import backends, lax
+from rlx.backends.cuda import CudaBackend, nvrtc
+from rlx.backends.cuda.products import is_cublas_product, multiply
+from rlx.errors import DeviceError
+from rlx.ir.kernels import Contract
+from rlx.passes.pipeline import lower_to_plan
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupy]:
+    """A driver with one device."""
+    yield from installed(monkeypatch, FakeCupy())
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, fake: Any) -> Iterator[Any]:
+    """Put a driver in CuPy's place, for a backend of its own."""
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    for name in ("cuda", "rocm"):
+        backends._loaded.pop(name, None)
+    rlx.clear_caches()
+    yield fake
+    for name in ("cuda", "rocm"):
+        backends._loaded.pop(name, None)
+    rlx.clear_caches()
+
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def test_values_go_there_and_come_back(cupy: FakeCupy) -> None:
+    x = rlx.device_put(X, "cuda")
+    assert x.device == "cuda"
+    np.testing.assert_array_equal(np.asarray(x), X)
+    assert [entry[:2] for entry in cupy.log if entry[0] == "copy"] == [("copy", 1), ("copy", 2)]
+    np.testing.assert_array_equal(rlx.device_put(x, "cpu"), X)
+
+
+def test_a_call_is_one_launch_and_is_not_waited_for(cupy: FakeCupy) -> None:
+    x = rlx.device_put(np.zeros(1 << 20, np.float32), "cuda")
+    f = rlx.jit(lambda x: jnp.exp(x) * 2)
+    f(x)
+    del cupy.log[:]
+    y = f(x)
+    assert [entry[0] for entry in cupy.log] == ["launch", "record"]
+    (launch,) = (entry for entry in cupy.log if entry[0] == "launch")
+    assert launch[2:4] == (1024, 256)  # vectors of four
+    assert not y.is_ready()
+    y.block_until_ready()
+    assert y.is_ready() and cupy.log[-1] == ("wait",)
+
+
+def test_programs_are_queued_in_order(cupy: FakeCupy) -> None:
+    """Partial sums, then their sum; a loop's steps one after the other."""
+    f = rlx.jit(jnp.sum, device="cuda")
+    f(np.zeros((512, 2048), np.float32))
+    assert len(cupy.launched()) == 2 and cupy.launched()[1].startswith("combine")
+    del cupy.log[:]
+    x = np.zeros((3, 200, 200), np.float32)
+    rlx.jit(lambda x: lax.scan(lambda c, r: (c + jnp.tanh(r), c.sum()), x[0], x), device="cuda")(x)
+    assert len(cupy.launched()) >= 2 * len(x)
+
+
+def test_programs_are_compiled_once(cupy: FakeCupy) -> None:
+    f = rlx.jit(nn.softmax, device="cuda")
+    for _ in range(3):
+        f(X)
+    assert len(cupy.sources) == 1 and 'extern "C" __global__' in cupy.sources[0]
+    assert "--fmad=false" in CudaBackend().engine._flags
+
+
+def test_memory_is_given_back(cupy: FakeCupy) -> None:
+    memory = backends.memory_named("cuda")
+    x = rlx.device_put(np.zeros(1 << 16, np.float32), "cuda")
+    for _ in range(5):
+        x = jnp.sin(x)
+    held = cupy.used
+    for _ in range(20):
+        x = jnp.sin(x)
+    assert cupy.used == held == memory.pool_bytes()
+    del x
+    memory.clear_pool()
+    assert cupy.used == 0
+
+
+def test_use_after_free_is_noticed(cupy: FakeCupy) -> None:
+    """The driver of these tests would fail."""
+    x = rlx.device_put(X, "cuda")
+    pointer = x.storage().pointer
+    del x
+    backends.memory_named("cuda").clear_pool()
+    with pytest.raises(AssertionError, match="freed"):
+        cupy.at(pointer, 4)
+
+
+def test_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is free is given back first; then an error that says so. Other arrays stay."""
+    for cupy in installed(monkeypatch, FakeCupy(capacity=1 << 20)):
+        x = rlx.device_put(X, "cuda")
+        big = [rlx.device_put(np.zeros(1 << 19, np.uint8), "cuda")]
+        big.pop()
+        rlx.device_put(np.zeros(700_000, np.uint8), "cuda")  # only if the pool is emptied
+        with pytest.raises(MemoryError):
+            rlx.jit(lambda x: jnp.zeros(1 << 20) + x[0, 0], device="cuda")(x)
+        np.testing.assert_array_equal(np.asarray(x), X)
+        assert cupy.used < 1 << 20
+
+
+def test_products_are_cublas(cupy: FakeCupy) -> None:
+    """It counts in columns: right operand first; transposed operands are read as they lie."""
+    x, y = np.zeros((7, 5), np.float32), np.zeros((5, 9), np.float32)
+    rlx.jit(lambda x, y: x @ y, device="cuda")(x, y)
+    assert [e for e in cupy.log if e[0] == "gemm"] == [("gemm", 0, 0, 9, 7, 5, 9, 0, 5, 0, 9, 0, 1, 68)]
+    del cupy.log[:]
+    z = np.zeros((3, 5, 7))
+    rlx.jit(lambda z, y: jnp.einsum("bkm,kn->bmn", z, y), device="cuda")(z, y.astype("float64"))
+    products = [e for e in cupy.log if e[0] == "gemm"]
+    assert len(products) == 1 and products[0][-1] == 70
+
+
+def by_columns(kernel: Contract, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """What cuBLAS computes of the arguments that it is given, in NumPy: matrices lie column by column."""
+    log: list[tuple[Any, ...]] = []
+    fake = FakeCupy()
+    fake.cuda.cublas.gemmStridedBatchedEx = lambda *a: log.append(a)
+    multiply(fake, 77, kernel, 0, 0, 0)
+    (_, right, left, n, m, k, _, _, _, lda, sa, _, _, ldb, sb, _, _, _, ldc, sc, batches, *_) = log[0]
+
+    def matrix(flat: np.ndarray, rows: int, columns: int, transposed: int, apart: int, at: int) -> np.ndarray:
+        if transposed:
+            rows, columns = columns, rows
+        strides = (flat.itemsize, apart * flat.itemsize)
+        found = np.lib.stride_tricks.as_strided(flat.reshape(-1)[at:], (rows, columns), strides)
+        return found.T if transposed else found
+
+    out = np.zeros(kernel.out.buffer.size, x.dtype)
+    for b in range(batches):
+        product = matrix(y, n, k, right, lda, b * sa) @ matrix(x, k, m, left, ldb, b * sb)
+        matrix(out, n, m, 0, ldc, b * sc)[...] = product
+    return out
+
+
+@pytest.mark.parametrize("spec", ["mk,kn->mn", "km,kn->mn", "mk,nk->mn", "bmk,bkn->bmn", "bkm,bnk->bmn"])
+def test_cublas_is_told_how_operands_lie(spec: str) -> None:
+    sizes = {"b": 3, "m": 5, "k": 4, "n": 6}
+    left, right = spec.split("->")[0].split(",")
+    x, y = (np.random.default_rng(n).normal(size=[sizes[c] for c in side]) for n, side in enumerate((left, right)))
+    plan = lower_to_plan(rlx.make_program(lambda x, y: jnp.einsum(spec, x, y))(x, y), None, CudaBackend().lowering)
+    (kernel,) = (k for k in plan.kernels if isinstance(k, Contract))
+    assert is_cublas_product(kernel)
+    swapped = kernel.lhs.buffer is plan.inputs[1]
+    found = by_columns(kernel, *((y, x) if swapped else (x, y)))
+    expected = np.einsum(spec, x, y)
+    np.testing.assert_allclose(np.sort(found), np.sort(expected.ravel()), rtol=1e-12)
+
+
+# ------------------------------------------------------------------ bad input
+def test_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in installed(monkeypatch, None):
+        with pytest.raises(DeviceError, match=r"pip install 'rlx\[cuda\]'"):
+            rlx.jit(jnp.sin, device="cuda")(X)
+        with pytest.raises(DeviceError, match=r"pip install 'rlx\[rocm\]'"):
+            rlx.device_put(X, "rocm")
+
+
+def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in installed(monkeypatch, FakeCupy(devices=0)):
+        with pytest.raises(DeviceError, match="(?s)no CUDA-capable device.*driver"):
+            rlx.device_put(X, "cuda")
+
+
+def test_the_other_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in installed(monkeypatch, FakeCupy(is_hip=True)):
+        with pytest.raises(DeviceError, match="not the one for CUDA"):
+            rlx.device_put(X, "cuda")
+        assert rlx.device_put(X, "rocm").device == "rocm"
+
+
+def test_a_program_that_does_not_compile(cupy: FakeCupy) -> None:
+    cupy.broken.add("compile")
+    with pytest.raises(DeviceError, match="error: what is this"):
+        rlx.jit(jnp.sin, device="cuda")(X)
+
+
+def test_a_lost_device(cupy: FakeCupy) -> None:
+    """Whoever waits hears of it, with a line of the program; the CPU goes on."""
+    x = rlx.device_put(X, "cuda")
+    y = rlx.jit(lambda x: jnp.sin(x) + 1)(x)
+    cupy.broken.add("synchronize")
+    with pytest.raises(DeviceError, match="illegal memory access") as caught:
+        y.block_until_ready()
+    assert "test_cuda.py" in str(caught.value)
+    assert float(jnp.sin(0.0)) == 0.0
+
+
+def test_devices_are_not_mixed(cupy: FakeCupy) -> None:
+    x, y = rlx.device_put(X, "cuda"), rlx.device_put(X, "cpu")
+    with pytest.raises(DeviceError, match="device"):
+        x + y
+
+
+def test_programs_are_shown_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in installed(monkeypatch, None):
+        shape = rlx.ShapeDtypeStruct((4096, 1000), "float32")
+        found = rlx.inspect(nn.softmax, device="cuda")(shape)
+        assert "__global__" in found.kernels.texts["cuda"]
+        assert found.kernels.texts["launches"].endswith("warps, 512 x 256")
+        assert "hip" in rlx.inspect(nn.softmax, device="rocm")(shape).kernels.texts
+        if nvrtc.installed():
+            assert "0 bytes spilled" in found.kernels.texts["registers"] and ".entry" in found.kernels.texts["ptx"]
+

@@ -1,0 +1,141 @@
+"""Proof by compilation: what CUDA's and HIP's compilers say of kernels for devices that are not here.
+
+`make test-gpu-compile` installs CUDA's runtime compiler and runs this; HIP's is the system's: the test says what is
+missing. The samples of primitives are others for each RLX_TEST_SEED; RLX_TEST_GPU_ALL=1 compiles all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from gpu_texts import PROGRAMS, Unit, plan_of, sample_plans, units
+
+from rlx.backends.cuda import nvrtc
+from rlx.backends.cuda.dialect import CudaDialect
+from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.program import DeviceProgram
+from rlx.backends.rocm import clang
+from rlx.backends.rocm.dialect import HipDialect
+
+wanted = os.environ.get("RLX_TEST_GPU_COMPILE") == "1"
+if not wanted and not nvrtc.installed():
+    pytest.skip("CUDA's runtime compiler is not installed: make test-gpu-compile", allow_module_level=True)
+
+COUNT = 1 << 30 if os.environ.get("RLX_TEST_GPU_ALL") == "1" else 200
+SEED = os.environ.get("RLX_TEST_SEED", "seed")
+REGISTERS, SHARED = 1 << 16, 48 << 10  # of a group, on every architecture
+CUDA = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120")
+HIP = ("gfx90a", "gfx942", "gfx1100")
+
+
+@cache
+def sampled(language: str) -> list[Unit]:
+    """The kernels of samples."""
+    return units(CudaDialect if language == "cuda" else HipDialect, sample_plans(SEED), COUNT, Limits())
+
+
+def check(unit: Unit, facts: dict[str, nvrtc.KernelFacts] | dict[str, clang.KernelFacts]) -> None:
+    """No kernel spills or asks for more than a group has."""
+    assert facts.keys() == unit.texts.keys()
+    for name, found in facts.items():
+        step = unit.steps[name]
+        assert found.spilled == 0, f"{name} spills {found.spilled} bytes:\n{unit.texts[name]}"
+        assert found.registers * step.items <= REGISTERS, f"{name} of {step.items} items: {found}"
+        assert found.shared <= SHARED and step.groups < 1 << 31, f"{name}: {found}, {step.groups} groups"
+
+
+@pytest.mark.parametrize("architecture", CUDA)
+def test_kernels_compile_for_cuda(architecture: str) -> None:
+    kernels = 0
+    for unit in sampled("cuda"):
+        check(unit, nvrtc.compile_program(unit.source, architecture).facts)
+        kernels += len(unit.texts)
+    assert kernels >= 200
+
+
+@pytest.mark.parametrize("architecture", HIP)
+def test_kernels_compile_for_hip(architecture: str) -> None:
+    if clang.missing():
+        pytest.skip(clang.missing())
+    kernels = 0
+    for unit in sampled("hip"):
+        check(unit, clang.compile_program(unit.source, architecture).facts)
+        kernels += len(unit.texts)
+    assert kernels >= 200
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_compile(name: str) -> None:
+    """Each strategy at sizes that ask for it; positions are not divided in 64 bits."""
+    program = DeviceProgram(plan_of(*PROGRAMS[name]), CudaDialect(), Limits())
+    compiled = nvrtc.compile_program(program.source, "sm_90")
+    assert compiled.facts.keys() == program.texts.keys()
+    assert all(found.spilled == 0 and found.stack == 0 for found in compiled.facts.values()), compiled.facts
+    assert not re.search(r"\b(div|rem)\.[us]64", compiled.ptx)
+    if not clang.missing():
+        hip = DeviceProgram(plan_of(*PROGRAMS[name]), HipDialect(), Limits())
+        assert all(found.spilled == 0 for found in clang.compile_program(hip.source, "gfx942").facts.values())
+
+
+def disassembled(code: bytes, folder: Path) -> str:
+    """Instructions of the machine."""
+    beside = [p for p in sys.path if (Path(p) / "nvidia/cu13/bin/nvdisasm").exists()]
+    tool = shutil.which("nvdisasm") or (f"{beside[0]}/nvidia/cu13/bin/nvdisasm" if beside else None)
+    if tool is None:
+        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+    (folder / "code.cubin").write_bytes(code + b"\0")  # NVRTC leaves the last byte out
+    return subprocess.run([tool, "-c", "code.cubin"], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("name", ["flat map", "map with a row"])
+def test_flat_maps_move_16_bytes_at_once(name: str, tmp_path: Path) -> None:
+    program = DeviceProgram(plan_of(*PROGRAMS[name]), CudaDialect(), Limits())
+    assert [s.strategy for steps in program.steps.values() for s in steps] == ["vectors"]
+    text = disassembled(nvrtc.compile_program(program.source, "sm_90").code, tmp_path)
+    assert "LDG.E.128" in text and "STG.E.128" in text
+    wide = DeviceProgram(plan_of(*PROGRAMS[name]), CudaDialect(), Limits(vector_points=1 << 40))
+    assert "LDG.E.128" not in disassembled(nvrtc.compile_program(wide.source, "sm_90").code, tmp_path)
+
+
+LAUNCHES = {
+    "flat map": ["vectors"],
+    "map with a row": ["vectors"],
+    "narrow map": ["vectors"],
+    "transpose": ["tiles"],
+    "softmax": ["warps"],
+    "long rows": ["groups"],
+    "sum of all": ["chunks by groups", "groups"],
+    "sum of columns": ["chunks by items", "warps"],
+    "gradient of a norm": ["chunks by groups", "warps"],
+    "running sums": ["scans"],
+    "small loop": ["items", "loop"],
+    "product": ["tiled product"],
+    "thin product": ["warps"],
+}
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_launches_of_programs(name: str) -> None:
+    """How many there are, and how each shares its work."""
+    program = DeviceProgram(plan_of(*PROGRAMS[name]), CudaDialect(), Limits())
+    assert [step.strategy for steps in program.steps.values() for step in steps] == LAUNCHES[name]
+
+
+def test_work_fills_the_device() -> None:
+    """Two groups for each unit of the largest device where the work allows."""
+    for name in ("flat map", "softmax", "long rows", "transpose", "running sums"):
+        program = DeviceProgram(plan_of(*PROGRAMS[name]), CudaDialect(), Limits())
+        assert all(step.groups >= 264 for steps in program.steps.values() for step in steps), name
+
+
+def test_what_the_compiler_refuses_is_told() -> None:
+    with pytest.raises(Exception, match="refused a program for sm_90") as caught:
+        nvrtc.compile_program("this is no program", "sm_90")
+    assert "error" in str(caught.value)

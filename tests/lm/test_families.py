@@ -1,0 +1,165 @@
+"""Every family of decoders beside transformers, on tiny random configurations: logits, and 64 greedy tokens.
+
+RLX_TEST_LM=1 runs them: they need torch and transformers (make test-lm).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlx import lm
+from rlx.errors import FileFormatError, UnsupportedError
+from rlx.lm.config import config_of_hugging_face
+from rlx.lm.weights import parameters_of_tensors
+
+wanted = os.environ.get("RLX_TEST_LM") == "1"
+pytestmark = [pytest.mark.skipif(not wanted, reason="RLX_TEST_LM=1 asks for them"), pytest.mark.filterwarnings("ignore")]
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 99,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0 + 0.1 * k for k in range(8)],
+    "long_factor": [2.0 + k for k in range(8)],
+    "original_max_position_embeddings": 256,
+}
+DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "llama-tied": ("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 1}),
+    "llama3": ("Llama", {"rope_parameters": LLAMA3}),
+    "llama-linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}}),
+    "llama-dynamic": ("Llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}}),
+    "llama-yarn": ("Llama", {"rope_parameters": YARN}),
+    "mistral": ("Mistral", {"sliding_window": 7}),
+    "mistral-all": ("Mistral", {"sliding_window": None}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3": ("Qwen3", {"head_dim": 24}),
+    "qwen3-moe": ("Qwen3Moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}),
+    "gemma": ("Gemma", {"head_dim": 16}),
+    "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 20}),
+    "gemma3": ("Gemma3Text", {"head_dim": 16, "sliding_window": 5, "num_hidden_layers": 3, "layer_types":
+               ["sliding_attention", "sliding_attention", "full_attention"]}),
+    "phi3": ("Phi3", {}),
+    "phi3-longrope": ("Phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 256}),
+    "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256}),
+}  # fmt: skip
+
+
+def oracle(name: str) -> Any:
+    """A model of transformers with random weights."""
+    import torch
+    import transformers
+
+    family, more = DECODERS[name]
+    torch.manual_seed(len(name))
+    sizes = {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0} if family == "GPT2" else SIZES
+    config = getattr(transformers, f"{family}Config")(**{**sizes, **more})
+    config._attn_implementation = "eager"
+    short = family.removesuffix("Text")
+    made = getattr(transformers, f"{family}LMHeadModel" if family == "GPT2" else f"{short}ForCausalLM")(config).eval().float()
+    with torch.no_grad():
+        for parameter in made.parameters():  # so that norms and biases matter
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+def ours(model: Any) -> lm.Model:
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return lm.load(folder)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_logits_and_greedy_tokens_are_those_of_transformers(name: str) -> None:
+    import torch
+
+    theirs = oracle(name)
+    model = ours(theirs)
+    tokens = np.random.default_rng(0).integers(2, 99, (2, 23))
+    with torch.no_grad():
+        expected = theirs(torch.tensor(tokens)).logits.numpy()
+    np.testing.assert_allclose(model.logits(tokens), expected, atol=1e-4, rtol=0)
+    prompt = tokens[0, :11].tolist()
+    with torch.no_grad():
+        made = theirs.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, use_cache=True)
+    _compare(model, prompt, made[0, 11:].tolist(), list(model.generate(prompt, 64)))
+    ragged = [prompt, tokens[1, :5].tolist(), tokens[1].tolist()]
+    batch = list(zip(*model.generate(ragged, 64), strict=True))
+    for row, given in zip(batch, ragged, strict=True):
+        _compare(model, given, list(model.generate(given, 64)), list(row))
+
+
+def _compare(model: lm.Model, prompt: list[int], expected: list[int], found: list[int]) -> None:
+    """Equal, or where they part the logits of both tokens are within 1e-4."""
+    assert len(expected) == len(found) == 64
+    part = next((n for n, (a, b) in enumerate(zip(expected, found, strict=True)) if a != b), None)
+    if part is not None:
+        logits = np.asarray(model.logits([prompt + found[:part]]))[0, -1]
+        assert abs(logits[expected[part]] - logits[found[part]]) < 1e-4, (part, expected[part], found[part])
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "mistral", "qwen3-moe"])
+def test_steps_with_a_cache_give_what_one_pass_gives(name: str) -> None:
+    model = ours(oracle(name))
+    tokens = np.random.default_rng(1).integers(2, 99, (2, 20))
+    expected = np.asarray(model.logits(tokens))
+    cache = lm.new_cache(model.config, 2, 32)
+    first, cache = model.steps.advance(tokens[:, :9], cache, every=True)
+    found = [np.asarray(first)]
+    for n in range(9, 20):
+        step, cache = model.steps.advance(tokens[:, n : n + 1], cache)
+        found.append(np.asarray(step)[:, None])
+    np.testing.assert_allclose(np.concatenate(found, 1), expected, atol=1e-5)
+    again, _ = model.steps.advance(tokens[:, 15:], cache.truncate([15, 15]), every=True)
+    np.testing.assert_allclose(again, expected[:, 15:], atol=1e-5)
+
+
+def test_a_folder_of_shards_is_loaded(tmp_path: Path) -> None:
+    theirs = oracle("llama")
+    theirs.save_pretrained(tmp_path, max_shard_size="50KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    model = lm.load(tmp_path)
+    tokens = np.arange(2, 12)[None]
+    np.testing.assert_allclose(model.logits(tokens), ours(theirs).logits(tokens), atol=1e-6)
+    next(tmp_path.glob("*.safetensors")).unlink()
+    with pytest.raises(FileFormatError, match="is not there"):
+        lm.load(tmp_path)
+
+
+def test_what_is_missing_is_listed_at_once() -> None:
+    theirs = oracle("llama")
+    tensors = {name: value.detach().numpy() for name, value in theirs.state_dict().items()}
+    config = config_of_hugging_face(theirs.config.to_dict())
+    del tensors["model.norm.weight"]
+    tensors["lm_head.weight"] = tensors["lm_head.weight"][:5]
+    with pytest.raises(FileFormatError, match=r"no model\.norm\.weight.*head\.weight is \[5, 64\] instead of \[99, 64\]"):
+        parameters_of_tensors(config, tensors)
+    with pytest.raises(UnsupportedError, match="(?s)mamba.*Known: llama"):
+        config_of_hugging_face({"model_type": "mamba"})

@@ -1,0 +1,266 @@
+"""ONNX models: ONNX's own cases of every operator, whole networks against onnxruntime, bad models."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+
+import rlx
+import rlx.numpy as jnp
+from rlx.errors import ConcretizationTypeError, FileFormatError, InputTypeError, UnsupportedError
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "onnx.md"
+# cases that are not computed, by the start of their names, and why
+SKIPPED = {
+    "test_image_decoder": "decodes files of images",
+    "test_tfidfvectorizer": "counts words of texts",
+    "test_training_dropout": "draws random numbers, which have no expected result",
+    "test_bernoulli": "draws random numbers, which have no expected result",
+    "test_ai_onnx_ml_tree_ensemble": "decision trees",
+    "test_cast_e8m0_FLOAT": "rounds to powers of two by a mode of its own",
+}
+NARROW = 2.0**-7  # what a float of sixteen bits and fewer may be off by, as part of the largest
+
+
+@cache
+def node_cases() -> tuple[Any, ...]:
+    """ONNX's cases of single operators."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        return tuple(collect_testcases(None))
+
+
+def kind_of(case: Any) -> str:
+    """ "sequence, string or optional", a reason to leave it out, or nothing."""
+    graph = case.model.graph
+    values = [*graph.input, *graph.output]
+    other = any(v.type.WhichOneof("value") != "tensor_type" for v in values)
+    texts = any(v.type.tensor_type.elem_type == onnx.TensorProto.STRING for v in values)
+    operators = [n.op_type for n in graph.node]
+    if other or texts or any(o.startswith(("Sequence", "SplitToSequence", "Optional")) for o in operators):
+        return "sequence, string or optional"
+    return next((why for start, why in SKIPPED.items() if case.name.startswith(start)), "")
+
+
+def arrays(values: Any) -> list[np.ndarray]:
+    """Inputs or outputs of a case as arrays."""
+    return [onnx.numpy_helper.to_array(v) if isinstance(v, onnx.TensorProto) else np.asarray(v) for v in values]
+
+
+def compare(found: Any, expected: np.ndarray, case: Any) -> None:
+    """Shape and dtype, and the values as close as the case wants it, or as their dtype can be."""
+    found = np.asarray(found)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    if not jnp.issubdtype(expected.dtype, jnp.floating):
+        np.testing.assert_array_equal(found, expected)
+        return
+    a, b = found.astype(np.float64), expected.astype(np.float64)
+    largest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
+    error = 2e-6 if expected.dtype.itemsize > 2 or expected.dtype == np.float16 else NARROW
+    np.testing.assert_allclose(a, b, rtol=max(case.rtol, error), atol=max(case.atol, error * largest))
+
+
+def outputs_of(case: Any) -> None:
+    """Run a case, and compare."""
+    function, parameters = rlx.onnx.load(case.model)
+    for inputs, outputs in case.data_sets:
+        found = function(parameters, *arrays(inputs))
+        found = found if isinstance(found, tuple) else (found,)
+        assert len(found) == len(outputs)
+        for a, b in zip(found, arrays(outputs), strict=True):
+            compare(a, b, case)
+
+
+def groups() -> dict[str, list[Any]]:
+    """The cases that are run, by the word behind test_."""
+    found: dict[str, list[Any]] = {}
+    for case in node_cases():
+        if not kind_of(case):
+            found.setdefault(case.name.split("_")[1], []).append(case)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(groups()))
+@pytest.mark.filterwarnings("ignore")
+def test_cases_of_onnx(name: str) -> None:
+    """Every case of an operator, eagerly."""
+    wrong = []
+    for case in groups()[name]:
+        try:
+            outputs_of(case)
+        except Exception as error:
+            wrong.append(f"{case.name}: {type(error).__name__} {str(error)[:300]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_counts_are_those_of_the_page() -> None:
+    """docs/onnx.md has a table of what is run and what is left out, with reasons."""
+    kinds = Counter(map(kind_of, node_cases()))
+    assert kinds[""] >= 0.85 * (len(node_cases()) - kinds["sequence, string or optional"])
+    page = PAGE.read_text(encoding="utf-8")
+    for why, count in kinds.items():
+        row = f"| {why or 'computed'} | {count} |"
+        assert row in page, row
+
+
+TRACED = "relu gemm conv softmax layer lstm gru averagepool resize gather attention rnn scan matmul maxpool".split()
+
+
+@pytest.mark.parametrize("name", TRACED)
+@pytest.mark.filterwarnings("ignore")
+def test_cases_under_jit(name: str) -> None:
+    """Inputs of real dtype are traced, the others known: compiled results are the expected ones."""
+    count = 0
+    for case in groups()[name]:
+        function, parameters = rlx.onnx.load(case.model)
+        inputs, outputs = map(arrays, case.data_sets[0])
+        real = [np.issubdtype(x.dtype, np.floating) for x in inputs]
+
+        def run(*traced: Any, f: Any = function, p: Any = parameters, xs: Any = inputs, real: Any = real) -> Any:
+            left = iter(traced)
+            return f(p, *(next(left) if r else x for x, r in zip(xs, real, strict=True)))
+
+        try:
+            found = rlx.jit(run)(*(x for x, r in zip(inputs, real, strict=True) if r))
+        except ConcretizationTypeError:
+            continue
+        count += 1
+        for a, b in zip(found if isinstance(found, tuple) else (found,), outputs, strict=True):
+            compare(a, b, case)
+    assert count >= 1
+
+
+# ------------------------------------------------------------------ whole models
+NETWORK = """
+<ir_version: 10, opset_import: ["" : 21]>
+network (float[N, 1, 12, 12] x) => (float[N, 10] y) <int64[2] shape = {0, -1}>
+{
+  a = Conv <pads = [1, 1, 1, 1]> (x, w1, b1)
+  n = BatchNormalization (a, s, o, m, v)
+  r = Relu (n)
+  p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (r)
+  c = Conv <auto_pad = "SAME_UPPER", strides = [2, 2]> (p, w2, b2)
+  g = Gelu (c)
+  f = Reshape (g, shape)
+  d = Gemm (f, w3, b3)
+  y = LogSoftmax (d)
+}
+"""
+WEIGHTS = {
+    "w1": (8, 1, 3, 3), "b1": (8,), "w2": (16, 8, 3, 3), "b2": (16,), "w3": (144, 10), "b3": (10,),
+    "s": (8,), "o": (8,), "m": (8,), "v": (8,),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    """The network, its weights as initializers."""
+    parsed = onnx.parser.parse_model(NETWORK)
+    generator = np.random.default_rng(0)
+    for name, shape in WEIGHTS.items():
+        value = generator.uniform(0.5, 1.0, shape) if name in "sv" else generator.standard_normal(shape) * 0.2
+        parsed.graph.initializer.append(onnx.numpy_helper.from_array(value.astype(np.float32), name))
+    return parsed
+
+
+def test_a_network_is_that_of_onnxruntime(model: Any, tmp_path: Path) -> None:
+    """Compiled, for several batches, from a path and from bytes; and its gradient exists."""
+    path = tmp_path / "network.onnx"
+    onnx.save(model, path)
+    function, parameters = rlx.onnx.load(path)
+    assert parameters.keys() == WEIGHTS.keys()
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    compiled = rlx.jit(function)
+    for batch in (1, 5):
+        x = np.random.default_rng(batch).standard_normal((batch, 1, 12, 12)).astype(np.float32)
+        (expected,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(compiled(parameters, x), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(compiled(parameters, x=x), expected, rtol=1e-4, atol=1e-5)
+    slopes = rlx.jit(rlx.grad(lambda p: compiled(p, x)[:, 0].sum()))(parameters)
+    step = 1e-3
+    moved = {**parameters, "b3": parameters["b3"] + step * slopes["b3"]}
+    expected = step * float((slopes["b3"] ** 2).sum())
+    difference = float(compiled(moved, x)[:, 0].sum() - compiled(parameters, x)[:, 0].sum())
+    np.testing.assert_allclose(difference, expected, rtol=0.05)
+    again, _ = rlx.onnx.load(path.read_bytes())
+    np.testing.assert_allclose(again(parameters, x), compiled(parameters, x), rtol=1e-4, atol=1e-5)
+
+
+# ------------------------------------------------------------------ bad models
+def small(body: str, head: str = "") -> Any:
+    """A model of a few nodes."""
+    text = f'<ir_version: 10, opset_import: ["" : 21, "my" : 1]> g (float[3] x) => (float[3] y) {head} {{ {body} }}'
+    return onnx.parser.parse_model(text)
+
+
+def test_unknown_operators_are_named_together() -> None:
+    """All of them, with their nodes."""
+    with pytest.raises(UnsupportedError) as caught:
+        rlx.onnx.load(small("a = my.Wobble(x)\n b = ImageDecoder(a)\n c = my.Wobble(b)\n y = Relu(c)"))
+    assert "my.Wobble: number 0, number 2" in str(caught.value) and "ImageDecoder: number 1" in str(caught.value)
+
+
+def test_files_that_are_no_models(tmp_path: Path) -> None:
+    """Other bytes, cut off files, none."""
+    for data in (b"", b"not a model", small("y = Relu(x)").SerializeToString()[:20]):
+        with pytest.raises(FileFormatError, match="no ONNX model"):
+            rlx.onnx.load(data)
+    with pytest.raises(OSError):
+        rlx.onnx.load(tmp_path / "nothing.onnx")
+
+
+def external(folder: Path, location: str, length: int = 12) -> Path:
+    """A model whose weights are in a file of their own."""
+    model = small("y = Add(x, w)", "<float[3] w = {1, 2, 3}>")
+    (tensor,) = model.graph.initializer
+    data = onnx.numpy_helper.to_array(tensor).tobytes()
+    tensor.ClearField("float_data")
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", "4"), ("length", str(length))):
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+    (folder / "weights.bin").write_bytes(b"skip" + data)
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_weights_in_other_files(tmp_path: Path) -> None:
+    """Beside the model they are read; elsewhere never."""
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    function, parameters = rlx.onnx.load(external(inner, "weights.bin"))
+    assert function(parameters, np.zeros(3, np.float32)).tolist() == [1.0, 2.0, 3.0]
+    (tmp_path / "weights.bin").write_bytes(bytes(16))
+    for location in ("../weights.bin", str(tmp_path / "weights.bin")):
+        with pytest.raises(FileFormatError, match="outside"):
+            rlx.onnx.load(external(inner, location))
+    with pytest.raises(FileFormatError, match="ends before"):
+        rlx.onnx.load(external(inner, "weights.bin", 400))
+    with pytest.raises(FileFormatError, match="path"):
+        rlx.onnx.load(external(inner, "weights.bin").read_bytes())
+
+
+def test_wrong_inputs_and_unknown_values() -> None:
+    """Inputs by number and name; shapes that depend on traced values."""
+    function, parameters = rlx.onnx.load(small("y = Relu(x)"))
+    for args, named in (((), {}), ((1.0, 2.0), {}), ((), {"z": 1.0})):
+        with pytest.raises(InputTypeError, match="inputs x"):
+            function(parameters, *args, **named)
+    text = '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x, int64[1] s) => (float[N] y) { y = Expand(x, s) }'
+    function, parameters = rlx.onnx.load(onnx.parser.parse_model(text))
+    assert function(parameters, np.ones(1, np.float32), np.array([4])).shape == (4,)
+    with pytest.raises(ConcretizationTypeError, match="Expand"):
+        rlx.jit(function)(parameters, np.ones(1, np.float32), np.array([4]))
