@@ -1,4 +1,4 @@
-"""JAX's libraries on rlx beside jax: the programs of tests/compat/libraries, from start to end, and again in one process.
+"""JAX's libraries on rlx beside jax: the programs of tests/compat/libraries, from start to end, and once more.
 
 Needs the environment that `make test-compat` makes: .venv-compat/bin/python -m benchmarks.ecosystem [PROGRAM ...]
 A program runs in a process of its own for each framework, with an empty cache of compiled kernels the first time and a
@@ -53,7 +53,8 @@ def measured(program: Path, framework: str, cache: str) -> dict[str, float]:
 def main(names: list[str]) -> None:
     """Print a row for each program, and geometric means of rlx's times in jax's."""
     ratios: dict[str, list[float]] = {"cold": [], "warm": [], "again": []}
-    print("| program | jax, start to end | rlx, cold | rlx, warm | jax, again | rlx, again |\n|---|---|---|---|---|---|")
+    print("| program | jax, start to end | rlx, cold | rlx, warm | jax, again | rlx, again |")
+    print("|---|---|---|---|---|---|")
     for program in sorted(PROGRAMS.glob("*.py")):
         if names and program.stem not in names:
             continue
