@@ -240,3 +240,11 @@ def test_a_missing_symbol_is_a_host_step(monkeypatch):
 
     (result,) = CpuBackend().compile(plan).run([from_numpy(np.eye(3, dtype="f4") * 4)])
     np.testing.assert_array_equal(result.view((3, 3), np.dtype("f4")), np.eye(3) * 2)
+
+
+def test_raw_qr_is_numpy_s():
+    a = np.random.default_rng(0).normal(size=(5, 3))
+    found, wanted = rlx.numpy.linalg.qr(a, mode="raw"), np.linalg.qr(a, mode="raw")
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-10)
+    assert rlx.vmap(lambda a: rlx.numpy.linalg.qr(a, mode="raw")[1])(np.stack([a, a])).shape == (2, 3)
