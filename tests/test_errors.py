@@ -664,7 +664,7 @@ def a_custom_function_without_a_rule() -> None:
 # --------------------------------------------------------------------- devices
 @case(
     errors.DeviceError,
-    "There is no device 'tpu'; this installation has: cpu, c, numba, opencl, reference.",
+    "There is no device 'tpu'; this installation has: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
     "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
 )
 def an_unknown_device() -> None:
@@ -673,7 +673,7 @@ def an_unknown_device() -> None:
 
 @case(
     errors.DeviceError,
-    "There is no device 'quantum'; this installation has: cpu, c, numba, opencl, reference.",
+    "There is no device 'quantum'; this installation has: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
     "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
 )
 def an_unknown_default_device() -> None:
@@ -683,7 +683,7 @@ def an_unknown_default_device() -> None:
 
 @case(
     errors.DeviceError,
-    "There is no device 'tpu'; this installation has: cpu, c, numba, opencl, reference.",
+    "There is no device 'tpu'; this installation has: cpu, c, cuda, mlx, numba, opencl, reference, rocm.",
     "Use one of those in jit(device=...), rlx.default_device(...) or RLX_DEVICE.",
 )
 def an_unknown_device_of_jit() -> None:

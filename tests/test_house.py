@@ -68,7 +68,7 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
-    "onnx": {"errors", "ir", "numpy", "lax", "nn", "scipy", "export", ""},
+    "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "export", ""},
     "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version"},
     "quant": FRONTS | {"gguf"},
     "lm": FRONTS | {"gguf", "quant", "call"},

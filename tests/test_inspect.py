@@ -18,6 +18,7 @@ from rlx.passes.pipeline import Step, lower_program, lower_to_plan, passes, stag
 from rlx.trace.text import program_from_text
 
 X = np.ones((8, 8), np.float32)
+RARE = ("keys", "decompose_routines")  # steps that few programs have anything for
 
 
 def loss(w: Any, x: Any) -> Any:
@@ -33,7 +34,7 @@ def test_stages_are_programs_and_text() -> None:
         assert program_from_text(view.text, show_bindings(view.program)) == view.program
     assert "test_inspect.py" in found.hir.text
     assert found.stage("cse").name == "cse"
-    assert [v.name for v in found.stages] == ["hir", *[step.name for step in steps if step.name != "keys"]]
+    assert [v.name for v in found.stages] == ["hir", *[step.name for step in steps if step.name not in RARE]]
     assert "Loops" in found.stage("lower").text and "arena" in found.stage("place_temporaries").text
     with pytest.raises(TypeError, match="no program"):
         _ = found.stage("fuse").program
@@ -116,10 +117,8 @@ def test_pages() -> None:
     page = repr(found)
     for title in ("statistics", "program", "plan", "dispatch", "memory", "loops"):
         assert f"---- {title} " in page
-    markup = found._repr_html_()
-    assert markup.count("<details") == markup.count("</details>") >= 7
-    assert "&lt;lambda&gt;" in rlx.inspect(lambda x: x + 1)(X)._repr_html_() or "&lt;" in markup
-    assert "<string>" not in markup
+    markup = found._repr_html_()  # an interactive page: see test_inspection_page.py
+    assert markup.startswith("<iframe srcdoc=") and "<string>" not in markup
 
 
 def test_long_sections_are_cut() -> None:
@@ -150,7 +149,7 @@ def test_dump(tmp_path: Path) -> None:
     (folder,) = tmp_path.iterdir()
     assert folder.name.startswith("loss-")
     names = sorted(p.name for p in folder.iterdir())
-    made = ["hir", *[step.name for step in steps if step.name != "keys"]]
+    made = ["hir", *[step.name for step in steps if step.name not in RARE]]
     last = [step.name for step in passes][-1]
     suffixes = ["py" if number <= made.index(last) else "txt" for number in range(len(made))]
     written = [f"{n:02}-{name}.{suffix}" for n, (name, suffix) in enumerate(zip(made, suffixes, strict=True))]

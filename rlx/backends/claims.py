@@ -25,7 +25,9 @@ class Claims:
 
     kinds: kinds of kernels. Without RowTiles none are made, without Contract products become Loops; Sort, Library and
     Callback that are not claimed run on the host, with what Python and NumPy have. Loops is always there.
-    routines: names of library routines; others run on the host.
+    routines: names of library routines. Others become loops and products; those that have no such decomposition run on
+    the host. loops_up_to: of those named, (routine, order) for which small matrices become loops and products all the
+    same: where the first operand has at most `order` rows and columns.
     dtypes: of arrays. A program with another one is refused.
     blocks: names of functions that keep their name (rlx.trace.replay.block). A call of one becomes a Library kernel
     with this name as its routine, the call's static arguments as attributes, and its plan as meaning. The other
@@ -41,6 +43,7 @@ class Claims:
         (Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback)
     )
     routines: frozenset[str] = frozenset(LIBRARY_ROUTINES)
+    loops_up_to: tuple[tuple[str, int], ...] = ()
     dtypes: frozenset[np.dtype] = supported_dtypes
     blocks: frozenset[str] = frozenset()
     fits: Fits | None = None
@@ -52,6 +55,14 @@ class Claims:
         name, attributes = equation.params["name"], equation.params["attributes"]
         types = tuple(a.type for a in equation.inputs)
         return self.fits is None or self.fits(name, types, attributes)
+
+    def decomposes(self, equation: Equation) -> bool:
+        """Whether an equation is computed by other primitives, in place of a routine."""
+        primitive = equation.primitive
+        if not primitive.decomposes or not any(variable.type.size for variable in equation.outputs):
+            return False
+        order = max(equation.inputs[0].type.shape[-2:])
+        return primitive.routine not in self.routines or order <= dict(self.loops_up_to).get(primitive.routine, -1)
 
     def host_reason(self, kernel: Kernel) -> str | None:
         """Why a kernel runs on the host; None if it does not."""

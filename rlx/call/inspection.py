@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import html
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
 from rlx.call.compiled import CompiledProgram
 from rlx.call.jitted import Jitted
+from rlx.call.page import frame, page
+from rlx.call.page.contents import graph_of, kernels_of, memory_of, sources_of
 from rlx.ir.kernels import Contract, Kernel, Library, Plan, Sort, nested_plans
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.show import show_lines
@@ -72,8 +75,8 @@ class Dispatch(NamedTuple):
 
     `how`: inlined (a call or a block, whose equations stand in its place), claimed (a block that the device has a
     kernel for), fused (in a kernel with others), kernel (one of its own), library (a matrix product, a sort or
-    another routine), decomposed (a matrix product as loops, where the device has no products), host (a kernel that
-    Python runs: `reason` says why), view (only the way a kernel indexes its operands).
+    another routine), decomposed (a matrix product or a routine that the device does not take, as loops), host (a kernel
+    that Python runs: `reason` says why), view (only the way a kernel indexes its operands).
     """
 
     equation: str
@@ -209,7 +212,7 @@ class Inspection:
     @cached_property
     def dispatch(self) -> DispatchReport:
         """What became of each block and named call, and of each equation."""
-        calls = list(_inlined(self.hir.program, self.backend.claims))
+        calls = [*_inlined(self.hir.program, self.backend.claims), *self._decomposed]
         if self.plan is None:
             return DispatchReport(calls)
         rows = _dispatch(self.mir[-1].program, self.plan, "", self._how)
@@ -227,6 +230,14 @@ class Inspection:
         if Contract not in self.backend.claims.kinds and equation in self._products:
             return "decomposed", ""
         return "fused" if "+" in _label(kernel) else "kernel", ""
+
+    @property
+    def _decomposed(self) -> Iterator[Dispatch]:
+        """A row for each routine in whose place loops and products stand."""
+        names = [view.name for view in self.mir]
+        if "decompose_routines" in names:
+            before = self.mir[names.index("decompose_routines") - 1].program
+            yield from _unclaimed(before, self.backend.claims)
 
     @cached_property
     def _products(self) -> set[Equation]:
@@ -314,16 +325,45 @@ class Inspection:
         )
         return "\n\n".join(parts)
 
+    def page(self) -> str:
+        """An interactive page of HTML: the graph of equations between your lines and what the compiler made of them.
+
+        Pointing at a line, an equation, a kernel or its code lights what belongs to it. One file, nothing is fetched.
+        """
+        return page(self._title(), self._contents())
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page to a file; -> its path.
+
+        >>> import rlx, tempfile, pathlib
+        >>> found = rlx.inspect(lambda x: x + 1.0)(rlx.ShapeDtypeStruct((3,), "float32"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     found.save(pathlib.Path(folder) / "page.html").name
+        'page.html'
+        """
+        target = Path(path)
+        target.write_text(self.page(), encoding="utf-8")
+        return target
+
+    def _contents(self) -> dict[str, Any]:
+        """What the page shows."""
+        program, plan = self.mir[-1].program, self.plan
+        places = {} if plan is None else _places(program, plan, self._how)
+        found = [places.get(equation, (None, "", "")) for equation in program.equations]
+        texts = {name: self.kernels.texts.get(name, "") for name in ("loops", "llvm", "assembly")}
+        return {
+            "title": self._title(),
+            "inputs": len(program.inputs),
+            "graph": graph_of(program, [number for number, _, _ in found], [how for _, how, _ in found]),
+            "sources": sources_of(e.origin for e in program.equations if e.origin is not None),
+            "kernels": [] if plan is None else kernels_of(plan, texts["loops"]),
+            "fusion": self.fusion,
+            "memory": memory_of(self.memory),
+            "texts": {**texts, "hir": self.hir.text, "statistics": str(self.statistics)},
+        }
+
     def _repr_html_(self) -> str:
-        parts = [f"<p><b><code>{html.escape(self._title())}</code></b></p>"]
-        everything = [*self.sections(), ("traced program", str(self.hir)), ("LLVM IR", self.kernels.llvm)]
-        for title, text in everything:
-            opened = " open" if title in ("statistics", "plan") else ""
-            if text:
-                parts.append(
-                    f"<details{opened}><summary>{html.escape(title)}</summary><pre>{html.escape(text)}</pre></details>"
-                )
-        return "\n".join(parts)
+        return frame(self.page())
 
 
 def _cut(text: str) -> str:
@@ -346,6 +386,15 @@ def _inlined(program: Program, claims: Claims) -> Iterator[Dispatch]:
             yield Dispatch(_call_name(equation), "inlined", "")
         for region in Program((), (equation,), ()).regions():
             yield from (row for row in _inlined(region, claims) if row.equation.startswith("block "))
+
+
+def _unclaimed(program: Program, claims: Claims) -> Iterator[Dispatch]:
+    """A row for each equation of a program and its regions that other equations stand in place of."""
+    for equation, line in zip(program.equations, show_lines(program), strict=False):
+        if claims.decomposes(equation):
+            yield Dispatch(line, "decomposed", "")
+        for region in Program((), (equation,), ()).regions():
+            yield from _unclaimed(region, claims)
 
 
 def _call_name(equation: Equation) -> str:
@@ -398,8 +447,11 @@ def _places(program: Program, plan: Plan, role: Role) -> dict[Equation, tuple[in
 def _kernel_of(equation: Equation, plan: Plan, candidates: list[int]) -> int | None:
     """The kernel that computes an equation: one of its name, and of its line if there is one."""
     same_line = [n for n in candidates if equation.origin in getattr(plan.kernels[n], "origins", ())]
+    if not same_line:  # a long label is cut: what it does not name is in the kernel of the equation's line
+        cut = [n for n, k in enumerate(plan.kernels) if _label(k).endswith("...")]
+        same_line = [n for n in cut if equation.origin in getattr(plan.kernels[n], "origins", ())]
     for number in same_line or candidates:
-        if "+" not in _label(plan.kernels[number]):  # it computes one equation
+        if number in candidates and "+" not in _label(plan.kernels[number]):  # it computes one equation
             candidates.remove(number)
         return number
     return None

@@ -83,6 +83,7 @@ def function_of(
 ) -> Function:
     """The function whose programs a source gives. Raises UnsupportedError for what no text can hold."""
     types: list[Any]
+    program: Program | None = None
     if not names:
         program = exported_form(source({}))
         text, constants = show_program(program), show_bindings(program)
@@ -95,7 +96,10 @@ def function_of(
         types = [(s, t.dtype, t.weak) for s, t in zip(shapes, example.output_types, strict=True)]
         optimized = False
     out_avals = tuple(ShapeDtypeStruct(shape, dtype, weak) for shape, dtype, weak in types)
-    return Function(name, text, constants, tuple(names), in_tree, tuple(in_avals), out_tree(), out_avals, optimized)
+    found = Function(name, text, constants, tuple(names), in_tree, tuple(in_avals), out_tree(), out_avals, optimized)
+    if program is not None:
+        found._programs[()] = program  # which knows the user's lines, as its text does not
+    return found
 
 
 def exported_form(program: Program) -> Program:
@@ -206,7 +210,9 @@ def derivative_of(source: Source) -> Source:
             _, pull = vjp(inner, *(x for x, m in zip(given, moving, strict=True) if m))
             return list(pull(list(leaves[len(types) :])))
 
-        staged, captured = trace_program(run, [*map(_strong_if_moving, types), *cotangents], None, f"{program.name}_vjp")
+        staged, captured = trace_program(
+            run, [*map(_strong_if_moving, types), *cotangents], None, f"{program.name}_vjp"
+        )
         return close_over(staged, captured)
 
     return derived

@@ -62,9 +62,9 @@ def deflinear2(primitive: Any, transpose_rule: Callable[..., Any]) -> None:
     """A primitive that is linear in all operands: transpose_rule(cotangent, *operands, **params) -> cotangents.
 
     >>> from rlx.jaxnames.ad import deflinear2
-    >>> from rlx.jaxnames.library_primitive import LibraryPrimitive
+    >>> from rlx.jaxnames.foreign_primitive import ForeignPrimitive
     >>> import rlx
-    >>> triple = LibraryPrimitive("triple")
+    >>> triple = ForeignPrimitive("triple")
     >>> _ = triple.def_impl(lambda x: 3 * x)
     >>> deflinear2(triple, lambda ct, x: [300 * ct])
     >>> float(rlx.grad(triple.bind)(1.0))
@@ -93,8 +93,8 @@ def defjvp2(primitive: Any, *rules: Callable[..., Any] | None) -> None:
 
     >>> import rlx
     >>> from rlx.jaxnames.ad import defjvp
-    >>> from rlx.jaxnames.library_primitive import LibraryPrimitive
-    >>> own = LibraryPrimitive("own")
+    >>> from rlx.jaxnames.foreign_primitive import ForeignPrimitive
+    >>> own = ForeignPrimitive("own")
     >>> _ = own.def_impl(lambda x, y: x * y)
     >>> defjvp(own, lambda t, x, y: 10 * t * y, None)
     >>> float(rlx.grad(own.bind)(1.0, 2.0))

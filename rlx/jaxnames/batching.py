@@ -50,8 +50,8 @@ def defvectorized(primitive: Any) -> None:
 
     >>> import rlx
     >>> from rlx.jaxnames.batching import defvectorized
-    >>> from rlx.jaxnames.library_primitive import LibraryPrimitive
-    >>> own = LibraryPrimitive("own")
+    >>> from rlx.jaxnames.foreign_primitive import ForeignPrimitive
+    >>> own = ForeignPrimitive("own")
     >>> _ = own.def_impl(lambda x: x + 1)
     >>> defvectorized(own)
     >>> rlx.vmap(own.bind)(rlx.numpy.zeros(2)).tolist()

@@ -10,6 +10,7 @@ import numpy as np
 import optree
 
 import rlx
+from rlx.array import Device
 from rlx.errors import UnsupportedError
 from rlx.ir.extended import KeyDtype
 from rlx.jaxnames import (
@@ -19,12 +20,14 @@ from rlx.jaxnames import (
     callbacks,
     dtypes,
     hijax,
+    layout,
     references,
     tracebacks,
     views,
 )
 from rlx.jaxnames.named_primitives import PRIMITIVES
 from rlx.lax import linalg
+from rlx.sharding.shardings import Sharding
 from rlx.trees import tree, tree_util
 
 __all__ = ["LOCATED", "PLACEHOLDERS", "SAME", "VERSION", "own_names", "placeholder"]
@@ -71,6 +74,7 @@ PLACEHOLDERS: dict[str, str] = {
     "jax.interpreters": "",
     "jax.experimental.pallas": "",
     "jax.experimental.array_serialization": "",
+    "jax.extend.ifrt_programs": "ifrt_programs",  # orbax
     "jax.experimental.colocated_python": "colocated_cpu_devices colocated_python colocated_python_class",  # orbax
     "jax.experimental.colocated_python.func": "",
     "jax.experimental.colocated_python.serialization": "DeviceList _get_cpu_device_map _reduce_device_list _reduce_mesh"
@@ -98,6 +102,16 @@ class _NodeTypes:
         return optree.register_pytree_node.get(kind, namespace=tree.NAMESPACE) is not None
 
 
+def _client(device: Device) -> Any:
+    return SimpleNamespace(platform=device.platform, runtime_type="rlx", process_index=lambda: device.process_index)
+
+
+# orbax asks a device for the runtime behind it, and for kinds of memory
+setattr(Device, "client", property(_client))  # noqa: B010
+setattr(Device, "addressable_memories", lambda device: [SimpleNamespace(kind="unpinned_host")])  # noqa: B010
+setattr(Sharding, "_addressable_device_assignment", property(lambda sharding: tuple(sharding.device_set)))  # noqa: B010
+
+
 def _backends() -> dict[str, Any]:
     return {device.platform: device for device in rlx.devices()}
 
@@ -118,6 +132,7 @@ def own_names() -> dict[str, dict[str, Any]]:
             "new_ref": references.new_ref,
             "freeze": references.freeze,
             "pure_callback": callbacks.pure_callback,
+            "device_put": layout.device_put,
         },
         "jax.core": {
             "ConcretizationTypeError": rlx.errors.ConcretizationTypeError,

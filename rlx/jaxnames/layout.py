@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Format", "Layout", "with_layout_constraint"]
+import rlx
+
+__all__ = ["Format", "Layout", "device_put", "with_layout_constraint"]
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,13 @@ class Format:
 def with_layout_constraint(x: Any, layout: Layout) -> Any:
     """The array: there is one layout."""
     return x
+
+
+def device_put(x: Any, device: Any = None, **options: Any) -> Any:
+    """As rlx.device_put, which knows no Format: its sharding says the place.
+
+    >>> from rlx.jaxnames.layout import Format, device_put
+    >>> device_put(3.0, Format()).shape
+    ()
+    """
+    return rlx.device_put(x, device.sharding if isinstance(device, Format) else device, **options)

@@ -27,9 +27,9 @@ def register_lowering(primitive: Any, rule: Any, platform: str | None = None, **
     """Compile a primitive by this rule. One that writes MLIR itself is not kept: the implementation is compiled.
 
     >>> import rlx
-    >>> from rlx.jaxnames.library_primitive import LibraryPrimitive
+    >>> from rlx.jaxnames.foreign_primitive import ForeignPrimitive
     >>> from rlx.jaxnames.mlir import lower_fun, register_lowering
-    >>> own = LibraryPrimitive("own")
+    >>> own = ForeignPrimitive("own")
     >>> _ = register_lowering(own, lower_fun(lambda x: x + 1, multiple_results=False))
     >>> float(rlx.jit(own.bind)(1.0))
     2.0

@@ -15,7 +15,7 @@ from rlx.ir.program import Atom, Equation, Literal, Var
 from rlx.ir.types import TensorType
 from rlx.jaxnames.avals import AbstractArray, aval_of, tensor_type
 from rlx.jaxnames.jaxprs import staged
-from rlx.jaxnames.library_primitive import LibraryPrimitive
+from rlx.jaxnames.foreign_primitive import ForeignPrimitive
 from rlx.lax import linalg
 from rlx.ops.call import call, checkpoint, custom_jvp_call, custom_vjp_call
 from rlx.ops.conditional import cond
@@ -415,7 +415,7 @@ _own: dict[Any, NamedPrimitive] = {}
 
 def _own_name(primitive: Any) -> Any:
     """An object for a primitive of rlx's that JAX has not; one of a library's own is that itself."""
-    if isinstance(primitive, LibraryPrimitive):
+    if isinstance(primitive, ForeignPrimitive):
         return primitive
     if primitive not in _own:
         _own[primitive] = NamedPrimitive(primitive.name, primitive.bind, primitive.multiple)
@@ -461,7 +461,7 @@ def translated(e: Equation) -> Iterator[Shown]:
         predicate, on_true, on_false = inputs
         yield PRIMITIVES["select_n_p"], (predicate, on_false, on_true), {}, e.outputs
         return
-    spell = None if isinstance(e.primitive, LibraryPrimitive) else _SPELLED.get(e.primitive.name)
+    spell = None if isinstance(e.primitive, ForeignPrimitive) else _SPELLED.get(e.primitive.name)
     if spell is None:
         yield _own_name(e.primitive), inputs, e.params, e.outputs
         return

@@ -23,8 +23,8 @@ def load(model: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
       model: a path, the bytes of a file, or an onnx.ModelProto.
 
     Returns: the function, which takes the parameters and the model's inputs in order, or by name, and returns its
-      output, or a tuple of them; and the parameters, a dict of the weights of real dtype by name. The function is made of
-      operations of rlx: it goes through jit, grad and vmap. What decides shapes has to be known while it is traced.
+      output, or a tuple of them; and the parameters, a dict of the weights of real dtype by name. The function is made
+      of operations of rlx: it goes through jit, grad and vmap. What decides shapes has to be known while it is traced.
 
     Raises: UnsupportedError, naming all operators that are not there with their nodes, or where the package onnx is
       not installed; FileFormatError for a file that is no model, and for weights outside of its folder; OSError where a
@@ -49,8 +49,8 @@ def export(f: Callable[..., Any], *types: Any, path: Any = None) -> Any:
       types: an array, a number or a rlx.ShapeDtypeStruct for each argument, or a tree of those.
       path: a file that the model is written to.
 
-    Returns: an onnx.ModelProto. Its inputs are the leaves of the arguments in order (x0, x1, ...), its outputs the leaves
-      of the result (y0, y1, ...); what f closes over is in it.
+    Returns: an onnx.ModelProto. Its inputs are the leaves of the arguments in order (x0, x1, ...), its outputs the
+      leaves of the result (y0, y1, ...); what f closes over is in it.
 
     Raises: UnsupportedError, by name, for operations that ONNX has no operators for (complex numbers, factorisations,
       callbacks, ...), or where the package onnx is not installed.

@@ -192,7 +192,7 @@ def _cast_like(node: Node, x: Any, like: Any) -> Any:
 def _bit_cast(node: Node, x: Any) -> Any:
     dtype = dtype_of_number(node["to"])
     bits = jnp.asarray(x).astype(jnp.uint8) if x.dtype == bool else jnp.asarray(x)
-    return bits.astype(bool) if dtype == bool else lax.bitcast_convert_type(bits, dtype)
+    return bits.astype(bool) if jnp.issubdtype(dtype, bool) else lax.bitcast_convert_type(bits, dtype)
 
 
 @operator("Dropout")

@@ -15,6 +15,7 @@ import rlx
 from rlx.errors import UnsupportedError
 from rlx.export.spelling import is_elementwise, program_for_writing, refused, scalar_code
 from rlx.ir.program import Atom, Equation, Literal, Program
+from rlx.ops.portable import CENTRE, TAIL
 
 __all__ = ["export"]
 
@@ -146,7 +147,8 @@ class _Writer:
         raise refused(equation, FORMAT)
 
     def graph(self, program: Program, prefix: Sequence[str] = (), extra: Sequence[Any] = ()) -> Any:
-        """A program as a graph in a node: its first inputs are names around it, the others its own, `extra` before them."""
+        """A program in a node: its writer, inputs and outputs. Its first inputs are `prefix`, names around it; `extra`
+        come before its own."""
         inner = _Writer(self.numbers, self.tensors)
         own = program.inputs[len(prefix) :]
         names = [self.fresh() for _ in own]
@@ -166,7 +168,12 @@ _SAME = {
     "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "select": "Where",
     "min": "Min", "max": "Max",
 }  # fmt: skip
-_BITS = {"and": ("And", "BitwiseAnd"), "or": ("Or", "BitwiseOr"), "xor": ("Xor", "BitwiseXor"), "not": ("Not", "BitwiseNot")}
+_BITS = {
+    "and": ("And", "BitwiseAnd"),
+    "or": ("Or", "BitwiseOr"),
+    "xor": ("Xor", "BitwiseXor"),
+    "not": ("Not", "BitwiseNot"),
+}
 _SHIFTS = {"shift_left": "LEFT", "shift_right_logical": "RIGHT"}
 _WIDE = (np.dtype(np.int32), np.dtype(np.int64))
 
@@ -187,7 +194,9 @@ def _elementwise(w: _Writer, equation: Equation, inputs: Names) -> Names:
             found.append(_step(w, equation, step, args, operands))
     results = []
     for at, variable in zip(code.results, equation.outputs, strict=True):
-        whole = code.steps[at].op in ("input", "constant") and _shape_of(equation, code.steps[at]) != variable.type.shape
+        whole = (
+            code.steps[at].op in ("input", "constant") and _shape_of(equation, code.steps[at]) != variable.type.shape
+        )
         results.append(w.node("Expand", found[at], w.integers(variable.type.shape)) if whole else found[at])
     return results
 
@@ -286,7 +295,7 @@ def _float_of_bits(w: _Writer, bits: str) -> str:
 def _shift(w: _Writer, op: str, args: Names, dtype: np.dtype) -> str:
     unsigned = np.dtype(f"u{dtype.itemsize}")
     bits = dtype.itemsize * 8
-    x, by = ([*args] if dtype == unsigned else [w.cast(a, unsigned) for a in args])
+    x, by = [*args] if dtype == unsigned else [w.cast(a, unsigned) for a in args]
     inside = w.node("Less", w.cast(by, np.int64), w.constant(bits, np.int64))
     low = w.node("Where", inside, by, w.constant(0, unsigned))
     found = w.node("Where", inside, w.node("BitShift", x, low, direction=_SHIFTS[op]), w.constant(0, unsigned))
@@ -334,6 +343,30 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return enter
 
 
+@rule("portable_log", "portable_log1p", "portable_erf_inv")
+def _portable(w: _Writer, e: Equation, xs: Names) -> Names:
+    """To rounding what rlx computes to the same bits everywhere."""
+    dtype, (x,) = e.inputs[0].type.dtype, xs
+    if e.primitive.name == "portable_log":
+        return [w.node("Log", x)]
+    if e.primitive.name == "portable_log1p":
+        return [_log1p(w, x, dtype)]
+
+    def number(value: float) -> str:
+        return w.constant(value, dtype)
+
+    logarithm = w.node("Neg", _log1p(w, w.node("Neg", w.node("Mul", x, x)), dtype))
+    central = w.node("Less", logarithm, number(5))
+    far = w.node("Sub", w.node("Sqrt", logarithm), number(3))
+    shifted = w.node("Where", central, w.node("Sub", logarithm, number(2.5)), far)
+    found = number(0)
+    for centre, tail in zip(CENTRE, TAIL, strict=True):
+        chosen = w.node("Where", central, number(centre), number(tail))
+        found = w.node("Add", w.node("Mul", found, shifted), chosen)
+    edge = w.node("Equal", w.node("Abs", x), number(1))
+    return [w.node("Where", edge, w.node("Mul", x, number(np.inf)), w.node("Mul", found, x))]
+
+
 @rule("stop_gradient", "copy", "checkpoint_name", "random_wrap", "random_unwrap")
 def _same(w: _Writer, e: Equation, xs: Names) -> Names:
     return xs
@@ -373,7 +406,9 @@ def _iota(w: _Writer, e: Equation, xs: Names) -> Names:
 
 def _sliced(w: _Writer, x: str, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]) -> str:
     axes = range(len(starts))
-    return w.node("Slice", x, w.integers(starts), w.integers(ends), w.integers(axes), w.integers(steps)) if starts else x
+    return (
+        w.node("Slice", x, w.integers(starts), w.integers(ends), w.integers(axes), w.integers(steps)) if starts else x
+    )
 
 
 @rule("slice")
@@ -427,7 +462,7 @@ def _padded(w: _Writer, x: str, value: str, config: Any, shape: Sequence[int], d
 
 
 def _plain_pad(w: _Writer, x: str, amounts: Sequence[int], value: str, dtype: np.dtype) -> str:
-    if dtype == bool or dtype.name in ("int16", "uint16"):
+    if dtype.name in ("bool", "int16", "uint16"):
         wide = w.node("Pad", w.cast(x, np.int32), w.integers(amounts), w.cast(value, np.int32))
         return w.cast(wide, dtype)
     return w.node("Pad", x, w.integers(amounts), value)
@@ -443,7 +478,7 @@ _REDUCTIONS = {
 @rule(*_REDUCTIONS)
 def _reduce(w: _Writer, e: Equation, xs: Names) -> Names:
     dtype = e.inputs[0].type.dtype
-    if e.primitive.name in ("reduce_and", "reduce_or") and dtype != bool:
+    if e.primitive.name in ("reduce_and", "reduce_or") and dtype.kind != "b":
         raise refused(e, FORMAT, "it combines bits")
     if not e.params["axes"]:
         return xs
@@ -525,7 +560,9 @@ def _dot(w: _Writer, e: Equation, xs: Names) -> Names:
     free = [x for i, x in enumerate(one) if i not in (*left, *left_batch)]
     free += [x for j, x in enumerate(other) if j not in (*right, *right_batch)]
     dtype = e.outputs[0].type.dtype
-    working = dtype if dtype.kind == "f" and dtype.itemsize >= 4 else np.dtype(np.float32 if dtype.kind == "f" else np.int64)
+    working = (
+        dtype if dtype.kind == "f" and dtype.itemsize >= 4 else np.dtype(np.float32 if dtype.kind == "f" else np.int64)
+    )
     operands = [x if t.dtype == working else w.cast(x, working) for x, t in zip(xs, (a, b), strict=True)]
     found = w.node("Einsum", *operands, equation=f"{''.join(one)},{''.join(other)}->{''.join(batch + free)}")
     return [found if working == dtype else w.cast(found, dtype)]
@@ -607,7 +644,9 @@ def _gather(w: _Writer, e: Equation, xs: Names) -> Names:
     fill = e.params["fill_value"]
     if fill is None:
         low = np.nan if out.dtype.kind == "f" else True if out.dtype == bool else None
-        fill = low if low is not None else (np.iinfo(out.dtype).min if out.dtype.kind == "i" else np.iinfo(out.dtype).max)
+        fill = (
+            low if low is not None else (np.iinfo(out.dtype).min if out.dtype.kind == "i" else np.iinfo(out.dtype).max)
+        )
     return [w.node("Where", inside, found, w.constant(fill, out.dtype))]
 
 
@@ -629,7 +668,9 @@ def _scatter(w: _Writer, e: Equation, xs: Names) -> Names:
     if drops:
         target = _plain_pad(w, target, [0] * rank + [1] + [0] * (rank - 1), w.constant(0, operand.dtype), operand.dtype)
         away = w.constant(np.array([operand.shape[0]] + [0] * (rank - 1), np.int64))
-        shown = w.node("Unsqueeze", w.node("Expand", inside, w.integers(updates.shape)), w.integers([len(updates.shape)]))
+        shown = w.node(
+            "Unsqueeze", w.node("Expand", inside, w.integers(updates.shape)), w.integers([len(updates.shape)])
+        )
         places = w.node("Where", shown, places, away)
     reduction = _SCATTERS[e.primitive.name]
     found = w.node("ScatterND", target, places, xs[2], reduction=reduction)
@@ -664,7 +705,9 @@ def _dynamic_update(w: _Writer, e: Equation, xs: Names) -> Names:
 
 
 # ------------------------------------------------------------------ control flow
-def _graph(w: _Writer, name: str, program: Program, prefix: Names, extra: Sequence[Any] = (), lead: Names | None = None) -> Any:
+def _graph(
+    w: _Writer, name: str, program: Program, prefix: Names, extra: Sequence[Any] = (), lead: Names | None = None
+) -> Any:
     inner, inputs, outputs = w.graph(program, prefix, extra)
     head = [_first(inner, n) for n in lead or ()]
     return helper.make_graph(inner.nodes, name, inputs, [*head, *outputs])

@@ -38,7 +38,7 @@ def _functions(model: Any) -> dict[tuple[str, str, str], Any]:
 def _schema(domain: str, kind: str, version: int) -> Any:
     """ONNX's own description of an operator, if it defines it by others; else None."""
     try:
-        schema = onnx.defs.get_schema(kind, version, domain)
+        schema: Any = onnx.defs.get_schema(kind, version, domain)
     except onnx.defs.SchemaError:
         return None
     return schema if schema.has_function or schema.has_context_dependent_function else None
@@ -97,7 +97,7 @@ class Interpreter:
         self.held: dict[int, np.ndarray] = {}  # arrays of tensors, read once
 
     def graph(self, graph: Any, given: Mapping[str, Any], outer: Mapping[str, Any]) -> list[Any]:
-        """The outputs of a graph, whose inputs and whose weights outside of it are `given`; `outer`: names around it."""
+        """The outputs of a graph; `given`: its inputs, and weights that are parameters; `outer`: names around it."""
         values = {**outer}
         for tensor in graph.initializer:
             if tensor.name not in given:

@@ -226,9 +226,7 @@ def _samples(image: Any, ys: np.ndarray, xs: np.ndarray, summed: bool) -> Any:
 
 
 @operator("NonMaxSuppression")
-def _best_boxes(
-    node: Node, boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None
-) -> Any:
+def _best_boxes(node: Node, boxes: Any, scores: Any, most: Any = None, overlap: Any = None, least: Any = None) -> Any:
     boxes, scores = known(node, boxes, "boxes"), known(node, scores, "scores")
 
     def number(value: Any, default: float) -> float:

@@ -132,4 +132,3 @@ def _load_external(model: Any, path: Path | None, what: str) -> None:
         if length is not None and len(tensor.raw_data) != int(length):
             raise FileFormatError(f"{file} ends before the weights {tensor.name!r} do.")
         tensor.data_location = onnx.TensorProto.DEFAULT
-

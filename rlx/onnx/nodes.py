@@ -69,6 +69,6 @@ def known(node: Node, value: Any, what: str) -> np.ndarray:
     if isinstance(value, rlx.core.Tracer):
         raise ConcretizationTypeError(
             f"The node {node.name!r} ({node.kind}) needs the values of its {what} while the model is traced.",
-            "They decide shapes: call the model without jit, or make them constants of the model (onnx-simplifier does).",
+            "They decide shapes: call the model without jit, or make them constants of the model.",
         )
     return np.asarray(value)

@@ -100,7 +100,9 @@ def _requantised(sums: Any, scale: Any, zero: Any) -> Any:
 @operator("QLinearMatMul")
 def _quantised_product(node: Node, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> Any:
     sums = jnp.matmul(_centred(a, za, -2), _centred(b, zb, -1))
-    scale = jnp.asarray(sa).astype(jnp.float32) * jnp.asarray(sb).astype(jnp.float32) / jnp.asarray(sy).astype(jnp.float32)
+    scale = (
+        jnp.asarray(sa).astype(jnp.float32) * jnp.asarray(sb).astype(jnp.float32) / jnp.asarray(sy).astype(jnp.float32)
+    )
     return _requantised(sums, scale.reshape(()) if scale.size == 1 else scale, zy)
 
 

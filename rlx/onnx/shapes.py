@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -179,7 +180,9 @@ def _depth_to_space(node: Node, x: Any) -> Any:
     n, c, h, w = x.shape
     b = node["blocksize"]
     if node.get("mode", "DCR") == "DCR":
-        return jnp.reshape(x, (n, b, b, c // b**2, h, w)).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // b**2, h * b, w * b)
+        return (
+            jnp.reshape(x, (n, b, b, c // b**2, h, w)).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // b**2, h * b, w * b)
+        )
     return jnp.reshape(x, (n, c // b**2, b, b, h, w)).transpose(0, 1, 4, 2, 5, 3).reshape(n, c // b**2, h * b, w * b)
 
 
@@ -201,13 +204,8 @@ def _reverse_sequence(node: Node, x: Any, lengths: Any) -> Any:
     steps = jnp.arange(moved.shape[1])[None, :]
     ends = jnp.asarray(lengths)[:, None]
     order = jnp.where(steps < ends, ends - 1 - steps, steps)
-    found = jax_take_rows(moved, order)
+    found = rlx.vmap(lambda row, at: row[at])(moved, order)
     return jnp.moveaxis(found, (0, 1), (batch, time))
-
-
-def jax_take_rows(x: Any, order: Any) -> Any:
-    """x[b, order[b, t]] for all b and t."""
-    return rlx.vmap(lambda row, at: row[at])(x, order)
 
 
 # ------------------------------------------------------------------ elements by index
@@ -235,9 +233,10 @@ def _grid(indices: Any, axis: int) -> tuple[Any, ...]:
 
 @operator("GatherND")
 def _gather_places(node: Node, x: Any, indices: Any) -> Any:
-    def one(x: Any, places: Any) -> Any:
+    def read(x: Any, places: Any) -> Any:
         return jnp.asarray(x)[tuple(_wrapped(places[..., k], x.shape[k]) for k in range(places.shape[-1]))]
 
+    one: Callable[..., Any] = read
     for _ in range(node.get("batch_dims", 0)):
         one = rlx.vmap(one)
     return one(jnp.asarray(x), jnp.asarray(indices))
@@ -330,6 +329,10 @@ def _cumulated(node: Node, x: Any, axis: Any) -> Any:
     if node.get("exclusive", 0):
         first = jnp.full([1 if a == at else n for a, n in enumerate(x.shape)], one, x.dtype)
         size = x.shape[at]
-        parts = [lax.slice_in_dim(x, 1, size, axis=at), first] if reverse else [first, lax.slice_in_dim(x, 0, size - 1, axis=at)]
+        parts = (
+            [lax.slice_in_dim(x, 1, size, axis=at), first]
+            if reverse
+            else [first, lax.slice_in_dim(x, 0, size - 1, axis=at)]
+        )
         x = jnp.concatenate(parts, at)
     return function(x, axis=at, reverse=reverse)

@@ -37,7 +37,10 @@ def _dft(node: Node, x: Any, length: Any = None, axis: Any = None) -> Any:
         return jnp.fft.irfft(values, count, at)[..., None].astype(x.dtype)
     if node.get("inverse", 0):
         return _pairs(jnp.fft.ifft(values, count, at), x.dtype)
-    return _pairs(jnp.fft.rfft(jnp.real(values), count, at) if node.get("onesided", 0) else jnp.fft.fft(values, count, at), x.dtype)
+    return _pairs(
+        jnp.fft.rfft(jnp.real(values), count, at) if node.get("onesided", 0) else jnp.fft.fft(values, count, at),
+        x.dtype,
+    )
 
 
 @operator("STFT")
@@ -88,7 +91,11 @@ def _binary(node: Node, x: Any) -> Any:
 def _labels(node: Node, x: Any) -> Any:
     keys, values = _table(node, "keys"), _table(node, "values")
     default = _default(node, values.dtype)
-    hits = x[..., None] == keys if keys.dtype.kind != "f" else (x[..., None] == keys) | (jnp.isnan(x[..., None]) & np.isnan(keys))
+    hits = (
+        x[..., None] == keys
+        if keys.dtype.kind != "f"
+        else (x[..., None] == keys) | (jnp.isnan(x[..., None]) & np.isnan(keys))
+    )
     return jnp.where(hits.any(axis=-1), values[jnp.argmax(hits, axis=-1)], default)
 
 

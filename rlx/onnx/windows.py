@@ -24,7 +24,9 @@ def _pairs(pads: Sequence[int]) -> Pairs:
     return [(pads[n], pads[n + half]) for n in range(half)]
 
 
-def _padding(node: Node, sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Pairs:
+def _padding(
+    node: Node, sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> Pairs:
     """How much is put around each axis, by the attributes auto_pad and pads."""
     way = node.get("auto_pad", "NOTSET")
     if way in ("NOTSET", ""):
@@ -50,7 +52,12 @@ def convolution(node: Node, x: Any, w: Any) -> Any:
     strides, dilations = node.get("strides") or [1] * n, node.get("dilations") or [1] * n
     padding = _padding(node, x.shape[2:], window, strides, dilations)
     return lax.conv_general_dilated(
-        jnp.asarray(x), jnp.asarray(w), strides, padding, rhs_dilation=dilations, feature_group_count=node.get("group", 1)
+        jnp.asarray(x),
+        jnp.asarray(w),
+        strides,
+        padding,
+        rhs_dilation=dilations,
+        feature_group_count=node.get("group", 1),
     )
 
 
@@ -102,7 +109,8 @@ def _pool(node: Node, x: Any) -> tuple[list[int], list[int], list[int], Pairs]:
     padding = _padding(node, x.shape[2:], window, strides, dilations)
     if node.get("ceil_mode", 0):
         padding = [
-            _ceiled(size, k, s, d, pair) for size, k, s, d, pair in zip(x.shape[2:], window, strides, dilations, padding, strict=True)
+            _ceiled(size, k, s, d, pair)
+            for size, k, s, d, pair in zip(x.shape[2:], window, strides, dilations, padding, strict=True)
         ]
     return window, strides, dilations, padding
 
@@ -147,7 +155,8 @@ def _max_pool(node: Node, x: Any) -> Any:
     best, at = None, None
     for offsets in itertools.product(*map(range, window)):
         cut = tuple(
-            slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, n, s in zip(offsets, dilations, shape, strides, strict=True)
+            slice(o * d, o * d + (n - 1) * s + 1, s)
+            for o, d, n, s in zip(offsets, dilations, shape, strides, strict=True)
         )
         here, place = values[(slice(None), slice(None), *cut)], jnp.asarray(places[cut])
         better = here > best if best is not None else None
@@ -217,7 +226,8 @@ def _image_of_columns(node: Node, x: Any, shape: Any, block: Any) -> Any:
     every = (slice(None), slice(None))
     for offsets in itertools.product(*map(range, window)):
         cut = tuple(
-            slice(o * d, o * d + (c - 1) * s + 1, s) for o, d, c, s in zip(offsets, dilations, counts, strides, strict=True)
+            slice(o * d, o * d + (c - 1) * s + 1, s)
+            for o, d, c, s in zip(offsets, dilations, counts, strides, strict=True)
         )
         found = found.at[(*every, *cut)].add(columns[(*every, *offsets)])
     return found[(*every, *(slice(a, f - b) for f, (a, b) in zip(full, pads, strict=True)))]

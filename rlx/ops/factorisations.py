@@ -11,6 +11,7 @@ from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.ir.types import TensorType, is_complex
 from rlx.ops.arithmetic import add, divide, multiply, negative, subtract
 from rlx.ops.contract import cast
+from rlx.ops.elimination import factor_by_columns, factor_positive, follow_pivots
 from rlx.ops.families import broadcast_to, full_like
 from rlx.ops.library import LibraryPrimitive, as_real, samples_in
 from rlx.ops.matrices import (
@@ -27,6 +28,7 @@ from rlx.ops.matrices import (
     turned,
     upper_triangle,
 )
+from rlx.ops.reflections import multiply_reflectors, orthogonalise, pack_reflectors
 from rlx.ops.shape import concatenate, pad_zeros, slice_along
 from rlx.ops.solves import triangular_solve
 from rlx.trace.primitive import Sample, Zero, primitive, type_of
@@ -61,6 +63,10 @@ class cholesky(LibraryPrimitive):
         halves = add(identity_like(t), full_like(TensorType((), t.dtype, True), 1))
         return product(out, divide(lower_triangle(inner), broadcast_to(halves, t.shape)))
 
+    def decomposition(self, a: Any) -> Any:
+        """Column by column."""
+        return factor_positive(a)
+
     def samples(self) -> Iterator[Sample]:
         yield from samples_in("f4", ([_positive(3, 3)], {}), ([_positive(2, 4, 4)], {}), ([np.zeros((0, 0))], {}))
         hermitian = _positive(3, 3) + 0.3j * (as_real(3, 3) - as_real(3, 3).T)
@@ -92,6 +98,10 @@ class lu(LibraryPrimitive):
             product(upper_triangle(inner), upper),
         )
         return tangent, Zero(type_of(pivots)), Zero(type_of(permutation))
+
+    def decomposition(self, a: Any) -> tuple[Any, Any, Any]:
+        """Column by column, with partial pivoting."""
+        return factor_by_columns(a)
 
     def samples(self) -> Iterator[Sample]:
         return samples_in(
@@ -130,6 +140,10 @@ class pivots_to_permutation(LibraryPrimitive):
         if pivots.ndim < 1 or pivots.shape[-1] > rows:
             raise ShapeError(f"{self.name} got {pivots!r} for {rows} rows.", "There are at most as many pivots.")
         return TensorType((*pivots.shape[:-1], rows), INT32)
+
+    def decomposition(self, pivots: Any, *, rows: int) -> Any:
+        """One interchange after the other."""
+        return follow_pivots(pivots, rows)
 
     def samples(self) -> Iterator[Sample]:
         yield Sample((np.array([[2, 1, 2], [1, 2, 2]], np.int32),), {"rows": 4})
@@ -183,6 +197,10 @@ class qr(LibraryPrimitive):
     def derivative(self, outs: Any, primals: Sequence[Any], tangents: Sequence[Any], *, full_matrices: bool) -> Any:
         return _qr_tangents(self.name, *outs, tangents[0])
 
+    def decomposition(self, a: Any, *, full_matrices: bool) -> tuple[Any, Any]:
+        """By Householder's reflections."""
+        return orthogonalise(a, full_matrices, householder_product)
+
     def samples(self) -> Iterator[Sample]:
         return samples_in(
             "f4 c8 c16",
@@ -201,6 +219,10 @@ class packed_qr(LibraryPrimitive):
         check_matrices(self.name, a)
         *batch, rows, columns = a.shape
         return a.strong(), TensorType((*batch, min(rows, columns)), a.dtype)
+
+    def decomposition(self, a: Any) -> tuple[Any, Any]:
+        """One reflection after the other."""
+        return pack_reflectors(a)
 
     def samples(self) -> Iterator[Sample]:
         return samples_in("f4 c8 c16", ([as_real(4, 3)], {}), ([as_real(2, 2, 3)], {}))
@@ -242,6 +264,10 @@ class householder_product(LibraryPrimitive):
                 f"{self.name} got {a!r} and {taus!r}.", "It needs m >= n columns >= k taus, and equal batch axes."
             )
         return a.strong()
+
+    def decomposition(self, a: Any, taus: Any) -> Any:
+        """One reflection after the other, from the last."""
+        return multiply_reflectors(a, taus)
 
     def samples(self) -> Iterator[Sample]:
         packed = as_real(4, 3) * 0.3

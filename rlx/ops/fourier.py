@@ -16,6 +16,7 @@ from rlx.ops.conversion import conj, real
 from rlx.ops.families import LinearPrimitive
 from rlx.ops.library import LibraryPrimitive, as_real
 from rlx.ops.shape import pad_zeros
+from rlx.ops.small_transforms import transform_by_factors
 from rlx.trace.primitive import Sample, Zero, primitive, type_of
 
 __all__ = ["fft"]
@@ -71,6 +72,10 @@ class fft(LibraryPrimitive):
                 repeats[-1] = 1
             return (conj(multiply(spectrum, cast((repeats / prod(lengths)).astype(dtype), dtype))),)
         return (self.bind(cotangent, kind=kind, lengths=lengths),)
+
+    def decomposition(self, x: Any, *, kind: str, lengths: tuple[int, ...]) -> Any:
+        """By products with small matrices."""
+        return transform_by_factors(x, kind, lengths)
 
     def samples(self) -> Iterator[Sample]:
         def sample(x: np.ndarray, dtype: str, kind: str, *lengths: int) -> Sample:

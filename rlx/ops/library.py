@@ -24,10 +24,16 @@ class LibraryPrimitive(Primitive):
     """Computed by the library routine of its name, with its params as attributes.
 
     A subclass states `type` and `derivative(outs, primals, tangents, **params)`, the tangents of all
-    results, where no tangent of an inexact operand is a Zero.
+    results, where no tangent of an inexact operand is a Zero. Many state `decomposition(*values, **params)`, the
+    results by other primitives, for devices that do not claim the routine; not asked where results have no elements.
     """
 
     multiple = True
+
+    @property
+    def routine(self) -> str:
+        """The name in LIBRARY_ROUTINES."""
+        return self.name
 
     def attributes(self, **params: Any) -> dict[str, Any]:
         """What the routine is told."""
@@ -45,7 +51,7 @@ class LibraryPrimitive(Primitive):
 
     def reference(self, *arrays: np.ndarray, **params: Any) -> Any:
         """The routine on NumPy arrays."""
-        results = LIBRARY_ROUTINES[self.name](arrays, self.attributes(**params))
+        results = LIBRARY_ROUTINES[self.routine](arrays, self.attributes(**params))
         return results if self.multiple else results[0]
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
@@ -78,7 +84,7 @@ class LibraryPrimitive(Primitive):
         if all(t.size == 0 for t in outs):
             results = tuple(k.full(t, 0) for t in outs)
         else:
-            results = k.library(self.name, values, outs, self.attributes(**params))
+            results = k.library(self.routine, values, outs, self.attributes(**params))
         return results if self.multiple else results[0]
 
 

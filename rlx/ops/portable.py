@@ -183,7 +183,7 @@ class portable_log1p(Portable):
 
 
 # ------------------------------------------------------------- the inverse error function
-_CENTRE = (
+CENTRE = (
     2.81022636e-08,
     3.43273939e-07,
     -3.5233877e-06,
@@ -194,7 +194,7 @@ _CENTRE = (
     0.246640727,
     1.50140941,
 )
-_TAIL = (
+TAIL = (
     -0.000200214257,
     0.000100950558,
     0.00134934322,
@@ -217,7 +217,7 @@ class portable_erf_inv(Portable):
         w = -_log1p(s, _product(s, x, -x))
         central = s.lt(w, 5.0)
         shifted = s.select(central, w - 2.5, s.sqrt(w) - 3.0)
-        pairs = list(zip(_CENTRE, _TAIL, strict=True))
+        pairs = list(zip(CENTRE, TAIL, strict=True))
         value = s.select(central, *(s.constant_like(x, c) for c in pairs[0]))
         for centre, tail in pairs[1:]:
             chosen = s.select(central, *(s.constant_like(x, c) for c in (centre, tail)))

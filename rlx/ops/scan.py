@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,35 @@ from rlx.ops.shape import transpose
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
-from rlx.trace.tracing import finish
+from rlx.trace.tracing import finish, trace_program
 
-__all__ = ["scan"]
+__all__ = ["scan", "scan_over"]
 
 
 def _stack(t: TensorType, length: int) -> TensorType:
     return TensorType((length, *t.shape), t.dtype)
+
+
+def scan_over(
+    body: Callable[..., Sequence[Any]], initial: Sequence[Any], xs: Sequence[Any], length: int, reverse: bool = False
+) -> tuple[list[Any], list[Any]]:
+    """Bind scan for a Python function (*carries, *slices) -> (*carries, *ys), closing over values in scope.
+
+    Returns the final carries, and the ys.
+    """
+    slices = [TensorType(type_of(x).shape[1:], type_of(x).dtype) for x in xs]
+    program, constants = trace_program(body, [*(type_of(x).strong() for x in initial), *slices], name="body")
+    outs = scan(
+        *constants,
+        *initial,
+        *xs,
+        body=program,
+        constants=len(constants),
+        carries=len(initial),
+        length=length,
+        reverse=reverse,
+    )
+    return list(outs[: len(initial)]), list(outs[len(initial) :])
 
 
 @primitive

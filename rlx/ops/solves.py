@@ -23,6 +23,7 @@ from rlx.ops.matrices import (
     upper_triangle,
 )
 from rlx.ops.shape import concatenate, expand_dims, reshape, slice_along
+from rlx.ops.substitution import solve_factored, solve_triangular, solve_tridiagonal
 from rlx.routines import LIBRARY_ROUTINES
 from rlx.trace.primitive import Linear, Sample, Zero, primitive, type_of
 
@@ -139,6 +140,10 @@ class triangular_solve(Solve):
     def adjoint_solve(self, cotangent: Any, a: Any, b: Any, **params: Any) -> Any:
         return self.bind(a, cotangent, **params | {"transpose_a": not params["transpose_a"]})
 
+    def decomposition(self, a: Any, b: Any, **params: Any) -> Any:
+        """By substitution."""
+        return solve_triangular(a, b, **params)
+
     def samples(self) -> Iterator[Sample]:
         def params(*names: str) -> dict[str, bool]:
             known = ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
@@ -164,6 +169,7 @@ class linear_solve(Solve):
     """
 
     name = "linear_solve"
+    routine = "lu_solve"
 
     def type(
         self, a: TensorType, factors: TensorType, permutation: TensorType, b: TensorType, **params: Any
@@ -184,6 +190,10 @@ class linear_solve(Solve):
 
     def adjoint_solve(self, cotangent: Any, *inputs: Any, **params: Any) -> Any:
         return self.bind(*inputs[:-1], cotangent, **params | {"transpose_a": not params["transpose_a"]})
+
+    def decomposition(self, a: Any, factors: Any, permutation: Any, b: Any, **params: Any) -> Any:
+        """Two triangular systems."""
+        return solve_factored(triangular_solve, factors, permutation, b, **params)
 
     def lower(self, k: Any, *values: Any, **params: Any) -> Any:
         """From the factors alone."""
@@ -227,6 +237,10 @@ class tridiagonal_solve(Solve):
 
     def adjoint_solve(self, cotangent: Any, below: Any, diagonal: Any, above: Any, b: Any) -> Any:
         return self.bind(_shifted(above, 1, -1), diagonal, _shifted(below, -1, -1), cotangent)
+
+    def decomposition(self, below: Any, diagonal: Any, above: Any, b: Any) -> Any:
+        """By elimination with interchanges."""
+        return solve_tridiagonal(below, diagonal, above, b)
 
     def samples(self) -> Iterator[Sample]:
         below, above = as_real(4, 4)[1], as_real(4, 4)[3]

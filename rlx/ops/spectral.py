@@ -14,7 +14,7 @@ from rlx.ops.comparison import equal
 from rlx.ops.contract import cast
 from rlx.ops.conversion import complex as complex_of
 from rlx.ops.conversion import imag, real, select
-from rlx.ops.factorisations import lu
+from rlx.ops.factorisations import lu, qr
 from rlx.ops.families import broadcast_to, full_like
 from rlx.ops.library import LibraryPrimitive, as_real, samples_in
 from rlx.ops.matrices import (
@@ -32,6 +32,7 @@ from rlx.ops.matrices import (
     real_part,
 )
 from rlx.ops.reduction import argmax, reduce_sum
+from rlx.ops.rotations import rotate_columns, rotate_hermitian
 from rlx.ops.shape import expand_dims, iota
 from rlx.ops.solves import linear_solve, sylvester
 from rlx.ops.stop_gradient import stop_gradient
@@ -82,6 +83,10 @@ class eigh(LibraryPrimitive):
         turn = multiply(_inverse_differences(values, type_of(inner).dtype), inner)
         return real_part(diagonal_of(inner)), product(vectors, turn)
 
+    def decomposition(self, a: Any, *, lower: bool) -> tuple[Any, Any]:
+        """By Jacobi's rotations."""
+        return rotate_hermitian(a, lower)
+
     def samples(self) -> Iterator[Sample]:
         yield from samples_in(
             "f4",
@@ -126,6 +131,10 @@ class svd(LibraryPrimitive):
             left, _, right = self.bind(primals[0], full_matrices=False, compute_uv=True)
             return (real_part(diagonal_of(product(adjoint(left), tangents[0], adjoint(right)))),)
         return _svd_tangents(*outs, tangents[0])
+
+    def decomposition(self, a: Any, *, full_matrices: bool, compute_uv: bool) -> tuple[Any, ...]:
+        """By Jacobi's rotations of the columns."""
+        return rotate_columns(a, full_matrices, compute_uv, qr)
 
     def samples(self) -> Iterator[Sample]:
         thin = {"full_matrices": False, "compute_uv": True}

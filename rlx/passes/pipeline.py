@@ -25,6 +25,7 @@ from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nest import Nest, Nests
 from rlx.passes.accumulate_in_place import accumulate_in_place
 from rlx.passes.cse import eliminate_common
+from rlx.passes.decompose_routines import decompose_routines
 from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
 from rlx.passes.hoist_loop_products import hoist_loop_products
@@ -145,6 +146,11 @@ def _inlined(program: Program, context: Context) -> Program:
     return refuse_unclaimed_dtypes(inlined, context.claims, context.device)
 
 
+def _decomposed(program: Program, context: Context) -> Program:
+    """The program and its regions with decompositions in place of routines that the device does not take."""
+    return everywhere(partial(decompose_routines, claims=context.claims))(program)
+
+
 # HIR -> MIR -> MIR, in order; passes run on the program and on every region in it
 passes: tuple[Step, ...] = (
     program_pass("fold", fold_constants, "what depends on literals alone is computed now"),
@@ -161,6 +167,10 @@ passes: tuple[Step, ...] = (
 entry: tuple[Step, ...] = (
     Step("inline", "program", _inlined, "calls become the equations that they stand for, but blocks that are claimed"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
+    Step(
+        "decompose_routines", "program", _decomposed,
+        "factorisations and transforms that the device has no routine for become loops and products",
+    ),
 )
 # MIR -> nests -> LIR: for the program, and for each program in a loop or a branch
 lowering: tuple[Step, ...] = (
@@ -197,6 +207,7 @@ lowering: tuple[Step, ...] = (
     ),
 )  # fmt: skip
 steps: tuple[Step, ...] = (*entry, *passes, *lowering)
+_rare = ("keys", "decompose_routines")  # most programs hold nothing for these: they are stages where they change it
 
 
 def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) -> list[Stage]:
@@ -206,7 +217,7 @@ def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) 
     form = start
     for step in sequence:
         stage = take(step, form, context, verify_step if config.check else None)
-        if stage.form is not form or step.name != "keys":  # most programs have no keys
+        if stage.form is not form or step.name not in _rare:
             found.append(stage)
         form = stage.form
     return found
@@ -244,7 +255,8 @@ def _verify_rows(nests: Nests) -> None:
 
 
 def stages(program: Program, sequence: Sequence[Step] = passes, context: Context | None = None) -> list[Stage]:
-    """The program after each step: HIR, inlined MIR (words in place of keys, if it has any), MIR after each pass."""
+    """The program after each step: HIR, MIR (inlined; words in place of keys and decompositions in place of routines
+    if it has any), MIR after each pass."""
     return [Stage("hir", program, 0.0), *walk(program, (*entry, *sequence), context)]
 
 
@@ -337,7 +349,8 @@ class ExecutableCache:
     def get(
         self, program: Program, backend: Backend, memory_limit: int | None = None, optimized: bool = False
     ) -> Executable:
-        """The executable of a program, compiled now if it is not there; of `optimized` MIR without passes."""
+        """The executable of a program, compiled now if it is not there; of `optimized` MIR without passes, unless the
+        device decomposes its routines."""
         context = Context.of(backend)
         key = (backend, context.options, context.claims, memory_limit, program.fingerprint)
         with self._lock:
@@ -349,7 +362,7 @@ class ExecutableCache:
             self.misses += 1
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
-            if optimized and memory_limit is None:
+            if optimized and memory_limit is None and _decomposed(program, context) is program:
                 plan = lower_program(program, context=context)
             else:
                 plan = lower_to_plan(program, memory_limit, context=context)

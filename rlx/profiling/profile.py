@@ -16,6 +16,7 @@ from rlx.ir.work import Work, certain_work, kernel_work
 from rlx.profiling.measured import KernelProfile, Measured
 from rlx.profiling.page import profile_markup, profile_table, profile_warnings
 from rlx.profiling.peaks import peaks_for
+from rlx.profiling.pictures import beside, roofline_picture, timeline
 from rlx.profiling.roofline import Evidence, Peaks
 from rlx.profiling.steady import steady_sample
 from rlx.profiling.timed_call import TimedCall
@@ -48,6 +49,21 @@ class Profile(Measured):
     def save_trace(self, path: str | Path) -> Path:
         """Write the median run as Chrome trace events, for ui.perfetto.dev or chrome://tracing; -> the path."""
         return write_trace(Path(path), self)
+
+    def timeline(self, axes: Any = None) -> Any:
+        """Draw the median run with matplotlib, a row for each kernel; -> the axes, new ones if none are given.
+
+        Raises UnsupportedError without matplotlib.
+        """
+        return timeline(self, axes)
+
+    def roofline(self, axes: Any = None) -> Any:
+        """Draw each kernel's GFLOP/s over its operations a byte, under what the machine's peaks allow; -> the axes."""
+        return roofline_picture(self, axes)
+
+    def beside(self, before: Measured, axes: Any = None) -> Any:
+        """Draw the times of kernels before a change beside these; -> the axes."""
+        return beside(before, self, axes)
 
     def table(self) -> str:
         """A line for each kernel, in the order in which they run."""

@@ -8,9 +8,10 @@ from typing import Any
 
 from rlx.backends.c.dialect import C_KEYWORDS, CDialect
 from rlx.backends.c.files import CFiles, c_files
+from rlx.backends.claims import Claims
 from rlx.call.jit import jit
 from rlx.ir.options import LoweringOptions
-from rlx.passes.pipeline import lower_to_plan
+from rlx.passes.pipeline import Context, lower_to_plan
 from rlx.standalone.leaves import free_name, places
 
 __all__ = ["CFiles", "export_c"]
@@ -36,8 +37,10 @@ def export_c(
 
     Returns: both texts, as `.source` and `.header`.
 
-    Raises: UnsupportedError, by name, for what only the host can run (factorisations, callbacks, most special
-      functions).
+    Linear systems, Cholesky, LU, QR, eigh, svd and Fourier transforms become loops and products.
+
+    Raises: UnsupportedError, by name, for what only the host can run (general eigenvalues, Schur forms, callbacks, most
+      special functions).
 
     >>> import rlx, rlx.numpy as jnp
     >>> def loss(w, x):
@@ -48,7 +51,8 @@ def export_c(
     'void loss(const float *w, const float *x, float *out);'
     """
     traced = jit(f).trace(*types)
-    plan = lower_to_plan(traced.closed(), options=LoweringOptions(least_row_tiles=0))
+    alone = Context(LoweringOptions(least_row_tiles=0), Claims(routines=frozenset()), "c")
+    plan = lower_to_plan(traced.closed(), context=alone)
     chosen = name or (traced.fun_name if path is None else Path(path).name)
     function = free_name(chosen, set(CDialect.reserved))
     arguments, results = places(f, types, traced, {*C_KEYWORDS, function})

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rlx.backends import backend_named
+from rlx.backends.claims import Claims
 from rlx.backends.numba.dialect import PythonDialect
 from rlx.backends.numba.module import module_source
 from rlx.call.jit import jit
-from rlx.passes.pipeline import lower_to_plan
+from rlx.passes.pipeline import Context, lower_to_plan
 from rlx.standalone.leaves import free_name, places
 
 __all__ = ["export_numba"]
@@ -32,8 +33,10 @@ def export_numba(
       path: a file that the source is written to.
       name: of the function; by default that of f.
 
-    Raises: UnsupportedError, by name, for what only the host or SciPy can run (factorisations, callbacks, most special
-      functions), and for dtypes that Numba has no arrays of.
+    Linear systems, Cholesky, LU, QR, eigh, svd and Fourier transforms become loops and products.
+
+    Raises: UnsupportedError, by name, for what only the host or SciPy can run (general eigenvalues, Schur forms,
+      callbacks, most special functions), and for dtypes that Numba has no arrays of.
 
     >>> import numpy as np, rlx, rlx.numpy as jnp
     >>> def loss(w, x):
@@ -45,7 +48,8 @@ def export_numba(
     (3,)
     """
     traced = jit(f).trace(*types)
-    plan = lower_to_plan(traced.closed(), options=backend_named("numba").lowering)
+    alone = Context(backend_named("numba").lowering, Claims(routines=frozenset()), "numba")
+    plan = lower_to_plan(traced.closed(), context=alone)
     name = free_name(name or traced.fun_name, set(PythonDialect.reserved))
     arguments, results = places(f, types, traced, {name, *PythonDialect.reserved})
     source = module_source(plan, name, arguments, results)

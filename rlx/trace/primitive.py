@@ -162,6 +162,7 @@ class Primitive:
     across_words = ""  # of what says one thing of several keys' words: the reduction that says it of the keys
     inlined = False  # stands for a program, its `meaning`, whose equations replace it in MIR
     claimable = False  # such a call that stays, under params['name'], where the backend has a kernel for it
+    routine = ""  # the library routine that computes it
 
     type: Callable[..., Any] = _missing("type")
     reference: Callable[..., Any] = _missing("reference")
@@ -169,6 +170,12 @@ class Primitive:
     transpose: Callable[..., Any] = _missing("transpose")
     batch: Callable[..., Any] = _missing("batch")
     lower: Callable[..., Any] = _missing("lower")
+    decomposition: Callable[..., Any] = _missing("decomposition")  # the results of a routine by other primitives
+
+    @property
+    def decomposes(self) -> bool:
+        """Whether it states a decomposition."""
+        return not hasattr(self.decomposition, "missing")
 
     def effect(self, **params: Any) -> bool:
         """Whether the operation must run even if nobody uses its result, and in order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rlx.array import Array
@@ -153,13 +154,17 @@ class custom_jvp(CustomRule):
         return trace_program(run, [*types, *given], [*known, *[None] * len(given)], f"{name}_jvp")
 
 
+def _tangents_of(out_tree: tree.TreeDef, tangent: Any) -> list[Any]:
+    """The tangents of a result's leaves, which may be None; not as many where the trees differ."""
+    with suppress(ValueError, TypeError):  # where a part of the result is None, so is that of the tangent
+        return out_tree.flatten_up_to(tangent)
+    return tree.flatten(tangent, is_leaf=lambda x: x is None)[0]
+
+
 def _checked_pair(name: str, flat: FlatFunction, pair: Sequence[Any]) -> list[Any]:
     """The leaves of a rule's result, then its moving tangents."""
     outs, out_tree = tree.flatten(pair[0])
-    try:  # a tangent may be None, and so may a part of the result
-        out_tangents = out_tree.flatten_up_to(pair[1])
-    except ValueError:
-        out_tangents = tree.flatten(pair[1], is_leaf=lambda x: x is None)[0]
+    out_tangents = _tangents_of(out_tree, pair[1])
     if out_tree != flat.out_tree or len(out_tangents) != len(outs):
         raise CustomRuleError(
             f"The custom_jvp rule of {name} returned a result of structure {out_tree} and"

@@ -12,6 +12,7 @@ from primitive_cases import cases
 import rlx
 import rlx.nn as nn
 import rlx.numpy as jnp
+from rlx import lax
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.options import lowering_options
@@ -47,6 +48,10 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "thin product": (lambda x, y: x @ y, wave(512, 300), wave(300)),
     "scatters": (
         lambda x, i: (jnp.zeros(99).at[i].set(x), jnp.zeros(99).at[i].add(x)), wave(5000), np.arange(5000) % 99,
+    ),
+    "small loop": (
+        lambda w, x: lax.scan(lambda c, r: (jnp.tanh(c @ w + r), c.sum()), jnp.zeros(64), x), wave(64, 64),
+        wave(100, 64),
     ),
     "random bits": (lambda: rlx.random.bits(rlx.random.key(3), (1 << 18,)),),
 }  # fmt: skip

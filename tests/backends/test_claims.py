@@ -274,9 +274,9 @@ def test_kinds_that_are_not_claimed(device):
     device.taken = Claims(kinds=Claims().kinds - {RowTiles, Sort}, routines=frozenset({"lu"}))
     rlx.jit(lambda x, w: jnp.tanh(x @ w) @ w, device="claiming")(x, w)
     assert [type(k) for k in device.compiled[-1].kernels].count(Contract) == 2
-    rlx.jit(lambda x: jnp.linalg.cholesky(jnp.sort(x)), device="claiming")(np.eye(3, dtype=np.float32))
+    rlx.jit(lambda x: jnp.linalg.eigvals(jnp.sort(x)), device="claiming")(np.eye(3, dtype=np.float32))
     reasons = [device.host_reason(k) for k in device.compiled[-1].kernels if isinstance(k, (Sort, Library))]
-    assert reasons == ["the device has no kernels of kind Sort", "the device has no routine cholesky"]
+    assert reasons == ["the device has no kernels of kind Sort", "the device has no routine eig"]
 
 
 # ------------------------------------------------------------------ the report
@@ -306,9 +306,9 @@ def test_the_report_of_the_processor():
 def test_the_report_of_devices_of_text_says_what_the_host_runs(name, language):
     def f(x):
         def step(c, row):
-            return jnp.linalg.inv(c) + row[:3, None], jnp.exp(row)
+            return jnp.linalg.inv(c) + row[0], jnp.exp(row)
 
-        return lax.digamma(x), lax.scan(step, jnp.eye(3, dtype="float32"), x)
+        return lax.digamma(x), lax.scan(step, jnp.eye(40, dtype="float32"), x)
 
     found = rlx.inspect(rlx.jit(f, device=name))(X)
     reasons = [row.reason for row in found.dispatch if row.how == "host"]

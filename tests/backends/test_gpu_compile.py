@@ -115,6 +115,7 @@ LAUNCHES = {
     "sum of columns": ["chunks by items", "warps"],
     "gradient of a norm": ["chunks by groups", "warps"],
     "running sums": ["scans"],
+    "small loop": ["items", "loop"],
     "product": ["tiled product"],
     "thin product": ["warps"],
 }

@@ -178,6 +178,7 @@ FORCED = {
     "warps for every row": {"warp_row": 1 << 20, "units": 1, "least_row": 2},
     "wavefronts of 64": {"warp": 64, "least_row": 2},
     "memory instead of shuffles": {"shuffles": False, "least_row": 2},
+    "loops by the host": {"loop_work": 0},
     "small groups": {"group": 64, "warp": 16},
     "small sorts": {"sorted_row": 2},
     "small tiles": {"tile": 8, "vector_points": 1},
@@ -207,6 +208,12 @@ def wave(*shape: int, dtype: str = "float32") -> np.ndarray:
     return np.sin(np.arange(np.prod(shape))).reshape(shape).astype(dtype)
 
 
+def step(carry: Any, x: Any) -> Any:
+    """A loop's body."""
+    after = jnp.tanh(carry * 0.9 + x)
+    return after, (after.sum(), x * 2)
+
+
 FORCED_PROGRAMS: list[tuple[Any, ...]] = [
     (lambda x: jnp.exp(x) * 2 + 1, wave(1023)),
     (lambda x, b: (x * b + jnp.arange(64), x > b), wave(33, 64), np.ones(64, "float32")),
@@ -215,16 +222,18 @@ FORCED_PROGRAMS: list[tuple[Any, ...]] = [
     (lambda x: (nn.softmax(x), x.sum(), x.sum(0), x.max(1)), wave(65, 129)),
     (lambda x: jnp.cumsum(x, 1) + x.sum(1, keepdims=True), wave(5, 700)),
     (lambda x: (x + 1j).conj() * x, wave(1001)),
+    (lambda x: lax.scan(step, jnp.zeros(5), x), wave(6, 5)),
+    (lambda x: lax.scan(step, jnp.zeros(5), x, reverse=True), wave(7, 5)),
+    (lambda x: lax.while_loop(lambda c: jnp.abs(c).sum() < 100.0, lambda c: c * 1.5 + 1, x), wave(4, 3)),
+    (lambda x: lax.fori_loop(0, 3, lambda i, c: lax.fori_loop(0, i, lambda j, d: d @ d / 9 + j, c), x), wave(9, 9)),
+    (
+        lambda x: lax.scan(lambda c, r: (c + nn.softmax(r), lax.cond(r[0] > 0, jnp.sin, jnp.cos, r)), x[0], x),
+        wave(5, 300),
+    ),
 ]  # fmt: skip
 
 
 # ------------------------------------------------------------------ programs
-def step(carry: Any, x: Any) -> Any:
-    """A loop's body."""
-    after = jnp.tanh(carry * 0.9 + x)
-    return after, (after.sum(), x * 2)
-
-
 PROGRAMS = {
     "product": (lambda x: (x @ x.T).sum(0), numbers(17, 33)),
     "complex product": (lambda x: (x + 1j) @ (x.T - 2j), numbers(9, 8)),
@@ -312,6 +321,15 @@ def test_training_on_the_device(backend: OpenCLBackend) -> None:
         return np.asarray(loss(w, xs, ys))
 
     np.testing.assert_allclose(trained("opencl"), trained("cpu"), rtol=1e-4)
+
+
+def test_small_loops_are_one_launch(backend: OpenCLBackend) -> None:
+    """A group runs all steps; what one group is too small for is queued by the host."""
+    x = wave(6, 5)
+    assert strategies(lambda x: lax.scan(step, jnp.zeros(5), x), x).count("loop") == 1
+    assert "loop" in strategies(lambda x: lax.while_loop(lambda c: c.sum() < 99, lambda c: c * 2 + 1, x), x)
+    large = wave(6, 200, 200)
+    assert "loop" not in strategies(lambda x: lax.scan(lambda c, r: (c @ r, r.sum()), x[0], x), large)
 
 
 def test_texts_show_what_is_compiled(backend: OpenCLBackend) -> None:

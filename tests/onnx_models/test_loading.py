@@ -42,7 +42,7 @@ def node_cases() -> tuple[Any, ...]:
 
 
 def kind_of(case: Any) -> str:
-    """"sequence, string or optional", a reason to leave it out, or nothing."""
+    """ "sequence, string or optional", a reason to leave it out, or nothing."""
     graph = case.model.graph
     values = [*graph.input, *graph.output]
     other = any(v.type.WhichOneof("value") != "tensor_type" for v in values)

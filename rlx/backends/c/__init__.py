@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from rlx.backends.c.compile import compile_unit, compiler
 from rlx.backends.c.dialect import CDialect
+from rlx.backends.claims import Claims
 from rlx.backends.loops.executable import CompiledUnit, TextBackend
 from rlx.backends.loops.program import Unit
 
 __all__ = ["CBackend"]
+
+# A routine is a step of the host's, of 15 us and more; where its loops are no slower, for one matrix and for many
+_LOOPS_UP_TO = (
+    ("cholesky", 8),
+    ("householder_product", 8),
+    ("lu", 32),
+    ("lu_solve", 32),
+    ("packed_qr", 8),
+    ("qr", 8),
+    ("svd", 4),
+    ("triangular_solve", 32),
+)
+_NEVER_FASTER = frozenset({"pivots_to_permutation", "tridiagonal_solve"})
 
 
 class CBackend(TextBackend):
@@ -21,6 +35,11 @@ class CBackend(TextBackend):
 
     def __init__(self) -> None:
         compiler()
+
+    @property
+    def claims(self) -> Claims:
+        """Routines run on the host, where they are faster than loops."""
+        return Claims(routines=Claims().routines - _NEVER_FASTER, loops_up_to=_LOOPS_UP_TO)
 
     def compile_unit(self, unit: Unit) -> CompiledUnit:
         """As a shared library."""

@@ -47,7 +47,7 @@ class DeviceBackend(Backend):
 
     def host_reason(self, kernel: Kernel) -> str | None:
         """Steps of loops are queued by the host; what the language has no words for runs there."""
-        return device_host_reason(kernel, self.dialect())
+        return device_host_reason(kernel, self.dialect(), self.engine.limits)
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan's kernels."""

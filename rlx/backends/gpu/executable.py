@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from rlx.backends.base import Executable
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.launches import LaunchProgram
+from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.loops import loop_step
 from rlx.backends.gpu.memory import DeviceMemory, DeviceStorage
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.loops.program import host_reason
@@ -51,20 +53,21 @@ class DeviceExecutable(Executable):
 
     def texts(self) -> dict[str, str]:
         """The plan, its kernels, the program that was compiled, its launches, what the host runs."""
+        limits = self._memory.engine.limits
         return {
             "plan": show_plan(self.plan),
             "kernels": describe_plan(self.plan),
             self._dialect.language.split()[0].lower(): self.program.source,
             **self._compiled_texts(self.program.source),
             "launches": self.program.shown_launches(),
-            "host": show_host_steps(self.plan, lambda kernel: device_host_reason(kernel, self._dialect)),
+            "host": show_host_steps(self.plan, lambda kernel: device_host_reason(kernel, self._dialect, limits)),
         }
 
 
-def device_host_reason(kernel: Kernel, dialect: DeviceDialect) -> str | None:
-    """Why the host runs a kernel, or drives it: steps of loops are queued by it."""
+def device_host_reason(kernel: Kernel, dialect: DeviceDialect, limits: Limits) -> str | None:
+    """Why the host runs a kernel, or drives it: steps of loops that are too much for one group are queued by it."""
     if isinstance(kernel, (Scan, While)):
-        return "the host queues each step"
+        return "the host queues each step" if loop_step(kernel, limits, dialect) is None else None
     if isinstance(kernel, Branch):
         return "the host reads which branch is taken"
     return host_reason(kernel, dialect)

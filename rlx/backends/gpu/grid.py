@@ -20,7 +20,9 @@ from rlx.backends.loops.walk import Mapping, Walk
 from rlx.ir.kernels import Access, Instruction, Loops, Store
 from rlx.ir.types import compute_dtype
 
-__all__ = ["Grid", "GridMapping", "collapsed", "grid_of", "grid_step", "ordered", "permuted", "shared_dimension"]
+__all__ = [
+    "Grid", "GridMapping", "collapsed", "grid_of", "grid_step", "open_point", "ordered", "permuted", "shared_dimension",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

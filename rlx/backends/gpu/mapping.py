@@ -5,13 +5,14 @@ from __future__ import annotations
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import grid_of, grid_step
 from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.loops import loop_step
 from rlx.backends.gpu.maps import map_step
 from rlx.backends.gpu.products import product_as_loops, tiled_product
 from rlx.backends.gpu.scans import scan_step
 from rlx.backends.gpu.scatters import last_write_steps
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.steps import Step
-from rlx.ir.kernels import Contract, Kernel, Loops, Sort
+from rlx.ir.kernels import Contract, Kernel, Loops, Scan, Sort, While
 
 __all__ = ["steps_of"]
 
@@ -26,6 +27,9 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
             return [tiled_product(kernel, limits, dialect)] if nest is None else _nest(nest, limits, dialect)
         case Sort() if dialect.sort(kernel, (), ()) is not None:
             return sort_steps(kernel, limits, dialect)
+        case Scan() | While():
+            loop = loop_step(kernel, limits, dialect)
+            return None if loop is None else [loop]
     return None
 
 

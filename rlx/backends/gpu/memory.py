@@ -42,13 +42,18 @@ class Pool:
             self._collect()
             if self._free[size]:
                 return self._free[size].pop()
-            try:
-                block = self.engine.allocate(size)
-            except AllocationError:
+            block = self._fresh(size)
+            if block is None:
                 self.clear()
                 block = self.engine.allocate(size)
             self.nbytes += size
             return block
+
+    def _fresh(self, size: int) -> View | None:
+        try:
+            return self.engine.allocate(size)
+        except AllocationError:
+            return None
 
     def give(self, block: View) -> None:
         """Give a block back that `take` gave."""
@@ -58,7 +63,8 @@ class Pool:
         """Give the device back what nobody uses, once its work is done."""
         with self.engine.lock:
             self._collect()
-            self.engine.finish()
+            if self.nbytes:
+                self.engine.finish()
             self.nbytes -= sum(block.nbytes for blocks in self._free.values() for block in blocks)
             self._free.clear()
 
@@ -136,8 +142,9 @@ class DeviceMemory(Memory):
         return array
 
     def synchronize(self) -> None:
-        """Wait for the queue."""
-        self.engine.finish()
+        """Wait for the queue. Where nothing was ever allocated, nothing was queued."""
+        if self.pool.nbytes:
+            self.engine.finish()
 
     def pool_bytes(self) -> int:
         """Bytes of all blocks."""

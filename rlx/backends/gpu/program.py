@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.steps import Step
 from rlx.backends.loops.names import unused_name
-from rlx.ir.kernels import Kernel, Plan, RowTiles, nested_plans
+from rlx.ir.kernels import Kernel, Plan, members, nested_plans
 
 __all__ = ["DeviceProgram"]
 
@@ -32,11 +32,18 @@ class DeviceProgram:
     def __init__(self, plan: Plan, dialect: DeviceDialect, limits: Limits) -> None:
         self.texts: dict[str, str] = {}
         self.steps: dict[Kernel, list[Step]] = {}
-        for kernel in _kernels(plan):
+        self._plan(plan, dialect, limits)
+        self.source = dialect.program(self.texts)
+
+    def _plan(self, plan: Plan, dialect: DeviceDialect, limits: Limits) -> None:
+        """The launches of a plan, and of the plans inside it that the host drives."""
+        for kernel in chain.from_iterable(map(members, plan.kernels)):
             steps = steps_of(kernel, limits, dialect)
             if steps is not None:
                 self.steps[kernel] = [self._defined(step, dialect) for step in steps]
-        self.source = dialect.program(self.texts)
+                continue
+            for inner in nested_plans(kernel):
+                self._plan(inner, dialect, limits)
 
     def shown_launches(self) -> str:
         """A line for each launch: its kernel, how it shares work, groups and items."""
@@ -54,11 +61,3 @@ class DeviceProgram:
         name = unused_name(step.label, self.texts, dialect.reserved)
         self.texts[name] = step.text(name)
         return replace(step, label=name)
-
-
-def _kernels(plan: Plan) -> Iterator[Kernel]:
-    """The kernels of a plan and of the plans and row tiles inside it."""
-    for kernel in plan.kernels:
-        yield from kernel.kernels if isinstance(kernel, RowTiles) else (kernel,)
-        for inner in nested_plans(kernel):
-            yield from _kernels(inner)

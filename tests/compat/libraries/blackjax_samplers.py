@@ -46,10 +46,11 @@ def run() -> Any:
     mala = blackjax.mala(density, 0.5)
     found["mala"] = chain(jax.random.key(5), mala.step, mala.init(start), 8000).mean(0)
 
+    parameters = {"step_size": jnp.full(1, 0.3), "inverse_mass_matrix": jnp.ones((1, 2))}
+    parameters["num_integration_steps"] = jnp.full(1, 5)
     smc = blackjax.adaptive_tempered_smc(
         lambda x: -0.5 * jnp.sum(x**2), lambda x: density(x), blackjax.hmc.build_kernel(), blackjax.hmc.init,
-        {"step_size": jnp.full(1, 0.3), "inverse_mass_matrix": jnp.ones((1, 2)), "num_integration_steps": jnp.full(1, 5)},
-        resampling.systematic, 0.5, num_mcmc_steps=5,
+        parameters, resampling.systematic, 0.5, num_mcmc_steps=5,
     )  # fmt: skip
     state = smc.init(jax.random.normal(jax.random.key(6), (1500, 2)))
     step = jax.jit(smc.step)

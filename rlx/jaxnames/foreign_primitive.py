@@ -16,7 +16,7 @@ from rlx.trace.flat import as_array
 from rlx.trace.primitive import Linear, type_of
 from rlx.trace.tracing import close_over, trace_program
 
-__all__ = ["LibraryPrimitive"]
+__all__ = ["ForeignPrimitive"]
 
 _numbers = count()
 
@@ -30,15 +30,15 @@ class AxisData(NamedTuple):
     explicit_mesh_axis: Any = None
 
 
-class LibraryPrimitive(RegionPrimitive):
+class ForeignPrimitive(RegionPrimitive):
     """What jax.extend.core.Primitive makes.
 
     Its rules are those that the library registers in the tables of jax.interpreters. A rule that is not there follows
     from the implementation, which is traced for it.
 
     >>> import rlx
-    >>> from rlx.jaxnames.library_primitive import LibraryPrimitive
-    >>> twice = LibraryPrimitive("twice")
+    >>> from rlx.jaxnames.foreign_primitive import ForeignPrimitive
+    >>> twice = ForeignPrimitive("twice")
     >>> twice.def_impl(lambda x: 2 * x) is twice.impl
     True
     >>> float(rlx.jit(rlx.grad(lambda x: twice.bind(x) * x))(3.0))

@@ -1,0 +1,46 @@
+"""Where the equations of a program stand in its picture: layers by depth, and in a layer near what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["layered"]
+
+
+def layered(reads: Sequence[Sequence[int]]) -> list[tuple[float, int]]:
+    """(column, layer) of each node of a graph whose edges lead forwards; `reads[n]` are the nodes that n reads.
+
+    A node's layer is one below the lowest that it reads. In its layer it is as near to the middle of those as the
+    nodes beside it let it be, which takes one look at each edge.
+
+    >>> from rlx.call.page.layout import layered
+    >>> layered([[], [], [0, 1], [2]])
+    [(0.0, 0), (1.0, 0), (0.5, 1), (0.5, 2)]
+    """
+    layers: list[int] = []
+    members: list[list[int]] = []
+    for node, sources in enumerate(reads):
+        layer = 1 + max((layers[s] for s in sources), default=-1)
+        layers.append(layer)
+        if layer == len(members):
+            members.append([])
+        members[layer].append(node)
+    columns = [0.0] * len(reads)
+    for nodes in members:
+        wanted = {n: _middle([columns[s] for s in reads[n]], float(place)) for place, n in enumerate(nodes)}
+        _spread(sorted(nodes, key=wanted.__getitem__), wanted, columns)
+    return list(zip(columns, layers, strict=True))
+
+
+def _middle(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise
+
+
+def _spread(nodes: Sequence[int], wanted: dict[int, float], columns: list[float]) -> None:
+    """Give each node its place, a column apart at least, and shift all by what they are off on average."""
+    last = float("-inf")
+    for node in nodes:
+        last = columns[node] = max(wanted[node], last + 1.0)
+    off = sum(columns[n] - wanted[n] for n in nodes) / len(nodes)
+    for node in nodes:
+        columns[node] -= off

@@ -1,0 +1,65 @@
+"""Run by test_races.py: one program of each strategy, against the CPU. `--without-barriers`: wrongly."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import rlx
+import rlx.nn as nn
+import rlx.numpy as jnp
+from rlx.backends import backend_named
+from rlx.backends.opencl import OpenCLBackend
+from rlx.backends.opencl.dialect import OpenCLDialect
+from rlx.passes.pipeline import lower_to_plan
+
+RANDOM = np.random.default_rng(0)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    """Normal numbers."""
+    return RANDOM.normal(size=shape).astype("float32")
+
+
+PLACES = (np.arange(130) % 11).astype("int32")
+PROGRAMS: dict[str, tuple[Any, ...]] = {
+    "vectors": (lambda v: jnp.sin(v) * 2, numbers(130)),
+    "tiles": (lambda x: x.T + 1, numbers(20, 37)),
+    "rows": (nn.softmax, numbers(20, 37)),
+    "sums": (lambda x: (x.sum(), x.sum(0)), numbers(200, 100)),
+    "scans": (lambda x: jnp.cumsum(x, 1), numbers(2, 150)),
+    "last writes": (lambda v, i: jnp.zeros(11).at[i].set(v), numbers(130), PLACES),
+    "atomics": (
+        lambda v, i: (jnp.zeros(11).at[i].add(v), jnp.zeros(11, "bfloat16").at[i].max(v.astype("bfloat16"))),
+        numbers(130), PLACES,
+    ),
+    "sorts": (jnp.argsort, numbers(130)),
+    "products": (lambda x: x @ x.T, numbers(20, 37)),
+}  # fmt: skip
+
+
+def main(without_barriers: bool) -> None:
+    """Each program, once."""
+    if without_barriers:
+        OpenCLDialect.barrier = lambda self: ";"  # ty: ignore[invalid-assignment]
+    backend = backend_named("opencl")
+    assert isinstance(backend, OpenCLBackend)
+    limits = backend.engine.limits
+    small = replace(limits, vector_points=1, group=64, tile=16, sorted_row=32, units=8, least_row=8)
+    backend.engine.limits = small
+    for name, (function, *arguments) in PROGRAMS.items():
+        assert lower_to_plan(rlx.make_program(function)(*arguments), None, backend.lowering).kernels
+        expected = rlx.tree.leaves(rlx.jit(function, device="cpu")(*arguments))
+        found = rlx.tree.leaves(rlx.jit(function, device="opencl")(*arguments))
+        for x, y in zip(expected, found, strict=True):
+            wide = [np.asarray(v).astype("float64") for v in (y, x)]
+            if not without_barriers:
+                np.testing.assert_allclose(*wide, rtol=1e-4, atol=1e-4, err_msg=name)
+        print("ran", name, flush=True)
+
+
+if __name__ == "__main__":
+    main("--without-barriers" in sys.argv)

@@ -1,0 +1,198 @@
+"""Pages in a browser without a screen: pointing, tabs, zoom, light and dark, four thousand equations, no network.
+
+`make test-pages` runs them where Chromium is installed, and says what is missing otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+import rlx.numpy as jnp
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-pages")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: apt-get install chromium)"),
+    pytest.mark.skipif(sys.platform != "linux", reason="run on Linux"),
+]
+
+
+def layer(x: Any, w: Any) -> Any:
+    h = jnp.tanh(x @ w)
+    return jnp.sort(h * 2.0, axis=1).sum()
+
+
+def long_program(x: Any) -> Any:
+    for step in range(570):
+        x = jnp.sin(x) * 1.0001 + x
+        x = jnp.sort(x) if step % 50 == 49 else x
+    return x.sum()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        # the sandbox needs rights that containers do not have
+        options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield chromium
+        chromium.close()
+
+
+class Opened:
+    """A page in a browser, with what it asked for and what went wrong."""
+
+    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+        self.context = browser.new_context(viewport={"width": 1500, "height": 900}, **options)
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-ready=yes]")
+
+    def lit(self, where: str) -> list[str]:
+        return self.page.eval_on_selector_all(f"{where} .lit", "found => found.map(e => e.textContent)")
+
+    def style(self, name: str) -> str:
+        return self.page.evaluate(f"getComputedStyle(document.body).{name}")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = rlx.inspect(rlx.grad(layer, argnums=(0, 1)))(np.ones((64, 32), "f4"), np.ones((32, 32), "f4"))
+    return found.save(tmp_path_factory.mktemp("pages") / "layer.html")
+
+
+@pytest.fixture
+def opened(browser: Any, saved: Path) -> Iterator[Opened]:
+    found = Opened(browser, saved)
+    yield found
+    assert found.errors == [] and found.requests == [saved.as_uri()]  # nothing but the file itself
+    found.context.close()
+
+
+def test_pointing_at_a_line_lights_its_equations_and_kernels(opened: Opened) -> None:
+    opened.page.hover("#lines .made:has-text('jnp.tanh')")
+    assert "tanh" in opened.lit("#graph") and any("tanh" in text for text in opened.lit("#made"))
+    assert len(opened.lit("#lines")) == 1
+    opened.page.hover("header")
+    assert opened.page.query_selector(".lit") is None
+
+
+def test_pointing_at_an_equation_lights_its_line_and_says_what_it_is(opened: Opened) -> None:
+    opened.page.hover("#graph .node:has-text('dot_general') >> nth=0")
+    assert any("x @ w" in text for text in opened.lit("#lines"))
+    assert "dot_general" in opened.page.text_content("#graph > p")
+    assert opened.lit("#made")
+
+
+def test_pointing_at_a_kernel_lights_its_equations(opened: Opened) -> None:
+    opened.page.hover("#part-kernels .kernel:has-text('sort') >> nth=0")
+    assert "sort" in opened.lit("#graph") and any("jnp.sort" in text for text in opened.lit("#lines"))
+
+
+def test_pointing_at_a_loop_lights_its_lines(opened: Opened) -> None:
+    opened.page.click("#tab-loops")
+    opened.page.hover("#part-loops pre:has-text('= tanh(') >> nth=0")
+    assert any("jnp.tanh" in text for text in opened.lit("#lines")) and opened.lit("#graph")
+
+
+@pytest.mark.parametrize("name", ["llvm", "assembly", "fusion", "memory", "statistics", "traced"])
+def test_tabs_show_one_part_each(opened: Opened, name: str) -> None:
+    opened.page.click(f"#tab-{name}")
+    assert opened.page.is_visible(f"#part-{name}") and not opened.page.is_visible("#part-kernels")
+    assert opened.page.text_content(f"#part-{name}").strip()
+    opened.page.click("#tab-kernels")
+    assert opened.page.is_visible("#part-kernels") and not opened.page.is_visible(f"#part-{name}")
+
+
+def test_pointing_at_memory_lights_the_kernels_of_its_life(opened: Opened) -> None:
+    opened.page.click("#tab-memory")
+    assert len(opened.page.query_selector_all("rect.buffer")) >= 2
+    opened.page.hover("rect.buffer >> nth=0")
+    assert opened.lit("#graph")
+
+
+def test_the_graph_zooms_and_moves(opened: Opened) -> None:
+    def view() -> list[float]:
+        return [float(number) for number in opened.page.get_attribute("svg.graph", "viewBox").split()]
+
+    before = view()
+    opened.page.click("[id='zoom-+']")
+    closer = view()
+    assert closer[2] == pytest.approx(0.7 * before[2])
+    box = opened.page.query_selector("svg.graph").bounding_box()
+    x, y = box["x"] + 20, box["y"] + box["height"] - 60
+    opened.page.mouse.move(x, y)
+    opened.page.mouse.wheel(0, 100)
+    now = "+document.querySelector('svg.graph').getAttribute('viewBox').split(' ')[2]"
+    opened.page.wait_for_function(f"{now} > {closer[2]}")
+    wheeled = view()
+    opened.page.mouse.down()
+    opened.page.mouse.move(x + 60, y)
+    opened.page.mouse.up()
+    assert view()[0] < wheeled[0] and view()[2] == wheeled[2]
+    opened.page.click("#zoom-all")
+    nodes = len(opened.page.query_selector_all(".node"))
+    inside = """() => {
+        const box = document.querySelector("svg.graph").getBoundingClientRect();
+        const within = b => b.top >= box.top && b.bottom <= box.bottom && b.left >= box.left && b.right <= box.right;
+        return [...document.querySelectorAll(".node")].filter(n => within(n.getBoundingClientRect())).length;
+    }"""
+    assert opened.page.evaluate(inside) == nodes
+
+
+def test_light_and_dark(browser: Any, saved: Path) -> None:
+    """As the system says, until the button says otherwise."""
+    for scheme, other in (("light", "dark"), ("dark", "light")):
+        opened = Opened(browser, saved, color_scheme=scheme)
+        first = opened.style("backgroundColor")
+        assert (first == "rgb(255, 255, 255)") == (scheme == "light")
+        opened.page.click("#theme")
+        assert opened.style("backgroundColor") != first
+        assert opened.style("colorScheme") == other
+        opened.context.close()
+
+
+def test_a_notebook_shows_it_in_a_frame(browser: Any, tmp_path: Path) -> None:
+    markup = rlx.inspect(lambda x: jnp.tanh(x) * 2.0)(np.ones(8, "f4"))._repr_html_()
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!doctype html><meta charset=utf-8><html data-ready=yes><body>{markup}</body></html>", "utf-8")
+    opened = Opened(browser, file)
+    inner = opened.page.frame_locator("iframe")
+    inner.locator("html[data-ready=yes]").wait_for(state="attached")
+    inner.locator(".node", has_text="tanh").hover()
+    assert inner.locator(".node.lit").count() == 1 and opened.errors == []
+    opened.context.close()
+
+
+def test_four_thousand_equations_open_in_two_seconds(browser: Any, tmp_path: Path) -> None:
+    found = rlx.inspect(rlx.grad(long_program))(np.ones(64, np.float32))
+    path = found.save(tmp_path / "long.html")
+    opened = Opened(browser, path)
+    equations = len(found.mir[-1].program.equations)
+    assert equations >= 4000 and len(opened.page.query_selector_all(".node")) == equations + 1
+    # the time of the script and of the first picture, which a busy machine lengthens: the processor's
+    metrics = {m["name"]: m["value"] for m in _metrics(opened)}
+    assert metrics["TaskDuration"] < 2.0, metrics["TaskDuration"]
+    opened.context.close()
+
+
+def _metrics(opened: Opened) -> list[dict[str, Any]]:
+    session = opened.context.new_cdp_session(opened.page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    opened.page.reload()
+    opened.page.wait_for_selector("html[data-ready=yes]")
+    return session.send("Performance.getMetrics")["metrics"]
