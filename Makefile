@@ -10,6 +10,7 @@
 #   make test-gpu-compile    kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
 #   make test-mlx            the device mlx (mlx[cpu] on Linux), and a part of the other tests on it
+#   make check-mac           the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report
 #   make test-lm             language models and quantisation beside torch, transformers and llama.cpp
 #   make test-compat         libraries written for JAX, of pinned versions
 #   make test-pages          interactive pages in Chromium without a screen, if it is installed
@@ -18,7 +19,6 @@
 #   make test-other-python   the tests that depend most on the interpreter, on another version of Python if there is one
 #   make fuzz                random programs of new seeds (SECONDS=300; SEED=any text, the commit's hash by default)
 # Each makes the virtual environment that it needs, in .venv or beside it, and asks for nothing but Python 3.11 or newer.
-# make check-mac: the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 SECONDS ?= 300
@@ -49,7 +49,7 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2)
 
-.PHONY: demo chat bench docs lint test test-backends test-opencl test-gpu-compile test-gpu-all test-mlx test-lm test-compat \
+.PHONY: demo chat bench docs lint test test-backends test-opencl test-gpu-compile test-gpu-all test-mlx check-mac test-lm test-compat \
 	test-pages test-types test-packages test-other-python fuzz clean
 
 # ------------------------------------------------------------------ environments
@@ -123,8 +123,9 @@ test-gpu-all: $(VENV)/with-cuda-compile
 	RLX_TEST_GPU_ALL=1 $(GPU_COMPILE)
 
 test-mlx: $(MLX_VENV)/tested
-	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) tests/backends/test_mlx.py tests/backends/test_mlx_call.py \
-		tests/test_primitives.py -k mlx
+	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) \
+		$(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py) \
+		tests/test_primitives.py -k "mlx or metal"
 	RLX_CHECK=1 RLX_DEVICE=mlx $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_TESTS)
 
 test-lm: $(LM_VENV)/tested
