@@ -123,7 +123,7 @@ test-gpu-all: $(VENV)/with-cuda-compile
 	RLX_TEST_GPU_ALL=1 $(GPU_COMPILE)
 
 test-mlx: $(MLX_VENV)/tested
-	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(MLX_TEST) \
+	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) \
 		$(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py) \
 		tests/test_primitives.py -k "mlx or metal"
 	RLX_CHECK=1 RLX_DEVICE=mlx $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_TESTS)
@@ -163,6 +163,8 @@ test-other-python: $(VENV)/tested
 	echo "test-other-python: ran on Python $$version"
 
 check-mac: $(MLX_VENV)/tested
+	$(MLX_VENV)/bin/python -m benchmarks.check_mac
+
 fuzz: $(VENV)/tested
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) --seed "$(SEED)"
 
