@@ -217,7 +217,8 @@ SECTIONS |= {
         Row("Element", "rlx.quant.QuantScheme", "floats of eight bits are schemes: fp8e4m3, fp8e5m2"),
         Row("FakeQuantize", "rlx.quant.fake_quantize"),
         Row("FakeQuantizeLSQ", "rlx.quant.lsq", "with the factor of the scale's gradient"),
-        *absent("insert_q_dq quant_insert quant_propagate", "functions round where they say: quantize_dequantize"),
+        Row("insert_q_dq", "rlx.quant.insert_q_dq", "of functions that name values; quant_insert is its module"),
+        *absent("quant_propagate", "rounding stays where it is: moving it past a ReLU or a sum would change numbers"),
     ],
 }
 

@@ -9,6 +9,7 @@ from rlx.quant.calibration import Calibrator, calibrate
 from rlx.quant.products import dequant_matmul
 from rlx.quant.records import CalibrationEntry, CalibrationRecord, QuantMap, quantize_dequantize
 from rlx.quant.schemes import QuantScheme
+from rlx.quant.taps import insert_q_dq, taps_of
 from rlx.quant.training import fake_quantize, first_scale, lsq, observed_scale
 
 __all__ = [
@@ -24,8 +25,10 @@ __all__ = [
     "dequantize",
     "fake_quantize",
     "first_scale",
+    "insert_q_dq",
     "lsq",
     "observed_scale",
     "quantize",
     "quantize_dequantize",
+    "taps_of",
 ]

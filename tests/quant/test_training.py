@@ -12,6 +12,7 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx import quant
+from rlx.ad_checkpoint import checkpoint_name
 from rlx.errors import NanError, OptionError, ShapeError
 from rlx.quant.training import range_of
 
@@ -59,6 +60,32 @@ def test_tables_of_schemes_and_entries_are_mappings() -> None:
     assert len(schemes) == 2 and "tail" not in schemes
     record = quant.CalibrationRecord({"x": quant.CalibrationEntry.per_tensor(0.5)})
     assert list(record) == ["x"] and record["x"].zero_points == (0,)
+
+
+def test_named_values_are_rounded_wherever_they_are_read() -> None:
+    @rlx.jit
+    def inner(x: Any) -> Any:
+        return checkpoint_name(jnp.tanh(x), "inner")
+
+    def network(x: Any, w: Any) -> Any:
+        x = checkpoint_name(x, "x")
+        h = inner(x @ w)
+        return {"h": h, "both": h + x[:, :1]}
+
+    w = np.random.default_rng(1).standard_normal((50, 4)).astype(np.float32)
+    record = quant.calibrate(lambda batch: quant.taps_of(network)(batch, w), [X[:3], X[3:]])
+    assert set(record) == {"x", "inner"} and record["x"].scales[0] == pytest.approx(np.abs(X).max() / 127)
+    x = np.asarray(quant.quantize_dequantize(X, record["x"]))
+    h = np.asarray(quant.quantize_dequantize(jnp.tanh(x @ w), record["inner"]))
+    for f in (quant.insert_q_dq(network, record), rlx.jit(quant.insert_q_dq(network, record))):
+        found = f(X, w)
+        np.testing.assert_allclose(found["h"], h, atol=record["inner"].scales[0] * 1.01)
+        np.testing.assert_allclose(found["both"], np.asarray(found["h"]) + x[:, :1], atol=1e-6)
+        assert len(np.unique(np.asarray(found["h"]))) <= 24
+    with pytest.raises(OptionError, match="no values called y"):
+        quant.insert_q_dq(network, {"y": record["x"]})(X, w)
+    with pytest.raises(OptionError, match="names no values"):
+        quant.taps_of(lambda x: x)(X)
 
 
 def test_methods_of_calibration_order_themselves() -> None:

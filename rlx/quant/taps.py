@@ -1,0 +1,118 @@
+"""Values that a function names: handed out for calibration, or rounded by what calibration found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+from rlx.errors import OptionError
+from rlx.ir.program import Program
+from rlx.quant.records import CalibrationEntry, quantize_dequantize
+from rlx.trace.flat import as_array
+from rlx.trace.interpret import Environment
+from rlx.trace.tracing import trace_program
+from rlx.trees import tree
+
+__all__ = ["insert_q_dq", "taps_of"]
+
+_NAMED, _CALL = "checkpoint_name", "call"
+Visit = Callable[[str, Any], Any]
+
+
+def taps_of(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """A function of the same arguments that returns the values which the function names, by name.
+
+    A value is named by rlx.ad_checkpoint.checkpoint_name(value, name). Raises OptionError where none is, or two have
+    one name.
+
+    >>> import numpy as np
+    >>> from rlx import quant
+    >>> from rlx.ad_checkpoint import checkpoint_name
+    >>> quant.taps_of(lambda x: checkpoint_name(x + 1, "more") * 2)(np.array([1.0]))
+    {'more': Array([2.], dtype=float32)}
+    """
+
+    @wraps(function)
+    def tapped(*args: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+
+        def keep(name: str, value: Any) -> Any:
+            if name in found:
+                raise OptionError(f"Two values are called {name!r}.", "Give each a name of its own.")
+            found[name] = value
+            return value
+
+        _run(function, args, keep)
+        if not found:
+            raise OptionError("The function names no values.", "Write checkpoint_name(value, name) where it makes one.")
+        return found
+
+    return tapped
+
+
+def insert_q_dq(function: Callable[..., Any], record: Mapping[str, CalibrationEntry]) -> Callable[..., Any]:
+    """A function whose named values are rounded to int8 and back wherever they are read, results included.
+
+    Args:
+      function: names values by rlx.ad_checkpoint.checkpoint_name, in jitted functions that it calls, too; of arrays.
+      record: what calibration found, by name; other named values stay as they are.
+
+    The new function can be compiled. Raises OptionError, when it is called, for names in the record that no value has.
+
+    >>> import numpy as np
+    >>> from rlx import quant
+    >>> from rlx.ad_checkpoint import checkpoint_name
+    >>> f = lambda x: checkpoint_name(x, "x") * 10
+    >>> quant.insert_q_dq(f, {"x": quant.CalibrationEntry.per_tensor(0.5)})(np.array([0.7], np.float32))
+    Array([5.], dtype=float32)
+    """
+
+    @wraps(function)
+    def rounded(*args: Any) -> Any:
+        met: set[str] = set()
+
+        def round_it(name: str, value: Any) -> Any:
+            met.add(name)
+            return quantize_dequantize(value, record[name]) if name in record else value
+
+        found = _run(function, args, round_it)
+        missing = sorted(set(record) - met)
+        if missing:
+            raise OptionError(
+                f"The function has no values called {', '.join(missing)}.",
+                f"It names: {', '.join(sorted(met)) or 'none'}.",
+            )
+        return found
+
+    return rounded
+
+
+def _run(function: Callable[..., Any], args: Sequence[Any], visit: Visit) -> Any:
+    """The function's result, each named value replaced by what `visit` makes of it."""
+    leaves, structure = tree.flatten(args)
+    values = [as_array(leaf) for leaf in leaves]
+    given: Any = None
+
+    def flat(*tracers: Any) -> list[Any]:
+        nonlocal given
+        found, given = tree.flatten(function(*tree.unflatten(structure, tracers)))
+        return [as_array(leaf) for leaf in found]
+
+    program, captured = trace_program(flat, [v.type for v in values], None, getattr(function, "__name__", "program"))
+    return tree.unflatten(given, _walk(program, [*captured, *values], visit))
+
+
+def _walk(program: Program, args: Sequence[Any], visit: Visit) -> list[Any]:
+    environment = Environment(program, args)
+    for e in program.equations:
+        inputs = [environment.read(atom) for atom in e.inputs]
+        if e.primitive.name == _NAMED:
+            found: Any = visit(e.params["name"], inputs[0])
+        elif e.primitive.name == _CALL:
+            found = _walk(e.params["program"], inputs, visit)
+        else:
+            found = e.primitive.bind(*inputs, **e.params)
+        outputs = found if e.primitive.multiple else [found]
+        environment.update(zip(e.outputs, outputs, strict=True))
+    return [environment.read(atom) for atom in program.outputs]
