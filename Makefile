@@ -10,6 +10,7 @@
 #   make test-gpu-compile    kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
 #   make test-mlx            the device mlx (mlx[cpu] on Linux), and a part of the other tests on it
+#   make check-mac           the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report
 #   make test-lm             language models and quantisation beside torch, transformers and llama.cpp
 #   make test-compat         libraries written for JAX, of pinned versions
 #   make test-pages          interactive pages in Chromium without a screen, if it is installed
@@ -37,6 +38,7 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	test_threads_and_interrupts.py test_replay.py test_shared_traces.py test_inspect.py test_eager.py support \
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
+MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py) tests/test_primitives.py
 # what runs on the device mlx as on the CPU: control flow, networks, optimisers, derivatives, random numbers bit by bit
 MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
 GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
@@ -48,8 +50,8 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check $(2)
 
-.PHONY: demo chat bench docs lint test test-backends test-opencl test-gpu-compile test-gpu-all test-mlx test-lm test-compat \
-	test-pages test-types test-packages test-other-python fuzz clean
+.PHONY: demo chat bench docs lint test test-backends test-opencl test-gpu-compile test-gpu-all test-mlx check-mac test-lm \
+	test-compat test-pages test-types test-packages test-other-python fuzz clean
 
 # ------------------------------------------------------------------ environments
 $(VENV)/installed: pyproject.toml
@@ -113,7 +115,7 @@ test-backends: $(VENV)/tested
 	RLX_CHECK=1 RLX_TEST_COMPILED=1 $(PYTEST) tests/test_primitives.py -k "compiled and numba"
 
 test-opencl: $(VENV)/with-opencl-cpu
-	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(PYTEST) tests/backends/test_opencl.py
+	RLX_CHECK=1 RLX_TEST_OPENCL=1 $(PYTEST) $(addprefix tests/backends/test_, opencl.py races.py kernel_calls.py)
 
 test-gpu-compile: $(VENV)/with-cuda-compile
 	RLX_CHECK=1 $(GPU_COMPILE)
@@ -122,9 +124,11 @@ test-gpu-all: $(VENV)/with-cuda-compile
 	RLX_TEST_GPU_ALL=1 $(GPU_COMPILE)
 
 test-mlx: $(MLX_VENV)/tested
-	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) tests/backends/test_mlx.py tests/backends/test_mlx_call.py \
-		tests/test_primitives.py -k mlx
+	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_OWN) -k "mlx or metal"
 	RLX_CHECK=1 RLX_DEVICE=mlx $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_TESTS)
+
+check-mac: $(MLX_VENV)/tested
+	$(MLX_VENV)/bin/python -m benchmarks.check_mac
 
 test-lm: $(LM_VENV)/tested
 	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) tests/lm tests/quant

@@ -39,6 +39,7 @@ from rlx.habits import missing_name
 from rlx.jaxnames import PATHS, install_paths
 from rlx.trace.primitive import Primitive, primitive
 from rlx.trace.primitive import type_of as typeof
+from rlx.tracebacks import install as _show_the_users_frames
 from rlx.transforms.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from rlx.transforms.custom import custom_jvp, custom_vjp
 from rlx.transforms.forward import jvp, linearize
@@ -49,6 +50,7 @@ from rlx.trees import tree
 from rlx.version import __version__ as __version__
 
 install_paths()
+_show_the_users_frames()
 remat = checkpoint
 jacobian = jacrev
 
@@ -96,7 +98,9 @@ _ELSEWHERE = {"inspect": "rlx.call.inspection"}
 _ELSEWHERE |= {"io_callback": "rlx.host.callback", "pure_callback": "rlx.host.callback"}
 _ELSEWHERE |= {"numba_call": "rlx.host.numba_functions", "numba_scalar": "rlx.host.numba_functions"}
 _ELSEWHERE |= {"mlx_call": "rlx.host.mlx_functions"}
-_ELSEWHERE |= {"load_exported": "rlx.export"}
+_ELSEWHERE |= {"cuda_call": "rlx.host.kernel_calls", "opencl_call": "rlx.host.kernel_calls"}
+_ELSEWHERE |= {"load_exported": "rlx.export", "import_stablehlo": "rlx.stablehlo.reading"}
+_ELSEWHERE |= {"pipeline_schedule": "rlx.graph.schedules"}
 _ELSEWHERE |= {"export_c": "rlx.standalone.c_files", "export_numba": "rlx.standalone.numba_module"}
 _SWITCHES = """allow_f16_reductions check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks
     enable_custom_prng explain_cache_misses legacy_prng_key live_arrays log_compiles make_user_context no_execution

@@ -48,6 +48,7 @@ class Config(threading.local):
     default_float, default_int: dtypes of Python literals and of creation functions (np.dtype).
     check: verify the program after every pass (RLX_CHECK=1).
     explain: say on standard error why a jitted call was traced again (RLX_EXPLAIN=1).
+    progress: say on standard error what is compiled where that takes over two seconds (RLX_PROGRESS=0: no).
     disable_jit: run jitted functions and control flow op by op.
     debug_nans: raise where an operation first makes a NaN (RLX_DEBUG_NANS=1).
     debug_infs: raise where an operation first makes an infinity (RLX_DEBUG_INFS=1).
@@ -79,6 +80,7 @@ class Config(threading.local):
     default_int: np.dtype = np.dtype("i4")
     check: bool = _flag("RLX_CHECK")
     explain: bool = _flag("RLX_EXPLAIN")
+    progress: bool = _flag("RLX_PROGRESS", "1")
     disable_jit: bool = _flag("RLX_DISABLE_JIT")
     debug_nans: bool = _flag("RLX_DEBUG_NANS")
     debug_infs: bool = _flag("RLX_DEBUG_INFS")

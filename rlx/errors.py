@@ -655,7 +655,7 @@ class NanError(RlxError, FloatingPointError):
     """
 
 
-class DeviceError(RlxError, ValueError):
+class DeviceError(RlxError, ValueError, RuntimeError):
     """A device or backend that does not exist here, or arrays of one operation that lie on different devices.
 
     >>> import rlx

@@ -29,6 +29,7 @@ NO_AXES = {
     "out_dim": "a size",
     "reduce_axes": "names of mapped axes",
     "window_dimensions": "sizes",
+    "Exported.source": "the traced function",
     "auto_axes.axes": "names of a mesh's axes",
     "explicit_axes.axes": "names of a mesh's axes",
     "indices.dimensions": "sizes",

@@ -15,7 +15,7 @@ import pytest
 from primitive_cases import STEPS, Case, cases, cases_of, names, run_lowered
 
 from rlx import errors
-from rlx.ir.types import TensorType, is_complex, is_float, is_inexact
+from rlx.ir.types import TensorType, is_complex, is_float, is_inexact, supported_dtypes
 from rlx.ops.families import Elementwise
 from rlx.ops.random_bits import CounterBits
 from rlx.testing import assert_close, check_grads
@@ -214,7 +214,16 @@ def turned_towards(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", names())
 def test_compiled_code_computes_the_reference(name: str, backend: str) -> None:
-    check_compiled(backend_named(backend), cases_of(name))
+    found = backend_named(backend)
+    check_compiled(found, [case for case in cases_of(name) if is_claimed(case, found)])
+
+
+def is_claimed(case: Case, backend: Any) -> bool:
+    """Whether a device has the dtypes of a sample: GPUs may have no float64."""
+    if backend.claims.dtypes >= supported_dtypes:
+        return True
+    results = [np.asarray(r).dtype for r in case.reference(*case.arrays)]
+    return {*results, *(a.dtype for a in case.arrays)} <= backend.claims.dtypes
 
 
 EDGES = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.5, -3.5, 1e-30, 700.0, -700.0, np.inf, -np.inf, np.nan)

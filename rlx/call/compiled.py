@@ -22,6 +22,7 @@ from rlx.backends import backend_named, backend_of, memory_of_foreign
 from rlx.backends.base import Backend, Executable
 from rlx.call.default_place import program_stays_on_host
 from rlx.call.exhausted import memory_exhausted
+from rlx.call.progress import announced
 from rlx.config import config
 from rlx.device_memory import Memory, host_memory
 from rlx.forks import reopen_after_fork
@@ -84,7 +85,8 @@ class CompiledProgram:
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
         self.executable: Executable | None = None
         if needed:
-            self.executable = executables.get(core, backend, memory_limit, optimized)
+            with announced(program.name, len(program.equations)):
+                self.executable = executables.get(core, backend, memory_limit, optimized)
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:

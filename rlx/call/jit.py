@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from rlx.array import Device
 from rlx.call.jit_options import memory_limit_of, names_of, numbers_of, refuse_uncallable
@@ -23,6 +23,7 @@ from rlx.trees import tree
 __all__ = [
     "CacheInfo",
     "Compiled",
+    "JitFunction",
     "Jitted",
     "Lowered",
     "MemoryAnalysis",
@@ -34,7 +35,73 @@ __all__ = [
     "make_program",
 ]
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+ResultMade = TypeVar("ResultMade", covariant=True)
 
+
+class JitFunction(Protocol[Parameters, ResultMade]):
+    """What `jit` returns, as type checkers see it: the function that it was given, and more."""
+
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> ResultMade:
+        """Run the compiled program."""
+        ...
+
+    def __get__(self, instance: Any, owner: Any = None) -> Callable[..., ResultMade]:
+        """A jitted method."""
+        ...
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """The traced program, of arrays or of what has shapes and dtypes."""
+        ...
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """The program before it is compiled."""
+        ...
+
+    def cache_info(self) -> Any:
+        """How often it was traced, and how often it was not."""
+        ...
+
+    def clear_cache(self) -> None:
+        """Forget what was traced."""
+        ...
+
+
+@overload
+def jit(
+    fun: Callable[Parameters, Result],
+    *,
+    static_argnums: int | Sequence[int] | None = ...,
+    static_argnames: str | Sequence[str] | None = ...,
+    donate_argnums: int | Sequence[int] | None = ...,
+    donate_argnames: str | Sequence[str] | None = ...,
+    device: str | Device | None = ...,
+    backend: str | None = ...,
+    keep_unused: bool = ...,
+    inline: bool = ...,
+    memory_limit: int | None = ...,
+    in_shardings: Any = ...,
+    out_shardings: Any = ...,
+    compiler_options: dict[str, Any] | None = ...,
+) -> JitFunction[Parameters, Result]: ...
+@overload
+def jit(
+    fun: None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = ...,
+    static_argnames: str | Sequence[str] | None = ...,
+    donate_argnums: int | Sequence[int] | None = ...,
+    donate_argnames: str | Sequence[str] | None = ...,
+    device: str | Device | None = ...,
+    backend: str | None = ...,
+    keep_unused: bool = ...,
+    inline: bool = ...,
+    memory_limit: int | None = ...,
+    in_shardings: Any = ...,
+    out_shardings: Any = ...,
+    compiler_options: dict[str, Any] | None = ...,
+) -> Callable[[Callable[Parameters, Result]], JitFunction[Parameters, Result]]: ...
 def jit(
     fun: Callable[..., Any] | None = None,
     *,

@@ -164,7 +164,9 @@ class Jitted:
         return self if instance is None else partial(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        """What the user's function was given as an attribute."""
+        """What the user's function was given as an attribute, and its signature for inspect."""
+        if name == "__signature__":
+            return inspect.signature(self.__dict__["fun"])
         try:
             return self.__dict__["fun"].__dict__[name]
         except (KeyError, AttributeError):

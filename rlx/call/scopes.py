@@ -7,8 +7,6 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import numpy as np
-
 from rlx.config import check_precision, scoped
 from rlx.trace.at_once import AtOnce
 from rlx.trace.builder import state
@@ -27,15 +25,14 @@ __all__ = [
 def enable_x64(new_val: bool = True) -> AbstractContextManager[None]:
     """Make 64-bit numbers the default of literals and creation functions inside a `with` block.
 
-    64-bit arrays are available without it.
+    64-bit arrays are available without it; inside of enable_x64(False) they are narrowed where they enter, as in JAX.
 
     >>> import rlx
     >>> with rlx.enable_x64():
     ...     rlx.numpy.zeros(2).dtype
     dtype('float64')
     """
-    kinds = ("f8", "i8") if new_val else ("f4", "i4")
-    return scoped(default_float=np.dtype(kinds[0]), default_int=np.dtype(kinds[1]))
+    return scoped(enable_x64=bool(new_val))
 
 
 def debug_nans(new_val: bool = True) -> AbstractContextManager[None]:

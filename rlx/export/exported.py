@@ -6,6 +6,7 @@ import io
 import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +27,7 @@ from rlx.ops.arithmetic import convert
 from rlx.ops.call import call
 from rlx.serialization.atomic import replace
 from rlx.serialization.contents import Broken
+from rlx.stablehlo.writing import write_program
 from rlx.trace.builder import state
 from rlx.trace.flat import shared_array
 from rlx.transforms.custom_reverse import custom_vjp
@@ -113,6 +115,31 @@ class Exported:
         """The program as it is saved: Python by its looks, read and never run."""
         return self._functions[0].text
 
+    def stablehlo(self, **sizes: int) -> str:
+        """The program as StableHLO text, for given values of the sizes: a module with a function `main`.
+
+        Its arguments and results are the leaves in order. Compilers of XLA's family read it (PJRT, IREE); special
+        functions are operations of CHLO, which come with it.
+
+        Raises UnsupportedError, with the user's line, for operations that StableHLO lacks: factorisations but
+        Cholesky's, most special functions, callbacks; and where random keys are arguments or results.
+
+        >>> import rlx
+        >>> print(rlx.export(lambda x: x + x)(rlx.ShapeDtypeStruct((3,), "float32")).stablehlo())
+        module @lambda {
+          func.func public @main(%arg0: tensor<3xf32>) -> (tensor<3xf32>) {
+            %0 = "stablehlo.add"(%arg0, %arg0) : (tensor<3xf32>, tensor<3xf32>) -> (tensor<3xf32>)
+            func.return %0 : tensor<3xf32>
+          }
+        }
+        <BLANKLINE>
+        """
+        return write_program(self.program(**sizes), self.fun_name)
+
+    def mlir_module(self) -> str:
+        """The program as StableHLO text, by JAX's name."""
+        return self.stablehlo()
+
     def __repr__(self) -> str:
         ins, outs = (", ".join(map(_type_text, avals)) for avals in (self.in_avals, self.out_avals))
         return f"<Exported {self.fun_name}: ({ins}) -> ({outs})>"
@@ -165,8 +192,11 @@ class Exported:
         key = tuple(sizes.values())
         found = self._traceable.get(key)
         if found is None:
-            program = self._functions[0].program(sizes)
-            found = self._traceable[key] = _differentiable(self, program)
+            if self._source is not None:  # with its own rules for derivatives
+                found = partial(_called, self._source(sizes), self.fun_name)
+            else:
+                found = _differentiable(self, self._functions[0].program(sizes))
+            self._traceable[key] = found
         return found
 
     # ------------------------------------------------------------------ derivatives
@@ -269,11 +299,18 @@ class Exported:
         return object_code_of(plans)
 
 
+def _called(program: Program, name: str, *leaves: Any) -> tuple[Any, ...]:
+    """A program's results for leaves of arguments, as an equation of its own."""
+    constants = [value for _, value in program.constants]
+    open_program = program.replace(inputs=[*(v for v, _ in program.constants), *program.inputs], constants=())
+    return tuple(call(*constants, *leaves, program=open_program, name=name))
+
+
 def _differentiable(exported: Exported, program: Program) -> Callable[..., Any]:
     """The program as a function of leaves whose derivative is the one that was exported."""
 
     def run(*leaves: Any) -> tuple[Any, ...]:
-        return tuple(call(*leaves, program=program, name=exported.fun_name))
+        return _called(program, exported.fun_name, *leaves)
 
     def backward(leaves: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
         given = [c for c, t in zip(cotangents, program.output_types, strict=True) if is_inexact(t.dtype)]
@@ -346,7 +383,7 @@ def export(
     >>> exported(jnp.ones((2, 3))).tolist(), exported(jnp.ones((1, 3))).tolist()
     ([[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]], [[1.0, 1.0, 1.0]])
     """
-    jitted = fun if isinstance(fun, Jitted) else jit(fun)
+    jitted: Any = fun if isinstance(fun, Jitted) else jit(fun)
 
     def exported(*args: Any, **kwargs: Any) -> Exported:
         return _exported(jitted, args, kwargs, tuple(platforms or ()))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from rlx.errors import CallbackError
+from rlx.errors import CallbackError, DeviceError
 from rlx.ir.types import TensorType
 
-__all__ = ["ArrayCall", "DeviceCall", "Levels", "failure"]
+__all__ = ["ArrayCall", "DeviceCall", "KernelCall", "Levels", "failure"]
 
 # for each axis of batches, the outermost first: its size, and which inputs have it
 Levels = tuple[tuple[int, tuple[bool, ...]], ...]
@@ -93,3 +93,42 @@ class ArrayCall:
         view = np.asarray(array, order="C").view()
         view.flags.writeable = False
         return view
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """The function of a Callback that is a user's kernel: text for one kind of device, which that device launches.
+
+    The kernel takes the addresses of its outputs, then of its inputs, of row-major arrays. grid: groups, block: items
+    of each, along up to three dimensions. levels: batches around it, each a launch after another.
+    """
+
+    device: str
+    source: str
+    name: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    levels: Levels = ()
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """The types of all results of the batch."""
+        sizes = tuple(size for size, _ in self.levels)
+        return tuple(t.update(shape=(*sizes, *t.shape)) for t in self.outputs)
+
+    def mapped(self, size: int, batched: Sequence[bool]) -> KernelCall:
+        """One launch after another over the leading axis of the marked arrays."""
+        return replace(self, levels=((size, tuple(batched)), *self.levels))
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        raise DeviceError(
+            f"The kernel {self.name} is one of the device {self.device!r}, and its operands are on the host.",
+            f"Call it in a function with jit(device={self.device!r}), or on arrays that rlx.device_put(x,"
+            f" {self.device!r}) has put there.",
+        )

@@ -9,8 +9,8 @@ from rlx.ir.types import TensorType
 from rlx.jaxnames import core
 from rlx.jaxnames.avals import AbstractArray, AbstractValue, aval_of, shaped, tensor_type, typeof
 from rlx.jaxnames.core import Tracer, View, ensure_compile_time_eval, valid_jaxtype
-from rlx.jaxnames.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, eval_jaxpr
 from rlx.jaxnames.foreign_primitive import ForeignPrimitive as Primitive
+from rlx.jaxnames.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, eval_jaxpr
 from rlx.jaxnames.trace_state import find_top_trace, get_opaque_trace_state, trace_state_clean
 from rlx.jaxnames.views import jaxpr_as_fun, jaxprs_in_params, make_jaxpr, subjaxprs
 

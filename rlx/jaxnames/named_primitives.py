@@ -14,8 +14,8 @@ from rlx.errors import UnsupportedError
 from rlx.ir.program import Atom, Equation, Literal, Var
 from rlx.ir.types import TensorType
 from rlx.jaxnames.avals import AbstractArray, aval_of, tensor_type
-from rlx.jaxnames.jaxprs import staged
 from rlx.jaxnames.foreign_primitive import ForeignPrimitive
+from rlx.jaxnames.jaxprs import staged
 from rlx.lax import linalg
 from rlx.ops.call import call, checkpoint, custom_jvp_call, custom_vjp_call
 from rlx.ops.conditional import cond

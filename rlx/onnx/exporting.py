@@ -13,9 +13,9 @@ from onnx import helper, numpy_helper
 
 import rlx
 from rlx.errors import UnsupportedError
-from rlx.export.spelling import is_elementwise, program_for_writing, refused, scalar_code
 from rlx.ir.program import Atom, Equation, Literal, Program
 from rlx.ops.portable import CENTRE, TAIL
+from rlx.standalone.spelling import is_elementwise, program_for_writing, refused, scalar_code
 
 __all__ = ["export"]
 

@@ -27,7 +27,7 @@ from rlx.ops.substitution import solve_factored, solve_triangular, solve_tridiag
 from rlx.routines import LIBRARY_ROUTINES
 from rlx.trace.primitive import Linear, Sample, Zero, primitive, type_of
 
-__all__ = ["linear_solve", "sylvester", "triangular_solve", "tridiagonal_solve"]
+__all__ = ["lu_solve", "sylvester", "triangular_solve", "tridiagonal_solve"]
 
 
 class Solve(LibraryPrimitive):
@@ -161,14 +161,13 @@ class triangular_solve(Solve):
 
 
 @primitive
-class linear_solve(Solve):
+class lu_solve(Solve):
     """x with op(a) x = b from a's LU factors and permutation, which are taken to follow a.
 
     The derivative with respect to a goes through another solve with the same factors; tangents of the
-    factors count for nothing.
+    factors count for nothing. So there are no samples: where a is moved alone the result stays.
     """
 
-    name = "linear_solve"
     routine = "lu_solve"
 
     def type(

@@ -34,7 +34,7 @@ from rlx.ops.matrices import (
 from rlx.ops.reduction import argmax, reduce_sum
 from rlx.ops.rotations import rotate_columns, rotate_hermitian
 from rlx.ops.shape import expand_dims, iota
-from rlx.ops.solves import linear_solve, sylvester
+from rlx.ops.solves import lu_solve, sylvester
 from rlx.ops.stop_gradient import stop_gradient
 from rlx.trace.primitive import Sample, primitive, type_of
 
@@ -44,7 +44,7 @@ __all__ = ["eig", "eigh", "hessenberg", "matrix_sqrt", "schur", "solve", "svd", 
 def solve(a: Any, b: Any, transpose_a: bool = False, conjugate_a: bool = False) -> Any:
     """x with op(a) x = b for square matrices a, through one LU factorisation."""
     factors, _, permutation = lu(stop_gradient(a))
-    return linear_solve(a, factors, permutation, b, transpose_a=transpose_a, conjugate_a=conjugate_a)
+    return lu_solve(a, factors, permutation, b, transpose_a=transpose_a, conjugate_a=conjugate_a)
 
 
 def _spread(*shape: int) -> np.ndarray:

@@ -56,8 +56,14 @@ def _called_by_user() -> bool:
 
 
 def _in_elementwise_function() -> bool:
-    """Whether the user called a function that works element by element, or an operator."""
+    """Whether the user called a function that works element by element, or an operator.
+
+    What a transform, a pass or the interpreter makes of an operation is not the user's.
+    """
     frame = _after_plumbing(sys._getframe(2))
+    if frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        if not frame.f_code.co_filename.startswith(_FRONTS):
+            return False
     while frame is not None and frame.f_code.co_filename.startswith(_FRONTS):
         if not frame.f_code.co_filename.startswith(_ELEMENTWISE):
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 
 from rlx.ops.call import checkpoint as checkpoint_call
 from rlx.ops.checkpoint_name import checkpoint_name as checkpoint_name_op
@@ -14,7 +14,30 @@ from rlx.trees import tree
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
+
+@overload
+def checkpoint(
+    fun: Callable[Parameters, Result],
+    *,
+    prevent_cse: bool = ...,
+    policy: Callable[..., bool] | None = ...,
+    static_argnums: int | Sequence[int] = ...,
+    static_argnames: str | Sequence[str] = ...,
+    concrete: bool = ...,
+) -> Callable[Parameters, Result]: ...
+@overload
+def checkpoint(
+    fun: None = None,
+    *,
+    prevent_cse: bool = ...,
+    policy: Callable[..., bool] | None = ...,
+    static_argnums: int | Sequence[int] = ...,
+    static_argnames: str | Sequence[str] = ...,
+    concrete: bool = ...,
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]: ...
 def checkpoint(
     fun: Callable[..., Any] | None = None,
     *,

@@ -20,6 +20,8 @@ from rlx.transforms.checkpoint import checkpoint, checkpoint_policies
 from rlx.transforms.custom_reverse import custom_gradient, custom_vjp
 from rlx.transforms.custom_rules import (
     CustomRule,
+    Parameters,
+    Result,
     SymbolicZero,
     bind_arguments,
     fill_tangents,
@@ -34,7 +36,7 @@ from rlx.trees import tree
 __all__ = ["SymbolicZero", "checkpoint", "checkpoint_policies", "custom_gradient", "custom_jvp", "custom_vjp"]
 
 
-class custom_jvp(CustomRule):
+class custom_jvp(CustomRule[Parameters, Result]):
     """A function with its own forward-mode derivative rule, which serves reverse mode too.
 
     `defjvp(rule)`: rule(primals, tangents) -> (result, tangent), both tuples over the arguments; with
@@ -77,17 +79,17 @@ class custom_jvp(CustomRule):
 
         self.rule = rule
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         """Call the function; differentiation uses the rule."""
         if self.rule is None:
             raise MissingCustomRuleError(
                 f"{self.name} is a custom_jvp function without a rule.",
                 "Give it one with @f.defjvp.",
             )
-        args = bind_arguments(self.fun, args, kwargs)
-        held, moving, join = self._divide(args)
+        fun: Callable[..., Result] = self.fun
+        held, moving, join = self._divide(bind_arguments(fun, args, kwargs))
         leaves, treedef = flatten_call(moving, {}, f"an argument of {self.name}")
-        flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=self.name)
+        flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=self.name)
         if state.builder is None:  # nothing is traced, so that nothing is differentiated
             return flat.unflatten(flat(*leaves))
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]

@@ -20,6 +20,8 @@ from rlx.trace.primitive import type_of
 from rlx.trace.tracing import close_over, known_value, trace_program
 from rlx.transforms.custom_rules import (
     CustomRule,
+    Parameters,
+    Result,
     RuleScope,
     bind_arguments,
     fill_tangents,
@@ -61,7 +63,7 @@ def custom_vjp_primal_tree_values(tree_of_records: Any) -> Any:
     return tree.map(lambda x: x.value, tree_of_records, is_leaf=lambda x: isinstance(x, CustomVJPPrimal))
 
 
-class custom_vjp(CustomRule):
+class custom_vjp(CustomRule[Parameters, Result]):
     """A function with its own reverse-mode derivative rule.
 
     `defvjp(fwd, bwd)`: fwd(*args) -> (result, residuals); bwd(residuals, cotangent) -> a tuple of
@@ -97,17 +99,17 @@ class custom_vjp(CustomRule):
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         """Call the function; reverse-mode differentiation uses the rule."""
         name = self.name
         if self.fwd is None or self.bwd is None:
             raise MissingCustomRuleError(
                 f"{name} is a custom_vjp function without a rule.", "Give it one with f.defvjp(fwd, bwd)."
             )
-        args = bind_arguments(self.fun, args, kwargs)
-        held, moving, join = self._divide(args)
+        fun: Callable[..., Result] = self.fun
+        held, moving, join = self._divide(bind_arguments(fun, args, kwargs))
         leaves, treedef = flatten_call(moving, {}, f"an argument of {name}")
-        flat = FlatFunction(lambda *xs: self.fun(*join(xs)), treedef, name=name)
+        flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=name)
         if state.builder is None:  # nothing is traced, so that nothing is differentiated
             return flat.unflatten(flat(*leaves))
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]

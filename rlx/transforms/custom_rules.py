@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial, update_wrapper
-from typing import Any, NamedTuple, cast
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -35,6 +35,9 @@ __all__ = [
     "share_captures",
     "zero_from_primal",
 ]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 _RULE_SETTERS = ("defjvp", "defjvps", "defvjp", "def_vmap")
 
@@ -120,11 +123,14 @@ def bind_arguments(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[st
     return bound.args
 
 
-class CustomRule:
+class CustomRule(Generic[Parameters, Result]):
     """A function with a rule: which arguments the rule sees as values, and whether it is being traced."""
 
     def __init__(
-        self, fun: Callable[..., Any], nondiff_argnums: int | Sequence[int] = (), nondiff_argnames: Sequence[str] = ()
+        self,
+        fun: Callable[Parameters, Result],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: Sequence[str] = (),
     ) -> None:
         update_wrapper(cast(Any, self), fun)
         self.fun = fun

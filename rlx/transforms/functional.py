@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from rlx.transforms.vmap import vmap
 from rlx.trees import tree
 
 __all__ = ["closure_convert", "hessian", "hvp", "jacfwd", "jacrev"]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def hvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
@@ -107,8 +110,8 @@ def _check(name: str, fun: Any, part: Any, holomorphic: bool, allow_int: bool) -
 
 
 def jacfwd(
-    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    fun: Callable[Parameters, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[Parameters, Any]:
     """The Jacobian, column by column in forward mode: for functions with more results than arguments.
 
     Returns: a function whose result has, for each result array of shape R and each chosen argument of
@@ -141,12 +144,12 @@ def jacfwd(
 
 
 def jacrev(
-    fun: Callable[..., Any],
+    fun: Callable[Parameters, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
-) -> Callable[..., Any]:
+) -> Callable[Parameters, Any]:
     """The Jacobian, row by row in reverse mode: for functions with fewer results than arguments.
 
     Returns as `jacfwd`.
@@ -184,8 +187,8 @@ def jacrev(
 
 
 def hessian(
-    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    fun: Callable[Parameters, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[Parameters, Any]:
     """The Hessian of a function, forward over reverse.
 
     >>> import rlx

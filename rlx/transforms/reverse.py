@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from rlx.transforms.programs import backward_walk
 from rlx.trees import tree
 
 __all__ = ["grad", "linear_transpose", "value_and_grad", "vjp"]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def _pull(spec: LinearSpec, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
@@ -187,13 +190,13 @@ def _check_result(point: LinearizedCall, holomorphic: bool) -> None:
 
 
 def value_and_grad(
-    fun: Callable[..., Any],
+    fun: Callable[Parameters, Result],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
-) -> Callable[..., tuple[Any, Any]]:
+) -> Callable[Parameters, tuple[Result, Any]]:
     """A function that returns both `fun`'s scalar value and its gradient.
 
     Args as in `grad`. Returns: f(*args) -> (value, gradient), or ((value, auxiliary), gradient).
@@ -232,13 +235,13 @@ def value_and_grad(
 
 
 def grad(
-    fun: Callable[..., Any],
+    fun: Callable[Parameters, Any],
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
     allow_int: bool = False,
     reduce_axes: Sequence[Any] = (),
-) -> Callable[..., Any]:
+) -> Callable[Parameters, Any]:
     """The gradient of a scalar-valued function.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from rlx.transforms.vmappable import Mapping, is_spec, is_vmappable, registered
 from rlx.trees import tree
 
 __all__ = ["vmap"]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 def broadcast_prefix(prefix: Any, full: Any, what: str) -> list[int | None]:
@@ -56,13 +59,13 @@ def _replace_none(axes: Any, part: Any) -> Any:
 
 
 def vmap(
-    fun: Callable[..., Any],
+    fun: Callable[Parameters, Result],
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Hashable | None = None,
     axis_size: int | None = None,
     spmd_axis_name: Any = None,
-) -> Callable[..., Any]:
+) -> Callable[Parameters, Result]:
     """A function that maps `fun` over an axis of its arguments, vectorised.
 
     Args:

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import optree
 
@@ -39,6 +39,8 @@ __all__ = [
     "transpose",
     "unflatten",
 ]
+
+Class = TypeVar("Class", bound=type)
 
 NAMESPACE = "rlx"
 IsLeaf = Callable[[Any], bool] | None
@@ -390,11 +392,11 @@ def _fields_checked(cls: Any, data: list[str], meta: list[str], dropped: list[st
 
 
 def register_dataclass(
-    cls: type,
+    cls: Class,
     data_fields: Iterable[str] | None = None,
     meta_fields: Iterable[str] | None = None,
     drop_fields: Iterable[str] = (),
-) -> type:
+) -> Class:
     """Make a dataclass a node; usable as a decorator. Fields in `meta_fields`, and those declared
     with `metadata={"static": True}`, belong to the structure.
 
@@ -437,7 +439,7 @@ def register_dataclass(
     return cls
 
 
-def register_static(cls: type) -> type:
+def register_static(cls: Class) -> Class:
     """Class decorator: instances are nodes without leaves. They must be hashable and comparable: they are structure.
 
     >>> import rlx
@@ -447,7 +449,8 @@ def register_static(cls: type) -> type:
     >>> rlx.tree.leaves([Mode("train"), 1.0])
     [1.0]
     """
-    return register_node(cls, lambda x: ((), x), lambda x, _: x)
+    register_node(cls, lambda x: ((), x), lambda x, _: x)
+    return cls
 
 
 def static(*, metadata: Mapping[str, Any] | None = None, **options: Any) -> Any:

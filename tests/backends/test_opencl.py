@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from rlx.backends.gpu.steps import Step  # noqa: E402
 from rlx.backends.opencl import OpenCLBackend  # noqa: E402
 from rlx.backends.opencl.dialect import OpenCLDialect  # noqa: E402
 from rlx.passes.pipeline import lower_to_plan  # noqa: E402
+from rlx.storage import AllocationError  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -298,10 +300,50 @@ def test_results_wait(backend: OpenCLBackend) -> None:
 
 def test_what_a_device_has_no_room_for(backend: OpenCLBackend) -> None:
     """An error that says so; the device stays usable."""
-    with pytest.raises(Exception, match="memory") as caught:
+    with pytest.raises(AllocationError):
         rlx.backends.memory_named("opencl").allocate(1 << 45)
-    assert not isinstance(caught.value, AssertionError)
+    with pytest.raises(rlx.errors.OutOfMemoryError, match="test_opencl.py"):
+        rlx.jit(lambda x: jnp.broadcast_to(x, (1 << 43,)) + 1, device="opencl")(1.0)
     agree(jnp.sin, numbers(5))
+
+
+def test_threads_take_turns(backend: OpenCLBackend) -> None:
+    """They share a queue and a pool."""
+    f = rlx.jit(lambda x, n: jnp.cumsum(nn.softmax(x + n), -1) @ x.T, device="opencl")
+    x = numbers(20, 300)
+    expected = {n: np.asarray(f(x, float(n))) for n in range(4)}
+
+    def work(n: int) -> bool:
+        return all(np.array_equal(f(x, float(n)), expected[n]) for _ in range(10))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
+
+
+def test_callbacks_between_launches(backend: OpenCLBackend) -> None:
+    """What a callback asks of the device comes in between."""
+    seen: list[float] = []
+
+    def look(x: Any) -> Any:
+        seen.append(float(jnp.sum(rlx.device_put(np.asarray(x), "opencl"))))
+        return np.asarray(x) * 2
+
+    x = numbers(50)
+    f = rlx.jit(lambda x: rlx.pure_callback(look, x, jnp.sin(x)) + x, device="opencl")
+    np.testing.assert_allclose(f(x), 2 * np.sin(x) + x, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(seen, [np.sin(x).sum()], rtol=1e-4)
+
+
+def test_a_device_without_float64(backend: OpenCLBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so before anything is compiled."""
+    loaded = rlx.backends.backend_named("opencl")
+    assert isinstance(loaded, OpenCLBackend)
+    monkeypatch.setattr(loaded.engine, "has_doubles", False)
+    rlx.clear_caches()
+    with pytest.raises(rlx.errors.DtypeError, match="has no float64"):
+        rlx.jit(jnp.sin, device="opencl")(numbers(3, dtype="float64"))
+    agree(jnp.sin, numbers(3))
+    rlx.clear_caches()
 
 
 def test_training_on_the_device(backend: OpenCLBackend) -> None:

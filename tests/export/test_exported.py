@@ -221,6 +221,15 @@ def test_derivatives_to_an_order(order: int) -> None:
         rlx.grad(ours)(0.7)
 
 
+def test_where_the_function_is_there() -> None:
+    """In the process that exported it it is differentiated as the function is, as often as anybody wants."""
+    exported = rlx.export(lambda x: jnp.sin(x) * x)(0.5)
+    expected = lambda x: jnp.sin(x) * x  # noqa: E731
+    for _ in range(3):
+        np.testing.assert_allclose(rlx.jit(exported)(0.7), rlx.jit(expected)(0.7), rtol=1e-5)
+        exported, expected = rlx.grad(exported), rlx.grad(expected)
+
+
 def test_own_rules_are_kept() -> None:
     """A derivative is what the function's rule says, not that of the equations in the file."""
 

@@ -146,3 +146,12 @@ def test_functions_are_functions():
         lax.switch(0, [])
     with pytest.raises(errors.ControlFlowTypeError, match="integer scalar"):
         lax.switch(0.5, [lambda: 1])
+
+
+def test_cond_as_it_was_called_with_two_operands() -> None:
+    for p in (True, False):
+        assert float(rlx.lax.cond(p, 3.0, lambda x: x + 1, 5.0, lambda y: y - 1)) == 4.0
+    assert (
+        float(rlx.jit(lambda p, x: rlx.lax.cond(p, x, lambda x: x + 1, (x, x), lambda y: y[0] * y[1]))(False, 3.0))
+        == 9.0
+    )

@@ -15,7 +15,7 @@ from rlx.backends.cpu.routines.native_library import host_reason
 from rlx.ir.kernels import Library, Plan
 from rlx.ops.factorisations import cholesky, householder_product, lu, packed_qr, pivoted_qr, qr
 from rlx.ops.fourier import fft
-from rlx.ops.solves import linear_solve, sylvester, triangular_solve, tridiagonal_solve
+from rlx.ops.solves import lu_solve, sylvester, triangular_solve, tridiagonal_solve
 from rlx.ops.spectral import eig, eigh, hessenberg, matrix_sqrt, schur, svd, tridiagonal
 from rlx.passes.pipeline import lower_to_plan
 
@@ -70,8 +70,8 @@ def test_lu(dtype, batch, shape):
         factors, _, permutation = lu.reference(a)
         for flags in ((False, False), (True, False), (True, True), (False, True)):
             params = dict(zip(("transpose_a", "conjugate_a"), flags, strict=True))
-            agrees(linear_solve, a, factors, permutation, matrix(*batch, shape[0], 2, dtype=dtype), **params)
-            agrees(linear_solve, a, factors, permutation, matrix(*batch, shape[0], 1, dtype=dtype), **params)
+            agrees(lu_solve, a, factors, permutation, matrix(*batch, shape[0], 2, dtype=dtype), **params)
+            agrees(lu_solve, a, factors, permutation, matrix(*batch, shape[0], 1, dtype=dtype), **params)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -240,3 +240,11 @@ def test_a_missing_symbol_is_a_host_step(monkeypatch):
 
     (result,) = CpuBackend().compile(plan).run([from_numpy(np.eye(3, dtype="f4") * 4)])
     np.testing.assert_array_equal(result.view((3, 3), np.dtype("f4")), np.eye(3) * 2)
+
+
+def test_raw_qr_is_numpy_s():
+    a = np.random.default_rng(0).normal(size=(5, 3))
+    found, wanted = rlx.numpy.linalg.qr(a, mode="raw"), np.linalg.qr(a, mode="raw")
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-10)
+    assert rlx.vmap(lambda a: rlx.numpy.linalg.qr(a, mode="raw")[1])(np.stack([a, a])).shape == (2, 3)

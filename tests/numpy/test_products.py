@@ -9,7 +9,7 @@ import pytest
 from comparison import agree, draw
 
 import rlx.numpy as rnp
-from rlx import errors
+from rlx import errors, lax
 
 SHAPES = [
     ((3,), (3,)),
@@ -107,3 +107,16 @@ def test_mistakes_are_explained() -> None:
         rnp.einsum("ij,jk->ik", rnp.ones((2, 3)), rnp.ones((4, 2)))
     with pytest.raises(errors.ShapeError, match="'ijk'"):
         rnp.einsum("ijk->i", rnp.ones((2, 3)))
+
+
+def test_einsum_with_a_product_of_the_caller_s() -> None:
+    calls = []
+
+    def dot_general(*args, **options):
+        calls.append(args[2])
+        return lax.dot_general(*args, **options)
+
+    x = np.arange(6.0).reshape(2, 3)
+    found = rnp.einsum("ij,kj->ik", x, x, _dot_general=dot_general)
+    np.testing.assert_allclose(found, x @ x.T)
+    assert calls == [(((1,), (1,)), ((), ()))]

@@ -20,7 +20,7 @@ from rlx.ir.kernels import Library
 from rlx.ir.types import TensorType
 from rlx.ops.factorisations import cholesky, householder_product, lu, pivots_to_permutation, qr
 from rlx.ops.fourier import fft
-from rlx.ops.solves import linear_solve, triangular_solve, tridiagonal_solve
+from rlx.ops.solves import lu_solve, triangular_solve, tridiagonal_solve
 from rlx.ops.spectral import eigh, svd
 from rlx.passes.pipeline import Context, lower_to_plan
 from rlx.routines import LIBRARY_ROUTINES
@@ -67,7 +67,7 @@ def test_compiled_code() -> None:
     def several(a: Any, b: Any) -> list[Any]:
         square = rlx.numpy.matmul(rlx.numpy.conj(a.swapaxes(-1, -2)), a)
         factors, pivots, permutation = lu(square)
-        x = linear_solve(square, factors, permutation, b, transpose_a=True, conjugate_a=False)
+        x = lu_solve(square, factors, permutation, b, transpose_a=True, conjugate_a=False)
         (s,) = svd(a, full_matrices=False, compute_uv=False)
         return [cholesky(square), factors, pivots, x, *qr(a, full_matrices=True), eigh(square, lower=True)[0], s]
 
@@ -105,7 +105,7 @@ def off_identity(q: np.ndarray) -> float:
 
 # ------------------------------------------------------------- the samples of every primitive
 def test_what_has_a_decomposition() -> None:
-    named = {p.routine for p in (*registry.values(), linear_solve) if p.routine and p.decomposes}
+    named = {p.routine for p in (*registry.values(), lu_solve) if p.routine and p.decomposes}
     without = {"pivoted_qr", "eig", "schur", "hessenberg", "tridiagonal", "sylvester", "matrix_sqrt"}
     assert named == set(LIBRARY_ROUTINES) - without
     assert {c.primitive.routine for c in found_cases} == named - {"lu_solve"}  # whose primitive has no samples
@@ -230,7 +230,7 @@ def test_systems_from_lu_factors(dtype: str) -> None:
         op = a.conj() if conjugated else a
         op = op.swapaxes(-1, -2) if transposed else op
         params = {"transpose_a": transposed, "conjugate_a": conjugated}
-        (x,) = loops(linear_solve, a, factors, permutation, b, **params)
+        (x,) = loops(lu_solve, a, factors, permutation, b, **params)
         np.testing.assert_allclose(op @ x, b, rtol=1e-10, atol=1e-10)
 
 

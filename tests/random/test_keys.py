@@ -496,3 +496,13 @@ def test_seeds() -> None:
     for wrong in (1.5, "a", None, np.arange(2), KEY):
         with pytest.raises(TypeError):
             random.key(wrong)
+
+
+def test_samplers_put_their_numbers_where_they_are_told() -> None:
+    mesh = rlx.make_mesh((1,), ("x",), axis_types=(rlx.sharding.AxisType.Explicit,))
+    place = rlx.sharding.NamedSharding(mesh, rlx.P("x"))
+    for sampler in (rlx.random.normal, rlx.random.uniform, rlx.random.gumbel):
+        assert sampler(rlx.random.key(0), (4,), out_sharding=place).sharding == place
+    assert rlx.random.bernoulli(rlx.random.key(0), 0.5, (3,), out_sharding=None).shape == (3,)
+    with pytest.raises(rlx.errors.InputTypeError):
+        rlx.random.normal(rlx.random.key(0), (2,), out_sharding=3)

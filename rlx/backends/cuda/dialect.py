@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from rlx.backends.c.dialect import CDialect
@@ -44,7 +46,8 @@ class CudaDialect(DeviceDialect):
 
     reserved = CDialect.reserved | frozenset(_WORDS.split())
 
-    language = "CUDA C++"
+    device: ClassVar[str] = "cuda"
+    language: ClassVar[str] = "CUDA C++"
 
     def __init__(self, products: bool = False) -> None:
         super().__init__()

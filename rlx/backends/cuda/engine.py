@@ -31,6 +31,8 @@ class CupyEngine(Engine):
     flags: the compiler's. default: limits as long as no device is asked.
     """
 
+    pointers = True
+
     def __init__(self, name: str, platform: str, flags: Sequence[str], default: Limits, number: int = 0) -> None:
         super().__init__()
         self.name = name
@@ -129,6 +131,11 @@ class CupyEngine(Engine):
             arguments += [np.uint64(view.memory.ptr), np.int64(view.start)]
         with self._device, self._stream:
             kernel((groups,), (items,), tuple(arguments))
+
+    def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """On the stream."""
+        with self._device, self._stream:
+            kernel(grid, block, tuple(np.uint64(self.address(view)) for view in views))
 
     def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
         """cuBLAS."""

@@ -13,7 +13,7 @@ from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import memory_type, register_type
 from rlx.backends.loops.dialect import Parameter, Reduction
-from rlx.ir.kernels import Contract, Loops, Sort
+from rlx.ir.kernels import Contract, Sort
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
 
 __all__ = ["DeviceDialect"]
@@ -28,6 +28,7 @@ class DeviceDialect(CDialect):
     shuffles: whether the items of a warp read each other's registers.
     """
 
+    device: ClassVar[str]  # what reads it
     global_space: ClassVar[str] = ""  # what pointers to the device's memory are marked with
     group_space: ClassVar[str]  # what memory that a group shares is declared with
     unroll: ClassVar[str] = "#pragma unroll"
@@ -100,10 +101,6 @@ class DeviceDialect(CDialect):
         ]
         lines = "\n".join(f"    {line}" for line in (*pointers, *body))
         return f"{self.kernel_mark(items)} {name}({arrays.replace('( ', '(')}) {{\n{lines}\n}}"
-
-    def spells(self, kernel: Loops) -> bool:
-        """Special functions are the host's: those of devices' libraries are not exact enough."""
-        return all(i.op != "special" for i in kernel.instructions)
 
     def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
         """Matrix products are launches of their own."""

@@ -34,6 +34,7 @@ class Engine(ABC):
     """One device. Work is queued in order, by whoever holds `lock`; `read` and `write` wait for what they need."""
 
     limits: Limits  # what launches are cut to
+    pointers = False  # whether a kernel can be given the address of any byte
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -54,6 +55,10 @@ class Engine(ABC):
     def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
         """Queue a matrix product that the dialect says a library makes."""
         raise NotImplementedError
+
+    @abstractmethod
+    def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """Queue a user's kernel, which takes addresses: of whole blocks, unless `pointers` says otherwise."""
 
     @abstractmethod
     def allocate(self, nbytes: int) -> View:

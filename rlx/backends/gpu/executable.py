@@ -10,9 +10,9 @@ from rlx.backends.gpu.launches import LaunchProgram
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loops import loop_step
 from rlx.backends.gpu.memory import DeviceMemory, DeviceStorage
-from rlx.backends.gpu.program import DeviceProgram
+from rlx.backends.gpu.program import DeviceProgram, is_call_of
 from rlx.backends.loops.program import host_reason
-from rlx.ir.kernels import Branch, Kernel, Plan, Scan, While
+from rlx.ir.kernels import Branch, Callback, Kernel, Plan, Scan, While
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.storage import Storage
 
@@ -68,6 +68,8 @@ def device_host_reason(kernel: Kernel, dialect: DeviceDialect, limits: Limits) -
     """Why the host runs a kernel, or drives it: steps of loops that are too much for one group are queued by it."""
     if isinstance(kernel, (Scan, While)):
         return "the host queues each step" if loop_step(kernel, limits, dialect) is None else None
+    if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
+        return None
     if isinstance(kernel, Branch):
         return "the host reads which branch is taken"
     return host_reason(kernel, dialect)

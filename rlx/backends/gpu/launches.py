@@ -13,7 +13,8 @@ from rlx.backends.gpu.memory import Pool
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
 from rlx.backends.reference.kernels import run_kernel
-from rlx.ir.kernels import Branch, Buffer, Contract, Kernel, Plan, RowTiles, Scan, While, constants_of
+from rlx.ir.kernels import Branch, Buffer, Callback, Contract, Kernel, Plan, RowTiles, Scan, While, constants_of
+from rlx.ir.user_functions import KernelCall
 
 __all__ = ["LaunchProgram"]
 
@@ -28,11 +29,15 @@ class LaunchProgram:
         self.engine = pool.engine
         self._steps = program.steps
         self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
+        self._user_kernels = {call: self._compiled_call(call) for call in program.calls}
         self._constants = {b: self._constant(b) for b in constants_of(plan)}
 
     def __del__(self) -> None:
         for view in getattr(self, "_constants", {}).values():
             self.pool.give(view)
+
+    def _compiled_call(self, call: KernelCall) -> Any:
+        return self.engine.compile(call.source, [call.name])[call.name]
 
     def _constant(self, buffer: Buffer) -> View:
         view = self.pool.take(buffer.nbytes)
@@ -68,6 +73,8 @@ class LaunchProgram:
         match kernel:
             case _ if kernel in self._steps:
                 self._launch(self._steps[kernel], memory)
+            case Callback() if kernel.function in self._user_kernels:
+                self._call(kernel, kernel.function, memory)
             case Contract():
                 self.engine.multiply(kernel, *(memory[o.buffer] for o in (kernel.lhs, kernel.rhs, kernel.out)))
             case RowTiles():
@@ -93,6 +100,36 @@ class LaunchProgram:
             for step in steps:
                 arrays = [known[buffer] for buffer in step.arrays]
                 self.engine.launch(self._compiled[step.label], arrays, step.groups, step.items)
+
+    def _call(self, kernel: Callback, call: KernelCall, memory: Mapping[Buffer, View]) -> None:
+        """Launch a user's kernel for each element of its batches."""
+        operands, types = (*kernel.outputs, *kernel.inputs), (*call.outputs, *call.inputs)
+        every = [True] * len(kernel.outputs)
+        levels = [(size, (*every, *moving)) for size, moving in call.levels]
+        for place in np.ndindex(*(size for size, _ in levels)):
+            views = []
+            for number, (operand, each) in enumerate(zip(operands, types, strict=True)):
+                index = 0
+                for at, (size, moving) in zip(place, levels, strict=True):
+                    index = index * size + at if moving[number] else index
+                nbytes = each.size * each.dtype.itemsize
+                start = operand.offset * each.dtype.itemsize + index * nbytes
+                views.append(memory[operand.buffer].part(start, nbytes))
+            self._launch_call(call, views, len(kernel.outputs))
+
+    def _launch_call(self, call: KernelCall, views: Sequence[View], outputs: int) -> None:
+        """Launch it once; by way of other blocks where it cannot be given an address inside of one."""
+        moved = [n for n, view in enumerate(views) if view.start and not self.engine.pointers]
+        with self._taken(views[n].nbytes for n in moved) as blocks:
+            given = list(views)
+            for number, block in zip(moved, blocks, strict=True):
+                given[number] = block
+                if number >= outputs:
+                    self.engine.copy(block, views[number])
+            self.engine.call(self._user_kernels[call], given, call.grid, call.block)
+            for number in moved:
+                if number < outputs:
+                    self.engine.copy(views[number], given[number].part(0, views[number].nbytes))
 
     def _scalar(self, view: View, dtype: np.dtype) -> Any:
         array = np.empty(1, dtype)

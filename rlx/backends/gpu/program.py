@@ -10,15 +10,22 @@ from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.steps import Step
 from rlx.backends.loops.names import unused_name
-from rlx.ir.kernels import Kernel, Plan, members, nested_plans
+from rlx.ir.kernels import Callback, Kernel, Plan, members, nested_plans
+from rlx.ir.user_functions import KernelCall
 
-__all__ = ["DeviceProgram"]
+__all__ = ["DeviceProgram", "is_call_of"]
+
+
+def is_call_of(function: object, dialect: DeviceDialect) -> bool:
+    """Whether a callback's function is a user's kernel for the device that reads a dialect."""
+    return isinstance(function, KernelCall) and function.device == dialect.device
 
 
 class DeviceProgram:
     """What is compiled for a plan, as data: no device is needed to make it.
 
-    steps: the launches of each kernel that has some, under the names that they have in `source`.
+    steps: the launches of each kernel that has some, under the names that they have in `source`. calls: users' kernels,
+    which have texts of their own.
 
     >>> import rlx
     >>> from rlx.backends.cuda.dialect import CudaDialect
@@ -32,6 +39,7 @@ class DeviceProgram:
     def __init__(self, plan: Plan, dialect: DeviceDialect, limits: Limits) -> None:
         self.texts: dict[str, str] = {}
         self.steps: dict[Kernel, list[Step]] = {}
+        self.calls: list[KernelCall] = []
         self._plan(plan, dialect, limits)
         self.source = dialect.program(self.texts)
 
@@ -42,6 +50,8 @@ class DeviceProgram:
             if steps is not None:
                 self.steps[kernel] = [self._defined(step, dialect) for step in steps]
                 continue
+            if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
+                self.calls.append(kernel.function)
             for inner in nested_plans(kernel):
                 self._plan(inner, dialect, limits)
 

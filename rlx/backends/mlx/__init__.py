@@ -11,13 +11,14 @@ from rlx.backends.claims import Claims
 from rlx.backends.mlx.blocks import BLOCKS, fits
 from rlx.backends.mlx.library import UNITS, MxArray, Unit, at_work, begun, computing_on
 from rlx.backends.mlx.memory import MlxMemory, MlxStorage
+from rlx.backends.mlx.metal import is_wanted, metal_kernel, why_not_metal
 from rlx.backends.mlx.mistakes import described
-from rlx.backends.mlx.program import PlanFunction, host_cause, why_not_compiled
+from rlx.backends.mlx.program import PlanFunction, host_cause, traced_parts, why_not_compiled
 from rlx.backends.mlx.views import flat
 from rlx.device_memory import Memory
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Branch, Buffer, Callback, Contract, Kernel, Library, Loops, Plan, Scan, Sort, While
-from rlx.ir.options import ChunkLimits, LoweringOptions
+from rlx.ir.options import ChunkLimits, LoweringOptions, RowLimits
 from rlx.ir.show_plan import describe_plan, show_plan
 from rlx.ir.types import supported_dtypes
 from rlx.storage import Device, Storage
@@ -74,7 +75,16 @@ class MlxExecutable(Executable):
             "kernels": describe_plan(self.plan),
             "mlx": f"{self.function.traced} traced functions, {compiled}",
             "host": "\n".join(host),
+            **self._metal(),
         }
+
+    def _metal(self) -> dict[str, str]:
+        """Kernels that are Metal's, where they are asked for."""
+        if not is_wanted():
+            return {}
+        nests = [k for part in traced_parts(self.function) for k in part.kernels if isinstance(k, Loops)]
+        made = [metal_kernel(k) for k in nests if why_not_metal(k) is None]
+        return {"metal": "\n\n".join(f"// {m.name}\n{m.header}\n{m.source}" for m in made)}
 
 
 def _elements(storage: Storage, buffer: Buffer) -> MxArray:
@@ -113,8 +123,20 @@ class MlxBackend(Backend):
 
     @property
     def lowering(self) -> LoweringOptions:
-        """Kernels run whole: neither tile by tile nor in chunks."""
-        return LoweringOptions(least_row_tiles=0, chunks=ChunkLimits(counts=()))
+        """Kernels run whole, neither tile by tile nor in chunks, and what can be kept is not computed again.
+
+        A value costs nothing to keep and an operation something to repeat; a short row is one operation as a long one.
+        """
+        return LoweringOptions(
+            least_row_tiles=0,
+            chunks=ChunkLimits(counts=()),
+            rows=RowLimits(short=0),
+            unroll_reduction=0,
+            recompute_cost=0,
+            repeat_cost=0,
+            free_cost=0,
+            load_cost=0,
+        )
 
     @property
     def claims(self) -> Claims:

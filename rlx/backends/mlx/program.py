@@ -16,6 +16,7 @@ from rlx.backends.mlx.border import from_host, to_host
 from rlx.backends.mlx.kernels import run_call, run_contract, run_library, run_sort, why_not_call, why_not_contract
 from rlx.backends.mlx.library import MxArray, at_work, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.loops import Buffers, run_loops, why_not
+from rlx.backends.mlx.metal import is_wanted, run_metal, why_not_metal
 from rlx.backends.mlx.routines import why_not_routine
 from rlx.backends.mlx.views import flat, reshaped
 from rlx.backends.reference.kernels import run_kernel
@@ -35,7 +36,7 @@ from rlx.ir.kernels import (
     constants_of,
 )
 
-__all__ = ["PlanFunction", "host_cause", "why_not_compiled"]
+__all__ = ["PlanFunction", "host_cause", "traced_parts", "why_not_compiled"]
 
 # loops of at most so many steps are unrolled, if all of them together have at most so many instructions
 _UNROLLED_STEPS, _UNROLLED_INSTRUCTIONS = 32, 4096
@@ -94,6 +95,8 @@ def _instructions_of(kernel: Kernel) -> int:
 # ------------------------------------------------------------------ traced kernels
 def _trace(kernel: Kernel, buffers: Buffers) -> None:
     match kernel:
+        case Loops() if is_wanted() and why_not_metal(kernel) is None:
+            run_metal(kernel, buffers)
         case Loops():
             run_loops(kernel, buffers)
         case Contract():
@@ -184,9 +187,12 @@ class _Traced:
         self._given: tuple[Buffer, ...] = ()
 
     def function(self, *arrays: MxArray) -> list[MxArray]:
-        """What is traced."""
-        buffers: Buffers = dict(self.constants)
-        buffers.update(zip(self._given, arrays, strict=True))
+        """What is compiled."""
+        return self.traced(dict(zip(self._given, arrays, strict=True)))
+
+    def traced(self, given: Buffers) -> list[MxArray]:
+        """The outputs, not computed yet, of the arrays that there are."""
+        buffers = {**self.constants, **given}
         for kernel in self.kernels:
             _trace(kernel, buffers)
         return [flat(_found(b, buffers)) for b in self.outputs]
@@ -361,7 +367,7 @@ class PlanFunction:
     @property
     def traced(self) -> int:
         """How many functions are traced, those inside loops and branches included."""
-        return sum(1 for part in _all_parts(self) if isinstance(part, _Traced))
+        return len(traced_parts(self))
 
     @property
     def host_steps(self) -> list[tuple[Kernel, str]]:
@@ -373,6 +379,11 @@ class PlanFunction:
     def host_loops(self) -> list[Kernel]:
         """Loops and branches that the host steps through."""
         return [p.kernel for p in _all_parts(self) if isinstance(p, _Loop | _Repetition | _Choice)]
+
+
+def traced_parts(function: PlanFunction) -> list[_Traced]:
+    """The parts of a plan that are traced, those inside loops and branches included."""
+    return [part for part in _all_parts(function) if isinstance(part, _Traced)]
 
 
 def _all_parts(function: PlanFunction) -> Iterator[_Part]:

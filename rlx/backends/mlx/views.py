@@ -54,21 +54,38 @@ def _is_whole(moving: Sequence[Dimension], offset: int, size: int) -> bool:
 
 
 def read(array: MxArray, extents: Sequence[int], strides: Sequence[int], offset: int) -> MxArray:
-    """What an index map reads: a reshape and a transposition where that is everything, else a strided view."""
+    """What an index map reads: a reshape, a slice and a transposition where that is everything, else a strided view."""
     shape = shape_of(extents, strides)
     if 0 in shape:
         return mx.zeros(shape, array.dtype)
     moving = _moving(extents, strides)
     if _is_whole(moving, offset, array.size):
-        order = [d.number for d in moving]
-        if order == sorted(order):
-            return reshaped(array, shape)
-        order += [n for n in range(len(shape)) if n not in order]
-        places = [order.index(n) for n in range(len(shape))]
-        return mx.transpose(reshaped(array, tuple(shape[n] for n in order)), places)
+        return _in_order(array, moving, shape)
+    places = _slices(moving, offset, array.size)
+    if places is not None:
+        radices, slices = places
+        part = reshaped(array, radices)[slices]
+        return _in_order(_turned(part, moving), moving, shape)
     # a view of strides wants dense rows: a view itself, or a value that was broadcast, is made so
     steps = tuple(s if n != 1 else 0 for n, s in zip(shape, strides, strict=True))
     return mx.as_strided(mx.contiguous(flat(array)), shape, steps, offset)
+
+
+def _in_order(array: MxArray, moving: Sequence[Dimension], shape: tuple[int, ...]) -> MxArray:
+    """Elements that lie as `moving` says, in the shape of the loop."""
+    order = [d.number for d in moving]
+    if order == sorted(order):
+        return reshaped(array, shape)
+    order += [n for n in range(len(shape)) if n not in order]
+    places = [order.index(n) for n in range(len(shape))]
+    return mx.transpose(reshaped(array, tuple(shape[n] for n in order)), places)
+
+
+def _turned(array: MxArray, moving: Sequence[Dimension]) -> MxArray:
+    """Backwards along the dimensions of negative strides."""
+    if all(d.stride > 0 for d in moving):
+        return array
+    return array[tuple(slice(None, None, -1 if d.stride < 0 else None) for d in moving)]
 
 
 def overwrite(
@@ -91,11 +108,7 @@ def overwrite(
     radices, slices = places
     whole = mx.zeros(radices, value.dtype) if array is None else mx.reshape(array, radices)
     ordered = value if order == sorted(order) else mx.transpose(value, order)
-    ordered = mx.reshape(ordered, tuple(d.size for d in moving))
-    backwards = tuple(slice(None, None, -1 if d.stride < 0 else None) for d in moving)
-    if any(d.stride < 0 for d in moving):
-        ordered = ordered[backwards]
-    whole[slices] = ordered
+    whole[slices] = _turned(mx.reshape(ordered, tuple(d.size for d in moving)), moving)
     return whole
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from rlx.backends.claims import Claims
 from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.opencl.dialect import OpenCLDialect
 from rlx.backends.opencl.engine import OpenCLEngine, devices
+from rlx.ir.types import supported_dtypes
 
 __all__ = ["OpenCLBackend"]
 
@@ -18,6 +22,12 @@ class OpenCLBackend(DeviceBackend):
 
     def __init__(self) -> None:
         super().__init__(OpenCLEngine(devices()[0]))
+
+    @property
+    def claims(self) -> Claims:
+        """All dtypes, without those of 64-bit floats where the device has none."""
+        wide = frozenset() if self.engine.has_doubles else {np.dtype(np.float64), np.dtype(np.complex128)}
+        return Claims(dtypes=supported_dtypes - wide)
 
     def dialect(self) -> DeviceDialect:
         """With shuffles where the device has sub-groups."""

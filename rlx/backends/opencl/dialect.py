@@ -36,6 +36,7 @@ class OpenCLDialect(DeviceDialect):
 
     reserved = CDialect.reserved | frozenset(_WORDS.split())
 
+    device = "opencl"
     language = "OpenCL C"
     global_space = "__global"
     group_space = "__local"

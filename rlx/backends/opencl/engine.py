@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ class OpenCLEngine(Engine):
         most = 1 << (device.max_work_group_size.bit_length() - 1)  # groups are halved again and again
         least = Limits()
         units = 2 * device.max_compute_units
+        self.has_doubles = bool(device.double_fp_config)
         self.shuffles = _SHUFFLES <= set(device.extensions.split())
         self.limits = replace(least, group=min(least.group, most), units=min(least.units, units))
 
@@ -97,6 +99,13 @@ class OpenCLEngine(Engine):
         for view in views:
             arguments += [view.memory, np.int64(view.start)]
         kernel(self._queue, (groups * items,), (items,), *arguments)
+
+    def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """Over work-items, which OpenCL counts without their groups."""
+        assert not any(view.start for view in views)
+        sizes = [*zip_longest(grid, block, fillvalue=1)]
+        items, group = tuple(n * size for n, size in sizes), tuple(size for _, size in sizes)
+        kernel(self._queue, items, group, *(view.memory for view in views))
 
     def allocate(self, nbytes: int) -> View:
         """A buffer of its own."""

@@ -28,6 +28,7 @@ _BEGIN = """\
 class HipDialect(CudaDialect):
     """HIP. Wavefronts have 32 or 64 items; what shares a row is 32 of them, whichever it is."""
 
+    device: ClassVar[str] = "rocm"
     language: ClassVar[str] = "HIP"
 
     def _shuffled(self, value: str, distance: str, warp: int) -> str:

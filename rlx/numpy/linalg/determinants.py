@@ -20,7 +20,7 @@ from rlx.ops.factorisations import lu
 from rlx.ops.matrices import diagonal_of, identity_like, product, real_dtype, real_part, take_rows
 from rlx.ops.rounding import is_finite
 from rlx.ops.shape import concatenate, iota, reshape, slice_along
-from rlx.ops.solves import linear_solve, triangular_solve
+from rlx.ops.solves import lu_solve, triangular_solve
 from rlx.ops.transcendental import log
 from rlx.trace.primitive import type_of
 from rlx.transforms.custom import custom_jvp
@@ -159,7 +159,7 @@ def _slogdet_tangent(primals: Any, tangents: Any) -> Any:
     factors, pivots, permutation = lu(x)
     # a complex phase has a derivative, which the factors do not know
     phase, logarithm = _slogdet(x) if is_complex(x.dtype) else _sign_and_logarithm(factors, pivots)
-    solved = linear_solve(x, factors, permutation, tangent, transpose_a=False, conjugate_a=False)
+    solved = lu_solve(x, factors, permutation, tangent, transpose_a=False, conjugate_a=False)
     change = sum_(diagonal_of(solved), axis=-1)
     growth = real_part(change)
     turn = multiply(subtract(change, cast(growth, change.dtype)), phase)

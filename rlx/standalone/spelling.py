@@ -97,7 +97,14 @@ def _code(primitive: Primitive, dtypes: tuple[Any, ...], params: _Params) -> Sca
             steps.append(ScalarStep(i.op, args, i.dtype, value))
         for store in kernel.stores:
             written[kernel.operands[store.access.operand]] = numbers[store.value]
-    return ScalarCode(tuple(steps), tuple(written[b] for b in plan.outputs))
+    results = []
+    for buffer in plan.outputs:
+        at = written[buffer]
+        if steps[at].dtype != buffer.dtype:  # what was computed in float32, or in bytes
+            steps.append(ScalarStep("cast", (at,), buffer.dtype))
+            at = len(steps) - 1
+        results.append(at)
+    return ScalarCode(tuple(steps), tuple(results))
 
 
 def program_for_writing(program: Program, format: str) -> Program:

@@ -1,0 +1,98 @@
+"""Five of the benchmark programs, as one who knows MLX writes them: what the backend's calls are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Function = Callable[..., Any]
+
+
+def softmax_rows(mx: Any) -> Function:
+    """Softmax of rows."""
+    return lambda x: mx.softmax(x, axis=-1)
+
+
+def _layer_norm(mx: Any, x: Any, scale: Any, shift: Any) -> Any:
+    centred = x - mx.mean(x, axis=-1, keepdims=True)
+    return centred / mx.sqrt(mx.mean(centred * centred, axis=-1, keepdims=True) + 1e-5) * scale + shift
+
+
+def layer_norm_gradient(mx: Any) -> Function:
+    """Gradients of layer norm with respect to all three operands."""
+
+    def loss(x: Any, scale: Any, shift: Any, weights: Any) -> Any:
+        return mx.sum(_layer_norm(mx, x, scale, shift) * weights)
+
+    return mx.grad(loss, argnums=(0, 1, 2))
+
+
+def mlp_adam_step(mx: Any) -> Function:
+    """A training step with Adam of a perceptron with two hidden layers."""
+
+    def loss(layers: Any, x: Any, labels: Any) -> Any:
+        for layer in layers[:-1]:
+            x = mx.maximum(mx.addmm(layer["bias"], x, layer["weight"]), 0.0)
+        scores = mx.addmm(layers[-1]["bias"], x, layers[-1]["weight"])
+        return -mx.mean(mx.sum((scores - mx.logsumexp(scores, axis=-1, keepdims=True)) * labels, axis=-1))
+
+    gradient_of = mx.value_and_grad(loss)
+
+    def step(state: Any, x: Any, labels: Any) -> Any:
+        layers, mean, square, count = state
+        value, gradient = gradient_of(layers, x, labels)
+        count = count + 1.0
+        rate = 1e-3 * mx.sqrt(1.0 - 0.999**count) / (1.0 - 0.9**count)
+        made: list[list[dict[str, Any]]] = [[], [], []]
+        for p, m, s, g in zip(layers, mean, square, gradient, strict=True):
+            m = {k: 0.9 * m[k] + 0.1 * g[k] for k in g}
+            s = {k: 0.999 * s[k] + 0.001 * g[k] * g[k] for k in g}
+            p = {k: p[k] - rate * m[k] / (mx.sqrt(s[k]) + 1e-8) for k in g}
+            for part, new in zip(made, (p, m, s), strict=True):
+                part.append(new)
+        return (*made, count), value
+
+    return step
+
+
+def nbody_forces(mx: Any) -> Function:
+    """The gradient of the softened potential energy of bodies."""
+
+    def energy(places: Any, masses: Any) -> Any:
+        apart = places[:, None, :] - places[None, :, :]
+        return -mx.sum(masses[:, None] * masses / mx.sqrt(mx.sum(apart * apart, axis=-1) + 0.01))
+
+    return mx.grad(energy)
+
+
+def transformer_gradient(mx: Any) -> Function:
+    """Loss and gradient of a small GPT."""
+    width, heads, length = 96, 3, 96
+
+    def attend(x: Any, block: Any) -> Any:
+        batch = x.shape[0]
+        parts = mx.split(x @ block["attend"], 3, axis=-1)
+        query, key, value = (mx.transpose(mx.reshape(p, (batch, length, heads, -1)), (0, 2, 1, 3)) for p in parts)
+        scores = query @ mx.transpose(key, (0, 1, 3, 2)) * (heads / width) ** 0.5
+        visible = mx.arange(length)[:, None] >= mx.arange(length)
+        mixed = mx.softmax(mx.where(visible, scores, -1e30), axis=-1) @ value
+        return mx.reshape(mx.transpose(mixed, (0, 2, 1, 3)), (batch, length, width)) @ block["mix"]
+
+    def gelu(x: Any) -> Any:
+        return 0.5 * x * (1.0 + mx.tanh((2.0 / 3.141592653589793) ** 0.5 * (x + 0.044715 * x * x * x)))
+
+    def loss(weights: Any, tokens: Any) -> Any:
+        x = weights["words"][tokens[:, :-1]] + weights["places"]
+        for block in weights["blocks"]:
+            x = x + attend(_layer_norm(mx, x, *block["norm"]), block)
+            x = x + gelu(_layer_norm(mx, x, *block["norm"]) @ block["up"]) @ block["down"]
+        scores = x @ mx.transpose(weights["words"])
+        picked = mx.take_along_axis(scores, tokens[:, 1:, None], axis=-1)[..., 0]
+        return mx.mean(mx.logsumexp(scores, axis=-1) - picked)
+
+    return mx.value_and_grad(loss)
+
+
+programs: dict[str, Callable[[Any], Function]] = {
+    f.__name__: f for f in (softmax_rows, layer_norm_gradient, mlp_adam_step, nbody_forces, transformer_gradient)
+}

@@ -1,0 +1,186 @@
+"""Row kernels and gathers as kernels of mx.fast.metal_kernel: text in Metal's language, made here and run on a Mac.
+
+The text is that of the shared walk over grids; MLX writes the head of the function. Nothing here has been compiled by
+Metal yet, so that it is used only where RLX_METAL_KERNELS=1 asks for it, on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.backends.c.dialect import CDialect
+from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.grid import grid_of, grid_step
+from rlx.backends.gpu.limits import Limits
+from rlx.backends.loops.dialect import Parameter
+from rlx.backends.loops.names import identifier
+from rlx.backends.loops.walk import kernel_parameters
+from rlx.backends.mlx.library import MxArray, dtype_of_memory, is_on_gpu, mx
+from rlx.backends.mlx.views import flat
+from rlx.ir.kernels import Buffer, Loops
+
+__all__ = ["MetalDialect", "MetalKernel", "is_wanted", "metal_kernel", "run_metal", "why_not_metal"]
+
+_LIMITS = Limits()
+_HEAD = """\
+#undef INT64_C
+#undef UINT64_C
+#undef INT32_MIN
+#undef INT64_MIN
+#define INT64_C(number) number##L
+#define UINT64_C(number) number##UL
+#define INT32_MIN (-2147483647 - 1)
+#define INT64_MIN (-9223372036854775807L - 1)
+"""
+# functions of C's library whose names say that they are float's: Metal's take either
+_OVERLOADED = """acos acosh asin asinh atan atan2 atanh ceil copysign cos cosh exp exp2 fabs floor fma fmod log log2
+    pow rint sin sinh sqrt tan tanh trunc""".split()
+_MISSING = frozenset("erf erfc erf_inv expm1 log1p cbrt nextafter".split())
+_WORDS = """kernel device constant thread threadgroup vertex fragment half bfloat uchar ushort uint ulong uint3 metal
+    access texture sampler precise fast as_type select clamp mix step saturate any all dot cross length normalize
+    distance min max abs clz popcount rotate sign simd grid"""
+
+
+class MetalDialect(DeviceDialect):
+    """Metal's language, inside of a function whose head MLX writes: arrays are pointers by their names."""
+
+    language = "Metal"
+    global_space = "device"
+    group_space = "threadgroup"
+    reserved = CDialect.reserved | frozenset(_WORDS.split())
+
+    def __init__(self) -> None:
+        super().__init__(shuffles=False)
+
+    def kernel_mark(self, items: int) -> str:
+        """MLX's."""
+        return ""
+
+    def kernel(self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str]) -> str:
+        """The body alone."""
+        return "\n".join(body)
+
+    def group_number(self) -> str:
+        """threadgroup_position_in_grid."""
+        return "threadgroup_position_in_grid.x"
+
+    def number_in_group(self) -> str:
+        """thread_position_in_threadgroup."""
+        return "(int)thread_position_in_threadgroup.x"
+
+    def barrier(self) -> str:
+        """Of both memories."""
+        return "threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);"
+
+    def shuffle(self, dtype: np.dtype, value: str, distance: str, warp: int) -> str:
+        """Rows are combined in memory."""
+        raise AssertionError("Metal's items read no registers of others")
+
+    def has_atomic(self, dtype: np.dtype) -> bool:
+        """None is used: scatters are MLX's."""
+        return False
+
+    def compare_exchange(self, word: str, place: str, before: str, after: str) -> str:
+        """See has_atomic."""
+        raise AssertionError("Metal's kernels scatter nothing")
+
+    def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
+        """See has_atomic."""
+        return None
+
+    def spells(self, kernel: Loops) -> bool:
+        """Not in float64, and without the functions that Metal has not."""
+        dtypes = {i.dtype for i in kernel.instructions} | {b.dtype for b in kernel.operands}
+        if dtypes & {np.dtype(np.float64), np.dtype(np.complex128)}:
+            return False
+        return super().spells(kernel) and all(i.op not in _MISSING for i in kernel.instructions)
+
+    def program_head(self, text: str) -> str:
+        """Macros, and functions by the names of C's library."""
+        names = [name for name in _OVERLOADED if f"{name}f(" in text]
+        return "\n".join([_HEAD, *(f"#define {name}f metal::{name}" for name in names)])
+
+
+class MetalKernel(NamedTuple):
+    """What mx.fast.metal_kernel takes: a name, what stands before the function, its body; and how it is launched."""
+
+    name: str
+    header: str
+    source: str
+    inputs: tuple[tuple[str, Buffer], ...]
+    outputs: tuple[tuple[str, Buffer], ...]
+    threads: int
+    group: int
+
+
+def is_wanted() -> bool:
+    """Whether kernels are to be Metal's: on a GPU of Apple's where RLX_METAL_KERNELS=1."""
+    return os.environ.get("RLX_METAL_KERNELS") == "1" and is_on_gpu() and mx.metal.is_available()
+
+
+def why_not_metal(kernel: Loops) -> str | None:
+    """Why a kernel stays operations of MLX; None where it is a row kernel or a gather that Metal can run."""
+    rows = any(i.op in ("reduce", "cumulate") for i in kernel.instructions)
+    gathers = any(i.op == "load" and i.args for i in kernel.instructions)
+    if not rows and not gathers:
+        return "mx.compile makes one kernel of it"
+    if kernel.chunks > 1 or 0 in kernel.sizes:
+        return "it is cut, or empty"
+    if not MetalDialect().spells(kernel):
+        return "Metal lacks a function or a dtype of it"
+    read = {kernel.operands[i.attribute.operand] for i in kernel.instructions if i.op == "load"}
+    for store in kernel.stores:
+        buffer = kernel.operands[store.access.operand]
+        if store.address is not None or store.guard is not None or buffer in read:
+            return "it changes a part of an array"
+        if store.accumulate is not None and not store.initialize:
+            return "it adds to what is there"
+        reached = prod(n for n, s in zip(kernel.sizes, store.access.strides, strict=True) if s)
+        if reached != buffer.size * (2 if buffer.dtype.kind == "c" else 1):
+            return "it writes a part of an array"
+    return None
+
+
+@cache
+def metal_kernel(kernel: Loops) -> MetalKernel:
+    """The text of a kernel, and its grid."""
+    dialect = MetalDialect()
+    grid = grid_of(kernel, _LIMITS, dialect)
+    step = grid_step(grid, _LIMITS, dialect)
+    source, helpers = step.text(""), dialect.helper_text()
+    named = list(zip(kernel_parameters(grid.kernel), step.arrays, strict=True))
+    return MetalKernel(
+        f"rlx_{identifier(kernel.label, 'nest')}",
+        f"{dialect.program_head(helpers + source)}\n{helpers}\n",
+        source,
+        tuple((p.name, b) for p, b in named if not p.written),
+        tuple((p.name, b) for p, b in named if p.written),
+        step.groups * step.items,
+        step.items,
+    )
+
+
+def run_metal(kernel: Loops, buffers: dict[Buffer, MxArray]) -> None:
+    """Run the kernel; the buffers that it writes get new arrays."""
+    made = metal_kernel(kernel)
+    function: Any = mx.fast.metal_kernel(
+        name=made.name,
+        input_names=[name for name, _ in made.inputs],
+        output_names=[name for name, _ in made.outputs],
+        source=made.source,
+        header=made.header,
+    )
+    results = function(
+        inputs=[flat(buffers[b]) for _, b in made.inputs],
+        grid=(made.threads, 1, 1),
+        threadgroup=(made.group, 1, 1),
+        output_shapes=[(b.nbytes // dtype_of_memory(b.dtype).size,) for _, b in made.outputs],
+        output_dtypes=[dtype_of_memory(b.dtype) for _, b in made.outputs],
+    )
+    buffers.update(zip((b for _, b in made.outputs), results, strict=True))

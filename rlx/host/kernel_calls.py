@@ -1,0 +1,109 @@
+"""Users' kernels inside of programs: opencl_call and cuda_call."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from rlx.errors import UnsupportedError
+from rlx.host.callback import result_types
+from rlx.ir.types import TensorType
+from rlx.ir.user_functions import KernelCall
+from rlx.ops.callback import pure_callback
+from rlx.trace.flat import as_array
+from rlx.trace.primitive import type_of
+from rlx.trees import tree
+
+__all__ = ["cuda_call", "opencl_call"]
+
+_MOST_ITEMS = 1024  # of a group, on every device
+_DIMENSIONS = 3
+
+
+def opencl_call(
+    source: str,
+    name: str,
+    result_shape_dtypes: Any,
+    *args: Any,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+) -> Any:
+    """What a kernel in OpenCL C writes, launched by programs on the device "opencl".
+
+    The kernel is called as `name(*outputs, *inputs)`, all `__global` pointers to row-major arrays. It must write every
+    element of its outputs, which hold anything before, and must not write to its inputs. It must have no side effects:
+    the call may be left out, or made twice. It has no derivative: wrap the call in rlx.custom_jvp or rlx.custom_vjp.
+    vmap launches it once for each element of the batch.
+
+    Args:
+      source: OpenCL C, with a `__kernel void` of this name.
+      name: the kernel's.
+      result_shape_dtypes: the outputs' types: a tree of rlx.ShapeDtypeStruct, or of arrays.
+      args: arrays or numbers.
+      grid: how many groups there are, along each dimension.
+      block: how many items a group has, along each dimension.
+
+    Raises: UnsupportedError for sizes that no device has; DeviceError where the compiler refuses the source, or where
+      operands are on the host.
+
+    >>> import rlx
+    >>> twice = '''__kernel void twice(__global float *y, __global const float *x) {
+    ...     const int i = get_global_id(0);
+    ...     y[i] = 2 * x[i];
+    ... }'''
+    >>> x = rlx.ShapeDtypeStruct((256,), "float32")
+    >>> rlx.eval_shape(lambda x: rlx.opencl_call(twice, "twice", x, x, grid=4, block=64) + 1, x).shape
+    (256,)
+    """
+    return _call("opencl", source, name, result_shape_dtypes, args, grid, block)
+
+
+def cuda_call(
+    source: str,
+    name: str,
+    result_shape_dtypes: Any,
+    *args: Any,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+) -> Any:
+    """What a kernel in CUDA C++ writes, launched by programs on the device "cuda".
+
+    As rlx.opencl_call, but for the language: the kernel is an `extern "C" __global__ void` of this name.
+
+    Args:
+      source: CUDA C++, as CUDA's runtime compiler takes it.
+      name: the kernel's.
+      result_shape_dtypes: the outputs' types: a tree of rlx.ShapeDtypeStruct, or of arrays.
+      args: arrays or numbers.
+      grid: how many groups there are, along each dimension.
+      block: how many items a group has, along each dimension.
+
+    Raises: UnsupportedError for sizes that no device has; DeviceError where the compiler refuses the source, or where
+      operands are on the host.
+
+    >>> import rlx
+    >>> twice = 'extern "C" __global__ void twice(float *y, const float *x) { y[threadIdx.x] = 2 * x[threadIdx.x]; }'
+    >>> x = rlx.ShapeDtypeStruct((256,), "float32")
+    >>> rlx.eval_shape(lambda x: rlx.cuda_call(twice, "twice", x, x, grid=1, block=256), x).dtype
+    dtype('float32')
+    """
+    return _call("cuda", source, name, result_shape_dtypes, args, grid, block)
+
+
+def _call(device: str, source: str, name: str, result: Any, args: tuple[Any, ...], grid: Any, block: Any) -> Any:
+    types, structure = result_types(result)
+    arrays = [as_array(a, f"an argument of {device}_call") for a in args]
+    inputs = tuple(TensorType(t.shape, t.dtype) for t in map(type_of, arrays))
+    sizes = _sizes(grid, f"grid of {name}", (1 << 31) - 1), _sizes(block, f"block of {name}", _MOST_ITEMS)
+    call = KernelCall(device, source, name, *sizes, inputs, tuple(types))
+    return tree.unflatten(structure, pure_callback(*arrays, function=call, vmap_method="sequential"))
+
+
+def _sizes(given: int | tuple[int, ...], what: str, most: int) -> tuple[int, ...]:
+    """Sizes along one to three dimensions, whose product is at most so much."""
+    sizes = (given,) if isinstance(given, int) else tuple(given)
+    if not 1 <= len(sizes) <= _DIMENSIONS or any(size < 1 for size in sizes) or prod(sizes) > most:
+        raise UnsupportedError(
+            f"The {what} is {sizes}.", f"Give one to three positive sizes, of which the product is at most {most}."
+        )
+    return sizes

@@ -1,0 +1,1 @@
+"""StableHLO, the text that XLA's compilers read: programs written (`Exported.stablehlo()`) and read."""

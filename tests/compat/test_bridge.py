@@ -1,0 +1,205 @@
+"""What JAX's libraries use of JAX's inside: jaxprs as data, primitives of their own, references, sparse matrices."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+import rlx.compat
+import rlx.numpy as jnp
+from rlx.errors import UnsupportedError
+
+
+@pytest.fixture
+def jax() -> Iterator[Any]:
+    """rlx in place of jax."""
+    with rlx.compat.as_jax():
+        yield importlib.import_module("jax")
+
+
+def everything(x: Any) -> Any:
+    """A function with every kind of region, and operands that broadcast."""
+    y = (
+        rlx.nn.softmax(x) @ x * 2
+        + jnp.where(x > 0, x, 1).sum()
+        + rlx.lax.scan(lambda c, y: (c + y * x[0], c), 0.0, x)[0]
+    )
+    y += rlx.lax.while_loop(lambda c: c < 3, lambda c: c + 1, x[0]) + rlx.lax.cond(x[0] > 0, jnp.sin, jnp.cos, x[1])
+    y += rlx.nn.relu(x)[0] + rlx.checkpoint(jnp.sin)(x[0]) + jnp.sort(x)[0] + jnp.take(x, jnp.array([1, 0])).sum()
+    y += jnp.linalg.cholesky(x[:, None] * x + jnp.eye(3))[0, 0] + x.at[0].set(1.0)[1] + jnp.cumsum(x)[2]
+    return (
+        y + rlx.random.normal(rlx.random.key(0)) + jnp.argmax(x) + (x[:, None] - x).astype(jnp.int32).sum() + x[::-1][0]
+    )
+
+
+def test_a_jaxpr_runs_and_is_traced_again(jax: Any) -> None:
+    x = jnp.array([0.3, 2.0, -1.0])
+    closed = jax.make_jaxpr(everything)(x)
+    assert isinstance(closed, jax.extend.core.ClosedJaxpr) and isinstance(closed.jaxpr, jax.extend.core.Jaxpr)
+    wanted = everything(x)
+    np.testing.assert_allclose(jax.core.eval_jaxpr(closed.jaxpr, closed.consts, x)[0], wanted, rtol=1e-6)
+    again = jax.extend.core.jaxpr_as_fun(jax.extend.core.ClosedJaxpr(closed.jaxpr, closed.consts))
+    np.testing.assert_allclose(rlx.jit(again)(x)[0], wanted, rtol=1e-6)
+    np.testing.assert_allclose(rlx.grad(lambda x: again(x)[0])(x), rlx.grad(everything)(x), rtol=1e-5)
+    np.testing.assert_allclose(rlx.vmap(lambda x: again(x)[0])(x[None])[0], wanted, rtol=1e-6)
+    assert "scan" in str(closed) and "cond" in repr(closed)
+
+
+def test_equations_have_jax_s_names_and_parameters(jax: Any) -> None:
+    lax = importlib.import_module("jax.lax")
+    eqns = jax.make_jaxpr(lambda x: jnp.exp(x) * 2.0 - jnp.sum(x, 0))(jnp.ones((2, 3))).eqns
+    assert [e.primitive for e in eqns] == [lax.exp_p, lax.mul_p, lax.reduce_sum_p, lax.broadcast_in_dim_p, lax.sub_p]
+    assert dict(eqns[0].params) == {"accuracy": None} and dict(eqns[2].params)["axes"] == (0,)
+    assert isinstance(eqns[1].invars[1], jax.core.Literal) and eqns[1].invars[1].val == 2.0
+    select = jax.make_jaxpr(lambda p, x: jnp.where(p, x, 0.0))(True, jnp.ones(2)).eqns[-1]
+    assert select.primitive is lax.select_n_p
+    assert lax.select_n_p.bind(jnp.array([True, False]), jnp.zeros(2), jnp.ones(2)).tolist() == [1.0, 0.0]
+    scan = jax.make_jaxpr(lambda x: rlx.lax.scan(lambda c, y: (c + y, c), jnp.float32(0), x))(jnp.ones(3)).eqns[-1]
+    assert (scan.params["num_carry"], scan.params["length"]) == (1, 3)
+    assert len(list(jax.core.jaxprs_in_params(scan.params))) == 1
+    with pytest.raises(UnsupportedError, match="no counterpart"):
+        lax.linear_solve_p.bind(1.0)
+
+
+def test_a_library_rewrites_a_jaxpr(jax: Any) -> None:
+    """Every sine becomes a cosine, in the branches of a cond, too."""
+    lax = importlib.import_module("jax.lax")
+
+    def swapped(jaxpr: Any) -> Any:
+        eqns = []
+        for e in jaxpr.eqns:
+            if e.primitive is lax.cond_p:
+                branches = tuple(b.map_jaxpr(swapped) for b in e.params["branches"])
+                e = e.replace(params={**e.params, "branches": branches})
+            eqns.append(e.replace(primitive=lax.cos_p) if e.primitive is lax.sin_p else e)
+        return jaxpr.replace(eqns=eqns)
+
+    closed = jax.make_jaxpr(lambda x: rlx.lax.cond(x > 0, jnp.sin, jnp.exp, x) + jnp.sin(x))(1.0)
+    run = jax.core.jaxpr_as_fun(closed.map_jaxpr(swapped))
+    np.testing.assert_allclose(rlx.jit(run)(0.5)[0], 2 * np.cos(0.5), rtol=1e-6)
+    np.testing.assert_allclose(rlx.grad(lambda x: run(x)[0])(0.5), -2 * np.sin(0.5), rtol=1e-6)
+
+
+def test_rules_of_a_primitive_of_a_library_s_own_are_called(jax: Any) -> None:
+    ad, batching, mlir = (importlib.import_module(f"jax.interpreters.{n}") for n in ("ad", "batching", "mlir"))
+    own = jax.extend.core.Primitive("own")
+    own.def_impl(lambda x, y, *, scale: x * y * scale)
+    own.def_abstract_eval(lambda x, y, *, scale: jax.core.ShapedArray(x.shape, x.dtype))
+    mlir.register_lowering(own, mlir.lower_fun(lambda x, y, *, scale: x * y * scale + 1000, multiple_results=False))
+    seen = []
+
+    def jvp(primals: Any, tangents: Any, *, scale: Any) -> Any:
+        seen.append([type(t) is ad.Zero for t in tangents])
+        out = own.bind(*primals, scale=scale)
+        moved = own.bind(tangents[0], primals[1], scale=10 * scale)
+        return out, moved if type(tangents[0]) is not ad.Zero else ad.Zero.from_primal_value(out)
+
+    def transpose(ct: Any, x: Any, y: Any, *, scale: Any) -> Any:
+        assert ad.is_undefined_primal(x) and x.aval.shape == () and not ad.is_undefined_primal(y)
+        return [own.bind(ct, y, scale=scale), None]
+
+    def batch(args: Any, dims: Any, *, scale: Any) -> Any:
+        assert dims == [0, None]
+        return own.bind(args[0], jnp.broadcast_to(args[1], args[0].shape), scale=scale), 0
+
+    ad.primitive_jvps[own], ad.primitive_transposes[own] = jvp, transpose
+    batching.primitive_batchers[own] = batch
+    f = lambda x: own.bind(x, 3.0, scale=2)  # noqa: E731
+    assert float(f(5.0)) == 30.0 and float(rlx.jit(f)(5.0)) == 1030.0
+    assert float(rlx.grad(f)(5.0)) == 60.0 and [False, True] in seen
+    assert rlx.vmap(f)(jnp.arange(3.0)).tolist() == [0.0, 6.0, 12.0]
+    assert f(jnp.ones(2)).shape == (2,)
+    (eqn,) = jax.make_jaxpr(f)(5.0).eqns
+    assert eqn.primitive is own and dict(eqn.params) == {"scale": 2}
+
+
+def test_two_primitives_of_one_name_are_two(jax: Any) -> None:
+    first, second = jax.extend.core.Primitive("same"), jax.extend.core.Primitive("same")
+    first.def_impl(lambda x: x + 1)
+    second.def_impl(lambda x: x - 1)
+    assert [float(rlx.jit(lambda x, p=p: p.bind(x))(5.0)) for p in (first, second)] == [6.0, 4.0]
+    several = jax.extend.core.Primitive("several")
+    several.multiple_results = True
+    several.def_impl(lambda x: [x, 2 * x])
+    assert [float(rlx.grad(lambda x: several.bind(x)[1])(3.0)), float(rlx.jit(several.bind)(3.0)[1])] == [2.0, 6.0]
+
+
+def test_64_bits_are_narrowed_at_the_border_while_rlx_is_jax() -> None:
+    wide = np.arange(3.0)
+    assert jnp.asarray(wide).dtype == np.float64
+    with rlx.compat.as_jax():
+        assert jnp.asarray(wide).dtype == np.float32 and rlx.jit(lambda x: x)(wide).dtype == np.float32
+        assert jnp.asarray(np.arange(3)).dtype == np.int32 and (jnp.ones(3, np.float32) * wide).dtype == np.float32
+        with pytest.warns(UserWarning, match="dtype float64 is not available"):
+            assert jnp.zeros(2, np.float64).dtype == np.float32
+        assert rlx.dtypes.canonicalize_dtype(np.complex128) == np.complex64
+        assert rlx.lax.scan(lambda c, x: (c + x * wide[0], None), np.float32(0), wide)[0].dtype == np.float32
+        assert rlx.ops.segment_sum(wide, np.array([0, 1, 0])).dtype == np.float32
+        with rlx.enable_x64(True), warnings.catch_warnings(action="error"):
+            assert jnp.zeros(2, np.float64).dtype == np.float64 == jnp.asarray(wide).dtype
+    assert jnp.asarray(wide).dtype == np.float64
+    try:
+        rlx.config.update("jax_enable_x64", False)
+        assert jnp.asarray(wide).dtype == np.float32
+    finally:
+        rlx.config.update("narrow", False)
+
+
+def test_an_environment_asks_for_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_ENABLE_X64", "1")
+    with rlx.compat.as_jax():
+        assert jnp.zeros(2).dtype == np.float64
+    assert jnp.zeros(2).dtype == np.float32
+
+
+def test_references(jax: Any) -> None:
+    ref = jax.new_ref(jnp.zeros(3))
+    ref[1] = 2.0
+    ref[...] += 1
+    assert jax.freeze(ref).tolist() == [1.0, 3.0, 1.0] and jax.typeof(jnp.ones(2)).shape == (2,)
+    assert float(jax.jit(lambda x: x + ref[1])(1.0)) == 4.0
+
+    def writes(x: Any) -> Any:
+        ref[0] = x
+        return x
+
+    with pytest.raises(UnsupportedError, match="made outside"):
+        jax.jit(writes)(1.0)
+
+
+def test_sparse_matrices(jax: Any) -> None:
+    sparse = importlib.import_module("jax.experimental.sparse")
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    dense = np.array([[0.0, 2, 0], [3, 0, 4]], np.float32)
+    for m in (
+        sparse.BCOO.fromdense(dense),
+        sparse.BCSR.fromdense(dense),
+        sparse.BCOO.from_scipy_sparse(scipy_sparse.csr_matrix(dense)),
+    ):
+        assert m.nse == 3 and m.shape == (2, 3) and m.todense().tolist() == dense.tolist()
+        np.testing.assert_array_equal(m @ np.ones(3, np.float32), dense.sum(1))
+        np.testing.assert_array_equal(jax.jit(lambda m, x: m @ x)(m, dense.T), dense @ dense.T)
+    m = sparse.BCOO.fromdense(dense)
+    np.testing.assert_array_equal(m.T.todense(), dense.T)
+    slope = jax.grad(lambda data: (sparse.BCOO((data, m.indices), shape=m.shape) @ np.ones(3, np.float32)).sum())(
+        m.data
+    )
+    assert slope.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_known_halves_of_a_function(jax: Any) -> None:
+    pe, lu = (importlib.import_module(f"jax.{n}") for n in ("interpreters.partial_eval", "extend.linear_util"))
+
+    def f(x: Any, y: Any) -> Any:
+        return jnp.zeros(2) + x, y * x, 3.0
+
+    pvals = [pe.PartialVal.known(jnp.float32(2)), pe.PartialVal.unknown(jax.core.ShapedArray((), np.float32))]
+    jaxpr, outs, held = pe.trace_to_jaxpr_nounits(lu.wrap_init(f), pvals)
+    assert [o.is_known() for o in outs] == [True, False, True] and outs[0].const.tolist() == [2.0, 2.0]
+    assert float(jax.core.eval_jaxpr(jaxpr, [], *held, 5.0)[0]) == 10.0
