@@ -30,7 +30,7 @@ def taps_of(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     >>> from rlx import quant
     >>> from rlx.ad_checkpoint import checkpoint_name
     >>> quant.taps_of(lambda x: checkpoint_name(x + 1, "more") * 2)(np.array([1.0]))
-    {'more': Array([2.], dtype=float32)}
+    {'more': Array([2.], dtype=float64)}
     """
 
     @wraps(function)
