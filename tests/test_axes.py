@@ -15,7 +15,7 @@ from test_docstrings import DISTRIBUTIONS, PUBLIC
 
 import rlx
 import rlx.numpy as jnp
-from rlx import lax
+from rlx import lax, quant
 from rlx.errors import RlxError
 from rlx.example_libraries import stax
 from rlx.nn import initializers
@@ -29,6 +29,9 @@ NO_AXES = {
     "out_dim": "a size",
     "reduce_axes": "names of mapped axes",
     "window_dimensions": "sizes",
+    "head_dim": "a size",
+    "CalibrationEntry.axis": "what was found along one",
+    "QuantizedArray.axis": "what was quantised along one",
     "Exported.source": "the traced function",
     "cuda_call.source": "the text of a kernel",
     "opencl_call.source": "the text of a kernel",
@@ -182,6 +185,8 @@ SPECIAL: dict[str, Call] = {
     "glorot.in_axis": lambda i: initialised(stax.glorot, in_axis=i, out_axis=0),
     "glorot.out_axis": lambda i: initialised(stax.glorot, in_axis=0, out_axis=i),
     "one_hot.axis": lambda i: rlx.nn.one_hot(INTEGERS, 3, axis=i),
+    "lsq.axis": lambda i: quant.lsq(CUBE, ROW, axis=i),
+    "quantize.axis": lambda i: quant.quantize(CUBE, "int8/3", i),
     "orthogonal.column_axis": lambda i: initialised(initializers.orthogonal, column_axis=i),
     "packbits.axis": lambda i: jnp.packbits(INTEGERS.astype(bool), axis=i),
     "permute_dims.axes": lambda i: jnp.permute_dims(CUBE, (0, 1, i)),

@@ -39,9 +39,8 @@ def observed_scale(x: Any, bits: int = 8, axis: int | None = None) -> Array:
     [[1.0], [9.999999974752427e-07]]
     """
     value = as_array(x)
-    if axis is not None and not -value.ndim <= axis < value.ndim:
-        raise ShapeError(f"observed_scale got axis {axis} of an array of {value.ndim} axes.")
-    axes = tuple(i for i in range(value.ndim) if axis is None or i != axis % value.ndim)
+    kept = None if axis is None else canonical_axis(axis, value.ndim, "observed_scale")
+    axes = tuple(i for i in range(value.ndim) if i != kept)
     largest = jnp.max(jnp.abs(value), axis=axes, keepdims=axis is not None)
     return jnp.maximum(largest / np.float32(range_of(bits)), np.float32(LEAST_SCALE))
 
@@ -134,8 +133,7 @@ def _along(scale: Array, value: Array, axis: int | None) -> Array:
                 f"A scale of {list(scale.shape)} without an axis.", "Say which axis it goes along: axis=0."
             )
         return scale.reshape(())
-    if not -value.ndim <= axis < value.ndim:
-        raise ShapeError(f"Axis {axis} of an array of {value.ndim} axes.")
+    axis = canonical_axis(axis, value.ndim, "quant")
     wanted = [1] * value.ndim
     wanted[axis] = value.shape[axis]
     if scale.size != value.shape[axis]:
