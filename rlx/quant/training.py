@@ -11,6 +11,7 @@ from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import OptionError, ShapeError
+from rlx.numpy.promotion import canonical_axis
 from rlx.trace.flat import as_array
 
 __all__ = ["fake_quantize", "first_scale", "lsq", "observed_scale", "range_of"]
