@@ -13,7 +13,7 @@ import rlx
 import rlx.numpy as jnp
 from rlx import quant
 from rlx.ad_checkpoint import checkpoint_name
-from rlx.errors import NanError, OptionError, ShapeError
+from rlx.errors import AxisError, NanError, OptionError, ShapeError
 from rlx.quant.training import range_of
 
 beside = pytest.mark.skipif(os.environ.get("RLX_TEST_LM") != "1", reason="RLX_TEST_LM=1 asks for them")
@@ -129,7 +129,7 @@ def test_mistakes_are_named() -> None:
         quant.fake_quantize(X, straight_through="relu")
     with pytest.raises(ShapeError, match="for axis 0"):
         quant.fake_quantize(X, np.ones(5, np.float32), axis=0)
-    with pytest.raises(ShapeError, match="Axis 2 of"):
+    with pytest.raises(AxisError, match="axis 2"):
         quant.lsq(X, np.ones(5, np.float32), axis=2)
     with pytest.raises(OptionError, match="not positive"):
         quant.CalibrationEntry.per_tensor(0.0)
