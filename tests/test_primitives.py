@@ -33,7 +33,7 @@ BACKENDS = {
 
 # operands in which a function has no derivative, and functions that have none
 HELD_FIXED = {"polygamma": {0}, "bessel_j": {0}, "expint_n": {0}}
-NEVER = {"reduce", "householder_product", "schur", "hessenberg", "tridiagonal"}
+NEVER = {"reduce", "householder_product", "packed_qr", "schur", "hessenberg", "tridiagonal"}
 
 wide = [c for c in cases() if c.is_wide]
 smooth = [
@@ -376,8 +376,9 @@ def test_compiled_conversions_at_the_edges(backend: str) -> None:
 
 
 def test_every_primitive_has_samples() -> None:
-    # linear_solve takes an LU factorisation, the others keys and errors: tests/random/test_keys.py, tests/experimental
-    own_tests = {"linear_solve", "random_wrap", "random_unwrap", "check"}
+    # lu_solve takes an LU factorisation of its other operand, linear_solve programs, the others keys and errors:
+    # tests/random/test_keys.py, tests/experimental
+    own_tests = {"lu_solve", "linear_solve", "random_wrap", "random_unwrap", "check"}
     own_tests |= {p for p in registry if p.endswith("_callback")}
     plain = {p.name for p in registry.values() if not p.region and not p.collective}
     assert not plain - set(names()) - own_tests

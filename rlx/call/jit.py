@@ -10,7 +10,7 @@ from rlx.array import Device
 from rlx.call.jit_options import memory_limit_of, names_of, numbers_of, refuse_uncallable
 from rlx.call.jitted import CacheInfo, Jitted, forget_signatures
 from rlx.call.stages import Compiled, Lowered, MemoryAnalysis, ShapeDtypeStruct, Traced
-from rlx.errors import OptionError, UnsupportedError
+from rlx.errors import InputTypeError, OptionError, UnsupportedError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.families import full_like
@@ -214,8 +214,10 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> rlx.eval_shape(lambda x: x @ x, rlx.ShapeDtypeStruct((3, 3), "float32"))
     ShapeDtypeStruct(shape=(3, 3), dtype=float32)
     """
-    if isinstance(fun, Jitted):
-        return fun.eval_shape(*args, **kwargs)
+    try:
+        return (fun if isinstance(fun, Jitted) else Jitted(fun)).eval_shape(*args, **kwargs)
+    except InputTypeError:
+        pass  # what it returns may be described already
 
     def described(*args: Any, **kwargs: Any) -> Any:
         return tree.map(_stand_in, fun(*args, **kwargs))
