@@ -40,8 +40,8 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
 MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py) tests/test_primitives.py
-# what runs on the device mlx as on the CPU: control flow, networks, optimisers, derivatives, random numbers bit by bit
-MLX_TESTS := $(addprefix tests/, lax nn optim transforms random)
+# what runs on the device mlx as on the CPU: networks, optimisers, random numbers bit by bit, control flow, derivatives
+MLX_TESTS := $(addprefix tests/, nn optim random lax/test_loops.py lax/test_conditional.py $(addprefix transforms/test_, reverse.py vmap.py))
 FORMATS := tests/onnx_models tests/stablehlo
 GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
 
