@@ -5,7 +5,8 @@
 #   make docs                the site in build/site, with every link followed; it needs no network to be read
 # Tests
 #   make test                every check but those below, which need more time, compilers or libraries
-#   make test-formats        ONNX and StableHLO: every operator, run by onnxruntime and by XLA
+#   make test-formats        saved programs, ONNX and StableHLO: every operator, run by onnxruntime and by XLA
+#   make test-notebooks      every notebook, from a clean kernel
 #   make test-backends       what make test has the interpreter run of the numba device, compiled by Numba
 #   make test-opencl         the OpenCL device, on a runtime for processors that it installs
 #   make test-gpu-compile    kernels for NVIDIA's and AMD's GPUs, compiled by CUDA's runtime compiler, which it installs, and by
@@ -40,9 +41,10 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
 MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py) tests/test_primitives.py
-# what runs on the device mlx as on the CPU: networks, optimisers, random numbers bit by bit, control flow, derivatives
-MLX_TESTS := $(addprefix tests/, nn optim random lax/test_loops.py lax/test_conditional.py $(addprefix transforms/test_, reverse.py vmap.py))
-FORMATS := tests/onnx_models tests/stablehlo
+# what runs on the device mlx as on the CPU: networks, optimisers, random numbers bit by bit, loops, derivatives
+MLX_TESTS := $(addprefix tests/, nn optim random lax/test_loops.py transforms/test_reverse.py)
+FORMATS := tests/export tests/onnx_models tests/stablehlo
+NOTEBOOKS := tests/test_notebooks.py
 GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
 
 # $(call environment,folder): makes a virtual environment; $(call install,folder): pip in it, for packages that follow
@@ -52,7 +54,7 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo chat bench docs lint test test-formats test-backends test-opencl test-gpu-compile test-gpu-all test-mlx check-mac test-lm \
+.PHONY: demo chat bench docs lint test test-formats test-notebooks test-backends test-opencl test-gpu-compile test-gpu-all test-mlx check-mac test-lm \
 	test-compat test-pages test-types test-packages test-other-python fuzz clean
 
 # ------------------------------------------------------------------ environments
@@ -111,10 +113,13 @@ lint: $(VENV)/tested
 	$(BIN)/ty check rlx
 
 test: lint
-	RLX_CHECK=1 $(PYTEST) $(addprefix --ignore=,$(FORMATS))
+	RLX_CHECK=1 $(PYTEST) $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS))
 
 test-formats: $(VENV)/tested
 	RLX_CHECK=1 $(PYTEST) $(FORMATS)
+
+test-notebooks: $(VENV)/tested
+	$(PYTEST) $(NOTEBOOKS)
 
 test-backends: $(VENV)/tested
 	RLX_CHECK=1 RLX_TEST_COMPILED=1 $(PYTEST) tests/test_primitives.py -k "compiled and numba"
