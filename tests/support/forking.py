@@ -33,8 +33,8 @@ def a_fork_waits_and_nobody_begins_meanwhile() -> None:
     order.append("forked")
     first.join()
     second.join()
-    assert os.waitpid(child, 0)[1] == 1 << 8
-    assert order == ["first", "forked", "second"]
+    assert os.waitpid(child, 0)[1] == 1 << 8  # when it forked, the first one had ended, and nobody else
+    assert order[0] == "first" and sorted(order[1:]) == ["forked", "second"]  # who is next after a fork is the system's
     assert not forks._inside and not forks._forking
 
 
