@@ -21,6 +21,7 @@ __all__ = [
     "compute_dtype",
     "dtype_kind",
     "dtype_of",
+    "element_dtype",
     "float0",
     "is_complex",
     "is_float",
@@ -28,6 +29,7 @@ __all__ = [
     "is_integer",
     "is_key",
     "is_narrow",
+    "memory_dtype",
     "promote_dtypes",
     "scalar_dtype",
     "supported_dtypes",
@@ -104,6 +106,17 @@ def compute_dtype(dtype: np.dtype) -> np.dtype:
         return _FLOAT32
     integer = INTEGER_FORMATS.get(dtype)
     return dtype if integer is None else _BYTES[integer.signed]
+
+
+def element_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype of the elements of a buffer as kernels count them: real numbers, where `dtype` is complex."""
+    return compute_dtype(dtype) if is_complex(dtype) else dtype
+
+
+def memory_dtype(dtype: np.dtype) -> np.dtype:
+    """What holds the elements where a language lacks `dtype`: real parts of complex numbers, codes of narrow ones in
+    unsigned words."""
+    return np.dtype(f"u{dtype.itemsize}") if is_narrow(dtype) else element_dtype(dtype)
 
 
 _FLOAT32 = np.dtype(np.float32)

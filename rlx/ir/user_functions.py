@@ -23,6 +23,12 @@ def failure(name: str) -> str:
     return f"The Numba function {name} raised an exception."
 
 
+def _of_batch(types: Sequence[TensorType], levels: Levels) -> tuple[TensorType, ...]:
+    """The types of one call's results for all calls of a batch."""
+    sizes = tuple(size for size, _ in levels)
+    return tuple(t.update(shape=(*sizes, *t.shape)) for t in types)
+
+
 class DeviceCall(ABC):
     """The function of a Callback in the terms of a device's own library: it takes and gives that library's arrays.
 
@@ -65,13 +71,12 @@ class ArrayCall:
         return str(self.dispatcher.__name__)
 
     @property
-    def batched_types(self) -> tuple[TensorType, ...]:
+    def types(self) -> tuple[TensorType, ...]:
         """The types of all results of the batch."""
-        sizes = tuple(size for size, _ in self.levels)
-        return tuple(t.update(shape=(*sizes, *t.shape)) for t in self.outputs)
+        return _of_batch(self.outputs, self.levels)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        results = [np.empty(t.shape, t.dtype) for t in self.batched_types]
+        results = [np.empty(t.shape, t.dtype) for t in self.types]
         given = [self._guarded(a) for a in arrays]
         try:
             for place in np.ndindex(*(size for size, _ in self.levels)):
@@ -119,8 +124,7 @@ class KernelCall:
     @property
     def types(self) -> tuple[TensorType, ...]:
         """The types of all results of the batch."""
-        sizes = tuple(size for size, _ in self.levels)
-        return tuple(t.update(shape=(*sizes, *t.shape)) for t in self.outputs)
+        return _of_batch(self.outputs, self.levels)
 
     def mapped(self, size: int, batched: Sequence[bool]) -> KernelCall:
         """One launch after another over the leading axis of the marked arrays."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store, reaches_apart
 from rlx.ir.scalar import ALPHABET, REDUCERS, SPECIAL, USER_FUNCTIONS
-from rlx.ir.types import bits_of, compute_dtype, dtype_kind, is_complex, is_narrow, supported_dtypes
+from rlx.ir.types import bits_of, compute_dtype, dtype_kind, element_dtype, is_complex, is_narrow, supported_dtypes
 
 __all__ = [
     "Refusal",
@@ -87,7 +87,7 @@ def may_share(kernel: Loops, read: Buffer, written: Buffer) -> bool:
     So if each element of `read` is loaded by the very iteration that writes its place, through
     one index map without gathers, and the write happens in the last pass over the row.
     """
-    if _real(read.dtype).itemsize != _real(written.dtype).itemsize:
+    if element_dtype(read.dtype).itemsize != element_dtype(written.dtype).itemsize:
         return False
     loads = [
         i for i in kernel.instructions
@@ -262,10 +262,6 @@ def _verify_bounds(reach: tuple[int, int] | None, buffer: Buffer) -> None:
 
 
 # ------------------------------------------------------------------ instructions
-def _real(dtype: np.dtype) -> np.dtype:
-    return compute_dtype(dtype) if is_complex(dtype) else dtype
-
-
 def _verify_instruction(kernel: Loops, number: int, instruction: Instruction) -> None:
     for n in instruction.args:
         require(0 <= n < number, f"uses instruction {n}, which is not an earlier one")
@@ -372,7 +368,7 @@ def _verify_store(kernel: Loops, store: Store, levels: Sequence[bool]) -> None:
         exists = number is None or 0 <= number < len(kernel.instructions)
         require(exists, f"its {what} is not an instruction")
     value = kernel.instructions[store.value].dtype
-    stored = _real(buffer.dtype)
+    stored = element_dtype(buffer.dtype)
     fits = value == stored or value == compute_dtype(stored)
     require(fits, f"stores {value} into {stored}")
     if store.address is not None:

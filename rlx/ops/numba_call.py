@@ -33,7 +33,7 @@ class numba_array_callback(Primitive):
     multiple = True
 
     def type(self, *types: TensorType, function: ArrayFunction, levels: Levels, **params: Any) -> Any:
-        return function.call(levels).batched_types
+        return function.call(levels).types
 
     def reference(self, *arrays: np.ndarray, function: ArrayFunction, levels: Levels, **params: Any) -> Any:
         return tuple(function.call(levels)(*arrays))
@@ -70,7 +70,7 @@ class numba_array_callback(Primitive):
 
     def lower(self, k: Any, *values: Any, function: ArrayFunction, levels: Levels, **params: Any) -> Any:
         call = function.call(levels)
-        return k.callback(call, values, call.batched_types)
+        return k.callback(call, values, call.types)
 
 
 @primitive

@@ -11,11 +11,12 @@ import numpy as np
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.source import definitions
 from rlx.backends.c.types import literal, memory_type
-from rlx.backends.loops.executable import elements, memory_dtype
+from rlx.backends.loops.executable import elements
 from rlx.backends.loops.place import Place
 from rlx.backends.loops.program import unit_of_plan, unspelled
 from rlx.errors import UnsupportedError
 from rlx.ir.kernels import Buffer, Plan, constants_of
+from rlx.ir.types import memory_dtype
 from rlx.version import __version__
 
 __all__ = ["CFiles", "c_files"]

@@ -18,7 +18,7 @@ from rlx.backends.loops.dialect import Reduction
 from rlx.backends.loops.row_schedule import row_schedule
 from rlx.backends.loops.walk import Mapping, Walk
 from rlx.ir.kernels import Access, Instruction, Loops, Store
-from rlx.ir.types import compute_dtype
+from rlx.ir.types import element_dtype
 
 __all__ = [
     "Grid", "GridMapping", "collapsed", "grid_of", "grid_step", "open_point", "ordered", "permuted", "shared_dimension",
@@ -224,8 +224,7 @@ class GridMapping(Mapping):
             walk.accumulate(store, place, value)
             return
         assert store.accumulate is not None
-        dtype = walk.stored_dtype(store)
-        dtype = compute_dtype(dtype) if dtype.kind == "c" else dtype
+        dtype = element_dtype(walk.stored_dtype(store))
         value = walk.widened(walk.loops.instructions[store.value].dtype, value)
         walk.lines.add(self.dialect.atomic(store.accumulate, dtype, f"{walk.array(store)} + {place}", value))
 

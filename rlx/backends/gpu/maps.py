@@ -7,8 +7,6 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from rlx.backends.c.types import memory_type
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import Grid, collapsed, permuted
@@ -16,7 +14,7 @@ from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, arrays_of, ceiling, element_bytes, is_wide, step_of
 from rlx.backends.loops.walk import Lines, Mapping, Walk, kernel_parameters
 from rlx.ir.kernels import Access, Buffer, Loops, Store
-from rlx.ir.types import compute_dtype
+from rlx.ir.types import element_dtype
 
 __all__ = ["map_step"]
 
@@ -133,7 +131,7 @@ def _vector_lines(
         with lines.block(dialect.condition(f"{ends}(({bits}) & {limits.vector - 1}) == 0")):
             index = fast.index(last)
             for v in vectors:
-                kind = dialect.vector(_seen(v.buffer), width)
+                kind = dialect.vector(element_dtype(v.buffer.dtype), width)
                 place = _from_first(fast, v.access)
                 pointer = f"{dialect.global_space} {'' if v.written else 'const '}{kind} *"
                 begin = f"*({pointer})({fast.arrays[v.access.operand]} + {place})"
@@ -144,7 +142,7 @@ def _vector_lines(
                 fast.row()
             for v in vectors:
                 if v.written:
-                    kind = dialect.vector(_seen(v.buffer), width)
+                    kind = dialect.vector(element_dtype(v.buffer.dtype), width)
                     place = _from_first(fast, v.access)
                     target = f"*({dialect.global_space} {kind} *)({fast.arrays[v.access.operand]} + {place})"
                     lines.add(f"{target} = {v.name};".replace("( ", "("))
@@ -168,11 +166,6 @@ class _VectorPoints(_Points):
         """To the item's vector."""
         array, place = self.stores[store.access]
         walk.write(store, value, place, array=array)
-
-
-def _seen(buffer: Buffer) -> np.dtype:
-    """The dtype of an element as a kernel sees it."""
-    return compute_dtype(buffer.dtype) if buffer.dtype.kind == "c" else buffer.dtype
 
 
 def _from_first(walk: Walk, access: Access) -> str:
@@ -223,7 +216,7 @@ def _tile_lines(
     walk = Walk(kernel, dialect, lines, _Points(places))
     i, j = walk.index(dimension), walk.index(last)
     for n, access in enumerate(across):
-        kind = memory_type(_seen(kernel.operands[access.operand]))
+        kind = memory_type(element_dtype(kernel.operands[access.operand].dtype))
         lines.add(f"{dialect.group_space} {kind} tile{n}[{tile}][{tile + 1}];")
     item = dialect.number_in_group()
     lines.add(f"const int across = {item} % {tile}, down = {item} / {tile};")

@@ -12,7 +12,7 @@ from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.names import identifier
 from rlx.backends.loops.walk import Lines, Mapping, kernel_lines, kernel_parameters
 from rlx.ir.kernels import Access, Buffer, Loops, reaches_apart
-from rlx.ir.types import compute_dtype
+from rlx.ir.types import element_dtype
 
 __all__ = [
     "Step", "arrays_of", "ceiling", "element_bytes", "is_wide", "loops_step", "moves_apart", "step_of",
@@ -45,7 +45,7 @@ def ceiling(number: int, divisor: int) -> int:
 def element_bytes(buffer: Buffer) -> int:
     """Bytes of one element as a kernel sees it: a part of a complex number."""
     dtype = buffer.dtype
-    return compute_dtype(dtype).itemsize if dtype.kind == "c" else dtype.itemsize
+    return element_dtype(dtype).itemsize
 
 
 def arrays_of(kernel: Loops) -> tuple[Buffer, ...]:

@@ -17,20 +17,13 @@ from rlx.backends.reference.kernels import Memory, run_kernel
 from rlx.ir.kernels import Kernel, Plan, constants_of
 from rlx.ir.options import LoweringOptions
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
-from rlx.ir.types import is_complex, is_narrow
+from rlx.ir.types import memory_dtype
 from rlx.storage import Storage, allocate
 
-__all__ = ["CompiledUnit", "TextBackend", "TextExecutable", "elements", "memory_dtype"]
+__all__ = ["CompiledUnit", "TextBackend", "TextExecutable", "elements"]
 
 _BYTE = np.dtype(np.uint8)
 CompiledUnit = Callable[..., None]  # of the arrays of a unit's buffers (see `elements`), then its arena
-
-
-def memory_dtype(dtype: np.dtype) -> np.dtype:
-    """What text sees in an array of `dtype`: real parts of complex numbers, codes of narrow ones, in unsigned words."""
-    if is_complex(dtype):
-        return np.dtype(f"f{dtype.itemsize // 2}")
-    return np.dtype(f"u{dtype.itemsize}") if is_narrow(dtype) else dtype
 
 
 def elements(array: np.ndarray) -> np.ndarray:

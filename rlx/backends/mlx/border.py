@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlx.backends.mlx.library import MxArray, dtype_of_memory, memory_dtype, mx
+from rlx.backends.mlx.library import MxArray, dtype_of_memory, mx
+from rlx.ir.types import memory_dtype
 
 __all__ = ["from_host", "to_host"]
 

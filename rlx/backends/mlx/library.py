@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.errors import DeviceError
+from rlx.ir.types import memory_dtype
 
 __all__ = [
     "ALIKE",
@@ -24,7 +25,6 @@ __all__ = [
     "computing_on",
     "dtype_of_memory",
     "is_on_gpu",
-    "memory_dtype",
     "mx",
     "on_processor",
 ]
@@ -132,13 +132,6 @@ _DTYPES = {np.dtype(name): getattr(mx, called) for name, called in _NAMES.items(
 
 # dtypes of MLX whose numbers lie here as words, or as parts
 ALIKE = {name: getattr(mx, name) for name in ("bfloat16", "complex64", "float16")}
-
-
-def memory_dtype(dtype: np.dtype) -> np.dtype:
-    """What a buffer of `dtype` holds here: real parts of complex numbers, codes of narrow ones in unsigned words."""
-    if dtype.kind == "c":
-        return np.dtype(f"f{dtype.itemsize // 2}")
-    return dtype if dtype in _DTYPES else np.dtype(f"u{dtype.itemsize}")
 
 
 def dtype_of_memory(dtype: np.dtype) -> Any:

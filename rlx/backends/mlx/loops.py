@@ -14,12 +14,12 @@ from rlx.backends.mlx.scalar import Value, combine, constant, operation
 from rlx.backends.mlx.views import addresses, flat, overwrite, read, shape_of
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store, reaches_apart
 from rlx.ir.scalar import neutral
-from rlx.ir.types import compute_dtype, dtype_kind, is_narrow
+from rlx.ir.types import dtype_kind, element_dtype, is_narrow
 from rlx.ir.verify_loops import element_levels, store_runs_once
 
 __all__ = ["Buffers", "run_loops", "why_not"]
 
-# the elements of each buffer, of MLX's dtype for it (see library.memory_dtype) and of any shape
+# the elements of each buffer, of MLX's dtype for it (see ir.types.memory_dtype) and of any shape
 Buffers = dict[Buffer, MxArray]
 
 
@@ -52,11 +52,6 @@ def _is_separable(kernel: Loops, store: Store) -> bool:
 
 def _memory_size(buffer: Buffer) -> int:
     return buffer.size * (2 if buffer.dtype.kind == "c" else 1)
-
-
-def _element(buffer: Buffer) -> np.dtype:
-    """The dtype of the numbers that a kernel sees in a buffer."""
-    return compute_dtype(buffer.dtype) if buffer.dtype.kind == "c" else buffer.dtype
 
 
 @dataclass(slots=True)
@@ -220,7 +215,7 @@ class _Target:
     @property
     def element(self) -> np.dtype:
         """The dtype of its numbers."""
-        return _element(self.buffer)
+        return element_dtype(self.buffer.dtype)
 
     def identity(self, reducer: str) -> MxArray:
         """The reducer's identity as the buffer holds it."""

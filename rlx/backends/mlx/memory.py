@@ -16,13 +16,12 @@ from rlx.backends.mlx.library import (
     computed,
     computing_on,
     dtype_of_memory,
-    memory_dtype,
     mx,
 )
 from rlx.backends.mlx.mistakes import gigabytes, memory_in_use, memory_limits
 from rlx.device_memory import Memory
 from rlx.errors import DtypeError
-from rlx.ir.types import dtype_of
+from rlx.ir.types import dtype_of, memory_dtype
 from rlx.storage import Device, Storage
 
 __all__ = ["MlxMemory", "MlxStorage"]
@@ -31,7 +30,7 @@ Failed = Callable[[BaseException], BaseException]  # what somebody who waits get
 
 
 class MlxStorage(Storage):
-    """The elements of an array as an mx.array of one dimension (see library.memory_dtype), computed or on the way.
+    """The elements of an array as an mx.array of one dimension (see ir.types.memory_dtype), computed or on the way.
 
     Nobody assigns to the array, so that several storages may have one.
     """

@@ -18,11 +18,12 @@ import numpy as np
 
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.backends.loops.dialect import Parameter
-from rlx.backends.loops.executable import CompiledUnit, memory_dtype
+from rlx.backends.loops.executable import CompiledUnit
 from rlx.backends.loops.program import Function, Unit
 from rlx.backends.numba.helpers import helper_functions, numba_config, run_text
 from rlx.forks import reopen_after_fork, unforked
 from rlx.interrupts import uninterrupted
+from rlx.ir.types import memory_dtype
 
 __all__ = ["compile_unit"]
 

@@ -56,7 +56,7 @@ def _scalar(dtype: np.dtype) -> str:
 
 
 def memory_name(dtype: np.dtype) -> str:
-    """NumPy's name of the elements of an array: see loops.executable.memory_dtype."""
+    """NumPy's name of the elements of an array: see ir.types.memory_dtype."""
     if is_complex(dtype):
         return f"np.float{dtype.itemsize * 4}"
     return f"np.uint{8 * dtype.itemsize}" if is_narrow(dtype) else _scalar(dtype)
