@@ -23,9 +23,10 @@ from rlx.cli import main
 from rlx.cli.bench import parity, percentile
 from rlx.cli.doctor import SETTINGS, Check, checks
 from rlx.cli.mistakes import Mistake
-from rlx.cli.output import as_json, byte_count, duration, short_path, show_source, status_word
+from rlx.cli.output import as_json, duration, short_path, show_source, status_word
 from rlx.cli.requirements import Requirement, allows, requirements
 from rlx.cli.type_text import DTYPES, arguments_of
+from rlx.errors import bytes_text
 from rlx.ir.types import supported_dtypes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -588,7 +589,7 @@ def test_what_is_printed() -> None:
     assert as_json({"a": (1, float("nan"), np.float32(2.0), Path("x"), True, None)}) == as_json(
         {"a": [1, None, 2.0, "x", True, None]}
     )
-    assert (byte_count(0), byte_count(1023), byte_count(2**41)) == ("0 B", "1023 B", "2.0 TiB")
+    assert (bytes_text(0), bytes_text(1023), bytes_text(2**41)) == ("0 B", "1023 B", "2.0 TiB")
     assert (duration(100.0), duration(0.5), duration(1e-9)) == ("100 s", "500 ms", "0.00100 us")
     assert short_path(os.path.expanduser("~/x/y")) == str(Path("~/x/y")) and short_path("/nowhere/x") == "/nowhere/x"
     assert status_word("ok") == "ok      "

@@ -23,9 +23,10 @@ from rlx.cli.libraries import (
     wide_types,
 )
 from rlx.cli.mistakes import FAILED, FINE, Mistake, told
-from rlx.cli.output import as_json, byte_count, duration, rate, table
+from rlx.cli.output import as_json, duration, rate, table
 from rlx.cli.target import function_of, load, require_arguments, target_of, there
 from rlx.cli.type_text import arguments_of
+from rlx.errors import bytes_text
 from rlx.testing import tolerance
 
 __all__ = ["Parity", "add_options", "bench", "parity", "percentile"]
@@ -221,7 +222,7 @@ def _show(rows: Sequence[dict[str, Any]], work: Any, rounds: int) -> None:
         rates = [rate(row["gflops"]), rate(row["gigabytes_per_second"])]
         lines.append((row["library"], *times, ratio, *rates, _said(row.get("parity"))))
     print(table(lines, (0, 7)))
-    counted = f"{work.flops:.4g} flops, {work.transcendentals:.4g} transcendentals, {byte_count(work.bytes)} moved"
+    counted = f"{work.flops:.4g} flops, {work.transcendentals:.4g} transcendentals, {bytes_text(work.bytes)} moved"
     print(f"{rounds} rounds in turn, {rlx.get_num_threads()} threads; by rlx's count a call is {counted}")
     print("first calls find what caches on disk hold: RLX_CACHE=0 for one that compiles")
 

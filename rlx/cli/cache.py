@@ -11,8 +11,8 @@ from typing import NamedTuple
 from rlx.backends.cpu.runtime.folder import File, Folder, UnsafeFolderError
 from rlx.backends.cpu.runtime.store import user_folder
 from rlx.cli.mistakes import FAILED, FINE, Mistake
-from rlx.cli.output import as_json, byte_count, short_path, table
-from rlx.errors import did_you_mean
+from rlx.cli.output import as_json, short_path, table
+from rlx.errors import bytes_text, did_you_mean
 from rlx.profiling.peaks import FILES as PEAK_FILES
 
 __all__ = ["Kept", "add_options", "cache", "kept_files"]
@@ -45,7 +45,7 @@ def cache(options: argparse.Namespace) -> int:
         raise Mistake("There is no cache: RLX_CACHE is 0, or this user has no home.", "Unset RLX_CACHE.")
     files = sorted(kept_files(), key=lambda kept: (kept.kind, -kept.file.used))
     total = sum(kept.file.size for kept in files)
-    folder, said = home.parent, f"{_counted(len(files))}, {byte_count(total)}, in {short_path(home.parent)}"
+    folder, said = home.parent, f"{_counted(len(files))}, {bytes_text(total)}, in {short_path(home.parent)}"
     if options.action == "clear":
         left = _remove(files)
         if left:
@@ -93,7 +93,7 @@ def _remove(files: list[Kept]) -> int:
 
 def _row(kept: Kept) -> tuple[str, ...]:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(kept.file.used))
-    return kept.kind, byte_count(kept.file.size), when, kept.path.name
+    return kept.kind, bytes_text(kept.file.size), when, kept.path.name
 
 
 def _counted(number: int) -> str:

@@ -22,9 +22,9 @@ from rlx.backends.cpu.runtime.folder import Folder
 from rlx.backends.cpu.runtime.store import user_folder
 from rlx.cli.info import installed
 from rlx.cli.mistakes import FAILED, FINE
-from rlx.cli.output import as_json, byte_count, duration, short_path, status_word
+from rlx.cli.output import as_json, duration, short_path, status_word
 from rlx.cli.requirements import allows, requirements
-from rlx.errors import RlxError, did_you_mean
+from rlx.errors import RlxError, bytes_text, did_you_mean
 
 __all__ = ["SETTINGS", "Check", "add_options", "checks", "doctor"]
 
@@ -158,7 +158,7 @@ def _cache() -> Iterator[Check]:
     free = shutil.disk_usage(path).free
     mode = f"mode {status.st_mode & 0o777:03o}" if os.name == "posix" else "in the user's profile"
     total = sum(file.size for file in folder.files())
-    room = f"{byte_count(total)} in it, {byte_count(free)} free"
+    room = f"{bytes_text(total)} in it, {bytes_text(free)} free"
     said = f"{short_path(path)} is this user's, {mode}, can be written; {room}"
     if free < LITTLE_SPACE:
         yield Check("cache", "warning", said, "Make room, or set RLX_CACHE_DIR to a folder on another disk.")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import rlx
 from rlx.cli.mistakes import FINE, Mistake, told
-from rlx.cli.output import as_json, byte_count
+from rlx.cli.output import as_json
 from rlx.cli.target import function_of, load, require_arguments, target_of, there
 from rlx.cli.type_text import arguments_of
+from rlx.errors import bytes_text
 
 __all__ = ["add_options", "export"]
 
@@ -46,5 +47,5 @@ def export(options: argparse.Namespace) -> int:
     except OSError as error:
         raise Mistake(f"{path} cannot be written: {error.strerror or error}.", "Name a file with -o.") from None
     found = {"path": str(path), "bytes": len(content), "function": repr(exported)[len("<Exported ") : -1]}
-    print(as_json(found) if options.json else f"{found['path']}: {found['function']}, {byte_count(len(content))}")
+    print(as_json(found) if options.json else f"{found['path']}: {found['function']}, {bytes_text(len(content))}")
     return FINE

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["as_json", "byte_count", "duration", "rate", "short_path", "show_source", "status_word", "table"]
+__all__ = ["as_json", "duration", "rate", "short_path", "show_source", "status_word", "table"]
 
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
@@ -48,19 +48,6 @@ def table(rows: Sequence[Sequence[str]], text_columns: Sequence[int] = (0,)) -> 
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     places = [f"{{:{'<' if n in text_columns else '>'}{width}}}" for n, width in enumerate(widths)]
     return "\n".join("  ".join(places).format(*row).rstrip() for row in rows)
-
-
-def byte_count(count: float) -> str:
-    """Bytes in the unit that suits them.
-
-    >>> byte_count(700), byte_count(1536), byte_count(3 * 2**30)
-    ('700 B', '1.5 KiB', '3.0 GiB')
-    """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def duration(seconds: float) -> str:

@@ -98,6 +98,11 @@ class Access:
     offset: int = 0
     chunk_stride: int = 0
 
+    def first(self, start: int, chunk: int) -> int:
+        """The element that a chunk's first iteration reaches, where dimension 0 begins at `start`."""
+        moved = self.strides[0] * start if self.strides else 0
+        return self.offset + moved + self.chunk_stride * chunk
+
 
 @dataclass(frozen=True, slots=True)
 class Instruction:

@@ -32,7 +32,6 @@ from rlx.ir.program import Equation, Origin
 
 __all__ = [
     "buffer_names",
-    "bytes_text",
     "describe_kernel",
     "describe_plan",
     "kernel_name",

@@ -9,18 +9,13 @@ import numpy as np
 
 from rlx.ir.types import is_complex
 from rlx.testing.compare import assert_close, gradient_tolerance
-from rlx.testing.grads import check_grads
+from rlx.testing.grads import check_grads, paired, wide
 from rlx.trace.primitive import to_numpy
 from rlx.trees import tree
 
 __all__ = ["check_grads", "check_jvp", "check_vjp"]
 
 STEP = 1e-4
-
-
-def _wide(x: Any) -> np.ndarray:
-    array = to_numpy(x)
-    return array.astype(np.complex128 if is_complex(array.dtype) else np.float64)
 
 
 def _random_like(generator: np.random.Generator, values: Any) -> Any:
@@ -40,10 +35,10 @@ def _slope(f: Callable[..., Any], args: Any, direction: Any, step: float) -> lis
     """The central difference of `f` along a direction."""
 
     def moved(sign: float) -> Any:
-        go = lambda x, t: np.asarray(_wide(x) + sign * step * _wide(t)).astype(to_numpy(x).dtype)  # noqa: E731
+        go = lambda x, t: np.asarray(wide(x) + sign * step * wide(t)).astype(to_numpy(x).dtype)  # noqa: E731
         return tree.map(go, args, direction)
 
-    ahead, behind = (map(_wide, tree.leaves(f(*moved(sign)))) for sign in (1.0, -1.0))
+    ahead, behind = (map(wide, tree.leaves(f(*moved(sign)))) for sign in (1.0, -1.0))
     with np.errstate(invalid="ignore"):  # the difference of equal infinities is 0
         return [np.where(a == b, 0, a - b) / (2 * step) for a, b in zip(ahead, behind, strict=True)]
 
@@ -115,9 +110,9 @@ def check_vjp(
     _compare(value, f(*args), atol, rtol, f"{err_msg} primal".strip())
     cotangent = _random_like(generator, value)
     pulled = pull(cotangent)
-    expected = _paired(tree.leaves(cotangent), _slope(f, tuple(args), direction, eps))
-    found = _paired(tree.leaves(pulled), tree.leaves(direction))
-    size = sum(np.abs(_wide(c)).sum() for c in tree.leaves(cotangent))
+    expected = paired(tree.leaves(cotangent), _slope(f, tuple(args), direction, eps))
+    found = paired(tree.leaves(pulled), tree.leaves(direction))
+    size = sum(np.abs(wide(c)).sum() for c in tree.leaves(cotangent))
     widest = max((gradient_tolerance(to_numpy(x).dtype) for x in tree.leaves(args)), default=0.0)
     np.testing.assert_allclose(
         found,
@@ -126,8 +121,3 @@ def check_vjp(
         atol=(widest if atol is None else atol) * max(1.0, float(size)),
         err_msg=f"{err_msg} cotangent projection".strip(),
     )
-
-
-def _paired(cotangents: Sequence[Any], tangents: Sequence[Any]) -> float:
-    """The real pairing under which transposes are defined: no conjugates."""
-    return float(sum(np.real(np.sum(_wide(c) * _wide(t))) for c, t in zip(cotangents, tangents, strict=True)))

@@ -218,7 +218,7 @@ def _llama(given: Mapping[str, Any]) -> DecoderConfig:
     return _plain(given)
 
 
-def _mistral(given: Mapping[str, Any]) -> DecoderConfig:
+def _windowed(given: Mapping[str, Any]) -> DecoderConfig:
     return _plain(given, windows=_windows({**given, "layer_types": None}, given.get("sliding_window")))
 
 
@@ -246,7 +246,7 @@ def _qwen3_moe(given: Mapping[str, Any]) -> DecoderConfig:
 
 def _mixtral(given: Mapping[str, Any]) -> DecoderConfig:
     experts = Experts(given["num_local_experts"], given["num_experts_per_tok"], given["intermediate_size"])
-    return replace(_mistral(given), experts=experts)
+    return replace(_windowed(given), experts=experts)
 
 
 def _gemma(given: Mapping[str, Any]) -> DecoderConfig:
@@ -287,10 +287,6 @@ def _gemma3(given: Mapping[str, Any]) -> DecoderConfig:
     return replace(found, qk_norm=True, rope=_rope(given, head_dim, "full_attention"), local_rope=local)
 
 
-def _phi3(given: Mapping[str, Any]) -> DecoderConfig:
-    return _plain(given, windows=_windows({**given, "layer_types": None}, given.get("sliding_window")))
-
-
 def _gpt2(given: Mapping[str, Any]) -> DecoderConfig:
     width = given["n_embd"]
     names = {
@@ -314,7 +310,7 @@ def _gpt2(given: Mapping[str, Any]) -> DecoderConfig:
 
 _FAMILIES: dict[str, Callable[[Mapping[str, Any]], DecoderConfig]] = {
     "llama": _llama,
-    "mistral": _mistral,
+    "mistral": _windowed,
     "mixtral": _mixtral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
@@ -322,7 +318,7 @@ _FAMILIES: dict[str, Callable[[Mapping[str, Any]], DecoderConfig]] = {
     "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
-    "phi3": _phi3,
+    "phi3": _windowed,
     "gpt2": _gpt2,
 }
 

@@ -15,7 +15,7 @@ import rlx
 from rlx.errors import UnsupportedError
 from rlx.ir.program import Atom, Equation, Literal, Program
 from rlx.ops.portable import CENTRE, TAIL
-from rlx.standalone.spelling import is_elementwise, program_for_writing, refused, scalar_code
+from rlx.standalone.spelling import entering, is_elementwise, program_for_writing, refused, scalar_code
 
 __all__ = ["export"]
 
@@ -333,14 +333,7 @@ def _atan2(w: _Writer, y: str, x: str, dtype: np.dtype) -> str:
 
 
 # ------------------------------------------------------------------ shapes
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Decorator: how primitives of these names are written."""
-
-    def enter(function: Rule) -> Rule:
-        rules.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
+rule = entering(rules)  # how primitives of these names are written
 
 
 @rule("portable_log", "portable_log1p", "portable_erf_inv")

@@ -19,6 +19,7 @@ from rlx.errors import FileFormatError, UnsupportedError
 from rlx.export.exported import Exported, export
 from rlx.scipy import special
 from rlx.stablehlo.text import DTYPES
+from rlx.standalone.spelling import entering
 from rlx.trace.text import dtype as dtype_named
 from rlx.transforms.reverse import vjp
 
@@ -218,14 +219,7 @@ def _out(op: Any) -> tuple[tuple[int, ...], Any]:
     return _type_of(op.results[0].type)
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Decorator: how operations of these names are run."""
-
-    def enter(function: Rule) -> Rule:
-        rules.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
+rule = entering(rules)  # how operations of these names are run
 
 
 # ------------------------------------------------------------------ elementwise operations

@@ -12,7 +12,7 @@ import numpy as np
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.ir.types import TensorType, dtype_kind, is_complex, is_float, is_key, is_narrow
 from rlx.stablehlo.text import Value, array_attribute, attributes, literal
-from rlx.standalone.spelling import is_elementwise, program_for_writing, refused, scalar_code
+from rlx.standalone.spelling import entering, is_elementwise, program_for_writing, refused, scalar_code
 
 __all__ = ["write_program"]
 
@@ -431,14 +431,7 @@ def _complex(w: Writer, e: Equation, xs: Values) -> Value:
 
 
 # ------------------------------------------------------------------ shapes
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Decorator: how primitives of these names are written."""
-
-    def enter(function: Rule) -> Rule:
-        rules.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
+rule = entering(rules)  # how primitives of these names are written
 
 
 @rule("stop_gradient", "copy", "checkpoint_name", "random_wrap", "random_unwrap")

@@ -6,6 +6,7 @@ primitive, whoever defined it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from rlx.passes.pipeline import lower_program
 from rlx.trace.primitive import Primitive
 from rlx.trace.tracing import trace_program
 
-__all__ = ["ScalarCode", "ScalarStep", "is_elementwise", "program_for_writing", "refused", "scalar_code"]
+__all__ = ["ScalarCode", "ScalarStep", "entering", "is_elementwise", "program_for_writing", "refused", "scalar_code"]
 
 
 class ScalarStep(NamedTuple):
@@ -116,6 +117,19 @@ def program_for_writing(program: Program, format: str) -> Program:
                 "Take a number as seed, and make the key inside: rlx.random.key(seed).",
             )
     return program
+
+
+def entering(table: dict[str, Any]) -> Callable[..., Callable[[Any], Any]]:
+    """A decorator that takes names, and enters a function into a table under each of them."""
+
+    def rule(*names: str) -> Callable[[Any], Any]:
+        def enter(function: Any) -> Any:
+            table.update(dict.fromkeys(names, function))
+            return function
+
+        return enter
+
+    return rule
 
 
 def refused(equation: Equation, format: str, what: str = "") -> UnsupportedError:

@@ -59,11 +59,11 @@ class _Check:
         values, pull = vjp(f, *args)
         cotangents = self.random_like([to_numpy(v) for v in values])
         pulled = pull(tuple(_with_dtype_of(values, cotangents)))
-        expected = _paired(cotangents, self.difference(f, args, direction))
+        expected = paired(cotangents, self.difference(f, args, direction))
         dtypes = [np.asarray(x).dtype for x in args]
         size = sum(np.abs(np.asarray(c, complex)).sum() for c in cotangents)
         np.testing.assert_allclose(
-            _paired(pulled, direction),
+            paired(pulled, direction),
             expected,
             rtol=max(map(self.rtol, dtypes), default=0.0),
             atol=max(map(self.atol, dtypes), default=0.0) * max(1.0, float(size)),
@@ -80,7 +80,7 @@ class _Check:
             for sign in (1, -1)
         )
         return tuple(
-            _gap(_wide(a), _wide(b)) / (2 * step) for a, b in zip(ahead, behind, strict=True)
+            _gap(wide(a), wide(b)) / (2 * step) for a, b in zip(ahead, behind, strict=True)
         )
 
     def random_like(self, arrays: Sequence[Any]) -> list[np.ndarray]:
@@ -116,22 +116,23 @@ def _gap(ahead: np.ndarray, behind: np.ndarray) -> np.ndarray:
 
 def _moved(x: np.ndarray, step: float, direction: np.ndarray) -> np.ndarray:
     # 0-d arithmetic gives NumPy scalars, which are weakly typed: back to an array
-    return np.asarray(_wide(x) + step * _wide(direction)).astype(x.dtype)
+    return np.asarray(wide(x) + step * wide(direction)).astype(x.dtype)
 
 
 def _width(dtype: np.dtype) -> int:
     return dtype.itemsize // 2 if is_complex(dtype) else dtype.itemsize
 
 
-def _wide(x: Any) -> np.ndarray:
+def wide(x: Any) -> np.ndarray:
+    """The values in float64, or complex128."""
     array = to_numpy(x)
     return array.astype(np.complex128 if is_complex(array.dtype) else np.float64)
 
 
-def _paired(cotangents: Sequence[Any], tangents: Sequence[Any]) -> float:
+def paired(cotangents: Sequence[Any], tangents: Sequence[Any]) -> float:
     """The real pairing under which transposes are defined: Re(sum of products), no conjugates."""
     return float(
-        sum(np.real(np.sum(_wide(c) * _wide(t))) for c, t in zip(cotangents, tangents, strict=True))
+        sum(np.real(np.sum(wide(c) * wide(t))) for c, t in zip(cotangents, tangents, strict=True))
     )
 
 

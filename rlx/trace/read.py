@@ -33,7 +33,6 @@ from rlx.trace.primitive import Primitive, registry
 __all__ = ["Unreadable", "evaluate_size", "read_program"]
 
 MOST_CHARACTERS = 1 << 28
-MOST_NESTING = 200  # brackets in one another
 LARGEST_SIZE = 1 << 62
 _HOUSE = re.compile(r"rlx(\.[A-Za-z]\w*)+")
 

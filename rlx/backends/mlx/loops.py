@@ -118,17 +118,12 @@ class _Block:
         numbers = mx.arange(first, first + extent, dtype=mx.int64)
         return mx.reshape(numbers, (1,) * dimension + (extent,) + (1,) * (rank - dimension - 1))
 
-    def base(self, access: Access) -> int:
-        """The address at the block's first iteration."""
-        first = access.strides[0] * self.start if access.strides else 0
-        return access.offset + first + access.chunk_stride * self.chunk
-
     def load(self, access: Access, arguments: list[Value]) -> MxArray:
         """Elements of an operand through its index map, or gathered."""
         buffer = self.kernel.operands[access.operand]
         memory = self.buffers[buffer]
         if not arguments:
-            loaded = read(memory, self.extents, access.strides, self.base(access))
+            loaded = read(memory, self.extents, access.strides, access.first(self.start, self.chunk))
         else:
             places = self.addresses(access, arguments[0])
             if 0 in places.shape or not memory.size:
@@ -174,7 +169,7 @@ class _Block:
         self, target: _Target, store: Store, value: Value, guard: MxArray | None, extents: tuple[int, ...]
     ) -> None:
         """Write through an index map that reaches no element twice but along the dimensions it stands still in."""
-        access, base = store.access, self.base(store.access)
+        access, base = store.access, store.access.first(self.start, self.chunk)
         array = value.array
         if guard is not None:
             if store.accumulate is None:

@@ -125,11 +125,6 @@ class _Block:
         rest = len(self.extents) - dimension - 1
         return numbers.reshape((1,) * dimension + (-1,) + (1,) * rest)
 
-    def base(self, access: Access) -> int:
-        """The address at the block's first iteration."""
-        first = access.strides[0] * self.start if access.strides else 0
-        return access.offset + first + access.chunk_stride * self.chunk
-
     def addresses(self, access: Access) -> np.ndarray:
         """Element numbers of the access, broadcastable over the block."""
         total = np.full((1,) * len(self.extents), access.offset, np.int64)
@@ -149,7 +144,7 @@ class _Block:
             loaded = memory[addresses]
         else:
             shape = tuple(e if s else 1 for e, s in zip(self.extents, access.strides, strict=True))
-            loaded = strided_view(memory, shape, access.strides, self.base(access))
+            loaded = strided_view(memory, shape, access.strides, access.first(self.start, self.chunk))
             if self.is_stored(memory):
                 loaded = loaded.copy()
         return loaded.astype(compute_dtype(memory.dtype)) if is_narrow(memory.dtype) else loaded
@@ -177,7 +172,7 @@ class _Block:
         shape = tuple(
             e if s else 1 for e, s in zip(self.extents, store.access.strides, strict=True)
         )
-        view = strided_view(memory, shape, store.access.strides, self.base(store.access))
+        view = strided_view(memory, shape, store.access.strides, store.access.first(self.start, self.chunk))
         assert store.accumulate is not None
         view[...] = identity(store.accumulate, memory.dtype)
 
@@ -190,7 +185,7 @@ class _Block:
         value = np.broadcast_to(values[store.value], extents)
         static = store.address is None and store.guard is None
         if static and reaches_apart(store.access.strides, extents):
-            view = strided_view(memory, extents, store.access.strides, self.base(store.access))
+            view = strided_view(memory, extents, store.access.strides, store.access.first(self.start, self.chunk))
             view[...] = _combined(view, value, store.accumulate).astype(memory.dtype)
             return
         addresses = self.addresses(store.access)
