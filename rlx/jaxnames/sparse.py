@@ -28,7 +28,30 @@ def _checked(shape: Any, ndim: int, name: str) -> tuple[int, ...]:
     return sizes
 
 
-class BCOO:
+class _Written:
+    """A matrix of which some elements are written down, with their indices."""
+
+    data: Any
+    indices: Any
+    shape: tuple[int, ...]
+
+    @property
+    def nse(self) -> int:
+        """The number of elements that are written down."""
+        return self.indices.shape[0]
+
+    @property
+    def dtype(self) -> Any:
+        """dtype of the elements."""
+        return self.data.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+
+class BCOO(_Written):
     """An array by the places of its elements: data[k] stands at indices[k]; elements at one place add up.
 
     Args:
@@ -48,21 +71,6 @@ class BCOO:
         self.data, self.indices = map(as_array, args)
         self.shape = _checked(shape, self.indices.shape[-1], "BCOO")
         self.indices_sorted, self.unique_indices = indices_sorted, unique_indices
-
-    @property
-    def nse(self) -> int:
-        """The number of elements that are written down."""
-        return self.indices.shape[0]
-
-    @property
-    def dtype(self) -> Any:
-        """dtype of the elements."""
-        return self.data.dtype
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
 
     @property
     def size(self) -> int:
@@ -126,7 +134,7 @@ class BCOO:
         return f"BCOO({self.dtype.name}{list(self.shape)}, nse={self.nse})"
 
 
-class BCSR:
+class BCSR(_Written):
     """A matrix by rows: those of its elements in row i are data[indptr[i]:indptr[i + 1]], in columns `indices`.
 
     >>> import numpy as np
@@ -139,21 +147,6 @@ class BCSR:
     def __init__(self, args: tuple[Any, Any, Any], *, shape: Any, **_: Any) -> None:
         self.data, self.indices, self.indptr = map(as_array, args)
         self.shape = _checked(shape, 2, "BCSR")
-
-    @property
-    def nse(self) -> int:
-        """The number of elements that are written down."""
-        return self.indices.shape[0]
-
-    @property
-    def dtype(self) -> Any:
-        """dtype of the elements."""
-        return self.data.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Two."""
-        return 2
 
     @classmethod
     def from_bcoo(cls, mat: BCOO) -> BCSR:
