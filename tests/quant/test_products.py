@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -178,3 +180,8 @@ def test_mistakes_are_named() -> None:
     short: Any = quant.QuantizedArray(w.elements, w.scales[:, :1], None, None, w.scheme)
     with pytest.raises(ShapeError, match=r"scales of \[3, 1\]; it needs \[3, 2\]"):
         quant.dequant_matmul(np.ones((2, 64), np.float32), short)
+
+
+def test_the_packages_are_there_where_rlx_is_imported_and_loaded_when_asked_for() -> None:
+    code = "import rlx, sys; assert not {'rlx.quant', 'rlx.lm'} & {*sys.modules}; rlx.quant.quantize, rlx.lm.load"
+    subprocess.run([sys.executable, "-c", code], check=True)
