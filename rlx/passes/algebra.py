@@ -90,6 +90,14 @@ def _where_splat(m: Match) -> Atom | None:
     return spread(m, chosen, m.type.shape)
 
 
+def _predicate(m: Match, *, negated: bool) -> Atom | None:
+    """A bool that is chosen by itself."""
+    if m.type.dtype != np.bool_:
+        return None
+    p: Atom = m.emit("bitwise_not", m.inputs[0]) if negated else m.inputs[0]
+    return spread(m, p, m.type.shape)
+
+
 def _same_cases(m: Match) -> Atom:
     return spread(m, m["x"], m.type.shape)
 
@@ -181,6 +189,8 @@ logic = RuleSet((
     Rule("shift_right_arithmetic(x, 0) -> x"),
     Rule("select -> x where the predicate is one value", _where_splat),
     Rule("select(p, x, x) -> x", _same_cases),
+    Rule("select(p, 1, 0) -> p where the cases are bools", lambda m: _predicate(m, negated=False)),
+    Rule("select(p, 0, 1) -> bitwise_not(p) where the cases are bools", lambda m: _predicate(m, negated=True)),
     Rule("select(bitwise_not(p), x, y) -> select(p, y, x)"),
 ))  # fmt: skip
 

@@ -46,6 +46,7 @@ def scanned(x: Any) -> Any:
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "elementwise": (lambda x: jnp.exp(x) * 2 + jnp.sin(x) / 3, (X,)),
     "softmax": (nn.softmax, (X,)),
+    "select by a select": (lambda x: jnp.where(jnp.where(x > 1, x < 3, x < -1), x / 3, -x), (X,)),
     "parallel": (lambda x: (nn.softmax(x) + x.sum(0), x.sum()), (BIG,)),
     "scan": (scanned, (X,)),
     "scan of complex numbers": (scanned, ((X + 1j * X).astype(np.complex64),)),

@@ -230,6 +230,18 @@ def test_known_bits() -> None:
     becomes(before, after)
 
 
+def test_bools_chosen_by_themselves() -> None:
+    @program
+    def before(p: "bool[2,3]"):
+        return ops.select(p, True, False), ops.select(p, False, True), ops.select(p, float32(1), float32(0))
+
+    @program
+    def after(p: "bool[2,3]"):
+        return p, ops.bitwise_not(p), ops.select(p, float32(1), float32(0))
+
+    becomes(before, after)
+
+
 def test_select_of_a_known_predicate() -> None:
     @program
     def before(x: "float32[2,1]", y: "float32[1,3]", p: "bool[2,3]"):

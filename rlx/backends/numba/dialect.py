@@ -223,7 +223,8 @@ class PythonDialect(Dialect):
             return f"({left} {_COMPARISONS[op]} {right})"
         if op == "select":
             yes, no = (self._typed(dtype, a) for a in arguments[1:])
-            return f"({yes} if {bare(arguments[0])} else {no})"
+            condition = arguments[0] if " if " in arguments[0] else bare(arguments[0])
+            return f"({yes} if {condition} else {no})"
         if op == "cast":
             return self._cast(dtype, source, arguments[0])
         if op == "bitcast":
