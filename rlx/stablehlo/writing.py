@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from rlx.backends.claims import Claims
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
 from rlx.ir.types import TensorType, dtype_kind, is_complex, is_float, is_key, is_narrow
+from rlx.passes.decompose_routines import decompose_routines
 from rlx.stablehlo.text import Value, array_attribute, attributes, literal
 from rlx.standalone.spelling import entering, is_elementwise, program_for_writing, refused, scalar_code
 
@@ -22,6 +25,8 @@ Rule = Callable[["Writer", Equation, Values], Values]
 rules: dict[str, Rule] = {}
 INT32, INT64, BOOL = np.dtype(np.int32), np.dtype(np.int64), np.dtype(bool)
 FLOAT32 = np.dtype(np.float32)
+# the other factorisations and solutions become loops and products
+ROUTINES = Claims(routines=frozenset({"cholesky", "triangular_solve", "fft"}))
 
 
 def write_program(program: Program, name: str) -> str:
@@ -215,6 +220,7 @@ class Writer:
     # -------------------------------------------------------------- programs
     def program(self, program: Program, inputs: Sequence[Value]) -> Values:
         """The values of a program's results."""
+        program = decompose_routines(program, ROUTINES)
         names: dict[Any, Value] = dict(zip(program.inputs, inputs, strict=True))
         arrays = {v: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for v, value in program.constants}
 
@@ -244,6 +250,8 @@ class Writer:
             return [_complex(self, equation, inputs)]
         if is_elementwise(equation):
             return _elementwise(self, equation, inputs)
+        if equation.primitive.decomposes:  # a routine whose results have no elements
+            return [self.constant(np.zeros(shape), dtype) for shape, dtype in _types(equation.outputs)]
         raise refused(equation, FORMAT)
 
 
@@ -700,6 +708,37 @@ def _select_and_scatter(w: Writer, e: Equation, xs: Values) -> Values:
         window_strides=array_attribute(p["strides"]),
     )
     return [w.pad(found, w.constant(0, source.dtype), [(-a, -b, 0) for a, b, _ in config])]
+
+
+@rule("select_and_gather_add")
+def _select_and_gather(w: Writer, e: Equation, xs: Values) -> Values:
+    """The tangent beside each window's first extreme element: NaN is the most extreme, padding never is."""
+    p, (tangents, operand) = e.params, xs
+    direction = "GT" if p["select"] == ">=" else "LT"
+    edge = _lowest(operand.dtype) if p["select"] == ">=" else _highest(operand.dtype)
+    count = math.prod(operand.shape)
+    starts = [w.constant(edge, operand.dtype), w.constant(0, tangents.dtype), w.constant(count, INT64)]
+    arrays = [operand, tangents, w.reshape(w.iota((count,), INT64, 0), operand.shape)]
+    numbers = [((), x.dtype) for x in arrays]
+
+    def first(a: Values) -> Values:
+        """The one of two (value, tangent, place) that comes before the other."""
+        left, right = a[:3], a[3:]
+        more = w.compare(direction, left[0], right[0])
+        same = w.compare("EQ", left[0], right[0])
+        if is_float(operand.dtype):
+            one, other = (w.compare("NE", x[0], x[0]) for x in (left, right))
+            more = w.binary("or", more, w.binary("and", one, w.op("stablehlo.not", [other], (), BOOL)))
+            same = w.binary("or", same, w.binary("and", one, other))
+        earlier = w.binary("and", same, w.compare("LT", left[2], right[2]))
+        wins = w.binary("or", more, earlier)
+        return [w.select(wins, x, y) for x, y in zip(left, right, strict=True)]
+
+    shape = e.outputs[0].type.shape
+    results = [(shape, x.dtype) for x in arrays]
+    region = ([*numbers, *numbers], first)
+    found = w.with_regions("stablehlo.reduce_window", [*arrays, *starts], results, [region], **_window_attributes(p))
+    return [found[1]]
 
 
 @rule("windows")

@@ -73,12 +73,10 @@ def test_benchmark_programs(program: Any) -> None:
 # not operations of StableHLO or CHLO
 REFUSED = set(
     "gamma pochhammer binomial complex_gamma complex_loggamma complex_digamma igamma igammac igamma_grad_a"
-    " random_gamma_grad bessel_i0 bessel_i1 bessel_i0e bessel_j beta log_beta betainc betaincc tridiagonal_solve"
-    " sylvester lu pivots_to_permutation qr packed_qr pivoted_qr householder_product confluent_hypergeometric"
-    " hypergeometric"
-    " erfcx faddeeva dawson expint_i expint_one expint_n sine_integral cosine_integral fresnel_sine fresnel_cosine"
-    " spence xlogy xlog1py ndtri log_ndtr owens_t eigh svd eig schur hessenberg tridiagonal matrix_sqrt"
-    " select_and_gather_add".split()
+    " random_gamma_grad bessel_i0 bessel_i1 bessel_i0e bessel_j beta log_beta betainc betaincc confluent_hypergeometric"
+    " hypergeometric erfcx faddeeva dawson expint_i expint_one expint_n sine_integral cosine_integral fresnel_sine"
+    " fresnel_cosine spence ndtri log_ndtr owens_t sylvester pivoted_qr eig schur hessenberg tridiagonal"
+    " matrix_sqrt".split()
 )
 ERRORS = {1: 0.2, 2: 1e-2, 4: 1e-5, 8: 1e-11, 16: 1e-11}
 
@@ -107,8 +105,8 @@ def test_primitives(name: str) -> None:
 
 
 def test_most_primitives_are_there() -> None:
-    """Of those that are not special functions or factorisations all."""
-    assert len(set(names()) - REFUSED) >= 0.7 * len(names())
+    """All but special functions that StableHLO lacks, and factorisations that have no decomposition."""
+    assert len(set(names()) - REFUSED) >= 0.77 * len(names())
 
 
 def loops(x: Any) -> Any:
@@ -149,6 +147,12 @@ def linear(x: Any) -> Any:
     return factor, lax.linalg.triangular_solve(factor, x, left_side=True, lower=True)
 
 
+def factored(x: Any) -> Any:
+    """Singular values, least squares, a determinant: loops and products."""
+    a = x[:, :4] + 5 * jnp.eye(4)
+    return jnp.linalg.svd(x)[1], jnp.linalg.lstsq(x.T, x[0, 0] + jnp.ones(6))[0], jnp.linalg.slogdet(a)[1]
+
+
 def halves(x: Any) -> Any:
     """Sums in small floats, which are computed in wider ones."""
     y = x.astype(jnp.bfloat16)
@@ -160,7 +164,7 @@ def drawn(x: Any) -> Any:
     return rlx.random.normal(rlx.random.key(3), (5,)) + x[0, :5]
 
 
-SMALL = [loops, indices, pooled, ordered, spectral, linear, halves, drawn]
+SMALL = [loops, indices, pooled, ordered, spectral, linear, factored, halves, drawn]
 
 
 @pytest.mark.parametrize("function", SMALL, ids=lambda f: f.__name__)
@@ -230,8 +234,8 @@ def test_sizes_that_are_not_known() -> None:
 
 def test_what_is_refused() -> None:
     """Operations by name and line; texts that are none; operations that are not read."""
-    with pytest.raises(UnsupportedError, match="svd") as caught:
-        rlx.export(lambda x: jnp.linalg.svd(x)[1])(X).stablehlo()
+    with pytest.raises(UnsupportedError, match="schur") as caught:
+        rlx.export(lambda x: rlx.scipy.linalg.schur(x)[1])(X[:, :4]).stablehlo()
     assert "test_stablehlo.py" in str(caught.value)
     with pytest.raises(UnsupportedError, match="keys"):
         rlx.export(lambda key: rlx.random.uniform(key))(rlx.random.key(0)).stablehlo()
