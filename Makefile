@@ -6,6 +6,7 @@
 # Tests
 #   make test                every check but those below, which need more time, compilers or libraries
 #   make test-formats        saved programs, ONNX and StableHLO: every operator, run by onnxruntime and by XLA
+#   make test-iree           StableHLO compiled and run by IREE, which it installs
 #   make test-notebooks      every notebook, from a clean kernel
 #   make test-backends       what make test has the interpreter run of the numba device, compiled by Numba
 #   make test-opencl         the OpenCL device, on a runtime for processors that it installs
@@ -54,7 +55,7 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo chat bench docs lint test test-formats test-notebooks test-backends test-opencl test-gpu-compile test-gpu-all test-mlx check-mac test-lm \
+.PHONY: demo chat bench docs lint test test-formats test-iree test-notebooks test-backends test-opencl test-gpu-compile test-gpu-all test-mlx check-mac test-lm \
 	test-compat test-pages test-types test-packages test-other-python fuzz clean
 
 # ------------------------------------------------------------------ environments
@@ -68,7 +69,7 @@ $(VENV)/tested: $(VENV)/installed
 	touch $@
 
 # extras that some targets need beside the tests' own
-$(addprefix $(VENV)/with-, opencl-cpu cuda-compile pages types docs): $(VENV)/with-%: $(VENV)/tested
+$(addprefix $(VENV)/with-, opencl-cpu cuda-compile iree pages types docs): $(VENV)/with-%: $(VENV)/tested
 	$(call install,$(VENV)) -e ".[$*]"
 	touch $@
 
@@ -117,6 +118,9 @@ test: lint
 
 test-formats: $(VENV)/tested
 	RLX_CHECK=1 $(PYTEST) $(FORMATS)
+
+test-iree: $(VENV)/with-iree
+	RLX_TEST_IREE=1 $(BIN)/python -m pytest -n 0 tests/stablehlo/test_iree.py
 
 test-notebooks: $(VENV)/tested
 	$(PYTEST) $(NOTEBOOKS)

@@ -71,7 +71,7 @@ LAYERS: dict[str, set[str]] = {
     # fronts over what users have
     "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone", ""},
     "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},
-    "stablehlo": ARRAYS | {"ops", "transforms", "backends", "passes", "numpy", "lax", "scipy", "call", "export", "standalone"},
+    "stablehlo": FRONTS | {"scipy", "backends", "passes", "call", "export", "standalone"},
     "quant": FRONTS | {"gguf"},
     "lm": FRONTS | {"gguf", "quant", "call"},
     "standalone": ARRAYS | {"backends", "passes", "call"},
