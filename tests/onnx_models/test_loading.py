@@ -104,6 +104,72 @@ def test_cases_of_onnx(name: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# ---------------------------------------------------------------- models that the onnx package has on disk
+STORED = Path(onnx.__file__).parent / "backend" / "test" / "data"
+UNKNOWN = ("test_gradient", "test_sequence", "test_strnorm")  # training, sequences and strings
+
+
+def tensors(folder: Path, kind: str) -> list[np.ndarray]:
+    """The inputs or outputs of a data set."""
+    paths = sorted(folder.glob(f"{kind}_*.pb"), key=lambda p: int(p.stem.split("_")[1]))
+    return [onnx.numpy_helper.to_array(onnx.load_tensor(str(p))) for p in paths]
+
+
+@pytest.mark.parametrize("kind, count", [("simple", 7), ("pytorch-converted", 82), ("pytorch-operator", 35)])
+@pytest.mark.filterwarnings("ignore")
+def test_stored_cases(kind: str, count: int) -> None:
+    """Models of a few operators, most of them written by PyTorch for older operator sets."""
+    folders = [f for f in sorted((STORED / kind).iterdir()) if not f.name.startswith(UNKNOWN)]
+    assert len(folders) >= count
+    wrong = []
+    for folder in folders:
+        try:
+            function, parameters = rlx.onnx.load(folder / "model.onnx")
+            for data in sorted(folder.glob("test_data_set_*")):
+                found = function(parameters, *tensors(data, "input"))
+                found = found if isinstance(found, tuple) else (found,)
+                for a, b in zip(found, tensors(data, "output"), strict=True):
+                    assert (np.asarray(a).dtype, a.shape) == (b.dtype, b.shape)
+                    np.testing.assert_allclose(np.asarray(a), b, rtol=1e-3, atol=1e-5)
+        except Exception as error:
+            wrong.append(f"{folder.name}: {type(error).__name__} {str(error)[:300]}")
+    assert not wrong, "\n".join(wrong)
+
+
+# those of fewer than 30 million weights: the others are as deep and take gigabytes
+NETWORKS = "densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet".split()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.filterwarnings("ignore")
+def test_light_networks(name: str) -> None:
+    """Whole networks, with drawn weights in place of constant ones, which would hide a wrong order: as onnxruntime."""
+    model = onnx.load(STORED / "light" / f"light_{name}.onnx")
+    draw_weights(model.graph)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (image,) = session.get_inputs()
+    x = np.random.default_rng(0).standard_normal(image.shape).astype(np.float32)
+    (expected,) = session.run(None, {image.name: x})
+    function, parameters = rlx.onnx.load(model)
+    found = np.asarray(rlx.jit(function)(parameters, x))
+    assert expected.std() > 1e-6 and found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+def draw_weights(graph: Any) -> None:
+    """Weights instead of what the files make by ConstantOfShape: of He's scale; scales and variances near one."""
+    rng = np.random.default_rng(0)
+    shapes = {t.name: tuple(onnx.numpy_helper.to_array(t)) for t in graph.initializer if t.data_type == 7}
+    filled = {n.output[0]: shapes[n.input[0]] for n in graph.node if n.op_type == "ConstantOfShape"}
+    kept = [n for n in graph.node if n.op_type != "ConstantOfShape"]
+    del graph.node[:]
+    graph.node.extend(kept)
+    for name, shape in filled.items():
+        fan = int(np.prod(shape[1:]))
+        drawn = rng.uniform(0.5, 1.5, shape) if len(shape) == 1 else rng.standard_normal(shape) * np.sqrt(2 / fan)
+        graph.initializer.append(onnx.numpy_helper.from_array(drawn.astype(np.float32), name))
+
+
 def test_counts_are_those_of_the_page() -> None:
     """docs/onnx.md has a table of what is run and what is left out, with reasons."""
     kinds = Counter(map(kind_of, node_cases()))
