@@ -24,7 +24,7 @@ from test_reference import CASTS, TABLE, loops_kernels, same
 
 import rlx
 import rlx.numpy as jnp
-from rlx import errors, nn
+from rlx import errors, lm, nn, quant
 from rlx.array import DeviceArray
 from rlx.backends import backend_named, device_names
 from rlx.backends.reference import ReferenceBackend
@@ -257,6 +257,38 @@ def test_fact_a_causal_mask_ends_with_the_last_key() -> None:
     v = mx.broadcast_to(mx.reshape(mx.arange(5.0), (1, 1, 5, 1)), (1, 1, 5, 4))
     found = mx.fast.scaled_dot_product_attention(q, k, v, scale=1.0, mask="causal")
     assert numbers(found[0, 0, :, 0]) == [1.5, 2]
+
+
+def test_fact_codes_of_four_and_eight_bits_lie_from_the_lowest_bits_up() -> None:
+    for bits, per_word in ((4, 8), (8, 4)):
+        codes = np.arange(32) % (1 << bits)
+        words = (codes.reshape(-1, per_word).astype(np.uint32) << (bits * np.arange(per_word, dtype=np.uint32))).sum(1)
+        scales, biases = mx.array([[2.0]]), mx.array([[-1.0]])
+        found = mx.dequantize(mx.array(words.astype(np.uint32))[None], scales, biases, group_size=32, bits=bits)
+        assert numbers(found) == [(codes * 2 - 1).tolist()]
+
+
+@pytest.mark.parametrize("scheme", ["mxfp4", "nvfp4"])
+def test_fact_floats_of_four_bits_and_their_scales_are_those_of_the_formats(scheme: str) -> None:
+    """All codes with all finite scales that a weight can have."""
+    count, group, dtype = (255, 32, "float8_e8m0fnu") if scheme == "mxfp4" else (127, 16, "float8_e4m3fn")
+    scales = np.repeat(np.arange(count, dtype=np.uint8), 32 // group).reshape(count, -1)
+    elements = np.tile(np.arange(16, dtype=np.uint8) * 17, (count, 1))  # each code twice
+    weight = (jnp.asarray(elements), jnp.asarray(scales.view(getattr(ml_dtypes, dtype))), None, None)
+    expected = quant.dequantize(quant.QuantizedArray(*weight, quant.QuantScheme(scheme)))
+    found = mx.dequantize(mx.view(mx.array(elements), mx.uint32), mx.array(scales), mode=scheme, dtype=mx.float32)
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+def test_fact_rope_divides_by_frequencies_and_takes_an_offset_for_each_sequence() -> None:
+    x, starts = mx.ones((2, 1, 3, 5)), np.array([4, 0])
+    found = np.asarray(
+        mx.fast.rope(x, 4, traditional=True, base=None, scale=1.0, offset=mx.array(starts), freqs=mx.array([2.0, 0.5]))
+    )
+    turned = (starts[:, None] + np.arange(3))[:, None, :, None] / np.array([2.0, 0.5])
+    np.testing.assert_allclose(found[..., 0:4:2], np.cos(turned) - np.sin(turned), atol=1e-6)
+    np.testing.assert_allclose(found[..., 1:4:2], np.cos(turned) + np.sin(turned), atol=1e-6)
+    assert (found[..., 4] == 1).all()
 
 
 @on_the_cpu
@@ -797,6 +829,105 @@ def test_derivatives_and_batches_of_blocks(called: str) -> None:
     stacked = [np.stack([a, a + 1]) for a in args]
     for f, e in zip(*both(rlx.vmap(function), *stacked), strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-5)
+
+
+# ------------------------------------------------------------------ packed weights and rotary positions
+PACKED = ["int4/32", "int4/64", "int4/128", "int8/32", "int8/64", "int8/128", "int8a/32", "int8a/128", "mxfp4", "nvfp4"]
+UNPACKED = ["int4/16", "int8/256", "nf4/64", "fp8e4m3", "gguf_q4_0", "gguf_q8_0"]
+
+
+def quantized(scheme: str, rows: int = 37, length: int = 768) -> quant.QuantizedArray:
+    return quant.quantize(normals(rows, length), scheme)
+
+
+@pytest.mark.parametrize("scheme", [*PACKED, *UNPACKED])
+def test_products_with_packed_weights(scheme: str) -> None:
+    """As the decoded weight's, with weights that are arguments and with constant ones."""
+    weight = quantized(scheme)
+    full = np.asarray(quant.dequantize(weight), np.float64)
+    wanted = ["dequantized_product"] if scheme in PACKED else []
+    for rows in (1, 5, 130):
+        x = normals(rows, 768)
+        expected = x @ full.T
+        for function, args in ((quant.dequant_matmul, (x, weight)), (lambda x: quant.dequant_matmul(x, weight), (x,))):
+            assert blocks_of(function, *args) == wanted
+            found = rlx.jit(function, device="mlx")(*args)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("scheme", ["int4/64", "int8/32", "int8a/32", "mxfp4"])
+def test_a_constant_weight_is_packed_once(scheme: str) -> None:
+    """A call is the product alone; the weight is there as words and nothing else."""
+    weight = quantized(scheme)
+    with rlx.default_device("mlx"):
+        function = rlx.inspect(lambda x: quant.dequant_matmul(x, weight))(normals(2, 768)).executable.function
+    (part,) = function.parts
+    with at_work():
+        (result,) = part.traced(dict.fromkeys(part.inputs, mx.array(normals(2 * 768))))
+        graph = nodes(result)
+    assert set(graph) <= {"QuantizedMatmul", "Reshape", "Flatten", "Unflatten"} and "QuantizedMatmul" in graph
+    held = sum(a.nbytes for a in function.constants.values())
+    assert held == weight.elements.nbytes + (1 if scheme == "mxfp4" else 2) * weight.scales.nbytes
+
+
+def test_derivatives_batches_and_dtypes_of_products_with_packed_weights() -> None:
+    weight, x = quantized("int8a/64", 5, 256), normals(3, 256)
+    for function, args in (
+        (rlx.grad(lambda x: (quant.dequant_matmul(x, weight) ** 2).sum()), (x,)),
+        (rlx.vmap(quant.dequant_matmul, in_axes=(1, None), out_axes=1), (np.stack([x, 2 * x], 1), weight)),
+        (quant.dequant_matmul, (x[0], weight)),
+    ):
+        (found,), (expected,) = both(function, *args)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    half = rlx.jit(quant.dequant_matmul, device="mlx")(x.astype(np.float16), weight)
+    assert half.dtype == np.float16 and half.shape == (3, 5)
+
+
+ROPES: dict[str, lm.Rope] = {
+    "plain": lm.Rope(dims=8),
+    "of a part": lm.Rope(dims=6),
+    "interleaved": lm.Rope(dims=8, interleaved=True),
+    "linear": lm.Rope(dims=8, scaling="linear", factors=(("factor", 4.0),)),
+    "yarn": lm.Rope(dims=8, scaling="yarn", factors=(("factor", 4.0), ("original_max_position_embeddings", 64))),
+}
+
+
+def decoder(rope: lm.Rope) -> tuple[lm.DecoderConfig, Any, np.ndarray]:
+    """A small decoder, its parameters and tokens of two sequences."""
+    config = lm.DecoderConfig(vocabulary=19, width=32, layers=2, heads=4, key_heads=2, inner=16, context=64, rope=rope)
+    return config, lm.random_parameters(config, seed=0), np.arange(14).reshape(2, 7) % 19
+
+
+@pytest.mark.parametrize("kind", ROPES)
+def test_rotary_positions_are_a_function_of_mlx(kind: str) -> None:
+    """Queries and keys of both layers, and their derivatives, which are those of the tables."""
+    config, parameters, tokens = decoder(ROPES[kind])
+
+    def logits(parameters: Any) -> Any:
+        return lm.forward(parameters, tokens, config)
+
+    assert blocks_of(logits, parameters).count("rotate_pairs") == 4
+    for function in (logits, rlx.grad(lambda p: (logits(p) ** 2).sum())):
+        for found, expected in zip(*both(function, parameters), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [lm.Rope(dims=8), lm.Rope(dims=8, scaling="dynamic", factors=(("factor", 2.0), ("max_position_embeddings", 16)))],
+)
+def test_a_decoder_goes_on_from_its_positions(rope: lm.Rope) -> None:
+    """Sequences of different lengths, token by token; frequencies that change with the length stay the tables'."""
+    config, parameters, tokens = decoder(rope)
+    logits: dict[str, list[np.ndarray]] = {}
+    for device in ("mlx", "cpu"):
+        with rlx.default_device(device):
+            steps, cache = lm.Steps(parameters, config), lm.new_cache(config, batch=2, capacity=24)
+            first, cache = steps.advance(tokens, cache, counts=[7, 4])
+            second, cache = steps.advance(tokens[:, :1], cache)
+            logits[device] = [np.asarray(first), np.asarray(second)]
+    for found, expected in zip(logits["mlx"], logits["cpu"], strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 # ------------------------------------------------------------------ programs
