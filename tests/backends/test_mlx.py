@@ -1324,6 +1324,58 @@ def test_donation_gives_memory_back_to_mlx() -> None:
         old.numpy()
 
 
+@pytest.mark.parametrize("donates", [True, False])
+def test_a_donated_argument_is_reused_while_mlx_computes(donates: bool) -> None:
+    """The result lies where the argument was: there is never a second array of its size."""
+    step = rlx.jit(lambda x: x * 2 + 1, donate_argnums=(0,) if donates else ())
+    x = rlx.block_until_ready(step(rlx.device_put(np.zeros(1 << 20, np.float32), "mlx")))
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    for _ in range(3):
+        x = rlx.block_until_ready(step(x))
+    more = mx.get_peak_memory() - before
+    assert (more < 0.1 * x.nbytes) if donates else (0.9 * x.nbytes < more < 1.1 * x.nbytes)
+    assert x[0].item() == 15
+
+
+def test_what_a_host_step_has_read_is_not_kept() -> None:
+    """Of a chain of steps of the host, each as large as the argument, no more than two are there at a time."""
+
+    def chain(x: Any) -> Any:
+        for _ in range(4):
+            x = rlx.pure_callback(np.negative, rlx.ShapeDtypeStruct(x.shape, x.dtype), x)
+        return x
+
+    function = rlx.jit(chain, device="mlx")
+    x = rlx.device_put(np.zeros(1 << 18, np.float32), "mlx")
+    rlx.block_until_ready(function(x))
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    rlx.block_until_ready(function(x))
+    assert mx.get_peak_memory() - before < 2.1 * x.nbytes
+
+
+def test_a_donated_argument_is_there_again_where_a_run_fails(there: Any) -> None:
+    def refuse(a: np.ndarray) -> np.ndarray:
+        raise ValueError("not today")
+
+    type = rlx.ShapeDtypeStruct((2, 3), np.float32)
+    step = rlx.jit(lambda x: rlx.pure_callback(refuse, type, x + 1), donate_argnums=0)
+    with pytest.raises(ValueError, match="not today"):
+        rlx.block_until_ready(step(there))
+    assert there.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_donated_argument_that_is_a_result_stays(there: Any) -> None:
+    twin = there.again()
+    same, more = rlx.jit(lambda x: (x, x + 1), donate_argnums=0)(there)
+    assert same is there and same.tolist() == [[0, 1, 2], [3, 4, 5]] and more[1, 2].item() == 6
+    doubled = rlx.jit(lambda x: x * 2, donate_argnums=0)(there)
+    assert there.is_deleted() and twin.tolist() == [[0, 1, 2], [3, 4, 5]] and doubled[1, 2].item() == 10
+
+
 def test_pickles_hold_values(there: Any) -> None:
     back = pickle.loads(pickle.dumps(there))
     assert back.device == "cpu" and back.tolist() == there.tolist()

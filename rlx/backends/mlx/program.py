@@ -309,6 +309,10 @@ def _read(array: MxArray) -> Any:
 _Part = _Traced | _HostStep | _Loop | _Repetition | _Choice
 
 
+def _kernels_of(part: _Part) -> Sequence[Kernel]:
+    return part.kernels if isinstance(part, _Traced) else (part.kernel,)
+
+
 @dataclass
 class PlanFunction:
     """A plan, as a function of the arrays of its inputs that gives those of its outputs.
@@ -320,6 +324,7 @@ class PlanFunction:
     constants: Buffers = field(default_factory=dict)
     kernels: list[Kernel] = field(init=False)
     parts: list[_Part] = field(init=False)
+    _over: list[list[Buffer]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.kernels = [with_packed_constants(kernel, self.constants) for kernel in self.plan.kernels]
@@ -332,6 +337,7 @@ class PlanFunction:
                 with at_work():
                     self.constants[buffer] = from_host(np.ascontiguousarray(buffer.value))
         self.parts = list(self._divide())
+        self._over = self._last_touched()
 
     def _divide(self) -> Iterator[_Part]:
         gathered: list[Kernel] = []
@@ -361,15 +367,30 @@ class PlanFunction:
         later = [b for kernel in self.kernels[end:] for b in (*kernel.reads, *kernel.writes)]
         return _Traced(kernels, list(dict.fromkeys((*later, *self.plan.outputs))), self.constants)
 
-    def __call__(self, inputs: Sequence[MxArray], held: Sequence[MxArray]) -> list[MxArray]:
-        """The outputs; `held`: values of outputs that hold one when the plan begins, by the number of the output."""
+    def __call__(self, inputs: list[MxArray], held: Sequence[MxArray]) -> list[MxArray]:
+        """The outputs; `held`: values of outputs that hold one when the plan begins, by the number of the output.
+
+        The list of inputs is emptied: an array that nobody else holds is gone behind the last part that touches it.
+        """
         buffers: Buffers = dict(self.constants)
         buffers.update(zip(self.plan.inputs, inputs, strict=True))
         buffers.update((self.plan.outputs[n], held[n]) for n in self.plan.held)
-        for part in self.parts:
+        inputs.clear()
+        for part, over in zip(self.parts, self._over, strict=True):
             part.run(buffers)
+            for buffer in over:
+                buffers.pop(buffer, None)
         with at_work():
             return [_found(b, buffers) for b in self.plan.outputs]
+
+    def _last_touched(self) -> list[list[Buffer]]:
+        """Of each part the buffers that no later one touches, and that are no outputs."""
+        seen, found = set(self.plan.outputs), []
+        for part in reversed(self.parts):
+            mine = {b for k in _kernels_of(part) for b in (*k.reads, *k.writes)}
+            found.append([*(mine - seen)])
+            seen |= mine
+        return found[::-1]
 
     @property
     def traced(self) -> int:
