@@ -23,7 +23,7 @@ from rlx.backends.base import Backend, Executable
 from rlx.call.default_place import program_stays_on_host
 from rlx.call.exhausted import memory_exhausted
 from rlx.call.progress import announced
-from rlx.config import config
+from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory, host_memory
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Literal, Program, Var
@@ -195,7 +195,7 @@ def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
     """What compiles a program that runs where its operands lie."""
     if config.watched or DeviceArray in set(map(type, args)):
         memory = common_memory(program.name, args)
-        return backend_on(None if program_stays_on_host(program, memory, args) else memory)
+        return backend_on(None if program_stays_on_host(program, memory) else memory)
     return backend_named(None)
 
 
@@ -216,8 +216,9 @@ def prepare_program(program: Program, optimized: bool = False) -> Callable[[Sequ
         caller = callers.get(backend)
         if caller is None:
             compiled = CompiledProgram(program, backend, optimized=optimized)
-            # numbers and NumPy arrays have to come to a device
-            caller = callers[backend] = compiled.caller() if compiled.memory.host else compiled.run
+            # numbers and NumPy arrays have to come to a device, and to the host what lies on one that was chosen
+            comes = not compiled.memory.host or type(config.device) is ChosenDevice
+            caller = callers[backend] = compiled.run if comes else compiled.caller()
         return list(caller(_concrete(args, program)))
 
     return call

@@ -278,9 +278,8 @@ class Jitted:
         if self.device is not None:
             return backend_named(self.device)
         away = [x for x in captured if type(x) is DeviceArray]
-        if away:
-            return backend_on(common_memory(self.name, [*request.given, *away]))
-        return backend_on(None if program_stays_on_host(program, request.memory, request.leaves) else request.memory)
+        memory = common_memory(self.name, [*request.given, *away]) if away else request.memory
+        return backend_on(None if program_stays_on_host(program, memory) else memory)
 
     def _trace(self, request: _Request) -> _Entry:
         if config.no_tracing:

@@ -1178,8 +1178,15 @@ def test_float64_stays_on_the_cpu_where_nobody_has_asked_for_the_gpu(
             assert rlx.lax.scan(lambda c, _: (c + 1.0, None), wide, None, 3)[0].device == "cpu"
         assert len(seen) == 1
         assert rlx.grad(lambda x: (x * x).sum())(wide).tolist() == [2, 2, 2]
+        there = jnp.asarray(rlx.device_put(narrow))
+        assert there.device == "mlx" and there.astype(np.float64).device == "cpu"
+        inside, outside = jnp.asarray(wide) > 0, jnp.asarray(wide) < 2
+        mask = inside & outside  # of no float64: it is made on the device
+        assert mask.device == "mlx" and jnp.where(mask, wide, 0.0).tolist() == [1, 1, 1]
+        assert rlx.jit(lambda x: jnp.where(mask, x, 0.0))(wide).tolist() == [1, 1, 1]
+        assert rlx.jit(lambda m, x: jnp.where(m, x, 0.0))(mask, wide).device == "cpu"
         with pytest.raises(errors.DtypeError, match="float64"):
-            jnp.asarray(rlx.device_put(narrow)).astype(np.float64)
+            rlx.jit(jnp.sin, device="mlx")(wide)
 
 
 @pytest.mark.parametrize(
