@@ -801,6 +801,8 @@ def test_blocks_are_functions_of_mlx(called: str) -> None:
 @pytest.mark.parametrize("called", ELSE)
 def test_other_calls_of_blocks_are_their_equations(called: str) -> None:
     function, args = ELSE[called]
+    if args[0].dtype == DOUBLE and is_on_gpu():
+        pytest.skip("a GPU has no float64")
     found = blocks_of(function, *args)
     # attention's own softmax may be one
     assert found == [] if args[0].ndim < 4 else "dot_product_attention" not in found
@@ -1210,10 +1212,45 @@ def test_the_default_device_of_a_mac(setting: str, machine: str, expected: str) 
     assert done.stdout.split() == [expected, "ChosenDevice" if expected == "mlx" else "str"], done.stderr
 
 
+def test_a_mac_with_its_gpu() -> None:
+    """The devices of a Mac whose GPU is the processor in fact: what is there, and what runs where."""
+    text = """
+    import sys, platform, types, warnings
+    import numpy as np, mlx.core as mx
+    mx.default_device, mx.gpu = (lambda: types.SimpleNamespace(type=mx.DeviceType.gpu)), mx.cpu
+    sys.platform, platform.machine = "darwin", lambda: "arm64"
+    import rlx, rlx.numpy as jnp
+    sys.platform = "linux"  # for whoever loads libraries
+    narrow, wide = np.ones(3, np.float32), np.ones(3)
+    assert rlx.devices() == rlx.devices("mlx") == ["mlx:gpu", "mlx:cpu"] and rlx.default_backend() == "mlx"
+    double = rlx.jit(lambda x: x + x)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert double(narrow).device == jnp.sin(narrow).device == jnp.ones(3).device == "mlx:gpu"
+        assert double(wide).device == "cpu" and double(wide).dtype == np.float64
+    assert len(said) == 1 and "no float64" in str(said[0].message), said
+    on_processor = rlx.jit(lambda x: x * 2, device="mlx:cpu")(wide)
+    assert on_processor.device == "mlx:cpu" and on_processor.dtype == np.float64
+    try:
+        rlx.jit(lambda x: x * 2, device="mlx:gpu")(wide)
+    except rlx.errors.DtypeError as error:
+        assert "no float64" in str(error)
+    else:
+        raise AssertionError("a GPU has taken float64")
+    there = rlx.device_put(double(narrow), "mlx:cpu")
+    assert there.device == "mlx:cpu" and rlx.device_put(there, "mlx:gpu").tolist() == [2, 2, 2]
+    with rlx.default_device("mlx:cpu"):
+        assert double(narrow).device == "mlx:cpu" and len(rlx.devices()) == 2
+    print("as it should be")
+    """
+    done = run_python(textwrap.dedent(text), RLX_DEVICE="")
+    assert (done.returncode, done.stdout.strip()) == (0, "as it should be"), done.stderr
+
+
 def test_the_environment_names_the_limits_of_memory() -> None:
     found = rlx.print_environment_info(return_string=True)
     assert found is not None
-    (line,) = [line for line in found.splitlines() if line.startswith("memory: of mlx")]
+    line, *_ = [line for line in found.splitlines() if line.startswith("memory: of mlx")]
     assert "in use" in line and "MLX's own limit is" in line and "are kept for reuse" in line
 
 
