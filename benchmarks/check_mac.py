@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import rlx
-from benchmarks.mlx_programs import programs as by_hand
+from benchmarks.mlx_programs import compared as by_hand
 from benchmarks.programs import programs
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import textwrap
+import types
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -1083,7 +1084,42 @@ def _private_gradients(module: Any, steps: int) -> list[float]:
     return found
 
 
+def _quantised_digits(module: Any, steps: int) -> list[float]:
+    """Of the float32 network behind some epochs, of its int8 form, and of the one that learns its scales."""
+    images, _, labels, _ = (part[:256] for part in module.load())
+    start = module.initial_parameters(rlx.random.key(0))
+    parameters = module.trained(start, images, labels, steps, module.RATE, module.logits)
+    whole, network = module.with_learned_scales(parameters, images, 4)
+
+    def loss(scores: Any) -> float:
+        return float(-jnp.take_along_axis(nn.log_softmax(scores), labels[:, None], axis=1).mean())
+
+    found = [loss(rlx.jit(module.logits)(p, images)) for p in (start, parameters)]
+    return [*found, loss(module.after_training(parameters, images)(images)), loss(rlx.jit(network)(whole, images))]
+
+
+def _finetune(module: Any, steps: int) -> list[float]:
+    """Updates beside weights of four bits, of a small decoder in place of the example's model."""
+    config, parameters, _ = decoder(lm.Rope(dims=8))
+    for layer in parameters["layers"]:
+        for name in ("q", "k", "v", "o"):
+            layer[name] = {"weight": quant.quantize(layer[name]["weight"], "int4/32")}
+    model = types.SimpleNamespace(config=config, parameters=parameters)
+    moving = rlx.optim.masked(rlx.optim.adamw(0.03), lambda tree: module.marked(tree, ("a", "b")))
+    frozen = rlx.optim.masked(rlx.optim.set_to_zero(), lambda tree: module.marked(tree, ("scale",)))
+    rule = rlx.optim.chain(rlx.optim.clip_by_global_norm(1.0), moving, frozen)
+    state, step, found = module.first_state(model, rule), module.make_step(model, rule), []
+    updates, adam = state["updates"], state["adam"]
+    for _ in range(steps):
+        tokens = module.batch_of(np.arange(40) ** 2 % config.vocabulary, 0)
+        updates, adam, value = step(updates, adam, parameters, tokens)
+        found.append(float(value))
+    return found
+
+
 _TRAININGS = {
+    "finetune": _finetune,
+    "quantised_digits": _quantised_digits,
     "digits": _digits,
     "chargpt": _chargpt,
     "lorenz_fit": _lorenz_fit,
@@ -1091,8 +1127,13 @@ _TRAININGS = {
 }
 
 
+def test_every_example_has_a_program_here() -> None:
+    elsewhere = {"newton_logistic", "hmc", "chat"}  # the tests of weights, of a distribution, of a conversation
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*_TRAININGS, *elsewhere}
+
+
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize(("example", "steps"), [("digits", 40), ("chargpt", 15), ("lorenz_fit", 60)])
+@pytest.mark.parametrize(("example", "steps"), [("digits", 40), ("chargpt", 15), ("lorenz_fit", 60), ("finetune", 20)])
 def test_trainings_reach_the_losses_of_the_cpu(example: str, steps: int) -> None:
     found, expected = losses("mlx", steps, example), losses("cpu", steps, example)
     np.testing.assert_allclose(found, expected, rtol=1e-3)
@@ -1104,6 +1145,26 @@ def test_gradients_of_examples_are_those_of_the_cpu() -> None:
     """With the noise that the same keys draw."""
     found, expected = losses("mlx", 5, "private_gradients"), losses("cpu", 5, "private_gradients")
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("default")
+def test_networks_of_few_bits_are_those_of_the_cpu() -> None:
+    """The example's three: float32, int8 after training, four bits with scales that training moves."""
+    found, expected = losses("mlx", 2, "quantised_digits"), losses("cpu", 2, "quantised_digits")
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    assert found[1] < 0.9 * found[0]
+
+
+def test_tokens_of_a_conversation_are_those_of_the_cpu() -> None:
+    """What the chat does: one token after the other, each the likeliest, of a small decoder with packed weights."""
+    config, parameters, _ = decoder(lm.Rope(dims=8))
+    for layer in parameters["layers"]:
+        layer["o"] = {"weight": quant.quantize(layer["o"]["weight"], "int8/32")}
+    said = {}
+    for device in ("mlx", "cpu"):
+        with rlx.default_device(device):
+            said[device] = list(lm.Model(config, parameters).generate([1, 2, 3], max_tokens=12))
+    assert said["mlx"] == said["cpu"] and len(said["mlx"]) == 12
 
 
 @on_the_cpu
