@@ -106,6 +106,25 @@ def elementwise_functions(mx: Any) -> Function:
     return lambda x: mx.exp(-0.5 * x * x) * mx.cos(3.0 * x) + mx.tanh(x) * mx.log1p(mx.abs(x))
 
 
+def elementwise_gradient(mx: Any) -> Function:
+    """The gradient of a summed chain."""
+    function = elementwise_functions(mx)
+    return mx.grad(lambda x: mx.sum(function(x)))
+
+
+def hessian_vector_product(mx: Any) -> Function:
+    """Forward over reverse through a logistic regression."""
+
+    def product(weights: Any, vector: Any, features: Any, labels: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            scores = features @ weights
+            return mx.mean(mx.logaddexp(scores, 0.0) - labels * scores)
+
+        return mx.jvp(mx.grad(loss), (weights,), (vector,))[1][0]
+
+    return product
+
+
 def layer_norm_rows(mx: Any) -> Function:
     """Layer norm of rows, written out."""
     return lambda x, scale, shift: _layer_norm(mx, x, scale, shift)
@@ -125,7 +144,14 @@ compared: dict[str, Callable[[Any], Function]] = {
 }
 programs: dict[str, Callable[[Any], Function]] = {
     **compared,
-    **{f.__name__: f for f in (elementwise_chain, elementwise_functions, layer_norm_rows, dispatch_tree)},
+    **{f.__name__: f for f in (elementwise_chain, elementwise_functions, elementwise_gradient, layer_norm_rows)},
+    **{f.__name__: f for f in (hessian_vector_product, dispatch_tree)},
+    "variance_of_columns": lambda mx: lambda x: mx.var(x, axis=0),
+    "sum_of_all": lambda mx: mx.sum,
+    "sum_of_squares": lambda mx: lambda x: mx.sum(x * x),
+    "argsort_vector": lambda mx: mx.argsort,
+    "gather_rows": lambda mx: lambda table, rows: table[rows],
+    "segment_sum": lambda mx: lambda x, groups: mx.zeros(500).at[groups].add(x),
     "sum_of_columns": lambda mx: lambda x: mx.sum(x, axis=0),
     "sort_vector": lambda mx: mx.sort,
     "cumulative_sum": lambda mx: lambda x: mx.cumsum(x, axis=1),

@@ -200,6 +200,15 @@ def test_fact_extrema_and_reductions_keep_nan() -> None:
     assert np.isnan(numbers(mx.maximum(x, 0.0))[0][1]) and np.isnan(numbers(mx.minimum(array(NAN, mx.float32), 0.0)))
 
 
+@on_the_cpu
+def test_fact_a_long_sum_of_float32_loses_digits() -> None:
+    """Here it is cut into rows, whose sums are summed."""
+    x = np.random.default_rng(0).normal(size=1 << 22).astype(np.float32) ** 2
+    exact = x.sum(dtype=np.float64)
+    assert abs(mx.sum(mx.array(x)).item() / exact - 1) > 1e-4
+    assert abs(rlx.jit(jnp.sum, device="mlx")(x).item() / exact - 1) < 1e-5
+
+
 def test_fact_an_extremum_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="size 0"):
         mx.max(mx.zeros((0, 3)), axis=0)
