@@ -137,8 +137,8 @@ def default_devices() -> list[Device]:
 
 
 def devices_of(platform: str | None) -> list[Device]:
-    """The devices of a platform; None means the default device's. Raises DeviceError if there is none."""
-    name = platform or config.device
+    """The devices of a platform; None means the default device's, all of it. Raises DeviceError if there is none."""
+    name = platform or config.device.partition(":")[0]
     # that of the CPU is known without its compiler
     units = () if name == "cpu" or ":" in name else backend_named(name).units
     if units:

@@ -49,6 +49,10 @@ class Executable(ABC):
         come after it; a plan without results, which nobody can wait for, is over at the return.
         """
 
+    def run_giving(self, inputs: list[Storage]) -> list[Storage]:
+        """As `run`, of a list that is the executable's: it may empty it, so that what nobody else holds is reused."""
+        return self.run(inputs)
+
     @abstractmethod
     def texts(self) -> dict[str, str]:
         """Readable forms of the compiled code by name: loop nests, LLVM IR, assembly, ..."""

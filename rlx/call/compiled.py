@@ -23,7 +23,7 @@ from rlx.backends.base import Backend, Executable
 from rlx.call.default_place import program_stays_on_host
 from rlx.call.exhausted import memory_exhausted
 from rlx.call.progress import announced
-from rlx.config import config
+from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory, host_memory
 from rlx.forks import reopen_after_fork
 from rlx.ir.program import Literal, Program, Var
@@ -115,6 +115,32 @@ class CompiledProgram:
         """The results for concrete arguments, which come to the program's memory from others."""
         return self.run_there(self.brought(args))
 
+    def run_giving(self, args: Sequence[ConcreteArray], given: Sequence[bool]) -> list[ConcreteArray]:
+        """As `run`, where some arguments are given away, which the run may reuse: they are deleted before it begins.
+
+        Where it cannot begin they are there again.
+        """
+        executable = self.executable
+        if executable is None:
+            return self.run(args)
+        args = self.brought(args)
+        through = {value for _, value in self.results if type(value) is int}
+        storages = [args[i].storage() for i in self.used]
+        gone = [(n, args[i]) for n, i in enumerate(self.used) if given[i] and i not in through]
+        for _, x in gone:
+            x.delete()
+        begun = False
+        try:
+            found = self.over(executable.run_giving(storages), self.types)
+            begun = True
+        except AllocationError:
+            raise memory_exhausted(self.program, executable.plan) from None
+        finally:
+            if not begun:
+                for n, x in gone:
+                    x._storage = storages[n]
+        return self._in_order(found, args)
+
     def brought(self, args: Sequence[ConcreteArray]) -> Sequence[ConcreteArray]:
         """The arguments in the program's memory."""
         return [moved(x, self.memory) for x in args] if self.brings(args) else args
@@ -137,6 +163,10 @@ class CompiledProgram:
                 found = self.over(executable.run(storages), self.types)
             except AllocationError:
                 raise memory_exhausted(self.program, executable.plan) from None
+        return self._in_order(found, args)
+
+    def _in_order(self, found: list[ConcreteArray], args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+        """The results, of what was computed and of what is handed through."""
         if self.direct:
             return found
         out: list[ConcreteArray] = []
@@ -165,7 +195,7 @@ def _backend_for(program: Program, args: Sequence[Any]) -> Backend:
     """What compiles a program that runs where its operands lie."""
     if config.watched or DeviceArray in set(map(type, args)):
         memory = common_memory(program.name, args)
-        return backend_on(None if program_stays_on_host(program, memory, args) else memory)
+        return backend_on(None if program_stays_on_host(program, memory) else memory)
     return backend_named(None)
 
 
@@ -186,8 +216,9 @@ def prepare_program(program: Program, optimized: bool = False) -> Callable[[Sequ
         caller = callers.get(backend)
         if caller is None:
             compiled = CompiledProgram(program, backend, optimized=optimized)
-            # numbers and NumPy arrays have to come to a device
-            caller = callers[backend] = compiled.caller() if compiled.memory.host else compiled.run
+            # numbers and NumPy arrays have to come to a device, and to the host what lies on one that was chosen
+            comes = not compiled.memory.host or type(config.device) is ChosenDevice
+            caller = callers[backend] = compiled.run if comes else compiled.caller()
         return list(caller(_concrete(args, program)))
 
     return call

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, DeviceArray
+from rlx.array import Array
 from rlx.backends import backend_named, memory_named
 from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory
@@ -27,9 +27,12 @@ def default_memory(values: Iterable[Any] = ()) -> Memory | None:
     return None if memory.host or _stay_on_host(_dtypes_of(values)) else memory
 
 
-def program_stays_on_host(program: Program, memory: Memory | None, args: Iterable[Any]) -> bool:
-    """Whether a program that would run in `memory` has dtypes for which it runs on the CPU: see default_memory."""
-    if type(config.device) is not ChosenDevice or memory is None or DeviceArray in set(map(type, args)):
+def program_stays_on_host(program: Program, memory: Memory | None) -> bool:
+    """Whether a program that would run in `memory` has dtypes for which it runs on the CPU: see default_memory.
+
+    Operands that lie on the device come to it: a mask of what is on the CPU may have been made there.
+    """
+    if type(config.device) is not ChosenDevice or memory is None or memory is not memory_named(None):
         return False
     return _stay_on_host(_dtypes_in(program))
 

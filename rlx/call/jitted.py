@@ -278,9 +278,8 @@ class Jitted:
         if self.device is not None:
             return backend_named(self.device)
         away = [x for x in captured if type(x) is DeviceArray]
-        if away:
-            return backend_on(common_memory(self.name, [*request.given, *away]))
-        return backend_on(None if program_stays_on_host(program, request.memory, request.leaves) else request.memory)
+        memory = common_memory(self.name, [*request.given, *away]) if away else request.memory
+        return backend_on(None if program_stays_on_host(program, memory) else memory)
 
     def _trace(self, request: _Request) -> _Entry:
         if config.no_tracing:
@@ -452,7 +451,10 @@ class _Request:
     def run(self, compiled: CompiledProgram, brings: bool = True) -> list[ConcreteArray]:
         """The results of the program for these arguments; `brings`: some may lie in other memories. It reads NumPy
         arrays where they are; of one that is handed through the caller gets a copy."""
-        outs = compiled.run(self.leaves) if brings else compiled.run_there(self.leaves)
+        if self._gives and not compiled.memory.host and not watching():
+            outs = compiled.run_giving(self.leaves, self.donated_leaves())
+        else:
+            outs = compiled.run(self.leaves) if brings else compiled.run_there(self.leaves)
         if not compiled.passes_inputs:
             return outs
         foreign = {id(x) for x, given in zip(self.leaves, self.given, strict=True) if x is not given}
@@ -485,8 +487,13 @@ class _Request:
         n = len(self.args)
         return {i % n for i in self.jitted.donate_argnums if -n <= i < n}
 
+    @property
+    def _gives(self) -> bool:
+        """Whether a call may give arguments away."""
+        return bool(self.jitted.donate_argnums or self.jitted.donate_argnames)
+
     def _check_donated(self) -> None:
-        if self.jitted.donate_argnums or self.jitted.donate_argnames:
+        if self._gives:
             marked = zip(self.leaves, self.donated_leaves(), strict=True)
             given = [id(x) for x, donated in marked if donated and type(x) in _OF_NUMBERS]
             every = list(map(id, self.leaves))

@@ -13,7 +13,7 @@ from rlx.call.jit import jit
 from rlx.errors import OptionError
 from rlx.lm.config import DecoderConfig, Rope
 from rlx.lm.layers import Parameters, decoder_layer, embed, linear, normalise
-from rlx.lm.rope import angles, frequencies
+from rlx.lm.rope import Turns, angles, frequencies
 from rlx.trees import tree
 from rlx.trees.structure import TreeDef
 
@@ -67,9 +67,18 @@ def _ropes(config: DecoderConfig) -> tuple[Rope, ...]:
     return tuple(rope for rope in (config.rope, config.local_rope) if rope is not None)
 
 
-def _turns(config: DecoderConfig, positions: Any, length: int) -> tuple[Any, ...]:
+def _tables(config: DecoderConfig, positions: Any, length: int) -> tuple[Any, ...]:
     """Cosines and sines for each rope of a config."""
     return tuple(angles(positions, *frequencies(rope, length)) for rope in _ropes(config))
+
+
+def _turns(rope: Rope | None, tables: Any, positions: Any, length: int | None) -> Turns | None:
+    """A rope's tables with what they were made of; length: that of its frequencies, None where it is not known here."""
+    if rope is None:
+        return None
+    if length is None:
+        return Turns(*tables)
+    return Turns(*tables, positions[:, 0], *frequencies(rope, length))
 
 
 def _rope_of(config: DecoderConfig, layer: int) -> tuple[Rope | None, int]:
@@ -109,12 +118,12 @@ def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
     tokens = jnp.asarray(tokens)
     b, time = tokens.shape
     positions = jnp.broadcast_to(jnp.arange(time), (b, time))
-    turns = _turns(config, positions, time)
+    tables = _tables(config, positions, time)
     x = _begin(tokens, positions, parameters, config)
     for number, layer in enumerate(parameters["layers"]):
         rope, which = _rope_of(config, number)
         x, _ = decoder_layer(
-            x, layer, config, rope, turns[which] if rope else None,
+            x, layer, config, rope, _turns(rope, tables[which] if rope else None, positions, time),
             lambda key, value: (key, value, positions, None), config.window(number),
         )  # fmt: skip
     return _logits(x, parameters, config)
@@ -125,11 +134,14 @@ def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
 def _layer_program(config: DecoderConfig, rope: Rope | None, window: int | None, structure: TreeDef) -> Any:
     """A layer's step, compiled; its parameters come as leaves, which takes less time than as a tree."""
 
-    def step(x: Any, positions: Any, turns: Any, leaves: Any, keys: Any, values: Any) -> Any:
+    length = None if _changes_with_length(config) else 0
+
+    def step(x: Any, positions: Any, tables: Any, leaves: Any, keys: Any, values: Any) -> Any:
         def remember(key: Any, value: Any) -> Any:
             kept = tuple(_write(old, new.astype(old.dtype), positions) for old, new in ((keys, key), (values, value)))
             return *(y.astype(np.float32) for y in kept), positions, kept
 
+        turns = _turns(rope, tables, positions, length)
         x, kept = decoder_layer(x, tree.unflatten(structure, leaves), config, rope, turns, remember, window)
         return x, *kept
 
@@ -142,7 +154,7 @@ def _begin_program(config: DecoderConfig, length: int, structure: TreeDef) -> An
         positions = lengths[:, None] + jnp.arange(tokens.shape[1], dtype=np.int32)
         bounded = jnp.minimum(positions, config.context - 1)
         x = _begin(tokens, bounded, tree.unflatten(structure, leaves), config)
-        return x, positions, _turns(config, positions, length)
+        return x, positions, _tables(config, positions, length)
 
     return jit(step)
 
@@ -214,10 +226,10 @@ class Steps:
             )
         length = cache.capacity if _changes_with_length(self.config) else 0
         begin = _begin_program(self.config, length, self._structure)
-        x, positions, turns = begin(tokens, cache.lengths, self._outer)
+        x, positions, tables = begin(tokens, cache.lengths, self._outer)
         layers: list[tuple[Any, Any]] = []
         for (program, which, leaves), kept in zip(self._layers, cache.layers, strict=True):
-            x, *new = program(x, positions, None if which is None else turns[which], leaves, *kept)
+            x, *new = program(x, positions, None if which is None else tables[which], leaves, *kept)
             layers.append((new[0], new[1]))
         if counts is None:
             counts = np.full(tokens.shape[0], time, np.int32)

@@ -10,7 +10,7 @@ import numpy as np
 from rlx import lax, nn
 from rlx import numpy as jnp
 from rlx.lm.config import DecoderConfig, Experts, Rope
-from rlx.lm.rope import rotate
+from rlx.lm.rope import Turns, rotate
 from rlx.quant.arrays import QuantizedArray, decode, dequantize
 from rlx.quant.products import dequant_matmul
 
@@ -100,13 +100,13 @@ def attention(
     parameters: Parameters,
     config: DecoderConfig,
     rope: Rope | None,
-    turns: Any,
+    turns: Turns | None,
     remember: Any,
     window: int | None,
 ) -> tuple[Any, Any]:
     """Self-attention of x [batch, time, width].
 
-    rope and turns: rotation and its cosines and sines, or None. remember: (keys, values) of x, [batch, key heads, time,
+    rope and turns: rotation and its angles, or None. remember: (keys, values) of x, [batch, key heads, time,
     features] -> (keys, values, positions of queries [batch, time], what to hand on), of all that may be looked at.
     """
     b, time, _ = x.shape
@@ -118,8 +118,8 @@ def attention(
     if config.qk_norm:
         query, key = (normalise(y, parameters[f"{n}_norm"], config) for y, n in ((query, "q"), (key, "k")))
     query, key, value = (jnp.swapaxes(y, 1, 2) for y in (query, key, value))
-    if rope is not None:
-        query, key = (rotate(y, *turns, rope.interleaved) for y in (query, key))
+    if rope is not None and turns is not None:
+        query, key = (rotate(y, turns, rope.interleaved) for y in (query, key))
     keys, values, positions, handed = remember(key, value)
     places = jnp.arange(keys.shape[2])
     visible = places <= positions[..., None]
@@ -173,7 +173,7 @@ def decoder_layer(
     parameters: Parameters,
     config: DecoderConfig,
     rope: Rope | None,
-    turns: Any,
+    turns: Turns | None,
     remember: Any,
     window: int | None,
 ) -> tuple[Any, Any]:

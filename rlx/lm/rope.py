@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx import numpy as jnp
 from rlx.errors import UnsupportedError
 from rlx.lm.config import Rope
+from rlx.trace.replay import block
 
-__all__ = ["angles", "frequencies", "rotate"]
+__all__ = ["Turns", "angles", "frequencies", "rotate", "rotate_pairs"]
+
+
+class Turns(NamedTuple):
+    """How the heads of sequences are turned: by tables, and what these were made of where positions are consecutive.
+
+    cosines, sines: float32 [batch, time, dims / 2]. starts: the first position of each sequence, ints [batch];
+    frequencies: float32 [dims / 2], and factor: what `frequencies` gave; starts and frequencies None: by tables alone.
+
+    >>> import numpy as np
+    >>> Turns(*angles(np.zeros((1, 2)), np.ones(3, np.float32), 1.0)).cosines.shape
+    (1, 2, 3)
+    """
+
+    cosines: Any
+    sines: Any
+    starts: Any = None
+    frequencies: Any = None
+    factor: float = 1.0
 
 
 def frequencies(rope: Rope, length: int) -> tuple[np.ndarray, float]:
@@ -98,14 +117,34 @@ def angles(positions: Any, inverse: Any, factor: float) -> tuple[Any, Any]:
     return jnp.cos(turned) * factor, jnp.sin(turned) * factor
 
 
-def rotate(x: Any, cosines: Any, sines: Any, interleaved: bool) -> Any:
-    """The first features of heads [batch, heads, time, features] turned by angles [batch, time, dims / 2].
+def rotate(x: Any, turns: Turns, interleaved: bool) -> Any:
+    """The first features of heads [batch, heads, time, features] turned, those of each pair into one another.
+
+    interleaved: pairs are neighbours; otherwise a feature's partner is half of the turned ones away.
 
     >>> import numpy as np
     >>> x = np.array([[[[1.0, 0.0]]]], np.float32)
-    >>> rotate(x, np.array([[[0.0]]], np.float32), np.array([[[1.0]]], np.float32), False).tolist()
+    >>> rotate(x, Turns(np.array([[[0.0]]], np.float32), np.array([[[1.0]]], np.float32)), False).tolist()
     [[[[0.0, 1.0]]]]
     """
+    by_tables = {"x": x, "cosines": turns.cosines, "sines": turns.sines}
+    if turns.frequencies is not None:
+        by_tables |= {"starts": turns.starts, "frequencies": jnp.asarray(turns.frequencies)}
+    return rotate_pairs(**by_tables, factor=turns.factor, interleaved=interleaved)
+
+
+@block()
+def rotate_pairs(
+    x: Any,
+    cosines: Any,
+    sines: Any,
+    starts: Any = None,
+    frequencies: Any = None,
+    *,
+    factor: float,
+    interleaved: bool,
+) -> Any:
+    """What `rotate` does. It computes with the tables; a backend that claims it may make its own of the frequencies."""
     half = cosines.shape[-1]
     cosines, sines = cosines[:, None], sines[:, None]
     turned, rest = x[..., : 2 * half], x[..., 2 * half :]

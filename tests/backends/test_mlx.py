@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import textwrap
+import types
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from test_reference import CASTS, TABLE, loops_kernels, same
 
 import rlx
 import rlx.numpy as jnp
-from rlx import errors, nn
+from rlx import errors, lm, nn, quant
 from rlx.array import DeviceArray
 from rlx.backends import backend_named, device_names
 from rlx.backends.reference import ReferenceBackend
@@ -199,6 +200,15 @@ def test_fact_extrema_and_reductions_keep_nan() -> None:
     assert np.isnan(numbers(mx.maximum(x, 0.0))[0][1]) and np.isnan(numbers(mx.minimum(array(NAN, mx.float32), 0.0)))
 
 
+@on_the_cpu
+def test_fact_a_long_sum_of_float32_loses_digits() -> None:
+    """Here it is cut into rows, whose sums are summed."""
+    x = np.random.default_rng(0).normal(size=1 << 22).astype(np.float32) ** 2
+    exact = x.sum(dtype=np.float64)
+    assert abs(mx.sum(mx.array(x)).item() / exact - 1) > 1e-4
+    assert abs(rlx.jit(jnp.sum, device="mlx")(x).item() / exact - 1) < 1e-5
+
+
 def test_fact_an_extremum_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="size 0"):
         mx.max(mx.zeros((0, 3)), axis=0)
@@ -257,6 +267,38 @@ def test_fact_a_causal_mask_ends_with_the_last_key() -> None:
     v = mx.broadcast_to(mx.reshape(mx.arange(5.0), (1, 1, 5, 1)), (1, 1, 5, 4))
     found = mx.fast.scaled_dot_product_attention(q, k, v, scale=1.0, mask="causal")
     assert numbers(found[0, 0, :, 0]) == [1.5, 2]
+
+
+def test_fact_codes_of_four_and_eight_bits_lie_from_the_lowest_bits_up() -> None:
+    for bits, per_word in ((4, 8), (8, 4)):
+        codes = np.arange(32) % (1 << bits)
+        words = (codes.reshape(-1, per_word).astype(np.uint32) << (bits * np.arange(per_word, dtype=np.uint32))).sum(1)
+        scales, biases = mx.array([[2.0]]), mx.array([[-1.0]])
+        found = mx.dequantize(mx.array(words.astype(np.uint32))[None], scales, biases, group_size=32, bits=bits)
+        assert numbers(found) == [(codes * 2 - 1).tolist()]
+
+
+@pytest.mark.parametrize("scheme", ["mxfp4", "nvfp4"])
+def test_fact_floats_of_four_bits_and_their_scales_are_those_of_the_formats(scheme: str) -> None:
+    """All codes with all finite scales that a weight can have."""
+    count, group, dtype = (255, 32, "float8_e8m0fnu") if scheme == "mxfp4" else (127, 16, "float8_e4m3fn")
+    scales = np.repeat(np.arange(count, dtype=np.uint8), 32 // group).reshape(count, -1)
+    elements = np.tile(np.arange(16, dtype=np.uint8) * 17, (count, 1))  # each code twice
+    weight = (jnp.asarray(elements), jnp.asarray(scales.view(getattr(ml_dtypes, dtype))), None, None)
+    expected = quant.dequantize(quant.QuantizedArray(*weight, quant.QuantScheme(scheme)))
+    found = mx.dequantize(mx.view(mx.array(elements), mx.uint32), mx.array(scales), mode=scheme, dtype=mx.float32)
+    np.testing.assert_array_equal(np.asarray(found), expected)
+
+
+def test_fact_rope_divides_by_frequencies_and_takes_an_offset_for_each_sequence() -> None:
+    x, starts = mx.ones((2, 1, 3, 5)), np.array([4, 0])
+    found = np.asarray(
+        mx.fast.rope(x, 4, traditional=True, base=None, scale=1.0, offset=mx.array(starts), freqs=mx.array([2.0, 0.5]))
+    )
+    turned = (starts[:, None] + np.arange(3))[:, None, :, None] / np.array([2.0, 0.5])
+    np.testing.assert_allclose(found[..., 0:4:2], np.cos(turned) - np.sin(turned), atol=1e-6)
+    np.testing.assert_allclose(found[..., 1:4:2], np.cos(turned) + np.sin(turned), atol=1e-6)
+    assert (found[..., 4] == 1).all()
 
 
 @on_the_cpu
@@ -769,6 +811,8 @@ def test_blocks_are_functions_of_mlx(called: str) -> None:
 @pytest.mark.parametrize("called", ELSE)
 def test_other_calls_of_blocks_are_their_equations(called: str) -> None:
     function, args = ELSE[called]
+    if args[0].dtype == DOUBLE and is_on_gpu():
+        pytest.skip("a GPU has no float64")
     found = blocks_of(function, *args)
     # attention's own softmax may be one
     assert found == [] if args[0].ndim < 4 else "dot_product_attention" not in found
@@ -797,6 +841,105 @@ def test_derivatives_and_batches_of_blocks(called: str) -> None:
     stacked = [np.stack([a, a + 1]) for a in args]
     for f, e in zip(*both(rlx.vmap(function), *stacked), strict=True):
         np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-5)
+
+
+# ------------------------------------------------------------------ packed weights and rotary positions
+PACKED = ["int4/32", "int4/64", "int4/128", "int8/32", "int8/64", "int8/128", "int8a/32", "int8a/128", "mxfp4", "nvfp4"]
+UNPACKED = ["int4/16", "int8/256", "nf4/64", "fp8e4m3", "gguf_q4_0", "gguf_q8_0"]
+
+
+def quantized(scheme: str, rows: int = 37, length: int = 768) -> quant.QuantizedArray:
+    return quant.quantize(normals(rows, length), scheme)
+
+
+@pytest.mark.parametrize("scheme", [*PACKED, *UNPACKED])
+def test_products_with_packed_weights(scheme: str) -> None:
+    """As the decoded weight's, with weights that are arguments and with constant ones."""
+    weight = quantized(scheme)
+    full = np.asarray(quant.dequantize(weight), np.float64)
+    wanted = ["dequantized_product"] if scheme in PACKED else []
+    for rows in (1, 5, 130):
+        x = normals(rows, 768)
+        expected = x @ full.T
+        for function, args in ((quant.dequant_matmul, (x, weight)), (lambda x: quant.dequant_matmul(x, weight), (x,))):
+            assert blocks_of(function, *args) == wanted
+            found = rlx.jit(function, device="mlx")(*args)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("scheme", ["int4/64", "int8/32", "int8a/32", "mxfp4"])
+def test_a_constant_weight_is_packed_once(scheme: str) -> None:
+    """A call is the product alone; the weight is there as words and nothing else."""
+    weight = quantized(scheme)
+    with rlx.default_device("mlx"):
+        function = rlx.inspect(lambda x: quant.dequant_matmul(x, weight))(normals(2, 768)).executable.function
+    (part,) = function.parts
+    with at_work():
+        (result,) = part.traced(dict.fromkeys(part.inputs, mx.array(normals(2 * 768))))
+        graph = nodes(result)
+    assert set(graph) <= {"QuantizedMatmul", "Reshape", "Flatten", "Unflatten"} and "QuantizedMatmul" in graph
+    held = sum(a.nbytes for a in function.constants.values())
+    assert held == weight.elements.nbytes + (1 if scheme == "mxfp4" else 2) * weight.scales.nbytes
+
+
+def test_derivatives_batches_and_dtypes_of_products_with_packed_weights() -> None:
+    weight, x = quantized("int8a/64", 5, 256), normals(3, 256)
+    for function, args in (
+        (rlx.grad(lambda x: (quant.dequant_matmul(x, weight) ** 2).sum()), (x,)),
+        (rlx.vmap(quant.dequant_matmul, in_axes=(1, None), out_axes=1), (np.stack([x, 2 * x], 1), weight)),
+        (quant.dequant_matmul, (x[0], weight)),
+    ):
+        (found,), (expected,) = both(function, *args)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    half = rlx.jit(quant.dequant_matmul, device="mlx")(x.astype(np.float16), weight)
+    assert half.dtype == np.float16 and half.shape == (3, 5)
+
+
+ROPES: dict[str, lm.Rope] = {
+    "plain": lm.Rope(dims=8),
+    "of a part": lm.Rope(dims=6),
+    "interleaved": lm.Rope(dims=8, interleaved=True),
+    "linear": lm.Rope(dims=8, scaling="linear", factors=(("factor", 4.0),)),
+    "yarn": lm.Rope(dims=8, scaling="yarn", factors=(("factor", 4.0), ("original_max_position_embeddings", 64))),
+}
+
+
+def decoder(rope: lm.Rope) -> tuple[lm.DecoderConfig, Any, np.ndarray]:
+    """A small decoder, its parameters and tokens of two sequences."""
+    config = lm.DecoderConfig(vocabulary=19, width=32, layers=2, heads=4, key_heads=2, inner=16, context=64, rope=rope)
+    return config, lm.random_parameters(config, seed=0), np.arange(14).reshape(2, 7) % 19
+
+
+@pytest.mark.parametrize("kind", ROPES)
+def test_rotary_positions_are_a_function_of_mlx(kind: str) -> None:
+    """Queries and keys of both layers, and their derivatives, which are those of the tables."""
+    config, parameters, tokens = decoder(ROPES[kind])
+
+    def logits(parameters: Any) -> Any:
+        return lm.forward(parameters, tokens, config)
+
+    assert blocks_of(logits, parameters).count("rotate_pairs") == 4
+    for function in (logits, rlx.grad(lambda p: (logits(p) ** 2).sum())):
+        for found, expected in zip(*both(function, parameters), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [lm.Rope(dims=8), lm.Rope(dims=8, scaling="dynamic", factors=(("factor", 2.0), ("max_position_embeddings", 16)))],
+)
+def test_a_decoder_goes_on_from_its_positions(rope: lm.Rope) -> None:
+    """Sequences of different lengths, token by token; frequencies that change with the length stay the tables'."""
+    config, parameters, tokens = decoder(rope)
+    logits: dict[str, list[np.ndarray]] = {}
+    for device in ("mlx", "cpu"):
+        with rlx.default_device(device):
+            steps, cache = lm.Steps(parameters, config), lm.new_cache(config, batch=2, capacity=24)
+            first, cache = steps.advance(tokens, cache, counts=[7, 4])
+            second, cache = steps.advance(tokens[:, :1], cache)
+            logits[device] = [np.asarray(first), np.asarray(second)]
+    for found, expected in zip(logits["mlx"], logits["cpu"], strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 # ------------------------------------------------------------------ programs
@@ -950,7 +1093,42 @@ def _private_gradients(module: Any, steps: int) -> list[float]:
     return found
 
 
+def _quantised_digits(module: Any, steps: int) -> list[float]:
+    """Of the float32 network behind some epochs, of its int8 form, and of the one that learns its scales."""
+    images, _, labels, _ = (part[:256] for part in module.load())
+    start = module.initial_parameters(rlx.random.key(0))
+    parameters = module.trained(start, images, labels, steps, module.RATE, module.logits)
+    whole, network = module.with_learned_scales(parameters, images, 4)
+
+    def loss(scores: Any) -> float:
+        return float(-jnp.take_along_axis(nn.log_softmax(scores), labels[:, None], axis=1).mean())
+
+    found = [loss(rlx.jit(module.logits)(p, images)) for p in (start, parameters)]
+    return [*found, loss(module.after_training(parameters, images)(images)), loss(rlx.jit(network)(whole, images))]
+
+
+def _finetune(module: Any, steps: int) -> list[float]:
+    """Updates beside weights of four bits, of a small decoder in place of the example's model."""
+    config, parameters, _ = decoder(lm.Rope(dims=8))
+    for layer in parameters["layers"]:
+        for name in ("q", "k", "v", "o"):
+            layer[name] = {"weight": quant.quantize(layer[name]["weight"], "int4/32")}
+    model = types.SimpleNamespace(config=config, parameters=parameters)
+    moving = rlx.optim.masked(rlx.optim.adamw(0.03), lambda tree: module.marked(tree, ("a", "b")))
+    frozen = rlx.optim.masked(rlx.optim.set_to_zero(), lambda tree: module.marked(tree, ("scale",)))
+    rule = rlx.optim.chain(rlx.optim.clip_by_global_norm(1.0), moving, frozen)
+    state, step, found = module.first_state(model, rule), module.make_step(model, rule), []
+    updates, adam = state["updates"], state["adam"]
+    for _ in range(steps):
+        tokens = module.batch_of(np.arange(40) ** 2 % config.vocabulary, 0)
+        updates, adam, value = step(updates, adam, parameters, tokens)
+        found.append(float(value))
+    return found
+
+
 _TRAININGS = {
+    "finetune": _finetune,
+    "quantised_digits": _quantised_digits,
     "digits": _digits,
     "chargpt": _chargpt,
     "lorenz_fit": _lorenz_fit,
@@ -958,8 +1136,13 @@ _TRAININGS = {
 }
 
 
+def test_every_example_has_a_program_here() -> None:
+    elsewhere = {"newton_logistic", "hmc", "chat"}  # the tests of weights, of a distribution, of a conversation
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*_TRAININGS, *elsewhere}
+
+
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize(("example", "steps"), [("digits", 40), ("chargpt", 15), ("lorenz_fit", 60)])
+@pytest.mark.parametrize(("example", "steps"), [("digits", 40), ("chargpt", 15), ("lorenz_fit", 60), ("finetune", 20)])
 def test_trainings_reach_the_losses_of_the_cpu(example: str, steps: int) -> None:
     found, expected = losses("mlx", steps, example), losses("cpu", steps, example)
     np.testing.assert_allclose(found, expected, rtol=1e-3)
@@ -971,6 +1154,26 @@ def test_gradients_of_examples_are_those_of_the_cpu() -> None:
     """With the noise that the same keys draw."""
     found, expected = losses("mlx", 5, "private_gradients"), losses("cpu", 5, "private_gradients")
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("default")
+def test_networks_of_few_bits_are_those_of_the_cpu() -> None:
+    """The example's three: float32, int8 after training, four bits with scales that training moves."""
+    found, expected = losses("mlx", 2, "quantised_digits"), losses("cpu", 2, "quantised_digits")
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    assert found[1] < 0.9 * found[0]
+
+
+def test_tokens_of_a_conversation_are_those_of_the_cpu() -> None:
+    """What the chat does: one token after the other, each the likeliest, of a small decoder with packed weights."""
+    config, parameters, _ = decoder(lm.Rope(dims=8))
+    for layer in parameters["layers"]:
+        layer["o"] = {"weight": quant.quantize(layer["o"]["weight"], "int8/32")}
+    said = {}
+    for device in ("mlx", "cpu"):
+        with rlx.default_device(device):
+            said[device] = list(lm.Model(config, parameters).generate([1, 2, 3], max_tokens=12))
+    assert said["mlx"] == said["cpu"] and len(said["mlx"]) == 12
 
 
 @on_the_cpu
@@ -1047,8 +1250,15 @@ def test_float64_stays_on_the_cpu_where_nobody_has_asked_for_the_gpu(
             assert rlx.lax.scan(lambda c, _: (c + 1.0, None), wide, None, 3)[0].device == "cpu"
         assert len(seen) == 1
         assert rlx.grad(lambda x: (x * x).sum())(wide).tolist() == [2, 2, 2]
+        there = jnp.asarray(rlx.device_put(narrow))
+        assert there.device == "mlx" and there.astype(np.float64).device == "cpu"
+        inside, outside = jnp.asarray(wide) > 0, jnp.asarray(wide) < 2
+        mask = inside & outside  # of no float64: it is made on the device
+        assert mask.device == "mlx" and jnp.where(mask, wide, 0.0).tolist() == [1, 1, 1]
+        assert rlx.jit(lambda x: jnp.where(mask, x, 0.0))(wide).tolist() == [1, 1, 1]
+        assert rlx.jit(lambda m, x: jnp.where(m, x, 0.0))(mask, wide).device == "cpu"
         with pytest.raises(errors.DtypeError, match="float64"):
-            jnp.asarray(rlx.device_put(narrow)).astype(np.float64)
+            rlx.jit(jnp.sin, device="mlx")(wide)
 
 
 @pytest.mark.parametrize(
@@ -1072,10 +1282,45 @@ def test_the_default_device_of_a_mac(setting: str, machine: str, expected: str) 
     assert done.stdout.split() == [expected, "ChosenDevice" if expected == "mlx" else "str"], done.stderr
 
 
+def test_a_mac_with_its_gpu() -> None:
+    """The devices of a Mac whose GPU is the processor in fact: what is there, and what runs where."""
+    text = """
+    import sys, platform, types, warnings
+    import numpy as np, mlx.core as mx
+    mx.default_device, mx.gpu = (lambda: types.SimpleNamespace(type=mx.DeviceType.gpu)), mx.cpu
+    sys.platform, platform.machine = "darwin", lambda: "arm64"
+    import rlx, rlx.numpy as jnp
+    sys.platform = "linux"  # for whoever loads libraries
+    narrow, wide = np.ones(3, np.float32), np.ones(3)
+    assert rlx.devices() == rlx.devices("mlx") == ["mlx:gpu", "mlx:cpu"] and rlx.default_backend() == "mlx"
+    double = rlx.jit(lambda x: x + x)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert double(narrow).device == jnp.sin(narrow).device == jnp.ones(3).device == "mlx:gpu"
+        assert double(wide).device == "cpu" and double(wide).dtype == np.float64
+    assert len(said) == 1 and "no float64" in str(said[0].message), said
+    on_processor = rlx.jit(lambda x: x * 2, device="mlx:cpu")(wide)
+    assert on_processor.device == "mlx:cpu" and on_processor.dtype == np.float64
+    try:
+        rlx.jit(lambda x: x * 2, device="mlx:gpu")(wide)
+    except rlx.errors.DtypeError as error:
+        assert "no float64" in str(error)
+    else:
+        raise AssertionError("a GPU has taken float64")
+    there = rlx.device_put(double(narrow), "mlx:cpu")
+    assert there.device == "mlx:cpu" and rlx.device_put(there, "mlx:gpu").tolist() == [2, 2, 2]
+    with rlx.default_device("mlx:cpu"):
+        assert double(narrow).device == "mlx:cpu" and len(rlx.devices()) == 2
+    print("as it should be")
+    """
+    done = run_python(textwrap.dedent(text), RLX_DEVICE="")
+    assert (done.returncode, done.stdout.strip()) == (0, "as it should be"), done.stderr
+
+
 def test_the_environment_names_the_limits_of_memory() -> None:
     found = rlx.print_environment_info(return_string=True)
     assert found is not None
-    (line,) = [line for line in found.splitlines() if line.startswith("memory: of mlx")]
+    line, *_ = [line for line in found.splitlines() if line.startswith("memory: of mlx")]
     assert "in use" in line and "MLX's own limit is" in line and "are kept for reuse" in line
 
 
@@ -1191,6 +1436,58 @@ def test_donation_gives_memory_back_to_mlx() -> None:
     assert mx.get_active_memory() <= before + x.nbytes and x[0].item() == 6
     with pytest.raises(errors.DonatedArrayError):
         old.numpy()
+
+
+@pytest.mark.parametrize("donates", [True, False])
+def test_a_donated_argument_is_reused_while_mlx_computes(donates: bool) -> None:
+    """The result lies where the argument was: there is never a second array of its size."""
+    step = rlx.jit(lambda x: x * 2 + 1, donate_argnums=(0,) if donates else ())
+    x = rlx.block_until_ready(step(rlx.device_put(np.zeros(1 << 20, np.float32), "mlx")))
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    for _ in range(3):
+        x = rlx.block_until_ready(step(x))
+    more = mx.get_peak_memory() - before
+    assert (more < 0.1 * x.nbytes) if donates else (0.9 * x.nbytes < more < 1.1 * x.nbytes)
+    assert x[0].item() == 15
+
+
+def test_what_a_host_step_has_read_is_not_kept() -> None:
+    """Of a chain of steps of the host, each as large as the argument, no more than two are there at a time."""
+
+    def chain(x: Any) -> Any:
+        for _ in range(4):
+            x = rlx.pure_callback(np.negative, rlx.ShapeDtypeStruct(x.shape, x.dtype), x)
+        return x
+
+    function = rlx.jit(chain, device="mlx")
+    x = rlx.device_put(np.zeros(1 << 18, np.float32), "mlx")
+    rlx.block_until_ready(function(x))
+    mx.clear_cache()
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    rlx.block_until_ready(function(x))
+    assert mx.get_peak_memory() - before < 2.1 * x.nbytes
+
+
+def test_a_donated_argument_is_there_again_where_a_run_fails(there: Any) -> None:
+    def refuse(a: np.ndarray) -> np.ndarray:
+        raise ValueError("not today")
+
+    type = rlx.ShapeDtypeStruct((2, 3), np.float32)
+    step = rlx.jit(lambda x: rlx.pure_callback(refuse, type, x + 1), donate_argnums=0)
+    with pytest.raises(ValueError, match="not today"):
+        rlx.block_until_ready(step(there))
+    assert there.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_donated_argument_that_is_a_result_stays(there: Any) -> None:
+    twin = there.again()
+    same, more = rlx.jit(lambda x: (x, x + 1), donate_argnums=0)(there)
+    assert same is there and same.tolist() == [[0, 1, 2], [3, 4, 5]] and more[1, 2].item() == 6
+    doubled = rlx.jit(lambda x: x * 2, donate_argnums=0)(there)
+    assert there.is_deleted() and twin.tolist() == [[0, 1, 2], [3, 4, 5]] and doubled[1, 2].item() == 10
 
 
 def test_pickles_hold_values(there: Any) -> None:

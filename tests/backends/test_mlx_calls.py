@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,20 @@ import rlx
 
 mx: Any = pytest.importorskip("mlx.core", reason="mlx is not installed: pip install 'rlx[mlx]'")
 
+ROOT = Path(__file__).resolve().parents[2]
 with pytest.MonkeyPatch.context() as patch:
-    patch.syspath_prepend(Path(__file__).resolve().parents[2])
+    patch.syspath_prepend(ROOT)
     calls: Any = importlib.import_module("benchmarks.mlx_calls")
 PROGRAMS = {program.name: program for program in calls.programs}
 BAR = 1.3
-# operations and kernels per plan: more of them is a change to look at
-MOST = {"elementwise_chain": 11, "layer_norm_rows": 11, "gather_rows": 11, "segment_sum": 12, "sum_of_columns": 1}
+# programs beyond the bar, as docs/mlx.md says why: more operations than these is a change to look at
+MOST = {
+    "gather_rows": 11, "segment_sum": 12, "sum_of_all": 2, "sum_of_squares": 3, "argsort_vector": 2,
+    "hessian_vector_product": 41,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", calls.by_hand)
+@pytest.mark.parametrize("name", sorted(calls.by_hand.keys() - MOST))
 def test_no_more_operations_than_by_hand(name: str) -> None:
     counts, (operations, _) = calls.counts_of(PROGRAMS[name]), calls.counts_by_hand(PROGRAMS[name])
     assert counts.operations <= BAR * operations
@@ -36,12 +41,15 @@ def test_a_program_by_hand_computes_the_same(name: str) -> None:
     found = rlx.tree.leaves(calls.by_hand[name](mx)(*given))
     for made, expected in zip(found, rlx.tree.leaves(rlx.jit(function)(*arguments)), strict=True):
         largest = float(np.abs(np.asarray(expected)).max())
-        np.testing.assert_allclose(np.asarray(made), np.asarray(expected), rtol=1e-3, atol=1e-3 * max(largest, 1e-6))
+        # MLX's own sum of millions of numbers has three good digits on the processor
+        tolerance = 1e-2 if name == "sum_of_squares" else 1e-3
+        np.testing.assert_allclose(made, expected, rtol=tolerance, atol=tolerance * max(largest, 1e-6))
 
 
 @pytest.mark.parametrize("name", MOST)
-def test_operations_of_a_program(name: str) -> None:
-    assert calls.counts_of(PROGRAMS[name]).operations <= MOST[name]
+def test_operations_of_a_program_beyond_the_bar(name: str) -> None:
+    operations = calls.counts_of(PROGRAMS[name]).operations
+    assert BAR * calls.counts_by_hand(PROGRAMS[name])[0] < operations <= MOST[name], "it may be within the bar now"
 
 
 def test_a_loop_is_counted_once() -> None:
@@ -55,12 +63,42 @@ def test_views_are_no_operations() -> None:
     assert calls.counted(calls.names_of([mx.transpose(mx.reshape(x, (3, 2))) + x])) == (1, 2)
 
 
-def test_the_table_of_a_mac(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line of `make check-mac`, on the processor: times are positive, results are those of the CPU."""
+@pytest.fixture(scope="module")
+def check() -> Any:
+    """What `make check-mac` runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(Path(__file__).resolve().parents[2])
-        check: Any = importlib.import_module("benchmarks.check_mac")
-    monkeypatch.setattr(check, "CALLS", 1)
-    name, ours, theirs, ratio, error = check.row("nbody_forces").strip("| ").split(" | ")
-    assert name == "nbody_forces" and float(ours) > 0 and float(theirs) > 0 and float(ratio) > 0
-    assert float(error) < 1e-5 and "devices mlx:" in check.machine()
+        patch.syspath_prepend(ROOT)
+        return importlib.import_module("benchmarks.check_mac")
+
+
+def test_the_first_run_on_a_mac(check: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    """`make check-mac` with --quick, on the processor: times are positive, results those of the CPU, tests pass."""
+    monkeypatch.setattr(check, "QUICK", (["tests/backends/test_mlx.py", "-k", "test_fact_sign", "-n", "0"],))
+    assert check.main(["--quick"]) == 0
+    printed = capsys.readouterr().out
+    rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("| ")]
+    assert [name for name, *_ in rows[1:]] == list(check.SMALL)
+    for _, ours, theirs, ratio, error in rows[1:]:
+        assert min(map(float, (ours, theirs, ratio))) > 0 and float(error) < 1e-3
+    assert "devices mlx:" in printed.splitlines()[0] and "1 passed" in printed.splitlines()[-1]
+
+
+def test_a_run_of_tests_that_fails_is_said(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = "..F\n\nFAILED tests/nn/test_it.py::test_this - 1 is not 2\n1 failed, 2 passed in 3s\n"
+    done = subprocess.CompletedProcess([], 1, printed, "")
+    monkeypatch.setattr(check.subprocess, "run", lambda command, **options: done)
+    said, passed = check.conformance([["tests/nn"]])
+    assert not passed and said == [
+        "- tests/nn: 1 failed, 2 passed in 3s", "    FAILED tests/nn/test_it.py::test_this - 1 is not 2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("system", "device"), [("darwin", None), ("linux", "mlx")])
+def test_tests_run_on_a_macs_default_device(
+    check: Any, monkeypatch: pytest.MonkeyPatch, system: str, device: str | None
+) -> None:
+    """So that what has float64 runs, too."""
+    monkeypatch.setenv("RLX_DEVICE", "cpu")
+    monkeypatch.setattr(check.sys, "platform", system)
+    found = check.surroundings(RLX_METAL_KERNELS="1")
+    assert found.get("RLX_DEVICE") == device and found["RLX_METAL_KERNELS"] == "1" and "PATH" in found

@@ -41,23 +41,31 @@ class MlxExecutable(Executable):
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Run on dense inputs in the order of plan.inputs; what comes back is being computed."""
         with computing_on(self.unit):
-            try:
-                results = self._results(inputs)
-            except (RuntimeError, MemoryError) as raised:  # a step that the host waited for
-                results, error = [], raised
-            else:
-                error = None
-            if error is not None:
-                raise described(error)
-            error = begun(results)
-        return [MlxStorage(array, self.failed, error) for array in results]
+            return self._begun(self._results(inputs))
+
+    def run_giving(self, inputs: list[Storage]) -> list[Storage]:
+        """The list is emptied before MLX computes: it reuses the memory of arrays that only its own graph holds."""
+        with computing_on(self.unit):
+            results = self._results(inputs)
+            inputs.clear()
+            return self._begun(results)
 
     def _results(self, inputs: Sequence[Storage]) -> list[MxArray]:
-        with at_work():
-            arrays = [_elements(s, b) for s, b in zip(inputs, self.plan.inputs, strict=True)]
-        results = self.function(arrays, ())
+        """The results before they are computed, but for what the host has to wait for."""
+        try:
+            with at_work():
+                arrays = [_elements(s, b) for s, b in zip(inputs, self.plan.inputs, strict=True)]
+            results, error = self.function(arrays, ()), None
+        except (RuntimeError, MemoryError) as raised:  # a step that the host waited for
+            results, error = [], raised
+        if error is not None:
+            raise described(error)
         with at_work():
             return [flat(r) for r in results]
+
+    def _begun(self, results: list[MxArray]) -> list[Storage]:
+        error = begun(results)
+        return [MlxStorage(array, self.failed, error) for array in results]
 
     def failed(self, error: BaseException) -> BaseException:
         """What somebody who waits for a result gets instead of an error of MLX."""

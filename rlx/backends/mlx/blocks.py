@@ -1,4 +1,7 @@
-"""Blocks that MLX has a function for: attention, normalisations, softmax. Derivatives are those of their equations."""
+"""Blocks that MLX has a function for: attention, norms, softmax, rotary positions, products with packed weights.
+
+Derivatives are those of their equations.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rlx.backends.mlx.library import MxArray, mx
+from rlx.backends.mlx.packed import PACKED_PRODUCT, fits_packed, packed_product
 from rlx.ir.types import TensorType
 
 __all__ = ["BLOCKS", "fits"]
@@ -18,6 +24,8 @@ Types = tuple[TensorType, ...]
 def fits(name: str, types: Types, attributes: Attributes) -> bool:
     """Whether MLX's function computes a call of a block, within the last places of its dtype."""
     first = types[0]
+    if name in _OF_SEVERAL_DTYPES:
+        return _OF_SEVERAL_DTYPES[name](types, attributes)
     if first.size == 0 or any(t.dtype != first.dtype for t in types) or first.dtype.name not in _DTYPES:
         return False
     return _FITS[name](types, attributes)
@@ -88,6 +96,39 @@ def _logsumexp(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
     return mx.logsumexp(a, axis=_axes(attributes["axis"], a.ndim), keepdims=attributes["keepdims"])
 
 
+# ------------------------------------------------------------------ rotary positions
+def _rotary_fits(types: Types, attributes: Attributes) -> bool:
+    """Where positions follow one another: MLX makes the angles of the first one and the frequencies."""
+    if attributes["operands"] != ("x", "cosines", "sines", "starts", "frequencies"):
+        return False
+    x, cosines, _, starts, frequencies = types
+    return (
+        x.dtype == cosines.dtype == frequencies.dtype == np.float32
+        and starts.dtype.kind == "i"
+        and x.ndim == 4
+        and x.size > 0
+        and starts.shape == x.shape[:1]
+        and cosines.shape == (x.shape[0], x.shape[2], *frequencies.shape)
+        and 0 < 2 * frequencies.size <= x.shape[-1]
+    )
+
+
+def _rotary(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
+    x, _, _, starts, frequencies = operands
+    dims, factor = 2 * frequencies.size, attributes["factor"]
+    if factor != 1.0:
+        x = mx.concatenate([x[..., :dims] * factor, x[..., dims:]], axis=-1)
+    return mx.fast.rope(
+        x,
+        dims,
+        traditional=attributes["interleaved"],
+        base=None,
+        scale=1.0,
+        offset=starts,
+        freqs=mx.reciprocal(frequencies),  # MLX divides by them
+    )
+
+
 _DTYPES = frozenset(("float32", "float16", "bfloat16"))  # in float64 all of them have float32's precision
 _FITS: dict[str, Callable[[Types, Attributes], bool]] = {
     "dot_product_attention": _attention_fits,
@@ -96,10 +137,16 @@ _FITS: dict[str, Callable[[Types, Attributes], bool]] = {
     "softmax": _softmax_fits,
     "logsumexp": _logsumexp_fits,
 }
+_OF_SEVERAL_DTYPES: dict[str, Callable[[Types, Attributes], bool]] = {
+    PACKED_PRODUCT: fits_packed,
+    "rotate_pairs": _rotary_fits,
+}
 BLOCKS: dict[str, Callable[[Sequence[MxArray], Attributes], MxArray]] = {
     "dot_product_attention": _attention,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "softmax": _softmax,
     "logsumexp": _logsumexp,
+    PACKED_PRODUCT: packed_product,
+    "rotate_pairs": _rotary,
 }

@@ -17,6 +17,7 @@ from rlx.backends.mlx.kernels import run_call, run_contract, run_library, run_so
 from rlx.backends.mlx.library import MxArray, at_work, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.loops import Buffers, run_loops, why_not
 from rlx.backends.mlx.metal import is_wanted, run_metal, why_not_metal
+from rlx.backends.mlx.packed import with_packed_constants
 from rlx.backends.mlx.routines import why_not_routine
 from rlx.backends.mlx.views import flat, reshaped
 from rlx.backends.reference.kernels import run_kernel
@@ -34,6 +35,7 @@ from rlx.ir.kernels import (
     Sort,
     While,
     constants_of,
+    nested_plans,
 )
 
 __all__ = ["PlanFunction", "host_cause", "traced_parts", "why_not_compiled"]
@@ -307,6 +309,10 @@ def _read(array: MxArray) -> Any:
 _Part = _Traced | _HostStep | _Loop | _Repetition | _Choice
 
 
+def _kernels_of(part: _Part) -> Sequence[Kernel]:
+    return part.kernels if isinstance(part, _Traced) else (part.kernel,)
+
+
 @dataclass
 class PlanFunction:
     """A plan, as a function of the arrays of its inputs that gives those of its outputs.
@@ -316,19 +322,26 @@ class PlanFunction:
 
     plan: Plan
     constants: Buffers = field(default_factory=dict)
+    kernels: list[Kernel] = field(init=False)
     parts: list[_Part] = field(init=False)
+    _over: list[list[Buffer]] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.kernels = [with_packed_constants(kernel, self.constants) for kernel in self.plan.kernels]
+        inner = [plan for kernel in self.kernels for plan in nested_plans(kernel)]
+        read = {b for kernel in self.kernels for b in kernel.reads} | {b for plan in inner for b in constants_of(plan)}
+        replaced = {b for kernel in self.plan.kernels for b in kernel.reads} - read
         for buffer in constants_of(self.plan):
-            if buffer not in self.constants:
+            if buffer not in self.constants and buffer not in replaced:
                 assert buffer.value is not None
                 with at_work():
                     self.constants[buffer] = from_host(np.ascontiguousarray(buffer.value))
         self.parts = list(self._divide())
+        self._over = self._last_touched()
 
     def _divide(self) -> Iterator[_Part]:
         gathered: list[Kernel] = []
-        for number, kernel in enumerate(self.plan.kernels):
+        for number, kernel in enumerate(self.kernels):
             if _is_traced(kernel):
                 gathered.append(kernel)
                 continue
@@ -337,7 +350,7 @@ class PlanFunction:
                 gathered = []
             yield self._part(kernel)
         if gathered:
-            yield self._traced(gathered, len(self.plan.kernels))
+            yield self._traced(gathered, len(self.kernels))
 
     def _part(self, kernel: Kernel) -> _Part:
         match kernel:
@@ -351,18 +364,33 @@ class PlanFunction:
 
     def _traced(self, kernels: Sequence[Kernel], end: int) -> _Traced:
         """Kernels as one part, of which later kernels and the plan's results need what they read."""
-        later = [b for kernel in self.plan.kernels[end:] for b in (*kernel.reads, *kernel.writes)]
+        later = [b for kernel in self.kernels[end:] for b in (*kernel.reads, *kernel.writes)]
         return _Traced(kernels, list(dict.fromkeys((*later, *self.plan.outputs))), self.constants)
 
-    def __call__(self, inputs: Sequence[MxArray], held: Sequence[MxArray]) -> list[MxArray]:
-        """The outputs; `held`: values of outputs that hold one when the plan begins, by the number of the output."""
+    def __call__(self, inputs: list[MxArray], held: Sequence[MxArray]) -> list[MxArray]:
+        """The outputs; `held`: values of outputs that hold one when the plan begins, by the number of the output.
+
+        The list of inputs is emptied: an array that nobody else holds is gone behind the last part that touches it.
+        """
         buffers: Buffers = dict(self.constants)
         buffers.update(zip(self.plan.inputs, inputs, strict=True))
         buffers.update((self.plan.outputs[n], held[n]) for n in self.plan.held)
-        for part in self.parts:
+        inputs.clear()
+        for part, over in zip(self.parts, self._over, strict=True):
             part.run(buffers)
+            for buffer in over:
+                buffers.pop(buffer, None)
         with at_work():
             return [_found(b, buffers) for b in self.plan.outputs]
+
+    def _last_touched(self) -> list[list[Buffer]]:
+        """Of each part the buffers that no later one touches, and that are no outputs."""
+        seen, found = set(self.plan.outputs), []
+        for part in reversed(self.parts):
+            mine = {b for k in _kernels_of(part) for b in (*k.reads, *k.writes)}
+            found.append([*(mine - seen)])
+            seen |= mine
+        return found[::-1]
 
     @property
     def traced(self) -> int:
