@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from rlx.ir.types import compute_dtype, is_complex, is_narrow
 
 __all__ = ["DeviceDialect"]
 
+_CALLED = "__attribute__((noinline))"
 _WORDS = {4: "uint32_t", 8: "uint64_t"}  # what memory exchanges in one step, by bytes
 
 
@@ -86,8 +88,8 @@ class DeviceDialect(CDialect):
         return f"{self.program_head(text)}\n{text}\n"
 
     def helper_text(self) -> str:
-        """The helper functions that were spelled."""
-        return "\n\n".join(helpers_of(self.helpers))
+        """The helper functions that were spelled; long ones are called: compilers of devices inline what they can."""
+        return "\n\n".join(re.sub(r"^static double", f"static {_CALLED} double", h) for h in helpers_of(self.helpers))
 
     def kernel(self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str]) -> str:
         """A kernel whose arrays have the names of the parameters."""
