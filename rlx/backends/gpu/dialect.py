@@ -14,6 +14,7 @@ from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import memory_type, register_type
 from rlx.backends.loops.dialect import Parameter, Reduction
+from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Contract, Sort
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
 
@@ -111,6 +112,11 @@ class DeviceDialect(CDialect):
     def multiplies(self, kernel: Contract) -> bool:
         """Whether a library of the device's makes a product."""
         return False
+
+    def fuses(self, fused: FusedProduct) -> bool:
+        """Whether a product and the nests around it are one launch: a library's product takes in none, but reading the
+        windows of a convolution where they lie is worth more than a library."""
+        return fused.grows or not self.multiplies(fused.contract)
 
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
         """As are sorts, but for complex numbers, which are the host's."""
