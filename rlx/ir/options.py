@@ -138,6 +138,9 @@ class ProductLimits:
     patches: bytes of a convolution's patches that are made at a time: what a product reads is still in cache.
     loop_bytes: bytes of operands that a loop keeps, so that the products of all steps are one.
     loop_rows: products of so many rows a step are as fast as larger ones.
+    fused: products of at least so many rows and columns are one kernel with the nests that only make their operands,
+    and the one that only reads their result (0: none). fused_cost: what making an element may cost at most: it is made
+    again for every tile.
     """
 
     types: tuple[ProductType, ...] = tuple(map(ProductType.of, ("float32", "float64", "complex64", "complex128")))
@@ -145,6 +148,8 @@ class ProductLimits:
     patches: int = 1 << 21
     loop_bytes: int = 1 << 27
     loop_rows: int = 256
+    fused: int = 0
+    fused_cost: int = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
+from rlx.ir.options import ProductLimits
 from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_narrow
 from rlx.ops.families import add_values, full_like, move_axis
 from rlx.ops.sample_dtypes import NUMBERS, typed_samples
@@ -228,7 +229,7 @@ class conv_general_dilated(Primitive):
             if factor > 1 and spec.window_strides[axis] == spec.rhs_dilation[axis] == 1:
                 return self._lower_phases(k, lhs, rhs, spec, axis)
         lhs, spec = _padded(k, lhs, rhs, spec)
-        blocks = _blocks(spec, lhs.type, rhs.type, k.options.products.patches)
+        blocks = _blocks(spec, lhs.type, rhs.type, k.options.products)
         if blocks is None:
             return _lowered(k, lhs, rhs, spec)
         if blocks.summed:
@@ -333,11 +334,14 @@ def _padded(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> tuple[Any, Con
     return lhs, replace(spec, padding=((0, 0),) * rank, lhs_dilation=(1,) * rank)
 
 
-def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType, most: int) -> _Blocks | None:
-    """Blocks of about `most` bytes of patches, which stay in the cache, where the operands' leading axes allow them."""
-    numbers = spec.dimension_numbers
+def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType, limits: ProductLimits) -> _Blocks | None:
+    """Blocks of about `limits.patches` bytes of patches, which stay in the cache, where the operands' leading axes
+    allow them; none where products read what patches are made of."""
+    numbers, most = spec.dimension_numbers, limits.patches
     shape, kernel = spec.out_shape(lhs.shape, rhs.shape), spec.rhs(rhs.shape)
     bare = prod(kernel[2:]) == 1 or prod(shape[2:]) == 1
+    if limits.fused and min(shape[0] * prod(shape[2:]), shape[1] // spec.groups) >= limits.fused:
+        return None
     if bare or dtype_kind(lhs.dtype) not in "fc" or lhs.dtype.itemsize < 4 or shape[1] == spec.groups:
         return None
     patches = spec.lhs(lhs.shape)[0] * prod(shape[2:]) * kernel[1] * spec.feature_group_count * prod(kernel[2:])

@@ -33,6 +33,7 @@ from rlx.passes.key_words import keys_to_words
 from rlx.passes.simplify import simplify
 from rlx.planning.choose_product_layouts import choose_product_layouts
 from rlx.planning.fuse import fuse, fuse_chunks
+from rlx.planning.fuse_products import fuse_products
 from rlx.planning.memory import place_temporaries, remove_copies, update_carries_in_place, update_in_place
 from rlx.planning.rematerialize import plan_within
 from rlx.planning.row_tiles import group_row_tiles
@@ -200,6 +201,10 @@ lowering: tuple[Step, ...] = (
     Step(
         "group_row_tiles", "plan", lambda p, c: group_row_tiles(p, c.options) if RowTiles in c.claims.kinds else p,
         "kernels that work along one dimension run part by part, so that what is between them stays in cache",
+    ),
+    Step(
+        "fuse_products", "plan", lambda p, c: fuse_products(p, c.options) if RowTiles in c.claims.kinds else p,
+        "products take in what only makes their operands, and what only reads their result",
     ),
     Step(
         "place_temporaries", "plan", lambda p, c: place_temporaries(p, c.options.alignment),

@@ -7,7 +7,7 @@ rows passes through all of them on one thread. Values that only these kernels ne
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 
@@ -18,7 +18,7 @@ from rlx.planning.arena import Block, place
 from rlx.planning.fuse import has_effect
 from rlx.planning.memory import arena_bytes
 
-__all__ = ["group_row_tiles"]
+__all__ = ["group_row_tiles", "row_tiles_of"]
 
 _MOST_KERNELS = 64  # of one group, and kernels that are looked past: what keeps grouping linear in time
 _MOST_PASSED = 12
@@ -177,16 +177,22 @@ class _Group:
         least = self.options.row_tiles.work * self.options.least_row_tiles
         return len(self.members) > 1 and sum(map(_work, self.members)) >= least
 
-    def made(self, uses: Counter[Buffer]) -> RowTiles:
-        """The kernel; temporaries that no other kernel uses are local to its row tiles."""
-        own = Counter(buffer for kernel in self.members for buffer in {*kernel.reads, *kernel.writes})
-        local = {b for b in self.written if b.role == "temporary" and own[b] == uses[b]}
-        offsets, scratch = _place_local(self.members, local, self.count, self.options.alignment)
-        labels = dict.fromkeys(k.label.split("+")[0] for k in self.members)
-        origins = dict.fromkeys(origin for k in self.members for origin in k.origins)
-        local_buffers = tuple(b for b in dict.fromkeys(b for k in self.members for b in k.writes) if b in local)
-        label = "+".join(labels)
-        return RowTiles(self.count, tuple(self.members), local_buffers, scratch, offsets, tuple(origins), label)
+    def made(self, uses: Mapping[Buffer, int]) -> RowTiles:
+        """The kernel."""
+        return row_tiles_of(self.members, uses, self.count, self.options.alignment)
+
+
+def row_tiles_of(
+    members: Sequence[Loops | Contract], uses: Mapping[Buffer, int], count: int, alignment: int
+) -> RowTiles:
+    """Kernels as one in row tiles; temporaries that no other kernel uses are local to these."""
+    own = Counter(buffer for kernel in members for buffer in {*kernel.reads, *kernel.writes})
+    written = dict.fromkeys(b for k in members for b in k.writes)
+    local = tuple(b for b in written if b.role == "temporary" and own[b] == uses[b])
+    offsets, scratch = _place_local(members, {*local}, count, alignment)
+    label = "+".join(dict.fromkeys(k.label.split("+")[0] for k in members))
+    origins = dict.fromkeys(origin for k in members for origin in k.origins)
+    return RowTiles(count, tuple(members), local, scratch, offsets, tuple(origins), label)
 
 
 def _work(kernel: Loops | Contract) -> int:

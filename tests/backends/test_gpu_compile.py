@@ -16,10 +16,14 @@ from pathlib import Path
 
 import pytest
 from gpu_texts import PROGRAMS, Unit, plan_of, sample_plans, units
+from special_samples import DRAWS
+from test_special_text import kernel_of
 
+from rlx.backends.c.special import SPECIAL_TEXTS
 from rlx.backends.cuda import nvrtc
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.rocm import clang
 from rlx.backends.rocm.dialect import HipDialect
@@ -42,11 +46,12 @@ def sampled(language: str) -> list[Unit]:
 
 
 def check(unit: Unit, facts: dict[str, nvrtc.KernelFacts] | dict[str, clang.KernelFacts]) -> None:
-    """No kernel spills or asks for more than a group has."""
+    """No kernel spills or asks for more than a group has; what lives across a call of a function has to be kept."""
     assert facts.keys() == unit.texts.keys()
     for name, found in facts.items():
         step = unit.steps[name]
-        assert found.spilled == 0, f"{name} spills {found.spilled} bytes:\n{unit.texts[name]}"
+        called = any(f"rlx_{function}_float64(" in unit.texts[name] for function in SPECIAL_TEXTS)
+        assert found.spilled <= (512 if called else 0), f"{name} spills {found.spilled} bytes:\n{unit.texts[name]}"
         assert found.registers * step.items <= REGISTERS, f"{name} of {step.items} items: {found}"
         assert found.shared <= SHARED and step.groups < 1 << 31, f"{name}: {found}, {step.groups} groups"
 
@@ -82,6 +87,18 @@ def test_programs_compile(name: str) -> None:
     if not clang.missing():
         hip = DeviceProgram(plan_of(*PROGRAMS[name]), HipDialect(), Limits())
         assert all(found.spilled == 0 for found in clang.compile_program(hip.source, "gfx942").facts.values())
+
+
+def test_special_functions_compile() -> None:
+    """Each of them as a kernel of its own, without spilling; HIP's compiler takes the same text."""
+    for dialect in (CudaDialect(), HipDialect()):
+        made = {name: steps_of(kernel_of(name, 1000), Limits(), dialect) or [] for name in DRAWS}
+        source = dialect.program({f"{name}_kernel": step.text(f"{name}_kernel") for name, (step,) in made.items()})
+        if not isinstance(dialect, HipDialect):
+            facts = nvrtc.compile_program(source, "sm_90").facts
+            assert len(facts) == len(DRAWS) and not any(found.spilled for found in facts.values()), facts
+        elif not clang.missing():
+            assert len(clang.compile_program(source, "gfx942").facts) == len(DRAWS)
 
 
 def disassembled(code: bytes, folder: Path) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import test_primitives
 from primitive_cases import cases
+from special_samples import DRAWS, drawn
 
 import rlx
 import rlx.nn as nn
@@ -32,6 +33,7 @@ from rlx.backends.gpu.program import DeviceProgram  # noqa: E402
 from rlx.backends.gpu.steps import Step  # noqa: E402
 from rlx.backends.opencl import OpenCLBackend  # noqa: E402
 from rlx.backends.opencl.dialect import OpenCLDialect  # noqa: E402
+from rlx.ir.scalar import SPECIAL  # noqa: E402
 from rlx.passes.pipeline import lower_to_plan  # noqa: E402
 from rlx.storage import AllocationError  # noqa: E402
 
@@ -66,6 +68,19 @@ def numbers(*shape: int, dtype: str = "float32") -> np.ndarray:
 @pytest.mark.parametrize("name", sorted({c.primitive.name for c in cases()}))
 def test_a_primitive_computes_the_reference(name: str, backend: OpenCLBackend) -> None:
     test_primitives.check_compiled(backend, test_primitives.cases_of(name))
+
+
+def test_special_functions_run_in_kernels(backend: OpenCLBackend) -> None:
+    """Over their ranges: SciPy's values, without a step of the host."""
+    functions = {c.primitive.name: c.primitive for c in cases()}
+
+    def every(arguments: Any) -> list[Any]:
+        return [functions[name].bind(*arguments[name]) for name in DRAWS]
+
+    given = {name: drawn(name, 200) for name in DRAWS}
+    assert not rlx.inspect(rlx.jit(every, device="opencl"))(given).kernels.texts["host"]
+    for name, found in zip(DRAWS, rlx.jit(every, device="opencl")(given), strict=True):
+        np.testing.assert_allclose(found, SPECIAL[name].evaluate(*given[name]), rtol=1e-10, atol=1e-13, err_msg=name)
 
 
 # ------------------------------------------------------------------ grids

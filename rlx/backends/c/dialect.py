@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rlx.backends.c.prelude import helper_name
+from rlx.backends.c.special import SPECIAL_TEXTS
 from rlx.backends.c.types import literal, memory_type, register_type, suffix, unsigned
 from rlx.backends.loops.dialect import Dialect, Parameter, Reduction, bare
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS
 from rlx.ir.kernels import Contract, Instruction, Loops, Operand, Sort
+from rlx.ir.scalar import SPECIAL
 from rlx.ir.types import compute_dtype, dtype_kind, is_complex, is_narrow
 
 __all__ = ["C_KEYWORDS", "CDialect"]
@@ -33,7 +35,8 @@ _HELPERS = {
     "shift_right_logical": "shift_right_logical", "shift_right_arithmetic": "shift_right_arithmetic",
     "population_count": "population_count", "count_leading_zeros": "count_leading_zeros",
 }  # fmt: skip
-_SPECIAL = frozenset({"lgamma", "gamma"})  # SciPy's functions that libm has
+# SciPy's functions that libm has, or of which special.py has the text
+_SPECIAL = frozenset({"lgamma", "gamma", *SPECIAL_TEXTS} & SPECIAL.keys())
 
 _KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
@@ -212,7 +215,7 @@ class CDialect(Dialect):
             if instruction.attribute == "gamma":
                 text = f"tgamma({bare(arguments[0])})"
             else:
-                text = self._call(instruction.attribute, [np.dtype(np.float64)], arguments[0])
+                text = self._call(instruction.attribute, [np.dtype(np.float64)], *arguments)
             return f"(float){text}" if dtype.itemsize == 4 else text
         return self._call(_HELPERS[op], [dtype], *arguments)
 
@@ -294,9 +297,13 @@ class CDialect(Dialect):
         """By way of a third pointer."""
         return (f"{{ {memory_type(dtype)} *const held = {left}; {left} = {right}; {right} = held; }}",)
 
+    def has_function(self, name: str) -> bool:
+        """Most of SciPy's have one; those of users are the host's."""
+        return name in _SPECIAL
+
     def spells(self, kernel: Loops) -> bool:
-        """Special functions that libm lacks, and those of users, are the host's."""
-        return all(i.op != "special" or i.attribute in _SPECIAL for i in kernel.instructions)
+        """Special functions without a text are the host's."""
+        return all(i.op != "special" or self.has_function(i.attribute) for i in kernel.instructions)
 
     def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
         """Tiles in registers, or CBLAS; loops where a product is small."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import ml_dtypes
 import numpy as np
 
+from rlx.backends.c.special import SPECIAL_TEXTS, polynomial
 from rlx.backends.c.types import literal, memory_type, register_type, suffix, unsigned
 from rlx.backends.loops.tables import INVERSE_ERF_CENTRAL, INVERSE_ERF_FAR
 from rlx.ir.formats import FLOAT_FORMATS, INTEGER_FORMATS, FloatFormat
@@ -67,6 +68,8 @@ def _text(name: str) -> str:
     match = _NAME.fullmatch(name)
     assert match, name
     operation, rest = match.groups()
+    if operation in SPECIAL_TEXTS:
+        return SPECIAL_TEXTS[operation]
     dtypes: list[np.dtype] = []
     while rest:
         found = max((d for d in _DTYPES if rest[1:] == d or rest.startswith(f"_{d}_")), key=len)
@@ -185,14 +188,6 @@ def _extremum(name: str, symbol: str) -> Callable[[np.dtype], str]:
     return text
 
 
-def _polynomial(variable: str, coefficients: Sequence[float]) -> str:
-    """By Horner's rule, the constant coefficient first."""
-    text = literal(_F64, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        text = f"({text} * {variable} + {literal(_F64, coefficient)})"
-    return text
-
-
 def _inverse_erf(dtype: np.dtype) -> str:
     if dtype == _F32:
         return _same("inverse_erf", 1, f"return (float){helper_name('inverse_erf', _F64)}(x);")(dtype)
@@ -202,8 +197,8 @@ def _inverse_erf(dtype: np.dtype) -> str:
         "if (a >= 1) return a > 1 ? (double)NAN : copysign((double)INFINITY, x);",
         "if (x != x) return x;",
         "const double w = -log((1 - a) * (1 + a)), near = w - 2.5, far = sqrt(w) - 4;",
-        f"const double guess = a * (w < 5 ? {_polynomial('near', INVERSE_ERF_CENTRAL)}",
-        f"    : {_polynomial('far', INVERSE_ERF_FAR)});",
+        f"const double guess = a * (w < 5 ? {polynomial('near', INVERSE_ERF_CENTRAL)}",
+        f"    : {polynomial('far', INVERSE_ERF_FAR)});",
         "/* one step of Halley's method, which triples the good digits */",
         "const double excess = guess > 0.5 ? (1 - a) - erfc(guess) : erf(guess) - a;",
         f"const double step = excess / (exp(-guess * guess) * {literal(_F64, 2 / math.sqrt(math.pi))});",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -55,7 +56,7 @@ class Prediction:
 def predict(plan: Plan, program: DeviceProgram, card: Card, limits: Limits) -> Prediction:
     """What a program should cost on a card."""
     seconds, launches, moved, products = 0.0, 0, 0, 0.0
-    for kernel in chain.from_iterable(map(members, plan.kernels)):
+    for kernel in chain.from_iterable(map(program.launched, plan.kernels)):
         work, steps = kernel_work(kernel), program.steps.get(kernel)
         count = len(steps) if steps is not None else _driven(kernel, program)
         filled = max((_filled(step, limits) for step in steps or ()), default=1.0)
@@ -63,7 +64,7 @@ def predict(plan: Plan, program: DeviceProgram, card: Card, limits: Limits) -> P
         seconds += max(work.bytes / card.bandwidth / filled, operations / card.flops / filled)
         launches += count
         moved += work.bytes
-        products += work.flops if isinstance(kernel, Contract) else 0.0
+        products += sum(kernel_work(k).flops for k in members(kernel) if isinstance(k, Contract))
     seconds += launches * card.launch_queued
     outside = sum(b.nbytes for b in dict.fromkeys((*plan.inputs, *plan.outputs)))
     return Prediction(seconds, launches, outside, moved, products)
@@ -72,11 +73,14 @@ def predict(plan: Plan, program: DeviceProgram, card: Card, limits: Limits) -> P
 def _driven(kernel: Kernel, program: DeviceProgram) -> int:
     """Launches of a kernel that a library runs, or that the host drives."""
     if isinstance(kernel, Scan):
-        return kernel.length * sum(len(program.steps.get(inner, ())) or 1 for inner in kernel.body.kernels)
+        return kernel.length * _queued(kernel.body.kernels, program)
     if isinstance(kernel, While):
-        inside = (*kernel.condition.kernels, *kernel.body.kernels)
-        return sum(len(program.steps.get(inner, ())) or 1 for inner in inside)
+        return _queued((*kernel.condition.kernels, *kernel.body.kernels), program)
     return 1
+
+
+def _queued(kernels: Iterable[Kernel], program: DeviceProgram) -> int:
+    return sum(len(program.steps.get(k, ())) or 1 for kernel in kernels for k in program.launched(kernel))
 
 
 def _filled(step: Step, limits: Limits) -> float:

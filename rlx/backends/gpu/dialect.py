@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,11 +14,13 @@ from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import memory_type, register_type
 from rlx.backends.loops.dialect import Parameter, Reduction
+from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Contract, Sort
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
 
 __all__ = ["DeviceDialect"]
 
+_CALLED = "__attribute__((noinline))"
 _WORDS = {4: "uint32_t", 8: "uint64_t"}  # what memory exchanges in one step, by bytes
 
 
@@ -86,8 +89,8 @@ class DeviceDialect(CDialect):
         return f"{self.program_head(text)}\n{text}\n"
 
     def helper_text(self) -> str:
-        """The helper functions that were spelled."""
-        return "\n\n".join(helpers_of(self.helpers))
+        """The helper functions that were spelled; long ones are called: compilers of devices inline what they can."""
+        return "\n\n".join(re.sub(r"^static double", f"static {_CALLED} double", h) for h in helpers_of(self.helpers))
 
     def kernel(self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str]) -> str:
         """A kernel whose arrays have the names of the parameters."""
@@ -109,6 +112,11 @@ class DeviceDialect(CDialect):
     def multiplies(self, kernel: Contract) -> bool:
         """Whether a library of the device's makes a product."""
         return False
+
+    def fuses(self, fused: FusedProduct) -> bool:
+        """Whether a product and the nests around it are one launch: a library's product takes in none, but reading the
+        windows of a convolution where they lie is worth more than a library."""
+        return fused.grows or not self.multiplies(fused.contract)
 
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
         """As are sorts, but for complex numbers, which are the host's."""

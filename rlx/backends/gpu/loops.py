@@ -21,7 +21,19 @@ from rlx.backends.gpu.steps import Step, is_wide, step_of
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Lines, Walk, kernel_lines, kernel_parameters
-from rlx.ir.kernels import Branch, Buffer, Contract, Kernel, Loops, Plan, Scan, While, constants_of, nested_plans
+from rlx.ir.kernels import (
+    Branch,
+    Buffer,
+    Contract,
+    Kernel,
+    Loops,
+    Plan,
+    RowTiles,
+    Scan,
+    While,
+    constants_of,
+    nested_plans,
+)
 
 __all__ = ["loop_step"]
 
@@ -50,6 +62,8 @@ def _work(plan: Plan, dialect: DeviceDialect) -> float:
                 total += math.prod(kernel.sizes)
             case Contract():
                 total += kernel.batches * kernel.rows * kernel.columns * kernel.depth
+            case RowTiles():
+                total += _work(replace(plan, kernels=kernel.kernels), dialect)
             case Scan() | While() | Branch():
                 total += sum(_work(inner, dialect) for inner in nested_plans(kernel))
             case _:
@@ -121,6 +135,10 @@ class _Writer:
                 self.nest(kernel)
             case Contract():
                 self.nest(contract_as_loops(kernel))
+            case RowTiles():
+                self.pointers |= {b: self.scratch(b.nbytes) for b in kernel.local}
+                for inner in kernel.kernels:
+                    self.kernel(inner)
             case Scan():
                 self.scan(kernel)
             case While():

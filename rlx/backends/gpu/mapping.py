@@ -7,12 +7,13 @@ from rlx.backends.gpu.grid import grid_of, grid_step
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loops import loop_step
 from rlx.backends.gpu.maps import map_step
-from rlx.backends.gpu.products import product_as_loops, tiled_product
+from rlx.backends.gpu.products import product_as_loops, product_steps, tiled_product
 from rlx.backends.gpu.scans import scan_step
 from rlx.backends.gpu.scatters import last_write_steps
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.steps import Step
-from rlx.ir.kernels import Contract, Kernel, Loops, Scan, Sort, While
+from rlx.ir.fused_products import FusedProduct
+from rlx.ir.kernels import Contract, Kernel, Loops, RowTiles, Scan, Sort, While
 
 __all__ = ["steps_of"]
 
@@ -24,7 +25,11 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
             return _nest(kernel, limits, dialect)
         case Contract() if not dialect.multiplies(kernel):
             nest = product_as_loops(kernel, limits)
-            return [tiled_product(kernel, limits, dialect)] if nest is None else _nest(nest, limits, dialect)
+            if nest is not None:
+                return _nest(nest, limits, dialect)
+            return [tiled_product(FusedProduct(kernel), limits, dialect)]
+        case RowTiles():
+            return product_steps(kernel, limits, dialect)
         case Sort() if dialect.sort(kernel, (), ()) is not None:
             return sort_steps(kernel, limits, dialect)
         case Scan() | While():

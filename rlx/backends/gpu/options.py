@@ -8,6 +8,7 @@ from rlx.ir.options import ChunkLimits, FusionLimits, LoweringOptions, ProductLi
 __all__ = ["lowering_options"]
 
 _MOST_CHUNKS = 512
+_LEAST_FUSED = 16  # rows and columns of products that are made in tiles
 
 
 def lowering_options(limits: Limits) -> LoweringOptions:
@@ -15,8 +16,9 @@ def lowering_options(limits: Limits) -> LoweringOptions:
 
     Kernels fill the device one after the other: there are no row tiles. Sums are cut into powers of two of chunks, near
     the groups that run at once. A device computes some twenty operations in the time in which it moves a byte: values
-    are computed again where a processor would store them. Convolutions make more patches at once: a launch costs more
-    than a cache is worth. None of the costs has been measured on a GPU.
+    are computed again where a processor would store them. Products read the windows of a convolution where they lie,
+    but for thin ones, which have more patches at once: a launch costs more than a cache is worth. None of the costs has
+    been measured on a GPU.
 
     >>> lowering_options(Limits(units=100)).chunks.counts
     (8, 16, 32, 64, 128)
@@ -27,7 +29,7 @@ def lowering_options(limits: Limits) -> LoweringOptions:
         fusion=FusionLimits(serial_operations=400),
         rows=RowLimits(outer=limits.units, split=(256, 4096)),
         chunks=ChunkLimits(counts=counts, rows=1),
-        products=ProductLimits(patches=1 << 26),
+        products=ProductLimits(patches=1 << 26, fused=_LEAST_FUSED),
         recompute_cost=48,
         free_cost=20,
         least_row_tiles=0,

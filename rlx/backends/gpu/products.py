@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
-
-import numpy as np
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 
 from rlx.backends.c.types import literal, register_type, suffix
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, ceiling, step_of
+from rlx.backends.gpu.steps import Step, ceiling, is_wide, step_of
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Parameter
-from rlx.ir.kernels import Access, Contract, Instruction, Loops, Operand, Store
+from rlx.backends.loops.walk import Lines, Mapping, Walk
+from rlx.ir.fused_products import Digit, FusedProduct, fused_product, operand_digits, result_digits
+from rlx.ir.kernels import Access, Buffer, Contract, Instruction, Loops, Operand, RowTiles, Store
 
-__all__ = ["product_as_loops", "tiled_product"]
+__all__ = ["product_as_loops", "product_steps", "tiled_product"]
 
 _TILE = 64  # rows and columns of the result that a group makes
 _DEPTH = 16  # and how much of the operands it has at a time
 _EACH = 4  # rows and columns of an item
+_ACROSS = _TILE // _EACH
+_ITEMS = _ACROSS * _ACROSS
 _LEAST = 16  # smaller results are made by items, or rows, of their own
 _LONG = 64  # a sum of so many products is shared by items, where there are few sums
 
@@ -64,84 +68,216 @@ def _as_rows(kernel: Contract) -> Loops:
     )  # fmt: skip
 
 
-def tiled_product(kernel: Contract, limits: Limits, dialect: DeviceDialect) -> Step:
+def product_steps(kernel: RowTiles, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+    """A product with the nests that it takes in as one launch; None where each of them runs by itself."""
+    fused = fused_product(kernel)
+    if fused is None or not (dialect.fuses(fused) and all(map(dialect.spells, _nests(fused)))):
+        return None
+    if product_as_loops(fused.contract, limits) is not None:
+        return None
+    return [tiled_product(fused, limits, dialect, kernel.label)]
+
+
+def _nests(fused: FusedProduct) -> list[Loops]:
+    return [nest for nest in (fused.lhs, fused.rhs, fused.reader) if nest is not None]
+
+
+def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> Step:
     """A group makes 64 rows and columns of a result, an item 4 of each; operands go by in slices of 16."""
-    dtype, (m, n, k) = kernel.out.buffer.dtype, (kernel.rows, kernel.columns, kernel.depth)
-    kind, zero, fma = register_type(dtype), literal(dtype, 0), f"fma{suffix(dtype)}"
-    tiles = (ceiling(m, _TILE), ceiling(n, _TILE))
-    across = _TILE // _EACH
-    items = across * across
-    largest = max(o.buffer.size for o in (kernel.lhs, kernel.rhs, kernel.out))
-    with dialect.positions(limits.wide or largest + _TILE * _TILE >= 1 << 30):
+    product = fused.contract
+    operands = (product.lhs, product.rhs, product.out)
+    largest = max(o.buffer.size for o in operands)
+    wide = limits.wide or largest + _TILE * _TILE >= 1 << 30 or any(is_wide(nest, limits) for nest in _nests(fused))
+    with dialect.positions(wide):
+        text = _Text(fused, limits, dialect)
+        text.write()
+    strategy = "tiled product" + (" of what is loaded" if fused.lhs or fused.rhs else "")
+    strategy += " with an epilogue" if fused.reader else ""
+    groups = math.prod(text.tiles) * product.batches
+    name = label or product.label or "matmul"
+    parameters = [*text.parameters]
+    return step_of(
+        name, strategy, dialect, parameters, [*text.parameters.values()], text.lines.text, groups, _ITEMS
+    )
+
+
+class _Text:
+    """The statements of a product. `parameters`: the arrays that the kernel takes."""
+
+    def __init__(self, fused: FusedProduct, limits: Limits, dialect: DeviceDialect) -> None:
+        self.fused = fused
+        self.product = fused.contract
+        self.dialect = dialect
+        self.lines = Lines(dialect)
+        self.dtype = self.product.out.buffer.dtype
+        self.kind, self.zero = register_type(self.dtype), literal(self.dtype, 0)
+        self.tiles = (ceiling(self.product.rows, _TILE), ceiling(self.product.columns, _TILE))
+        self.parameters: dict[Parameter, Buffer] = {}
+        self.axes = [f"batch{n}" for n in range(len(self.product.out.shape) - 2)]
+
+    def write(self) -> None:
+        """All of them."""
+        dialect, add, product = self.dialect, self.lines.add, self.product
+        for name in ("lhs", "rhs"):
+            add(f"{dialect.group_space} {self.kind} {name}_tile[{_DEPTH}][{_TILE} + 1];")
+        add(dialect.number("point", f"({dialect.number_type}){dialect.group_number()}"))
+        add(dialect.fixed("first_column", f"point % {self.tiles[1]}u * {_TILE}"))
+        add(dialect.fixed("first_row", f"point / {self.tiles[1]}u % {self.tiles[0]}u * {_TILE}"))
+        rest = f"point / {math.prod(self.tiles)}u"
+        for axis, size in reversed([*zip(self.axes, product.out.shape[:-2], strict=True)]):
+            add(dialect.fixed(axis, f"{rest} % {size}u"))
+            rest = f"{rest} / {size}u"
         item = dialect.number_in_group()
-        batch = [f"point / {tiles[0] * tiles[1]}u"]
-        indices = []
-        for number, size in reversed([*enumerate(kernel.out.shape[:-2])]):
-            indices.append(dialect.fixed(f"batch{number}", f"{batch[0]} % {size}u"))
-            batch[0] = f"{batch[0]} / {size}u"
+        add(f"const int across = {item} % {_ACROSS}, down = {item} / {_ACROSS};")
+        add(f"{self.kind} sums[{_EACH}][{_EACH}];")
+        add(f"for (int r = 0; r < {_EACH}; ++r) for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {self.zero};")
+        with self.lines.block(dialect.loop("depth", "0", str(product.depth)).replace("++depth", f"depth += {_DEPTH}")):
+            self.load("lhs", product.lhs, self.fused.lhs, "row", product.rows)
+            self.load("rhs", product.rhs, self.fused.rhs, "column", product.columns)
+            add(dialect.barrier())
+            self.multiply()
+            add(dialect.barrier())
+        self.store()
 
-        def begin(operand: Operand) -> str:
-            terms = [(s, f"batch{d}") for d, s in enumerate(operand.strides[:-2]) if s]
-            return dialect.position(terms, operand.offset)
+    def load(self, name: str, operand: Operand, maker: Loops | None, free: str, size: int) -> None:
+        """A slice of an operand; neighbours read neighbours, whichever axis those are along."""
+        dialect, walk, digits = self.dialect, None, []
+        deep = 1 if name == "lhs" else 0  # which of the operand's two axes
+        if maker is None:
+            parameter = self.parameter(name, operand.buffer, False)
+            near = operand.strides[-2 + deep] == 1 and operand.strides[-1 - deep] != 1
+        else:
+            walk = self.walk(name, maker, _Slice(name, maker))
+            digits = operand_digits(maker, operand) or []
+            batches = len(self.axes)
+            near = _run(maker, digits, batches + deep) > _run(maker, digits, batches + 1 - deep)
+        split = (
+            f"const int d = at % {_DEPTH}, f = at / {_DEPTH};" if near
+            else f"const int f = at % {_TILE}, d = at / {_TILE};"
+        )  # fmt: skip
+        head = f"for (int at = {dialect.number_in_group()}; at < {_TILE * _DEPTH}; at += {_ITEMS}) {{"
+        with self.lines.block(head):
+            self.lines.add(split, dialect.fixed(free, f"first_{free} + f"), dialect.fixed("deep", "depth + d"))
+            with self.lines.block(dialect.condition(f"{free} < {size} && deep < {self.product.depth}")):
+                axes = [*self.axes, *((free, "deep") if deep else ("deep", free))]
+                if walk is None:
+                    terms = [(s, axis) for s, axis in zip(operand.strides, axes, strict=True) if s]
+                    place = dialect.position(terms, operand.offset)
+                    self.lines.add(f"{name}_tile[d][f] = {dialect.load(operand.buffer.dtype, parameter, place)};")
+                else:
+                    self.indices(walk, digits, axes)
+                    walk.row()
+            with self.lines.block(dialect.otherwise()):
+                self.lines.add(f"{name}_tile[d][f] = {self.zero};")
 
-        def load(name: str, operand: Operand, outer: str, sizes: tuple[int, int], deep_first: bool) -> list[str]:
-            """A slice of an operand; neighbours read neighbours, whichever axis those are along."""
-            row, column = operand.strides[-2:]
-            free, deep = (column, row) if deep_first else (row, column)
-            near_deep = deep == 1 and free != 1
-            split = (
-                f"const int d = i % {_DEPTH}, f = i / {_DEPTH};" if near_deep
-                else f"const int f = i % {_TILE}, d = i / {_TILE};"
-            )  # fmt: skip
-            place = dialect.position([(free, f"({outer} + f)"), (deep, "(depth + d)")], 0)
-            inside = f"{outer} + f < {sizes[0]} && depth + d < {sizes[1]}"
-            return [
-                f"for (int i = {item}; i < {_TILE * _DEPTH}; i += {items}) {{",
-                f"    {split}",
-                f"    {name}_tile[d][f] = {inside} ? {name}[{name}_begin + {place}] : {zero};",
-                "}",
-            ]
-
-        target = dialect.position([(kernel.out.strides[-2], "row"), (kernel.out.strides[-1], "column")], 0)
-        combine = f"out[out_begin + {target}] + sums[r][c]" if kernel.accumulate else "sums[r][c]"
-        body = [
-            f"{dialect.group_space} {kind} lhs_tile[{_DEPTH}][{_TILE} + 1];",
-            f"{dialect.group_space} {kind} rhs_tile[{_DEPTH}][{_TILE} + 1];",
-            dialect.number("point", f"({dialect.number_type}){dialect.group_number()}"),
-            dialect.fixed("first_column", f"point % {tiles[1]}u * {_TILE}"),
-            dialect.fixed("first_row", f"point / {tiles[1]}u % {tiles[0]}u * {_TILE}"),
-            *indices,
-            *(
-                dialect.fixed(f"{name}_begin", begin(operand))
-                for name, operand in (("lhs", kernel.lhs), ("rhs", kernel.rhs), ("out", kernel.out))
-            ),
-            f"const int across = {item} % {across}, down = {item} / {across};",
-            f"{kind} sums[{_EACH}][{_EACH}];",
-            f"for (int r = 0; r < {_EACH}; ++r) for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {zero};",
-            dialect.loop("depth", "0", str(k)).replace("++depth", f"depth += {_DEPTH}"),
-            *(f"    {line}" for line in load("lhs", kernel.lhs, "first_row", (m, k), False)),
-            *(f"    {line}" for line in load("rhs", kernel.rhs, "first_column", (n, k), True)),
-            f"    {dialect.barrier()}",
-            f"    {dialect.unroll}",
-            f"    for (int d = 0; d < {_DEPTH}; ++d) {{",
-            f"        {kind} left[{_EACH}], right[{_EACH}];",
-            f"        for (int e = 0; e < {_EACH}; ++e) {{",
-            f"            left[e] = lhs_tile[d][down + {across} * e];",
-            f"            right[e] = rhs_tile[d][across + {across} * e];",
-            "        }",
-            f"        for (int r = 0; r < {_EACH}; ++r)",
-            f"            for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {fma}(left[r], right[c], sums[r][c]);",
+    def multiply(self) -> None:
+        """A slice's products."""
+        fma = f"fma{suffix(self.dtype)}"
+        self.lines.add(
+            self.dialect.unroll,
+            f"for (int d = 0; d < {_DEPTH}; ++d) {{",
+            f"    {self.kind} left[{_EACH}], right[{_EACH}];",
+            f"    for (int e = 0; e < {_EACH}; ++e) {{",
+            f"        left[e] = lhs_tile[d][down + {_ACROSS} * e];",
+            f"        right[e] = rhs_tile[d][across + {_ACROSS} * e];",
             "    }",
-            f"    {dialect.barrier()}",
+            f"    for (int r = 0; r < {_EACH}; ++r)",
+            f"        for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {fma}(left[r], right[c], sums[r][c]);",
             "}",
-            f"for (int r = 0; r < {_EACH}; ++r)",
-            f"    for (int c = 0; c < {_EACH}; ++c) {{",
-            f"        {dialect.fixed('row', f'first_row + down + {across} * r')}",
-            f"        {dialect.fixed('column', f'first_column + across + {across} * c')}",
-            f"        if (row < {m} && column < {n}) out[out_begin + {target}] = {combine};",
-            "    }",
-        ]
-    buffers = [kernel.lhs.buffer, kernel.rhs.buffer, kernel.out.buffer]
-    parameters = [Parameter(name, np.dtype(dtype), name == "out") for name in ("lhs", "rhs", "out")]
-    groups = math.prod(tiles) * kernel.batches
-    return step_of(kernel.label or "matmul", "tiled product", dialect, parameters, buffers, body, groups, items)
+        )
+
+    def store(self) -> None:
+        """The result, or what its reader makes of it."""
+        dialect, product, reader = self.dialect, self.product, self.fused.reader
+        out = self.parameter("out", product.out.buffer, True) if self.fused.stored else ""
+        walk = self.walk("out", reader, _Result(reader, product.out.buffer)) if reader else None
+        with self.lines.block(f"for (int r = 0; r < {_EACH}; ++r)" + " {"), self.lines.block(
+            f"for (int c = 0; c < {_EACH}; ++c)" + " {"
+        ):
+            self.lines.add(dialect.fixed("row", f"first_row + down + {_ACROSS} * r"))
+            self.lines.add(dialect.fixed("column", f"first_column + across + {_ACROSS} * c"))
+            with self.lines.block(dialect.condition(f"row < {product.rows} && column < {product.columns}")):
+                axes = [*self.axes, "row", "column"]
+                if out:
+                    terms = [(s, axis) for s, axis in zip(product.out.strides, axes, strict=True) if s]
+                    place = dialect.position(terms, product.out.offset)
+                    before = f"out[{place}] + " if product.accumulate else ""
+                    self.lines.add(f"{out}[{place}] = {before}sums[r][c];")
+                if walk is not None and reader is not None:
+                    self.indices(walk, result_digits(reader, product.out) or [], axes)
+                    walk.row()
+
+    # ------------------------------------------------------------------ nests
+    def parameter(self, name: str, buffer: Buffer, written: bool) -> str:
+        """The name of an array that the kernel takes; arrays that two nests know are one."""
+        for known, other in self.parameters.items():
+            if other is buffer:
+                known.written |= written
+                return known.name
+        self.parameters[Parameter(name, buffer.dtype, written)] = buffer
+        return name
+
+    def walk(self, name: str, nest: Loops, mapping: Mapping) -> Walk:
+        """What spells a nest inside of the kernel."""
+        walk = Walk(nest, self.dialect, self.lines, mapping)
+        written = {s.access.operand for s in nest.stores}
+        made = self.product.out.buffer if nest is self.fused.reader else nest.operands[nest.stores[0].access.operand]
+        for number, buffer in enumerate(nest.operands):
+            if buffer is not made:
+                walk.arrays[number] = self.parameter(f"{name}_{walk.arrays[number]}", buffer, number in written)
+        return walk
+
+    def indices(self, walk: Walk, digits: Sequence[Sequence[Digit]], axes: Sequence[str]) -> None:
+        """The indices of a nest's loops, as digits of the axes."""
+        for dimension, parts in enumerate(digits):
+            terms = [(digit.weight, self._digit(digit, axes[digit.axis])) for digit in parts]
+            self.lines.add(self.dialect.fixed(walk.index(dimension), self.dialect.position(terms, 0)))
+
+    def _digit(self, digit: Digit, axis: str) -> str:
+        if digit.divisor == 1 and digit.modulus is None:
+            return axis
+        text = f"({self.dialect.number_type}){axis}" + (f" / {digit.divisor}u" if digit.divisor > 1 else "")
+        return f"({text}{'' if digit.modulus is None else f' % {digit.modulus}u'})"
+
+
+def _run(maker: Loops, digits: Sequence[Sequence[Digit]], axis: int) -> int:
+    """How many neighbours along an axis of an operand are neighbours in memory, too."""
+    loads = [i.attribute for i in maker.instructions if i.op == "load"]
+    for dimension, parts in enumerate(digits):
+        first = [digit for digit in parts if digit.axis == axis and digit.divisor == 1 and digit.weight == 1]
+        if first and any(a.strides[dimension] == 1 for a in loads):
+            return first[0].modulus or maker.sizes[dimension]
+    return 0
+
+
+class _Inside(Mapping):
+    """The body of a map whose indices are known."""
+
+    def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
+        """All are open."""
+        return range(len(walk.loops.sizes))
+
+
+class _Slice(_Inside):
+    """A nest that makes an operand: what it would store goes into the tile."""
+
+    def __init__(self, name: str, maker: Loops) -> None:
+        self.name = name
+
+    def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
+        """To the tile."""
+        value = walk.widened(walk.loops.instructions[store.value].dtype, value)
+        walk.lines.add(f"{self.name}_tile[d][f] = {value};")
+
+
+class _Result(_Inside):
+    """A nest that reads a result: this lies in registers."""
+
+    def __init__(self, reader: Loops, result: Buffer) -> None:
+        self.reader, self.result = reader, result
+
+    def memory(self, walk: Walk, access: Access, extra: str | None = None) -> tuple[str, str]:
+        """The item's sums, or memory."""
+        if walk.loops.operands[access.operand] is self.result:
+            return "sums[r]", "c"
+        return super().memory(walk, access, extra)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
@@ -45,15 +44,25 @@ class DeviceProgram:
 
     def _plan(self, plan: Plan, dialect: DeviceDialect, limits: Limits) -> None:
         """The launches of a plan, and of the plans inside it that the host drives."""
-        for kernel in chain.from_iterable(map(members, plan.kernels)):
-            steps = steps_of(kernel, limits, dialect)
-            if steps is not None:
-                self.steps[kernel] = [self._defined(step, dialect) for step in steps]
-                continue
-            if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
-                self.calls.append(kernel.function)
-            for inner in nested_plans(kernel):
-                self._plan(inner, dialect, limits)
+        for kernel in plan.kernels:
+            self._kernel(kernel, dialect, limits)
+
+    def _kernel(self, kernel: Kernel, dialect: DeviceDialect, limits: Limits) -> None:
+        steps = steps_of(kernel, limits, dialect)
+        if steps is not None:
+            self.steps[kernel] = [self._defined(step, dialect) for step in steps]
+            return
+        if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
+            self.calls.append(kernel.function)
+        for inner in members(kernel):
+            if inner is not kernel:
+                self._kernel(inner, dialect, limits)
+        for plan in nested_plans(kernel):
+            self._plan(plan, dialect, limits)
+
+    def launched(self, kernel: Kernel) -> tuple[Kernel, ...]:
+        """What of a kernel is launched by itself: it, or what runs in row tiles."""
+        return (kernel,) if kernel in self.steps else members(kernel)
 
     def shown_launches(self) -> str:
         """A line for each launch: its kernel, how it shares work, groups and items."""

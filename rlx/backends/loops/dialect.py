@@ -200,6 +200,10 @@ class Dialect(ABC):
     def exchange(self, left: str, right: str, dtype: np.dtype) -> tuple[str, ...]:
         """Statements that make two names of arrays change places."""
 
+    def has_function(self, name: str) -> bool:
+        """Whether there is a text for a special function, or for one of a user's."""
+        return True
+
     def spells(self, kernel: Loops) -> bool:
         """Whether every instruction of a kernel can be spelled; else the host runs it."""
         return True

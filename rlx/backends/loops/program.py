@@ -115,7 +115,8 @@ def _unspelled(kernel: Kernel, dialect: Dialect) -> Iterator[str]:
         case Callback():
             yield f"callback to {getattr(kernel.function, '__name__', 'Python')}"
         case Loops():
-            yield from (str(i.attribute) for i in kernel.instructions if i.op == "special")
+            special = [i.attribute for i in kernel.instructions if i.op == "special"]
+            yield from map(str, [name for name in special if not dialect.has_function(name)] or special)
         case Sort():
             yield "sort of complex numbers" if any(is_complex(b.dtype) for b in kernel.inputs) else "sort"
         case _:

@@ -31,4 +31,4 @@ class OpenCLBackend(DeviceBackend):
 
     def dialect(self) -> DeviceDialect:
         """With shuffles where the device has sub-groups."""
-        return OpenCLDialect(self.engine.shuffles, self.engine.limits.warp)
+        return OpenCLDialect(self.engine.shuffles, self.engine.limits.warp, self.engine.has_doubles)

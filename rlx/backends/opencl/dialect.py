@@ -32,7 +32,10 @@ _ATOMICS = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max", "and"
 
 
 class OpenCLDialect(DeviceDialect):
-    """OpenCL C 1.2; with `shuffles` in warps of `warp` items, the sub-groups of version 3.0, too."""
+    """OpenCL C 1.2; with `shuffles` in warps of `warp` items, the sub-groups of version 3.0, too.
+
+    doubles: whether the device has numbers of 64 bits, which special functions are computed in.
+    """
 
     reserved = CDialect.reserved | frozenset(_WORDS.split())
 
@@ -42,9 +45,14 @@ class OpenCLDialect(DeviceDialect):
     group_space = "__local"
     unroll = "__attribute__((opencl_unroll_hint))"
 
-    def __init__(self, shuffles: bool = False, warp: int = 32) -> None:
+    def __init__(self, shuffles: bool = False, warp: int = 32, doubles: bool = True) -> None:
         super().__init__(shuffles)
         self.warp = warp
+        self.doubles = doubles
+
+    def has_function(self, name: str) -> bool:
+        """Not without doubles."""
+        return self.doubles and super().has_function(name)
 
     def kernel_mark(self, items: int) -> str:
         """The size of a group is known."""

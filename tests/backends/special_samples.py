@@ -1,0 +1,53 @@
+"""Arguments of special functions: over the ranges that they are used in, by the names in ir.scalar.SPECIAL."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["DRAWS", "drawn"]
+
+# ranges: (lowest, highest) of magnitudes that are spread over all scales, "+-": of both signs; "-": evenly; "n": whole
+DRAWS: dict[str, tuple[tuple[str, float, float], ...]] = {
+    "digamma": (("-", -20, 20),),
+    "polygamma": (("n", 0, 10), ("", 0.05, 1e3)),
+    "zeta": (("-", 1.01, 30), ("", 0.05, 1e4)),
+    "igamma": (("", 0.01, 1e4), ("", 0.01, 1e4)),
+    "igammac": (("", 0.01, 1e4), ("", 0.01, 1e4)),
+    "beta": (("", 0.01, 100), ("", 0.01, 100)),
+    "log_beta": (("", 0.01, 100), ("", 0.01, 100)),
+    "betainc": (("", 0.05, 500), ("", 0.05, 500), ("-", 0, 1)),
+    "betaincc": (("", 0.05, 500), ("", 0.05, 500), ("-", 0, 1)),
+    "binomial": (("-", 0, 60), ("-", -3, 60)),
+    "pochhammer": (("-", 0.1, 50), ("-", -5, 20)),
+    "bessel_i0": (("+-", 0.01, 600),),
+    "bessel_i1": (("+-", 0.01, 600),),
+    "bessel_i0e": (("+-", 0.01, 1e5),),
+    "bessel_i1e": (("+-", 0.01, 1e5),),
+    "erfcx": (("-", -5, 60),),
+    "log_ndtr": (("-", -60, 9),),
+    "ndtri": (("", 1e-300, 1),),
+    "owens_t": (("+-", 0.01, 9), ("+-", 0.01, 30)),
+    "dawson": (("+-", 0.01, 100),),
+    "spence": (("", 1e-3, 1e4),),
+    "expint_one": (("", 1e-5, 600),),
+    "expint_i": (("+-", 1e-3, 600),),
+    "expint_n": (("n", 0, 40), ("", 1e-3, 300)),
+    "sine_integral": (("+-", 0.01, 1e4),),
+    "cosine_integral": (("", 0.01, 1e4),),
+    "fresnel_sine": (("+-", 0.01, 100),),
+    "fresnel_cosine": (("+-", 0.01, 100),),
+}
+
+
+def drawn(name: str, count: int) -> list[np.ndarray]:
+    """So many arguments for a function, an array for each of its operands."""
+    random = np.random.default_rng(len(name))
+    found = []
+    for how, least, most in DRAWS[name]:
+        if how in ("-", "n"):
+            numbers = random.uniform(least, most, count)
+            found.append(np.floor(numbers) if how == "n" else numbers)
+            continue
+        numbers = np.exp(random.uniform(np.log(least), np.log(most), count))
+        found.append(numbers * np.sign(random.normal(size=count)) if how == "+-" else numbers)
+    return found

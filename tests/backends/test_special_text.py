@@ -1,0 +1,64 @@
+"""Special functions as text: SciPy's values over their ranges, and its limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from c_loops import run_c
+from special_samples import DRAWS, drawn
+
+from rlx.backends.c.special import SPECIAL_TEXTS
+from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store
+from rlx.ir.scalar import SPECIAL
+
+FLOAT64 = np.dtype(np.float64)
+# where SciPy's own functions lose digits: tails that are nearly nothing
+LOOSE = {"igamma": 1e-10, "igammac": 2e-11, "betainc": 1e-11, "betaincc": 1e-11, "cosine_integral": 1e-10}
+LOOSE["log_beta"] = 1e-11  # near where it is 0
+INFINITE = (np.inf, -np.inf, np.nan)
+LIMITS: dict[str, tuple[float, ...]] = {
+    name: (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -3.5, 1e-30, 700.0, -700.0, *INFINITE)
+    for name in "digamma bessel_i0e bessel_i1e erfcx log_ndtr ndtri dawson expint_one expint_i sine_integral"
+    " cosine_integral fresnel_sine fresnel_cosine igamma igammac betainc owens_t".split()
+}
+
+
+def kernel_of(name: str, count: int) -> Loops:
+    """The function of elements."""
+    arity = SPECIAL[name].arity
+    buffers = tuple(Buffer(FLOAT64, count, "input") for _ in range(arity + 1))
+    loads = [Instruction("load", (), FLOAT64, Access(n, (1,))) for n in range(arity)]
+    call = Instruction("special", tuple(range(arity)), FLOAT64, name)
+    return Loops((count,), 1, buffers, (*loads, call), (Store(arity, Access(arity, (1,))),), 1)
+
+
+def computed(name: str, arrays: list[np.ndarray]) -> np.ndarray:
+    """What the text computes."""
+    result = np.empty(arrays[0].size)
+    run_c(kernel_of(name, result.size), [*arrays, result])
+    return result
+
+
+def test_every_text_is_a_function_with_samples() -> None:
+    assert set(DRAWS) == set(SPECIAL_TEXTS) & set(SPECIAL)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_values(name: str) -> None:
+    arrays = drawn(name, 3000)
+    if name == "polygamma":  # of whole orders
+        arrays[0] = np.floor(arrays[0])
+    wanted = SPECIAL[name].evaluate(*arrays)
+    usual = np.abs(wanted) > 1e-250  # SciPy's betainc is 0 below
+    found = computed(name, arrays)
+    tolerance = LOOSE.get(name, 2e-13)
+    np.testing.assert_allclose(found[usual], wanted[usual], rtol=tolerance, atol=tolerance * 1e-2)
+    assert (np.abs(found[~usual]) < 1e-249).all()
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits(name: str) -> None:
+    """At zero, infinity and NaN, and beyond where there is a function."""
+    axes = np.meshgrid(*[np.array(LIMITS[name])] * SPECIAL[name].arity)
+    arrays = [np.ascontiguousarray(axis.ravel()) for axis in axes]
+    np.testing.assert_allclose(computed(name, arrays), SPECIAL[name].evaluate(*arrays), rtol=1e-10, atol=1e-300)
