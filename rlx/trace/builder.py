@@ -19,11 +19,14 @@ __all__ = ["Builder", "NamedAxis", "Tracer", "state"]
 
 
 class NamedAxis(NamedTuple):
-    """A mapped axis. `alone`: it is an axis of one device, with one member, which has no batch axis."""
+    """A mapped axis. `alone`: it is an axis of one device, with one member, which has no batch axis. `tracked`: what
+    is equal on all members is one value, which reverse mode counts once.
+    """
 
     name: Any
     size: int
     alone: bool
+    tracked: bool
 
 
 class _State(threading.local):
