@@ -480,7 +480,7 @@ def test_sharding_is_shown_and_inspected(capsys: Any) -> None:
     rlx.debug.inspect_array_sharding(x, callback=seen.append)
     assert seen[0].num_devices == 1 and seen[1] is x.sharding
     rlx.debug.visualize_array_sharding(x, use_color=False)
-    assert capsys.readouterr().out == "┌─────────┐\n│  CPU 0  │\n└─────────┘\n"
+    assert capsys.readouterr().out == "┌───────┐\n│ CPU 0 │\n└───────┘\n"
     for shape in ((), (1, 1, 1)):
         with pytest.raises(ValueError, match="1 or 2 axes"):
             rlx.debug.visualize_sharding(shape, x.sharding)
