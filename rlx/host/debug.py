@@ -19,6 +19,7 @@ from rlx.host.callback import host_function
 from rlx.ops.callback import debug_callback
 from rlx.sharding.shardings import default_sharding
 from rlx.trace.flat import flatten_call
+from rlx.trace.tracing import place_of
 from rlx.trees import tree
 
 __all__ = [
@@ -299,6 +300,8 @@ def _boxed(text: str, width: int, height: int) -> list[str]:
 def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> None:
     """Call a function with the sharding of each array in a tree; of traced values once, while they are traced.
 
+    Of a traced value it is what rlx.lax.with_sharding_constraint or its like said, or whole on the default device.
+
     Args: value: a tree of arrays. callback: takes a rlx.sharding.Sharding.
 
     >>> import rlx
@@ -308,4 +311,4 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> No
     1
     """
     for leaf in tree.leaves(value):
-        callback(leaf.sharding if isinstance(leaf, ConcreteArray) else default_sharding())
+        callback(leaf.sharding if isinstance(leaf, ConcreteArray) else place_of(leaf) or default_sharding())

@@ -18,6 +18,7 @@ from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
 from rlx.trace.flat import as_array
+from rlx.trace.tracing import place_of
 from rlx.trees import tree
 
 __all__ = [
@@ -67,7 +68,7 @@ def sharding_of(x: Array) -> Sharding:
 
 def abstract_sharding(x: Array) -> NamedSharding:
     """How an array's axes are divided by its type: over Explicit axes of a mesh, which has no devices there."""
-    found = getattr(x, "_sharding", None)
+    found = getattr(x, "_sharding", None) or place_of(x)
     if not isinstance(found, NamedSharding):
         return NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * x.ndim))
     mesh = found.mesh.abstract_mesh

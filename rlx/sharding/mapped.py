@@ -19,8 +19,9 @@ from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, known_devic
 from rlx.sharding.shardings import NamedSharding, check_names
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
 from rlx.sharding.trees import placed, spread
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array, function_name
-from rlx.trace.tracing import named_axis
+from rlx.trace.tracing import named_axis, place_of
 from rlx.trees import tree
 
 __all__ = ["shard_map", "smap"]
@@ -241,13 +242,18 @@ def _input_specs(
                 f"{name} is mapped without in_specs over the axis {others[0]!r}, which is {mesh.type_of(others[0])!r}.",
                 "Pass in_specs: only for Explicit axes arrays know how they are divided.",
             )
-        return [_own_spec(x, manual) for x in tree.leaves(args)]
+        return [_own_spec(name, x, manual, mesh.size > 1) for x in tree.leaves(args)]
     _check_specs(owner, in_specs, mesh, manual)
     return spread(owner, in_specs, args)
 
 
-def _own_spec(x: Any, manual: frozenset[Any]) -> PartitionSpec:
-    sharding = getattr(x, "_sharding", None)
+def _own_spec(name: str, x: Any, manual: frozenset[Any], several: bool) -> PartitionSpec:
+    sharding = getattr(x, "_sharding", None) or place_of(x)
+    if sharding is None and isinstance(x, Tracer) and several:
+        raise ShardingError(
+            f"{name} is mapped without in_specs over a traced {x.type!r}, of which nobody said how it is divided.",
+            "Pass in_specs, or divide it before: rlx.reshard(x, rlx.P(...)).",
+        )
     partitions = sharding.spec.partitions if isinstance(sharding, NamedSharding) else ()
     return PartitionSpec(*(tuple(n for n in names_of_entry(entry) if n in manual) for entry in partitions))
 

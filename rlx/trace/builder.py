@@ -77,7 +77,10 @@ class Builder:
     Values from outside (arrays, or tracers of enclosing builders) become captures: hidden inputs.
     `known` maps variables to values where they are known, so that tracers can answer questions.
     `snapshots` holds what NumPy arrays were when the function used them, by their identity.
+    `places` holds the shardings of variables of which one is known.
     """
+
+    places: dict[Any, Any] | None = None
 
     def __init__(self, name: str = "program") -> None:
         self.name = name

@@ -22,6 +22,8 @@ __all__ = [
     "finish",
     "known_value",
     "named_axis",
+    "place_known",
+    "place_of",
     "trace_program",
     "tracked_axes",
 ]
@@ -101,6 +103,19 @@ def finish(builder: Builder, outputs: Sequence[Any]) -> Program:
     """Close a builder whose captures are arrays that rules made: they become constants."""
     program, captured = builder.close(outputs)
     return close_over(program, captured)
+
+
+def place_known(value: Any, sharding: Any) -> None:
+    """A traced value is known to be divided over devices as a sharding says."""
+    if value.builder.places is None:
+        value.builder.places = {}
+    value.builder.places[value.atom] = sharding
+
+
+def place_of(value: Any) -> Any:
+    """The sharding that a traced value is known to have, or None."""
+    places = value.builder.places if isinstance(value, Tracer) else None
+    return None if places is None else places.get(value.atom)
 
 
 @contextmanager

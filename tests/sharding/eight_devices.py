@@ -394,7 +394,12 @@ def jitted_shardings(lib: Any) -> Any:
         c = lib.jit(lambda x: 2 * x, in_shardings=P("y"), out_shardings=P("x"))(X)
     g = lib.jit(lib.grad(lambda x, w: f(x, w)[1]), in_shardings=(rows, copied), out_shardings=rows)(X, W)
     d = lib.lax.with_sharding_constraint(lib.numpy.asarray(X), rows)
-    return a, b, c, d, g, lib.numpy.sum(lib.device_put(X, rows))
+    mapped = lib.shard_map(lambda v: lib.lax.psum(v, "y"), mesh=mesh, in_specs=P(("x", "y")), out_specs=P("x"))
+    inner = lib.jit(lambda x: (mapped(x), lib.lax.with_sharding_constraint(x + 1.0, NS(mesh, P("y", None)))))
+    noted = lib.jit(lambda x: inner(x)), inner
+    known = [f(X) for _ in range(2) for f in noted]
+    assert all(x.sharding.num_devices == 8 for x in lib.tree.leaves(known))
+    return a, b, c, d, known, g, lib.numpy.sum(lib.device_put(X, rows))
 
 
 # ------------------------------------------------------------- of rlx alone
@@ -534,6 +539,22 @@ def bad_input() -> None:
 def without_the_check_the_first_device_s_result_counts() -> None:
     f = rlx.shard_map(lambda a: a, mesh=mesh_of(rlx, x=4), in_specs=rlx.P("x"), out_specs=rlx.P(), check_vma=False)
     assert np.array_equal(f(X), X[:4])
+
+
+@check
+def traced_values_know_what_was_said_of_them() -> None:
+    part = rlx.NamedSharding(mesh_of(rlx, "Explicit", x=8), rlx.P("x"))
+    seen: list[Any] = []
+
+    @rlx.jit
+    def f(x: Any) -> Any:
+        y = rlx.lax.with_sharding_constraint(x + 1.0, part)
+        rlx.debug.inspect_array_sharding([x * 1.0, y], callback=seen.append)
+        return rlx.shard_map(lambda v: rlx.lax.psum(v, "x"), mesh=part.mesh, out_specs=rlx.P())(y)
+
+    assert np.allclose(f(X), (X + 1.0).reshape(8, 2, 3).sum(0))
+    assert [s.num_devices for s in seen] == [1, 8] and seen[1].spec == rlx.P("x", None)
+    refused(lambda: rlx.jit(rlx.shard_map(lambda v: v, mesh=part.mesh, out_specs=rlx.P("x")))(X), "without in_specs")
 
 
 @check

@@ -30,7 +30,7 @@ def found() -> dict[str, str]:
 
 
 def test_every_case_was_run(found: dict[str, str]) -> None:
-    assert len(found) > 50
+    assert len(found) >= 50
 
 
 def test_programs_on_eight_devices_give_what_they_give_on_jax(found: dict[str, str]) -> None:
