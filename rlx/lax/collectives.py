@@ -154,7 +154,9 @@ def _sum(value: Array, axis_name: AxisName, groups: _Groups | None = None) -> Ar
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The sum of x (an array, or a tree of arrays) over a mapped axis, or several.
 
-    Python numbers are multiplied by the axis's size without being traced.
+    Python numbers are multiplied by the axis's size without being traced. With axis_index_groups, lists of members that
+    have each member once, it is the sum over the member's list; in the other functions, too, a list is then what
+    exchanges among itself. Raises ShardingError for other groups, and where those of several sizes have no meaning.
 
     >>> import rlx
     >>> import numpy as np
@@ -242,12 +244,17 @@ def all_gather(
 ) -> Any:
     """Every member's x along a new axis, or with `tiled` one after another along an axis it has.
 
+    In a rlx.shard_map with check_vma the result varies as far as derivatives and out_specs go, though it is equal on
+    all members; with to="invarying" or "reduced" it does not.
+
     >>> import rlx
     >>> import numpy as np
     >>> f = lambda x: rlx.lax.all_gather(x, "i").sum() - x
     >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 2.0], np.float32)).tolist()
     [2.0, 1.0]
     """
+    if to not in ("varying", "reduced", "invarying"):
+        raise OptionError(f"lax.all_gather got to={to!r}.", 'It is "varying", "reduced" or "invarying".')
     groups = _grouped("all_gather", axis_name, axis_index_groups)
     tracked = tracing.tracked_axes(_names(axis_name)) if to == "varying" else ()
 

@@ -235,7 +235,7 @@ class Builder:
                 self.known[var] = value
                 stack.pop()
                 continue
-            if equation.primitive.effect(**equation.params):
+            if equation.primitive.collective or equation.primitive.effect(**equation.params):
                 return None
             pending = [a for a in equation.inputs if isinstance(a, Var) and a not in self.known]
             if pending:
