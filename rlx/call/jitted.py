@@ -304,6 +304,9 @@ class Jitted:
         places: list[Any] = []
 
         def placed(*leaves: Any) -> list[Any]:
+            for x, place in zip(leaves, request.places, strict=False):
+                if place is not None:
+                    place_known(x, place)
             outs = flat(*leaves)
             places.extend(map(place_of, outs))
             return outs
@@ -437,10 +440,13 @@ class _Request:
             self.memory = jitted.memory_for(self.given)
         # inside of another program it is that one's
         where = "around" if config.watched and state.builder is not None else self.memory
-        self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes, where)
+        # how Explicit axes of a mesh of several devices divide the arguments, which a function may ask
+        places = tuple(map(_explicit_place, self.leaves))
+        self.places = places if any(places) else ()
+        self.key: Any = (self.in_tree, *types, *self.places, config.token, values, n, state.axes, where)
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None
-        if jitted._plain and not kwargs and state.builder is None:
+        if jitted._plain and not kwargs and not self.places and state.builder is None:
             self._describe(args, types)
         self._check_donated()
 
@@ -535,6 +541,13 @@ class _Request:
 
 def _is_flat_dict(x: Any) -> bool:
     return type(x) is dict and all(isinstance(v, ConcreteArray) for v in x.values())
+
+
+def _explicit_place(x: Array) -> Any:
+    """The sharding of an argument that Explicit axes of a mesh of several devices divide; None for others."""
+    place = place_of(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None)
+    mesh = getattr(place, "mesh", None)
+    return place if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
 
 
 def _placed_type(x: Array) -> Any:

@@ -222,6 +222,11 @@ def _check_specs(owner: str, specs: Any, mesh: Mesh | AbstractMesh, manual: froz
                 f"{owner}: {spec!r:.60} is a {type(spec).__name__}.", "Its leaves are PartitionSpecs: rlx.P('x')."
             )
         check_names(owner, mesh, spec)
+        if any(mesh.shape[name] > 1 for name in spec.unreduced):
+            raise ShardingError(
+                f"{owner} got {spec!r}: devices of one memory have no parts of a sum that is still to be made.",
+                "Sum inside of the function: rlx.lax.psum(result, axis).",
+            )
         others = [n for n in names_in(spec.partitions) if n not in manual]
         if others:
             raise ShardingError(

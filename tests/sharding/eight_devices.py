@@ -253,9 +253,11 @@ def mesh_in_force(lib: Any) -> Any:
     with lib.set_mesh(mesh_of(lib, "Explicit", x=8)):
         x = lib.device_put(X, P("x"))
         c = lib.shard_map(lambda a: lib.lax.psum(a, "x"), out_specs=P())(x)
+        inner = lib.jit(lib.shard_map(lambda a: lib.lax.psum(a, "x"), out_specs=P()))
+        f, g = inner(x), lib.jit(lambda x: lib.jit(inner)(x))(x)
         d = lib.smap(lambda a: a.sum(0), in_axes=0, out_axes=0, axis_name="x")(x)
         e = lib.smap(lambda a, b: a * b, in_axes=(0, None), out_axes=0, axis_name="x")(x, 2.0)
-    return a, b, c, d, e
+    return a, b, c, d, e, f, g
 
 
 @case
@@ -508,6 +510,9 @@ def bad_input() -> None:
     refused(mapped(lambda a: lax.psum(a, "x", axis_index_groups=[[0, 0], [1, 2]])), "axis_index_groups")
     refused(mapped(lambda a: lax.all_gather(a, "x", axis_index_groups=[[0, 1, 2], [3]])), "one size")
     refused(mapped(lambda a: lax.psum(a, "y"), axis_names={"x"}), "'y'")
+    explicit = mesh_of(rlx, "Explicit", x=4)
+    unreduced = P(unreduced={"x"})
+    refused(lambda: rlx.shard_map(lambda a: a, mesh=explicit, in_specs=P("x"), out_specs=unreduced)(x), "psum")
     for body in (
         lambda a: a,
         lambda a: lax.psum(a, "y"),
@@ -554,7 +559,15 @@ def traced_values_know_what_was_said_of_them() -> None:
 
     assert np.allclose(f(X), (X + 1.0).reshape(8, 2, 3).sum(0))
     assert [s.num_devices for s in seen] == [1, 8] and seen[1].spec == rlx.P("x", None)
-    refused(lambda: rlx.jit(rlx.shard_map(lambda v: v, mesh=part.mesh, out_specs=rlx.P("x")))(X), "without in_specs")
+    own = rlx.jit(rlx.shard_map(lambda v: v + rlx.lax.axis_index("x"), mesh=part.mesh, out_specs=rlx.P("x")))
+    refused(lambda: own(X), "without in_specs")
+    # for each way in which an argument is divided there is a program
+    rows = rlx.device_put(X, part)
+    copies = rlx.device_put(X[:2], rlx.NamedSharding(part.mesh, rlx.P()))
+    for _ in range(2):
+        assert own(rows).shape == (16, 3) and own(copies).shape == (16, 3)
+        assert np.allclose(own(rows), X + np.arange(8).repeat(2)[:, None])
+        assert np.allclose(own(copies)[2:4], X[:2] + 1)
 
 
 @check
