@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import MissingNameError, did_you_mean
+from rlx.errors import DeviceError, MissingNameError, did_you_mean
 
 __all__ = ["ChosenDevice", "UserContext", "check_precision", "config", "scoped"]
 
@@ -66,6 +66,7 @@ class Config(threading.local):
     log_compiles: say by the logger "rlx" what is compiled, at level WARNING instead of DEBUG.
     check_tracer_leaks: raise as soon as a function has been traced, if one of its traced values is still held.
     no_tracing: raise where a jitted function would be traced.
+    num_cpu_devices: how many devices the CPU is (RLX_NUM_CPU_DEVICES); set before devices are first asked for.
     mesh: what rlx.set_mesh and its kin have set, for functions that are traced under it.
     default_prng_impl: the generator that random keys belong to where none is named.
     enable_custom_prng: random.PRNGKey makes typed keys, as random.key does.
@@ -93,6 +94,7 @@ class Config(threading.local):
     log_compiles: bool = False
     check_tracer_leaks: bool = False
     no_tracing: bool = False
+    num_cpu_devices: int | str = os.environ.get("RLX_NUM_CPU_DEVICES", 1)
     mesh: Any = None
     default_prng_impl: str = "threefry2x32"
     enable_custom_prng: bool = False
@@ -249,6 +251,11 @@ def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
         raise _no_switch(name)
     if name in _SINGLE and value != _GIVEN[name]:
         raise ValueError(f"rlx knows only {name}={_GIVEN[name]!r}, got {value!r}")
+    if name in _settled and value != getattr(Config, name):
+        raise DeviceError(
+            f"config.update({name!r}, {value!r}) comes after devices have been asked for.",
+            f"Call it right after the import of rlx, or set RLX_{name.upper()}={value} in the environment.",
+        )
     if name in _WORDS and value not in _WORDS[name]:
         raise ValueError(f"{name} is one of {', '.join(map(repr, _WORDS[name]))}, got {value!r}")
     if name == "default_matmul_precision":
@@ -256,6 +263,15 @@ def _settings(name: str, value: Any) -> list[tuple[str, Any]]:
     if name in ("default_float", "default_int"):
         value = np.dtype(value)
     return [(name, value)]
+
+
+_settled: set[str] = set()
+
+
+def settled(name: str) -> Any:
+    """The process-wide value of a switch, which cannot be changed from now on."""
+    _settled.add(name)
+    return getattr(Config, name)
 
 
 _SWITCHES = tuple(name for name in Config.__annotations__ if name not in ("token", "watched"))

@@ -552,6 +552,17 @@ class ScalarOutputError(RlxError, TypeError):
     """
 
 
+class ShardingError(RlxError, ValueError):
+    """A mesh, partition spec or sharding that does not fit the devices, the mesh or the array.
+
+    >>> import rlx
+    >>> rlx.make_mesh((8,), ("x",))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.ShardingError: make_mesh was asked for a mesh of 8 devices, but this process has 1...
+    """
+
+
 class VmapAxisError(RlxError, ValueError, TypeError):
     """in_axes, out_axes or axis sizes of vmap that do not fit the arguments.
 
@@ -564,7 +575,7 @@ class VmapAxisError(RlxError, ValueError, TypeError):
     """
 
 
-class AxisNameError(VmapAxisError, NameError):
+class AxisNameError(VmapAxisError, ShardingError, NameError):
     """A name of a mapped axis that is not in scope.
 
     >>> import rlx
@@ -663,17 +674,6 @@ class DeviceError(RlxError, ValueError, RuntimeError):
     Traceback (most recent call last):
         ...
     rlx.errors.DeviceError: There is no device 'toaster'; this installation has: cpu, ...
-    """
-
-
-class ShardingError(RlxError, ValueError):
-    """A mesh, partition spec or sharding that does not fit the devices, the mesh or the array.
-
-    >>> import rlx
-    >>> rlx.make_mesh((8,), ("x",))
-    Traceback (most recent call last):
-        ...
-    rlx.errors.ShardingError: make_mesh was asked for a mesh of 8 devices, but this process has 1...
     """
 
 

@@ -73,7 +73,7 @@ class Device:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
-            return (self.id == 0 and other == self.platform) or other == self.name
+            return other == f"{self.platform}:{self.unit or self.id}" or (self.id == 0 and other == self.platform)
         return isinstance(other, Device) and (self.platform, self.id) == (other.platform, other.id)
 
     def __hash__(self) -> int:

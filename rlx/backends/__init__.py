@@ -6,10 +6,11 @@ import importlib
 import importlib.util
 import sys
 import threading
+from functools import cache
 from importlib.metadata import entry_points
 
 from rlx.backends.base import Backend
-from rlx.config import computes_on_host, config
+from rlx.config import computes_on_host, config, settled
 from rlx.device_memory import Memory, host_memory
 from rlx.errors import DeviceError
 from rlx.forks import reopen_after_fork, unforked
@@ -36,6 +37,7 @@ _BACKENDS: dict[str, str | type[Backend]] = {
 _PACKAGES = {"mlx": "mlx"}
 # module that arrays of another library are defined in -> the device whose memory they lie in
 _FOREIGN = {"mlx.core": "mlx"}
+_MORE_DEVICES = "Set RLX_NUM_CPU_DEVICES, or ask for one of rlx.devices()."
 _loaded: dict[str, Backend] = {}
 _lock = threading.RLock()
 reopen_after_fork(sys.modules[__name__])
@@ -131,16 +133,34 @@ def loaded_backends() -> list[Backend]:
     return list(_loaded.values())
 
 
+@cache
+def cpu_devices() -> tuple[Device, ...]:
+    """The devices that the CPU is: as many as RLX_NUM_CPU_DEVICES says, over one memory. Raises DeviceError."""
+    said = settled("num_cpu_devices")
+    if not str(said).isdecimal() or int(said) < 1:
+        raise DeviceError(f"RLX_NUM_CPU_DEVICES must be a positive integer, not {said!r}.")
+    return tuple(Device("cpu", number) for number in range(int(said)))
+
+
 def default_devices() -> list[Device]:
-    """The devices that programs run on and arrays are made on where nobody says otherwise: one."""
-    return [memory_named(None).device]
+    """The devices that programs run on and arrays are made on where nobody says otherwise."""
+    device = memory_named(None).device
+    return list(cpu_devices()) if device.platform == "cpu" else [device]
 
 
 def devices_of(platform: str | None) -> list[Device]:
+<<<<<<< HEAD
     """The devices of a platform; None means the default device's, all of it. Raises DeviceError if there is none."""
     name = platform or config.device.partition(":")[0]
     # that of the CPU is known without its compiler
     units = () if name == "cpu" or ":" in name else backend_named(name).units
+=======
+    """The devices of a platform; None means the default device's. Raises DeviceError if there is none."""
+    name = platform or config.device
+    if name == "cpu":  # known without its compiler
+        return list(cpu_devices())
+    units = () if ":" in name else backend_named(name).units
+>>>>>>> w-meshes
     if units:
         return [device_named(f"{name}:{unit}") for unit in units]
     return default_devices() if platform is None else [device_named(platform)]
@@ -151,6 +171,11 @@ def device_named(device: str | Device) -> Device:
     if isinstance(device, Device):
         device = device.name if device.unit else f"{device.platform}:{device.id}"
     platform, _, number = device.partition(":")
+    if platform == "cpu":
+        found = [d for d in cpu_devices() if str(d.id) == (number or "0")]
+        if not found:
+            raise DeviceError(f"There is no device {device!r}: the CPU is {len(cpu_devices())}.", _MORE_DEVICES)
+        return found[0]
     memory = memory_named(platform if number in ("", "0") else device)
     return memory.device if memory.device.unit else Device(platform)
 

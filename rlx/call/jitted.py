@@ -45,7 +45,7 @@ from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction
 from rlx.trace.places import HOST, common_memory, execution
 from rlx.trace.primitive import refused, watching
-from rlx.trace.tracing import close_over, trace_program
+from rlx.trace.tracing import close_over, place_known, place_of, trace_program
 from rlx.trees import tree
 
 __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
@@ -89,14 +89,21 @@ class CacheInfo(NamedTuple):
 class _Entry:
     """One traced signature: its program, how to call it, what it returns."""
 
-    __slots__ = ("captured", "compiled", "out_tree", "program")
+    __slots__ = ("captured", "compiled", "out_tree", "places", "program")
     compiled: CompiledProgram | None
 
-    def __init__(self, program: Program, captured: list[Any], out_tree: Any) -> None:
+    def __init__(self, program: Program, captured: list[Any], out_tree: Any, places: list[Any] | None = None) -> None:
         self.program = program
         self.captured = captured
         self.out_tree = out_tree
+        self.places = places  # the results' shardings, where some are known
         self.compiled = None
+
+    def placed(self, outs: list[Any]) -> list[Any]:
+        """The results, known to lie where the function said while it was traced."""
+        if self.places is None:
+            return outs
+        return [x if place is None else x.with_sharding(place) for x, place in zip(outs, self.places, strict=True)]
 
 
 class _Traces:
@@ -223,6 +230,9 @@ class Jitted:
         if state.builder is not None:
             entry = self._entry(request)
             outs = call(*entry.captured, *request.leaves, program=entry.program, name=self.name)
+            for x, place in zip(outs, entry.places or (), strict=False):
+                if place is not None:
+                    place_known(x, place)
             return entry.out_tree.unflatten(outs)
         for x in request.leaves:
             if isinstance(x, Tracer):
@@ -240,8 +250,9 @@ class Jitted:
         if request.fast_key is not None and not watching():
             out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.spec
             caller = compiled.run if brings else compiled.caller()
-            self._ready[request.fast_key] = (caller, out_tree, request.order, compiled.passes_inputs)
-        outs = request.run(compiled, brings)
+            run = caller if entry.places is None else lambda args: entry.placed(caller(args))
+            self._ready[request.fast_key] = (run, out_tree, request.order, compiled.passes_inputs)
+        outs = entry.placed(request.run(compiled, brings))
         if watching() and (found := refused(outs)):
             _refuse_results(found, self.name, compiled.program, request.leaves)
         request.donate(outs)
@@ -289,10 +300,20 @@ class Jitted:
             )
         flat = FlatFunction(request.function, request.in_tree, name=self.name)
         types = [x.type for x in request.leaves]
+        places: list[Any] = []
+
+        def placed(*leaves: Any) -> list[Any]:
+            for x, place in zip(leaves, request.places, strict=False):
+                if place is not None:
+                    place_known(x, place)
+            outs = flat(*leaves)
+            places.extend(map(place_of, outs))
+            return outs
+
         # what asks for the default device means the one that the program is for
         with scoped(device=self._device(request)):
-            program, captured = trace_program(flat, types, None, self.name)
-        return _Entry(program, captured, flat.out_tree)
+            program, captured = trace_program(placed, types, None, self.name)
+        return _Entry(program, captured, flat.out_tree, places if any(places) else None)
 
     def _device(self, request: _Request) -> str:
         """The name of the device that a call's program is for; inside of another program that one's."""
@@ -418,10 +439,13 @@ class _Request:
             self.memory = jitted.memory_for(self.given)
         # inside of another program it is that one's
         where = "around" if config.watched and state.builder is not None else self.memory
-        self.key: Any = (self.in_tree, *types, config.token, values, n, state.axes, where)
+        # how Explicit axes of a mesh of several devices divide the arguments, which a function may ask
+        places = tuple(map(_explicit_place, self.leaves))
+        self.places = places if any(places) else ()
+        self.key: Any = (self.in_tree, *types, *self.places, config.token, values, n, state.axes, where)
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None
-        if jitted._plain and not kwargs and state.builder is None:
+        if jitted._plain and not kwargs and not self.places and state.builder is None:
             self._describe(args, types)
         self._check_donated()
 
@@ -524,6 +548,13 @@ class _Request:
 
 def _is_flat_dict(x: Any) -> bool:
     return type(x) is dict and all(isinstance(v, ConcreteArray) for v in x.values())
+
+
+def _explicit_place(x: Array) -> Any:
+    """The sharding of an argument that Explicit axes of a mesh of several devices divide; None for others."""
+    place = place_of(x) if isinstance(x, Tracer) else getattr(x, "_sharding", None)
+    mesh = getattr(place, "mesh", None)
+    return place if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
 
 
 def _placed_type(x: Array) -> Any:

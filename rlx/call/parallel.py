@@ -13,11 +13,12 @@ from rlx.call.jit_options import numbers_of, refuse_uncallable
 from rlx.call.jitted import Jitted
 from rlx.errors import OptionError, ShardingError, VmapAxisError
 from rlx.ops.shape import reshape
+from rlx.sharding.grid import Grid
 from rlx.sharding.mesh import Mesh, known_devices, too_many
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.trees import placed
-from rlx.trace.flat import as_array
+from rlx.trace.flat import as_array, function_name
 from rlx.trace.tracing import named_axis
 from rlx.transforms.vmap import broadcast_prefix
 from rlx.trees import tree
@@ -41,8 +42,8 @@ def pmap(
 ) -> Jitted:
     """A compiled function that runs `fun` on each device, on that device's member of the mapped axes.
 
-    rlx computes on one device, so that mapped axes have size 1: `fun` runs once, without them. To map over longer
-    axes on one device there is rlx.vmap.
+    Mapped axes are as long as there are devices, or shorter; all devices run together, as one program. To map over
+    longer axes there is rlx.vmap.
 
     Args:
       fun: a function of arrays, or trees of them.
@@ -51,7 +52,7 @@ def pmap(
         prefix of its argument. Keyword arguments are mapped over axis 0.
       out_axes: where the mapped axis goes in the results, in the same form.
       static_broadcasted_argnums: positional arguments that are constants of the program; hashable.
-      devices: the devices to run on: None, or one device.
+      devices: the devices to run on; the first of rlx.devices() if left out.
       backend: name of the device to compile for.
       axis_size: the size of the mapped axis, if it is to be checked.
       donate_argnums: positional arguments whose memory may be reused.
@@ -67,39 +68,48 @@ def pmap(
     [[0.0, 0.0]]
     """
     refuse_uncallable(fun)
-    if devices is not None and len(devices) != 1:
-        if not devices:
-            raise ShardingError("pmap got an empty list of devices.", "Leave it out.")
-        raise too_many("pmap", len(devices))
-    if axis_size is not None and axis_size != 1:
-        raise too_many("pmap", axis_size)
+    if devices is not None and not devices:
+        raise ShardingError("pmap got an empty list of devices.", "Leave it out.")
+    label = _NAMELESS if axis_name is None else axis_name
+    mesh = Mesh(np.array(known_devices() if devices is None else devices), (label,))
+    if axis_size is not None and axis_size > mesh.size:
+        raise too_many("pmap", axis_size, mesh.size)
     for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
         if not all(type(axis) is int for axis in tree.leaves(axes)):
             raise OptionError(f"pmap got {name}={axes!r}.", "Its leaves are integers and None.")
     static = numbers_of(static_broadcasted_argnums)
 
     @wraps(fun)
-    def alone(*args: Any, **kwargs: Any) -> Any:
-        given = args, kwargs
+    def together(*args: Any, **kwargs: Any) -> Any:
         held = {i % len(args) for i in static if args and -len(args) <= i < len(args)}
         dynamic = tuple(a for i, a in enumerate(args) if i not in held)
         axes = tuple(a for i, a in enumerate(in_axes) if i not in held) if isinstance(in_axes, tuple) else in_axes
         found = broadcast_prefix(axes, dynamic, "in_axes") + [0] * len(tree.leaves(kwargs))
         leaves, treedef = tree.flatten((dynamic, kwargs))
-        if all(axis is None for axis in found):
-            raise VmapAxisError("pmap has no mapped argument.", "Give at least one argument an axis.")
-        members = [_member(x, axis) for x, axis in zip(leaves, found, strict=True)]
-        inner, keywords = tree.unflatten(treedef, members)
-        rest = iter(inner)
-        with named_axis(axis_name, 1, alone=True):
-            out = fun(*(a if i in held else next(rest) for i, a in enumerate(given[0])), **keywords)
-        results, outdef = tree.flatten(out)
-        wanted = broadcast_prefix(out_axes, out, "out_axes")
-        return tree.unflatten(outdef, [_stacked(x, axis) for x, axis in zip(results, wanted, strict=True)])
+        values = [as_array(x, "an argument of pmap") for x in leaves]
+        pairs = zip(values, found, strict=True)
+        places = [None if axis is None else _position(x.shape, axis, x.ndim) for x, axis in pairs]
+        size = _size(values, places, axis_size, mesh.size)
 
-    mesh = Mesh(np.array(known_devices()[:1]), (_NAMELESS if axis_name is None else axis_name,))
+        def on_device(*parts: Any) -> Any:
+            members = [x if at is None else _without(x, at) for x, at in zip(parts, places, strict=True)]
+            inner, keywords = tree.unflatten(treedef, members)
+            rest = iter(inner)
+            with named_axis(axis_name, size, alone=size == 1):
+                out = fun(*(a if i in held else next(rest) for i, a in enumerate(args)), **keywords)
+            results, outdef = tree.flatten(out)
+            wanted = broadcast_prefix(out_axes, out, "out_axes")
+            return tree.unflatten(outdef, [_stacked(x, axis) for x, axis in zip(results, wanted, strict=True)])
+
+        if size == 1:
+            return on_device(*values)
+        grid = Grid(function_name(fun), {label: size}, checked=False)
+        specs = [_spec(label, at) for at in places]
+        out, arrays = grid.run(on_device, values, specs, lambda out: _specs_of(label, out, out_axes))
+        return tree.unflatten(tree.structure(out), arrays)
+
     donated = numbers_of(donate_argnums)
-    return Parallel(alone, mesh, out_axes, static_argnums=static, donate_argnums=donated, device=backend)
+    return Parallel(together, mesh, out_axes, static_argnums=static, donate_argnums=donated, device=backend)
 
 
 class Parallel(Jitted):
@@ -108,7 +118,7 @@ class Parallel(Jitted):
     def __init__(self, fun: Callable[..., Any], mesh: Mesh, out_axes: Any, **options: Any) -> None:
         super().__init__(fun, **options)
         self.mesh, self.out_axes = mesh, out_axes
-        self._shardings: dict[int | None, NamedSharding] = {}
+        self._shardings: dict[tuple[PartitionSpec, int], NamedSharding] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.delivered(super().__call__(*args, **kwargs))
@@ -116,32 +126,49 @@ class Parallel(Jitted):
     def delivered(self, out: Any) -> Any:
         """The results, known to be divided along their mapped axes."""
         leaves, treedef = tree.flatten(out)
-        axes = broadcast_prefix(self.out_axes, out, "out_axes")
-        pairs = zip(leaves, axes, strict=True)
-        return tree.unflatten(treedef, [placed(x, self._divided(axis, x.ndim)) for x, axis in pairs])
+        specs = _specs_of(self.mesh.axis_names[0], out, self.out_axes)
+        divided = [x.shape[len(spec) - 1] for x, spec in zip(leaves, specs, strict=True) if spec]
+        size = divided[0] if divided else self.mesh.size
+        return tree.unflatten(treedef, [placed(x, self._on(s, size)) for x, s in zip(leaves, specs, strict=True)])
 
-    def _divided(self, axis: int | None, ndim: int) -> NamedSharding:
-        at = None if axis is None else axis % ndim
-        found = self._shardings.get(at)
+    def _on(self, spec: PartitionSpec, size: int) -> NamedSharding:
+        """By this spec over the first devices."""
+        found = self._shardings.get((spec, size))
         if found is None:
-            spec = PartitionSpec() if at is None else PartitionSpec(*[None] * at, self.mesh.axis_names[0])
-            found = self._shardings[at] = NamedSharding(self.mesh, spec)
+            mesh = self.mesh if size == self.mesh.size else self.mesh.update(self.mesh.devices[:size])
+            found = self._shardings[spec, size] = NamedSharding(mesh, spec)
         return found
 
 
-def _member(x: Any, axis: int | None) -> Array:
-    """The one member of a mapped axis. Raises where the axis has more, or is not there."""
-    value = as_array(x, "an argument of pmap")
-    if axis is None:
-        return value
-    at = _position(value.shape, axis, value.ndim)
-    if value.shape[at] != 1:
-        raise ShardingError(
-            f"pmap maps axis {axis} of an array of shape {value.shape}, which asks for {value.shape[at]} devices, but"
-            " this process has 1.",
-            "Give the mapped axes the size rlx.device_count(), which is 1, or map with rlx.vmap.",
-        )
-    return reshape(value, shape=value.shape[:at] + value.shape[at + 1 :])
+def _spec(name: Any, at: int | None) -> PartitionSpec:
+    return PartitionSpec() if at is None else PartitionSpec(*[None] * at, name)
+
+
+def _specs_of(name: Any, out: Any, out_axes: Any) -> list[PartitionSpec]:
+    """A spec for each leaf of the results, which have their mapped axes."""
+    axes = broadcast_prefix(out_axes, out, "out_axes")
+    pairs = zip(tree.leaves(out), axes, strict=True)
+    return [_spec(name, None if axis is None else axis % len(x.shape)) for x, axis in pairs]
+
+
+def _size(values: Sequence[Array], places: Sequence[int | None], axis_size: int | None, devices: int) -> int:
+    """The size of the mapped axes. Raises where they have several, or a larger one than there are devices."""
+    sizes = {x.shape[at] for x, at in zip(values, places, strict=True) if at is not None}
+    if not sizes:
+        raise VmapAxisError("pmap has no mapped argument.", "Give at least one argument an axis.")
+    if axis_size is not None:
+        sizes.add(axis_size)
+    if len(sizes) > 1:
+        raise VmapAxisError(f"pmap got mapped axes of different sizes {sorted(sizes)}.", "They have one size.")
+    (size,) = sizes
+    if size > devices:
+        raise too_many("pmap", size, devices)
+    return size
+
+
+def _without(x: Array, at: int) -> Array:
+    """The member of a mapped axis that a device has."""
+    return reshape(x, shape=x.shape[:at] + x.shape[at + 1 :])
 
 
 def _stacked(x: Any, axis: int | None) -> Array:

@@ -348,7 +348,7 @@ def live_arrays(platform: str | None = None) -> list[Any]:
     """
     backend_named(platform)
     live = [x for x in gc.get_objects() if type(x) in (ConcreteArray, DeviceArray) and not x.is_deleted()]
-    return live if platform is None else [x for x in live if x.device.platform == platform]
+    return live if platform is None else [x for x in live if any(d.platform == platform for d in x.devices())]
 
 
 def print_environment_info(return_string: bool = False) -> str | None:

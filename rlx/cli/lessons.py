@@ -547,8 +547,9 @@ LESSONS: dict[str, Lesson] = {
     ),
     "ShardingError": _lesson(
         """
-        A mesh, spec or sharding that does not fit what is there. rlx runs in one process with the devices of one
-        machine: `rlx.device_count()` says how many.
+        A mesh, spec or sharding that does not fit what is there, or a collective that its axis has not. rlx runs in one
+        process with the devices of one machine: `rlx.device_count()` says how many, and `RLX_NUM_CPU_DEVICES` of how
+        many the CPU is.
         """,
         """
         import rlx

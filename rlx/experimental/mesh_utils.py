@@ -40,7 +40,7 @@ def create_device_mesh(
     if math.prod(shape) != len(given):
         raise ShardingError(
             f"create_device_mesh was asked for a grid of {math.prod(shape)} devices, but was given {len(given)}.",
-            "Their numbers are equal: this process has one device.",
+            "Their numbers are equal: pass those to take, rlx.devices()[:n], or set RLX_NUM_CPU_DEVICES.",
         )
     grid = np.empty(len(given), object)
     grid[:] = given

@@ -19,6 +19,7 @@ from rlx.host.callback import host_function
 from rlx.ops.callback import debug_callback
 from rlx.sharding.shardings import default_sharding
 from rlx.trace.flat import flatten_call
+from rlx.trace.tracing import place_of
 from rlx.trees import tree
 
 __all__ = [
@@ -224,7 +225,7 @@ def _stop(**values: Any) -> None:
 
 
 def visualize_array_sharding(arr: Any, **options: Any) -> None:
-    """Print where the parts of an array lie: the whole of it on one device.
+    """Print where the parts of an array lie.
 
     Args: arr: an array of one or two axes. options: as of visualize_sharding.
 
@@ -232,9 +233,9 @@ def visualize_array_sharding(arr: Any, **options: Any) -> None:
 
     >>> import rlx
     >>> rlx.debug.visualize_array_sharding(rlx.numpy.ones(4))
-    ┌─────────┐
-    │  CPU 0  │
-    └─────────┘
+    ┌───────┐
+    │ CPU 0 │
+    └───────┘
     """
     inspect_array_sharding(arr, callback=lambda sharding: visualize_sharding(arr.shape, sharding, **options))
 
@@ -249,31 +250,57 @@ def visualize_sharding(
     max_width: int = 80,
     color_map: Any = None,
 ) -> None:
-    """Print where the parts of an array of this shape would lie: the whole of it on one device.
+    """Print where the parts of an array of this shape would lie: a box for each part, with its devices.
 
     Args:
       shape: one or two sizes. sharding: which device has which part.
-      min_width, max_width: of the picture, in characters. use_color, scale, color_map: accepted for JAX's sake: one
-        part needs neither colours nor proportions.
+      scale: of the picture, which has 10 lines for a scale of 1, and columns in proportion.
+      min_width, max_width: of a box with its frame, in characters.
+      use_color, color_map: accepted for JAX's sake: boxes have frames.
 
     Raises ValueError for another number of axes, and where the sharding does not fit the shape.
 
     >>> import rlx
     >>> sharding = rlx.NamedSharding(rlx.make_mesh((1,), ("x",)), rlx.P("x"))
-    >>> rlx.debug.visualize_sharding((4, 2), sharding, min_width=13)
-    ┌─────────────┐
-    │    CPU 0    │
-    └─────────────┘
+    >>> rlx.debug.visualize_sharding((4,), sharding, min_width=13)
+    ┌───────────┐
+    │   CPU 0   │
+    └───────────┘
     """
     if len(shape) not in (1, 2):
         raise ValueError(f"visualize_sharding shows arrays of 1 or 2 axes, got the shape {tuple(shape)}")
-    (device,) = sharding.devices_indices_map(tuple(shape))
-    width = min(min_width, max_width - 2)
-    builtins.print(f"┌{'─' * width}┐\n│{f'{device.platform.upper()} {device.id}':^{width}}│\n└{'─' * width}┘")
+    lines = int(10 * scale)
+    columns = int(lines * ((shape[1] if len(shape) == 2 else 1) / shape[0]))
+    part = sharding.shard_shape(tuple(shape))
+    height = 1 if len(shape) == 1 else int(part[0] / shape[0] * lines)
+    # a character is so much taller than wide
+    width = min(max(int(part[-1] / shape[-1] * columns * 2.5), min_width), max_width)
+    counts, numbers = sharding.part_numbers(len(shape))
+    texts = np.full((1, *counts)[-2:], "", object)
+    for device, number in sorted(zip(sharding.devices, numbers.tolist(), strict=True), key=lambda pair: pair[0].id):
+        cell = (0, *number)[-2:]
+        texts[cell] = f"{texts[cell]},{device.id}" if texts[cell] else f"{device.platform.upper()} {device.id}"
+    boxes = [[_boxed(text, width, height) for text in row] for row in texts]
+    wide = [max(len(box[0]) for box in column) for column in zip(*boxes, strict=True)]
+    rules = ["─" * w for w in wide]
+    rows = ["\n".join(f"│{'│'.join(map(str.center, line, wide))}│" for line in zip(*row, strict=True)) for row in boxes]
+    between = f"\n├{'┼'.join(rules)}┤\n"
+    builtins.print(f"┌{'┬'.join(rules)}┐\n{between.join(rows)}\n└{'┴'.join(rules)}┘")
+
+
+def _boxed(text: str, width: int, height: int) -> list[str]:
+    """The lines of a box: the text in the middle, with a frame of one character to come."""
+    left, more = divmod(max(width - len(text) - 2, 0), 2)
+    above, below = divmod(max(height - 2, 0), 2)
+    line = " " * left + text + " " * (left + more)
+    blank = " " * len(line)
+    return [*[blank] * above, line, *[blank] * (above + below)]
 
 
 def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> None:
     """Call a function with the sharding of each array in a tree; of traced values once, while they are traced.
+
+    Of a traced value it is what rlx.lax.with_sharding_constraint or its like said, or whole on the default device.
 
     Args: value: a tree of arrays. callback: takes a rlx.sharding.Sharding.
 
@@ -284,4 +311,4 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> No
     1
     """
     for leaf in tree.leaves(value):
-        callback(leaf.sharding if isinstance(leaf, ConcreteArray) else default_sharding())
+        callback(leaf.sharding if isinstance(leaf, ConcreteArray) else place_of(leaf) or default_sharding())

@@ -10,15 +10,16 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.config import config
-from rlx.errors import InputTypeError, OptionError, ShapeError, UnsupportedError
+from rlx.errors import InputTypeError, OptionError, ShapeError, ShardingError
 from rlx.ir.types import is_inexact
 from rlx.lax.elementwise import add, div
-from rlx.lax.indexing import dynamic_slice_in_dim
+from rlx.lax.indexing import dynamic_index_in_dim, dynamic_slice_in_dim, index_take
 from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.parametric import mul
-from rlx.lax.shape import convert_element_type, full_like, index_in_dim, reshape, squeeze
-from rlx.ops import collective
+from rlx.lax.shape import concatenate, convert_element_type, full, full_like, index_in_dim, reshape, squeeze, stack
+from rlx.ops import collective, variation
 from rlx.ops.families import move_axis
+from rlx.ops.reduction import reduce_max, reduce_min, reduce_sum
 from rlx.trace import tracing
 from rlx.trace.primitive import Primitive
 from rlx.trees import tree
@@ -53,12 +54,65 @@ def _shared(axis_name: AxisName) -> tuple[Any, ...]:
     return tuple(name for name in _names(axis_name) if not tracing.axis_named(name).alone)
 
 
-def _check_groups(name: str, axis_name: AxisName, axis_index_groups: Any) -> None:
-    if axis_index_groups is not None and (_shared(axis_name) or [list(g) for g in axis_index_groups] != [[0]]):
-        raise UnsupportedError(
-            f"lax.{name} does not support axis_index_groups.",
-            "Nest two vmaps with an axis name each, and name the inner one.",
-        )
+class _Groups:
+    """The members of an axis in groups, each of which exchanges among itself. All have one size unless told otherwise.
+
+    Every member's value is gathered; a member then takes what its group makes of those of the group.
+    """
+
+    def __init__(self, name: str, axis_name: AxisName, groups: Any, equal: bool = True) -> None:
+        self.axis_name = axis_name
+        self.groups = [tuple(int(n) for n in group) for group in groups]
+        self.size = len(self.groups[0]) if self.groups else 0
+        every = sorted(n for group in self.groups for n in group)
+        if every != list(range(tracing.axis_size(axis_name))):
+            raise ShardingError(
+                f"lax.{name} got axis_index_groups={groups} for an axis of size {tracing.axis_size(axis_name)}.",
+                "Each of its members, counted from 0, is in one group.",
+            )
+        if equal and any(len(group) != self.size for group in self.groups):
+            what = f"lax.{name} got axis_index_groups={groups}, of several sizes."
+            raise ShardingError(what, "Its groups have one size.")
+
+    def _own(self, of_members: Sequence[int]) -> Array:
+        """What a list has for this member."""
+        return dynamic_index_in_dim(as_array(np.array(of_members, np.int32)), axis_index(self.axis_name), 0, False)
+
+    def number(self) -> Array:
+        """The number of this member's group."""
+        return self._own([i for _, i in sorted((n, i) for i, group in enumerate(self.groups) for n in group)])
+
+    def position(self) -> Array:
+        """This member's position in its group."""
+        return self._own([p for _, p in sorted((n, p) for group in self.groups for p, n in enumerate(group))])
+
+    def reduce(self, primitive: Any, value: Array) -> Array:
+        """Of the values of this member's group one, by a reduction."""
+        rows = _rows(value, self.axis_name)
+        found = [primitive(index_take(rows, [np.array(group)], (0,)), axes=(0,)) for group in self.groups]
+        return dynamic_index_in_dim(stack(found), self.number(), 0, False)
+
+    def rows(self, value: Array) -> Array:
+        """The values of this member's group, along a new axis in front."""
+        rows = index_take(_rows(value, self.axis_name), [np.array(self.groups).reshape(-1)], (0,))
+        grouped = reshape(rows, (len(self.groups), self.size, *value.shape))
+        return dynamic_index_in_dim(grouped, self.number(), 0, False)
+
+
+def _grouped(name: str, axis_name: AxisName, axis_index_groups: Any, equal: bool = True) -> _Groups | None:
+    """The groups, None where all members are one in their order."""
+    found = None if axis_index_groups is None else _Groups(name, axis_name, axis_index_groups, equal)
+    return None if found is None or found.groups == [tuple(range(found.size))] else found
+
+
+def _rows(value: Array, axis_name: AxisName) -> Array:
+    """Every member's value along a new axis in front, row-major along several axes."""
+    names, shape = _names(axis_name), value.shape
+    for name in reversed(names):
+        size = tracing.axis_size(name)
+        if _shared(name):
+            value = collective.all_gather(value, axis_name=name, axis=0, size=size)
+    return reshape(value, (tracing.axis_size(names), *shape))
 
 
 def axis_size(axis_name: AxisName) -> int:
@@ -90,7 +144,9 @@ def axis_index(axis_name: AxisName) -> Array:
 
 
 # ------------------------------------------------------------- reductions
-def _sum(value: Array, axis_name: AxisName) -> Array:
+def _sum(value: Array, axis_name: AxisName, groups: _Groups | None = None) -> Array:
+    if groups is not None:
+        return groups.reduce(reduce_sum, value)
     names = _shared(axis_name)
     return collective.psum(value, axis_name=names) if names else value
 
@@ -98,7 +154,9 @@ def _sum(value: Array, axis_name: AxisName) -> Array:
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The sum of x (an array, or a tree of arrays) over a mapped axis, or several.
 
-    Python numbers are multiplied by the axis's size without being traced.
+    Python numbers are multiplied by the axis's size without being traced. With axis_index_groups, lists of members that
+    have each member once, it is the sum over the member's list; in the other functions, too, a list is then what
+    exchanges among itself. Raises ShardingError for other groups, and where those of several sizes have no meaning.
 
     >>> import rlx
     >>> import numpy as np
@@ -106,16 +164,16 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 3.0], np.float32)).tolist()
     [0.25, 0.75]
     """
-    _check_groups("psum", axis_name, axis_index_groups)
+    groups = _grouped("psum", axis_name, axis_index_groups, equal=False)
     size = tracing.axis_size(axis_name)
 
     def total(leaf: Any) -> Any:
-        if isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
+        if groups is None and isinstance(leaf, (bool, int, float, complex)) and not isinstance(leaf, np.generic):
             return leaf * size
         value = as_array(leaf)
         if value.dtype == np.dtype(bool):
             value = convert_element_type(value, config.default_int)
-        return _sum(value, axis_name)
+        return _sum(value, axis_name, groups)
 
     return tree.map(total, x)
 
@@ -129,19 +187,21 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> rlx.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")(jnp.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
     """
-    _check_groups("pmean", axis_name, axis_index_groups)
-    size = tracing.axis_size(axis_name)
+    groups = _grouped("pmean", axis_name, axis_index_groups)
+    size = tracing.axis_size(axis_name) if groups is None else groups.size
 
     def mean(leaf: Any) -> Any:
         value = as_array(leaf)
         if not is_inexact(value.dtype):
             value = convert_element_type(value, config.default_float)
-        return div(_sum(value, axis_name), size)
+        return div(_sum(value, axis_name, groups), size)
 
     return tree.map(mean, x)
 
 
-def _extremum(primitive: Primitive, x: Any, axis_name: AxisName) -> Any:
+def _extremum(primitive: Primitive, reducer: Primitive, x: Any, axis_name: AxisName, groups: _Groups | None) -> Any:
+    if groups is not None:
+        return tree.map(lambda leaf: groups.reduce(reducer, as_array(leaf)), x)
     names = _shared(axis_name)
     return tree.map(lambda leaf: primitive(as_array(leaf), axis_name=names) if names else as_array(leaf), x)
 
@@ -155,8 +215,8 @@ def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> rlx.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(jnp.array([1, 3, 2])).tolist()
     [3, 3, 3]
     """
-    _check_groups("pmax", axis_name, axis_index_groups)
-    return _extremum(collective.pmax, x, axis_name)
+    groups = _grouped("pmax", axis_name, axis_index_groups, equal=False)
+    return _extremum(collective.pmax, reduce_max, x, axis_name, groups)
 
 
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
@@ -168,8 +228,8 @@ def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     >>> rlx.vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(jnp.array([1, 3, 2])).tolist()
     [1, 1, 1]
     """
-    _check_groups("pmin", axis_name, axis_index_groups)
-    return _extremum(collective.pmin, x, axis_name)
+    groups = _grouped("pmin", axis_name, axis_index_groups, equal=False)
+    return _extremum(collective.pmin, reduce_min, x, axis_name, groups)
 
 
 # ------------------------------------------------------------- exchanges
@@ -184,26 +244,28 @@ def all_gather(
 ) -> Any:
     """Every member's x along a new axis, or with `tiled` one after another along an axis it has.
 
+    In a rlx.shard_map with check_vma the result varies as far as derivatives and out_specs go, though it is equal on
+    all members; with to="invarying" or "reduced" it does not.
+
     >>> import rlx
     >>> import numpy as np
     >>> f = lambda x: rlx.lax.all_gather(x, "i").sum() - x
     >>> rlx.vmap(f, axis_name="i")(np.array([1.0, 2.0], np.float32)).tolist()
     [2.0, 1.0]
     """
-    _check_groups("all_gather", axis_name, axis_index_groups)
-    sizes = [tracing.axis_size(name) for name in _names(axis_name)]
+    if to not in ("varying", "reduced", "invarying"):
+        raise OptionError(f"lax.all_gather got to={to!r}.", 'It is "varying", "reduced" or "invarying".')
+    groups = _grouped("all_gather", axis_name, axis_index_groups)
+    tracked = tracing.tracked_axes(_names(axis_name)) if to == "varying" else ()
 
     def gather(leaf: Any) -> Array:
         value = as_array(leaf)
         at = canonical_axis("all_gather", axis, value.ndim + (not tiled))
         shape = value.shape
-        for name, size in reversed(list(zip(_names(axis_name), sizes, strict=True))):
-            if _shared(name):
-                value = collective.all_gather(value, axis_name=name, axis=at, size=size)
-        count = math.prod(sizes)
-        if tiled:
-            return reshape(value, (*shape[:at], count * shape[at], *shape[at + 1 :]))
-        return reshape(value, (*shape[:at], count, *shape[at:]))
+        rows = _rows(value, axis_name) if groups is None else groups.rows(value)
+        rows = move_axis(rows, 0, at)
+        rows = variation.pvary(rows, axis_name=tracked) if tracked else rows
+        return reshape(rows, (*shape[:at], rows.shape[at] * shape[at], *shape[at + 1 :])) if tiled else rows
 
     return tree.map(gather, x)
 
@@ -224,8 +286,8 @@ def psum_scatter(
     >>> rlx.vmap(lambda row: lax.psum_scatter(row, "i"), axis_name="i")(jnp.array([[1, 2], [10, 20]])).tolist()
     [11, 22]
     """
-    _check_groups("psum_scatter", axis_name, axis_index_groups)
-    size = tracing.axis_size(axis_name)
+    groups = _grouped("psum_scatter", axis_name, axis_index_groups)
+    size = tracing.axis_size(axis_name) if groups is None else groups.size
 
     def scatter(leaf: Any) -> Array:
         value = as_array(leaf)
@@ -238,8 +300,8 @@ def psum_scatter(
         width = value.shape[at] // size
         if not _shared(axis_name):
             return value if tiled else squeeze(value, (at,))
-        start = mul(axis_index(axis_name), width)
-        own = dynamic_slice_in_dim(psum(value, axis_name), start, width, at)
+        start = mul(axis_index(axis_name) if groups is None else groups.position(), width)
+        own = dynamic_slice_in_dim(_sum(value, axis_name, groups), start, width, at)
         return own if tiled else squeeze(own, (at,))
 
     return tree.map(scatter, x)
@@ -259,7 +321,7 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
     sources, destinations = [p[0] for p in pairs], [p[1] for p in pairs]
     inside = all(0 <= n < size for n in (*sources, *destinations))
     if not inside or len({*sources}) < len(pairs) or len({*destinations}) < len(pairs):
-        raise ShapeError(
+        raise ShardingError(
             f"lax.ppermute got perm={list(pairs)} for an axis of size {size}.",
             "Each member sends at most once and receives at most once.",
         )
@@ -269,7 +331,13 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
         value = as_array(leaf)
         if not names:
             return value if pairs else full_like(value, 0)
-        return collective.ppermute(value, axis_name=names[0] if len(names) == 1 else axis_name, permutation=pairs)
+        if len(names) == 1:
+            return collective.ppermute(value, axis_name=names[0], permutation=pairs)
+        rows = concatenate([_rows(value, axis_name), full((1, *value.shape), 0, value.dtype)], 0)
+        sender = {destination: source for source, destination in pairs}
+        senders = as_array(np.array([sender.get(n, size) for n in range(size)], np.int32))
+        own = dynamic_index_in_dim(senders, axis_index(axis_name), 0, False)
+        return dynamic_index_in_dim(rows, own, 0, False)
 
     return tree.map(send, x)
 
@@ -307,9 +375,9 @@ def all_to_all(
     >>> rlx.vmap(lambda row: lax.all_to_all(row, "i", 0, 0), axis_name="i")(x).tolist()
     [[1, 3], [2, 4]]
     """
-    _check_groups("all_to_all", axis_name, axis_index_groups)
+    groups = _grouped("all_to_all", axis_name, axis_index_groups)
     names = _names(axis_name)
-    sizes = [tracing.axis_size(name) for name in names]
+    sizes = [tracing.axis_size(name) for name in names] if groups is None else [groups.size]
     count = math.prod(sizes)
 
     def exchange(leaf: Any) -> Array:
@@ -324,12 +392,15 @@ def all_to_all(
             )
         inner = [width] if tiled else []
         moved = reshape(value, (*value.shape[:split], *sizes, *inner, *value.shape[split + 1 :]))
-        for number, (name, size) in enumerate(zip(names, sizes, strict=True)):
+        if groups is not None:  # what all of the group deal out, of which the own parts are taken
+            rows = groups.rows(moved)
+            moved = dynamic_index_in_dim(rows, groups.position(), split + 1, False)
+        for number, (name, size) in enumerate(zip(names, sizes, strict=True) if groups is None else ()):
             if _shared(name):
                 moved = collective.all_to_all(moved, axis_name=name, split=split + number, concat=number, size=size)
             else:
                 moved = move_axis(moved, split + number, number)
-        arrived = move_axis(reshape(moved, (count, *moved.shape[len(names) :])), 0, concat)
+        arrived = move_axis(reshape(moved, (count, *moved.shape[len(sizes) :])), 0, concat)
         if not tiled:
             return arrived
         shape = arrived.shape
@@ -362,14 +433,14 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
     >>> rlx.vmap(lambda row: lax.pswapaxes(row, "i", 0), axis_name="i")(jnp.array([[1, 2], [3, 4]])).tolist()
     [[1, 3], [2, 4]]
     """
-    _check_groups("pswapaxes", axis_name, axis_index_groups)
-    return all_to_all(x, axis_name, axis, axis)
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     """x (an array, or a tree of arrays), noted as varying over a mapped axis or several, or as reduced or not.
 
-    rlx keeps no such note of a value: only the arguments are checked.
+    In a rlx.shard_map with check_vma, derivatives by what varies are each member's own. Elsewhere, and for the other
+    two, only the arguments are checked.
 
     Args:
       x: arrays of any shape and dtype.
@@ -390,7 +461,8 @@ def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     if to not in ("varying", "reduced", "unreduced"):
         raise OptionError(f"lax.pcast got to={to!r}.", 'It is "varying", "reduced" or "unreduced".')
     tracing.axis_size(axis_name)
-    return tree.map(as_array, x)
+    names = tracing.tracked_axes(_names(axis_name)) if to == "varying" else ()
+    return tree.map(lambda leaf: variation.pvary(as_array(leaf), axis_name=names) if names else as_array(leaf), x)
 
 
 def pvary(x: Any, axis_name: AxisName) -> Any:

@@ -110,15 +110,19 @@ def _is_ready(self: Any) -> bool:
     return self.is_ready() if isinstance(self, ConcreteArray) else True
 
 
-def _device(self: Any) -> Device:
-    """The device that holds the values."""
+def _device(self: Any) -> Any:
+    """The device that holds the values; of an array that several hold, its sharding."""
+    sharding = getattr(self, "_sharding", None)
+    if sharding is not None:
+        return sharding if sharding.num_devices > 1 else sharding.devices[0]
     memory = memory_of(self) if isinstance(self, ConcreteArray) else None
     return placement.HOST if memory is None else memory.device
 
 
 def _devices(self: Any) -> set[Device]:
     """The devices that hold the values."""
-    return {_device(self)}
+    device = _device(self)
+    return {device} if isinstance(device, Device) else device.device_set
 
 
 def _address(self: Any) -> int:
@@ -127,14 +131,14 @@ def _address(self: Any) -> int:
 
 
 def _addressable_data(self: Any, index: int) -> Any:
-    """The part of the array on a device; there is one device, so that 0 gives all of it."""
+    """The part of the array on a device, counted in the order of its sharding's devices."""
     return placement.arrays_and_shardings().part_of(self, index)
 
 
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
     """The array on a device, or where a sharding says."""
     placement.check_placement(device)
-    named = isinstance(device, (str, Device)) and device in (self.device, f"{self.device.platform}:{self.device.id}")
+    named = isinstance(device, (str, Device)) and self.device == device
     return self if device is None or named else placement.placed(self, device)
 
 
@@ -146,13 +150,19 @@ def _sharding(self: Any) -> Any:
     return placement.arrays_and_shardings().sharding_of(self)
 
 
+def _is_fully_replicated(self: Any) -> bool:
+    """Whether each of its devices has the whole array."""
+    sharding = getattr(self, "_sharding", None)
+    return sharding is None or sharding.is_fully_replicated
+
+
 def _committed(self: Any) -> bool:
     """Whether somebody said where the array is to lie."""
     return placement.arrays_and_shardings().is_committed(self)
 
 
 def _shards(self: Any) -> Any:
-    """The parts of the array: on one device it is one."""
+    """The parts of the array, one for each of its sharding's devices."""
     return placement.arrays_and_shardings().shards_of(self)
 
 
@@ -239,7 +249,7 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "addressable_shards": _shards,
     "global_shards": _shards,
     "is_fully_addressable": lambda self: True,
-    "is_fully_replicated": lambda self: True,
+    "is_fully_replicated": _is_fully_replicated,
     "flat": manipulation.ravel,
     "sharding": _sharding,
 }

@@ -368,30 +368,48 @@ class custom_vjp_call(CallLike):
         """Batch all three programs; cotangents of unbatched inputs are summed over the batch."""
         batched = [d is not None for d in dims]
         n = len(program.outputs)
-        inner, _ = t.batch(program, size, batched, True, axis_name)
-        ahead = _batch_all(t, forward, size, batched, axis_name)
+        if isinstance(forward, Deferred):
+            force, given = [True] * n, None
+            ahead: Any = _batch_all(t, forward, size, batched, axis_name)
+        else:
+            every = [t.batch(p, size, batched, False, axis_name)[1] for p in (program, forward)]
+            force = [a or b for a, b in zip(every[0], every[1][:n], strict=True)]
+            ahead, kept = t.batch(forward, size, batched, [*force, *every[1][n:]], axis_name)
+            given = [*kept[n:], *[f for f, ty in zip(force, program.output_types, strict=True) if _moves(ty)]]
+        inner, _ = t.batch(program, size, batched, force, axis_name)
         moving = [b for b, ty in zip(batched, program.input_types, strict=True) if _moves(ty)]
 
-        behind = _batch_backward(t, backward, size, moving, axis_name)
+        behind = _batch_backward(t, backward, size, moving, axis_name, given)
         values = batch_front(inputs, dims, batched, size)
         outs = custom_vjp_call(*values, program=inner, forward=ahead, backward=behind, captured=captured)
-        return outs, [0] * n
+        return outs, [0 if f else None for f in force]
 
 
 def _batch_backward(
-    t: Any, rule: Program | Deferred | ByValue, size: int, moving: Sequence[bool] | None, axis_name: Any
+    t: Any,
+    rule: Program | Deferred | ByValue,
+    size: int,
+    moving: Sequence[bool] | None,
+    axis_name: Any,
+    given: Sequence[bool] | None = None,
 ) -> Program | Deferred:
-    """A backward rule over a batch; cotangents of what `moving` leaves out are summed over it."""
+    """A backward rule over a batch; cotangents of what `moving` leaves out are summed over it where they differ.
+
+    `given`: which residuals and cotangents are batched; all.
+    """
     if isinstance(rule, Deferred):
-        return rule.then(lambda program, _: _batch_backward(t, program, size, moving, axis_name))
+        return rule.then(lambda program, _: _batch_backward(t, program, size, moving, axis_name, given))
     if isinstance(rule, ByValue):
         rule = rule.program(None)
-    behind, _ = t.batch(rule, size, [True] * len(rule.inputs), True, axis_name)
+    if given is None:
+        behind, wide = t.batch(rule, size, [True] * len(rule.inputs), True, axis_name)
+    else:
+        behind, wide = t.batch(rule, size, given, True if moving is None else moving, axis_name)
     if moving is None or all(moving):
         return behind
     with Builder(behind.name) as builder:
         cts = interpret(behind, [builder.input(x) for x in behind.input_types])
-        summed = [c if b else reduce_sum(c, axes=(0,)) for c, b in zip(cts, moving, strict=True)]
+        summed = [reduce_sum(c, axes=(0,)) if w and not b else c for c, w, b in zip(cts, wide, moving, strict=True)]
         return finish(builder, summed)
 
 

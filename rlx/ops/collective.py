@@ -76,7 +76,8 @@ class LinearCollective(Collective):
         raise NotImplementedError(self.name)
 
 
-def _remaining(names: Names, name: Any) -> Names:
+def remaining(names: Names, name: Any) -> Names:
+    """The named axes without one."""
     return tuple(n for n in names if n != name)
 
 
@@ -104,13 +105,13 @@ class psum(LinearCollective):
     ) -> Batched:
         """A sum over the mapped axis; of what is not mapped, the value times the axis's size."""
         (x,), (dim,) = inputs, dims
-        out = multiply(x, _number(x, size)) if dim is None else reduce_sum(x, axes=(dim,))
-        rest = _remaining(axis_name, name)
+        out, rest = summed(x, dim, size), remaining(axis_name, name)
         return (psum(out, axis_name=rest) if rest else out), None
 
 
-def _number(x: Any, value: int) -> Any:
-    return np.asarray(value).astype(type_of(x).dtype)
+def summed(x: Any, dim: int | None, size: int) -> Any:
+    """The sum over a mapped axis; of what is not mapped, the value times the axis's size."""
+    return multiply(x, np.asarray(size).astype(type_of(x).dtype)) if dim is None else reduce_sum(x, axes=(dim,))
 
 
 class NamedExtremum(Collective):
@@ -147,7 +148,7 @@ class NamedExtremum(Collective):
         """A reduction over the mapped axis."""
         (x,), (dim,) = inputs, dims
         out = x if dim is None else self.reducer(x, axes=(dim,))
-        rest = _remaining(axis_name, name)
+        rest = remaining(axis_name, name)
         return (self.bind(out, axis_name=rest) if rest else out), None
 
 

@@ -1,6 +1,6 @@
-"""Programs written for several devices, on the one that there is: meshes, specs, shardings, and maps over them.
+"""Programs for several devices: meshes, specs, shardings, and maps over them.
 
-Everything is checked as if there were more devices; a mesh of more than there are is an error.
+The CPU is as many devices as RLX_NUM_CPU_DEVICES says, over one memory; a mesh of more than there are is an error.
 """
 
 from __future__ import annotations

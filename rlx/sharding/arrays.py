@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, Device, memory_of
+from rlx.array import Array, ConcreteArray, Device, array_of_type, memory_of
 from rlx.backends import device_named
 from rlx.errors import ConcretizationTypeError, DeviceError, InputTypeError, ShardingError, UnexpectedTracerError
 from rlx.ir.types import dtype_of
@@ -17,6 +18,7 @@ from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
 from rlx.trace.flat import as_array
+from rlx.trace.tracing import place_of
 from rlx.trees import tree
 
 __all__ = [
@@ -66,7 +68,7 @@ def sharding_of(x: Array) -> Sharding:
 
 def abstract_sharding(x: Array) -> NamedSharding:
     """How an array's axes are divided by its type: over Explicit axes of a mesh, which has no devices there."""
-    found = getattr(x, "_sharding", None)
+    found = getattr(x, "_sharding", None) or place_of(x)
     if not isinstance(found, NamedSharding):
         return NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * x.ndim))
     mesh = found.mesh.abstract_mesh
@@ -80,10 +82,22 @@ def is_committed(x: Array) -> bool:
 
 
 def shards_of(x: Array) -> list[Shard]:
-    """The parts of an array: on one device it is one."""
+    """The parts of an array, in the order of the sharding's devices; they share its memory."""
     value = _concrete(x, "addressable_shards")
     indices = sharding_of(value).devices_indices_map(value.shape)
-    return [Shard(device, index, 0, placed(value, device)) for device, index in indices.items()]
+    if len(indices) == 1:
+        return [Shard(device, index, 0, placed(value, device)) for device, index in indices.items()]
+    copies: Counter[str] = Counter()
+    shards = []
+    for device, index in indices.items():
+        part = array_of_type(value.numpy()[index], value.type.update(shape=_shape(value.shape, index)))
+        shards.append(Shard(device, index, copies[str(index)], placed(part, device)))
+        copies[str(index)] += 1
+    return shards
+
+
+def _shape(shape: Sequence[int], index: Sequence[slice]) -> tuple[int, ...]:
+    return tuple(len(range(*part.indices(size))) for size, part in zip(shape, index, strict=True))
 
 
 def part_of(x: Array, index: int) -> Array:
@@ -171,18 +185,34 @@ def make_array_from_callback(
     [0.0, 1.0, 2.0, 3.0]
     """
     owner = "make_array_from_callback"
-    (index,) = _sharding(owner, sharding).devices_indices_map(shape).values()
-    part = as_array(data_callback(index))
-    if not isinstance(part, ConcreteArray):
-        raise UnexpectedTracerError(f"{owner} got a traced value from its callback.", "Return NumPy arrays from it.")
-    _check_part(owner, part, shape, dtype)
-    return placed(part.with_sharding(None), sharding)
+    part_shape = _sharding(owner, sharding).shard_shape(shape)
+    indices = list(sharding.devices_indices_map(shape).values())
+    parts: list[ConcreteArray] = []
+    for index in indices[:1] if sharding.is_fully_replicated else indices:
+        part = as_array(data_callback(index))
+        if not isinstance(part, ConcreteArray):
+            what = f"{owner} got a traced value from its callback."
+            raise UnexpectedTracerError(what, "Return NumPy arrays from it.")
+        _check_part(owner, part, part_shape, dtype if not parts else parts[0].dtype)
+        parts.append(part)
+    return placed(_whole(shape, indices, parts), sharding)
+
+
+def _whole(shape: Sequence[int], indices: Sequence[tuple[slice, ...]], parts: Sequence[ConcreteArray]) -> ConcreteArray:
+    """The array made of parts. Of several for one index, which are copies of one another, the first counts."""
+    if len(parts) == 1:
+        return parts[0].with_sharding(None)
+    first = parts[0].numpy()
+    values = np.empty(tuple(shape), first.dtype)
+    for index, part in reversed(list(zip(indices, parts, strict=True))):
+        values[index] = part.numpy()
+    return array_of_type(values, parts[0].type.update(shape=tuple(shape)))
 
 
 def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *, dtype: Any = None
 ) -> Array:
-    """An array made of one array for each device: on one device, that array.
+    """An array made of one array for each device, which lie there.
 
     Args: shape: of the whole array; sharding: of it; arrays: its parts; dtype: of the parts, if given.
 
@@ -196,13 +226,24 @@ def make_array_from_single_device_arrays(
     owner = "make_array_from_single_device_arrays"
     if not isinstance(arrays, (list, tuple)) or not all(isinstance(x, Array) for x in arrays):
         raise InputTypeError(f"{owner} got {arrays!r:.60} as arrays.", "Pass a list of rlx arrays.")
-    if not all(isinstance(x, ConcreteArray) for x in arrays):
+    parts = [x for x in arrays if isinstance(x, ConcreteArray)]
+    if len(parts) < len(arrays):
         raise ShardingError(f"{owner} got a traced value.", "Make arrays of parts outside of traced functions.")
-    count = len(_sharding(owner, sharding).devices)
-    if len(arrays) != count:
-        raise ShardingError(f"{owner} got {len(arrays)} arrays for {count} device.", "Pass one for each device.")
-    _check_part(owner, arrays[0], sharding.shard_shape(shape), dtype)
-    return placed(arrays[0], sharding)
+    part_shape = _sharding(owner, sharding).shard_shape(shape)
+    indices = sharding.devices_indices_map(shape)
+    if len(parts) != len(indices):
+        what = f"{owner} got {len(parts)} arrays for {len(indices)} device{'s' if len(indices) > 1 else ''}."
+        raise ShardingError(what, "Pass one for each device.")
+    for part in parts:
+        _check_part(owner, part, part_shape, parts[0].dtype if dtype is None else dtype)
+    if len(parts) > 1:
+        by_device = {sharding_of(x).devices[0]: x for x in parts}
+        missing = [device for device in indices if device not in by_device]
+        if missing:
+            what = f"{owner} got no array that lies on {missing[0]!r}."
+            raise ShardingError(what, "Put each part on its device: rlx.device_put(part, device).")
+        parts = [by_device[device] for device in indices]
+    return placed(_whole(shape, list(indices.values()), parts), sharding)
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:

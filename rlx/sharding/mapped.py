@@ -1,4 +1,7 @@
-"""shard_map: a function of the parts that a device has, with the names of the mesh's axes in scope."""
+"""shard_map: a function of the parts that a device has, with the names of the mesh's axes in scope.
+
+The program of several devices is the function's, batched over the mesh's axes: vmap's rules know what collectives mean.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ from typing import Any
 from rlx.array import Array
 from rlx.errors import AxisError, InputTypeError, ShardingError
 from rlx.sharding.context import context_mesh, use_abstract_mesh
-from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, too_many
+from rlx.sharding.grid import Grid, check_entries
+from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, known_devices, too_many
 from rlx.sharding.shardings import NamedSharding, check_names
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
 from rlx.sharding.trees import placed, spread
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array, function_name
-from rlx.trace.tracing import named_axis
+from rlx.trace.tracing import named_axis, place_of
 from rlx.trees import tree
 
 __all__ = ["shard_map", "smap"]
@@ -44,23 +49,25 @@ def shard_map(
 ) -> Any:
     """A function that runs `f` on each device, on the part of the arguments that the device has.
 
-    On one device that is all of them. In `f` the names of the mesh's axes are in scope for rlx.lax.psum and its kin,
-    as axes with one member.
+    In `f` the names of the mesh's axes are in scope for rlx.lax.psum and its kin. All devices run together, as one
+    program; on one it is `f` on all of the arguments.
 
     Args:
       f: a function of arrays, or trees of them. Left out: a decorator.
       out_specs: how the results are put together: a PartitionSpec, or a tree of them that is a prefix of the result.
       in_specs: how the arguments are divided, a prefix of the tuple of arguments. None as an entry: the argument is
         handed on as it is, and need not be an array. Left out: as the arguments lie, for Explicit axes.
-      mesh: the mesh; the one of rlx.set_mesh if left out. Its axes have size 1.
+      mesh: the mesh; the one of rlx.set_mesh if left out.
       axis_names: the axes that `f` sees; all.
-      check_vma: accepted for JAX's sake. Results of a device alone are the same along every axis.
+      check_vma: refuse results that may vary along an axis that out_specs leave out, and let derivatives inside of `f`
+        count what is equal on all devices once. Without it such results are those of the first device, and
+        derivatives are each device's own, as under rlx.vmap.
 
     Returns: a function of the same positional arguments.
 
-    Raises: ShardingError for a mesh of several devices, and for specs that name other axes, have more entries than
-      an array has axes, or are no prefix; InputTypeError for other things than specs; MeshContextError where there
-      is no mesh.
+    Raises: ShardingError for a mesh of more devices than there are, for specs that name other axes, have more entries
+      than an array has axes, divide one unevenly, or are no prefix, and for results that vary along an axis that
+      their spec leaves out; InputTypeError for other things than specs; MeshContextError where there is no mesh.
 
     >>> import rlx
     >>> import rlx.numpy as jnp
@@ -79,7 +86,7 @@ def shard_map(
         raise InputTypeError(f"shard_map got {f!r:.60}, a {type(f).__name__}.", "Pass a function.")
     if not isinstance(axis_names, (set, frozenset)):
         raise InputTypeError(f"shard_map got axis_names={axis_names!r}.", "Pass a set of names.")
-    return _mapped(f, mesh, in_specs, out_specs, frozenset(axis_names))
+    return _mapped(f, mesh, in_specs, out_specs, frozenset(axis_names), check_vma)
 
 
 def smap(
@@ -125,7 +132,7 @@ def _spec_of(axis_name: Any, axis: int | None) -> PartitionSpec:
 
 
 def _mapped(
-    f: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any, axis_names: frozenset[Any]
+    f: Callable[..., Any], mesh: Any, in_specs: Any, out_specs: Any, axis_names: frozenset[Any], check_vma: bool = True
 ) -> Callable[..., Any]:
     name = function_name(f)
 
@@ -141,13 +148,21 @@ def _mapped(
         for value, spec in zip(values, specs, strict=True):
             if spec is not None:
                 _check_shape(f"in_specs of {name}", found, spec, value.shape)
-        with ExitStack() as scope:
-            scope.enter_context(use_abstract_mesh(_manual(found.abstract_mesh, manual)))
-            for axis in found.axis_names:
-                if axis in manual and found.type_of(axis) is not AxisType.Manual:
-                    scope.enter_context(named_axis(axis, 1, alone=True))
-            out = f(*tree.unflatten(treedef, values))
-        return _results(name, found, out, out_specs)
+        mapped = {n: size for n, size in found.shape.items() if n in manual and found.type_of(n) is not AxisType.Manual}
+
+        def on_device(*parts: Any) -> Any:
+            with ExitStack() as scope:
+                scope.enter_context(use_abstract_mesh(_manual(found.abstract_mesh, manual)))
+                for axis, size in mapped.items():
+                    alone = size == 1
+                    scope.enter_context(named_axis(axis, size, alone=alone, tracked=check_vma and not alone))
+                return f(*tree.unflatten(treedef, parts))
+
+        if all(size == 1 for size in mapped.values()):
+            return _results(name, found, on_device(*values), out_specs)
+        grid = Grid(name, {axis: size for axis, size in mapped.items() if size > 1}, check_vma)
+        out, joined = grid.run(on_device, values, specs, lambda out: _output_specs(name, out, out_specs))
+        return _placed(found, out, joined, _output_specs(name, out, out_specs))
 
     return function
 
@@ -171,7 +186,7 @@ def _mesh_of(mesh: Any) -> Mesh | AbstractMesh:
         raise ShardingError(
             f"shard_map got {mesh!r} where the mesh in force is {known!r}.", "Leave mesh out, or pass the same one."
         )
-    if mesh.size > 1:
+    if mesh.size > len(known_devices()):
         raise too_many("shard_map", mesh.size)
     return mesh
 
@@ -207,6 +222,11 @@ def _check_specs(owner: str, specs: Any, mesh: Mesh | AbstractMesh, manual: froz
                 f"{owner}: {spec!r:.60} is a {type(spec).__name__}.", "Its leaves are PartitionSpecs: rlx.P('x')."
             )
         check_names(owner, mesh, spec)
+        if any(mesh.shape[name] > 1 for name in spec.unreduced):
+            raise ShardingError(
+                f"{owner} got {spec!r}: devices of one memory have no parts of a sum that is still to be made.",
+                "Sum inside of the function: rlx.lax.psum(result, axis).",
+            )
         others = [n for n in names_in(spec.partitions) if n not in manual]
         if others:
             raise ShardingError(
@@ -227,37 +247,52 @@ def _input_specs(
                 f"{name} is mapped without in_specs over the axis {others[0]!r}, which is {mesh.type_of(others[0])!r}.",
                 "Pass in_specs: only for Explicit axes arrays know how they are divided.",
             )
-        return [_own_spec(x, manual) for x in tree.leaves(args)]
+        return [_own_spec(name, x, manual, mesh.size > 1) for x in tree.leaves(args)]
     _check_specs(owner, in_specs, mesh, manual)
     return spread(owner, in_specs, args)
 
 
-def _own_spec(x: Any, manual: frozenset[Any]) -> PartitionSpec:
-    sharding = getattr(x, "_sharding", None)
+def _own_spec(name: str, x: Any, manual: frozenset[Any], several: bool) -> PartitionSpec:
+    sharding = getattr(x, "_sharding", None) or place_of(x)
+    if sharding is None and isinstance(x, Tracer) and several:
+        raise ShardingError(
+            f"{name} is mapped without in_specs over a traced {x.type!r}, of which nobody said how it is divided.",
+            "Pass in_specs, or divide it before: rlx.reshard(x, rlx.P(...)).",
+        )
     partitions = sharding.spec.partitions if isinstance(sharding, NamedSharding) else ()
     return PartitionSpec(*(tuple(n for n in names_of_entry(entry) if n in manual) for entry in partitions))
 
 
 def _check_shape(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec, shape: Sequence[int]) -> None:
-    if len(spec) > len(shape):
-        raise ShardingError(
-            f"{owner} got {spec!r}, which has {len(spec)} entries, for an array of shape {tuple(shape)}.",
-            "A spec has at most as many entries as the array has axes; for a scalar it is P().",
-        )
+    check_entries(owner, spec, shape)
     sizes = mesh.shape
-    for size, entry in zip(shape, spec.partitions, strict=False):
-        if size % math.prod(sizes[n] for n in names_of_entry(entry)):
-            raise ShardingError(f"{owner}: {spec!r} does not divide an array of shape {tuple(shape)} evenly.")
+    for axis, (size, entry) in enumerate(zip(shape, spec.partitions, strict=False)):
+        count = math.prod(sizes[n] for n in names_of_entry(entry))
+        if size % count:
+            raise ShardingError(
+                f"{owner}: {spec!r} divides axis {axis} of an array of shape {tuple(shape)} by {count}, which leaves a"
+                " rest.",
+                "Pad the array, or divide it otherwise.",
+            )
+
+
+def _output_specs(name: str, out: Any, out_specs: Any) -> list[PartitionSpec]:
+    specs = spread(f"out_specs of {name}", out_specs, out)
+    if None in specs:
+        raise ShardingError(f"out_specs of {name} has None for a result.", "Pass a PartitionSpec: P() for a copy.")
+    return specs
 
 
 def _results(name: str, mesh: Mesh | AbstractMesh, out: Any, out_specs: Any) -> Any:
-    leaves, treedef = tree.flatten(out)
-    specs = spread(f"out_specs of {name}", out_specs, out)
-    arrays: list[Array] = []
-    for leaf, spec in zip(leaves, specs, strict=True):
-        if spec is None:
-            raise ShardingError(f"out_specs of {name} has None for a result.", "Pass a PartitionSpec: P() for a copy.")
-        array = as_array(leaf, f"a result of {name}")
+    specs = _output_specs(name, out, out_specs)
+    arrays = [as_array(leaf, f"a result of {name}") for leaf in tree.leaves(out)]
+    for array, spec in zip(arrays, specs, strict=True):
         _check_shape(f"out_specs of {name}", mesh, spec, array.shape)
-        arrays.append(placed(array, NamedSharding(mesh, spec)) if isinstance(mesh, Mesh) else array)
-    return tree.unflatten(treedef, arrays)
+    return _placed(mesh, out, arrays, specs)
+
+
+def _placed(mesh: Mesh | AbstractMesh, out: Any, arrays: Sequence[Array], specs: Sequence[PartitionSpec]) -> Any:
+    """The arrays in the structure of `out`, known to be divided over the mesh's devices."""
+    if isinstance(mesh, Mesh):
+        arrays = [placed(x, NamedSharding(mesh, spec)) for x, spec in zip(arrays, specs, strict=True)]
+    return tree.unflatten(tree.structure(out), arrays)

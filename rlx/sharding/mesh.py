@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.array import Device
-from rlx.backends import default_devices
+from rlx.backends import default_devices, devices_of
 from rlx.config import config
 from rlx.errors import InputTypeError, ShardingError
 
@@ -223,15 +223,14 @@ def _rebuild_abstract(sizes: Any, names: Any, types: Any, device: Any) -> Abstra
 class Mesh(_Axes, ContextDecorator):
     """The devices of a program in a grid whose axes have names.
 
-    rlx computes on one device, so that every axis of a mesh has size 1. A `with` block over a mesh gives partition
-    specs in it a meaning; rlx.set_mesh does so, too.
+    A `with` block over a mesh gives partition specs in it a meaning; rlx.set_mesh does so, too.
 
     Args:
       devices: NumPy array (or nested sequence) of rlx.Device, with an axis for each name.
       axis_names: a name, or a sequence of names.
       axis_types: an AxisType for each axis; Auto.
 
-    Raises: ShardingError for more devices than there are, and where the numbers of axes and names differ.
+    Raises: ShardingError for more devices than there are, one twice, and where the numbers of axes and names differ.
 
     >>> import numpy as np
     >>> import rlx
@@ -361,7 +360,8 @@ def too_many(owner: str, wanted: int, available: int | None = None) -> ShardingE
     found = len(known_devices()) if available is None else available
     return ShardingError(
         f"{owner} was asked for a mesh of {wanted} devices, but this process has {found}.",
-        "rlx computes on one device: give every axis of the mesh the size 1, or map with rlx.vmap.",
+        f"Set RLX_NUM_CPU_DEVICES={wanted} before rlx is imported: the CPU is as many devices then. Without it give"
+        " every axis of the mesh the size 1, or map with rlx.vmap.",
     )
 
 
@@ -369,8 +369,12 @@ def _check_devices(owner: str, devices: Sequence[Any]) -> None:
     strangers = [d for d in devices if not isinstance(d, Device)]
     if strangers:
         raise InputTypeError(f"{owner} got {strangers[0]!r} as a device.", "Pass devices of rlx.devices().")
-    if len(devices) > 1:
-        raise too_many(owner, len(devices))
+    known = devices_of(devices[0].platform) if devices else []
+    if len(devices) > len(known):
+        raise too_many(owner, len(devices), len(known))
+    twice = [d for d in devices if devices.count(d) > 1]
+    if twice or any(d not in known for d in devices):
+        raise ShardingError(f"{owner} got the devices {list(devices)}.", f"Pass others, each once, of {known}.")
 
 
 def sizes_of(owner: str, sizes: Any) -> tuple[int, ...]:
@@ -387,7 +391,7 @@ def make_mesh(
     """A mesh of this process's devices.
 
     Args:
-      axis_sizes: the size of each axis. On one device: 1.
+      axis_sizes: the size of each axis; their product is at most the number of devices.
       axis_names: a name for each axis. axis_types: an AxisType for each; Explicit.
       devices: those to take; all.
 

@@ -12,6 +12,8 @@ from rlx.sharding.context import context_mesh
 from rlx.sharding.mesh import AxisType
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in
+from rlx.trace.builder import Tracer
+from rlx.trace.tracing import place_known
 from rlx.trees import tree
 
 __all__ = ["check_shape", "placed", "resolve", "resolve_explicit", "spread"]
@@ -85,8 +87,13 @@ def check_described(sharding: Any, shape: Sequence[int]) -> None:
 
 
 def placed(x: Array, sharding: Sharding | Device | None) -> Array:
-    """The array where `sharding` says, copied there unless it lies there. Tracers and None leave it as it is."""
+    """The array where `sharding` says, copied there unless it lies there. None leaves it as it is.
+
+    A traced value stays what it is, too: of one that several devices have is noted how they have it.
+    """
     if sharding is None or not isinstance(x, ConcreteArray):
+        if isinstance(x, Tracer) and isinstance(sharding, Sharding) and sharding.num_devices > 1:
+            place_known(x, sharding)
         return x
     if isinstance(sharding, Device):
         sharding = SingleDeviceSharding(sharding)

@@ -19,11 +19,14 @@ __all__ = ["Builder", "NamedAxis", "Tracer", "state"]
 
 
 class NamedAxis(NamedTuple):
-    """A mapped axis. `alone`: it is an axis of one device, with one member, which has no batch axis."""
+    """A mapped axis. `alone`: it is an axis of one device, with one member, which has no batch axis. `tracked`: what
+    is equal on all members is one value, which reverse mode counts once.
+    """
 
     name: Any
     size: int
     alone: bool
+    tracked: bool
 
 
 class _State(threading.local):
@@ -74,7 +77,10 @@ class Builder:
     Values from outside (arrays, or tracers of enclosing builders) become captures: hidden inputs.
     `known` maps variables to values where they are known, so that tracers can answer questions.
     `snapshots` holds what NumPy arrays were when the function used them, by their identity.
+    `places` holds the shardings of variables of which one is known.
     """
+
+    places: dict[Any, Any] | None = None
 
     def __init__(self, name: str = "program") -> None:
         self.name = name
@@ -229,7 +235,7 @@ class Builder:
                 self.known[var] = value
                 stack.pop()
                 continue
-            if equation.primitive.effect(**equation.params):
+            if equation.primitive.collective or equation.primitive.effect(**equation.params):
                 return None
             pending = [a for a in equation.inputs if isinstance(a, Var) and a not in self.known]
             if pending:

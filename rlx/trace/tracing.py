@@ -15,7 +15,18 @@ from rlx.ir.program import Atom, Program
 from rlx.ir.types import TensorType
 from rlx.trace.builder import Builder, NamedAxis, Tracer, leaked, state
 
-__all__ = ["axis_named", "axis_size", "close_over", "finish", "known_value", "named_axis", "trace_program"]
+__all__ = [
+    "axis_named",
+    "axis_size",
+    "close_over",
+    "finish",
+    "known_value",
+    "named_axis",
+    "place_known",
+    "place_of",
+    "trace_program",
+    "tracked_axes",
+]
 
 
 def known_value(value: Any) -> ConcreteArray | None:
@@ -94,15 +105,28 @@ def finish(builder: Builder, outputs: Sequence[Any]) -> Program:
     return close_over(program, captured)
 
 
+def place_known(value: Any, sharding: Any) -> None:
+    """A traced value is known to be divided over devices as a sharding says."""
+    if value.builder.places is None:
+        value.builder.places = {}
+    value.builder.places[value.atom] = sharding
+
+
+def place_of(value: Any) -> Any:
+    """The sharding that a traced value is known to have, or None."""
+    places = value.builder.places if isinstance(value, Tracer) else None
+    return None if places is None else places.get(value.atom)
+
+
 @contextmanager
-def named_axis(name: Any, size: int, alone: bool = False) -> Generator[None]:
+def named_axis(name: Any, size: int, alone: bool = False, tracked: bool = False) -> Generator[None]:
     """Bring a mapped axis into scope while a function is traced.
 
     `alone`: an axis over one device. No batch axis stands for it, and operations along it are what they mean for
-    one member at once.
+    one member at once. `tracked`: an axis of a mesh, over which copies of one value are one value for reverse mode.
     """
     before = state.axes
-    state.axes = (*before, NamedAxis(name, size, alone)) if name is not None else before
+    state.axes = (*before, NamedAxis(name, size, alone, tracked)) if name is not None else before
     try:
         yield
     finally:
@@ -118,6 +142,14 @@ def axis_named(name: Any) -> NamedAxis:
         f"There is no mapped axis named {name!r} here.",
         f"Call the function under rlx.vmap(..., axis_name={name!r}), or in rlx.shard_map over a mesh that has it.",
     )
+
+
+def tracked_axes(names: Sequence[Any] | None = None) -> tuple[Any, ...]:
+    """Those of the named axes, or of all in scope, over which what is equal on all members is one value."""
+    if not state.axes:
+        return ()
+    found = dict.fromkeys(axis.name for axis in state.axes) if names is None else names
+    return tuple(name for name in found if axis_named(name).tracked)
 
 
 def axis_size(name: Any) -> int:

@@ -13,10 +13,11 @@ from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_complex, is_inexact
 from rlx.ops.families import instantiate
+from rlx.ops.variation import variation
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_tangents, zero_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
-from rlx.trace.tracing import known_value, trace_program
+from rlx.trace.tracing import known_value, trace_program, tracked_axes
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
 from rlx.trees import tree
 
@@ -119,6 +120,7 @@ class LinearSpec:
     result_types: tuple[TensorType, ...]
     in_tree: tree.TreeDef
     out_tree: tree.TreeDef
+    axes: tuple[Any, ...] = ()  # of a mesh, over which copies of one value count once
 
     def push(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """Tangents of the results for tangents (or Zeros) of the arguments."""
@@ -190,4 +192,8 @@ class LinearizedCall:
             tuple(v.type for v in self.values),
             self.in_tree,
             flat.out_tree,
+            tracked_axes(),
         )
+        # over which axes the results vary, then the arguments
+        axes = self.spec.axes
+        self.marks = [variation(x, axis_name=axes) for x in (*self.values, *self.leaves)] if axes else []

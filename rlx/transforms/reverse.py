@@ -13,6 +13,7 @@ from rlx.errors import DtypeError, ScalarOutputError, TreeMismatchError
 from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import convert
 from rlx.ops.families import full_like, instantiate
+from rlx.ops.variation import once, total
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, tangent_array, zero_tangent
 from rlx.trace.primitive import Linear, Zero, type_of
 from rlx.trace.tracing import trace_program
@@ -26,17 +27,34 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-def _pull(spec: LinearSpec, residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of all argument leaves; zeros of dtype float0 for integers."""
+def _pull(
+    spec: LinearSpec, residuals: Sequence[Any], cotangents: Sequence[Any], marks: Sequence[Any] = ()
+) -> list[Any]:
+    """Cotangents of all argument leaves; zeros of dtype float0 for integers.
+
+    `marks` say over which axes of a mesh results and arguments vary. Where they do not, members have copies of one
+    result, which counts once, and of one argument, whose cotangent is the sum over members.
+    """
+    cotangents = _by_marks(once, spec, cotangents, marks)
     given = [ct for ct, k in zip(cotangents, spec.kept, strict=False) if k]
     given += [Zero(t) for t in spec.linear.output_types[len(given) :]]  # of auxiliary data
     active = [t for t, a in zip(spec.argument_types, spec.active, strict=True) if a]
     inputs = [*residuals, *[Linear(t.strong()) for t in active]]
-    found = iter(backward_walk(spec.linear, inputs, given)[len(residuals) :])
+    moving = iter(backward_walk(spec.linear, inputs, given)[len(residuals) :])
+    found = [next(moving) if a else Zero(t) for t, a in zip(spec.argument_types, spec.active, strict=True)]
+    found = _by_marks(total, spec, found, marks[len(marks) - len(found) :])
     return [
-        _as_weak_as(t, instantiate(next(found))) if a else zero_tangent(t)
-        for t, a in zip(spec.argument_types, spec.active, strict=True)
+        _as_weak_as(t, instantiate(x)) if a else zero_tangent(t)
+        for x, t, a in zip(found, spec.argument_types, spec.active, strict=True)
     ]
+
+
+def _by_marks(primitive: Any, spec: LinearSpec, values: Sequence[Any], marks: Sequence[Any]) -> Sequence[Any]:
+    """The primitive of each value and its mark; zeros, and all where there are no marks, stay what they are."""
+    if not marks:
+        return values
+    pairs = zip(values, marks, strict=False)
+    return [x if isinstance(x, Zero) else primitive(x, mark, axis_name=spec.axes) for x, mark in pairs]
 
 
 def _as_weak_as(type: TensorType, cotangent: Any) -> Any:
@@ -51,8 +69,8 @@ def _as_weak_as(type: TensorType, cotangent: Any) -> Any:
 class Pullback:
     """The function that `vjp` returns: a tree whose leaves are the values that it needs."""
 
-    def __init__(self, spec: LinearSpec, residuals: Sequence[Any]) -> None:
-        self.spec, self.residuals = spec, residuals
+    def __init__(self, spec: LinearSpec, residuals: Sequence[Any], marks: Sequence[Any] = ()) -> None:
+        self.spec, self.residuals, self.marks = spec, residuals, marks
 
     def __call__(self, cotangent: Any) -> tuple[Any, ...]:
         """Cotangents of the arguments."""
@@ -66,11 +84,11 @@ class Pullback:
             )
         given = [tangent_array(x, "a cotangent") for x in leaves]
         checked = _check_cotangents(f"The pullback of {spec.name}", spec.result_types, given)
-        args, _ = tree.unflatten(spec.in_tree, _pull(spec, self.residuals, checked))
+        args, _ = tree.unflatten(spec.in_tree, _pull(spec, self.residuals, checked, self.marks))
         return args
 
 
-tree.register_node(Pullback, lambda f: (f.residuals, f.spec), lambda spec, residuals: Pullback(spec, residuals))
+tree.register_node(Pullback, lambda f: ((f.residuals, f.marks), f.spec), lambda spec, parts: Pullback(spec, *parts))
 
 
 def _check_cotangents(
@@ -120,7 +138,7 @@ def vjp(
     [5.0, 2.0]
     """
     point = LinearizedCall(fun, primals, {}, has_aux)
-    f_vjp = Pullback(point.spec, point.residuals)
+    f_vjp = Pullback(point.spec, point.residuals, point.marks)
     return (point.result, f_vjp, point.auxiliary) if has_aux else (point.result, f_vjp)
 
 
@@ -225,7 +243,7 @@ def value_and_grad(
         point = LinearizedCall(of_wanted, chosen, {}, has_aux)
         _check_result(point, holomorphic)
         out = point.values[0]
-        cts = _pull(point.spec, point.residuals, [full_like(out.type.strong(), 1)])
+        cts = _pull(point.spec, point.residuals, [full_like(out.type.strong(), 1)], point.marks)
         by_argument, _ = tree.unflatten(point.in_tree, cts)
         picked = tuple(by_argument[distinct.index(i)] for i in wanted)
         gradient = picked[0] if isinstance(argnums, (int, np.integer)) else picked

@@ -138,5 +138,5 @@ def test_unknown_axis():
 
 
 def test_bad_permutations():
-    with pytest.raises(errors.ShapeError, match="at most once"):
+    with pytest.raises(errors.ShardingError, match="at most once"):
         rlx.vmap(lambda x: lax.ppermute(x, "i", [(0, 1), (0, 2)]), axis_name="i")(X)

@@ -1,0 +1,124 @@
+"""What differs between the members of a mesh axis and what does not: what reverse mode asks inside of a shard_map.
+
+A value that is equal on all members is one value, of which every member has a copy. vmap knows which values are mapped
+over a named axis, so that its rules answer here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.ir.types import TensorType
+from rlx.ops.collective import Batched, Collective, LinearCollective, Names, remaining, summed
+from rlx.ops.conversion import select
+from rlx.ops.families import full_like, to_front
+from rlx.ops.shape import broadcast_in_dim
+from rlx.trace.primitive import Linear, Zero, primitive, type_of
+
+__all__ = ["once", "pvary", "total", "variation"]
+
+_MARK = TensorType((), np.dtype("i1"))
+
+
+@primitive
+class pvary(LinearCollective):
+    """The value, as one that may differ between members. params: axis_name, a tuple."""
+
+    def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
+        return x
+
+    def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
+        """Each member's own."""
+        return pvary(cotangent, axis_name=axis_name)
+
+    def batch_named(
+        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """A copy for each member."""
+        out, rest = to_front(inputs[0], dims[0], size), remaining(axis_name, name)
+        return (pvary(out, axis_name=rest) if rest else out), 0
+
+
+@primitive
+class variation(Collective):
+    """A zero that is mapped over those of the named axes that x is mapped over. params: axis_name, a tuple."""
+
+    def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
+        return _MARK
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Names) -> tuple[Any, Any]:
+        """A constant."""
+        return variation(primals[0], axis_name=axis_name), Zero(_MARK)
+
+    def transpose(self, cotangent: Any, x: Any, *, axis_name: Names) -> tuple[Any, ...]:
+        """Nothing depends on it."""
+        return (Zero(x.type) if isinstance(x, Linear) else None,)
+
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names) -> Batched:
+        """Other mapped axes count for nothing."""
+        return variation(inputs[0], axis_name=axis_name), None
+
+    def batch_named(
+        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """Zeros along the axis if x has it."""
+        rest = remaining(axis_name, name)
+        mark = variation(inputs[0], axis_name=rest) if rest else full_like(_MARK, 0)
+        return (mark, None) if dims[0] is None else (broadcast_in_dim(mark, shape=(size,), dims=()), 0)
+
+
+class _ByVariation(Collective):
+    """Linear in x; `mark`, a `variation`, says over which of the named axes something varies: there x stays as it is.
+
+    States `along(x, dim, size)`: what becomes of x along an axis over which it does not vary.
+    """
+
+    def along(self, x: Any, dim: int | None, size: int) -> Batched:
+        """The result, and its batch axis."""
+        raise NotImplementedError(self.name)
+
+    def type(self, x: TensorType, mark: TensorType, *, axis_name: Names) -> TensorType:
+        return x
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Names) -> tuple[Any, Any]:
+        """The same of the tangent."""
+        (x, mark), tangent = primals, tangents[0]
+        out = self.bind(x, mark, axis_name=axis_name)
+        return out, Zero(type_of(out)) if isinstance(tangent, Zero) else self.bind(tangent, mark, axis_name=axis_name)
+
+    def transpose(self, cotangent: Any, x: Any, mark: Any, *, axis_name: Names) -> tuple[Any, ...]:
+        """It is its own transpose."""
+        if not isinstance(x, Linear):
+            return None, None
+        return (Zero(x.type) if isinstance(cotangent, Zero) else self.bind(cotangent, mark, axis_name=axis_name)), None
+
+    def batch_named(
+        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """x where the mark is mapped, `along` where it is not."""
+        (x, mark), rest = inputs, remaining(axis_name, name)
+        out, dim = (x, dims[0]) if dims[1] is not None else self.along(x, dims[0], size)
+        return (self.bind(out, mark, axis_name=rest) if rest else out), dim
+
+
+@primitive
+class once(_ByVariation):
+    """x on the first member, and zeros on the others, where the mark does not vary. params: axis_name, a tuple."""
+
+    def along(self, x: Any, dim: int | None, size: int) -> Batched:
+        """Zeros behind the first."""
+        x = to_front(x, dim, size)
+        first = np.arange(size).reshape(size, *[1] * (type_of(x).ndim - 1)) == 0
+        return select(first, x, full_like(type_of(x).update(shape=()), 0)), 0
+
+
+@primitive
+class total(_ByVariation):
+    """The sum of x over members, where the mark does not vary. params: axis_name, a tuple."""
+
+    def along(self, x: Any, dim: int | None, size: int) -> Batched:
+        """The sum over the mapped axis."""
+        return summed(x, dim, size), None

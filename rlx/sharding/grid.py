@@ -1,0 +1,177 @@
+"""A function of the parts that devices have, as one program over whole arrays: split, batch over the axes, join."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlx.array import Array
+from rlx.errors import ShardingError
+from rlx.ir.program import Program
+from rlx.ir.types import TensorType
+from rlx.ops.families import move_axis, to_front
+from rlx.ops.shape import reshape, slice, transpose
+from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
+from rlx.trace.flat import as_array
+from rlx.trace.interpret import interpret
+from rlx.trace.primitive import type_of
+from rlx.trace.tracing import trace_program
+from rlx.transforms.programs import batch_program
+from rlx.trees import tree
+
+__all__ = ["Grid", "check_entries"]
+
+Specs = Sequence[PartitionSpec | None]
+
+
+def check_entries(owner: str, spec: PartitionSpec, shape: Sequence[int]) -> None:
+    """Raises ShardingError where an array of this shape has fewer axes than the spec entries."""
+    if len(spec) > len(shape):
+        raise ShardingError(
+            f"{owner} got {spec!r}, which has {len(spec)} entries, for an array of shape {tuple(shape)}.",
+            "A spec has at most as many entries as the array has axes; for a scalar it is P().",
+        )
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The axes over which a function, of a `name`, is mapped, with their sizes, in the mesh's order.
+
+    `checked`: a result that may vary along an axis is divided over it; otherwise it is the first member's.
+
+    >>> import rlx
+    >>> from rlx.sharding.grid import Grid
+    >>> Grid("f", {"x": 4, "y": 2}, checked=True).part((8, 6), rlx.P(("x", "y")))
+    (1, 6)
+    """
+
+    name: str
+    sizes: Mapping[Any, int]
+    checked: bool
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        values: Sequence[Any],
+        in_specs: Specs,
+        out_specs: Callable[[Any], Sequence[PartitionSpec]],
+    ) -> tuple[Any, list[Array]]:
+        """The types of one member's results, in their tree, and the arrays that all members' make.
+
+        Args:
+          function: of one member's parts, with the names of the axes in scope. values: whole arrays, and what has the
+            spec None, which is handed on. out_specs: gives a spec for each leaf of the function's result.
+
+        Raises: ShardingError for a result that varies along an axis which its spec leaves out.
+        """
+        divided = [(x, spec) for x, spec in zip(values, in_specs, strict=True) if spec is not None]
+        types = [x.type.update(shape=self.part(x.shape, spec)) for x, spec in divided]
+        treedef: Any = None
+
+        def flat(*parts: Any) -> list[Array]:
+            nonlocal treedef
+            rest = iter(parts)
+            given = [x if spec is None else next(rest) for x, spec in zip(values, in_specs, strict=True)]
+            leaves, treedef = tree.flatten(function(*given))
+            return [as_array(x, f"a result of {self.name}") for x in leaves]
+
+        program, captured = trace_program(flat, types, None, self.name)
+        result = tree.unflatten(treedef, program.output_types)
+        specs = out_specs(result)
+        for type, spec in zip(program.output_types, specs, strict=True):
+            check_entries(f"out_specs of {self.name}", spec, type.shape)
+        whole = [frozenset[Any]()] * len(captured)
+        program, varying = self.batched(program, [*whole, *(frozenset(names_in(s.partitions)) for _, s in divided)])
+        parts = [self.split(x, spec) for x, spec in divided]
+        outs = interpret(program, [*captured, *parts])
+        return result, [self.join(*of) for of in zip(range(len(outs)), outs, varying, specs, strict=True)]
+
+    def batched(self, program: Program, divided: Sequence[frozenset[Any]]) -> tuple[Program, list[list[Any]]]:
+        """The program over all members, and the axes that each result has in front; `divided`: those of the inputs."""
+        varying: list[list[Any]] = [[] for _ in program.outputs]
+        for axis, size in reversed(list(self.sizes.items())):  # the last is the innermost
+            program, found = batch_program(program, size, [axis in names for names in divided], axis_name=axis)
+            varying = [[axis, *names] if new else names for new, names in zip(found, varying, strict=True)]
+        return program, varying
+
+    def part(self, shape: Sequence[int], spec: PartitionSpec) -> tuple[int, ...]:
+        """The shape of a member's part of an array of this shape."""
+        counts = [self.count(entry) for entry in spec.partitions]
+        return tuple(d // n for d, n in zip(shape, [*counts, *[1] * (len(shape) - len(counts))], strict=True))
+
+    def count(self, entry: Any) -> int:
+        """Into how many parts an entry of a spec divides."""
+        count = 1
+        for name in self._named(entry):
+            count *= self.sizes[name]
+        return count
+
+    def _named(self, entry: Any) -> list[Any]:
+        """The axes of an entry that have several members."""
+        return [name for name in names_of_entry(entry) if name in self.sizes]
+
+    def _front(self, spec: PartitionSpec) -> list[Any]:
+        """The axes that a spec names, in the order of the mesh."""
+        return [name for name in self.sizes if name in names_in(spec.partitions)]
+
+    def _positions(self, spec: PartitionSpec, ndim: int) -> tuple[list[int], list[int]]:
+        """Where an array with each divided axis as (its mesh axes, its part) has the mesh axes, then the parts."""
+        at: dict[Any, int] = {}
+        parts: list[int] = []
+        entries = [*spec.partitions, *[None] * (ndim - len(spec))]
+        for entry in entries:
+            for name in self._named(entry):
+                at[name] = len(at) + len(parts)
+            parts.append(len(at) + len(parts))
+        return [at[name] for name in self._front(spec)], parts
+
+    def split(self, x: Array, spec: PartitionSpec) -> Array:
+        """The array with the axes of the mesh that the spec names in front, then each member's part."""
+        shape: list[int] = []
+        part = self.part(x.shape, spec)
+        for entry, size in zip([*spec.partitions, *[None] * (x.ndim - len(spec))], part, strict=True):
+            shape += [*(self.sizes[name] for name in self._named(entry)), size]
+        front, parts = self._positions(spec, x.ndim)
+        return _transposed(reshape(x, shape=tuple(shape)), (*front, *parts))
+
+    def join(self, number: int, x: Any, varying: Sequence[Any], spec: PartitionSpec) -> Array:
+        """The array that members make of result `number`, which has the `varying` axes in front. Undoes `split`."""
+        left = [name for name in varying if name not in names_in(spec.partitions)]
+        if left and self.checked:
+            raise self._varies(number, left[0], spec)
+        for at in reversed([i for i, name in enumerate(varying) if name in left]):
+            x = _first(x, at)
+        kept = [name for name in varying if name not in left]
+        for at, name in enumerate(self._front(spec)):
+            if name not in kept:  # equal parts, one after another
+                x = move_axis(to_front(x, None, self.sizes[name]), 0, at)
+                kept.insert(at, name)
+        type: TensorType = type_of(x)
+        part = type.shape[len(kept) :]
+        front, parts = self._positions(spec, len(part))
+        order = [0] * type.ndim
+        for source, target in enumerate((*front, *parts)):
+            order[target] = source
+        entries = [*spec.partitions, *[None] * (len(part) - len(spec))]
+        whole = tuple(self.count(entry) * size for entry, size in zip(entries, part, strict=True))
+        return reshape(_transposed(x, tuple(order)), shape=whole)
+
+    def _varies(self, number: int, axis: Any, spec: PartitionSpec) -> ShardingError:
+        return ShardingError(
+            f"out_specs of {self.name} has {spec!r} for result {number}, which may vary along the axis {axis!r}.",
+            f"Divide it over {axis!r} in out_specs, or reduce it inside: rlx.lax.psum(result, {axis!r}). Where you know"
+            " that all devices have the same value, pass check_vma=False.",
+        )
+
+
+def _transposed(x: Any, order: tuple[int, ...]) -> Any:
+    return x if order == tuple(range(len(order))) else transpose(x, permutation=order)
+
+
+def _first(x: Any, at: int) -> Any:
+    """The first slice along an axis."""
+    shape = type_of(x).shape
+    limits = tuple(1 if i == at else d for i, d in enumerate(shape))
+    taken = slice(x, starts=(0,) * len(shape), limits=limits, strides=(1,) * len(shape))
+    return reshape(taken, shape=shape[:at] + shape[at + 1 :])

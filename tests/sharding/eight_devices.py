@@ -1,0 +1,641 @@
+"""Programs on eight CPU devices, each run on rlx and on jax: a process of its own runs all and prints what failed.
+
+Both libraries read the number of devices when they are imported, so that tests start this file (test_eight_devices.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import textwrap
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+
+import rlx
+
+Case = Callable[[Any], Any]
+CASES: dict[str, Case] = {}  # takes a library, rlx or jax; the results are compared
+CHECKS: dict[str, Callable[[], None]] = {}  # of rlx alone
+X = np.linspace(-1.0, 2.0, 48, dtype=np.float32).reshape(16, 3)
+W = np.linspace(-0.5, 0.5, 12, dtype=np.float32).reshape(3, 4)
+
+
+def case(function: Case) -> Case:
+    """A program of a library."""
+    CASES[function.__name__] = function
+    return function
+
+
+def check(function: Callable[[], None]) -> Callable[[], None]:
+    """A test of rlx alone."""
+    CHECKS[function.__name__] = function
+    return function
+
+
+def mesh_of(lib: Any, kind: str = "Auto", **sizes: int) -> Any:
+    types = (getattr(lib.sharding.AxisType, kind),) * len(sizes)
+    return lib.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=types)
+
+
+# ------------------------------------------------------------- comparing
+def places(x: Any) -> Any:
+    """Where an array's parts are, as plain data. AssertionError if one is another part of the array than it says."""
+    for part in x.addressable_shards:
+        np.testing.assert_array_equal(np.asarray(part.data), np.asarray(x)[part.index])
+    return [(s.device.id, str(s.index), s.replica_id, s.data.shape) for s in x.addressable_shards]
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """Raises AssertionError unless both have equal values and dtypes, and parts on the same devices."""
+    mine, others = rlx.tree.leaves(ours), jax.tree.leaves(theirs)
+    assert len(mine) == len(others), (mine, others)
+    for a, b in zip(mine, others, strict=True):
+        if isinstance(b, str):
+            assert a == b, (a, b)
+            continue
+        x, y = np.asarray(a), np.asarray(b)
+        assert x.shape == y.shape, (x.shape, y.shape)
+        if isinstance(b, jax.Array):
+            assert x.dtype == y.dtype, (x.dtype, y.dtype)
+            if hasattr(a, "_sharding") and b.sharding.num_devices > 1:
+                assert places(a) == places(b), (a.sharding, b.sharding)
+        exact = x.dtype.kind in "biu" or x.dtype == object
+        x, y = (z.astype(np.complex128 if z.dtype.kind == "c" else np.float64) for z in (x, y))
+        np.testing.assert_allclose(x, y, rtol=0 if exact else 2e-5, atol=0 if exact else 2e-5)
+
+
+def run(name: str) -> str:
+    """What went wrong with a case, or nothing."""
+    try:
+        if name in CHECKS:
+            CHECKS[name]()
+        else:
+            same(CASES[name](rlx), CASES[name](jax))
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+# ------------------------------------------------------------- shard_map: bodies, with derivatives from outside
+def derived(lib: Any, f: Callable[..., Any], *args: Any) -> Any:
+    """A function's results, and its derivatives of first and second order, in one program; and the results eagerly."""
+
+    def score(*args: Any) -> Any:
+        return sum(lib.numpy.sum(lib.numpy.sin(out) * (1.0 + out)) for out in lib.tree.leaves(f(*args)))
+
+    def every(*args: Any) -> Any:
+        gradient = lib.grad(score, argnums=tuple(range(len(args))))
+        tangents = tuple(0.5 * a for a in args)
+        curved = lib.grad(lambda *xs: sum(lib.numpy.sum(g * t) for g, t in zip(gradient(*xs), tangents, strict=True)))
+        return f(*args), gradient(*args), lib.jvp(f, args, tangents)[1], curved(*args)
+
+    return lib.jit(every)(*args), f(*args) if lib is rlx else lib.jit(f)(*args)
+
+
+BOTH = ("x", "y")
+# name: (body, in_specs, out_specs), of the axes x (4) and y (2); X has the shape (16, 3)
+BODIES: dict[str, tuple[Callable[[Any, Any], Any], tuple[Any, ...], tuple[Any, ...]]] = {
+    "psum": (lambda L, a: L.psum(a * a, "x"), ("x",), ()),
+    "psum_of_both": (lambda L, a: L.psum(a * a, ("x", "y")), (("x", "y"),), ()),
+    "psum_of_one_of_two": (lambda L, a: L.psum(a * a, "y"), (("x", "y"),), ("x",)),
+    "psum_of_a_copy": (lambda L, a: L.psum(a, "x") * a, ("y",), ("y",)),
+    "pmean": (lambda L, a: a - L.pmean(a, ("y", "x")), (("x", "y"),), (("x", "y"),)),
+    "pmax": (lambda L, a: L.pmax(L.stop_gradient(a), "x") * a, ("x",), ("x",)),
+    "all_gather": (lambda L, a: L.all_gather(a, "x").sum(0) * a, ("x",), ("x",)),
+    "all_gather_tiled": (lambda L, a: L.all_gather(a, "x", axis=1, tiled=True) * 2.0, ("x",), ("x",)),
+    "all_gather_of_both": (lambda L, a: L.all_gather(a, ("y", "x"), tiled=True)[:2] * a, (("x", "y"),), (("x", "y"),)),
+    "psum_scatter": (lambda L, a: L.psum_scatter(a, "x", tiled=True), ("y",), (("y", "x"),)),
+    "psum_scatter_of_both": (
+        lambda L, a: L.psum_scatter(a * a, ("x", "y"), scatter_dimension=0, tiled=True), (), (("x", "y"),)
+    ),
+    "ppermute": (lambda L, a: L.ppermute(a, "x", [(0, 1), (1, 2), (2, 3), (3, 0)]) * a, ("x",), ("x",)),
+    "ppermute_of_some": (lambda L, a: L.ppermute(a, "x", [(0, 3), (2, 1)]), ("x",), ("x",)),
+    "ppermute_of_both": (lambda L, a: L.ppermute(a, ("x", "y"), [(0, 7), (7, 0), (3, 5)]), (BOTH,), (BOTH,)),
+    "all_to_all": (lambda L, a: L.all_to_all(a, "x", 0, 1, tiled=True), ("x",), (None, "x")),
+    "all_to_all_stacked": (lambda L, a: L.all_to_all(a, "x", 0, 0), ("x",), ("x",)),
+    "all_to_all_of_both": (
+        lambda L, a: L.all_to_all(a.reshape(2, 3, 1).repeat(8, 2), BOTH, 2, 0, tiled=True), (BOTH,), (BOTH,)
+    ),
+    "axis_index": (lambda L, a: a * L.axis_index(("y", "x")), (("x", "y"),), (("x", "y"),)),
+    "axis_index_of_a_copy": (lambda L, a: a[:2] * (1.0 + L.axis_index("x")), (), ("x",)),
+    "copies": (lambda L, a: a[:2] * 2.0, (), ("x",)),
+    "scalars": (lambda L, a: L.psum((a * a).sum(), ("x", "y")), (("x", "y"),), ()),
+    "transposed": (lambda L, a: a.T * 2.0, (("y", "x"),), (None, ("y", "x"))),
+    "swapped": (lambda L, a: a * 2.0, (("x", "y"),), (("y", "x"),)),
+    "pvary": (lambda L, a: L.psum(L.pcast(a, "x", to="varying") * (1.0 + L.axis_index("x")), "x"), ("y",), ("y",)),
+}
+
+
+def body_case(name: str, checked: bool) -> Case:
+    def run_body(lib: Any) -> Any:
+        body, into, out = BODIES[name]
+        P = lib.sharding.PartitionSpec
+        options = {"mesh": mesh_of(lib, x=4, y=2), "in_specs": P(*into), "out_specs": P(*out), "check_vma": checked}
+        return derived(lib, lib.shard_map(lambda a: body(lib.lax, a), **options), X)
+
+    return run_body
+
+
+for _name in BODIES:
+    CASES[f"{_name}_checked"] = body_case(_name, True)
+    if _name in ("psum_of_both", "psum_of_a_copy", "pmean", "all_gather", "psum_scatter", "all_to_all", "scalars"):
+        CASES[_name] = body_case(_name, False)
+
+
+# ------------------------------------------------------------- derivatives inside of a body
+def inner_gradients(lib: Any, checked: bool) -> Any:
+    """grad, vjp, hvp and jacobians in the body, by what is divided and by what is copied, of losses of both kinds."""
+    P, L, jnp = lib.sharding.PartitionSpec, lib.lax, lib.numpy
+
+    def body(w: Any, x: Any) -> Any:
+        def local(w: Any, x: Any) -> Any:
+            return jnp.sum(jnp.sin(x @ w))
+
+        def reduced(w: Any, x: Any) -> Any:
+            return L.pmean(local(w, x), "x") ** 2
+
+        def gathered(w: Any, x: Any) -> Any:
+            return jnp.sum(jnp.cos(L.all_gather(x @ w, "x")))
+
+        copied: list[Any] = []
+        own: list[Any] = []
+        for loss in (local, reduced, gathered):
+            by_w, by_x = lib.grad(loss, argnums=(0, 1))(w, x)
+            curved = lib.grad(lambda w, loss=loss: jnp.sum(lib.grad(loss)(w, x) ** 2))(w)
+            pulled = lib.vjp(lambda x, loss=loss: (loss(w, x), 2.0 * x), x)[1]
+            hidden, hessian = lib.jit(lib.grad(loss))(w, x), lib.jacrev(lib.grad(loss))(w, x)
+            copied += [by_w, curved, hidden, hessian, lib.jvp(lib.grad(loss), (w, x), (w, x))[1]]
+            if checked:
+                own += [by_x]
+            else:
+                own += [by_x, pulled((jnp.ones(()), x))[0]]
+
+        def step(total: Any, row: Any) -> Any:
+            return total + lib.grad(reduced)(w, row[None]), L.psum(row.sum(), "x")
+
+        zeros = jnp.zeros_like(w)
+        copied += [L.scan(step, zeros, x)[0]]
+        if not checked:
+            copied = lib.tree.map(lambda g: L.pmean(g, "x"), copied)
+        return copied, own
+
+    f = lib.shard_map(body, mesh=mesh_of(lib, x=4), in_specs=(P(), P("x")), out_specs=(P(), P("x")), check_vma=checked)
+    return lib.jit(f)(W, X), lib.jit(f)(W, X)
+
+
+CASES["inner_gradients_checked"] = partial(inner_gradients, checked=True)
+CASES["inner_gradients"] = partial(inner_gradients, checked=False)
+
+
+# ------------------------------------------------------------- trees, axis types, meshes in force, part of the axes
+@case
+def trees_of_specs(lib: Any) -> Any:
+    """in_specs as prefixes, None for what is handed on, several results."""
+    P = lib.sharding.PartitionSpec
+
+    def f(tree: Any, scale: Any, mode: str) -> Any:
+        total = lib.lax.psum(tree["a"], "x")
+        return {"total": total, "parts": [tree["b"] * scale, tree["a"] + (mode == "on")]}
+
+    into = ({"a": P("x"), "b": P(None, "y")}, P(), None)
+    out = {"total": P(), "parts": [P(None, "y"), P("x")]}
+    mapped = lib.shard_map(f, mesh=mesh_of(lib, x=4, y=2), in_specs=into, out_specs=out)
+    return mapped({"a": X, "b": W}, 3.0, "on")
+
+
+@case
+def some_axes_only(lib: Any) -> Any:
+    """axis_names: the other axes are the compiler's."""
+    P = lib.sharding.PartitionSpec
+    mesh = mesh_of(lib, x=4, y=2)
+
+    @partial(lib.shard_map, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+    def f(a: Any) -> Any:
+        return lib.lax.psum(a, "x") + a * lib.lax.axis_index("x")
+
+    placed = lib.device_put(X, lib.sharding.NamedSharding(mesh, P("x", None)))
+    return np.asarray(lib.jit(f)(placed))
+
+
+@case
+def one_in_another(lib: Any) -> Any:
+    """A shard_map over one axis in the body of one over the other."""
+    P = lib.sharding.PartitionSpec
+
+    def inner(a: Any) -> Any:
+        return lib.lax.psum(a, "y") + lib.lax.axis_index("x")
+
+    def outer(a: Any) -> Any:
+        nested = lib.shard_map(inner, in_specs=P(None, "y"), out_specs=P(), axis_names={"y"})
+        return nested(a) * lib.lax.axis_index("x")
+
+    mesh = mesh_of(lib, x=4, y=2)
+    f = lib.shard_map(outer, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
+    return np.asarray(lib.jit(f)(np.ones((8, 6), np.float32)))
+
+
+@case
+def mesh_in_force(lib: Any) -> Any:
+    """set_mesh, smap, and specs alone; in_specs left out for Explicit axes."""
+    P = lib.sharding.PartitionSpec
+    with lib.set_mesh(mesh_of(lib, x=4, y=2)):
+        a = lib.shard_map(lambda a: lib.lax.pmean(a, "y"), in_specs=P("y"), out_specs=P())(X)
+        b = lib.device_put(X, P("x"))
+    with lib.set_mesh(mesh_of(lib, "Explicit", x=8)):
+        x = lib.device_put(X, P("x"))
+        c = lib.shard_map(lambda a: lib.lax.psum(a, "x"), out_specs=P())(x)
+        inner = lib.jit(lib.shard_map(lambda a: lib.lax.psum(a, "x"), out_specs=P()))
+        f, g = inner(x), lib.jit(lambda x: lib.jit(inner)(x))(x)
+        d = lib.smap(lambda a: a.sum(0), in_axes=0, out_axes=0, axis_name="x")(x)
+        e = lib.smap(lambda a, b: a * b, in_axes=(0, None), out_axes=0, axis_name="x")(x, 2.0)
+    return a, b, c, d, e, f, g
+
+
+@case
+def groups(lib: Any) -> Any:
+    """axis_index_groups, which jax takes without check_vma."""
+    P, L = lib.sharding.PartitionSpec, lib.lax
+    pairs, halves = [[0, 3], [1, 2]], [[2, 0], [3, 1]]
+
+    def f(a: Any) -> Any:
+        return (
+            L.psum(a, "x", axis_index_groups=pairs),
+            L.pmean(a, "x", axis_index_groups=pairs),
+            L.pmax(a, "x", axis_index_groups=[[0, 1, 2], [3]]),
+            L.psum(a, "x", axis_index_groups=[[0, 1, 2], [3]]),
+            L.all_gather(a, "x", axis_index_groups=halves),
+            L.all_gather(a, "x", axis_index_groups=halves, axis=1, tiled=True),
+            L.psum_scatter(a, "x", axis_index_groups=halves, tiled=True),
+            L.all_to_all(a, "x", 0, 1, axis_index_groups=halves, tiled=True),
+        )
+
+    return lib.jit(lib.shard_map(f, mesh=mesh_of(lib, x=4), in_specs=P("x"), out_specs=P("x"), check_vma=False))(X)
+
+
+@case
+def loops_and_branches(lib: Any) -> Any:
+    """Collectives in scan, while_loop, cond, jit, vmap, checkpoint and custom rules."""
+    P, L, jnp = lib.sharding.PartitionSpec, lib.lax, lib.numpy
+
+    @lib.custom_vjp
+    def doubled(x: Any) -> Any:
+        return 2.0 * x
+
+    doubled.defvjp(lambda x: (2.0 * x, None), lambda _, ct: (3.0 * ct,))
+
+    def f(a: Any) -> Any:
+        total, each = L.scan(lambda c, row: (c + L.psum(row, "x"), L.ppermute(row, "x", [(0, 1)])), jnp.zeros(3), a)
+        steps = L.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, L.pmean(c[1], "x") + c[1] * 0.5), (0, a))[1]
+        chosen = L.cond(L.axis_index("x") > 1, lambda v: v * 2.0, lambda v: v - 1.0, a)
+        row = lib.vmap(lambda v: L.psum(v, "x") * v)(a)
+        kept = lib.checkpoint(lambda v: jnp.sin(L.psum(v, "x") * v))(a)
+        slope = lib.grad(lambda v: jnp.sum(doubled(v) * v))(a)
+        inside = lib.jit(lambda v: v - L.pmean(v, "x"))(a)
+        return total[None] + 0.0 * a[:1], each, steps, chosen, row, kept, slope, inside
+
+    mapped = lib.shard_map(f, mesh=mesh_of(lib, x=4), in_specs=P("x"), out_specs=P("x"), check_vma=False)
+    return derived(lib, lambda x: [mapped(x)[i] for i in (0, 1, 3, 4, 5, 7)], X), lib.jit(mapped)(X)
+
+
+@case
+def random_keys(lib: Any) -> Any:
+    """Keys folded with the axis index: each device draws its own; a key that is copied draws the same."""
+    P = lib.sharding.PartitionSpec
+    key = lib.random.key(3)
+
+    def f(key: Any) -> Any:
+        own = lib.random.fold_in(key, lib.lax.axis_index("x"))
+        return lib.random.normal(own, (2,)), lib.random.uniform(key, (2,))
+
+    return lib.jit(lib.shard_map(f, mesh=mesh_of(lib, x=8), in_specs=P(), out_specs=(P("x"), P())))(key)
+
+
+# ------------------------------------------------------------- pmap
+@case
+def pmaps(lib: Any) -> Any:
+    """Sizes up to the number of devices, axes elsewhere, nested vmap, static arguments, gradients on both sides."""
+    L, jnp = lib.lax, lib.numpy
+    x = X[:8]
+
+    def loss(w: Any, x: Any) -> Any:
+        return jnp.sum(jnp.sin(x @ w))
+
+    def update(w: Any, x: Any) -> Any:
+        return w - L.pmean(lib.grad(loss)(w, x), "i")
+
+    step = lib.pmap(update, axis_name="i", in_axes=(None, 0), out_axes=None)
+    powers = lib.pmap(lambda n, x: x**n, static_broadcasted_argnums=0)
+    nested = lib.pmap(lib.vmap(lambda v: L.psum(v, ("i", "j")) * v, axis_name="j"), axis_name="i")
+    outside = lib.grad(lambda x: jnp.sum(lib.pmap(lambda v: L.psum(v * v, "i") * v, axis_name="i")(x)))
+    return [
+        *(lib.pmap(lambda v: L.psum(v, "i") * v, axis_name="i")(x[:n]) for n in (1, 2, 3, 8)),
+        lib.pmap(lambda v: v * 2.0, in_axes=1, out_axes=1)(x),
+        lib.pmap(lambda tree, *, k: {"s": L.axis_index("i") + tree["a"], "k": k}, axis_name="i")({"a": x}, k=x),
+        np.asarray(step(W, x[:, None])),
+        powers(3, x),
+        nested(X.reshape(4, 4, 3)),
+        outside(x),
+        lib.pmap(lambda v: L.all_to_all(v, "i", 0, 0), axis_name="i")(np.arange(16.0, dtype=np.float32).reshape(4, 4)),
+        lib.pmap(lambda v: v, devices=lib.devices()[4:6])(x[:2]).sum(),
+    ]
+
+
+# ------------------------------------------------------------- arrays and jit
+@case
+def arrays(lib: Any) -> Any:
+    """device_put, parts, arrays made of parts."""
+    P, NS = lib.sharding.PartitionSpec, lib.sharding.NamedSharding
+    mesh = mesh_of(lib, x=4, y=2)
+    shardings = [NS(mesh, P(*s)) for s in ((), ("x",), ("y",), (("x", "y"),), (("y", "x"),), (None, "y"), ("x", "y"))]
+    a = np.arange(64, dtype=np.float32).reshape(16, 4)
+    put = [lib.device_put(a, s) for s in shardings]
+    calls: list[int] = []
+
+    def part(index: Any) -> Any:
+        calls.append(1)
+        return a[index]
+
+    called = [lib.make_array_from_callback(a.shape, s, part) for s in shardings]
+    parts = [lib.device_put(a[2 * d.id : 2 * d.id + 2], d) for d in reversed(mesh.devices.ravel().tolist())]
+    made = lib.make_array_from_single_device_arrays((16, 4), shardings[3], parts)
+    local = lib.make_array_from_process_local_data(shardings[1], a)
+    again = lib.device_put(put[1], shardings[4])
+    one = lib.device_put(a, lib.devices()[5])
+    facts = [
+        [s.is_fully_replicated, s.num_devices, s.shard_shape(a.shape), s.is_equivalent_to(shardings[1], 2), repr(s)]
+        for s in shardings
+    ]
+    facts += [[x.is_fully_replicated, x.committed, x.is_fully_addressable, len(x.devices())] for x in (*put, one)]
+    facts += [len(calls), one.device.id, str(put[3].device), put[2].global_shards[3].replica_id]
+    return [put, called, made, local, again, one, list(map(str, facts))]
+
+
+@case
+def jitted_shardings(lib: Any) -> Any:
+    """in_shardings, out_shardings and constraints: the program is of whole arrays, and results know where they lie."""
+    P, NS = lib.sharding.PartitionSpec, lib.sharding.NamedSharding
+    mesh = mesh_of(lib, x=4, y=2)
+    rows, columns, copied = NS(mesh, P("x")), NS(mesh, P(None, "y")), NS(mesh, P())
+
+    def f(x: Any, w: Any) -> Any:
+        h = lib.lax.with_sharding_constraint(x @ w, NS(mesh, P("x", "y")))
+        return lib.numpy.tanh(h), h.sum()
+
+    a = lib.jit(f, in_shardings=(rows, columns), out_shardings=(NS(mesh, P(("y", "x"))), copied))(X, W)
+    b = lib.jit(lambda x, w: f(x, w)[0], out_shardings=rows)(X, W)
+    with lib.set_mesh(mesh):
+        c = lib.jit(lambda x: 2 * x, in_shardings=P("y"), out_shardings=P("x"))(X)
+    g = lib.jit(lib.grad(lambda x, w: f(x, w)[1]), in_shardings=(rows, copied), out_shardings=rows)(X, W)
+    d = lib.lax.with_sharding_constraint(lib.numpy.asarray(X), rows)
+    mapped = lib.shard_map(lambda v: lib.lax.psum(v, "y"), mesh=mesh, in_specs=P(("x", "y")), out_specs=P("x"))
+    inner = lib.jit(lambda x: (mapped(x), lib.lax.with_sharding_constraint(x + 1.0, NS(mesh, P("y", None)))))
+    noted = lib.jit(lambda x: inner(x)), inner
+    known = [f(X) for _ in range(2) for f in noted]
+    assert all(x.sharding.num_devices == 8 for x in lib.tree.leaves(known))
+    return a, b, c, d, known, g, lib.numpy.sum(lib.device_put(X, rows))
+
+
+# ------------------------------------------------------------- of rlx alone
+DTYPES = "bool int8 int16 int32 int64 uint8 uint32 float16 float32 float64 complex64".split()
+
+
+@check
+def collectives_equal_numpy() -> None:
+    """Each collective, dtype and number of devices, over one axis and two."""
+    P = rlx.P
+    drawn = np.random.default_rng(7)
+    for sizes in ((1,), (2,), (3,), (4,), (8,), (2, 2), (2, 4)):
+        names = ("x", "y")[: len(sizes)]
+        axis: Any = names if len(sizes) > 1 else "x"
+        n = int(np.prod(sizes))
+        mesh = mesh_of(rlx, **dict(zip(names, sizes, strict=True)))
+        body = partial(exchanges, axis=axis, n=n)
+        mapped = rlx.shard_map(body, mesh=mesh, in_specs=P(names), out_specs=P(names))
+        for dtype in (*map(np.dtype, DTYPES), np.dtype(ml_dtypes.bfloat16)):
+            values = drawn.integers(-3, 4, (n, n, 2))
+            x = (abs(values) if dtype.kind == "u" else values).astype(dtype)
+            # compiled for one dtype, eager for the others
+            got = (rlx.jit(mapped) if dtype == np.float32 else mapped)(x.reshape(n * n, 2))
+            for number, (a, b) in enumerate(zip(got, exchanged(x), strict=True)):
+                assert a.dtype == dtype and a.shape == b.shape, (sizes, dtype, number, a.shape, b.shape)
+                np.testing.assert_array_equal(np.asarray(a), b, f"{sizes} {dtype} {number}")
+
+
+def exchanges(a: Any, axis: Any, n: int) -> list[Any]:
+    """The results of the collectives that a dtype has, each with an axis for devices."""
+    lax = rlx.lax
+    turned = [(i, (i + 1) % n) for i in range(n)]
+    found = [lax.all_gather(a, axis), lax.ppermute(a, axis, turned), lax.all_to_all(a, axis, 0, 1, tiled=True)]
+    if a.dtype.kind != "b":
+        found += [lax.psum(a, axis), lax.psum_scatter(a, axis, tiled=True)]
+    if a.dtype.kind != "c":
+        found += [lax.pmax(a, axis), lax.pmin(a, axis)]
+    return [x[None] for x in found]
+
+
+def exchanged(x: np.ndarray) -> list[np.ndarray]:
+    """The same by NumPy, of an array whose first axis is that of devices."""
+    n, dtype = len(x), x.dtype
+    wide = x.astype(np.float64) if dtype.itemsize == 2 and dtype.kind in "fV" else x
+    total = wide.sum(0).astype(dtype)
+    dealt = [np.concatenate(list(x[:, i : i + 1]), 1) for i in range(n)]
+    found = [np.stack([x] * n), x[np.roll(np.arange(n), 1)], np.stack(dealt)]
+    if dtype.kind != "b":
+        found += [np.stack([total] * n), total[:, None]]
+    if dtype.kind != "c":
+        found += [np.stack([extreme.astype(dtype)] * n) for extreme in (wide.max(0), wide.min(0))]
+    return found
+
+
+@check
+def groups_under_vmap() -> None:
+    """axis_index_groups of vmap, which jax lacks."""
+    lax, x = rlx.lax, np.arange(8.0, dtype=np.float32).reshape(4, 2)
+    pairs = [[0, 3], [1, 2]]
+    f = rlx.vmap(lambda v: lax.psum(v * v, "i", axis_index_groups=pairs), axis_name="i")
+    expected = (x**2 + (x**2)[[3, 2, 1, 0]]).tolist()
+    assert f(x).tolist() == expected == rlx.jit(f)(x).tolist()
+    assert rlx.grad(lambda x: (f(x) * np.ones((4, 2), np.float32)).sum())(x).tolist() == (4 * x).tolist()
+    # each collective of a group is that of an axis of the group's size
+    halves = np.arange(24.0, dtype=np.float32).reshape(2, 2, 2, 3)
+    some = [partial(getattr(lax, n), axis_name="i") for n in "pmean pmax pmin all_gather psum_scatter".split()]
+    some += [partial(lax.all_to_all, axis_name="i", split_axis=0, concat_axis=0)]
+    some += [partial(lax.pswapaxes, axis_name="i", axis=0)]
+    for operation in some:
+        whole = rlx.vmap(partial(operation, axis_index_groups=[[0, 1], [2, 3]]), axis_name="i")
+        parts = rlx.vmap(rlx.vmap(operation, axis_name="i"))
+        given = halves.reshape(4, 2, 3)
+        assert np.array_equal(whole(given).reshape(parts(halves).shape), parts(halves)), operation
+
+
+def refused(ask: Callable[[], Any], *words: str) -> None:
+    """Raises AssertionError unless `ask` raises a ShardingError that says these words, and the line of this file."""
+    try:
+        ask()
+    except rlx.errors.ShardingError as error:
+        said = str(error)
+        assert all(word in said for word in (*words, "eight_devices.py")), said
+        return
+    raise AssertionError(f"nothing was refused: {words}")
+
+
+@check
+def bad_input() -> None:
+    lax, P, mesh = rlx.lax, rlx.P, mesh_of(rlx, x=4, y=2)
+    x, rows = rlx.numpy.asarray(X), P("x")
+
+    def mapped(body: Any, into: Any = rows, out: Any = rows, **options: Any) -> Callable[[], Any]:
+        return lambda: rlx.shard_map(body, mesh=mesh, in_specs=into, out_specs=out, **options)(x)
+
+    refused(lambda: rlx.make_mesh((16,), ("x",)), "16 devices", "RLX_NUM_CPU_DEVICES=16")
+    refused(lambda: rlx.sharding.Mesh(np.array(rlx.devices()[:1] * 2), ("x",)), "each once")
+    refused(lambda: rlx.pmap(lambda v: v)(np.ones((9, 2))), "9 devices, but this process has 8")
+    refused(lambda: rlx.pmap(lambda v: v, devices=rlx.devices()[:2])(np.ones((3, 2))), "3 devices")
+    refused(mapped(lambda a: a, P(None, "y")), "divides axis 1", "by 2")
+    refused(mapped(lambda a: a, P("z")), "no axis 'z'")
+    refused(mapped(lambda a: a, P("x", None, None)), "3 entries")
+    refused(mapped(lambda a: a.sum()), "1 entries")
+    refused(mapped(lambda a: lax.psum(a, "z")), "'z'")
+    refused(mapped(lambda a: lax.ppermute(a, "x", [(0, 1), (2, 1)])), "at most once")
+    refused(mapped(lambda a: lax.psum(a, "x", axis_index_groups=[[0, 1]])), "axis_index_groups")
+    refused(mapped(lambda a: lax.psum(a, "x", axis_index_groups=[[0, 0], [1, 2]])), "axis_index_groups")
+    refused(mapped(lambda a: lax.all_gather(a, "x", axis_index_groups=[[0, 1, 2], [3]])), "one size")
+    refused(mapped(lambda a: lax.psum(a, "y"), axis_names={"x"}), "'y'")
+    explicit = mesh_of(rlx, "Explicit", x=4)
+    unreduced = P(unreduced={"x"})
+    refused(lambda: rlx.shard_map(lambda a: a, mesh=explicit, in_specs=P("x"), out_specs=unreduced)(x), "psum")
+    for body in (
+        lambda a: a,
+        lambda a: lax.psum(a, "y"),
+        lambda a: lax.all_gather(a, "x"),
+        lambda a: lax.ppermute(lax.psum(a, "x"), "x", [(0, 0)]),
+        lambda a: lax.psum(a, "x") * lax.axis_index("x"),
+        lambda a: lax.pcast(lax.psum(a, "x"), "x", to="varying"),
+        lambda a: lax.scan(lambda c, row: (c + row, None), rlx.numpy.zeros(3), a)[0],
+        lambda a: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + a), (0, lax.psum(a, "x")))[1],
+    ):
+        refused(mapped(body, P("x"), P()), "may vary along the axis 'x'")
+    part = rlx.NamedSharding(mesh, P("x"))
+    refused(lambda: rlx.device_put(np.ones(6), part), "by 4")
+    refused(lambda: rlx.device_put(np.ones(()), part), "1 entries")
+    refused(lambda: rlx.jit(lambda a: a, in_shardings=part)(np.ones(6)), "by 4")
+    refused(lambda: rlx.jit(lambda a: a, out_shardings=part)(np.ones(6)), "by 4")
+    refused(lambda: rlx.make_array_from_callback((8,), part, lambda i: np.ones(3)), "shape (3,)")
+    refused(lambda: rlx.make_array_from_single_device_arrays((8,), part, [x] * 3), "3 arrays for 8 devices")
+    refused(lambda: rlx.make_array_from_single_device_arrays((128,), part, [rlx.numpy.ones(32)] * 8), "cpu:1")
+    try:
+        rlx.config.update("jax_num_cpu_devices", 4)
+    except rlx.errors.DeviceError as error:
+        assert "RLX_NUM_CPU_DEVICES=4" in str(error)
+    else:
+        raise AssertionError("the number of devices changed")
+
+
+@check
+def without_the_check_the_first_device_s_result_counts() -> None:
+    f = rlx.shard_map(lambda a: a, mesh=mesh_of(rlx, x=4), in_specs=rlx.P("x"), out_specs=rlx.P(), check_vma=False)
+    assert np.array_equal(f(X), X[:4])
+
+
+@check
+def traced_values_know_what_was_said_of_them() -> None:
+    part = rlx.NamedSharding(mesh_of(rlx, "Explicit", x=8), rlx.P("x"))
+    seen: list[Any] = []
+
+    @rlx.jit
+    def f(x: Any) -> Any:
+        y = rlx.lax.with_sharding_constraint(x + 1.0, part)
+        rlx.debug.inspect_array_sharding([x * 1.0, y], callback=seen.append)
+        return rlx.shard_map(lambda v: rlx.lax.psum(v, "x"), mesh=part.mesh, out_specs=rlx.P())(y)
+
+    assert np.allclose(f(X), (X + 1.0).reshape(8, 2, 3).sum(0))
+    assert [s.num_devices for s in seen] == [1, 8] and seen[1].spec == rlx.P("x", None)
+    own = rlx.jit(rlx.shard_map(lambda v: v + rlx.lax.axis_index("x"), mesh=part.mesh, out_specs=rlx.P("x")))
+    refused(lambda: own(X), "without in_specs")
+    # for each way in which an argument is divided there is a program
+    rows = rlx.device_put(X, part)
+    copies = rlx.device_put(X[:2], rlx.NamedSharding(part.mesh, rlx.P()))
+    for _ in range(2):
+        assert own(rows).shape == (16, 3) and own(copies).shape == (16, 3)
+        assert np.allclose(own(rows), X + np.arange(8).repeat(2)[:, None])
+        assert np.allclose(own(copies)[2:4], X[:2] + 1)
+
+
+@check
+def parts_share_memory() -> None:
+    x = rlx.device_put(rlx.numpy.asarray(X), rlx.NamedSharding(mesh_of(rlx, x=4, y=2), rlx.P("x")))
+    assert all(np.shares_memory(np.asarray(s.data), np.asarray(x)) for s in x.addressable_shards)
+    assert x.addressable_shards[3].data.sharding == rlx.sharding.SingleDeviceSharding(rlx.devices()[3])
+    assert x.addressable_data(2).device == "cpu:2" and rlx.devices()[2] != "cpu" and rlx.devices()[0] == "cpu"
+
+
+def _picture(text: str) -> str:
+    return textwrap.dedent(text.strip("\n").rstrip(" "))
+
+
+@check
+def pictures() -> None:
+    """What jax prints where rich is installed."""
+    mesh = mesh_of(rlx, x=4, y=2)
+    for shape, spec, picture in PICTURES:
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            rlx.debug.visualize_array_sharding(rlx.device_put(np.ones(shape), rlx.NamedSharding(mesh, rlx.P(*spec))))
+        assert shown.getvalue() == picture, shown.getvalue()
+
+
+PICTURES = (
+    ((8,), ("x",), _picture("""
+        ┌───────┬───────┬───────┬───────┐
+        │CPU 0,1│CPU 2,3│CPU 4,5│CPU 6,7│
+        └───────┴───────┴───────┴───────┘
+    """)),
+    ((8, 8), ("y", "x"), _picture("""
+        ┌───────┬───────┬───────┬───────┐
+        │       │       │       │       │
+        │ CPU 0 │ CPU 2 │ CPU 4 │ CPU 6 │
+        │       │       │       │       │
+        │       │       │       │       │
+        ├───────┼───────┼───────┼───────┤
+        │       │       │       │       │
+        │ CPU 1 │ CPU 3 │ CPU 5 │ CPU 7 │
+        │       │       │       │       │
+        │       │       │       │       │
+        └───────┴───────┴───────┴───────┘
+    """)),
+    ((8, 16), ("x", "y"), _picture("""
+        ┌───────────────────────┬───────────────────────┐
+        │         CPU 0         │         CPU 1         │
+        ├───────────────────────┼───────────────────────┤
+        │         CPU 2         │         CPU 3         │
+        ├───────────────────────┼───────────────────────┤
+        │         CPU 4         │         CPU 5         │
+        ├───────────────────────┼───────────────────────┤
+        │         CPU 6         │         CPU 7         │
+        └───────────────────────┴───────────────────────┘
+    """)),
+)
+
+
+def main() -> None:
+    chosen = [name for name in sys.argv[1:] if name != "-v"] or [*CASES, *CHECKS]
+    found = {}
+    for name in chosen:
+        start = time.perf_counter()
+        found[name] = run(name)
+        if "-v" in sys.argv:
+            print(f"{name}: {time.perf_counter() - start:.2f} s", file=sys.stderr)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
