@@ -63,7 +63,9 @@ LAYERS: dict[str, set[str]] = {
     # jit asks the whole compiler
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
     "host": ARRAYS | {"ops", "sharding"},
-    "experimental": FRONTS | {"sharding", "call"},
+    "experimental": FRONTS | {"sharding", "call", "distributed"},
+    # what processes exchange, over the primitives for it
+    "distributed": ARRAYS | {"ops", "transforms", "numpy"},
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing", "lm"},
     "__main__": {"cli"},
