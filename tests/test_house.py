@@ -67,7 +67,7 @@ LAYERS: dict[str, set[str]] = {
     # what processes exchange, over the primitives for it
     "distributed": ARRAYS | {"ops", "transforms", "numpy"},
     # the command knows the whole of rlx
-    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing", "lm"},
+    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing", "lm", "distributed"},
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
     # fronts over what users have

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,10 +13,11 @@ from rlx.errors import CollectiveError, OptionError
 from rlx.ir.collectives import OPERATIONS
 from rlx.ir.types import compute_dtype, is_inexact, is_narrow
 
-__all__ = ["Member", "disagreement", "patience", "silence"]
+__all__ = ["TEXT", "Member", "disagreement", "patience", "silence"]
 
 # arrays of so many bytes or less are gathered and reduced by everyone; of larger ones each member reduces a piece
 _SMALL = 1 << 12
+TEXT = 512  # bytes of what a member says of itself
 
 
 def patience() -> float:
@@ -51,7 +53,7 @@ def disagreement(group: str, texts: Sequence[str]) -> CollectiveError:
         ranks.setdefault(text, []).append(rank)
     lines = "; ".join(f"rank {', '.join(map(str, who))}: {text}" for text, who in ranks.items())
     if len(ranks) == 1:
-        lines += ", in different programs"
+        lines += ", in programs that differ"
     return CollectiveError(
         f"The members of the group {group!r} do different things: {lines}.",
         "All processes call the same functions in the same order, with arrays of the same shapes and dtypes.",
@@ -72,7 +74,7 @@ class Member(ABC):
     # ------------------------------------------------------------ what an implementation states
     @abstractmethod
     def swap(self, text: bytes, what: str) -> Sequence[bytes]:
-        """The texts of all members, of up to 512 bytes each. Raises CollectiveError naming those who do not come."""
+        """The texts of all members, of one length up to TEXT. Raises CollectiveError naming those who do not come."""
 
     @abstractmethod
     def gather_pieces(self, piece: np.ndarray, out: np.ndarray) -> None:
@@ -101,17 +103,19 @@ class Member(ABC):
             raise CollectiveError(f"The group {self.group!r} has failed before: {self._broken.what}", "Start again.")
         marks = self.swap(mark, what)
         if any(other != mark for other in marks):
-            texts = self.swap(what.encode()[:512], what)
-            raise self.failed(disagreement(self.group, [text.decode(errors="replace") for text in texts]))
+            texts = self.swap(what.encode()[:TEXT].ljust(TEXT, b"\0"), what)
+            found = [text.rstrip(b"\0").decode(errors="replace") for text in texts]
+            raise self.failed(disagreement(self.group, found))
 
     def failed(self, error: CollectiveError) -> CollectiveError:
         """The error, which the group has from now on."""
         self._broken = error
         return error
 
-    def barrier(self) -> None:
-        """Wait for all members."""
-        self.agree(b"barrier".ljust(16), "barrier")
+    def barrier(self, name: str = "") -> None:
+        """Wait for all members, who come with the same name."""
+        what = f"barrier {name!r}" if name else "barrier"
+        self.agree(hashlib.blake2b(what.encode(), digest_size=16).digest(), what)
 
     def all_gather(self, array: np.ndarray, out: np.ndarray) -> None:
         """See Communicator."""

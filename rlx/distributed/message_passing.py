@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.distributed.members import Member, patience, silence
+from rlx.distributed.members import TEXT, Member, patience, silence
 from rlx.errors import CollectiveError, UnsupportedError
 
 __all__ = ["MpiMember", "world_member"]
@@ -22,8 +22,8 @@ __all__ = ["MpiMember", "world_member"]
 # seconds in which a message is looked for without pause, then letting others run, then with pauses
 _SPIN, _YIELD = 5e-5, 0.002
 _LONGEST_PAUSE = 0.001
-_TEXT = 512  # bytes of a text that is swapped
 _TAG, _PIECES = 7, 8
+_GRACE = 1.0  # seconds in which what failing processes print reaches the launcher
 _groups: list[MpiMember] = []
 
 
@@ -45,6 +45,7 @@ def _leave(mpi: Any) -> None:
     if failed and mpi.Is_initialized() and not mpi.Is_finalized():
         sys.stdout.flush()
         sys.stderr.flush()
+        time.sleep(_GRACE)  # what was printed is on its way, and others say what they waited for
         mpi.COMM_WORLD.Abort(1)
 
 
@@ -92,7 +93,7 @@ class MpiMember(Member):
     def swap(self, text: bytes, what: str) -> Sequence[bytes]:
         """See Member; so with the others."""
         byte, comm = self._mpi.BYTE, self._comm
-        found = {rank: bytearray(_TEXT) for rank in self._others}
+        found = {rank: bytearray(TEXT) for rank in self._others}
         arriving = [comm.Irecv([found[rank], byte], rank, _TAG) for rank in self._others]
         leaving = [comm.Isend([text, byte], rank, _TAG) for rank in self._others]
         self._wait([*arriving, *leaving], [*self._others, *self._others], what)

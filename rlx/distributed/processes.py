@@ -124,15 +124,18 @@ def process_count(group: str = WORLD) -> int:
     return communicator(group).size
 
 
-def barrier(group: str = WORLD) -> None:
+def barrier(group: str = WORLD, name: str = "") -> None:
     """Wait for all processes of a group.
 
-    Raises: CollectiveError where one of them does not come within RLX_COLLECTIVE_TIMEOUT seconds (30).
+    Args: group: its name, of `new_group`. name: of the place, which all processes have to give.
+
+    Raises: CollectiveError where one of them does not come within RLX_COLLECTIVE_TIMEOUT seconds (30), or comes
+      with another name.
 
     >>> import rlx
     >>> rlx.distributed.barrier()
     """
-    communicator(group).barrier()
+    communicator(group).barrier(name)
 
 
 def new_group(ranks: Sequence[int]) -> str:
@@ -162,6 +165,5 @@ def new_group(ranks: Sequence[int]) -> str:
     if name in known.groups:
         return name
     group = Alone() if world.size == 1 else cast(Member, world).subgroup(name, wanted)
-    if group is not None:
-        keep_groups(known.beside(name, group))
+    keep_groups(known.beside(name, group))
     return name

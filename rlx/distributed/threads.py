@@ -23,7 +23,7 @@ class _Meeting:
     """Where members of a group meet: everyone brings a value, and goes on with those of all."""
 
     def __init__(self, group: str, ranks: Sequence[int]) -> None:
-        self.group, self.size = group, len(ranks)
+        self.group, self.ranks, self.size = group, [*ranks], len(ranks)
         self.changed = threading.Condition()
         self.values: list[Any] = [_NOTHING] * self.size
         self.finished: list[Any] = []
@@ -55,10 +55,14 @@ class _Meeting:
             return self.finished
 
     def leave(self, rank: int, why: str) -> None:
-        """A member comes no more."""
+        """A member, of this rank among all, comes no more: not to the groups inside, either."""
         with self.changed:
-            self.gone[rank] = why
+            if rank in self.ranks:
+                self.gone[self.ranks.index(rank)] = why
             self.changed.notify_all()
+            inside = [*self.inside.values()]
+        for meeting in inside:
+            meeting.leave(rank, why)
 
 
 class ThreadMember(Member):
@@ -143,8 +147,6 @@ def run(count: int, function: Callable[..., Any], *args: Any) -> list[Any]:
             why = f"has raised {type(error).__name__}"
         finally:
             meeting.leave(rank, why)
-            for inner in meeting.inside.values():
-                inner.leave(rank, why)
 
     started = [threading.Thread(target=work, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(count)]
     for thread in started:

@@ -6,10 +6,11 @@ Programs name a group; which `Communicator` that is, is found when they run, so 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 
@@ -139,7 +140,7 @@ class Communicator(Protocol):
 
     def reduce(self, array: np.ndarray, out: np.ndarray, op: str, mode: str, root: int) -> None: ...
 
-    def barrier(self) -> None: ...
+    def barrier(self, name: str = "") -> None: ...
 
 
 class Alone:
@@ -150,7 +151,7 @@ class Alone:
     def agree(self, mark: bytes, what: str) -> None:
         """With itself."""
 
-    def barrier(self) -> None:
+    def barrier(self, name: str = "") -> None:
         """Nobody is waited for."""
 
     def all_reduce(self, array: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
@@ -189,9 +190,10 @@ class Members:
     the other, since that is what a traced function may have asked for.
     """
 
-    def __init__(self, groups: dict[str, Any]) -> None:
-        self.groups = groups
-        self._places = frozenset((name, group.rank, group.size) for name, group in groups.items())
+    def __init__(self, groups: Mapping[str, Communicator | None]) -> None:
+        """groups: by name; None where it is one of others."""
+        self.groups = dict(groups)
+        self._places = frozenset((name, g.rank, g.size) for name, g in groups.items() if g is not None)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Members) and self._places == other._places
@@ -199,7 +201,7 @@ class Members:
     def __hash__(self) -> int:
         return hash(self._places)
 
-    def beside(self, name: str, group: Communicator) -> Members:
+    def beside(self, name: str, group: Communicator | None) -> Members:
         """These groups and another one."""
         return Members({**self.groups, name: group})
 
@@ -224,7 +226,7 @@ def communicator(group: str = WORLD) -> Communicator:
     """
     found = members.value.groups.get(group)
     if found is None:
-        known = ", ".join(sorted(members.value.groups))
+        known = ", ".join(sorted(name for name, own in members.value.groups.items() if own is not None))
         raise ShardingError(f"This process belongs to no group {group!r}.", f"It belongs to: {known}.")
     return found
 
@@ -234,7 +236,7 @@ def exchange(
 ) -> None:
     """Carry an exchange out as this member of its group, into `out`. Errors name the user's line in `origins`."""
     try:
-        _carry_out(what, mark, array, out)
+        _carry_out(what, mark, array, out, origins)
     except CollectiveError as error:
         refused = error
     else:
@@ -244,9 +246,13 @@ def exchange(
     raise refused
 
 
-def _carry_out(what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray) -> None:
+def _carry_out(
+    what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin]
+) -> None:
     own = communicator(what.group)
     text = what.described(array.shape, array.dtype)
+    if origins:
+        text += f" at {os.path.basename(origins[0].file)}:{origins[0].line}"
     if own.size != what.members:
         raise CollectiveError(
             f"A program for {what.members} processes runs in a group of {own.size}: {text}.",
