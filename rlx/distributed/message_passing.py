@@ -65,30 +65,33 @@ class MpiMember(Member):
 
     def _wait(self, requests: Sequence[Any], ranks: Sequence[int | None], what: str) -> None:
         """Until all requests are done. ranks: whom each of them waits for; None where it is nobody's in particular."""
-        test, seconds = self._mpi.Request.Testall, patience()
-        begun = time.monotonic()
-        pause, refused = 1e-5, None
+        seconds = patience()
+        error = None
         try:
-            while not test(requests):
-                waited = time.monotonic() - begun
-                if waited > seconds:
-                    break
-                if waited > _YIELD:
-                    pause = min(2 * pause, _LONGEST_PAUSE)
-                    time.sleep(pause)
-                elif waited > _SPIN:
-                    time.sleep(0)
-            else:
+            if self._finished(requests, seconds):
                 return
-        except self._mpi.Exception as error:
-            refused = CollectiveError(
-                f"MPI failed in the group {self.group!r}: {error}: {what}.", "Look what happened to the other ranks."
-            )
-        if refused is None:
-            pending = [r for request, r in zip(requests, ranks, strict=True) if not request.Test()]
-            missing = sorted({r for r in pending if r is not None}) or self._others
-            refused = silence(self.group, self.rank, missing, seconds, what)
-        raise self.failed(refused)
+        except self._mpi.Exception as caught:
+            error = caught
+        if error is not None:
+            text = f"MPI failed in the group {self.group!r}: {error}: {what}."
+            raise self.failed(CollectiveError(text, "Look what happened to the other ranks."))
+        pending = [r for request, r in zip(requests, ranks, strict=True) if not request.Test()]
+        missing = sorted({r for r in pending if r is not None}) or self._others
+        raise self.failed(silence(self.group, self.rank, missing, seconds, what))
+
+    def _finished(self, requests: Sequence[Any], seconds: float) -> bool:
+        """Whether all requests are done within so many seconds."""
+        test, pause, begun = self._mpi.Request.Testall, 1e-5, time.monotonic()
+        while not test(requests):
+            waited = time.monotonic() - begun
+            if waited > seconds:
+                return False
+            if waited > _YIELD:
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                time.sleep(pause)
+            elif waited > _SPIN:
+                time.sleep(0)
+        return True
 
     def swap(self, text: bytes, what: str) -> Sequence[bytes]:
         """See Member; so with the others."""

@@ -138,15 +138,15 @@ def run(count: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     switches = {name: value for name, value in own.items() if name not in ("token", "watched")}
 
     def work(rank: int) -> None:
-        why = "has returned"
+        error: BaseException | None = None
         try:
             with scoped(**switches), members(Members({WORLD: ThreadMember(meeting, rank)})):
                 results[rank] = function(*args)
-        except BaseException as error:
+        except BaseException as caught:
+            error = caught
+        if error is not None:
             raised.append((rank, error))
-            why = f"has raised {type(error).__name__}"
-        finally:
-            meeting.leave(rank, why)
+        meeting.leave(rank, "has returned" if error is None else f"has raised {type(error).__name__}")
 
     started = [threading.Thread(target=work, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(count)]
     for thread in started:
