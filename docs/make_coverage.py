@@ -83,7 +83,7 @@ DIFFERS = {
     "jax.auto_pcast": "changes nothing: values are not marked by the axes that they vary over",
     "jax.lax.pcast": "checks its arguments; values are not marked by the axes that they vary over",
     "jax.sharding.Mesh": "of one device",
-    "jax.distributed.initialize": "one process",
+    "jax.distributed.initialize": "joins processes that MPI has started; meshes do not span them",
     "jax.named_call": "gives the function its name; programs name file and line of each operation",
     "jax.named_scope": "programs do not show it: they name file and line of each operation",
     "jax.typeof": "returns an rlx.ir.types.TensorType: shape, dtype, weakness",
