@@ -14,6 +14,7 @@
 #                            clang for HIP if that is there (make test-gpu-all: all of them, not a sample)
 #   make test-mlx            the device mlx (mlx[cpu] on Linux), and a part of the other tests on it
 #   make check-mac           the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report
+#   make test-mpi            processes that compute together, under MPI (mpi4py and MPICH, which it installs)
 #   make test-lm             language models and quantisation beside torch, transformers and llama.cpp; ONNX models that people use
 #   make test-compat         libraries written for JAX, of pinned versions
 #   make test-pages          interactive pages in Chromium without a screen, if it is installed
@@ -55,7 +56,7 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo chat bench docs lint test test-formats test-iree test-notebooks test-backends test-opencl test-gpu-compile test-gpu-all test-mlx check-mac test-lm \
+.PHONY: demo chat bench docs lint test test-formats test-iree test-notebooks test-backends test-opencl test-gpu-compile test-gpu-all test-mlx check-mac test-mpi test-lm \
 	test-compat test-pages test-types test-packages test-other-python fuzz clean
 
 # ------------------------------------------------------------------ environments
@@ -69,7 +70,7 @@ $(VENV)/tested: $(VENV)/installed
 	touch $@
 
 # extras that some targets need beside the tests' own
-$(addprefix $(VENV)/with-, opencl-cpu cuda-compile iree pages types docs): $(VENV)/with-%: $(VENV)/tested
+$(addprefix $(VENV)/with-, opencl-cpu cuda-compile iree pages types docs mpi): $(VENV)/with-%: $(VENV)/tested
 	$(call install,$(VENV)) -e ".[$*]"
 	touch $@
 
@@ -143,6 +144,9 @@ test-mlx: $(MLX_VENV)/tested
 
 check-mac: $(MLX_VENV)/tested
 	$(MLX_VENV)/bin/python -m benchmarks.check_mac
+
+test-mpi: $(VENV)/with-mpi
+	RLX_CHECK=1 RLX_TEST_MPI=1 $(BIN)/python -m pytest -n 0 tests/distributed/test_mpi.py
 
 test-lm: $(LM_VENV)/tested
 	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) tests/lm tests/quant tests/onnx_models/test_real_models.py

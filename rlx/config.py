@@ -374,6 +374,11 @@ class UserContext:
         setattr(Config, self._name, new_value)
         config._publish()
 
+    def set_here(self, new_value: Any) -> None:
+        """Set the value until the `with` block of this thread ends that has set one."""
+        setattr(config, self._name, new_value)
+        config.refresh()
+
     def __call__(self, new_value: Any) -> AbstractContextManager[None]:
         """This value inside a `with` block."""
         return _scoped([(self._name, new_value)])

@@ -18,6 +18,7 @@ __all__ = [
     "CallbackError",
     "CallbackTransformError",
     "CheckError",
+    "CollectiveError",
     "ConcretizationTypeError",
     "ControlFlowTypeError",
     "CustomRuleError",
@@ -698,6 +699,18 @@ class CallbackError(JaxRuntimeError):
     Traceback (most recent call last):
         ...
     rlx.errors.CallbackError: The callback lambda returned float64[3] instead of float64[2]...
+    """
+
+
+class CollectiveError(JaxRuntimeError):
+    """Processes that do not meet: one is silent or gone, or they come with different programs.
+
+    >>> import rlx
+    >>> from rlx.distributed import threads
+    >>> threads.run(2, lambda: rlx.distributed.all_reduce(1.0 if rlx.process_index() else [1.0, 2.0]))
+    Traceback (most recent call last):
+        ...
+    rlx.errors.CollectiveError: The members of the group 'world' do different things...
     """
 
 

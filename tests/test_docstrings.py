@@ -27,6 +27,7 @@ PUBLIC = [
     "rlx.data",
     "rlx.debug",
     "rlx.distributed",
+    "rlx.distributed.threads",
     "rlx.dtypes",
     "rlx.errors",
     "rlx.example_libraries.optimizers",

@@ -63,9 +63,11 @@ LAYERS: dict[str, set[str]] = {
     # jit asks the whole compiler
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
     "host": ARRAYS | {"ops", "sharding"},
-    "experimental": FRONTS | {"sharding", "call"},
+    "experimental": FRONTS | {"sharding", "call", "distributed"},
+    # what processes exchange, over the primitives for it
+    "distributed": ARRAYS | {"ops", "transforms", "numpy"},
     # the command knows the whole of rlx
-    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing", "lm"},
+    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing", "lm", "distributed"},
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
     # fronts over what users have

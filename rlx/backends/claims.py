@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.backends.routines import LIBRARY_ROUTINES
 from rlx.errors import DtypeError, source_line
-from rlx.ir.kernels import Branch, Callback, Contract, Kernel, Library, Loops, RowTiles, Scan, Sort, While
+from rlx.ir.kernels import Branch, Callback, Collective, Contract, Kernel, Library, Loops, RowTiles, Scan, Sort, While
 from rlx.ir.program import Equation, Program
 from rlx.ir.types import TensorType, is_key, supported_dtypes
 
@@ -23,8 +23,8 @@ Fits = Callable[[str, tuple[TensorType, ...], Mapping[str, Any]], bool]
 class Claims:
     """What a backend has kernels for.
 
-    kinds: kinds of kernels. Without RowTiles none are made, without Contract products become Loops; Sort, Library and
-    Callback that are not claimed run on the host, with what Python and NumPy have. Loops is always there.
+    kinds: kinds of kernels. Without RowTiles none are made, without Contract products become Loops; Sort, Library,
+    Callback and Collective that are not claimed run on the host, with what Python has. Loops is always there.
     routines: names of library routines. Others become loops and products; those that have no such decomposition run on
     the host. loops_up_to: of those named, (routine, order) for which small matrices become loops and products all the
     same: where the first operand has at most `order` rows and columns.
@@ -40,7 +40,7 @@ class Claims:
     """
 
     kinds: frozenset[type[Kernel]] = frozenset(
-        (Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback)
+        (Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback, Collective)
     )
     routines: frozenset[str] = frozenset(LIBRARY_ROUTINES)
     loops_up_to: tuple[tuple[str, int], ...] = ()

@@ -13,6 +13,7 @@ from rlx.backends import backend_named, device_named, devices_of, loaded_backend
 from rlx.call.default_place import default_memory
 from rlx.config import config, scoped
 from rlx.errors import DeviceError
+from rlx.ir.collectives import communicator
 from rlx.ir.types import is_key
 from rlx.trace.flat import as_array, shared_array
 from rlx.trees import tree
@@ -50,14 +51,15 @@ def devices(platform: str | None = None) -> list[Device]:
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
-    """The devices of this process: all of them. Raises DeviceError for another process than 0.
+    """The devices of this process: all of them. Raises DeviceError for another process than this one.
 
     >>> import rlx
     >>> rlx.local_devices() == rlx.devices()
     True
     """
-    if process_index not in (None, 0):
-        raise DeviceError(f"There is no process {process_index}: rlx runs in one, of index 0.")
+    own = communicator().rank
+    if process_index not in (None, own):
+        raise DeviceError(f"This process, {own}, knows its own devices, not those of process {process_index}.")
     return devices(backend)
 
 
@@ -75,23 +77,23 @@ local_device_count = device_count
 
 
 def process_count(backend: str | None = None) -> int:
-    """How many processes compute together: 1.
+    """How many processes compute together: 1, if rlx.distributed.initialize has not joined others.
 
     >>> import rlx
     >>> rlx.process_count()
     1
     """
-    return 1
+    return communicator().size
 
 
 def process_index(backend: str | None = None) -> int:
-    """The number of this process: 0.
+    """The number of this process: 0, 1, ...
 
     >>> import rlx
     >>> rlx.process_index()
     0
     """
-    return 0
+    return communicator().rank
 
 
 def process_indices(backend: str | None = None) -> list[int]:
@@ -101,7 +103,7 @@ def process_indices(backend: str | None = None) -> list[int]:
     >>> rlx.process_indices()
     [0]
     """
-    return [process_index(backend)]
+    return list(range(process_count(backend)))
 
 
 # JAX's older names

@@ -106,6 +106,25 @@ LESSONS: dict[str, Lesson] = {
         assert "negative" in error.get()
         """,
     ),
+    "CollectiveError": _lesson(
+        """
+        Processes that compute together meet at every exchange. All of them have to come, with the same operation on
+        arrays of the same shape and dtype, from programs of the same operations. Numbers may differ from process to
+        process, `if rlx.process_index() == 0:` around an exchange may not: what only one process does (printing,
+        saving) stays outside of jitted functions and calls no exchange. The message says who came with what, or who
+        did not come within RLX_COLLECTIVE_TIMEOUT seconds.
+        """,
+        """
+        import rlx
+        from rlx.distributed import threads
+
+        def work():
+            total = rlx.distributed.all_reduce(1.0 + rlx.process_index())
+            return float(total) if rlx.process_index() == 0 else None
+
+        assert threads.run(2, work) == [3.0, None]
+        """,
+    ),
     "ConcretizationTypeError": _lesson(
         _STATIC,
         """

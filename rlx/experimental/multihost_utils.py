@@ -1,4 +1,4 @@
-"""Exchange between processes, of which there is one."""
+"""Exchange between processes, by JAX's names: trees of arrays that all of them have. See rlx.distributed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from rlx.distributed import arrays, processes
+from rlx.errors import ShardingError
 from rlx.sharding.arrays import device_put
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
@@ -23,47 +25,77 @@ __all__ = [
 
 
 def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
-    """The arrays of the process that has the data, as NumPy arrays: of this one.
+    """The arrays of the process that has the data, as NumPy arrays.
 
-    Args: in_tree: a tree of arrays. is_source: whether this process has the data; it is the only one.
+    Args:
+      in_tree: a tree of arrays, of the same structure, shapes and dtypes in all processes.
+      is_source: whether this process has the data; None: that of index 0 has.
+
+    Raises: ShardingError where not one process has the data; CollectiveError where processes do not meet.
 
     >>> from rlx.experimental import multihost_utils
     >>> multihost_utils.broadcast_one_to_all({"seed": 3})
     {'seed': array(3)}
     """
-    return tree.map(np.asarray, in_tree)
+    given = tree.map(np.asarray, in_tree)
+    root = 0
+    if is_source is not None:
+        sources = np.flatnonzero(np.asarray(arrays.all_gather(bool(is_source))))
+        if len(sources) != 1:
+            raise ShardingError(f"broadcast_one_to_all found {len(sources)} sources.", "One process has the data.")
+        root = int(sources[0])
+    return tree.map(np.asarray, arrays.broadcast(given, root))
 
 
 def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """The arrays of all processes as NumPy arrays, stacked along a new first axis, or with `tiled` joined.
 
-    Args: in_tree: a tree of arrays. tiled: join them along the first axis that they have.
+    Args:
+      in_tree: a tree of arrays, of the same structure, shapes and dtypes in all processes.
+      tiled: join them along the first axis that they have; numbers, which have none, are stacked.
+
+    Raises: CollectiveError where processes do not meet.
 
     >>> from rlx.experimental import multihost_utils
     >>> multihost_utils.process_allgather(3), multihost_utils.process_allgather([1.5], tiled=True)
     (array([3]), [array(1.5)])
     """
-    return tree.map(lambda x: np.asarray(x) if tiled else np.asarray(x)[None], in_tree)
+
+    def gathered(x: Any) -> np.ndarray:
+        given = np.asarray(x)
+        if tiled and not given.ndim and processes.process_count() == 1:
+            return given
+        return np.asarray(arrays.all_gather(given, tiled=tiled and given.ndim > 0))
+
+    return tree.map(gathered, in_tree)
 
 
 def sync_global_devices(name: str) -> None:
-    """Wait until all processes have come here: there is one. name: of the place.
+    """Wait until all processes have come here. name: of the place, which all of them have to give.
+
+    Raises: CollectiveError where one does not come, or is at another place.
 
     >>> from rlx.experimental import multihost_utils
     >>> multihost_utils.sync_global_devices("start")
     """
+    processes.barrier(name=name)
 
 
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
-    """Raises AssertionError unless all processes have equal arrays, not NaN: there is one.
+    """Raises AssertionError unless all processes have equal arrays, without NaN.
 
     Args: in_tree: a tree of arrays. fail_message: the error's text.
 
     >>> from rlx.experimental import multihost_utils
     >>> multihost_utils.assert_equal({"step": 3})
     """
-    if any((array != array).any() for array in map(np.asarray, tree.leaves(in_tree))):
-        raise AssertionError(f"{fail_message} A value is NaN, which equals nothing.")
+    for found in map(np.asarray, tree.leaves(in_tree)):
+        rows = np.asarray(arrays.all_gather(found))
+        if (rows != rows).any():
+            raise AssertionError(f"{fail_message} A value is NaN, which equals nothing.")
+        if (rows != rows[0]).any():
+            ranks = [rank for rank, row in enumerate(rows) if (row != rows[0]).any()]
+            raise AssertionError(f"{fail_message} Processes {ranks} have other values than process 0.")
 
 
 def reached_preemption_sync_point(step_id: int) -> bool:

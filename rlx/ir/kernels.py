@@ -1,6 +1,7 @@
 """LIR: a Plan of kernels over buffers. How and where a program runs, for any backend.
 
-Kernel kinds are a closed set: Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback.
+Kernel kinds are a closed set: Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback,
+Collective.
 A backend spells these and never hears a primitive's name. Sizes, strides and offsets are data
 of a kernel, not part of its `code`, so that equal layers and new batch sizes share compiled code.
 """
@@ -14,12 +15,15 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rlx.ir.collectives import Exchange
+
 __all__ = [
     "Access",
     "RowTiles",
     "Branch",
     "Buffer",
     "Callback",
+    "Collective",
     "Contract",
     "Instruction",
     "Kernel",
@@ -500,6 +504,30 @@ class Callback(Kernel):
     @property
     def writes(self) -> tuple[Buffer, ...]:
         return tuple(o.buffer for o in self.outputs)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Collective(Kernel):
+    """Exchange an array with the other members of a group of processes: see ir.collectives.
+
+    Both operands are contiguous; output is no part of input's buffer. Collectives and Callbacks run in their order.
+    mark: what all members have to come with. Nothing is fused with it, and it is never left out.
+    """
+
+    exchange: Exchange
+    input: Operand
+    output: Operand
+    mark: bytes
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return (self.input.buffer,)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return (self.output.buffer,)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import bytes_text
+from rlx.ir.collectives import Exchange
 from rlx.ir.kernels import (
     Access,
     Branch,
     Buffer,
     Callback,
+    Collective,
     Contract,
     Instruction,
     Kernel,
@@ -45,6 +47,7 @@ _HEADER = """\
 import ml_dtypes
 import numpy as np
 
+from rlx.ir.collectives import Exchange
 from rlx.ir.kernels import *
 from rlx.ir.program import Origin
 """
@@ -156,7 +159,7 @@ class _Writer:
             return self.value(value.origin)
         if isinstance(value, Origin):
             return f"Origin({value.file!r}, {value.line!r}, {value.function!r})"
-        if isinstance(value, (Access, Instruction, Store, Operand)):
+        if isinstance(value, (Access, Exchange, Instruction, Store, Operand)):
             parts = ", ".join(
                 f"{f.name}={self.value(getattr(value, f.name))}" for f in fields(value)
             )
@@ -294,6 +297,9 @@ def _space(kernel: Kernel) -> str:
             return f"{len(kernel.branches)} branches"
         case Callback():
             return getattr(kernel.function, "__name__", "function")
+        case Collective():
+            what = kernel.exchange
+            return " ".join(filter(None, (what.kind, what.op, f"in {what.group}[{what.members}]")))
     return ""
 
 

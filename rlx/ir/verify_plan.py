@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 from rlx.errors import VerificationError
+from rlx.ir.collectives import KINDS
 from rlx.ir.kernels import (
     Branch,
     Buffer,
     Callback,
+    Collective,
     Contract,
     Kernel,
     Library,
@@ -143,8 +145,24 @@ def _verify_kind(kernel: Kernel) -> None:
                 _verify_operand(operand)
                 dense = not isinstance(kernel.function, ArrayCall) or _is_contiguous(operand)
                 require(dense, "operands of compiled callbacks are contiguous")
+        case Collective():
+            _verify_collective(kernel)
         case _:
             raise Refusal(f"{type(kernel).__name__} is not a kernel kind")
+
+
+def _verify_collective(kernel: Collective) -> None:
+    exchange, source, target = kernel.exchange, kernel.input, kernel.output
+    for operand in (source, target):
+        _verify_operand(operand)
+        require(_is_contiguous(operand), "operands of collectives are contiguous")
+    require(exchange.kind in KINDS, f"there is no exchange of kind {exchange.kind!r}")
+    refusal = exchange.refusal(source.shape, source.buffer.dtype)
+    require(refusal is None, f"{exchange.kind}: {refusal}")
+    require(target.shape == exchange.result(source.shape), "the output has not the exchange's shape")
+    require(target.buffer.dtype == source.buffer.dtype, "the output has not the input's dtype")
+    require(target.buffer is not source.buffer, "the output lies in the input's buffer")
+    require(len(kernel.mark) == 16, "the mark has not 16 bytes")
 
 
 # ------------------------------------------------------------------ operands

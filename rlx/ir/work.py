@@ -18,6 +18,7 @@ from rlx.ir.kernels import (
     Branch,
     Buffer,
     Callback,
+    Collective,
     Contract,
     Instruction,
     Kernel,
@@ -114,7 +115,7 @@ def kernel_work(kernel: Kernel) -> Work:
         case Branch():
             dearest = max(map(plan_work, kernel.branches), key=lambda work: (work.flops, work.bytes), default=Work())
             return _outside(kernel, dearest, exact=len(kernel.branches) == 1)
-        case Sort() | Callback():
+        case Sort() | Callback() | Collective():
             return Work(0.0, 0.0, _read(kernel), _written(kernel), isinstance(kernel, Sort))
     raise TypeError(f"no work is known of kernels of kind {type(kernel).__name__}")
 

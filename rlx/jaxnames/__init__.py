@@ -21,7 +21,7 @@ _ROOMS = {
     "call": "compiled device exhausted forward_backward inspection jit_options scopes stages switches",
     "graph": "autodiff compile fusion opt",
     "host": "callback debug numba_functions",
-    "jaxnames": "ad_checkpoint compat core custom_batching custom_derivatives distributed dtypes example_libraries"
+    "jaxnames": "ad_checkpoint compat core custom_batching custom_derivatives dtypes example_libraries"
     " flatten_util profiler segments test_util",
     "sharding": "memory",
     "trees": "tree tree_util",

@@ -46,6 +46,7 @@ class KernelBuilder(NestBuilder):
     while_loop = control_flow.while_loop
     branch = control_flow.branch
     callback = control_flow.callback
+    exchange = control_flow.exchange
     library = control_flow.library
     sort = control_flow.sort
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from rlx.ir.kernels import Branch, Buffer, Callback, Library, Operand, Scan, Sort, While
+from rlx.ir.collectives import Exchange
+from rlx.ir.kernels import Branch, Buffer, Callback, Collective, Library, Operand, Scan, Sort, While
 from rlx.ir.program import Equation, Program, Var
 from rlx.ir.types import TensorType
 from rlx.lowering import reduction, views
 from rlx.lowering.lowered import LoweredValue, dense_strides
 from rlx.lowering.nest_builder import NestBuilder
 
-__all__ = ["branch", "callback", "in_blocks", "inline_program", "library", "scan", "sort", "sum_of_blocks"]
+__all__ = ["branch", "callback", "exchange", "in_blocks", "inline_program", "library", "scan", "sort", "sum_of_blocks"]
 __all__ += ["while_loop"]
 
 
@@ -173,6 +174,17 @@ def callback(
     results = _operands(outputs, out_types)
     kernels.emit_kernel(Callback(function, inputs, results))
     return _held(kernels, outputs, out_types)
+
+
+def exchange(
+    kernels: NestBuilder, what: Exchange, value: LoweredValue, out_type: TensorType, place: bytes
+) -> LoweredValue:
+    """Exchange an array between the members of a group; exchanges keep their order. place: see Exchange.mark."""
+    outputs = _fresh(kernels, (out_type,))
+    (result,) = _operands(outputs, (out_type,))
+    mark = what.mark(value.shape, value.dtype, place)
+    kernels.emit_kernel(Collective(what, kernels.operand(value), result, mark))
+    return _held(kernels, outputs, (out_type,))[0]
 
 
 def library(

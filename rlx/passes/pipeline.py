@@ -30,6 +30,7 @@ from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
 from rlx.passes.hoist_loop_products import hoist_loop_products
 from rlx.passes.key_words import keys_to_words
+from rlx.passes.place_exchanges import place_exchanges
 from rlx.passes.simplify import simplify
 from rlx.planning.choose_product_layouts import choose_product_layouts
 from rlx.planning.fuse import fuse, fuse_chunks
@@ -166,6 +167,7 @@ passes: tuple[Step, ...] = (
     program_pass("dce", dead_code, "what nothing needs goes"),
 )  # fmt: skip
 entry: tuple[Step, ...] = (
+    Step("place_exchanges", "program", lambda p, _: place_exchanges(p), "exchanges say where in a program they stand"),
     Step("inline", "program", _inlined, "calls become the equations that they stand for, but blocks that are claimed"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
     Step(
@@ -212,7 +214,8 @@ lowering: tuple[Step, ...] = (
     ),
 )  # fmt: skip
 steps: tuple[Step, ...] = (*entry, *passes, *lowering)
-_rare = ("keys", "decompose_routines")  # most programs hold nothing for these: they are stages where they change it
+# most programs hold nothing for these: they are stages where they change it
+_rare = ("place_exchanges", "keys", "decompose_routines")
 
 
 def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) -> list[Stage]:

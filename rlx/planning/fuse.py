@@ -11,7 +11,7 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import NamedTuple
 
-from rlx.ir.kernels import Branch, Buffer, Callback, Kernel, Plan, Scan, While
+from rlx.ir.kernels import Branch, Buffer, Callback, Collective, Kernel, Plan, Scan, While
 from rlx.ir.options import LoweringOptions
 from rlx.lowering.nest import Nest, Nests, Step, store_roots
 from rlx.lowering.nodes import Node, NodeTable, postorder
@@ -83,9 +83,9 @@ def step_writes(step: Step) -> frozenset[Buffer]:
 
 
 def has_effect(kernel: Step) -> bool:
-    """Whether a step calls the host, so that it must run, and in order."""
+    """Whether a step calls the host or meets other processes, so that it must run, and in order."""
     plans: tuple[Plan, ...] = ()
-    if isinstance(kernel, Callback):
+    if isinstance(kernel, (Callback, Collective)):
         return True
     if isinstance(kernel, Scan):
         plans = (kernel.body,)

@@ -11,6 +11,7 @@ from rlx.ir.kernels import (
     Branch,
     Buffer,
     Callback,
+    Collective,
     Contract,
     Kernel,
     Library,
@@ -49,6 +50,8 @@ class SpillReason(Enum):
     READ_BY_BRANCH = "a branch reads it"
     MADE_BY_HOST = "a callback makes it"
     READ_BY_HOST = "a callback reads it"
+    MADE_BY_EXCHANGE = "an exchange between processes makes it"
+    READ_BY_EXCHANGE = "an exchange between processes reads it"
     NESTS_APART = "the loop nests that make it and read it are separate kernels"
 
     @property
@@ -76,11 +79,14 @@ _HINTS = {
     SpillReason.READ_BY_BRANCH: "A branch of lax.cond is a plan of its own: for cheap branches jnp.where fuses.",
     SpillReason.MADE_BY_HOST: "Host functions work on arrays in memory. rlx.numba_scalar functions are fused.",
     SpillReason.READ_BY_HOST: "Host functions work on arrays in memory. rlx.numba_scalar functions are fused.",
+    SpillReason.MADE_BY_EXCHANGE: "What other processes send arrives in memory.",
+    SpillReason.READ_BY_EXCHANGE: "What other processes get is sent from memory.",
     SpillReason.NESTS_APART: "The reason stands with the nest that did not fuse.",
 }
 # the kind of kernel that makes or reads an array, and what to say of it
 _KINDS: tuple[tuple[tuple[type[Kernel], ...], SpillReason, SpillReason], ...] = (
     ((Callback,), SpillReason.MADE_BY_HOST, SpillReason.READ_BY_HOST),
+    ((Collective,), SpillReason.MADE_BY_EXCHANGE, SpillReason.READ_BY_EXCHANGE),
     ((Branch,), SpillReason.MADE_BY_BRANCH, SpillReason.READ_BY_BRANCH),
     ((Scan, While), SpillReason.MADE_BY_LOOP, SpillReason.READ_BY_LOOP),
     ((Library,), SpillReason.MADE_BY_ROUTINE, SpillReason.READ_BY_ROUTINE),

@@ -162,6 +162,7 @@ class Primitive:
     across_words = ""  # of what says one thing of several keys' words: the reduction that says it of the keys
     inlined = False  # stands for a program, its `meaning`, whose equations replace it in MIR
     claimable = False  # such a call that stays, under params['name'], where the backend has a kernel for it
+    exchanges = False  # processes meet there: params has its place, which a pass fills in
     routine = ""  # the library routine that computes it
 
     type: Callable[..., Any] = _missing("type")

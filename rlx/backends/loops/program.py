@@ -24,6 +24,7 @@ from rlx.ir.kernels import (
     Branch,
     Buffer,
     Callback,
+    Collective,
     Contract,
     Instruction,
     Kernel,
@@ -88,7 +89,7 @@ class Unit:
 
 def spelled(kernel: Kernel, dialect: Dialect) -> bool:
     """Whether a kernel, and everything inside it, is text of the dialect."""
-    if isinstance(kernel, Callback):
+    if isinstance(kernel, (Callback, Collective)):
         return False
     if isinstance(kernel, Loops):
         return dialect.spells(kernel)
@@ -114,6 +115,8 @@ def _unspelled(kernel: Kernel, dialect: Dialect) -> Iterator[str]:
             yield kernel.routine
         case Callback():
             yield f"callback to {getattr(kernel.function, '__name__', 'Python')}"
+        case Collective():
+            yield kernel.exchange.kind
         case Loops():
             special = [i.attribute for i in kernel.instructions if i.op == "special"]
             yield from map(str, [name for name in special if not dialect.has_function(name)] or special)

@@ -26,6 +26,7 @@ from rlx.ir.kernels import (
     Branch,
     Buffer,
     Callback,
+    Collective,
     Contract,
     Kernel,
     Library,
@@ -66,6 +67,8 @@ def host_cause(kernel: Kernel) -> str | None:
             return why_not_routine(kernel)
         case Callback():
             return why_not_call(kernel)
+        case Collective():
+            return "processes meet on the host"
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rlx.backends.loops.program import Unit, function_of, parts_of
 from rlx.backends.numba.dialect import PythonDialect
-from rlx.ir.kernels import Callback, Kernel, Library, Loops, Plan, nested_plans
+from rlx.ir.kernels import Callback, Collective, Kernel, Library, Loops, Plan, nested_plans
 
 __all__ = ["kernel_listing", "plan_listing"]
 
@@ -39,5 +39,7 @@ def _host_step(kernel: Kernel) -> str:
         what = kernel.routine
     elif isinstance(kernel, Callback):
         what = f"callback {getattr(kernel.function, '__name__', 'a function')}"
+    elif isinstance(kernel, Collective):
+        what = kernel.exchange.kind
     operands, results = (", ".join(f"{b.dtype.name}[{b.size}]" for b in side) for side in (kernel.reads, kernel.writes))
     return f"here the host runs {what}: ({operands}) -> ({results})"

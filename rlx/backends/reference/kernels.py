@@ -11,10 +11,12 @@ from rlx.backends.reference.loops import run_loops, strided_view
 from rlx.backends.reference.scalar import cast
 from rlx.backends.routines import LIBRARY_ROUTINES
 from rlx.errors import CallbackError
+from rlx.ir.collectives import exchange
 from rlx.ir.kernels import (
     Branch,
     Buffer,
     Callback,
+    Collective,
     Contract,
     Kernel,
     Library,
@@ -137,6 +139,11 @@ def _callback(kernel: Callback, memory: Memory, run: RunPlan) -> None:
     _write(kernel.outputs, () if results is None else results, memory, f"callback {name}")
 
 
+def _collective(kernel: Collective, memory: Memory, run: RunPlan) -> None:
+    source, target = (_array(operand, memory) for operand in (kernel.input, kernel.output))
+    exchange(kernel.exchange, kernel.mark, source, target, kernel.origins)
+
+
 # ------------------------------------------------------------------ control flow
 def _scan(kernel: Scan, memory: Memory, run: RunPlan) -> None:
     constants = _arrays(kernel.constants, memory)
@@ -204,6 +211,7 @@ _RUNNERS: dict[type[Kernel], Callable[[Any, Memory, RunPlan], None]] = {
     Sort: _sort,
     Library: _library,
     Callback: _callback,
+    Collective: _collective,
     Scan: _scan,
     While: _while,
     Branch: _branch,

@@ -1,4 +1,4 @@
-"""Steps that run on the host under the GIL: Sort, Callback and some Library kernels, on views of slots.
+"""Steps that run on the host under the GIL: Sort, Callback, Collective and some Library kernels, on views of slots.
 
 Each function here makes the Python function that such a step calls with the address of its frame.
 """
@@ -13,7 +13,8 @@ import numpy as np
 
 from rlx.backends.routines import LIBRARY_ROUTINES
 from rlx.errors import CallbackError, UnsupportedError
-from rlx.ir.kernels import Buffer, Callback, Kernel, Library, Operand, Sort
+from rlx.ir.collectives import exchange
+from rlx.ir.kernels import Buffer, Callback, Collective, Kernel, Library, Operand, Sort
 from rlx.ir.types import compute_dtype, is_narrow
 
 __all__ = ["HostStep", "host_function", "sorted_rows"]
@@ -31,6 +32,8 @@ def host_function(kernel: Kernel, slot_of: SlotOf) -> HostStep:
         return _library_step(kernel, slot_of)
     if isinstance(kernel, Callback):
         return _callback_step(kernel, slot_of)
+    if isinstance(kernel, Collective):
+        return _collective_step(kernel, slot_of)
     raise UnsupportedError(f"the CPU has no kernels of kind {type(kernel).__name__}")
 
 
@@ -177,3 +180,12 @@ def _callback_step(kernel: Callback, slot_of: SlotOf) -> HostStep:
         _write([view(frame) for view in outputs], () if results is None else results, what)
 
     return call
+
+
+def _collective_step(kernel: Collective, slot_of: SlotOf) -> HostStep:
+    source, target = _views((kernel.input, kernel.output), slot_of)
+
+    def run(frame: int) -> None:
+        exchange(kernel.exchange, kernel.mark, source(frame), target(frame), kernel.origins)
+
+    return run

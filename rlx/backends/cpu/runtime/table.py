@@ -34,6 +34,7 @@ from rlx.ir.kernels import (
     Branch,
     Buffer,
     Callback,
+    Collective,
     Contract,
     Kernel,
     Library,
@@ -209,7 +210,7 @@ class _Builder:
             rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
             if rows is not None:
                 return rows
-        if isinstance(kernel, (Sort, Library, Callback)):
+        if isinstance(kernel, (Sort, Library, Callback, Collective)):
             function = host_function(kernel, scope)
             self.functions.append(function)
             return self.step("host_step", [id(function)])

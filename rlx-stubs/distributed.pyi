@@ -1,1 +1,0 @@
-from rlx.jaxnames.distributed import *

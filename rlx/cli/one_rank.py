@@ -1,0 +1,40 @@
+"""What `rlx launch` starts for each rank: it runs the program as a process of its own, and outlives it.
+
+The launchers of MPI libraries end all processes as soon as one is killed. Here the others go on until they find that
+it does not come, and say so with their lines. Run by its path, without rlx, so that it costs little.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+__all__ = ["main"]
+
+_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+
+
+def main(command: list[str], patience: float) -> int:
+    """Run a command; where a signal ends it, say so, and wait so many seconds for the others to end everything.
+
+    >>> main([sys.executable, "-c", "raise SystemExit(3)"], 1.0)
+    3
+    """
+    child = subprocess.Popen(command, close_fds=False)  # what MPI's launcher has opened is for the program
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _: child.send_signal(received))
+    code = child.wait()
+    if code >= 0:
+        return code
+    rank = next((os.environ[name] for name in _RANKS if name in os.environ), "?")
+    name = signal.Signals(-code).name
+    print(f"rlx launch: rank {rank} was ended by {name}; the others have {patience:g} s.", file=sys.stderr, flush=True)
+    time.sleep(patience)
+    return 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[2:], float(sys.argv[1])))

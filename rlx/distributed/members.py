@@ -1,0 +1,199 @@
+"""Member: what every way of reaching other processes has in common. Reductions are made of two exchanges of pieces."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlx.errors import CollectiveError, OptionError
+from rlx.ir.collectives import OPERATIONS
+from rlx.ir.types import compute_dtype, is_inexact, is_narrow
+
+__all__ = ["TEXT", "Member", "disagreement", "patience", "silence"]
+
+# arrays of so many bytes or less are gathered and reduced by everyone; of larger ones each member reduces a piece
+_SMALL = 1 << 12
+TEXT = 512  # bytes of what a member says of itself
+
+
+def patience() -> float:
+    """So many seconds a member waits for the others: RLX_COLLECTIVE_TIMEOUT, or 30.
+
+    >>> from rlx.distributed.members import patience
+    >>> patience() > 0
+    True
+    """
+    text = os.environ.get("RLX_COLLECTIVE_TIMEOUT") or "30"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise OptionError(f"RLX_COLLECTIVE_TIMEOUT is {text!r}.", "It is a number of seconds above 0.")
+    return seconds
+
+
+def silence(group: str, rank: int, missing: Sequence[int], seconds: float, what: str) -> CollectiveError:
+    """The error where members have not come within the time."""
+    who = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))}"
+    return CollectiveError(
+        f"Rank {rank} waited {seconds:g} s for {who} in the group {group!r}: {what}.",
+        f"Look what happened to {who}; where it only needs longer, set RLX_COLLECTIVE_TIMEOUT to more seconds.",
+    )
+
+
+def disagreement(group: str, texts: Sequence[str]) -> CollectiveError:
+    """The error where members came with different things; texts: what each of them wants."""
+    ranks: dict[str, list[int]] = {}
+    for rank, text in enumerate(texts):
+        ranks.setdefault(text, []).append(rank)
+    lines = "; ".join(f"rank {', '.join(map(str, who))}: {text}" for text, who in ranks.items())
+    if len(ranks) == 1:
+        lines += ", in programs that differ"
+    return CollectiveError(
+        f"The members of the group {group!r} do different things: {lines}.",
+        "All processes call the same functions in the same order, with arrays of the same shapes and dtypes.",
+    )
+
+
+class Member(ABC):
+    """A Communicator by a few exchanges of pieces of one length, as bytes.
+
+    Sums and other reductions are taken piece by piece in the order of ranks, each by one member, so that everybody
+    has the same bits, and the same ones in every run. Once something has failed, everything fails.
+    """
+
+    def __init__(self, group: str, rank: int, size: int) -> None:
+        self.group, self.rank, self.size = group, rank, size
+        self._broken: CollectiveError | None = None
+
+    # ------------------------------------------------------------ what an implementation states
+    @abstractmethod
+    def swap(self, text: bytes, what: str) -> Sequence[bytes]:
+        """The texts of all members, of one length up to TEXT. Raises CollectiveError naming those who do not come."""
+
+    @abstractmethod
+    def gather_pieces(self, piece: np.ndarray, out: np.ndarray) -> None:
+        """Every member's piece (bytes), as the rows of `out`."""
+
+    @abstractmethod
+    def deal_pieces(self, pieces: np.ndarray, out: np.ndarray) -> None:
+        """Row r of `pieces` (bytes) goes to member r; what others send here are the rows of `out`."""
+
+    @abstractmethod
+    def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
+        """The piece (bytes) goes to a member, and one arrives; None: it does not."""
+
+    @abstractmethod
+    def broadcast_piece(self, piece: np.ndarray, root: int) -> None:
+        """The root's piece (bytes) arrives in everybody's."""
+
+    @abstractmethod
+    def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
+        """The group of these of its members; None for who is not among them. All members call it."""
+
+    # ------------------------------------------------------------ the same for all
+    def agree(self, mark: bytes, what: str) -> None:
+        """See Communicator."""
+        if self._broken is not None:
+            raise CollectiveError(f"The group {self.group!r} has failed before: {self._broken.what}", "Start again.")
+        marks = self.swap(mark, what)
+        if any(other != mark for other in marks):
+            texts = self.swap(what.encode()[:TEXT].ljust(TEXT, b"\0"), what)
+            found = [text.rstrip(b"\0").decode(errors="replace") for text in texts]
+            raise self.failed(disagreement(self.group, found))
+
+    def failed(self, error: CollectiveError) -> CollectiveError:
+        """The error, which the group has from now on."""
+        self._broken = error
+        return error
+
+    def barrier(self, name: str = "") -> None:
+        """Wait for all members, who come with the same name."""
+        what = f"barrier {name!r}" if name else "barrier"
+        self.agree(hashlib.blake2b(what.encode(), digest_size=16).digest(), what)
+
+    def all_gather(self, array: np.ndarray, out: np.ndarray) -> None:
+        """See Communicator."""
+        self.gather_pieces(_bytes(array), _bytes(out).reshape(self.size, -1))
+
+    def all_to_all(self, array: np.ndarray, out: np.ndarray) -> None:
+        """See Communicator."""
+        self.deal_pieces(_bytes(array).reshape(self.size, -1), _bytes(out).reshape(self.size, -1))
+
+    def permute(self, array: np.ndarray, out: np.ndarray, pairs: tuple[tuple[int, int], ...]) -> None:
+        """See Communicator."""
+        to = next((d for s, d in pairs if s == self.rank), None)
+        source = next((s for s, d in pairs if d == self.rank), None)
+        if source is None:
+            out[...] = 0
+        if source is not None and source == self.rank:
+            out[...] = array
+            return
+        self.send_piece(_bytes(array), to, _bytes(out), source)
+
+    def broadcast(self, array: np.ndarray, out: np.ndarray, root: int) -> None:
+        """See Communicator."""
+        if self.rank == root:
+            out[...] = array
+        self.broadcast_piece(_bytes(out), root)
+
+    def all_reduce(self, array: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
+        """See Communicator."""
+        if array.nbytes <= _SMALL:
+            rows = np.empty((self.size, *array.shape), array.dtype)
+            self.all_gather(array, rows)
+            _reduced(rows, out, op, mode)
+            return
+        length = -(-array.size // self.size)
+        whole = length * self.size
+        flat = array.reshape(-1)
+        if whole > array.size:  # the last piece is filled up
+            flat = np.concatenate([flat, np.zeros(whole - array.size, array.dtype)])
+        pieces, own = np.empty((self.size, length), array.dtype), np.empty(length, array.dtype)
+        self.deal_pieces(_bytes(flat).reshape(self.size, -1), _bytes(pieces).reshape(self.size, -1))
+        _reduced(pieces, own, op, mode)
+        target = out.reshape(-1) if whole == array.size else pieces.reshape(-1)
+        self.gather_pieces(_bytes(own), _bytes(target).reshape(self.size, -1))
+        if whole > array.size:
+            out.reshape(-1)[...] = target[: array.size]
+
+    def reduce_scatter(self, array: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
+        """See Communicator."""
+        rows = np.empty(array.shape, array.dtype)
+        self.all_to_all(array, rows)
+        _reduced(rows, out, op, mode)
+
+    def reduce(self, array: np.ndarray, out: np.ndarray, op: str, mode: str, root: int) -> None:
+        """See Communicator."""
+        self.all_reduce(array, out, op, mode)
+        if self.rank != root:
+            out[...] = 0
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """The bytes of a dense array, sharing its memory."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _reduced(rows: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
+    """The rows combined one after the other, in a dtype as wide as the mode wants, into `out`."""
+    combine, dtype = OPERATIONS[op], rows.dtype
+    wide = compute_dtype(dtype) if is_narrow(dtype) else dtype
+    if mode == "deterministic" and is_inexact(dtype) and op in ("sum", "prod"):
+        wide = np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
+    with np.errstate(all="ignore"):
+        if wide == dtype:
+            total = out
+            total[...] = rows[0]
+            for row in rows[1:]:
+                combine(total, row, out=total)
+            return
+        total = rows[0].astype(wide)
+        for row in rows[1:]:
+            combine(total, row.astype(wide), out=total)
+        out[...] = total.astype(dtype)

@@ -1,0 +1,169 @@
+"""Which processes compute together: joining them, leaving them, groups of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from rlx.distributed.environment import Place, find_place
+from rlx.distributed.members import Member
+from rlx.distributed.message_passing import world_member
+from rlx.errors import ShardingError, UnsupportedError
+from rlx.ir.collectives import WORLD, Alone, Members, communicator, keep_groups, members
+
+__all__ = ["barrier", "initialize", "is_initialized", "new_group", "process_count", "process_index", "shutdown"]
+
+_LAUNCH = "Start processes with `rlx launch -n 4 program.py` or `mpiexec -n 4 python program.py`."
+_initialized = False
+
+
+def initialize(
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    local_device_ids: Any = None,
+    **options: Any,
+) -> None:
+    """Join the processes that were started together: those of MPI's world. One that was started alone is alone.
+
+    Call it before functions are traced, in every process: those that were jitted before are traced again.
+
+    Args:
+      coordinator_address: where processes meet, for JAX's sake: MPI knows.
+      num_processes: how many there are; None: as many as MPI, SLURM or torchrun's variables say.
+      process_id: the rank of this one; None: the one that those variables say.
+      local_device_ids: numbers of its devices: 0, [0] or None.
+      options: further options of jax.distributed.initialize, which are about connections.
+
+    Raises: ShardingError for numbers that are not those of the environment, and where it has been called before;
+      UnsupportedError for more processes than were started, and without mpi4py.
+
+    >>> import rlx
+    >>> rlx.distributed.initialize()
+    >>> rlx.process_count(), rlx.distributed.is_initialized()
+    (1, True)
+    >>> rlx.distributed.shutdown()
+    """
+    global _initialized
+    if is_initialized():
+        raise ShardingError("distributed.initialize has been called before.", "Call shutdown() first, or call it once.")
+    if local_device_ids not in (None, 0) and list(local_device_ids) != [0]:
+        raise UnsupportedError(f"distributed.initialize got local_device_ids={local_device_ids}.", "There is device 0.")
+    place = find_place() or Place(0, 1, "nobody")
+    _compare("num_processes", num_processes, place.size, place)
+    _compare("process_id", process_id, place.rank, place)
+    if place.size > 1:
+        world = world_member(WORLD)
+        if (world.rank, world.size) != place[:2]:
+            raise UnsupportedError(
+                f"{place.source} says that this is process {place.rank} of {place.size}, MPI that it is {world.rank} of"
+                f" {world.size}: they were not started by this MPI library.",
+                f"{_LAUNCH} (mpiexec of the package mpich where that is installed.)",
+            )
+        members.set_global(Members({WORLD: world}))
+    _initialized = True
+
+
+def _compare(name: str, given: int | None, found: int, place: Place) -> None:
+    if given in (None, found):
+        return
+    if place.size == 1:
+        raise UnsupportedError(
+            f"distributed.initialize got {name}={given}, but nothing in the environment says that other processes were"
+            " started.", _LAUNCH,
+        )  # fmt: skip
+    raise ShardingError(
+        f"distributed.initialize got {name}={given}, but {place.source} says {found}.", "Leave it out, or say the same."
+    )
+
+
+def is_initialized() -> bool:
+    """Whether `initialize` has been called, and `shutdown` not since.
+
+    >>> import rlx
+    >>> rlx.distributed.is_initialized()
+    False
+    """
+    return _initialized
+
+
+def shutdown() -> None:
+    """Leave the other processes; from here on this one computes alone. All of them call it, or none.
+
+    >>> import rlx
+    >>> rlx.distributed.shutdown()
+    """
+    global _initialized
+    if _initialized and process_count() > 1:
+        barrier()
+    members.set_global(Members({WORLD: Alone()}))
+    _initialized = False
+
+
+def process_index(group: str = WORLD) -> int:
+    """The rank of this process in a group: 0, 1, 2, ...
+
+    Raises: ShardingError for a group that it does not belong to.
+
+    >>> import rlx
+    >>> rlx.distributed.process_index()
+    0
+    """
+    return communicator(group).rank
+
+
+def process_count(group: str = WORLD) -> int:
+    """How many processes compute together in a group.
+
+    Raises: ShardingError for a group that this process does not belong to.
+
+    >>> import rlx
+    >>> rlx.distributed.process_count()
+    1
+    """
+    return communicator(group).size
+
+
+def barrier(group: str = WORLD, name: str = "") -> None:
+    """Wait for all processes of a group.
+
+    Args: group: its name, of `new_group`. name: of the place, which all processes have to give.
+
+    Raises: CollectiveError where one of them does not come within RLX_COLLECTIVE_TIMEOUT seconds (30), or comes
+      with another name.
+
+    >>> import rlx
+    >>> rlx.distributed.barrier()
+    """
+    communicator(group).barrier(name)
+
+
+def new_group(ranks: Sequence[int]) -> str:
+    """Make a group of some of all processes, and return its name. All processes call it, in the same order.
+
+    Args: ranks: those of its members, whose ranks in the group are 0, 1, ... in this order.
+
+    Raises: ShardingError for a rank that there is not, or that is named twice.
+
+    >>> import rlx
+    >>> from rlx.distributed import threads
+    >>> def pairs() -> int:
+    ...     low, high = rlx.distributed.new_group([0, 1]), rlx.distributed.new_group([2, 3])
+    ...     own = low if rlx.process_index() < 2 else high
+    ...     return int(rlx.distributed.all_reduce(rlx.process_index(), group=own))
+    >>> threads.run(4, pairs)
+    [1, 1, 5, 5]
+    """
+    known = members.value
+    world = communicator(WORLD)
+    wanted = [int(rank) for rank in ranks]
+    if not wanted or len(set(wanted)) < len(wanted) or not all(0 <= rank < world.size for rank in wanted):
+        raise ShardingError(
+            f"new_group got the ranks {list(ranks)}.", f"They are different numbers from 0 to {world.size - 1}."
+        )
+    name = f"{WORLD}:{','.join(map(str, wanted))}"
+    if name in known.groups:
+        return name
+    group = Alone() if world.size == 1 else cast(Member, world).subgroup(name, wanted)
+    keep_groups(known.beside(name, group))
+    return name

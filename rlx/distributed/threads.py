@@ -1,0 +1,159 @@
+"""Members that are threads of one process: for tests, and to try a program out without starting others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.config import Config, config, scoped
+from rlx.distributed.members import Member, patience, silence
+from rlx.errors import CollectiveError, OptionError
+from rlx.ir.collectives import WORLD, Members, members
+
+__all__ = ["run"]
+
+_NOTHING = object()
+
+
+class _Meeting:
+    """Where members of a group meet: everyone brings a value, and goes on with those of all."""
+
+    def __init__(self, group: str, ranks: Sequence[int]) -> None:
+        self.group, self.ranks, self.size = group, [*ranks], len(ranks)
+        self.changed = threading.Condition()
+        self.values: list[Any] = [_NOTHING] * self.size
+        self.finished: list[Any] = []
+        self.turn = 0
+        self.gone: dict[int, str] = {}  # members that come no more, and why
+        self.inside: dict[str, _Meeting] = {}  # of groups of its members
+
+    def meet(self, rank: int, value: Any, what: str) -> list[Any]:
+        """The values of all members. Raises CollectiveError where some do not come within the time."""
+        with self.changed:
+            turn = self.turn
+            self.values[rank] = value
+            if not any(v is _NOTHING for v in self.values):
+                self.finished, self.values = self.values, [_NOTHING] * self.size
+                self.turn += 1
+                self.changed.notify_all()
+                return self.finished
+            seconds = patience()
+            until = time.monotonic() + seconds
+            while self.turn == turn:
+                missing = [r for r, v in enumerate(self.values) if v is _NOTHING]
+                lost = [r for r in missing if r in self.gone]
+                if lost:
+                    who = f"rank {lost[0]} in the group {self.group!r}, which {self.gone[lost[0]]}"
+                    instead = "All members call the same functions in the same order."
+                    raise CollectiveError(f"Rank {rank} waited for {who}: {what}.", instead)
+                if not self.changed.wait(until - time.monotonic()) and self.turn == turn:
+                    raise silence(self.group, rank, missing, seconds, what)
+            return self.finished
+
+    def leave(self, rank: int, why: str) -> None:
+        """A member, of this rank among all, comes no more: not to the groups inside, either."""
+        with self.changed:
+            if rank in self.ranks:
+                self.gone[self.ranks.index(rank)] = why
+            self.changed.notify_all()
+            inside = [*self.inside.values()]
+        for meeting in inside:
+            meeting.leave(rank, why)
+
+
+class ThreadMember(Member):
+    """A member of a group of threads, which read each other's arrays."""
+
+    def __init__(self, meeting: _Meeting, rank: int) -> None:
+        super().__init__(meeting.group, rank, meeting.size)
+        self._meeting = meeting
+
+    def _meet(self, value: Any, what: str) -> list[Any]:
+        refused = None
+        try:
+            return self._meeting.meet(self.rank, value, what)
+        except CollectiveError as error:
+            refused = error
+        raise self.failed(refused)
+
+    def swap(self, text: bytes, what: str) -> Sequence[bytes]:
+        """See Member; so with the others."""
+        return self._meet(text, what)
+
+    def gather_pieces(self, piece: np.ndarray, out: np.ndarray) -> None:
+        for row, other in zip(out, self._meet(piece, "all_gather"), strict=True):
+            row[...] = other
+        self._meet(None, "all_gather")  # from now on nobody reads the piece
+
+    def deal_pieces(self, pieces: np.ndarray, out: np.ndarray) -> None:
+        for row, other in zip(out, self._meet(pieces, "all_to_all"), strict=True):
+            row[...] = other[self.rank]
+        self._meet(None, "all_to_all")
+
+    def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
+        found = self._meet(piece, "permute")
+        if source is not None:
+            out[...] = found[source]
+        self._meet(None, "permute")
+
+    def broadcast_piece(self, piece: np.ndarray, root: int) -> None:
+        found = self._meet(piece, "broadcast")
+        if self.rank != root:
+            piece[...] = found[root]
+        self._meet(None, "broadcast")
+
+    def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
+        with self._meeting.changed:
+            inner = self._meeting.inside.setdefault(group, _Meeting(group, ranks))
+        self.barrier()
+        return ThreadMember(inner, ranks.index(self.rank)) if self.rank in ranks else None
+
+
+def run(count: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+    """Call a function on `count` threads that are the processes of a group, and return their results by rank.
+
+    In each of them rlx.process_index(), rlx.process_count() and rlx.distributed are those of a process of its own.
+    What they close over they share. jit compiles once for each of them, where it traces.
+
+    Args:
+      count: how many. function: what each of them calls. args: what it is called with.
+
+    Raises: what the first of them raised; where one raised and others waited for it, what that one did.
+
+    >>> import rlx
+    >>> from rlx.distributed import threads
+    >>> threads.run(3, lambda: int(rlx.distributed.all_reduce(rlx.process_index())))
+    [3, 3, 3]
+    """
+    if count < 1:
+        raise OptionError(f"threads.run got {count} threads.", "There is at least one.")
+    meeting = _Meeting(WORLD, range(count))
+    results: list[Any] = [None] * count
+    raised: list[tuple[int, BaseException]] = []
+    own = {name: value for name, value in vars(config).items() if name in Config.__annotations__}
+    switches = {name: value for name, value in own.items() if name not in ("token", "watched")}
+
+    def work(rank: int) -> None:
+        error: BaseException | None = None
+        try:
+            with scoped(**switches), members(Members({WORLD: ThreadMember(meeting, rank)})):
+                results[rank] = function(*args)
+        except BaseException as caught:
+            error = caught
+        if error is not None:
+            raised.append((rank, error))
+        meeting.leave(rank, "has returned" if error is None else f"has raised {type(error).__name__}")
+
+    started = [threading.Thread(target=work, args=(rank,), name=f"rank {rank}", daemon=True) for rank in range(count)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    causes = [error for _, error in sorted(raised, key=lambda pair: pair[0])]
+    for error in sorted(causes, key=lambda error: isinstance(error, CollectiveError)):
+        raise error
+    return results

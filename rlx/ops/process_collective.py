@@ -1,0 +1,233 @@
+"""What processes do together: every process of a group has an array, and gets what its rank is due.
+
+Derivatives are those of the map from the arrays of all processes to the results of all processes: a cotangent is that
+of the sum of all processes' results. It is what the collectives over a mapped axis do (ops/collective.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from rlx.errors import DtypeError, ShapeError, not_linear
+from rlx.ir.collectives import WORLD, Exchange, Kind, exchange
+from rlx.ir.types import TensorType
+from rlx.ops.arithmetic import divide, multiply
+from rlx.ops.comparison import equal
+from rlx.ops.conversion import convert
+from rlx.ops.families import move_axis, refuse_keys
+from rlx.ops.reduction import reduce_prod
+from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
+
+__all__ = [
+    "process_all_gather",
+    "process_all_reduce",
+    "process_all_to_all",
+    "process_broadcast",
+    "process_permute",
+    "process_reduce",
+    "process_reduce_scatter",
+]
+
+Batched = tuple[Any, int | None]
+
+
+class ProcessCollective(Primitive):
+    """An exchange of ir.collectives. params: group; members, how many; place, where in which program.
+
+    `front`: where the axis lies that a mapped one is put beside, if the operand's first axis is one row a member;
+    `grows`: by how many axes the result's are more than the operand's.
+    """
+
+    exchanges = True
+    opaque = True
+    foldable = False
+    front = 0
+    grows = 0
+    own_params: Mapping[str, Any] = {}  # of samples
+
+    def samples(self) -> Iterator[Sample]:
+        """In a group of one; tests/distributed has larger ones."""
+        params: dict[str, Any] = {"group": WORLD, "members": 1, "place": b"", **self.own_params}
+        for dtype in ("f4", "f8", "bfloat16", "c8", "i4"):
+            yield Sample((np.arange(-3, 3).reshape(1, 2, 3).astype(dtype),), params)
+
+    def exchange(self, place: bytes, **params: Any) -> Exchange:
+        """What the members do."""
+        return Exchange(cast(Kind, self.name.removeprefix("process_")), **params)
+
+    def type(self, x: TensorType, **params: Any) -> TensorType:
+        """The result's type. Raises ShapeError, DtypeError for what cannot be exchanged so."""
+        refuse_keys(self.name, x)
+        what = self.exchange(**params)
+        refusal = what.refusal(x.shape, x.dtype)
+        if refusal is not None:
+            error = DtypeError if what.refusal(x.shape, np.dtype(np.int32)) is None else ShapeError
+            raise error(f"{self.name} got {x!r}: {refusal}.")
+        return x.update(shape=what.result(x.shape), weak=False)
+
+    def reference(self, array: np.ndarray, **params: Any) -> np.ndarray:
+        """Now, with the others."""
+        what = self.exchange(**params)
+        out = np.empty(self.type(TensorType(array.shape, array.dtype), **params).shape, array.dtype)
+        exchange(what, what.mark(array.shape, array.dtype), np.asarray(array, order="C"), out)
+        return out
+
+    def lower(self, k: Any, value: Any, **params: Any) -> Any:
+        """One kernel."""
+        return k.exchange(self.exchange(**params), value, self.type(value.type, **params), params["place"])
+
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
+        """All elements of a batch go together."""
+        (x,), (dim,) = inputs, dims
+        assert dim is not None
+        x = move_axis(x, dim, self.front)
+        return self.bind(x, **params), self.front + self.grows
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        """Tangents go the same way."""
+        out = self.bind(*primals, **params)
+        if isinstance(tangents[0], Zero):
+            return out, Zero(type_of(out))
+        return out, self.bind(tangents[0], **params)
+
+    def transpose(self, cotangent: Any, x: Any, **params: Any) -> tuple[Any, ...]:
+        """A zero stays zero; others go through `pull_back`."""
+        if not isinstance(x, Linear):
+            return (None,)
+        if isinstance(cotangent, Zero):
+            return (Zero(x.type),)
+        return (self.pull_back(cotangent, **params),)
+
+    def pull_back(self, cotangent: Any, **params: Any) -> Any:
+        """The cotangent of the operand."""
+        raise not_linear(self.name)
+
+
+class Reduction(ProcessCollective):
+    """Further params: op, of ir.collectives.OPERATIONS; mode, "fast" or "deterministic"."""
+
+    own_params = {"op": "sum", "mode": "fast"}
+
+    def pull_back(self, cotangent: Any, **params: Any) -> Any:
+        """Of sums alone."""
+        if params["op"] != "sum":
+            raise not_linear(f"{self.name} ({params['op']})")
+        return self.pull_back_sum(cotangent, **params)
+
+    def pull_back_sum(self, cotangent: Any, **params: Any) -> Any:
+        """The cotangent of the operand of a sum."""
+        raise not_linear(self.name)
+
+    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+        """The sum of tangents; of extrema, the mean of those who attain them; of products, what NumPy's would do."""
+        op, (x,), (tangent,) = params["op"], primals, tangents
+        if op == "sum" or isinstance(tangent, Zero):
+            return super().jvp(primals, tangents, **params)
+        sums = {**params, "op": "sum"}
+        if op in ("max", "min"):
+            out = self.bind(x, **params)
+            everywhere = self.spread(out, **sums)
+            here = convert(equal(x, everywhere), dtype=type_of(x).dtype, weak=False)
+            return out, divide(self.bind(multiply(tangent, here), **sums), self.bind(here, **sums))
+        rows = {key: params[key] for key in ("group", "members", "place")}
+        all_x, all_tangents = (self.rows(v, **rows) for v in (x, tangent))
+        return reduce_prod.jvp((all_x,), (all_tangents,), axes=(0,))
+
+    def spread(self, out: Any, **params: Any) -> Any:
+        """The result where the operand is: to compare them."""
+        return out
+
+    def rows(self, x: Any, **params: Any) -> Any:
+        """What is reduced, one row a member."""
+        return process_all_gather(x, **params)
+
+
+@primitive
+class process_all_reduce(Reduction):
+    """Every process gets the sum, or another reduction, of all arrays. params: group, members, op, mode, place."""
+
+    def pull_back_sum(self, cotangent: Any, **params: Any) -> Any:
+        """Each process's cotangents are summed."""
+        return process_all_reduce(cotangent, **params)
+
+
+@primitive
+class process_reduce_scatter(Reduction):
+    """Process r gets the sum, or another reduction, of all rows r. params: group, members, op, mode, place."""
+
+    front = 1
+    grows = -1
+
+    def pull_back_sum(self, cotangent: Any, *, op: str, mode: str, **params: Any) -> Any:
+        """Every process's row has the cotangent of the process that got it."""
+        return process_all_gather(cotangent, **params)
+
+    def spread(self, out: Any, *, op: str, mode: str, **params: Any) -> Any:
+        """The rows of all results."""
+        return process_all_gather(out, **params)
+
+    def rows(self, x: Any, **params: Any) -> Any:
+        """Row r of every process is at process r."""
+        return process_all_to_all(x, **params)
+
+
+@primitive
+class process_all_gather(ProcessCollective):
+    """Every process gets all arrays, stacked along a new first axis. params: group, members, place."""
+
+    grows = 1
+
+    def pull_back(self, cotangent: Any, **params: Any) -> Any:
+        """The sum of what all processes want of this one."""
+        return process_reduce_scatter(cotangent, op="sum", mode="fast", **params)
+
+
+@primitive
+class process_all_to_all(ProcessCollective):
+    """Process r gets row r of every process, in the order of ranks. params: group, members, place."""
+
+    front = 1
+
+    def pull_back(self, cotangent: Any, **params: Any) -> Any:
+        """It is its own transpose."""
+        return process_all_to_all(cotangent, **params)
+
+
+@primitive
+class process_permute(ProcessCollective):
+    """Arrays go along (source, destination) pairs; zeros where none arrives. params: group, members, pairs, place."""
+
+    own_params = {"pairs": ((0, 0),)}
+
+    def pull_back(self, cotangent: Any, *, pairs: tuple[tuple[int, int], ...], **params: Any) -> Any:
+        """The other way."""
+        return process_permute(cotangent, pairs=tuple((d, s) for s, d in pairs), **params)
+
+
+@primitive
+class process_broadcast(ProcessCollective):
+    """Every process gets the array of one of them. params: group, members, root, place."""
+
+    own_params = {"root": 0}
+
+    def pull_back(self, cotangent: Any, **params: Any) -> Any:
+        """The root's array has the sum of all cotangents, the others' have none."""
+        return process_reduce(cotangent, op="sum", mode="fast", **params)
+
+
+@primitive
+class process_reduce(Reduction):
+    """One process gets the sum of all arrays, the others zeros. params: group, members, op, mode, root, place."""
+
+    own_params = {"op": "sum", "mode": "fast", "root": 0}
+
+    def pull_back_sum(self, cotangent: Any, *, op: str, mode: str, **params: Any) -> Any:
+        """Every array has the root's cotangent."""
+        return process_broadcast(cotangent, **params)
+
+    def spread(self, out: Any, *, op: str, mode: str, **params: Any) -> Any:
+        """The root's result."""
+        return process_broadcast(out, **params)

@@ -1,0 +1,72 @@
+"""A program for processes of MPI: every exchange of every dtype against NumPy; derivatives; groups."""
+
+import numpy as np
+
+import rlx
+import rlx.numpy as jnp
+from rlx import distributed
+
+DTYPES = "bool int8 int16 int32 int64 bfloat16 float16 float32 float64 complex64".split()
+
+
+def rows(size, shape, dtype):
+    """The arrays of all ranks: small whole numbers, of which every sum is exact."""
+    found = np.random.default_rng(size).integers(0, 2 if dtype == "bool" else 5, (size, *shape))
+    return found.astype(jnp.dtype(dtype))
+
+
+def check(rank, size, dtype, length):
+    """Each exchange of arrays of shape (size, length)."""
+    given = rows(size, (size, length), dtype)
+    ring = [(r, (r + 1) % size) for r in range(size)]
+    op = "or" if dtype == "bool" else "sum"
+    total = (given.any(0) if dtype == "bool" else given.astype("complex128").sum(0)).astype("complex128")
+    total = (total if dtype == "complex64" else total.real).astype(given.dtype)
+    for function, expected in (
+        (lambda x: distributed.all_reduce(x, op), total),
+        (lambda x: distributed.all_reduce(x, op, "deterministic"), total),
+        (lambda x: distributed.reduce_scatter(x, op), total[rank]),
+        (distributed.all_gather, given),
+        (distributed.all_to_all, given[:, rank]),
+        (lambda x: distributed.permute(x, ring), given[rank - 1]),
+        (lambda x: distributed.permute(x, ring[:1]), given[0] if rank == 1 % size else np.zeros_like(given[0])),
+        (lambda x: distributed.broadcast(x, size - 1), given[size - 1]),
+    ):
+        for called in (function, rlx.jit(function)):
+            result = np.asarray(called(given[rank]))
+            assert result.dtype == expected.dtype
+            np.testing.assert_array_equal(result, expected)
+
+
+def check_derivatives(rank, size):
+    """Those of a sum over all processes, and of the same over a mapped axis."""
+    x = np.random.default_rng(0).normal(size=(size, 3))
+
+    def function(x, total):
+        return (jnp.sin(total(jnp.cos(x))) * x).sum()
+
+    slope = rlx.jit(rlx.grad(lambda x: function(x, distributed.all_reduce)))(x[rank])
+    expected = rlx.vmap(rlx.grad(lambda x: function(x, lambda y: rlx.lax.psum(y, "p"))), axis_name="p")(x)[rank]
+    np.testing.assert_allclose(slope, expected, rtol=1e-12)
+    rlx.jit(lambda x: rlx.hvp(lambda x: function(x, distributed.all_reduce), (x,), (x,)))(x[rank])
+
+
+def main():
+    """All of it; the last line says that it went well."""
+    distributed.initialize()
+    rank, size = rlx.process_index(), rlx.process_count()
+    for dtype in DTYPES:
+        check(rank, size, dtype, 5)
+    check(rank, size, "float32", 5003)
+    check_derivatives(rank, size)
+    last = distributed.new_group([size - 1, 0][: min(2, size)])
+    if rank in (0, size - 1):
+        assert distributed.all_gather(rank, group=last).tolist() == [size - 1, 0][: min(2, size)]
+    distributed.barrier()
+    distributed.shutdown()
+    assert rlx.process_count() == 1
+    print(f"rank {rank} of {size}: fine", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Members that do not meet, places that the environment tells, groups, JAX's names; members are threads."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+import rlx.numpy as jnp
+from rlx import distributed, errors
+from rlx.cli import main, one_rank
+from rlx.distributed import threads
+from rlx.distributed.environment import find_place
+from rlx.distributed.members import patience
+from rlx.experimental import multihost_utils
+
+
+def failure(count: int, function: Any) -> str:
+    begun = time.monotonic()
+    with pytest.raises(errors.CollectiveError) as caught:
+        threads.run(count, function)
+    assert time.monotonic() - begun < 20
+    return str(caught.value)
+
+
+# ------------------------------------------------------------------ members that do not meet
+def test_a_silent_member_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLX_COLLECTIVE_TIMEOUT", "2")
+    summed = rlx.jit(lambda x: distributed.all_reduce(x))
+
+    def work() -> Any:
+        summed(jnp.ones(3))
+        if rlx.process_index() == 1:
+            time.sleep(3)
+        return summed(jnp.ones(3))
+
+    said = failure(3, work)
+    assert "waited 2 s for rank 1 in the group 'world': all_reduce (sum) of float32[3]" in said
+    assert "summed = rlx.jit(lambda x: distributed.all_reduce(x))" in said
+
+
+def test_a_slow_member_is_waited_for() -> None:
+    def work() -> Any:
+        time.sleep(0.4 * rlx.process_index())
+        return distributed.all_reduce(1)
+
+    assert [int(x) for x in threads.run(2, work)] == [2, 2]
+
+
+def test_what_one_member_raises_is_raised() -> None:
+    def work() -> Any:
+        if rlx.process_index() == 1:
+            raise ValueError("mine")
+        return distributed.all_reduce(1)
+
+    with pytest.raises(ValueError, match="mine"):
+        threads.run(3, work)
+
+
+def test_a_member_that_has_returned_is_named() -> None:
+    said = failure(2, lambda: rlx.process_index() or distributed.all_reduce(1))
+    assert "Rank 0 waited for rank 1 in the group 'world', which has returned" in said
+
+
+def test_different_shapes_kinds_and_orders() -> None:
+    def shapes() -> Any:
+        return distributed.all_reduce(jnp.ones(2 + rlx.process_index()))
+
+    def kinds() -> Any:
+        return (distributed.all_gather if rlx.process_index() else distributed.all_reduce)(jnp.ones(2))
+
+    def orders() -> Any:
+        first, second = (jnp.ones(2), jnp.ones(2, int))[:: 1 - 2 * rlx.process_index()]
+        return distributed.all_reduce(first), distributed.all_reduce(second)
+
+    def places() -> Any:
+        multihost_utils.sync_global_devices("here" if rlx.process_index() else "there")
+
+    assert "rank 0: all_reduce (sum) of float32[2]; rank 1: all_reduce (sum) of float32[3]" in failure(2, shapes)
+    assert "rank 0: all_reduce (sum) of float32[2]; rank 1: all_gather of float32[2]" in failure(2, kinds)
+    assert "rank 0: all_reduce (sum) of float32[2]; rank 1: all_reduce (sum) of int32[2]" in failure(2, orders)
+    assert "rank 0: barrier 'there'; rank 1: barrier 'here'" in failure(2, places)
+
+
+def test_different_programs_are_told_by_their_first_exchange() -> None:
+    one = rlx.jit(lambda x: distributed.all_reduce(x))
+    other = rlx.jit(lambda x: distributed.all_reduce(jnp.sin(x)))
+    said = failure(2, lambda: (other if rlx.process_index() else one)(jnp.ones(2)))
+    line = one.__wrapped__.__code__.co_firstlineno
+    assert f"rank 0: all_reduce (sum) of float32[2] at {Path(__file__).name}:{line};" in said
+    assert f"rank 1: all_reduce (sum) of float32[2] at {Path(__file__).name}:{line + 1}." in said
+
+
+def test_numbers_may_differ_from_process_to_process() -> None:
+    def work() -> float:
+        rank = rlx.process_index()
+        return float(rlx.jit(lambda x: distributed.all_reduce(x * rank + np.full(3, rank)).sum())(jnp.ones(3)))
+
+    assert threads.run(3, work) == [18.0] * 3  # the factors 0 and 1 are simplified away, 2 is not
+
+
+def test_a_group_that_has_failed_stays_so() -> None:
+    def work() -> str:
+        with pytest.raises(errors.CollectiveError):
+            distributed.all_reduce(jnp.ones(1 + rlx.process_index()))
+        with pytest.raises(errors.CollectiveError) as caught:
+            distributed.all_reduce(1)
+        return str(caught.value)
+
+    assert all("has failed before" in said for said in threads.run(2, work))
+
+
+# ------------------------------------------------------------------ groups and places
+def test_groups() -> None:
+    def work() -> Any:
+        odd = distributed.new_group([3, 1])
+        assert distributed.new_group([3, 1]) == odd
+        if rlx.process_index() % 2:
+            found = rlx.jit(lambda x: distributed.all_gather(x, group=odd))(rlx.process_index())
+            assert distributed.process_count(odd) == 2
+            return found.tolist(), distributed.process_index(odd)
+        with pytest.raises(errors.ShardingError, match="belongs to no group"):
+            distributed.all_reduce(1, group=odd)
+        return None
+
+    assert threads.run(4, work) == [None, ([3, 1], 1), None, ([3, 1], 0)]
+
+
+def test_places() -> None:
+    assert find_place({}) is None
+    for variables in (
+        {"PMI_RANK": "1", "PMI_SIZE": "3"},
+        {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"},
+        {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3"},
+        {"RANK": "1", "WORLD_SIZE": "3"},
+    ):
+        place = find_place(variables)
+        assert place is not None and place[:2] == (1, 3)
+    assert find_place({"RANK": "1"}) is None
+    for rank in ("3", "-1", "one"):
+        with pytest.raises(errors.ShardingError):
+            find_place({"RANK": rank, "WORLD_SIZE": "3"})
+
+
+def test_initialize_says_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for names in (("PMI_RANK", "PMI_SIZE"), ("RANK", "WORLD_SIZE")):
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+    with pytest.raises(errors.UnsupportedError, match="rlx launch"):
+        distributed.initialize(num_processes=2)
+    distributed.initialize(process_id=0)
+    with pytest.raises(errors.ShardingError, match="before"):
+        distributed.initialize()
+    distributed.shutdown()
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(errors.ShardingError, match="process_id=0, but torchrun says 1"):
+        distributed.initialize(process_id=0)
+    assert not distributed.is_initialized() and rlx.process_count() == 1
+
+
+def test_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RLX_COLLECTIVE_TIMEOUT", raising=False)
+    assert patience() == 30
+    for text in ("never", "-1", "inf", "nan"):
+        monkeypatch.setenv("RLX_COLLECTIVE_TIMEOUT", text)
+        with pytest.raises(errors.OptionError):
+            patience()
+
+
+# ------------------------------------------------------------------ JAX's names
+def test_names_of_jax() -> None:
+    def work() -> Any:
+        rank = rlx.process_index()
+        assert (rlx.process_count(), rlx.process_indices(), rlx.local_devices(rank)) == (2, [0, 1], rlx.devices())
+        with pytest.raises(errors.DeviceError):
+            rlx.local_devices(1 - rank)
+        multihost_utils.sync_global_devices("here")
+        multihost_utils.assert_equal({"x": np.arange(3)})
+        with pytest.raises(AssertionError, match=r"mine: Processes \[1\] have other values"):
+            multihost_utils.assert_equal(rank, "mine:")
+        with pytest.raises(errors.ShardingError, match="found 2 sources"):
+            multihost_utils.broadcast_one_to_all(rank, is_source=True)
+        x = np.float32([rank, 5])
+        found = (
+            multihost_utils.process_allgather({"x": x}),
+            multihost_utils.process_allgather(x, tiled=True),
+            multihost_utils.broadcast_one_to_all(x),
+            multihost_utils.broadcast_one_to_all(x, is_source=rank == 1),
+        )
+        assert all(type(leaf) is np.ndarray for leaf in rlx.tree.leaves(found))
+        return [leaf.tolist() for leaf in rlx.tree.leaves(found)]
+
+    expected = [[[0, 5], [1, 5]], [0, 5, 1, 5], [0, 5], [1, 5]]
+    assert threads.run(2, work) == [expected, expected]
+
+
+# ------------------------------------------------------------------ rlx launch
+def test_mistakes_of_launching(capsys: Any) -> None:
+    for words in (["launch", "prog.py"], ["launch", "-n", "0", __file__], ["launch", "-n", "2", "no_such_file.py"]):
+        assert main(words) == 2
+        assert "rlx" in capsys.readouterr().err
+
+
+def test_a_rank_that_is_killed_is_named(capsys: Any) -> None:
+    import sys
+
+    code = one_rank.main([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], 0.1)
+    assert code == 137 and "was ended by SIGKILL" in capsys.readouterr().err
