@@ -6,7 +6,7 @@ A front over rlx's public functions, which `import rlx` does not load.
 from rlx.lm.adapters import apply_lora, merge_lora, new_lora, stack_lora
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, Experts, Rope
-from rlx.lm.decoder import Cache, Steps, forward, new_cache
+from rlx.lm.decoder import Cache, Steps, forward, new_cache, readout
 from rlx.lm.generation import Model, load
 from rlx.lm.recurrent import gated_delta_rule, gru, lstm, selective_scan, state_space_dual
 from rlx.lm.sampling import Sampling, processed
@@ -38,6 +38,7 @@ __all__ = [
     "new_lora",
     "processed",
     "random_parameters",
+    "readout",
     "selective_scan",
     "speculate",
     "speculative_accept",

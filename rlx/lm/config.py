@@ -68,6 +68,8 @@ class DecoderConfig:
       activation: "silu", "gelu" or "gelu_tanh"; gated: the feed-forward block has a gate.
       rope: for global attention; local_rope: for layers with a window, where it differs.
       learned_positions: positions have embeddings of their own instead.
+      alibi: scores fall with the distance of keys instead, by a slope for each head.
+      sinks: each head has a score that takes part in its softmax without a value.
       tied: logits are products with the embedding.
       embedding_scale, score_scale: factors of embeddings and of attention scores (None: 1 / sqrt(head_dim)).
       attention_softcap, logit_softcap: c of c * tanh(x / c), or None.
@@ -100,6 +102,8 @@ class DecoderConfig:
     rope: Rope | None = None
     local_rope: Rope | None = None
     learned_positions: bool = False
+    alibi: bool = False
+    sinks: bool = False
     tied: bool = False
     embedding_scale: float = 1.0
     score_scale: float | None = None

@@ -12,12 +12,13 @@ from rlx import numpy as jnp
 from rlx.call.jit import jit
 from rlx.errors import OptionError
 from rlx.lm.config import DecoderConfig, Rope
-from rlx.lm.layers import Parameters, decoder_layer, embed, linear, normalise
+from rlx.lm.layers import Parameters, Place, Remembered, decoder_layer, embed, linear, normalise
 from rlx.lm.rope import angles, frequencies
+from rlx.transforms.checkpoint import checkpoint_name
 from rlx.trees import tree
 from rlx.trees.structure import TreeDef
 
-__all__ = ["Cache", "Steps", "forward", "new_cache"]
+__all__ = ["Cache", "Steps", "forward", "new_cache", "readout"]
 
 
 class Cache(NamedTuple):
@@ -83,9 +84,21 @@ def _begin(tokens: Any, positions: Any, parameters: Parameters, config: DecoderC
     return x + parameters["positions"]["weight"][positions] if config.learned_positions else x
 
 
-def _logits(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
+def readout(parameters: Parameters, x: Any, config: DecoderConfig) -> Any:
+    """Logits of what comes out of layers: the last norm and the product with the vocabulary.
+
+    Args: x: floats [..., width], behind the last layer, or behind an earlier one to see what it would say.
+
+    Returns float32 [..., vocabulary].
+
+    >>> import numpy as np
+    >>> from rlx import lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> lm.readout(lm.random_parameters(config), np.ones((2, 8), np.float32), config).shape
+    (2, 9)
+    """
     head = parameters["embedding"] if config.tied else parameters["head"]
-    found = linear(normalise(x, parameters["norm"], config), head)
+    found = linear(normalise(jnp.asarray(x), parameters["norm"], config), head)
     cap = config.logit_softcap
     return found if cap is None else jnp.tanh(found / cap) * cap
 
@@ -100,6 +113,9 @@ def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
 
     Returns float32 [batch, time, vocabulary]. It is a pure function, to be differentiated and compiled.
 
+    Values have names that `rlx.quant.taps_of` and policies of `rlx.checkpoint` know: "embedding", what comes out of
+    each layer ("layers.0", ...), and the weights of its attention [batch, heads, time, keys] ("layers.0.attention").
+
     >>> import numpy as np
     >>> from rlx import lm
     >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8, rope=lm.Rope(dims=4))
@@ -110,14 +126,12 @@ def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
     b, time = tokens.shape
     positions = jnp.broadcast_to(jnp.arange(time), (b, time))
     turns = _turns(config, positions, time)
-    x = _begin(tokens, positions, parameters, config)
+    x = checkpoint_name(_begin(tokens, positions, parameters, config), "embedding")
     for number, layer in enumerate(parameters["layers"]):
         rope, which = _rope_of(config, number)
-        x, _ = decoder_layer(
-            x, layer, config, rope, turns[which] if rope else None,
-            lambda key, value: (key, value, positions, None), config.window(number),
-        )  # fmt: skip
-    return _logits(x, parameters, config)
+        place = Place(rope, turns[which] if rope else None, config.window(number), f"layers.{number}")
+        x, _ = decoder_layer(x, layer, config, place, lambda k, v: Remembered(k, v, jnp.arange(time), positions))
+    return readout(parameters, x, config)
 
 
 # ---------------------------------------------------------------- step by step
@@ -128,9 +142,10 @@ def _layer_program(config: DecoderConfig, rope: Rope | None, window: int | None,
     def step(x: Any, positions: Any, turns: Any, leaves: Any, keys: Any, values: Any) -> Any:
         def remember(key: Any, value: Any) -> Any:
             kept = tuple(_write(old, new.astype(old.dtype), positions) for old, new in ((keys, key), (values, value)))
-            return *(y.astype(np.float32) for y in kept), positions, kept
+            k, v = (y.astype(np.float32) for y in kept)
+            return Remembered(k, v, jnp.arange(k.shape[2]), positions, kept)
 
-        x, kept = decoder_layer(x, tree.unflatten(structure, leaves), config, rope, turns, remember, window)
+        x, kept = decoder_layer(x, tree.unflatten(structure, leaves), config, Place(rope, turns, window), remember)
         return x, *kept
 
     return jit(step, donate_argnums=(4, 5))
@@ -152,7 +167,7 @@ def _finish_program(config: DecoderConfig, structure: TreeDef) -> Any:
     def step(x: Any, last: Any, leaves: Any) -> Any:
         """Logits behind the last token of each sequence; at all of them where last is None."""
         chosen = x if last is None else jnp.take_along_axis(x, last[:, None, None], axis=1)
-        found = _logits(chosen, tree.unflatten(structure, leaves), config)
+        found = readout(tree.unflatten(structure, leaves), chosen, config)
         return found if last is None else found[:, 0]
 
     return jit(step)

@@ -52,6 +52,8 @@ def shapes_of(config: DecoderConfig) -> dict[Path, tuple[int, ...]]:
                 found[at(norm, "bias")] = (width,)
         if config.qk_norm:
             found[at("q_norm", "weight")] = found[at("k_norm", "weight")] = (dim,)
+        if config.sinks:
+            found[at("sinks", "weight")] = (config.heads,)
         for name, size in products.items():
             found[at(name, "weight")] = (size, width)
             if biased or config.family == "qwen2":
