@@ -4,9 +4,10 @@ A front over rlx's public functions, which `import rlx` does not load.
 """
 
 from rlx.lm.adapters import apply_lora, merge_lora, new_lora, stack_lora
+from rlx.lm.caches import Cache, PagePool, new_cache
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, Experts, Rope
-from rlx.lm.decoder import Cache, Steps, forward, new_cache, readout
+from rlx.lm.decoder import Steps, forward, readout
 from rlx.lm.generation import Model, load
 from rlx.lm.recurrent import gated_delta_rule, gru, lstm, selective_scan, state_space_dual
 from rlx.lm.sampling import Sampling, processed
@@ -19,6 +20,7 @@ __all__ = [
     "DecoderConfig",
     "Experts",
     "Model",
+    "PagePool",
     "Rope",
     "Sampling",
     "Steps",
