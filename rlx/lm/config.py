@@ -10,7 +10,15 @@ import numpy as np
 
 from rlx.errors import OptionError, UnsupportedError
 
-__all__ = ["DecoderConfig", "Experts", "Rope", "config_of_gguf", "config_of_hugging_face"]
+__all__ = [
+    "DecoderConfig",
+    "EncoderConfig",
+    "Experts",
+    "Rope",
+    "config_of_gguf",
+    "config_of_hugging_face",
+    "encoder_config",
+]
 
 
 @dataclass(frozen=True)
@@ -152,6 +160,8 @@ def config_of_hugging_face(given: Mapping[str, Any]) -> DecoderConfig:
     2
     """
     family = given.get("model_type", "")
+    if family == "bert":
+        raise UnsupportedError("bert is an encoder: it makes vectors, no texts.", "Use rlx.lm.load_encoder.")
     if family not in _FAMILIES:
         raise UnsupportedError(f"No decoder of the family {family!r} is known.", f"Known: {', '.join(_FAMILIES)}.")
     return _FAMILIES[family](given)
@@ -382,3 +392,56 @@ def config_of_gguf(
 
 
 _GGUF_FAMILIES = ("llama", "qwen2", "qwen3")
+
+
+# ---------------------------------------------------------------- encoders
+@dataclass(frozen=True)
+class EncoderConfig:
+    """An encoder as BERT.
+
+    Args: vocabulary, width, layers, heads, inner, context: sizes; kinds: of tokens (first and second text); pooled: the
+    first token has an output of its own; masked: there are logits for masked tokens; others as DecoderConfig's.
+
+    >>> from rlx.lm import EncoderConfig
+    >>> EncoderConfig(vocabulary=99, width=32, layers=2, heads=4, inner=64).context
+    512
+    """
+
+    vocabulary: int
+    width: int
+    layers: int
+    heads: int
+    inner: int
+    context: int = 512
+    kinds: int = 2
+    norm_eps: float = 1e-12
+    activation: str = "gelu"
+    pooled: bool = False
+    masked: bool = False
+    family: str = "bert"
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.width % self.heads:
+            raise OptionError(f"{self.heads} heads cannot share a width of {self.width}.", "It is a multiple of heads.")
+
+
+def encoder_config(given: Mapping[str, Any], pooled: bool = False, masked: bool = False) -> EncoderConfig:
+    """The encoder that a `config.json` describes. Raises UnsupportedError for another family than bert."""
+    family = given.get("model_type", "")
+    if family != "bert" or given.get("is_decoder"):
+        raise UnsupportedError(
+            f"No encoder of the family {family!r} is known.", "Known: bert. Decoders are read by rlx.lm.load."
+        )
+    return EncoderConfig(
+        vocabulary=given["vocab_size"],
+        width=given["hidden_size"],
+        layers=given["num_hidden_layers"],
+        heads=given["num_attention_heads"],
+        inner=given["intermediate_size"],
+        context=given.get("max_position_embeddings", 512),
+        kinds=given.get("type_vocab_size", 2),
+        norm_eps=given.get("layer_norm_eps", 1e-12),
+        activation=_ACTIVATIONS[given.get("hidden_act", "gelu")],
+        pooled=pooled,
+        masked=masked,
+    )

@@ -19,6 +19,7 @@ from rlx.transforms.checkpoint import checkpoint_name
 __all__ = [
     "Place",
     "Remembered",
+    "activate",
     "alibi_slopes",
     "attend",
     "attention",
@@ -193,7 +194,8 @@ def attention(
 
 
 # ---------------------------------------------------------------- feed-forward
-def _activate(x: Any, name: str) -> Any:
+def activate(x: Any, name: str) -> Any:
+    """What DecoderConfig.activation names, of each element."""
     return nn.silu(x) if name == "silu" else nn.gelu(x, approximate=name == "gelu_tanh")
 
 
@@ -201,7 +203,7 @@ def feed_forward(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
     """Two products around an activation, with a gate where the config has one."""
     up = linear(x, parameters["up"])
     gate = linear(x, parameters["gate"]) if config.gated else up
-    hidden = _activate(gate, config.activation)
+    hidden = activate(gate, config.activation)
     hidden = hidden * up if config.gated else hidden
     return linear(hidden, parameters["down"])
 
@@ -225,7 +227,7 @@ def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Expe
         stack = dequantize(weight) if isinstance(weight, QuantizedArray) else weight
         return lax.ragged_dot(y, jnp.swapaxes(stack, 1, 2), sizes)
 
-    hidden = _activate(grouped(rows, "gate"), config.activation) * grouped(rows, "up")
+    hidden = activate(grouped(rows, "gate"), config.activation) * grouped(rows, "up")
     given = grouped(hidden, "down") * best.reshape(-1)[order][:, None]
     return jnp.zeros_like(flat).at[order // experts.chosen].add(given).reshape(x.shape)
 
