@@ -246,11 +246,16 @@ def load(path: str | os.PathLike[str], tokenizer: TextTokenizer | None = None) -
 
 
 def _load_gguf(file: GGUFFile, tokenizer: TextTokenizer | None) -> Model:
-    factors: tuple[float, ...] = ()
-    if "rope_freqs.weight" in file:
-        factors = tuple(float(f) for f in file["rope_freqs.weight"].numpy())
-    config = config_of_gguf(file.metadata, factors, "output.weight" not in file)
-    return Model(config, parameters_of_gguf(config, file), tokenizer or TextTokenizer.of_gguf(file.tokenizer))
+    factors = {
+        name: tuple(float(f) for f in file[f"rope_{name}.weight"].numpy())
+        for name in ("freqs", "factors_long", "factors_short")
+        if f"rope_{name}.weight" in file
+    }
+    rows = file["token_embd.weight"].shape[0] if "token_embd.weight" in file else None
+    config = config_of_gguf(file.metadata, factors, "output.weight" not in file, rows)
+    if tokenizer is None and "tokenizer.ggml.model" in file.metadata:
+        tokenizer = TextTokenizer.of_gguf(file.tokenizer)
+    return Model(config, parameters_of_gguf(config, file), tokenizer)
 
 
 def _tokenizer_of_folder(path: Path) -> TextTokenizer:

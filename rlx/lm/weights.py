@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -329,7 +330,7 @@ def _refuse(shapes: Mapping[Path, tuple[int, ...]], family: str, flat: Mapping[P
 
 
 # ---------------------------------------------------------------- GGUF
-_GGUF_TOP = {"embedding": "token_embd", "norm": "output_norm", "head": "output"}
+_GGUF_TOP = {"embedding": "token_embd", "positions": "position_embd", "norm": "output_norm", "head": "output"}
 _GGUF_LAYER = {
     "q": "attn_q",
     "k": "attn_k",
@@ -337,24 +338,35 @@ _GGUF_LAYER = {
     "o": "attn_output",
     "q_norm": "attn_q_norm",
     "k_norm": "attn_k_norm",
+    "sinks": "attn_sinks",
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
+    "router": "ffn_gate_inp",
     "attention_norm": "attn_norm",
     "ffn_norm": "ffn_norm",
+    "post_attention_norm": "post_attention_norm",
+    "post_ffn_norm": "post_ffw_norm",
 }
+_QKV = {"q": "attn_qkv", "k": "attn_qkv", "v": "attn_qkv"}
+# one tensor holds the rows of several parameters, one behind the other
+_GGUF_JOINED = {"phi3": {**_QKV, "gate": "ffn_up", "up": "ffn_up"}, "gpt2": _QKV}
 
 
 def gguf_names(config: DecoderConfig) -> dict[Path, str]:
-    """The name of the tensor of a GGUF file that holds a parameter.
+    """The name of the tensor of a GGUF file that holds a parameter, alone or behind those of the same name before it.
 
     >>> from rlx.lm import DecoderConfig
     >>> gguf_names(DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8))["head", "weight"]
     'output.weight'
     """
+    joined = _GGUF_JOINED.get(config.family, {})
     found = {}
-    for path in shapes_of(config):
-        stem = _GGUF_TOP[path[0]] if path[0] != "layers" else f"blk.{path[1]}.{_GGUF_LAYER[path[2]]}"
+    for path, shape in shapes_of(config).items():
+        if path[0] != "layers":
+            stem = _GGUF_TOP[path[0]]
+        else:
+            stem = f"blk.{path[1]}.{joined.get(path[2], _GGUF_LAYER[path[2]])}" + "_exps" * (len(shape) == 3)
         found[path] = f"{stem}.{path[-1]}"
     return found
 
@@ -363,17 +375,25 @@ def parameters_of_gguf(config: DecoderConfig, file: GGUFFile) -> dict[str, Any]:
     """The tree of parameters of a GGUF file: packed ones stay packed, over the mapped file."""
     flat: dict[Path, Any] = {}
     missing = []
-    for path, name in gguf_names(config).items():
-        if name in file:
-            flat[path] = _of_tensor(file[name])
-        else:
+    shapes = shapes_of(config)
+    names = gguf_names(config)
+    several = {name for name, count in Counter(names.values()).items() if count > 1}
+    used: dict[str, int] = {}  # rows of joined tensors that have been given out
+    for path, name in names.items():
+        if name not in file:
             missing.append(name)
             flat[path] = _NOTHING
-    _refuse(shapes_of(config), config.family, flat, missing)
+        elif name in several:
+            start = used.get(name, 0)
+            used[name] = start + shapes[path][0]
+            flat[path] = _of_tensor(file[name], slice(start, used[name]))
+        else:
+            flat[path] = _of_tensor(file[name])
+    _refuse(shapes, config.family, flat, sorted(set(missing)))
     return _tree(flat)
 
 
-def _of_tensor(tensor: GGUFTensor) -> Any:
-    if plain_dtype(tensor.kind) is not None or tensor.ndim != 2:
-        return jnp.asarray(tensor.numpy()).astype(np.float32)
-    return QuantizedArray(jnp.asarray(tensor.packed), None, None, None, scheme_of(tensor.kind))
+def _of_tensor(tensor: GGUFTensor, rows: slice = slice(None)) -> Any:
+    if plain_dtype(tensor.kind) is not None or tensor.ndim < 2:
+        return jnp.asarray(tensor.numpy()[rows]).astype(np.float32)
+    return QuantizedArray(jnp.asarray(tensor.packed[rows]), None, None, None, scheme_of(tensor.kind))

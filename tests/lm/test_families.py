@@ -77,8 +77,8 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def oracle(name: str) -> Any:
-    """A model of transformers with random weights."""
+def oracle(name: str, **changes: Any) -> Any:
+    """A model of transformers with random weights; changes: of its config."""
     import torch
     import transformers
 
@@ -87,7 +87,7 @@ def oracle(name: str) -> Any:
     sizes = (
         {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0} if family == "GPT2" else SIZES
     )
-    config = getattr(transformers, f"{family}Config")(**{**sizes, **more})
+    config = getattr(transformers, f"{family}Config")(**{**sizes, **more, **changes})
     config._attn_implementation = "eager"
     short = family.removesuffix("Text")
     made = (
