@@ -69,7 +69,7 @@ LAYERS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
-    "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone", ""},
+    "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone", "quant", ""},
     "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},
     "stablehlo": ARRAYS | {"ops", "transforms", "numpy", "lax", "scipy", "call", "export", "standalone"},
     "quant": FRONTS | {"gguf"},
