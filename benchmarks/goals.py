@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 __all__ = ["BESIDE", "CALLS", "COLD_MEAN", "DEPTH", "DEPTH_BESIDE", "IMPORT", "KERNELS", "MEMORY_MEAN", "MEAN"]
-__all__ += ["NEW_BATCH", "OTHERS", "SECOND", "Goal", "program_goal"]
+__all__ += ["MODEL", "NEW_BATCH", "OTHERS", "SECOND", "Goal", "program_goal"]
 
 
 class Goal(NamedTuple):
@@ -61,6 +61,12 @@ BESIDE = Goal(3.0, least=True)
 # the first call of 24 layers as a multiple of that of 2, and JAX's as a multiple of rlx's
 DEPTH = Goal(3.0, least=False)
 DEPTH_BESIDE = Goal(2.0, least=True)
+# tokens a second of SmolLM2 as a multiple of another library's, decoding and for a prompt of 512
+MODEL: dict[tuple[str, str], Goal] = {
+    ("decode", "llama.cpp"): Goal(0.6, least=True),
+    ("decode", "transformers"): Goal(1.5, least=True),
+    ("prefill", "transformers"): Goal(0.7, least=True),
+}
 
 
 def program_goal(program: str, library: str) -> Goal:

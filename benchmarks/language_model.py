@@ -1,14 +1,16 @@
 """Tokens a second of SmolLM2 beside llama.cpp and transformers, and products with packed weights beside onnxruntime's.
 
-    python -m benchmarks.language_model [--threads 2] [--tokens 64]
+    python -m benchmarks.language_model [--threads 2] [--tokens 64] [--only NAME] [--json]
 
-All of it runs in one process, one after the other, on as many threads; figures of a machine that does other things mean
-nothing. It needs what `make test-lm` installs.
+`make bench` has rows of the model, each library in a process of its own (benchmarks/figures.py), and names what is not
+installed. Here all of it runs in one process, one after the other, on as many threads; figures of a machine that does
+other things mean nothing. It needs what `make test-lm` installs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -92,7 +94,7 @@ def _onnxruntime(weight: np.ndarray, x: np.ndarray) -> Callable[[], Any] | None:
 
 
 # ---------------------------------------------------------------- the model
-def ours(tokens: int) -> None:
+def ours(tokens: int) -> dict[str, float]:
     """Opening, the first token, decoding, a prompt of 512 tokens, memory."""
     before, begun = resident(), time.perf_counter()
     model = lm.load(model_path("smollm2"))
@@ -109,11 +111,11 @@ def ours(tokens: int) -> None:
     prompt = np.random.default_rng(0).integers(0, model.config.vocabulary, 512).tolist()
     model.start([prompt], 1)
     prefill = quickest(lambda: np.asarray(model.start([prompt], 1)[0]), 3)
-    print(f"rlx: opened in {opened:.2f} s, first token {first:.2f} s, {1 / np.median(steps[3:]):.1f} tokens a second,")
-    print(f"  prompt of 512: {512 / prefill:.0f} tokens a second, {resident() - before:.0f} MiB more than before")
+    found = {"decode": 1 / float(np.median(steps[3:])), "prefill": 512 / prefill}
+    return found | {"opened": opened, "first": first, "resident": resident() - before}
 
 
-def llama_cpp(tokens: int) -> None:
+def llama_cpp(tokens: int) -> dict[str, float]:
     """As the server itself measures it."""
     import xllamacpp
 
@@ -127,13 +129,10 @@ def llama_cpp(tokens: int) -> None:
     told = server.handle_completions({**asked, "timings_per_token": True}).get("timings", {})
     prompt = np.random.default_rng(0).integers(0, 49152, 512).tolist()
     long = server.handle_completions({**asked, "prompt": prompt, "max_tokens": 1}).get("timings", {})
-    print(
-        f"llama.cpp: {told.get('predicted_per_second', 0):.1f} tokens a second,"
-        f" prompt of 512: {long.get('prompt_per_second', 0):.0f} tokens a second"
-    )
+    return {"decode": told["predicted_per_second"], "prefill": long["prompt_per_second"]}
 
 
-def transformers_float32(tokens: int) -> None:
+def transformers_float32(tokens: int) -> dict[str, float]:
     """The same weights, decoded."""
     import torch
     import transformers
@@ -151,25 +150,41 @@ def transformers_float32(tokens: int) -> None:
         model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False)
         taken = time.perf_counter() - begun
         prefill = quickest(lambda: model(prompt, logits_to_keep=1), 3)
-    print(f"transformers: {tokens / taken:.1f} tokens a second, prompt of 512: {512 / prefill:.0f} tokens a second")
+    return {"decode": tokens / taken, "prefill": 512 / prefill}
+
+
+MODELS: dict[str, Callable[[int], dict[str, float]]] = {
+    "rlx": ours,
+    "llama.cpp": llama_cpp,
+    "transformers": transformers_float32,
+}
+
+
+def told(name: str, found: dict[str, float]) -> str:
+    """What a library did, in a line."""
+    said = f"{name}: {found['decode']:.1f} tokens a second, prompt of 512: {found['prefill']:.0f} tokens a second"
+    if "opened" in found:
+        said += (
+            f", opened in {found['opened']:.2f} s, first token {found['first']:.2f} s,"
+            f" {found['resident']:.0f} MiB more than before"
+        )
+    return said
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--only", choices=["products", "rlx", "llama.cpp", "transformers"])
+    parser.add_argument("--only", choices=["products", *MODELS])
+    parser.add_argument("--json", action="store_true", help="figures of the model as JSON")
     options = parser.parse_args()
     rlx.set_num_threads(options.threads)
-    parts: dict[str, Callable[[], None]] = {
-        "rlx": lambda: ours(options.tokens),
-        "products": products,
-        "llama.cpp": lambda: llama_cpp(options.tokens),
-        "transformers": lambda: transformers_float32(options.tokens),
-    }
-    for name, part in parts.items():
+    if options.only in (None, "products"):
+        products()
+    for name, measure in MODELS.items():
         if options.only in (None, name):
-            part()
+            found = measure(options.tokens)
+            print(json.dumps(found) if options.json else told(name, found), flush=True)
 
 
 if __name__ == "__main__":

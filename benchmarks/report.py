@@ -150,9 +150,26 @@ def _depth_rows(found: Results) -> Iterator[Row]:
     yield [label, *parts, str(goals.DEPTH), goals.DEPTH.verdict(growth["rlx"])]
 
 
+_STEPS = {"decode": "a token of SmolLM2", "prefill": "a prompt of 512 tokens"}
+
+
+def _model_rows(found: Results) -> Iterator[Row]:
+    for name, packages in found["skipped"].items():
+        yield [f"SmolLM2, {name}", "skipped", "", "", f"not installed: {packages}"]
+    for step, label in _STEPS.items():
+        for name in ("llama.cpp", "transformers"):
+            if "rlx" in found and name in found:
+                ours, theirs = found["rlx"][step], found[name][step]
+                goal = goals.MODEL.get((step, name))
+                parts = [f"{ours:.0f} tokens/s", f"{theirs:.0f} tokens/s"]
+                verdict = "" if goal is None else goal.verdict(ours / theirs)
+                yield [f"{label}, {name} in jax's place", *parts, "" if goal is None else f"rlx/{name} {goal}", verdict]
+
+
 def figure_rows(results: Results) -> list[Row]:
     """A header, and a row for each figure that is not a program's own."""
     parts = {"import": _import_rows, "second_process": _second_rows, "new_batch": _batch_rows, "depth": _depth_rows}
+    parts["language_model"] = _model_rows
     rows = [["figure", "rlx", "jax", "bar", "missed"]]
     if results["programs"]:
         rows += [*_mean_rows(results["programs"]), *_call_rows(results["programs"])]

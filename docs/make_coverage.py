@@ -80,14 +80,8 @@ DIFFERS = {
     "jax.shard_map": "over CPU devices of one process, which share its memory; check_vma goes by what is computed, not by types",
     "jax.smap": "over CPU devices of one process, which share its memory",
     "jax.auto_pcast": "changes nothing: values are not marked by the axes that they vary over",
-<<<<<<< HEAD
     "jax.lax.pcast": "in a shard_map derivatives by what varies are each device's own; a value that varies may be cast again",
-    "jax.distributed.initialize": "one process",
-=======
-    "jax.lax.pcast": "checks its arguments; values are not marked by the axes that they vary over",
-    "jax.sharding.Mesh": "of one device",
     "jax.distributed.initialize": "joins processes that MPI has started; meshes do not span them",
->>>>>>> w-processes
     "jax.named_call": "gives the function its name; programs name file and line of each operation",
     "jax.named_scope": "programs do not show it: they name file and line of each operation",
     "jax.typeof": "returns an rlx.ir.types.TensorType: shape, dtype, weakness",

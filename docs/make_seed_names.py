@@ -163,7 +163,7 @@ SECTIONS: dict[str, list[Row]] = {
             "convert_scans_for_ad inline_custom_fn_for_autodiff decompose_backward_for_ad prepare_grad_graph_for_jvp",
             "not needed: derivatives are made of the same primitives, scans and rules have their own derivatives",
         ),
-        *absent("quantized_weight_bits", "there is no quantised convolution to detect"),
+        Row("quantized_weight_bits", "rlx.quant.quantized_weight_bits", "of products with packed weights, too"),
     ],
     "Compiling and inspecting": [
         *same(
@@ -217,8 +217,8 @@ SECTIONS |= {
         Row("Element", "rlx.quant.QuantScheme", "floats of eight bits are schemes: fp8e4m3, fp8e5m2"),
         Row("FakeQuantize", "rlx.quant.fake_quantize"),
         Row("FakeQuantizeLSQ", "rlx.quant.lsq", "with the factor of the scale's gradient"),
-        Row("insert_q_dq", "rlx.quant.insert_q_dq", "of functions that name values; quant_insert is its module"),
-        *absent("quant_propagate", "rounding stays where it is: moving it past a ReLU or a sum would change numbers"),
+        Row("insert_q_dq", "rlx.quant.insert_q_dq", "of graphs by node, of functions by name; quant_insert is its module"),
+        Row("quant_propagate", "rlx.quant.quant_propagate", "what is between roundings stays"),
     ],
 }
 

@@ -35,6 +35,7 @@ NOTEBOOKS = [
     "compiler",
     "own_parts",
     "images",
+    "language_model",
 ]
 LINK = re.compile(r"(!?(?<!\\)\[[^\]]*(?<!\\)\])\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)

@@ -6,8 +6,7 @@ moves (LSQ). The first loses at most half a point, the second at most one.
 """
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
+from digits import initial_parameters, load
 
 import rlx
 import rlx.numpy as jnp
@@ -15,24 +14,6 @@ from rlx import quant
 
 BATCH, RATE, EPOCHS, MORE = 128, 3e-3, 12, 6
 LAYERS = ("first", "second", "last")
-
-
-def load():
-    """Images of 8 x 8 pixels and their digits: training and test."""
-    digits = load_digits()
-    images = (digits.images / 16.0).astype(np.float32)[..., None]
-    labels = digits.target.astype(np.int32)
-    return train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)
-
-
-def initial_parameters(key):
-    """Two convolutions and a linear layer, with He's scale."""
-    shapes = {"first": (3, 3, 1, 16), "second": (3, 3, 16, 32), "last": (4 * 4 * 32, 10)}
-    keys = dict(zip(shapes, rlx.random.split(key, len(shapes)), strict=True))
-    return {
-        name: {"weight": rlx.random.normal(keys[name], s) * np.sqrt(2.0 / np.prod(s[:-1])), "bias": jnp.zeros(s[-1])}
-        for name, s in shapes.items()
-    }
 
 
 def logits(parameters, images, rounded=lambda name, weight, x: (weight, x), taps=None):

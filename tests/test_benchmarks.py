@@ -62,7 +62,8 @@ def test_the_picture_is_of_the_results(benchmarks: Benchmarks) -> None:
 def test_the_results_are_of_every_program(benchmarks: Benchmarks) -> None:
     found = benchmarks.readme.results()
     assert [p["name"] for p in found["programs"]] == [p.name for p in benchmarks.programs.programs]
-    assert set(found["figures"]) == set(benchmarks.figures.figures)
+    measured = set(found["figures"])  # a language model where one was installed
+    assert measured | {"language_model"} == set(benchmarks.figures.figures)
     assert not [p["name"] for p in found["programs"] if p["wrong"]]
 
 
@@ -140,6 +141,17 @@ def test_figures_of_processes_have_rows(benchmarks: Benchmarks) -> None:
     assert all(len(row) == 5 for row in rows)
     assert len(benchmarks.report.markdown(rows).splitlines()) == len(rows) + 1
     assert len(benchmarks.report.text(rows).splitlines()) == len(rows)
+
+
+def test_a_language_model_has_rows_and_what_lacks_is_named(benchmarks: Benchmarks) -> None:
+    found = {
+        "rlx": {"decode": 50.0, "prefill": 500.0},
+        "transformers": {"decode": 40.0, "prefill": 600.0},
+        "skipped": {"llama.cpp": "xllamacpp"},
+    }
+    rows = benchmarks.report.figure_rows({"programs": [], "figures": {"language_model": found}})[1:]
+    assert [row[-1] for row in rows] == ["not installed: xllamacpp", "missed", ""]
+    assert rows[1][1:4] == ["50 tokens/s", "40 tokens/s", "rlx/transformers ≥ 1.5"]
 
 
 # ---------------------------------------------------------------------- measuring

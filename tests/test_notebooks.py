@@ -13,6 +13,11 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+# a model is fetched for it, which `make test-lm` does
+NEEDS_A_MODEL = pytest.mark.skipif(
+    os.environ.get("RLX_TEST_LM") != "1", reason="it needs a language model of 98 MB: make test-lm installs and runs it"
+)
+RUNS = [pytest.param(path, marks=NEEDS_A_MODEL if path.stem == "language_model" else ()) for path in NOTEBOOKS]
 
 
 @pytest.fixture
@@ -31,12 +36,12 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "rlx-test"
 
 
-def test_there_are_ten_notebooks() -> None:
-    assert len(NOTEBOOKS) == 10
+def test_there_are_eleven_notebooks() -> None:
+    assert len(NOTEBOOKS) == 11
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, kernel: str) -> None:
     import nbclient
     import nbformat

@@ -149,18 +149,11 @@ def default_devices() -> list[Device]:
 
 
 def devices_of(platform: str | None) -> list[Device]:
-<<<<<<< HEAD
     """The devices of a platform; None means the default device's, all of it. Raises DeviceError if there is none."""
     name = platform or config.device.partition(":")[0]
-    # that of the CPU is known without its compiler
-    units = () if name == "cpu" or ":" in name else backend_named(name).units
-=======
-    """The devices of a platform; None means the default device's. Raises DeviceError if there is none."""
-    name = platform or config.device
     if name == "cpu":  # known without its compiler
         return list(cpu_devices())
     units = () if ":" in name else backend_named(name).units
->>>>>>> w-meshes
     if units:
         return [device_named(f"{name}:{unit}") for unit in units]
     return default_devices() if platform is None else [device_named(platform)]

@@ -4,9 +4,11 @@ A front over rlx's public functions, which `import rlx` does not load.
 """
 
 from rlx.lm.adapters import apply_lora, merge_lora, new_lora, stack_lora
+from rlx.lm.caches import Cache, PagePool, new_cache
 from rlx.lm.chat import chat_text
-from rlx.lm.config import DecoderConfig, Experts, Rope
-from rlx.lm.decoder import Cache, Steps, forward, new_cache
+from rlx.lm.config import DecoderConfig, EncoderConfig, Experts, Rope
+from rlx.lm.decoder import Steps, forward, readout
+from rlx.lm.encoder import Encoder, encode, load_encoder
 from rlx.lm.generation import Model, load
 from rlx.lm.recurrent import gated_delta_rule, gru, lstm, selective_scan, state_space_dual
 from rlx.lm.sampling import Sampling, processed
@@ -17,8 +19,11 @@ from rlx.lm.weights import random_parameters
 __all__ = [
     "Cache",
     "DecoderConfig",
+    "Encoder",
+    "EncoderConfig",
     "Experts",
     "Model",
+    "PagePool",
     "Rope",
     "Sampling",
     "Steps",
@@ -26,10 +31,12 @@ __all__ = [
     "Utf8",
     "apply_lora",
     "chat_text",
+    "encode",
     "forward",
     "gated_delta_rule",
     "gru",
     "load",
+    "load_encoder",
     "lookup_draft",
     "lstm",
     "merge_lora",
@@ -38,6 +45,7 @@ __all__ = [
     "new_lora",
     "processed",
     "random_parameters",
+    "readout",
     "selective_scan",
     "speculate",
     "speculative_accept",

@@ -10,7 +10,15 @@ import numpy as np
 
 from rlx.errors import OptionError, UnsupportedError
 
-__all__ = ["DecoderConfig", "Experts", "Rope", "config_of_gguf", "config_of_hugging_face"]
+__all__ = [
+    "DecoderConfig",
+    "EncoderConfig",
+    "Experts",
+    "Rope",
+    "config_of_gguf",
+    "config_of_hugging_face",
+    "encoder_config",
+]
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,8 @@ class DecoderConfig:
       activation: "silu", "gelu" or "gelu_tanh"; gated: the feed-forward block has a gate.
       rope: for global attention; local_rope: for layers with a window, where it differs.
       learned_positions: positions have embeddings of their own instead.
+      alibi: scores fall with the distance of keys instead, by a slope for each head.
+      sinks: each head has a score that takes part in its softmax without a value.
       tied: logits are products with the embedding.
       embedding_scale, score_scale: factors of embeddings and of attention scores (None: 1 / sqrt(head_dim)).
       attention_softcap, logit_softcap: c of c * tanh(x / c), or None.
@@ -100,6 +110,8 @@ class DecoderConfig:
     rope: Rope | None = None
     local_rope: Rope | None = None
     learned_positions: bool = False
+    alibi: bool = False
+    sinks: bool = False
     tied: bool = False
     embedding_scale: float = 1.0
     score_scale: float | None = None
@@ -148,6 +160,8 @@ def config_of_hugging_face(given: Mapping[str, Any]) -> DecoderConfig:
     2
     """
     family = given.get("model_type", "")
+    if family == "bert":
+        raise UnsupportedError("bert is an encoder: it makes vectors, no texts.", "Use rlx.lm.load_encoder.")
     if family not in _FAMILIES:
         raise UnsupportedError(f"No decoder of the family {family!r} is known.", f"Known: {', '.join(_FAMILIES)}.")
     return _FAMILIES[family](given)
@@ -325,9 +339,15 @@ _FAMILIES: dict[str, Callable[[Mapping[str, Any]], DecoderConfig]] = {
 
 # ---------------------------------------------------------------- GGUF
 def config_of_gguf(
-    metadata: Mapping[str, Any], frequency_factors: tuple[float, ...] = (), tied: bool = False
+    metadata: Mapping[str, Any],
+    factors: Mapping[str, tuple[float, ...]] | None = None,
+    tied: bool = False,
+    vocabulary: int | None = None,
 ) -> DecoderConfig:
-    """The decoder that a GGUF file's metadata describe; `tied`: it has no output matrix of its own.
+    """The decoder that a GGUF file's metadata describe.
+
+    Args: factors: what a file has of the rotation in tensors, by the names "freqs", "factors_long" and "factors_short";
+    tied: it has no output matrix of its own; vocabulary: rows of its embedding.
 
     Raises UnsupportedError for an architecture that is not known.
     """
@@ -342,39 +362,148 @@ def config_of_gguf(
 
     heads = int(told("attention.head_count"))
     head_dim = int(told("attention.key_length") or told("embedding_length") // heads)
-    interleaved = family == "llama"
-    scaling = told("rope.scaling.type")
-    numbers = {"factor": float(told("rope.scaling.factor", 1.0))}
-    original = told("rope.scaling.original_context_length")
-    if original is not None:
-        numbers["original_max_position_embeddings"] = int(original)
-    scaling = scaling if scaling in ("linear", "yarn") else None
-    rope = Rope(
-        float(told("rope.freq_base", 10_000.0)),
-        int(told("rope.dimension_count", head_dim)),
-        interleaved,
-        scaling,
-        tuple(sorted(numbers.items())) if scaling else (),
-        frequency_factors,
-    )
     eos = metadata.get("tokenizer.ggml.eos_token_id")
+    experts = int(told("expert_count", 0))
+    inner = int(told("feed_forward_length", 0))
+    window = told("attention.sliding_window")
     found = DecoderConfig(
         family=family,
-        vocabulary=int(told("vocab_size") or len(metadata["tokenizer.ggml.tokens"])),
+        vocabulary=int(vocabulary or told("vocab_size") or len(metadata["tokenizer.ggml.tokens"])),
         width=int(told("embedding_length")),
         layers=int(told("block_count")),
         heads=heads,
         key_heads=int(told("attention.head_count_kv", heads)),
-        inner=int(told("feed_forward_length")),
+        inner=inner,
         head_dim=head_dim,
         context=int(told("context_length", 2048)),
         norm_eps=float(told("attention.layer_norm_rms_epsilon", 1e-5)),
-        rope=rope,
+        rope=_gguf_rope(told, head_dim, family == "llama", factors or {}),
         tied=tied,
         stop=() if eos is None else (int(eos),),
-        qk_norm=family == "qwen3",
+        windows=(int(window),) * int(told("block_count")) if window else (),
     )
-    return found
+    if experts:
+        size = int(told("expert_feed_forward_length", inner))
+        found = replace(found, experts=Experts(experts, int(told("expert_used_count")), size))
+    return _GGUF_FAMILIES[family](found, told)
 
 
-_GGUF_FAMILIES = ("llama", "qwen2", "qwen3")
+Told = Callable[..., Any]
+
+
+def _gguf_rope(told: Told, head_dim: int, interleaved: bool, factors: Mapping[str, tuple[float, ...]]) -> Rope:
+    kind = told("rope.scaling.type")
+    kind = kind if kind in ("linear", "yarn") else None
+    numbers: dict[str, Any] = {}
+    if told("rope.scaling.factor") is not None:
+        numbers["factor"] = float(told("rope.scaling.factor"))
+    original = told("rope.scaling.original_context_length")
+    if original is not None:
+        numbers["original_max_position_embeddings"] = int(original)
+    if "factors_long" in factors:
+        kind = "longrope"
+        numbers |= {"long_factor": factors["factors_long"], "short_factor": factors["factors_short"]}
+        numbers["max_position_embeddings"] = int(told("context_length"))
+        if told("rope.scaling.attn_factor") is not None:
+            numbers["attention_factor"] = float(told("rope.scaling.attn_factor"))
+    return Rope(
+        float(told("rope.freq_base", 10_000.0)),
+        int(told("rope.dimension_count", head_dim)),
+        interleaved,
+        kind,
+        tuple(sorted(numbers.items())) if kind else (),
+        factors.get("freqs", ()),
+    )
+
+
+def _gguf_gemma(found: DecoderConfig, told: Told) -> DecoderConfig:
+    """The weights of norms are stored with the 1 in them."""
+    scale = float(np.float32(found.width**0.5))
+    return replace(found, activation="gelu_tanh", embedding_scale=scale)
+
+
+def _gguf_gemma2(found: DecoderConfig, told: Told, pattern: int = 2) -> DecoderConfig:
+    pattern = int(told("attention.sliding_window_pattern", pattern))
+    windows = tuple(w if (n + 1) % pattern else None for n, w in enumerate(found.windows))
+    # the largest models of both families scale by their width
+    scale = found.width / found.heads if (found.layers, found.width) in _BY_WIDTH else found.head_dim
+    caps = {"attention_softcap": told("attn_logit_softcapping"), "logit_softcap": told("final_logit_softcapping")}
+    return replace(_gguf_gemma(found, told), post_norms=True, windows=windows, score_scale=scale**-0.5, **caps)
+
+
+_BY_WIDTH = ((46, 4608), (62, 5376))
+
+
+def _gguf_gemma3(found: DecoderConfig, told: Told) -> DecoderConfig:
+    local = Rope(float(told("rope.freq_base_swa", 10_000.0)), found.head_dim)
+    return replace(_gguf_gemma2(found, told, 6), qk_norm=True, local_rope=local)
+
+
+def _gguf_gpt2(found: DecoderConfig, told: Told) -> DecoderConfig:
+    eps = float(told("attention.layer_norm_epsilon", 1e-5))
+    return replace(
+        found, norm="layer", norm_eps=eps, activation="gelu_tanh", gated=False, rope=None, learned_positions=True
+    )
+
+
+_GGUF_FAMILIES: dict[str, Callable[[DecoderConfig, Told], DecoderConfig]] = {
+    **dict.fromkeys(("llama", "qwen2", "phi3"), lambda found, told: found),
+    **dict.fromkeys(("qwen3", "qwen3moe"), lambda found, told: replace(found, qk_norm=True)),
+    "gemma": _gguf_gemma,
+    "gemma2": _gguf_gemma2,
+    "gemma3": _gguf_gemma3,
+    "gpt2": _gguf_gpt2,
+}
+
+
+# ---------------------------------------------------------------- encoders
+@dataclass(frozen=True)
+class EncoderConfig:
+    """An encoder as BERT.
+
+    Args: vocabulary, width, layers, heads, inner, context: sizes; kinds: of tokens (first and second text); pooled: the
+    first token has an output of its own; masked: there are logits for masked tokens; others as DecoderConfig's.
+
+    >>> from rlx.lm import EncoderConfig
+    >>> EncoderConfig(vocabulary=99, width=32, layers=2, heads=4, inner=64).context
+    512
+    """
+
+    vocabulary: int
+    width: int
+    layers: int
+    heads: int
+    inner: int
+    context: int = 512
+    kinds: int = 2
+    norm_eps: float = 1e-12
+    activation: str = "gelu"
+    pooled: bool = False
+    masked: bool = False
+    family: str = "bert"
+
+    def __post_init__(self) -> None:
+        if self.heads < 1 or self.width % self.heads:
+            raise OptionError(f"{self.heads} heads cannot share a width of {self.width}.", "It is a multiple of heads.")
+
+
+def encoder_config(given: Mapping[str, Any], pooled: bool = False, masked: bool = False) -> EncoderConfig:
+    """The encoder that a `config.json` describes. Raises UnsupportedError for another family than bert."""
+    family = given.get("model_type", "")
+    if family != "bert" or given.get("is_decoder"):
+        raise UnsupportedError(
+            f"No encoder of the family {family!r} is known.", "Known: bert. Decoders are read by rlx.lm.load."
+        )
+    return EncoderConfig(
+        vocabulary=given["vocab_size"],
+        width=given["hidden_size"],
+        layers=given["num_hidden_layers"],
+        heads=given["num_attention_heads"],
+        inner=given["intermediate_size"],
+        context=given.get("max_position_embeddings", 512),
+        kinds=given.get("type_vocab_size", 2),
+        norm_eps=given.get("layer_norm_eps", 1e-12),
+        activation=_ACTIVATIONS[given.get("hidden_act", "gelu")],
+        pooled=pooled,
+        masked=masked,
+    )

@@ -3,63 +3,22 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from rlx import lax
 from rlx import numpy as jnp
 from rlx.call.jit import jit
 from rlx.errors import OptionError
+from rlx.lm.caches import Cache, key_positions, read, rows_of, written
 from rlx.lm.config import DecoderConfig, Rope
-from rlx.lm.layers import Parameters, decoder_layer, embed, linear, normalise
+from rlx.lm.layers import Parameters, Place, Remembered, decoder_layer, embed, linear, normalise
 from rlx.lm.rope import Turns, angles, frequencies
+from rlx.transforms.checkpoint import checkpoint_name
 from rlx.trees import tree
 from rlx.trees.structure import TreeDef
 
-__all__ = ["Cache", "Steps", "forward", "new_cache"]
-
-
-class Cache(NamedTuple):
-    """Keys and values of the positions so far, a pair of arrays for each layer, and how many positions there are.
-
-    Arrays are [batch, key heads, capacity, features]; lengths: int32 [batch].
-
-    >>> from rlx.lm import DecoderConfig, new_cache
-    >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
-    >>> new_cache(config, batch=1, capacity=4).layers[0][0].shape
-    (1, 1, 4, 4)
-    """
-
-    layers: list[tuple[Any, Any]]
-    lengths: Any
-    filled: int = 0  # at most so many positions are written, padding included
-
-    @property
-    def capacity(self) -> int:
-        """How many positions have room."""
-        return self.layers[0][0].shape[2]
-
-    def truncate(self, lengths: Any) -> Cache:
-        """The cache with fewer positions: what lies behind them is not looked at, and written over."""
-        kept = np.minimum(np.asarray(self.lengths), np.asarray(lengths, np.int32))
-        return Cache(self.layers, jnp.asarray(kept), int(kept.max()))
-
-    def fork(self) -> Cache:
-        """A copy that can go on by itself."""
-        return Cache([(k.copy(), v.copy()) for k, v in self.layers], self.lengths.copy(), self.filled)
-
-
-def new_cache(config: DecoderConfig, batch: int, capacity: int, dtype: Any = np.float32) -> Cache:
-    """An empty cache for sequences of at most `capacity` positions.
-
-    >>> from rlx.lm import DecoderConfig
-    >>> new_cache(DecoderConfig(vocabulary=9, width=8, layers=2, heads=2, key_heads=1, inner=8), 1, 4).capacity
-    4
-    """
-    shape = (batch, config.key_heads, capacity, config.head_dim)
-    layers = [(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)) for _ in range(config.layers)]
-    return Cache(layers, jnp.zeros(batch, np.int32))
+__all__ = ["Steps", "forward", "readout"]
 
 
 # ---------------------------------------------------------------- parts
@@ -92,9 +51,21 @@ def _begin(tokens: Any, positions: Any, parameters: Parameters, config: DecoderC
     return x + parameters["positions"]["weight"][positions] if config.learned_positions else x
 
 
-def _logits(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
+def readout(parameters: Parameters, x: Any, config: DecoderConfig) -> Any:
+    """Logits of what comes out of layers: the last norm and the product with the vocabulary.
+
+    Args: x: floats [..., width], behind the last layer, or behind an earlier one to see what it would say.
+
+    Returns float32 [..., vocabulary].
+
+    >>> import numpy as np
+    >>> from rlx import lm
+    >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
+    >>> lm.readout(lm.random_parameters(config), np.ones((2, 8), np.float32), config).shape
+    (2, 9)
+    """
     head = parameters["embedding"] if config.tied else parameters["head"]
-    found = linear(normalise(x, parameters["norm"], config), head)
+    found = linear(normalise(jnp.asarray(x), parameters["norm"], config), head)
     cap = config.logit_softcap
     return found if cap is None else jnp.tanh(found / cap) * cap
 
@@ -109,6 +80,9 @@ def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
 
     Returns float32 [batch, time, vocabulary]. It is a pure function, to be differentiated and compiled.
 
+    Values have names that `rlx.quant.taps_of` and policies of `rlx.checkpoint` know: "embedding", what comes out of
+    each layer ("layers.0", ...), and the weights of its attention [batch, heads, time, keys] ("layers.0.attention").
+
     >>> import numpy as np
     >>> from rlx import lm
     >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8, rope=lm.Rope(dims=4))
@@ -119,30 +93,30 @@ def forward(parameters: Parameters, tokens: Any, config: DecoderConfig) -> Any:
     b, time = tokens.shape
     positions = jnp.broadcast_to(jnp.arange(time), (b, time))
     tables = _tables(config, positions, time)
-    x = _begin(tokens, positions, parameters, config)
+    x = checkpoint_name(_begin(tokens, positions, parameters, config), "embedding")
     for number, layer in enumerate(parameters["layers"]):
         rope, which = _rope_of(config, number)
-        x, _ = decoder_layer(
-            x, layer, config, rope, _turns(rope, tables[which] if rope else None, positions, time),
-            lambda key, value: (key, value, positions, None), config.window(number),
-        )  # fmt: skip
-    return _logits(x, parameters, config)
+        turns = _turns(rope, tables[which] if rope else None, positions, time)
+        place = Place(rope, turns, config.window(number), f"layers.{number}")
+        x, _ = decoder_layer(x, layer, config, place, lambda k, v: Remembered(k, v, jnp.arange(time), positions))
+    return readout(parameters, x, config)
 
 
 # ---------------------------------------------------------------- step by step
 @lru_cache(maxsize=256)
-def _layer_program(config: DecoderConfig, rope: Rope | None, window: int | None, structure: TreeDef) -> Any:
+def _layer_program(config: DecoderConfig, rope: Rope | None, window: int | None, structure: TreeDef, ring: bool) -> Any:
     """A layer's step, compiled; its parameters come as leaves, which takes less time than as a tree."""
 
     length = None if _changes_with_length(config) else 0
 
-    def step(x: Any, positions: Any, tables: Any, leaves: Any, keys: Any, values: Any) -> Any:
-        def remember(key: Any, value: Any) -> Any:
-            kept = tuple(_write(old, new.astype(old.dtype), positions) for old, new in ((keys, key), (values, value)))
-            return *(y.astype(np.float32) for y in kept), positions, kept
+    def step(x: Any, positions: Any, tables: Any, leaves: Any, keys: Any, values: Any, table: Any) -> Any:
+        def remember(key: Any, value: Any) -> Remembered:
+            kept = tuple(written(old, new, positions, table, ring) for old, new in ((keys, key), (values, value)))
+            k, v = (read(store, table) for store in kept)
+            return Remembered(k, v, key_positions(k.shape[2], positions, ring), positions, kept)
 
-        turns = _turns(rope, tables, positions, length)
-        x, kept = decoder_layer(x, tree.unflatten(structure, leaves), config, rope, turns, remember, window)
+        place = Place(rope, _turns(rope, tables, positions, length), window)
+        x, kept = decoder_layer(x, tree.unflatten(structure, leaves), config, place, remember)
         return x, *kept
 
     return jit(step, donate_argnums=(4, 5))
@@ -164,19 +138,10 @@ def _finish_program(config: DecoderConfig, structure: TreeDef) -> Any:
     def step(x: Any, last: Any, leaves: Any) -> Any:
         """Logits behind the last token of each sequence; at all of them where last is None."""
         chosen = x if last is None else jnp.take_along_axis(x, last[:, None, None], axis=1)
-        found = _logits(chosen, tree.unflatten(structure, leaves), config)
+        found = readout(tree.unflatten(structure, leaves), chosen, config)
         return found if last is None else found[:, 0]
 
     return jit(step)
-
-
-def _write(cache: Any, new: Any, positions: Any) -> Any:
-    """New keys [batch, heads, time, features] at positions of the cache."""
-    if cache.shape[0] == 1:
-        return lax.dynamic_update_slice(cache, new, (0, 0, positions[0, 0], 0))
-    rows = jnp.arange(cache.shape[0])[:, None, None]
-    heads = jnp.arange(cache.shape[1])[None, :, None]
-    return cache.at[rows, heads, positions[:, None, :]].set(new, mode="drop")
 
 
 class Steps:
@@ -201,8 +166,9 @@ class Steps:
         for number, layer in enumerate(parameters["layers"]):
             leaves, structure = tree.flatten(layer)
             rope, which = _rope_of(config, number)
-            program = _layer_program(config, rope, config.window(number), structure)
-            self._layers.append((program, None if rope is None else which, leaves))
+            window = config.window(number)
+            programs = [_layer_program(config, rope, window, structure, ring) for ring in (False, True)]
+            self._layers.append((programs, None if rope is None else which, leaves, window))
 
     def advance(self, tokens: Any, cache: Cache, counts: Any = None, every: bool = False) -> tuple[Any, Cache]:
         """The logits behind more tokens, and the cache with them.
@@ -224,19 +190,43 @@ class Steps:
                 f"The cache has room for {cache.capacity} positions; {cache.filled} are there and {time} come.",
                 "Make it larger: rlx.lm.new_cache(config, batch, capacity).",
             )
+        cache = cache.with_room(time)
         length = cache.capacity if _changes_with_length(self.config) else 0
         begin = _begin_program(self.config, length, self._structure)
         x, positions, tables = begin(tokens, cache.lengths, self._outer)
         layers: list[tuple[Any, Any]] = []
-        for (program, which, leaves), kept in zip(self._layers, cache.layers, strict=True):
-            x, *new = program(x, positions, None if which is None else tables[which], leaves, *kept)
+        table = None if cache.table is None else jnp.asarray(cache.table)
+        for (programs, which, leaves, window), kept in zip(self._layers, cache.layers, strict=True):
+            ring = window is not None and table is None and _goes_around(kept[0], window, cache, time)
+            turned = None if which is None else tables[which]
+            x, *new = programs[ring](x, positions, turned, leaves, *kept, table)
             layers.append((new[0], new[1]))
         if counts is None:
             counts = np.full(tokens.shape[0], time, np.int32)
+        least = int(np.min(counts))
         counts = jnp.asarray(counts, np.int32)
         finish = _finish_program(self.config, self._structure)
         found = finish(x, None if every else counts - 1, self._outer)
-        return found, Cache(layers, cache.lengths + counts, cache.filled + time)
+        if cache.pool is not None:  # others that share its pages find them there
+            cache.pool.layers[:] = layers
+            layers = cache.pool.layers
+        ahead = max(cache.ahead, time) - least
+        lengths = cache.lengths + counts
+        return found, cache._replace(layers=layers, lengths=lengths, filled=cache.filled + time, ahead=ahead)
+
+
+def _goes_around(store: Any, window: int, cache: Cache, time: int) -> bool:
+    """Whether a layer's cache is a ring. Raises OptionError where one would forget what its window needs."""
+    slots = rows_of(store).shape[2]
+    if slots == cache.capacity:
+        return False
+    if max(time, cache.ahead) > slots - window + 1:
+        raise OptionError(
+            f"A ring of {slots} positions for a window of {window} takes {slots - window + 1} tokens at once, and goes"
+            f" as far back; here are {max(time, cache.ahead)}.",
+            "Give new_cache a greater chunk=, or fewer tokens at once.",
+        )
+    return True
 
 
 def _changes_with_length(config: DecoderConfig) -> bool:

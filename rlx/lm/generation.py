@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import numpy as np
 from rlx import numpy as jnp
 from rlx.errors import FileFormatError, InputTypeError, OptionError
 from rlx.gguf.file import GGUFFile
+from rlx.lm.caches import Cache, new_cache
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, config_of_gguf, config_of_hugging_face
-from rlx.lm.decoder import Cache, Steps, new_cache
+from rlx.lm.decoder import Steps
 from rlx.lm.sampling import Sampling, choose
 from rlx.lm.tensors import open_tensors
 from rlx.lm.tokens import TextTokenizer, Utf8
@@ -33,7 +34,10 @@ GREEDY = Sampling()
 class Model:
     """A decoder with its parameters, and its tokenizer if there is one.
 
-    Attributes: config, parameters (a pytree), tokenizer.
+    Args:
+      config, parameters: a DecoderConfig and the pytree that belongs to it.
+      tokenizer: or None, where ids are enough.
+      cache: what `rlx.lm.new_cache` is told beside sizes, such as {"dtype": "q8_0"} or {"kind": "ring"}.
 
     >>> import numpy as np
     >>> from rlx import lm
@@ -43,10 +47,17 @@ class Model:
     4
     """
 
-    def __init__(self, config: DecoderConfig, parameters: Any, tokenizer: TextTokenizer | None = None) -> None:
+    def __init__(
+        self,
+        config: DecoderConfig,
+        parameters: Any,
+        tokenizer: TextTokenizer | None = None,
+        cache: Mapping[str, Any] | None = None,
+    ) -> None:
         self.config = config
         self.parameters = parameters
         self.tokenizer = tokenizer
+        self.cache = dict(cache or {})
 
     @cached_property
     def steps(self) -> Steps:
@@ -82,7 +93,8 @@ class Model:
                 "Shorten the prompt, or ask for fewer tokens.",
             )
         padded = _padded(longest)
-        cache = new_cache(self.config, len(rows), -(-max(longest + room, padded) // _CAPACITY) * _CAPACITY)
+        capacity = -(-max(longest + room, padded) // _CAPACITY) * _CAPACITY
+        cache = new_cache(self.config, len(rows), capacity, **self.cache)
         tokens = np.zeros((len(rows), padded), np.int32)
         for number, row in enumerate(rows):
             tokens[number, : row.size] = row
@@ -91,7 +103,8 @@ class Model:
             part = tokens[:, first : first + _LARGEST]
             counts = np.clip(lengths - first, 0, part.shape[1]).astype(np.int32)
             found, cache = self.steps.advance(part, cache, np.maximum(counts, 1))
-            cache = Cache(cache.layers, jnp.asarray(np.minimum(lengths, first + part.shape[1])), cache.filled)
+            filled = cache.filled
+            cache = cache.truncate(np.minimum(lengths, first + part.shape[1]))._replace(filled=filled)
             logits = found if logits is None else jnp.where(jnp.asarray(counts > 0)[:, None], found, logits)
         return logits, cache.truncate(lengths)
 
@@ -233,11 +246,16 @@ def load(path: str | os.PathLike[str], tokenizer: TextTokenizer | None = None) -
 
 
 def _load_gguf(file: GGUFFile, tokenizer: TextTokenizer | None) -> Model:
-    factors: tuple[float, ...] = ()
-    if "rope_freqs.weight" in file:
-        factors = tuple(float(f) for f in file["rope_freqs.weight"].numpy())
-    config = config_of_gguf(file.metadata, factors, "output.weight" not in file)
-    return Model(config, parameters_of_gguf(config, file), tokenizer or TextTokenizer.of_gguf(file.tokenizer))
+    factors = {
+        name: tuple(float(f) for f in file[f"rope_{name}.weight"].numpy())
+        for name in ("freqs", "factors_long", "factors_short")
+        if f"rope_{name}.weight" in file
+    }
+    rows = file["token_embd.weight"].shape[0] if "token_embd.weight" in file else None
+    config = config_of_gguf(file.metadata, factors, "output.weight" not in file, rows)
+    if tokenizer is None and "tokenizer.ggml.model" in file.metadata:
+        tokenizer = TextTokenizer.of_gguf(file.tokenizer)
+    return Model(config, parameters_of_gguf(config, file), tokenizer)
 
 
 def _tokenizer_of_folder(path: Path) -> TextTokenizer:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,13 +11,27 @@ from rlx import lax, nn
 from rlx import numpy as jnp
 from rlx.lm.config import DecoderConfig, Experts, Rope
 from rlx.lm.rope import Turns, rotate
+from rlx.nn.attention import attention_weights
 from rlx.quant.arrays import QuantizedArray, decode, dequantize
 from rlx.quant.products import dequant_matmul
+from rlx.transforms.checkpoint import checkpoint_name
 
-__all__ = ["attend", "attention", "decoder_layer", "embed", "feed_forward", "linear", "mixture", "normalise"]
+__all__ = [
+    "Place",
+    "Remembered",
+    "activate",
+    "alibi_slopes",
+    "attend",
+    "attention",
+    "decoder_layer",
+    "embed",
+    "feed_forward",
+    "linear",
+    "mixture",
+    "normalise",
+]
 
 Parameters = Mapping[str, Any]
-_LEAST = -1e30  # a score that counts for nothing, and is no infinity
 
 
 def linear(x: Any, parameters: Parameters) -> Any:
@@ -68,46 +82,88 @@ def embed(tokens: Any, parameters: Parameters, config: DecoderConfig) -> Any:
 
 
 # ---------------------------------------------------------------- attention
-def attend(query: Any, key: Any, value: Any, visible: Any, scale: float, softcap: float | None = None) -> Any:
+class Place(NamedTuple):
+    """What a layer is told beside its parameters.
+
+    rope, turns: the rotation and its angles, or None; window: how many positions queries see, None for all;
+    name: under which its values are handed out (see rlx.lm.forward), or "".
+    """
+
+    rope: Rope | None
+    turns: Turns | None
+    window: int | None
+    name: str = ""
+
+
+class Remembered(NamedTuple):
+    """What a layer may look at: keys and values [batch, key heads, keys, features], and where they and queries are.
+
+    key_positions: ints [keys] or [batch, keys], below 0 where there is none; positions: of queries, [batch, time];
+    handed: what to hand on.
+    """
+
+    keys: Any
+    values: Any
+    key_positions: Any
+    positions: Any
+    handed: Any = None
+
+
+def alibi_slopes(heads: int) -> np.ndarray:
+    """How much a score loses for each position that a key is away, by head: 2^(-8 i / heads), float32 [heads].
+
+    For numbers that are no powers of two: those of the next lower one, then every second one of its double.
+
+    >>> alibi_slopes(4).tolist(), alibi_slopes(3).tolist()
+    ([0.25, 0.0625, 0.015625, 0.00390625], [0.0625, 0.00390625, 0.25])
+    """
+    whole = 1 << (heads.bit_length() - 1)
+    even = 2.0 ** (-8 * np.arange(1, whole + 1) / whole)
+    between = 2.0 ** (-4 * np.arange(1, 2 * whole, 2) / whole)
+    return np.concatenate([even, between])[:heads].astype(np.float32)
+
+
+def attend(
+    query: Any, key: Any, value: Any, visible: Any, scale: float, softcap: float | None = None, bias: Any = None,
+    sinks: Any = None, name: str = "",
+) -> Any:  # fmt: skip
     """softmax(query @ key.T * scale) @ value over keys that are visible; rows that see none give 0.
 
     Args:
       query: [batch, heads, time, features]; key, value: [batch, key heads, keys, features], for groups of heads.
       visible: bools that broadcast to [batch, time, keys].
       softcap: c of c * tanh(score / c).
+      bias: added to scores, broadcasts to [batch, heads, time, keys].
+      sinks: [heads], scores that take part in the softmax and have no value.
+      name: of the weights, for those who look at them.
 
     Returns [batch, heads, time, features].
     """
     b, heads, time, features = query.shape
     key_heads, keys = key.shape[1:3]
-    grouped = query.reshape(b, key_heads, heads // key_heads * time, features)
+    groups = heads // key_heads
+    grouped = query.reshape(b, key_heads, groups * time, features)
     scores = lax.dot_general(grouped, key, (((3,), (3,)), ((0, 1), (0, 1)))) * np.float32(scale)
-    if softcap is not None:
-        scores = jnp.tanh(scores / softcap) * softcap
-    scores = scores.reshape(b, key_heads, heads // key_heads, time, keys)
-    seen = jnp.broadcast_to(visible, (b, time, keys))[:, None, None]
-    scores = jnp.where(seen, scores, np.float32(_LEAST))
-    weights = jnp.exp(scores - lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True)))
-    weights = jnp.where(seen, weights, 0)
-    weights = weights / jnp.maximum(jnp.sum(weights, axis=-1, keepdims=True), np.float32(1e-30))
-    weights = weights.reshape(b, key_heads, heads // key_heads * time, keys)
-    found = lax.dot_general(weights, value, (((3,), (2,)), ((0, 1), (0, 1))))
+    scores = scores.reshape(b, key_heads, groups, time, keys)
+    weights = attention_weights(
+        scores,
+        None if bias is None else bias.reshape(bias.shape[0], key_heads, groups, *bias.shape[2:]),
+        jnp.broadcast_to(visible, (b, time, keys))[:, None, None],
+        softcap,
+        None if sinks is None else sinks.reshape(1, key_heads, groups, 1),
+    )
+    if name:
+        weights = checkpoint_name(weights.reshape(b, heads, time, keys), name)
+    found = lax.dot_general(weights.reshape(b, key_heads, groups * time, keys), value, (((3,), (2,)), ((0, 1), (0, 1))))
     return found.reshape(b, heads, time, features)
 
 
 def attention(
-    x: Any,
-    parameters: Parameters,
-    config: DecoderConfig,
-    rope: Rope | None,
-    turns: Turns | None,
-    remember: Any,
-    window: int | None,
+    x: Any, parameters: Parameters, config: DecoderConfig, place: Place, remember: Callable[[Any, Any], Remembered]
 ) -> tuple[Any, Any]:
-    """Self-attention of x [batch, time, width].
+    """Self-attention of x [batch, time, width]; remember: keys and values of x -> all that may be looked at.
 
-    rope and turns: rotation and its angles, or None. remember: (keys, values) of x, [batch, key heads, time,
-    features] -> (keys, values, positions of queries [batch, time], what to hand on), of all that may be looked at.
+    Returns what is added to x, and what `remember` hands on.
     """
     b, time, _ = x.shape
 
@@ -118,20 +174,28 @@ def attention(
     if config.qk_norm:
         query, key = (normalise(y, parameters[f"{n}_norm"], config) for y, n in ((query, "q"), (key, "k")))
     query, key, value = (jnp.swapaxes(y, 1, 2) for y in (query, key, value))
-    if rope is not None and turns is not None:
-        query, key = (rotate(y, turns, rope.interleaved) for y in (query, key))
-    keys, values, positions, handed = remember(key, value)
-    places = jnp.arange(keys.shape[2])
-    visible = places <= positions[..., None]
-    if window is not None:
-        visible = visible & (places > positions[..., None] - window)
-    found = attend(query, keys, values, visible, config.scale, config.attention_softcap)
+    if place.rope is not None and place.turns is not None:
+        query, key = (rotate(y, place.turns, place.rope.interleaved) for y in (query, key))
+    all_of = remember(key, value)
+    places, positions = all_of.key_positions[..., None, :], all_of.positions[..., None]
+    visible = places <= positions
+    if place.window is not None:
+        visible = visible & (places > positions - place.window) & (places >= 0)
+    bias = None
+    if config.alibi:
+        away = (places - positions).astype(np.float32)[:, None]
+        bias = alibi_slopes(config.heads)[:, None, None] * away
+    found = attend(
+        query, all_of.keys, all_of.values, visible, config.scale, config.attention_softcap, bias,
+        parameters["sinks"]["weight"] if config.sinks else None, place.name and f"{place.name}.attention",
+    )  # fmt: skip
     merged = jnp.swapaxes(found, 1, 2).reshape(b, time, config.heads * config.head_dim)
-    return linear(merged, parameters["o"]), handed
+    return linear(merged, parameters["o"]), all_of.handed
 
 
 # ---------------------------------------------------------------- feed-forward
-def _activate(x: Any, name: str) -> Any:
+def activate(x: Any, name: str) -> Any:
+    """What DecoderConfig.activation names, of each element."""
     return nn.silu(x) if name == "silu" else nn.gelu(x, approximate=name == "gelu_tanh")
 
 
@@ -139,7 +203,7 @@ def feed_forward(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
     """Two products around an activation, with a gate where the config has one."""
     up = linear(x, parameters["up"])
     gate = linear(x, parameters["gate"]) if config.gated else up
-    hidden = _activate(gate, config.activation)
+    hidden = activate(gate, config.activation)
     hidden = hidden * up if config.gated else hidden
     return linear(hidden, parameters["down"])
 
@@ -163,28 +227,21 @@ def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Expe
         stack = dequantize(weight) if isinstance(weight, QuantizedArray) else weight
         return lax.ragged_dot(y, jnp.swapaxes(stack, 1, 2), sizes)
 
-    hidden = _activate(grouped(rows, "gate"), config.activation) * grouped(rows, "up")
+    hidden = activate(grouped(rows, "gate"), config.activation) * grouped(rows, "up")
     given = grouped(hidden, "down") * best.reshape(-1)[order][:, None]
     return jnp.zeros_like(flat).at[order // experts.chosen].add(given).reshape(x.shape)
 
 
 def decoder_layer(
-    x: Any,
-    parameters: Parameters,
-    config: DecoderConfig,
-    rope: Rope | None,
-    turns: Turns | None,
-    remember: Any,
-    window: int | None,
+    x: Any, parameters: Parameters, config: DecoderConfig, place: Place, remember: Callable[[Any, Any], Remembered]
 ) -> tuple[Any, Any]:
     """A layer: attention, then feed-forward, each behind a norm and added to what came in."""
-    given, handed = attention(
-        normalise(x, parameters["attention_norm"], config), parameters, config, rope, turns, remember, window
-    )
+    given, handed = attention(normalise(x, parameters["attention_norm"], config), parameters, config, place, remember)
     x = x + (normalise(given, parameters["post_attention_norm"], config) if config.post_norms else given)
     inner = normalise(x, parameters["ffn_norm"], config)
     if config.experts is not None and "router" in parameters:
         given = mixture(inner, parameters, config, config.experts)
     else:
         given = feed_forward(inner, parameters, config)
-    return x + (normalise(given, parameters["post_ffn_norm"], config) if config.post_norms else given), handed
+    found = x + (normalise(given, parameters["post_ffn_norm"], config) if config.post_norms else given)
+    return checkpoint_name(found, place.name) if place.name else found, handed

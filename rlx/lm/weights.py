@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ from rlx import numpy as jnp
 from rlx.errors import FileFormatError
 from rlx.gguf.file import GGUFFile, GGUFTensor
 from rlx.gguf.types import plain_dtype
-from rlx.lm.config import DecoderConfig
+from rlx.lm.config import DecoderConfig, EncoderConfig
 from rlx.quant.arrays import QuantizedArray
 from rlx.quant.schemes import scheme_of
 
@@ -29,7 +30,7 @@ Path = tuple[Any, ...]
 
 
 # ---------------------------------------------------------------- what there is
-def shapes_of(config: DecoderConfig) -> dict[Path, tuple[int, ...]]:
+def shapes_of(config: DecoderConfig | EncoderConfig) -> dict[Path, tuple[int, ...]]:
     """The shape of every parameter, by its path: products are [out, in].
 
     >>> from rlx.lm import DecoderConfig
@@ -37,6 +38,8 @@ def shapes_of(config: DecoderConfig) -> dict[Path, tuple[int, ...]]:
     >>> shapes_of(config)["layers", 0, "k", "weight"]
     (4, 8)
     """
+    if isinstance(config, EncoderConfig):
+        return _encoder_shapes(config)
     width, dim = config.width, config.head_dim
     found: dict[Path, tuple[int, ...]] = {("embedding", "weight"): (config.vocabulary, width)}
     if config.learned_positions:
@@ -52,6 +55,8 @@ def shapes_of(config: DecoderConfig) -> dict[Path, tuple[int, ...]]:
                 found[at(norm, "bias")] = (width,)
         if config.qk_norm:
             found[at("q_norm", "weight")] = found[at("k_norm", "weight")] = (dim,)
+        if config.sinks:
+            found[at("sinks", "weight")] = (config.heads,)
         for name, size in products.items():
             found[at(name, "weight")] = (size, width)
             if biased or config.family == "qwen2":
@@ -77,8 +82,41 @@ def shapes_of(config: DecoderConfig) -> dict[Path, tuple[int, ...]]:
     return found
 
 
-def _tree(flat: Mapping[Path, Any], config: DecoderConfig) -> dict[str, Any]:
-    found: dict[str, Any] = {"layers": [{} for _ in range(config.layers)]}
+def _encoder_shapes(config: EncoderConfig) -> dict[Path, tuple[int, ...]]:
+    """The shape of every parameter, by its path."""
+    width = config.width
+    found: dict[Path, tuple[int, ...]] = {
+        ("embedding", "weight"): (config.vocabulary, width),
+        ("positions", "weight"): (config.context, width),
+        ("kinds", "weight"): (config.kinds, width),
+    }
+
+    def norm(*path: Any) -> None:
+        found[(*path, "weight")] = found[(*path, "bias")] = (width,)
+
+    def product(out: int, inner: int, *path: Any) -> None:
+        found[(*path, "weight")], found[(*path, "bias")] = (out, inner), (out,)
+
+    norm("embedding_norm")
+    for layer in range(config.layers):
+        for name in ("q", "k", "v", "o"):
+            product(width, width, "layers", layer, name)
+        product(config.inner, width, "layers", layer, "up")
+        product(width, config.inner, "layers", layer, "down")
+        norm("layers", layer, "attention_norm")
+        norm("layers", layer, "ffn_norm")
+    if config.pooled:
+        product(width, width, "pooler")
+    if config.masked:
+        product(width, width, "guess")
+        norm("guess_norm")
+        found["guess_bias", "bias"] = (config.vocabulary,)
+    return found
+
+
+def _tree(flat: Mapping[Path, Any]) -> dict[str, Any]:
+    layers = max((path[1] + 1 for path in flat if path[0] == "layers"), default=0)
+    found: dict[str, Any] = {"layers": [{} for _ in range(layers)]}
     for path, value in flat.items():
         place: Any = found
         for name in path[:-1]:
@@ -87,8 +125,8 @@ def _tree(flat: Mapping[Path, Any], config: DecoderConfig) -> dict[str, Any]:
     return found
 
 
-def random_parameters(config: DecoderConfig, seed: int = 0) -> dict[str, Any]:
-    """Parameters drawn from normal distributions, norms of one: a tree as `forward` wants it.
+def random_parameters(config: DecoderConfig | EncoderConfig, seed: int = 0) -> dict[str, Any]:
+    """Parameters drawn from normal distributions, norms of one: a tree as `forward`, or `encode`, wants it.
 
     >>> from rlx import lm
     >>> config = lm.DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8)
@@ -96,14 +134,15 @@ def random_parameters(config: DecoderConfig, seed: int = 0) -> dict[str, Any]:
     ['embedding', 'head', 'layers', 'norm']
     """
     draw = np.random.default_rng(seed)
+    offset = config.norm_offset if isinstance(config, DecoderConfig) else 0.0
     flat = {}
     for path, shape in shapes_of(config).items():
         if len(shape) == 1:
-            value = np.full(shape, (path[-1] == "weight") * (1.0 - config.norm_offset), np.float32)
+            value = np.full(shape, (path[-1] == "weight") * (1.0 - offset), np.float32)
         else:
             value = draw.normal(0, 1 / math.sqrt(shape[-1]), shape).astype(np.float32)
         flat[path] = jnp.asarray(value)
-    return _tree(flat, config)
+    return _tree(flat)
 
 
 # ---------------------------------------------------------------- Hugging Face's names
@@ -146,8 +185,29 @@ _GPT2_TOP = {
     "head": "lm_head",
 }
 
+_BERT = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "o": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+    "ffn_norm": "output.LayerNorm",
+}
+_BERT_TOP = {
+    "embedding": "bert.embeddings.word_embeddings",
+    "positions": "bert.embeddings.position_embeddings",
+    "kinds": "bert.embeddings.token_type_embeddings",
+    "embedding_norm": "bert.embeddings.LayerNorm",
+    "pooler": "bert.pooler.dense",
+    "guess": "cls.predictions.transform.dense",
+    "guess_norm": "cls.predictions.transform.LayerNorm",
+    "guess_bias": "cls.predictions",
+}
 
-def hugging_face_names(config: DecoderConfig) -> dict[Path, str]:
+
+def hugging_face_names(config: DecoderConfig | EncoderConfig) -> dict[Path, str]:
     """The name of the tensor that holds a parameter; joined ones and experts, which are several, are left out.
 
     >>> from rlx.lm import DecoderConfig
@@ -155,6 +215,8 @@ def hugging_face_names(config: DecoderConfig) -> dict[Path, str]:
     >>> hugging_face_names(config)["norm", "weight"]
     'model.norm.weight'
     """
+    if isinstance(config, EncoderConfig):
+        return {path: _encoder_name(path) for path in shapes_of(config)}
     gpt2 = config.family == "gpt2"
     names = _GPT2 if gpt2 else {**_LAYER, **(_GEMMA if config.post_norms else {})}
     top = _GPT2_TOP if gpt2 else _TOP
@@ -172,6 +234,13 @@ def hugging_face_names(config: DecoderConfig) -> dict[Path, str]:
             continue
         found[path] = f"{prefix}.{names[part]}.{kind}"
     return found
+
+
+def _encoder_name(path: Path) -> str:
+    if path[0] != "layers":
+        return f"{_BERT_TOP[path[0]]}.{path[1]}"
+    _, layer, part, kind = path
+    return f"bert.encoder.layer.{layer}.{_BERT[part]}.{kind}"
 
 
 def _pieces(config: DecoderConfig, get: Callable[[str], Any]) -> Iterator[tuple[Path, Any]]:
@@ -203,40 +272,50 @@ def _pieces(config: DecoderConfig, get: Callable[[str], Any]) -> Iterator[tuple[
                 )
 
 
-def parameters_of_tensors(config: DecoderConfig, tensors: Mapping[str, Any]) -> dict[str, Any]:
+def parameters_of_tensors(config: DecoderConfig | EncoderConfig, tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The tree of parameters of tensors by Hugging Face's names, NumPy arrays or what becomes one.
 
     Raises FileFormatError that lists everything that is missing or has another shape.
     """
     missing: list[str] = []
-
-    def get(name: str) -> Any:
-        short = name.removeprefix("transformer.").removeprefix("model.")
-        for candidate in (name, short):
-            if candidate in tensors:
-                return np.asarray(tensors[candidate])
-        missing.append(name)
-        return _NOTHING
-
+    get = _getter(tensors, missing)
     turned = config.family == "gpt2"
     flat: dict[Path, Any] = {}
     for path, name in hugging_face_names(config).items():
         value = get(name)
         products = path[0] == "layers" and path[-1] == "weight" and value.ndim == 2
         flat[path] = value.T if turned and products else value
-    if not missing:
+    if not missing and isinstance(config, DecoderConfig):
         flat.update(_pieces(config, get))
-    _refuse(config, flat, missing)
-    order = shapes_of(config)
-    return _tree({path: jnp.asarray(np.ascontiguousarray(flat[path])).astype(np.float32) for path in order}, config)
+    shapes = shapes_of(config)
+    _refuse(shapes, config.family, flat, missing)
+    return _tree({path: _floats(flat[path]) for path in shapes})
 
 
 _NOTHING = np.zeros(0, np.float32)
+_PREFIXES = ("transformer.", "model.", "bert.")  # which files of a model without a head leave out
 
 
-def _refuse(config: DecoderConfig, flat: Mapping[Path, Any], missing: list[str]) -> None:
+def _floats(value: Any) -> Any:
+    return jnp.asarray(np.ascontiguousarray(value)).astype(np.float32)
+
+
+def _getter(tensors: Mapping[str, Any], missing: list[str]) -> Callable[[str], Any]:
+    """Tensors by name, with or without the prefix of the model without its head; what is not there is noted."""
+
+    def get(name: str) -> Any:
+        short = next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
+        for candidate in (name, short):
+            if candidate in tensors:
+                return np.asarray(tensors[candidate])
+        missing.append(name)
+        return _NOTHING
+
+    return get
+
+
+def _refuse(shapes: Mapping[Path, tuple[int, ...]], family: str, flat: Mapping[Path, Any], missing: list[str]) -> None:
     """FileFormatError where a parameter is missing or has another shape."""
-    shapes = shapes_of(config)
     wrong = [
         f"{'.'.join(map(str, path))} is {list(value.shape)} instead of {list(shapes[path])}"
         for path, value in flat.items()
@@ -245,13 +324,13 @@ def _refuse(config: DecoderConfig, flat: Mapping[Path, Any], missing: list[str])
     said = [f"there is no {name}" for name in missing] + wrong
     if said:
         raise FileFormatError(
-            f"The weights are not those of this {config.family}: {'; '.join(said)}.",
+            f"The weights are not those of this {family}: {'; '.join(said)}.",
             "Give the weights that belong to the config.",
         )
 
 
 # ---------------------------------------------------------------- GGUF
-_GGUF_TOP = {"embedding": "token_embd", "norm": "output_norm", "head": "output"}
+_GGUF_TOP = {"embedding": "token_embd", "positions": "position_embd", "norm": "output_norm", "head": "output"}
 _GGUF_LAYER = {
     "q": "attn_q",
     "k": "attn_k",
@@ -259,24 +338,35 @@ _GGUF_LAYER = {
     "o": "attn_output",
     "q_norm": "attn_q_norm",
     "k_norm": "attn_k_norm",
+    "sinks": "attn_sinks",
     "gate": "ffn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
+    "router": "ffn_gate_inp",
     "attention_norm": "attn_norm",
     "ffn_norm": "ffn_norm",
+    "post_attention_norm": "post_attention_norm",
+    "post_ffn_norm": "post_ffw_norm",
 }
+_QKV = {"q": "attn_qkv", "k": "attn_qkv", "v": "attn_qkv"}
+# one tensor holds the rows of several parameters, one behind the other
+_GGUF_JOINED = {"phi3": {**_QKV, "gate": "ffn_up", "up": "ffn_up"}, "gpt2": _QKV}
 
 
 def gguf_names(config: DecoderConfig) -> dict[Path, str]:
-    """The name of the tensor of a GGUF file that holds a parameter.
+    """The name of the tensor of a GGUF file that holds a parameter, alone or behind those of the same name before it.
 
     >>> from rlx.lm import DecoderConfig
     >>> gguf_names(DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, key_heads=1, inner=8))["head", "weight"]
     'output.weight'
     """
+    joined = _GGUF_JOINED.get(config.family, {})
     found = {}
-    for path in shapes_of(config):
-        stem = _GGUF_TOP[path[0]] if path[0] != "layers" else f"blk.{path[1]}.{_GGUF_LAYER[path[2]]}"
+    for path, shape in shapes_of(config).items():
+        if path[0] != "layers":
+            stem = _GGUF_TOP[path[0]]
+        else:
+            stem = f"blk.{path[1]}.{joined.get(path[2], _GGUF_LAYER[path[2]])}" + "_exps" * (len(shape) == 3)
         found[path] = f"{stem}.{path[-1]}"
     return found
 
@@ -285,17 +375,25 @@ def parameters_of_gguf(config: DecoderConfig, file: GGUFFile) -> dict[str, Any]:
     """The tree of parameters of a GGUF file: packed ones stay packed, over the mapped file."""
     flat: dict[Path, Any] = {}
     missing = []
-    for path, name in gguf_names(config).items():
-        if name in file:
-            flat[path] = _of_tensor(file[name])
-        else:
+    shapes = shapes_of(config)
+    names = gguf_names(config)
+    several = {name for name, count in Counter(names.values()).items() if count > 1}
+    used: dict[str, int] = {}  # rows of joined tensors that have been given out
+    for path, name in names.items():
+        if name not in file:
             missing.append(name)
             flat[path] = _NOTHING
-    _refuse(config, flat, missing)
-    return _tree(flat, config)
+        elif name in several:
+            start = used.get(name, 0)
+            used[name] = start + shapes[path][0]
+            flat[path] = _of_tensor(file[name], slice(start, used[name]))
+        else:
+            flat[path] = _of_tensor(file[name])
+    _refuse(shapes, config.family, flat, sorted(set(missing)))
+    return _tree(flat)
 
 
-def _of_tensor(tensor: GGUFTensor) -> Any:
-    if plain_dtype(tensor.kind) is not None or tensor.ndim != 2:
-        return jnp.asarray(tensor.numpy()).astype(np.float32)
-    return QuantizedArray(jnp.asarray(tensor.packed), None, None, None, scheme_of(tensor.kind))
+def _of_tensor(tensor: GGUFTensor, rows: slice = slice(None)) -> Any:
+    if plain_dtype(tensor.kind) is not None or tensor.ndim < 2:
+        return jnp.asarray(tensor.numpy()[rows]).astype(np.float32)
+    return QuantizedArray(jnp.asarray(tensor.packed[rows]), None, None, None, scheme_of(tensor.kind))

@@ -17,7 +17,7 @@ from rlx.trace.flat import as_array
 from rlx.trace.replay import block
 from rlx.transforms.custom import checkpoint
 
-__all__ = ["dot_product_attention"]
+__all__ = ["attention_weights", "dot_product_attention"]
 
 
 def _attention_of_batches(
@@ -31,7 +31,7 @@ def _attention_of_batches(
     return (function(*inputs, **{name: value for name, value in attributes.items() if name in _STATIC}),), (0,)
 
 
-_STATIC = ("scale", "is_causal", "local_window_size", "implementation")
+_STATIC = ("scale", "is_causal", "local_window_size", "implementation", "softcap")
 
 
 @block(_attention_of_batches)
@@ -49,6 +49,8 @@ def dot_product_attention(
     local_window_size: int | tuple[int, int] | None = None,
     implementation: str | None = None,
     return_residual: bool = False,
+    softcap: float | None = None,
+    sinks: Any = None,
 ) -> Any:
     """softmax(query @ key.T * scale + bias) @ value, for each head.
 
@@ -65,6 +67,8 @@ def dot_product_attention(
       local_window_size: how many keys before and after its own position a query sees.
       implementation: accepted for JAX's sake: None or "xla".
       return_residual: also return the logarithm of each softmax's denominator, (B, T, N).
+      softcap: c of c * tanh(score / c), before the bias is added; not in JAX.
+      sinks: floats (N,): a score for each head that takes part in the softmax and has no value; not in JAX.
 
     Returns: an array of query's shape and dtype. Scores and softmax are computed in float32 at least.
       Many scores exist for a block of queries at a time only, in derivatives too.
@@ -90,6 +94,8 @@ def dot_product_attention(
         _lengths(query_seq_lengths),
         _lengths(key_value_seq_lengths),
         local_window_size,
+        softcap,
+        None if sinks is None else _checked_sinks(sinks, heads, groups),
     )
     queries = lax.reshape(q, (b, t, heads, groups, h))
     mixed, residual = _attend_in_blocks(queries, k, v, rules)
@@ -115,6 +121,8 @@ class _Rules(NamedTuple):
     query_lengths: Any
     key_lengths: Any
     window: int | tuple[int, int] | None
+    softcap: float | None
+    sinks: Any
 
 
 def _attend_in_blocks(q: Array, k: Array, v: Array, rules: _Rules) -> tuple[Array, Array]:
@@ -162,20 +170,62 @@ def _at_block(rules: _Rules, start: Any, count: int, total: int) -> _Rules:
 
 def _attend(q: Array, k: Array, v: Array, rules: _Rules, start: Any) -> tuple[Array, Array]:
     """Attention of queries (B, T, K, G, H) from position `start` on: (B, T, K, G, H) and the residual (B, T, K, G)."""
-    scores = _scores(q, k) * rules.factor
-    if rules.bias is not None:
-        scores = scores + rules.bias
     allowed = _allowed(q.shape[1], k.shape[1], rules, start)
-    if allowed is not None:
-        lowest = -0.7 * float(np.finfo(np.float32).max)
-        scores = jnp.where(allowed, scores, lowest)
-    weights = lax.convert_element_type(softmax(scores, axis=-1), k.dtype)
+    scores = _adjusted(_scores(q, k) * rules.factor, rules.bias, allowed, rules.softcap)
+    weights = lax.convert_element_type(_shares(scores, rules.sinks), k.dtype)
     mixed = lax.dot_general(weights, v, (((4,), (1,)), ((0, 1), (0, 2))))
     result = lax.transpose(mixed, (0, 3, 1, 2, 4))
     if rules.query_lengths is not None:
         counted = start + lax.iota(np.int32, q.shape[1])[None, :] < rules.query_lengths[:, None]
         result = result * lax.convert_element_type(counted[:, :, None, None, None], result.dtype)
-    return result, lax.transpose(logsumexp(scores, axis=-1), (0, 3, 1, 2))
+    return result, lax.transpose(_denominator(scores, rules.sinks), (0, 3, 1, 2))
+
+
+def attention_weights(
+    scores: Array, bias: Any = None, allowed: Any = None, softcap: float | None = None, sinks: Any = None
+) -> Array:
+    """What scores [..., queries, keys] make of the keys: their softmax, with a cap, a bias, a mask and sinks.
+
+    Args: bias, allowed: broadcast to scores; sinks: to all axes but the last. Rows that are allowed no key give 0.
+
+    >>> import numpy as np
+    >>> attention_weights(np.zeros((1, 2), np.float32), allowed=np.array([[True, False]])).tolist()
+    [[1.0, 0.0]]
+    """
+    found = _shares(_adjusted(as_array(scores), bias, allowed, softcap), sinks)
+    return found if allowed is None else jnp.where(allowed, found, 0)
+
+
+def _adjusted(scores: Array, bias: Any, allowed: Any, softcap: float | None) -> Array:
+    """Scores with what is added to them; those of keys that a query does not see are very low."""
+    if softcap is not None:
+        scores = jnp.tanh(scores / softcap) * softcap
+    if bias is not None:
+        scores = scores + bias
+    return scores if allowed is None else jnp.where(allowed, scores, -0.7 * float(np.finfo(np.float32).max))
+
+
+def _denominator(scores: Array, sinks: Any) -> Array:
+    """The logarithm of the sum of exp(scores), and of the sinks' beside them."""
+    found = logsumexp(scores, axis=-1)
+    return found if sinks is None else jnp.logaddexp(found, sinks)
+
+
+def _shares(scores: Array, sinks: Any) -> Array:
+    if sinks is None:
+        return softmax(scores, axis=-1)
+    return jnp.exp(scores - _denominator(scores, sinks)[..., None])
+
+
+def _checked_sinks(sinks: Any, heads: int, groups: int) -> Array:
+    """Sinks (N,) as (1, K, G, 1)."""
+    array = as_array(sinks)
+    if array.shape != (heads * groups,):
+        raise ShapeError(
+            f"nn.dot_product_attention got sinks of shape {array.shape}.",
+            f"Give one for each of {heads * groups} heads.",
+        )
+    return lax.reshape(array, (1, heads, groups, 1))
 
 
 def _lengths(lengths: Any) -> Any:

@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 
 import rlx.numpy as jnp
+from rlx.errors import UnsupportedError
 from rlx.onnx.elementwise import converted, dtype_of_number
 from rlx.onnx.nodes import Node, operator
 from rlx.onnx.windows import convolution
+from rlx.quant.arrays import QuantizedArray
+from rlx.quant.products import dequant_matmul
+from rlx.quant.schemes import QuantScheme
 
 __all__: list[str] = []
 
@@ -116,3 +120,45 @@ def _quantised_convolution(
         sums = sums + jnp.reshape(bias, (1, -1, *ones))
     scale = jnp.asarray(sx) * jnp.asarray(sw) / jnp.asarray(sy)
     return _requantised(sums, scale.reshape(()) if scale.size == 1 else scale.reshape(1, -1, *ones), zy)
+
+
+@operator("MatMulNBits", domain="com.microsoft")
+def _packed_product(
+    node: Node, x: Any, packed: Any, scales: Any, zeros: Any = None, group: Any = None, bias: Any = None
+) -> Any:
+    """onnxruntime's: the weight [n, blocks, bytes of a block] stays packed, its scales are [n, blocks]."""
+    bits, block, n = node["bits"], node["block_size"], node["N"]
+    blocks = -(-node["K"] // block)
+    if bits not in (4, 8) or group is not None or node["K"] % block or jnp.issubdtype(jnp.asarray(x).dtype, np.integer):
+        raise UnsupportedError(
+            f"The node {node.name!r} multiplies by {bits} bits, {node['K']} numbers in blocks of {block}"
+            f"{', with an order of groups' if group is not None else ''}.",
+            "4 and 8 bits in whole blocks, one behind the other, are what is read.",
+        )
+    rows = jnp.asarray(packed).reshape(n, blocks * block * bits // 8)
+    factors = jnp.asarray(scales).reshape(n, blocks).astype(jnp.float32)
+    if bits == 4 and zeros is None:
+        weight = QuantizedArray(rows, factors, None, None, QuantScheme(f"int4/{block}"))
+    else:
+        codes = rows if bits == 8 else _nibbles(rows, node["K"])
+        points = (
+            jnp.full((n, blocks), 1 << (bits - 1), jnp.float32) if zeros is None else _points(zeros, n, blocks, bits)
+        )
+        signed = (codes.astype(jnp.int32) - 128).astype(jnp.int8)
+        weight = QuantizedArray(signed, factors, points - 128, None, QuantScheme(f"int8a/{block}"))
+    found = dequant_matmul(x, weight)
+    return found if bias is None else found + bias
+
+
+def _nibbles(packed: Any, count: int) -> Any:
+    """The first `count` codes of four bits of each row, the first in the low bits."""
+    return jnp.stack([packed & 15, packed >> 4], axis=-1).reshape(packed.shape[0], -1)[:, :count]
+
+
+def _points(zeros: Any, n: int, blocks: int, bits: int) -> Any:
+    """Zero points as float32 [n, blocks]: of the scales' dtype as they are, bytes packed as codes are."""
+    given = jnp.asarray(zeros)
+    if jnp.issubdtype(given.dtype, jnp.floating):
+        return given.reshape(n, blocks).astype(jnp.float32)
+    rows = given.reshape(n, -1)
+    return (rows if bits == 8 else _nibbles(rows, blocks)).astype(jnp.float32)

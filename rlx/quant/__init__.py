@@ -7,6 +7,7 @@ backends may claim. `import rlx` does not load this package.
 from rlx.quant.arrays import NF4_LEVELS, QuantizedArray, dequantize, quantize
 from rlx.quant.calibration import Calibrator, calibrate
 from rlx.quant.products import dequant_matmul
+from rlx.quant.propagation import quant_propagate, quantized_weight_bits
 from rlx.quant.records import CalibrationEntry, CalibrationRecord, QuantMap, quantize_dequantize
 from rlx.quant.schemes import QuantScheme
 from rlx.quant.taps import insert_q_dq, taps_of
@@ -28,7 +29,9 @@ __all__ = [
     "insert_q_dq",
     "lsq",
     "observed_scale",
+    "quant_propagate",
     "quantize",
     "quantize_dequantize",
+    "quantized_weight_bits",
     "taps_of",
 ]

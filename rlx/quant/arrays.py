@@ -16,6 +16,7 @@ from rlx.gguf.blocks import quantize as encode_gguf
 from rlx.gguf.types import StorageType
 from rlx.nn.scaled_products import BlockScaleConfig, cast_blocks, scaled_blocks
 from rlx.quant.schemes import QuantScheme, scheme_of
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 from rlx.trees.tree import register_dataclass
 
@@ -96,7 +97,8 @@ def quantize(array: Any, scheme: QuantScheme | StorageType | str, axis: int = -1
     """An array in the codes of a scheme.
 
     Args:
-      array: floating numbers of shape [..., k] or, with axis -2, [..., k, n]; it may be traced, but for GGUF's types.
+      array: floating numbers of shape [..., k] or, with axis -2, [..., k, n]; it may be traced, for
+        GGUF's types Q8_0 and Q4_0, and all that are not GGUF's.
       scheme: a QuantScheme or its name.
       axis: the axis that blocks lie along: the one that products sum over. 0 is taken for -2 of a matrix.
 
@@ -123,6 +125,12 @@ def quantize(array: Any, scheme: QuantScheme | StorageType | str, axis: int = -1
             f"Axis {axis} of {list(value.shape)} is no whole number of blocks of {block}, as {scheme} has them.",
             "Pad the axis with zeros, or choose another block.",
         )
+    if scheme.storage in _TRACED and isinstance(value, Tracer):
+        rows = value.astype(np.float32)
+        rows = rows if axis == -1 else jnp.swapaxes(rows, -1, -2)
+        blocks = _TRACED[scheme.storage](rows.reshape(*rows.shape[:-1], rows.shape[-1] // block, block))
+        packed = blocks.reshape(*rows.shape[:-1], scheme.row_bytes(rows.shape[-1]))
+        return QuantizedArray(packed, None, None, None, scheme, axis)
     if scheme.storage is not None:
         rows = np.asarray(value)
         packed = encode_gguf(rows if axis == -1 else np.swapaxes(rows, -1, -2), scheme.storage)
@@ -188,6 +196,36 @@ def _encode(rows: Array, scheme: QuantScheme) -> tuple[Any, Any, Any, Any]:
         return _pairs(codes.reshape(rows.shape), high_first=True), scales, None, None
     codes = jnp.clip(jnp.rint(scaled), -largest, largest).astype(np.int8).reshape(rows.shape)
     return (codes if kind == "int8" else _pairs((codes + 8).astype(np.uint8))), scales, None, None
+
+
+def _half_bytes(scales: Array) -> Array:
+    return lax.bitcast_convert_type(scales.astype(np.float16), np.uint8).reshape(*scales.shape[:-1], 2)
+
+
+def _q8_0(blocks: Array) -> Array:
+    """Blocks [..., 32] as bytes [..., 34]; rlx.gguf.quantize makes the same ones of what is not traced."""
+    scale = jnp.max(jnp.abs(blocks), axis=-1, keepdims=True) / np.float32(127)
+    scaled = blocks * _inverse(scale)
+    whole = jnp.trunc(scaled)
+    away = whole + jnp.where(jnp.abs(scaled - whole) >= 0.5, jnp.sign(scaled), 0)
+    codes = lax.bitcast_convert_type(away.astype(np.int8), np.uint8)
+    return jnp.concatenate([_half_bytes(scale), codes], axis=-1)
+
+
+def _q4_0(blocks: Array) -> Array:
+    """Blocks [..., 32] as bytes [..., 18]."""
+    largest = jnp.argmax(jnp.abs(blocks), axis=-1, keepdims=True)
+    scale = jnp.take_along_axis(blocks, largest, axis=-1) / np.float32(-8)
+    codes = jnp.clip(jnp.trunc(blocks * _inverse(scale) + np.float32(8.5)), 0, 15).astype(np.uint8)
+    return jnp.concatenate([_half_bytes(scale), codes[..., :16] | (codes[..., 16:] << 4)], axis=-1)
+
+
+def _inverse(scale: Array) -> Array:
+    """1 / scale, and 0 for 0."""
+    return jnp.where(scale == 0, 0, 1 / jnp.where(scale == 0, 1, scale)).astype(np.float32)
+
+
+_TRACED = {StorageType.Q8_0: _q8_0, StorageType.Q4_0: _q4_0}
 
 
 def decode(elements: Any, scales: Any, zeros: Any, scheme: QuantScheme) -> Array:

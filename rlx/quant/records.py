@@ -14,6 +14,7 @@ from rlx.array import Array
 from rlx.errors import OptionError, ShapeError
 from rlx.quant.schemes import QuantScheme, scheme_of
 from rlx.trace.flat import as_array
+from rlx.trace.replay import block
 
 __all__ = ["CalibrationEntry", "CalibrationRecord", "QuantMap", "quantize_dequantize"]
 
@@ -119,8 +120,15 @@ def quantize_dequantize(x: Any, entry: CalibrationEntry) -> Array:
                 f"{len(scales)} scales along axis {entry.axis} of an array of {list(value.shape)}.",
                 "Give one for each position along an axis that is there.",
             )
-        wanted = [1] * value.ndim
-        wanted[entry.axis] = len(scales)
-        scales, zeros = scales.reshape(wanted), zeros.reshape(wanted)
-    codes = jnp.clip(jnp.rint(value / scales) + zeros, -128, 127)
+    return code_rounding(value, jnp.asarray(scales), jnp.asarray(zeros), entry.axis)
+
+
+@block()
+def code_rounding(x: Any, scales: Any, zeros: Any, axis: int | None) -> Array:
+    """quantize_dequantize: in programs it keeps its name, so that rlx.quant.quant_propagate finds it."""
+    wanted = [1] * x.ndim
+    if axis is not None:
+        wanted[axis] = scales.size
+    scales, zeros = scales.reshape(wanted), zeros.reshape(wanted)
+    codes = jnp.clip(jnp.rint(x / scales) + zeros, -128, 127)
     return (codes - zeros) * scales

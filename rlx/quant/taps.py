@@ -11,7 +11,7 @@ from rlx.ir.program import Program
 from rlx.quant.records import CalibrationEntry, quantize_dequantize
 from rlx.trace.flat import as_array
 from rlx.trace.interpret import Environment
-from rlx.trace.tracing import trace_program
+from rlx.trace.tracing import close_over, trace_program
 from rlx.trees import tree
 
 __all__ = ["insert_q_dq", "taps_of"]
@@ -51,12 +51,13 @@ def taps_of(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
     return tapped
 
 
-def insert_q_dq(function: Callable[..., Any], record: Mapping[str, CalibrationEntry]) -> Callable[..., Any]:
-    """A function whose named values are rounded to int8 and back wherever they are read, results included.
+def insert_q_dq(function: Any, record: Mapping[Any, CalibrationEntry]) -> Any:
+    """A function or graph whose chosen values are rounded to int8 and back wherever they are read, results included.
 
     Args:
       function: names values by rlx.ad_checkpoint.checkpoint_name, in jitted functions that it calls, too; of arrays.
-      record: what calibration found, by name; other named values stay as they are.
+        Or an rlx.Graph.
+      record: what calibration found, by name, or of a graph by node; other values stay as they are.
 
     The new function can be compiled. Raises OptionError, when it is called, for names in the record that no value has.
 
@@ -67,6 +68,9 @@ def insert_q_dq(function: Callable[..., Any], record: Mapping[str, CalibrationEn
     >>> quant.insert_q_dq(f, {"x": quant.CalibrationEntry.per_tensor(0.5)})(np.array([0.7], np.float32))
     Array([5.], dtype=float32)
     """
+
+    if hasattr(function, "with_program"):
+        return _rounded_graph(function, record)
 
     @wraps(function)
     def rounded(*args: Any) -> Any:
@@ -86,6 +90,34 @@ def insert_q_dq(function: Callable[..., Any], record: Mapping[str, CalibrationEn
         return found
 
     return rounded
+
+
+def _rounded_graph(graph: Any, record: Mapping[Any, CalibrationEntry]) -> Any:
+    """The graph with nodes rounded where they are read."""
+    program = graph.program
+    chosen = {node.atom: entry for node, entry in record.items()}
+    known = {*program.inputs, *(v for v, _ in program.constants), *(v for e in program.equations for v in e.outputs)}
+    if not known.issuperset(chosen):
+        raise OptionError(
+            "The record has nodes that no output of the graph needs.", "Give nodes of this graph that it computes with."
+        )
+
+    def flat(*tracers: Any) -> list[Any]:
+        environment = Environment(program, tracers)
+
+        def keep(atoms: Sequence[Any], values: Sequence[Any]) -> None:
+            pairs = zip(atoms, values, strict=True)
+            environment.update((a, quantize_dequantize(v, chosen[a]) if a in chosen else v) for a, v in pairs)
+
+        keep([v for v, _ in program.constants], [value for _, value in program.constants])
+        keep(program.inputs, tracers)
+        for e in program.equations:
+            found: Any = e.primitive.bind(*map(environment.read, e.inputs), **e.params)
+            keep(e.outputs, found if e.primitive.multiple else [found])
+        return [environment.read(atom) for atom in program.outputs]
+
+    rounded, captured = trace_program(flat, [v.type for v in program.inputs], None, program.name)
+    return graph.with_program(close_over(rounded, captured))
 
 
 def _run(function: Callable[..., Any], args: Sequence[Any], visit: Visit) -> Any:

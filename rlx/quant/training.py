@@ -13,6 +13,7 @@ from rlx.array import Array
 from rlx.errors import OptionError, ShapeError
 from rlx.numpy.promotion import canonical_axis
 from rlx.trace.flat import as_array
+from rlx.trace.replay import block
 
 __all__ = ["fake_quantize", "first_scale", "lsq", "observed_scale", "range_of"]
 
@@ -72,7 +73,18 @@ def fake_quantize(
         raise OptionError(
             f"fake_quantize got straight_through={straight_through!r}.", f"There are: {', '.join(STRAIGHT_THROUGH)}."
         )
-    step = observed_scale(value, bits, axis) if scale is None else _along(as_array(scale), value, axis)
+    if scale is not None:
+        return fixed_rounding(value, as_array(scale), bits, axis, straight_through)
+    return _rounded(value, observed_scale(value, bits, axis), top, straight_through)
+
+
+@block()
+def fixed_rounding(x: Any, scale: Any, bits: int, axis: int | None, straight_through: str) -> Array:
+    """fake_quantize with a scale: in programs it keeps its name, so that rlx.quant.quant_propagate finds it."""
+    return _rounded(x, _along(scale, x, axis), range_of(bits), straight_through)
+
+
+def _rounded(value: Array, step: Array, top: int, straight_through: str) -> Array:
     step = lax.stop_gradient(step.astype(value.dtype))
     scaled = value / step
     rounded = jnp.clip(jnp.rint(scaled), -top, top) * step
@@ -82,8 +94,8 @@ def fake_quantize(
     elif straight_through in ("clipped", "hard_tanh"):
         inside = jnp.abs(scaled) <= top if straight_through == "hard_tanh" else jnp.abs(jnp.rint(scaled)) <= top
         surrogate = jnp.where(inside, value, lax.stop_gradient(value))
-    # the value is what is rounded, the derivative the surrogate's
-    return surrogate + lax.stop_gradient(rounded - surrogate)
+    # the value is what is rounded, to the bit; the derivative is the surrogate's
+    return lax.stop_gradient(rounded) + (surrogate - lax.stop_gradient(surrogate))
 
 
 def first_scale(x: Any, bits: int = 8) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx import gguf, lm
+from rlx import gguf, lm, quant
 from rlx.cli import main
 from rlx.errors import FileFormatError, InputTypeError, OptionError, UnsupportedError
 from rlx.lm.sampling import choose
@@ -154,6 +155,32 @@ def test_gradients_reach_every_parameter() -> None:
     assert all(np.abs(leaf).max() > 0 for leaf in rlx.tree.leaves(gradient))
     moved = rlx.tree.map(lambda p, g: p - 0.1 * g, parameters, gradient)
     assert loss(moved) < loss(parameters)
+
+
+@pytest.mark.parametrize("kind", ["alibi", "sinks"])
+def test_other_kinds_of_attention_go_on_with_a_cache(kind: str) -> None:
+    config = replace(CONFIG, rope=None, windows=(4, None), **{kind: True})
+    parameters = lm.random_parameters(config, 1)
+    if kind == "sinks":
+        parameters["layers"][1]["sinks"]["weight"] = np.array([3.0, -1.0, 0.0, 1.0], np.float32)
+    tokens = np.arange(12)[None]
+    whole = np.asarray(lm.forward(parameters, tokens, config))
+    plain = np.asarray(lm.forward(parameters, tokens, replace(config, **{kind: False})))
+    assert np.abs(whole - plain).max() > 0.01
+    steps, cache = lm.Steps(parameters, config), lm.new_cache(config, 1, 16)
+    for start, stop in ((0, 8), (8, 9), (9, 12)):
+        logits, cache = steps.advance(tokens[:, start:stop], cache, every=True)
+        np.testing.assert_allclose(logits, whole[:, start:stop], atol=1e-4)
+
+
+def test_values_of_a_pass_are_handed_out(model: lm.Model) -> None:
+    tokens = np.arange(6)[None]
+    seen = quant.taps_of(lambda p, t: lm.forward(p, t, CONFIG))(model.parameters, tokens)
+    assert sorted(seen) == ["embedding", "layers.0", "layers.0.attention", "layers.1", "layers.1.attention"]
+    weights = np.asarray(seen["layers.1.attention"])
+    assert weights.shape == (1, 4, 6, 6) and not np.triu(weights, 1).any()
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+    np.testing.assert_allclose(lm.readout(model.parameters, seen["layers.1"], CONFIG), model.logits(tokens), atol=1e-5)
 
 
 # ---------------------------------------------------------------- mistakes

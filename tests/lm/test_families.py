@@ -16,6 +16,7 @@ import pytest
 from rlx import lm
 from rlx.errors import FileFormatError, UnsupportedError
 from rlx.lm.config import config_of_hugging_face
+from rlx.lm.layers import alibi_slopes, attend
 from rlx.lm.weights import parameters_of_tensors
 
 wanted = os.environ.get("RLX_TEST_LM") == "1"
@@ -76,8 +77,8 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def oracle(name: str) -> Any:
-    """A model of transformers with random weights."""
+def oracle(name: str, **changes: Any) -> Any:
+    """A model of transformers with random weights; changes: of its config."""
     import torch
     import transformers
 
@@ -86,7 +87,7 @@ def oracle(name: str) -> Any:
     sizes = (
         {"vocab_size": 99, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0} if family == "GPT2" else SIZES
     )
-    config = getattr(transformers, f"{family}Config")(**{**sizes, **more})
+    config = getattr(transformers, f"{family}Config")(**{**sizes, **more, **changes})
     config._attn_implementation = "eager"
     short = family.removesuffix("Text")
     made = (
@@ -150,6 +151,25 @@ def test_steps_with_a_cache_give_what_one_pass_gives(name: str) -> None:
     np.testing.assert_allclose(np.concatenate(found, 1), expected, atol=1e-5)
     again, _ = model.steps.advance(tokens[:, 15:], cache.truncate([15, 15]), every=True)
     np.testing.assert_allclose(again, expected[:, 15:], atol=1e-5)
+
+
+def test_kinds_of_attention_are_those_of_bloom_and_gpt_oss() -> None:
+    import torch
+    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+    from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
+
+    for heads in (3, 4, 12):
+        slopes = build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]
+        np.testing.assert_allclose(alibi_slopes(heads), slopes, atol=1e-7)
+    rng = np.random.default_rng(0)
+    query, key, value = (rng.normal(0, 1, (2, heads, 6, 8)).astype(np.float32) for heads in (4, 2, 2))
+    sinks, visible = rng.normal(0, 1, 4).astype(np.float32), np.tril(np.ones((6, 6), bool))
+    module = torch.nn.Module()
+    module.num_key_value_groups, module.sinks = 2, torch.tensor(sinks)
+    mask = torch.tensor(np.where(visible, 0, -1e9).astype(np.float32))[None, None]
+    expected, _ = eager_attention_forward(module, *map(torch.tensor, (query, key, value)), mask, 0.3)
+    found = attend(query, key, value, visible[None], 0.3, sinks=sinks)
+    np.testing.assert_allclose(np.swapaxes(found, 1, 2), expected, atol=1e-6)
 
 
 def test_a_folder_of_shards_is_loaded(tmp_path: Path) -> None:

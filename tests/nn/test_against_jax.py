@@ -286,6 +286,30 @@ def test_attention_gradient_dtypes_and_rank():
     close(residual, expected_residual, 1e-5)
 
 
+def test_attention_with_a_cap_and_sinks():
+    """Which JAX does not have: against the formula."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(0, 2, (2, 5, heads, 8)).astype(F) for heads in (4, 2, 2))
+    sinks, mask = rng.normal(0, 1, 4).astype(F), np.tril(np.ones((5, 5), bool))
+    mask[2] = False
+    scores = np.einsum("btnh,bsnh->bnts", q, k.repeat(2, axis=2)) / np.sqrt(8)
+    scores = np.where(mask, 3 * np.tanh(scores / 3), -np.inf)
+    weights = np.exp(scores) / (np.exp(scores).sum(-1) + np.exp(sinks)[:, None])[..., None]
+    expected = np.einsum("bnts,bsnh->btnh", weights, v.repeat(2, axis=2)).astype(F)
+
+    def capped(*operands):
+        return nn.dot_product_attention(*operands, mask=mask, softcap=3.0, sinks=sinks)
+
+    close(capped(q, k, v), expected, 1e-5)
+    close(rlx.jit(capped)(q, k, v), expected, 1e-5)
+    slope = rlx.jit(rlx.grad(lambda s: nn.dot_product_attention(q, k, v, softcap=3.0, sinks=s).sum()))(sinks)
+    step = np.eye(4, dtype=F)[1] * F(0.01)
+    ahead, behind = (nn.dot_product_attention(q, k, v, softcap=3.0, sinks=sinks + s).sum() for s in (step, -step))
+    close(slope[1], np.asarray((ahead - behind) / F(0.02)), 1e-2)
+    with pytest.raises(rlx.errors.ShapeError, match="one for each of 4 heads"):
+        nn.dot_product_attention(q, k, v, sinks=sinks[:2])
+
+
 def test_attention_errors():
     q, k, v = _qkv()
     with pytest.raises(rlx.errors.ShapeError):

@@ -330,3 +330,45 @@ def test_wrong_inputs_and_unknown_values() -> None:
     assert function(parameters, np.ones(1, np.float32), np.array([4])).shape == (4,)
     with pytest.raises(ConcretizationTypeError, match="Expand"):
         rlx.jit(function)(parameters, np.ones(1, np.float32), np.array([4]))
+
+
+def packed_product(bits: int, zeros: bool, block: int = 32, k: int = 96, n: int = 7) -> Any:
+    """A model of onnxruntime's product with a weight of few bits."""
+    draw = np.random.default_rng(bits)
+    blocks, make = k // block, onnx.helper
+    held = {
+        "b": draw.integers(0, 256, (n, blocks, block * bits // 8), np.uint8),
+        "s": draw.uniform(0.01, 0.1, (n, blocks)).astype(np.float32),
+    }
+    if zeros:
+        held["z"] = draw.integers(0, 256, (n, -(-blocks * bits // 8)), np.uint8)
+    node = make.make_node(
+        "MatMulNBits", ["x", *held], ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=block
+    )
+    ends = [
+        make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 3, size]) for name, size in (("x", k), ("y", n))
+    ]
+    graph = make.make_graph(
+        [node], "g", ends[:1], ends[1:], [onnx.numpy_helper.from_array(v, k) for k, v in held.items()]
+    )
+    opsets = [make.make_opsetid("", 17), make.make_opsetid("com.microsoft", 1)]
+    return make.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+@pytest.mark.parametrize("bits, zeros", [(4, False), (4, True), (8, False), (8, True)])
+def test_weights_of_few_bits_stay_packed(bits: int, zeros: bool) -> None:
+    model = packed_product(bits, zeros)
+    x = np.random.default_rng(0).normal(size=(2, 3, 96)).astype(np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    function, parameters = rlx.onnx.load(model)
+    for call in (function, rlx.jit(function)):
+        np.testing.assert_allclose(call(parameters, x), session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-4)
+    if bits == 4 and not zeros:
+        text = str(rlx.make_program(function)(parameters, x))
+        assert "dequantized_product" in text, "no weight is decoded as a whole"
+
+
+def test_other_numbers_of_bits_are_refused() -> None:
+    function, parameters = rlx.onnx.load(packed_product(2, False))
+    with pytest.raises(UnsupportedError, match="multiplies by 2 bits, 96 numbers in blocks of 32"):
+        function(parameters, np.ones((2, 3, 96), np.float32))

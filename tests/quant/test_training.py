@@ -33,6 +33,12 @@ def test_fake_quantisation_is_numpys_to_the_bit(bits: int, axis: int | None) -> 
     assert not np.asarray(zeros).any()
 
 
+def test_what_lies_far_outside_is_the_greatest_code() -> None:
+    for kind in ("identity", "clipped", "tanh", "hard_tanh"):
+        found = rlx.jit(lambda x, kind=kind: quant.fake_quantize(x, 0.5, bits=4, straight_through=kind))
+        assert found(np.array([1e8, -1e8], np.float32)).tolist() == [3.5, -3.5]
+
+
 def test_straight_through_estimates() -> None:
     x = np.array([0.2, -0.7, 4.1, -9.0], np.float32)
 

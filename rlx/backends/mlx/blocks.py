@@ -44,6 +44,8 @@ def _attention_fits(types: Types, attributes: Attributes) -> bool:
         return False
     if attributes["return_residual"] or attributes["local_window_size"] is not None or query.ndim != 4:
         return False
+    if attributes.get("softcap") is not None:
+        return False
     if len(types) == 4 and types[3].ndim != 4:
         return False
     # of fewer queries than keys MLX's causal mask sees the last ones

@@ -1,0 +1,154 @@
+"""Tiny GGUF files of every family that is read, beside transformers, which made the weights, and llama.cpp.
+
+RLX_TEST_LM=1 runs them (make test-lm).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_families import oracle, ours
+
+from rlx import gguf, lm
+from rlx.errors import FileFormatError
+from rlx.lm.weights import gguf_names
+
+pytestmark = [
+    pytest.mark.skipif(os.environ.get("RLX_TEST_LM") != "1", reason="RLX_TEST_LM=1 asks for them"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+# the name of test_families -> the architecture of the file
+FAMILIES = {
+    "llama": "llama", "llama-tied": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3",
+    "qwen3-moe": "qwen3moe", "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "phi3": "phi3", "gpt2": "gpt2",
+}  # fmt: skip
+# what files do not say: they take it as it is in the models that there are
+AS_FILES_HAVE_IT: dict[str, dict[str, Any]] = {
+    "gemma2": {"query_pre_attn_scalar": 16},
+    "gemma3": {"query_pre_attn_scalar": 16, "num_hidden_layers": 6, "layer_types": None},
+}
+LETTERS = [chr(97 + n) for n in range(26)] + [chr(65 + n) for n in range(26)] + ["\u0120", "ab"]
+
+
+def permuted(weight: np.ndarray, heads: int) -> np.ndarray:
+    """Rows of queries and keys as files of the architecture llama have them: pairs are neighbours."""
+    return weight.reshape(heads, 2, -1, weight.shape[-1]).swapaxes(1, 2).reshape(weight.shape)
+
+
+def write(model: lm.Model, architecture: str, path: Path, kind: str = "F32") -> None:
+    """A file with what llama.cpp's converters write for a model of this architecture."""
+    c = model.config
+    writer = gguf.GGUFWriter(architecture)
+    told: dict[str, Any] = {
+        "embedding_length": c.width,
+        "block_count": c.layers,
+        "feed_forward_length": c.inner,
+        "context_length": c.context,
+        "attention.head_count": c.heads,
+        "attention.head_count_kv": c.key_heads,
+        "attention.key_length": c.head_dim,
+        "attention.value_length": c.head_dim,
+        "vocab_size": c.vocabulary,
+    }
+    told["attention.layer_norm_epsilon" if c.norm == "layer" else "attention.layer_norm_rms_epsilon"] = c.norm_eps
+    if c.rope is not None:
+        told |= {"rope.freq_base": c.rope.base, "rope.dimension_count": c.rope.dims}
+    if c.experts is not None:
+        told |= {"expert_count": c.experts.count, "expert_used_count": c.experts.chosen}
+        told["expert_feed_forward_length"] = c.experts.size
+    if any(c.windows):
+        told["attention.sliding_window"] = next(filter(None, c.windows))
+    if c.attention_softcap:
+        told |= {"attn_logit_softcapping": c.attention_softcap, "final_logit_softcapping": c.logit_softcap}
+    for key, value in told.items():
+        writer.add_metadata(f"{architecture}.{key}", value)
+    writer.add_metadata("tokenizer.ggml.model", "gpt2").add_metadata("tokenizer.ggml.pre", "gpt-2")
+    tokens = (LETTERS + [f"<{n}>" for n in range(c.vocabulary)])[: c.vocabulary]
+    writer.add_metadata("tokenizer.ggml.tokens", tokens).add_metadata("tokenizer.ggml.merges", ["a b"])
+    writer.add_metadata("tokenizer.ggml.token_type", np.ones(c.vocabulary, np.int32))
+    writer.add_metadata("tokenizer.ggml.eos_token_id", np.uint32(c.vocabulary - 1))
+    writer.add_metadata("tokenizer.ggml.bos_token_id", np.uint32(c.vocabulary - 1))
+    joined: dict[str, list[np.ndarray]] = {}
+    # the table is that of the architecture; whether llama.cpp knows the names too is seen below
+    for place, name in gguf_names(replace(c, family=architecture)).items():
+        value: Any = model.parameters
+        for part in place:
+            value = value[part]
+        value = np.asarray(value)
+        if architecture == "llama" and len(place) == 4 and place[2] in ("q", "k"):
+            value = permuted(value, c.heads if place[2] == "q" else c.key_heads)
+        joined.setdefault(name, []).append(value + np.float32(c.norm_offset) if "norm" in name else value)
+    for name, parts in joined.items():
+        whole = np.concatenate(parts)
+        writer.add_tensor(name, whole, "F32" if whole.ndim == 1 or whole.shape[-1] % 32 else kind)
+    writer.write(path)
+
+
+def llama_cpp(path: Path, tokens: list[int], count: int) -> list[dict[str, Any]]:
+    """What llama.cpp says behind tokens, greedily: the tokens with their logarithms of probability."""
+    import xllamacpp
+
+    given = xllamacpp.CommonParams()
+    given.model.path = str(path)
+    given.n_ctx, given.n_parallel, given.cpuparams.n_threads, given.warmup = 128, 1, 1, False
+    given.cache_type_k = given.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    given.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    asked = {"prompt": tokens, "max_tokens": count, "temperature": 0, "logprobs": 1, "ignore_eos": True}
+    return xllamacpp.Server(given).handle_completions(asked)["choices"][0]["logprobs"]["content"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_file_gives_the_numbers_of_the_model_that_it_was_made_of(name: str, tmp_path: Path) -> None:
+    import torch
+
+    theirs = oracle(name, **AS_FILES_HAVE_IT.get(name, {}))
+    model = ours(theirs)
+    write(model, FAMILIES[name], tmp_path / "m.gguf")
+    found = lm.load(tmp_path / "m.gguf")
+    tokens = np.random.default_rng(0).integers(2, 90, (2, 17))
+    with torch.no_grad():
+        expected = theirs(torch.tensor(tokens)).logits.numpy()
+    np.testing.assert_allclose(found.logits(tokens), expected, atol=1e-4, rtol=0)
+    said = llama_cpp(tmp_path / "m.gguf", tokens[0].tolist(), 6)
+    made = list(found.generate(tokens[0].tolist(), 6, stop=()))
+    logits = np.asarray(found.logits([[*tokens[0].tolist(), *made]]))[0, 16:-1].astype(np.float64)
+    logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    for step, token in enumerate(said):
+        assert abs(token["logprob"] - logs[step, token["id"]]) < 2e-3, (step, token["id"], made)
+        if token["id"] != made[step]:  # a tie
+            assert abs(logs[step, token["id"]] - logs[step, made[step]]) < 2e-3
+            break
+
+
+@pytest.mark.parametrize("name", ["phi3", "qwen3-moe", "gemma2"])
+def test_packed_weights_stay_packed(name: str, tmp_path: Path) -> None:
+    model = ours(oracle(name))
+    write(model, FAMILIES[name], tmp_path / "m.gguf", "Q8_0")
+    found = lm.load(tmp_path / "m.gguf")
+    tokens = np.random.default_rng(0).integers(2, 90, (1, 9))
+    part = found.parameters["layers"][1]["up"]["weight"]
+    assert part.scheme.name == "gguf_q8_0" and part.shape == model.parameters["layers"][1]["up"]["weight"].shape
+    difference = np.asarray(found.logits(tokens)) - np.asarray(model.logits(tokens))
+    assert 0 < np.sqrt((difference**2).mean()) < 0.05
+
+
+def test_what_is_missing_is_listed(tmp_path: Path) -> None:
+    model = ours(oracle("phi3"))
+    whole = {name: tensor for name, tensor in _tensors(model, tmp_path).items() if "ffn_down" not in name}
+    writer = gguf.GGUFWriter().add_all_metadata(gguf.GGUFFile(tmp_path / "m.gguf").metadata)
+    for name, tensor in whole.items():
+        writer.add_tensor(name, tensor, "F32")
+    writer.write(tmp_path / "less.gguf")
+    with pytest.raises(FileFormatError, match=r"no blk\.0\.ffn_down\.weight; there is no blk\.1\.ffn_down\.weight"):
+        lm.load(tmp_path / "less.gguf")
+
+
+def _tensors(model: lm.Model, folder: Path) -> dict[str, Any]:
+    write(model, "phi3", folder / "m.gguf")
+    return dict(gguf.GGUFFile(folder / "m.gguf").items())
