@@ -57,7 +57,9 @@ jacobian = jacrev
 # imported on first use: submodules, and names that live in one
 _SUBMODULES = (
     "ad_checkpoint",
+    "aot",
     "autodiff",
+    "bench",
     "compat",
     "compile",
     "core",
@@ -102,7 +104,7 @@ _ELSEWHERE |= {"numba_call": "rlx.host.numba_functions", "numba_scalar": "rlx.ho
 _ELSEWHERE |= {"mlx_call": "rlx.host.mlx_functions"}
 _ELSEWHERE |= {"cuda_call": "rlx.host.kernel_calls", "opencl_call": "rlx.host.kernel_calls"}
 _ELSEWHERE |= {"load_exported": "rlx.export", "import_stablehlo": "rlx.stablehlo.reading"}
-_ELSEWHERE |= {"pipeline_schedule": "rlx.graph.schedules"}
+_ELSEWHERE |= {"model": "rlx.call.model", "pipeline_schedule": "rlx.graph.schedules"}
 _ELSEWHERE |= {"export_c": "rlx.standalone.c_files", "export_numba": "rlx.standalone.numba_module"}
 _SWITCHES = """allow_f16_reductions check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks
     enable_custom_prng explain_cache_misses legacy_prng_key live_arrays log_compiles make_user_context no_execution

@@ -64,8 +64,9 @@ LAYERS: dict[str, set[str]] = {
     "call": ARRAYS | {"ops", "transforms", "backends", "lowering", "planning", "passes", "sharding"},
     "host": ARRAYS | {"ops", "sharding"},
     "experimental": FRONTS | {"sharding", "call"},
+    "bench": ARRAYS | {"numpy", "call", "testing"},
     # the command knows the whole of rlx
-    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing", "lm"},
+    "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "lm"},
     "__main__": {"cli"},
     "gguf": {"errors", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
