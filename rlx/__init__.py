@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import Any
 
@@ -233,8 +234,19 @@ vars(ops)["__getattr__"] = _segment_function
 
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES or f"rlx.{name}" in PATHS:
-        return importlib.import_module(f"rlx.{name}")
+        return _loaded(f"rlx.{name}")
     if name in _ELSEWHERE:
-        value = globals()[name] = getattr(importlib.import_module(_ELSEWHERE[name]), name)
+        value = globals()[name] = getattr(_loaded(_ELSEWHERE[name]), name)
         return value
     raise missing_name("rlx", name, (*__all__, *_SUBMODULES, *_ELSEWHERE))
+
+
+def _loaded(path: str) -> Any:
+    """A module. What it makes lives on: a collection of garbage meanwhile would look through all that there is."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(path)
+    finally:
+        if collects:
+            gc.enable()
