@@ -23,7 +23,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
 FOUNDATION = {"errors", "habits", "config", "forks", "interrupts", "trees", "version", "routines"}
-FOUNDATION |= {"storage", "device_memory"}
+FOUNDATION |= {"storage", "device_memory", "columns"}
 ARRAYS = FOUNDATION | {"ir", "array", "trace"}
 FRONTS = ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "random"}
 LAYERS: dict[str, set[str]] = {
@@ -31,6 +31,7 @@ LAYERS: dict[str, set[str]] = {
     "habits": {"errors"},
     "config": {"errors"},
     "version": set(),
+    "columns": set(),
     "tracebacks": set(),
     "forks": set(),
     "interrupts": set(),
@@ -68,7 +69,7 @@ LAYERS: dict[str, set[str]] = {
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "lm"},
     "__main__": {"cli"},
-    "gguf": {"errors", "call", "numpy", "lax", "serialization"},
+    "gguf": {"columns", "errors", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
     "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone", ""},
     "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},

@@ -24,9 +24,10 @@ from rlx.cli.libraries import (
     wide_types,
 )
 from rlx.cli.mistakes import FAILED, FINE, Mistake, told
-from rlx.cli.output import as_json, duration, rate, table
+from rlx.cli.output import as_json, duration, rate
 from rlx.cli.target import function_of, load, require_arguments, target_of, there
 from rlx.cli.type_text import arguments_of
+from rlx.columns import aligned
 from rlx.errors import bytes_text
 
 __all__ = ["add_options", "bench"]
@@ -125,7 +126,7 @@ def _show(rows: Sequence[dict[str, Any]], work: Any, rounds: int) -> None:
         ratio = f"{row['p50_seconds'] / rows[0]['p50_seconds']:.2f}"
         rates = [rate(row["gflops"]), rate(row["gigabytes_per_second"])]
         lines.append((row["library"], *times, ratio, *rates, _said(row.get("parity"))))
-    print(table(lines, (0, 7)))
+    print("\n".join(aligned(lines, (0, 7))))
     counted = f"{work.flops:.4g} flops, {work.transcendentals:.4g} transcendentals, {bytes_text(work.bytes)} moved"
     print(f"{rounds} rounds in turn, {rlx.get_num_threads()} threads; by rlx's count a call is {counted}")
     print("first calls find what caches on disk hold: RLX_CACHE=0 for one that compiles")
