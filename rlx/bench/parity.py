@@ -17,7 +17,12 @@ PROGRAM_ERRORS, LARGEST_ERROR = 100, 0.05
 
 
 class Parity(NamedTuple):
-    """How far results are from rlx's, relative to their norm, how far they may be, and what else is not equal."""
+    """How far results are from rlx's, relative to their norm, how far they may be, and what else is not equal.
+
+    >>> from rlx.bench import Parity
+    >>> Parity(error=0.1, allowed=0.01, difference="").holds
+    False
+    """
 
     error: float
     allowed: float
