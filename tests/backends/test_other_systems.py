@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from rlx.backends.cpu.runtime.store import user_folder
 
 # a process that believes to be elsewhere: the run-time system is made for the system that it finds
 COMPILED = """
@@ -50,6 +54,7 @@ def test_the_run_time_system_is_code_for_others(system: str, machine: str, tripl
 
 POSIX = """
 import sys
+from pathlib import Path
 import time
 import numpy as np
 sys.platform = "freebsd14"  # none that has sleeping of its own
@@ -76,3 +81,43 @@ def test_threads_sleep_on_a_condition() -> None:
     started, running = map(int, done.stdout.split())
     assert started == 2
     assert running == 2
+
+
+@pytest.mark.parametrize(
+    ("system", "variable", "place"),
+    [
+        ("linux", "XDG_CACHE_HOME", "there/rlx/native"),
+        ("linux", "", "home/.cache/rlx/native"),
+        ("darwin", "", "home/Library/Caches/rlx/native"),
+        ("win32", "LOCALAPPDATA", "there/rlx/native"),
+        ("win32", "", "home/AppData/Local/rlx/native"),
+    ],
+)
+def test_the_cache_lies_where_the_system_wants_it(
+    system: str, variable: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RLX_CACHE", "RLX_CACHE_DIR", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, str(tmp_path / "there"))
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    monkeypatch.setattr(sys, "platform", system)
+    assert user_folder() == tmp_path / place
+
+
+LONG = """
+import sys, rlx, rlx.numpy as jnp
+from rlx.backends.cpu.runtime.store import statistics
+print(float(rlx.jit(lambda x: jnp.tanh(x).sum())(jnp.zeros(100))), statistics().compiled > 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has such paths only if it is told so")
+def test_the_cache_may_lie_deep(tmp_path: Path) -> None:
+    """Behind a path of over 260 characters, from which the next process takes what this one compiled."""
+    folder = tmp_path.joinpath(*["a" * 60] * 5)
+    folder.mkdir(parents=True)
+    environment = {**os.environ, "RLX_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-c", LONG]
+    runs = [subprocess.run(command, env=environment, capture_output=True, text=True, check=True) for _ in range(2)]
+    assert [run.stdout.split() for run in runs] == [["0.0", "True"], ["0.0", "False"]], runs
