@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.selected(10_000)  # rules for those who write code here, quickly checked
 PACKAGE = Path(__file__).resolve().parent.parent / "rlx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
