@@ -4,7 +4,9 @@
 #   make bench               timings (BENCH=--quick)
 #   make docs                the site in build/site, with every link followed; it needs no network to be read
 # Tests
-#   make test                every check but those below, which need more time, compilers or libraries
+#   make test                linters, types and a selection of the tests: a few of many cases, nothing that takes long
+#   make test-thorough       the tests that make test leaves out; make test-all: both
+#                            (those below need compilers, libraries, or more time)
 #   make test-formats        saved programs, ONNX and StableHLO: every operator, run by onnxruntime and by XLA
 #   make test-iree           StableHLO compiled and run by IREE, which it installs
 #   make test-notebooks      every notebook, from a clean kernel
@@ -56,8 +58,8 @@ define environment
 endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo chat bench docs lint test test-formats test-iree test-notebooks test-backends test-opencl test-gpu-compile test-gpu-all test-mlx check-mac test-mpi test-lm \
-	test-compat test-pages test-types test-packages test-other-python fuzz clean
+.PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-notebooks test-backends test-opencl test-gpu-compile \
+	test-gpu-all test-mlx check-mac test-mpi test-lm test-compat test-pages test-types test-packages test-other-python fuzz clean
 
 # ------------------------------------------------------------------ environments
 $(VENV)/installed: pyproject.toml
@@ -115,7 +117,12 @@ lint: $(VENV)/tested
 	$(BIN)/ty check rlx
 
 test: lint
-	RLX_CHECK=1 $(PYTEST) $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS))
+	RLX_CHECK=1 $(PYTEST) -m "not thorough" $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS))
+
+test-thorough: $(VENV)/tested
+	RLX_CHECK=1 $(PYTEST) -m thorough $(addprefix --ignore=,$(FORMATS) $(NOTEBOOKS))
+
+test-all: test test-thorough
 
 test-formats: $(VENV)/tested
 	RLX_CHECK=1 $(PYTEST) $(FORMATS)

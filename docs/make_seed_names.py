@@ -222,6 +222,20 @@ SECTIONS |= {
     ],
 }
 
+SECTIONS |= {
+    "Benchmarks, macros and bundles": [
+        *same("rlx.bench", "Tick CacheBuster BenchmarkPattern run_benchmark time_ns"),
+        Row("Tick::now", "rlx.bench.Tick.now"),
+        Row("Tick::elapsed_ms", "rlx.bench.Tick.elapsed_ms", "elapsed_us and elapsed_ns too"),
+        Row("CacheBuster::thrash", "rlx.bench.CacheBuster.thrash", "32 MB unless told otherwise"),
+        Row("BenchResult", "rlx.bench.Result", "with percentiles, rates, and the results of others"),
+        Row("rlx_model", "rlx.model", "of functions and classes, for each shape and device"),
+        Row("pipeline_schedule", "rlx.pipeline_schedule", "ORDER and DEPS are order and deps"),
+        Row("AotCache", "rlx.aot.save", "a file with the program and its code; rlx.aot.load reads it"),
+        *absent("CompileCache BucketedCompileCache ModelCompilePipeline", "jit keeps what it compiled, also on disk"),
+    ],
+}
+
 # the rest of the seeds' names is about other things than graphs, passes and derivatives
 ELSEWHERE = (
     "Sparse and dense linear algebra, splatting, files, and code for other hardware"

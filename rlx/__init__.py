@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 from typing import Any
 
@@ -57,7 +58,9 @@ jacobian = jacrev
 # imported on first use: submodules, and names that live in one
 _SUBMODULES = (
     "ad_checkpoint",
+    "aot",
     "autodiff",
+    "bench",
     "compat",
     "compile",
     "core",
@@ -102,7 +105,7 @@ _ELSEWHERE |= {"numba_call": "rlx.host.numba_functions", "numba_scalar": "rlx.ho
 _ELSEWHERE |= {"mlx_call": "rlx.host.mlx_functions"}
 _ELSEWHERE |= {"cuda_call": "rlx.host.kernel_calls", "opencl_call": "rlx.host.kernel_calls"}
 _ELSEWHERE |= {"load_exported": "rlx.export", "import_stablehlo": "rlx.stablehlo.reading"}
-_ELSEWHERE |= {"pipeline_schedule": "rlx.graph.schedules"}
+_ELSEWHERE |= {"model": "rlx.call.model", "pipeline_schedule": "rlx.graph.schedules"}
 _ELSEWHERE |= {"export_c": "rlx.standalone.c_files", "export_numba": "rlx.standalone.numba_module"}
 _SWITCHES = """allow_f16_reductions check_tracer_leaks checking_leaks debug_key_reuse default_prng_impl enable_checks
     enable_custom_prng explain_cache_misses legacy_prng_key live_arrays log_compiles make_user_context no_execution
@@ -231,8 +234,19 @@ vars(ops)["__getattr__"] = _segment_function
 
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES or f"rlx.{name}" in PATHS:
-        return importlib.import_module(f"rlx.{name}")
+        return _loaded(f"rlx.{name}")
     if name in _ELSEWHERE:
-        value = globals()[name] = getattr(importlib.import_module(_ELSEWHERE[name]), name)
+        value = globals()[name] = getattr(_loaded(_ELSEWHERE[name]), name)
         return value
     raise missing_name("rlx", name, (*__all__, *_SUBMODULES, *_ELSEWHERE))
+
+
+def _loaded(path: str) -> Any:
+    """A module. What it makes lives on: a collection of garbage meanwhile would look through all that there is."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return importlib.import_module(path)
+    finally:
+        if collects:
+            gc.enable()

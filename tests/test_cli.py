@@ -19,8 +19,8 @@ import pytest
 
 import rlx
 from rlx.backends.cpu.runtime.store import user_folder
+from rlx.bench import parity, percentile
 from rlx.cli import main
-from rlx.cli.bench import parity, percentile
 from rlx.cli.doctor import SETTINGS, Check, checks
 from rlx.cli.mistakes import Mistake
 from rlx.cli.output import as_json, duration, short_path, show_source, status_word

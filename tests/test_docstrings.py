@@ -15,7 +15,9 @@ from rlx.scipy import stats
 PUBLIC = [
     "rlx",
     "rlx.ad_checkpoint",
+    "rlx.aot",
     "rlx.autodiff",
+    "rlx.bench",
     "rlx.call.stages",
     "rlx.call.switches",
     "rlx.compat",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.selected(10_000)  # rules for those who write code here, quickly checked
 PACKAGE = Path(__file__).resolve().parent.parent / "rlx"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -23,7 +24,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 # package -> what of rlx it may import, besides itself (see docs/architecture.md)
 FOUNDATION = {"errors", "habits", "config", "forks", "interrupts", "trees", "version", "routines"}
-FOUNDATION |= {"storage", "device_memory"}
+FOUNDATION |= {"storage", "device_memory", "columns"}
 ARRAYS = FOUNDATION | {"ir", "array", "trace"}
 FRONTS = ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "random"}
 LAYERS: dict[str, set[str]] = {
@@ -31,6 +32,7 @@ LAYERS: dict[str, set[str]] = {
     "habits": {"errors"},
     "config": {"errors"},
     "version": set(),
+    "columns": set(),
     "tracebacks": set(),
     "forks": set(),
     "interrupts": set(),
@@ -66,10 +68,11 @@ LAYERS: dict[str, set[str]] = {
     "experimental": FRONTS | {"sharding", "call", "distributed"},
     # what processes exchange, over the primitives for it
     "distributed": ARRAYS | {"ops", "transforms", "numpy"},
+    "bench": ARRAYS | {"numpy", "call", "testing"},
     # the command knows the whole of rlx
-    "cli": FOUNDATION | {"", "ir", "backends", "profiling", "testing", "lm", "distributed"},
+    "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "lm", "distributed"},
     "__main__": {"cli"},
-    "gguf": {"errors", "call", "numpy", "lax", "serialization"},
+    "gguf": {"columns", "errors", "call", "numpy", "lax", "serialization"},
     # fronts over what users have
     "onnx": {"errors", "ir", "ops", "numpy", "lax", "nn", "scipy", "standalone", "quant", ""},
     "export": ARRAYS | {"ops", "transforms", "backends", "passes", "call", "serialization", "version", "stablehlo"},

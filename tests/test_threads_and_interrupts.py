@@ -1,4 +1,4 @@
-"""Several Python threads at once; Ctrl-C in the middle of native loops."""
+"""Several Python threads at once; Ctrl-C in the middle of native work."""
 
 from __future__ import annotations
 
@@ -109,6 +109,11 @@ import numpy as np
 import rlx, rlx.numpy as jnp
 from rlx import lax
 
+def curves(x):
+    for _ in range(60):
+        x = jnp.sin(x) + jnp.cos(x * 1.1)
+    return x
+
 def interrupted(work):
     # Ctrl-C half a second into `work`; how long the stop took
     sent = []
@@ -123,12 +128,12 @@ def interrupted(work):
     except KeyboardInterrupt:
         took = time.perf_counter() - sent[0]
     else:
-        sys.exit("the loop ended by itself")
+        sys.exit("it ended by itself")
     thread.join()
     return took
 """
 
-LOOPS = {
+LONG_WORK = {
     "a while loop": """
         advance = lambda s: (s[0] + 1, jnp.sin(s[1]))
         f = rlx.jit(lambda x: lax.while_loop(lambda s: s[0] < 10**12, advance, (jnp.int64(0), x))[1])
@@ -143,21 +148,50 @@ LOOPS = {
         f = rlx.jit(rlx.grad(loop))
         arguments = (jnp.float64(0.5),)
     """,
+    # each of these is one kernel of several seconds
+    "one elementwise kernel": """
+        f = rlx.jit(curves)
+        arguments = (jnp.linspace(0, 1, 8_000_000),)
+    """,
+    "one elementwise kernel on one thread": """
+        rlx.set_num_threads(1)
+        f = rlx.jit(curves)
+        arguments = (jnp.linspace(0, 1, 8_000_000),)
+    """,
+    "one kernel of row sums": """
+        f = rlx.jit(lambda x: jnp.sin(x[:, None] + x).sum(1))
+        arguments = (jnp.linspace(0, 1, 60_000),)
+    """,
+    "one matrix product": """
+        f = rlx.jit(lambda x: x @ x)
+        arguments = (jnp.ones((8000, 8000), jnp.float32),)
+    """,
+    "row tiles": """
+        f = rlx.jit(lambda x, w, b, v: curves(x @ w + b) @ v)
+        arguments = (jnp.ones((300_000, 64)), jnp.ones((64, 128)), jnp.ones(128), jnp.ones((128, 32)))
+    """,
+    "a batch of factorisations": """
+        f = rlx.jit(lambda x: jnp.linalg.svd(x)[1])
+        arguments = (jnp.tile(jnp.linspace(0, 1, 4096).reshape(64, 64), (6000, 1, 1)),)
+    """,
 }
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent to the process itself")
-@pytest.mark.parametrize("name", LOOPS)
-def test_interrupt_stops_a_native_loop_within_a_second(name: str) -> None:
-    """And what was compiled, and the thread pool, work afterwards, and can be interrupted again."""
+@pytest.mark.parametrize("name", LONG_WORK)
+def test_interrupt_stops_native_work(name: str) -> None:
+    """Within half a second; a loaded machine may need longer to run a thread that has just been woken.
+
+    What was compiled, and the thread pool, work afterwards, and can be interrupted again.
+    """
     code = (
         AFTERWARDS
-        + textwrap.dedent(LOOPS[name])
+        + textwrap.dedent(LONG_WORK[name])
         + textwrap.dedent(
             """
         f.lower(*arguments).compile()
         took = [interrupted(lambda: f(*arguments)) for _ in range(2)]
-        assert min(took) < 1.0, took  # a busy machine may delay one
+        assert min(took) < 1.5, took
         g = rlx.jit(lambda x: (x @ x.T).sum() + jnp.sin(x).sum())
         x = np.ones((300, 300))
         assert abs(float(g(x)) - (300.0**3 + np.sin(1.0) * 90000)) < 1e-6
@@ -184,3 +218,41 @@ def test_an_interrupt_while_tracing_leaves_no_builder_open() -> None:
         rlx.grad(lambda x: g(x, True))(1.0)
     assert float(g(1.0, False)) == 2.0
     assert isinstance(jnp.add(1.0, 1.0).item(), float)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent to the process itself")
+def test_an_interrupted_kernel_leaves_its_arguments() -> None:
+    """A donated array too: it is given away by calls that return."""
+    code = AFTERWARDS + textwrap.dedent("""
+        f = rlx.jit(curves, donate_argnums=0)
+        x = jnp.linspace(0, 1, 8_000_000)
+        before = np.array(x)
+        took = interrupted(lambda: f(x))
+        assert np.array_equal(x, before)
+        np.testing.assert_array_equal(rlx.jit(curves)(x[:1000]), f(x)[:1000])
+        print("usable", took)
+        """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "usable" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timers that send signals")
+def test_handlers_that_return_let_the_work_go_on() -> None:
+    """They run in the midst of it, may use rlx themselves, and the result is whole."""
+    code = AFTERWARDS + textwrap.dedent("""
+        f = rlx.jit(curves)
+        x = jnp.linspace(0, 1, 2_000_000)
+        expected = np.array(f(x))
+        sums = []
+        signal.signal(signal.SIGALRM, lambda *_: sums.append(float(jnp.sin(jnp.ones(100_000)).sum())))
+        signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+        found = np.array(f(x))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert np.array_equal(found, expected)
+        assert sums and np.allclose(sums, 1e5 * np.sin(1.0)), sums
+        print("usable", len(sums))
+        """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "usable" in done.stdout

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from rlx.backends.cpu.runtime.folder import File, Folder, UnsafeFolderError
 from rlx.backends.cpu.runtime.store import user_folder
 from rlx.cli.mistakes import FAILED, FINE, Mistake
-from rlx.cli.output import as_json, short_path, table
+from rlx.cli.output import as_json, short_path
+from rlx.columns import aligned
 from rlx.errors import bytes_text, did_you_mean
 from rlx.profiling.peaks import FILES as PEAK_FILES
 
@@ -58,7 +59,7 @@ def cache(options: argparse.Namespace) -> int:
         print(as_json(told | ({} if options.action == "size" else {"list": rows})))
         return FINE
     if options.action == "ls" and files:
-        print(table([("kind", "size", "last used", "name"), *map(_row, files)], (0, 2, 3)))
+        print("\n".join(aligned([("kind", "size", "last used", "name"), *map(_row, files)], (0, 2, 3))))
     print(said)
     return FINE
 

@@ -8,14 +8,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-__all__ = ["as_json", "duration", "rate", "short_path", "show_source", "status_word", "table"]
+__all__ = ["as_json", "duration", "rate", "short_path", "show_source", "status_word"]
 
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
@@ -35,19 +34,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or type(value) in (bool, int, str) else str(value)
-
-
-def table(rows: Sequence[Sequence[str]], text_columns: Sequence[int] = (0,)) -> str:
-    """Rows under one another, the first of which is the head; numbers end where their column does.
-
-    >>> print(table([("name", "size"), ("a", "10"), ("bcd", "2000")]))
-    name  size
-    a       10
-    bcd   2000
-    """
-    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
-    places = [f"{{:{'<' if n in text_columns else '>'}{width}}}" for n, width in enumerate(widths)]
-    return "\n".join("  ".join(places).format(*row).rstrip() for row in rows)
 
 
 def duration(seconds: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.columns import aligned
 from rlx.errors import bytes_text
 from rlx.gguf.file import GGUFFile
 
@@ -79,7 +80,5 @@ def _cut(text: str) -> str:
 
 
 def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Columns as wide as their widest cell; the last is not filled up."""
-    lines = [tuple(_cut(cell) for cell in row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  " + "  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    """Aligned rows, each of one line."""
+    return ["  " + line for line in aligned([_cut(cell) for cell in row] for row in rows)]

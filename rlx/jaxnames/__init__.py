@@ -19,6 +19,7 @@ __all__ = ["PATHS", "install_paths"]
 # room -> modules of it that are found under rlx, too
 _ROOMS = {
     "call": "compiled device exhausted forward_backward inspection jit_options scopes stages switches",
+    "export": "aot",
     "graph": "autodiff compile fusion opt",
     "host": "callback debug numba_functions",
     "jaxnames": "ad_checkpoint compat core custom_batching custom_derivatives dtypes example_libraries"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 
+from rlx.columns import aligned
 from rlx.profiling.measured import KernelProfile, Measured
 
 __all__ = ["profile_markup", "profile_table", "profile_warnings"]
@@ -17,9 +17,8 @@ _LABEL_WIDTH, _SOURCE_WIDTH = 34, 60
 def profile_table(profile: Measured) -> str:
     """A head, a line for each kernel, the sums, and what speaks against them."""
     rows = [_HEADINGS, *(_row(kernel, profile) for kernel in profile.kernels)]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(_HEADINGS))]
     lines = [_head(profile), f"peaks: {profile.peaks}"]
-    lines += [_aligned(row, widths) for row in rows]
+    lines += aligned(rows, _TEXT_COLUMNS)
     return "\n".join([*lines, _sums(profile), *profile_warnings(profile)])
 
 
@@ -88,14 +87,6 @@ def _row(kernel: KernelProfile, profile: Measured) -> tuple[str, ...]:
         kernel.bound,
         _cut(kernel.source, _SOURCE_WIDTH),
     )
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [
-        text.ljust(width) if number in _TEXT_COLUMNS else text.rjust(width)
-        for number, (text, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return "  ".join(cells).rstrip()
 
 
 def _number(value: float | None) -> str:

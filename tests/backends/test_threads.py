@@ -16,7 +16,7 @@ from native_plans import add_plan, run_python
 from rlx.backends.cpu import CpuBackend
 from rlx.backends.cpu.runtime import threads
 from rlx.backends.cpu.runtime.entry import load_runtime
-from rlx.backends.cpu.runtime.frame import GENERATION, SKIPPED
+from rlx.backends.cpu.runtime.frame import FIRST_SLOT, GENERATION, POOL, SKIPPED
 from rlx.storage import from_numpy
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
@@ -34,7 +34,9 @@ def launch(function, tasks, limit, context=0):
     """A region whose tasks are Python calls (they take the GIL in whatever thread runs them)."""
     native = LAUNCH(load_runtime().addresses["launch"])
     address = ctypes.cast(function, ctypes.c_void_p).value
-    native(threads.pool_address(), address, context, tasks, limit)
+    frame = np.zeros(FIRST_SLOT, np.int64)
+    frame[POOL] = threads.pool_address()
+    native(frame.ctypes.data, address, context, tasks, limit)
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])

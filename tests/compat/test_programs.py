@@ -20,6 +20,7 @@ def leaves(tree: Any) -> list[np.ndarray]:
     return [np.asarray(x) for x in rlx.tree.leaves(tree)]
 
 
+@pytest.mark.selected(2)
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_a_program_gives_the_results_of_jax(path: Path) -> None:
     with rlx.compat.as_jax():

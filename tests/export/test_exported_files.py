@@ -162,6 +162,33 @@ def in_another_process(path: Path, trust: bool) -> tuple[str, int]:
     return lines[0], int(lines[1])
 
 
+START = """
+import gc, sys, numpy as np, rlx
+gc.collect()
+full = []
+gc.callbacks.append(lambda phase, info: full.append(1) if phase == "start" and info["generation"] == 2 else None)
+loaded = rlx.load_exported(sys.argv[1], trust=True)
+print(len(full), gc.isenabled(), float(loaded(np.ones(3, np.float32))))
+print(*sorted({"jax", "rlx.stablehlo.writing", "rlx.nn", "rlx.scipy", "rlx.onnx", "numba"} & sys.modules.keys()))
+gc.disable()
+rlx.scipy, rlx.profile
+print(gc.isenabled())
+"""
+
+
+def test_the_first_result_needs_little(tmp_path: Path) -> None:
+    """No collection of garbage looks through all that was imported, and what only others need is not loaded."""
+    path = tmp_path / "f.rlx"
+    rlx.export(lambda x: jnp.tanh(x).sum())(np.zeros(3, np.float32)).save(path, object_code=True)
+    lines = subprocess.run(
+        [sys.executable, "-c", START, str(path)], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    collections, enabled, value = lines[0].split()
+    assert (int(collections), enabled) == (0, "True")
+    assert abs(float(value) - 3 * np.tanh(1.0)) < 1e-6
+    assert lines[1:] == ["", "False"]
+
+
 def test_object_code_is_used_if_trusted(tmp_path: Path) -> None:
     """With it nothing is compiled; without trust, or of another processor, everything is, to the same result."""
 

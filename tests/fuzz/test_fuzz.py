@@ -30,6 +30,7 @@ NAMES = namespace()
 SEEDS = [range(start, start + 5) for start in range(0, 60, 5)]
 
 
+@pytest.mark.selected(1)  # make fuzz goes on for longer
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_programs_agree(seeds: range) -> None:
     """Sixty programs, each in several ways."""

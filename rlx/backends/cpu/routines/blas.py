@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache, lru_cache
+from math import isqrt
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +41,8 @@ LARGEST = 2**31 - 1
 SHORT_SIDE = 128
 SHORTEST_BLOCK = 64
 UNCOPIED_PRODUCT = 1_000_000
+LONGEST_PRODUCT = 1 << 32  # multiplications of a block: tenths of a second
+LEAST_SIDE = 512
 TYPES = {"f4": ("s", SINGLE), "f8": ("d", DOUBLE), "c8": ("c", COMPLEX), "c16": ("z", COMPLEX)}
 
 _lock = threading.Lock()
@@ -232,13 +235,16 @@ def _block_limits(kernel: Contract) -> tuple[int, int]:
 
     OpenBLAS copies both factors before it multiplies, which is most of the work when one side is
     short, except for products of up to a million multiplications: cut a long thin one into those.
+    Ctrl-C waits for the end of a block: cut what takes long into blocks as square as they can be.
     """
     rows, columns, depth = kernel.rows, kernel.columns, max(kernel.depth, 1)
-    short, long = sorted((rows, columns))
-    length = UNCOPIED_PRODUCT // (max(short, 1) * depth) // SHORTEST_BLOCK * SHORTEST_BLOCK
+    short, long = sorted((max(rows, 1), max(columns, 1)))
+    length = UNCOPIED_PRODUCT // (short * depth) // SHORTEST_BLOCK * SHORTEST_BLOCK
     if kernel.out.buffer.dtype.kind == "c" or not 1 < short <= SHORT_SIDE or length == 0:
-        length = max(long, 1)
-    return (length, max(columns, 1)) if rows > columns else (max(rows, 1), length)
+        side = max(isqrt(LONGEST_PRODUCT // depth), LEAST_SIDE)
+        short = min(short, side)
+        length = min(long, max(LONGEST_PRODUCT // (short * depth), LEAST_SIDE))
+    return (length, short) if rows > columns else (short, length)
 
 
 @cache

@@ -14,7 +14,6 @@ from rlx.backends.cpu.runtime.native import (
     stack,
 )
 from rlx.backends.cpu.runtime.parallel_regions import launch
-from rlx.backends.cpu.runtime.signals import interrupted
 
 __all__ = ["gemm_step"]
 
@@ -190,8 +189,7 @@ def gemm_step(slots: Word, row: Word) -> int:
         return 0
     if row[DEPTH] == 0:
         return clear_result(slots, row)
-    pool = slots[POOL]
-    limit = minimum(row[PARTS], pool[THREADS])
+    limit = minimum(row[PARTS], slots[POOL][THREADS])
     bands = 1
     stripes = 1
     if limit > row[BATCH]:
@@ -205,5 +203,4 @@ def gemm_step(slots: Word, row: Word) -> int:
     context[1] = row
     context[2] = bands
     context[3] = stripes
-    launch(pool, address_of(gemm_task), context, row[BATCH] * bands * stripes, row[PARTS])
-    return interrupted(slots)
+    return launch(slots, address_of(gemm_task), context, row[BATCH] * bands * stripes, row[PARTS])

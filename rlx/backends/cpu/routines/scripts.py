@@ -8,7 +8,7 @@ Tasks are parts of the batch, each with scratch memory of its own, run over the 
 
 from __future__ import annotations
 
-from rlx.backends.cpu.runtime.frame import POOL
+from rlx.backends.cpu.runtime.frame import STOPPED
 from rlx.backends.cpu.runtime.native import (
     NativeFunction,
     Signature,
@@ -23,7 +23,7 @@ from rlx.backends.cpu.runtime.native import (
     pointer_operation,
     stack,
 )
-from rlx.backends.cpu.runtime.signals import interrupted
+from rlx.backends.cpu.runtime.signals import interrupted, may_be_interrupted
 
 __all__ = ["ACTIONS", "script_step"]
 
@@ -99,10 +99,15 @@ def script_task(context: Word, task: Word) -> int:
     state[ROW] = row
     state[MEMORY] = context[0][row[SCRATCH_SLOT]] + task * row[SCRATCH_BYTES]
     end = row[BATCH] * (task + 1) // row[TASKS]
+    asks = may_be_interrupted(context[0])
     for matrix in range(row[BATCH] * task // row[TASKS], end):
         state[MATRIX] = matrix
         if run_actions(state, row + 8 * FIRST_ACTION, row + 8 * row[FAILURE]):
             run_actions(state, row + 8 * row[FAILURE], row + 8 * row[CONSTANTS])
+        if asks:
+            interrupted(context[0])
+        if context[0][STOPPED]:
+            return 0
     return 0
 
 
@@ -112,8 +117,7 @@ def script_step(slots: Word, row: Word) -> int:
     context = stack(2)
     context[0] = slots
     context[1] = row
-    call_launch(row[LAUNCH], slots[POOL], address_of(script_task), context, row[TASKS], row[PARTS])
-    return interrupted(slots)
+    return call_launch(row[LAUNCH], slots, address_of(script_task), context, row[TASKS], row[PARTS])
 
 
 # ------------------------------------------------------------- calls and checks

@@ -64,4 +64,4 @@ def plan_cost(plan: Plan) -> float:
 
 def parallel_parts(kernel: Kernel) -> int:
     """Into how many parts a kernel's work may be cut and still be worth a thread each."""
-    return max(1, int(min(kernel_cost(kernel) / THREAD_NANOSECONDS, 1 << 16)))
+    return max(1, int(min(kernel_cost(kernel) / THREAD_NANOSECONDS, 1 << 40)))

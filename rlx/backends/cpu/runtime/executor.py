@@ -7,8 +7,6 @@ Tables of loop bodies and branches lie inside the rows of their Scan, While or B
 
 from __future__ import annotations
 
-import sys
-
 from rlx.backends.cpu.routines.gemm import gemm_step
 from rlx.backends.cpu.runtime.frame import (
     CLOCK,
@@ -23,6 +21,7 @@ from rlx.backends.cpu.runtime.frame import (
     POOL,
     RELEASE,
     SIGNALS_CHECKED,
+    STOPPED,
     TABLE,
     TABLE_END,
     THREAD_STATE,
@@ -46,13 +45,10 @@ from rlx.backends.cpu.runtime.native import (
 from rlx.backends.cpu.runtime.native_compiler import module_text
 from rlx.backends.cpu.runtime.parallel_regions import launch, nanoseconds
 from rlx.backends.cpu.runtime.row_tile_steps import row_tiles_step
-from rlx.backends.cpu.runtime.signals import interrupted, restore_thread, save_thread
+from rlx.backends.cpu.runtime.signals import interrupted, look_soon, restore_thread, save_thread, thread_identity
 
 __all__ = ["PARTS_OF_RUNTIME", "runtime_text"]
 
-thread_identity = external(
-    "PyThread_get_thread_ident", "i32" if sys.platform == "win32" else "i64"
-)
 integer_value = external("PyLong_AsLongLong", "i64", "ptr")
 make_integer = external("PyLong_FromLongLong", "ptr", "i64")
 sequence_item = external("PySequence_GetItem", "ptr", "ptr", "i64")
@@ -61,6 +57,8 @@ call_object = external("PyObject_CallOneArg", "ptr", "ptr", "ptr")
 error_occurred = external("PyErr_Occurred", "ptr")
 acquire_reference = external("Py_IncRef", "void", "ptr")
 release_reference = external("Py_DecRef", "void", "ptr")
+
+TASK_PARTS = 50  # a task is worth no more threads than that, so that Ctrl-C need not wait for it
 
 call_step = Signature("i64", ("i64", "i64"))
 call_loop = Signature("i64", ("i64", "i64", "i64", "i64", "i64"))
@@ -133,6 +131,14 @@ def kernel_step(slots: Word, row: Word) -> int:
 
 
 @native
+def long_kernel_step(slots: Word, row: Word) -> int:
+    """A kernel that cannot be cut, and takes long enough to look for Ctrl-C after it."""
+    call_kernel(row[KERNEL], slots, row + 8 * KERNEL_ROW, 0, row[EXTENT], 0)
+    look_soon(slots)
+    return interrupted(slots)
+
+
+@native
 def kernel_task(context: Word, task: Word) -> int:
     """One task of a parallel kernel; context is [slots, row, elements per task]."""
     row = context[1]
@@ -144,22 +150,23 @@ def kernel_task(context: Word, task: Word) -> int:
 
 @native
 def parallel_step(slots: Word, row: Word) -> int:
-    """Cut the range in up to four tasks a thread; long ranges at multiples of 64."""
-    pool = slots[POOL]
+    """Cut the range in up to four tasks a thread, more if those were long; long ranges at multiples of 64."""
     extent = row[EXTENT]
-    limit = minimum(row[PARTS], pool[THREADS])
-    if limit < 2:
+    limit = minimum(row[PARTS], slots[POOL][THREADS])
+    tasks = row[PARTS] // TASK_PARTS
+    if limit > 1:
+        tasks = maximum(tasks, minimum(row[PARTS], 4 * limit))
+    if tasks < 2:
         kernel_step(slots, row)
         return interrupted(slots)
-    size = maximum(extent // minimum(row[PARTS], 4 * limit), 1)
+    size = maximum(extent // tasks, 1)
     if size > 1024:
         size = (size + 63) & -64
     context = stack(3)
     context[0] = slots
     context[1] = row
     context[2] = size
-    launch(pool, address_of(kernel_task), context, (extent + size - 1) // size, row[PARTS])
-    return interrupted(slots)
+    return launch(slots, address_of(kernel_task), context, (extent + size - 1) // size, row[PARTS])
 
 
 @native
@@ -175,8 +182,7 @@ def chunked_step(slots: Word, row: Word) -> int:
     context = stack(2)
     context[0] = slots
     context[1] = row
-    launch(slots[POOL], address_of(chunk_task), context, row[TASK_COUNT], row[PARTS])
-    return interrupted(slots)
+    return launch(slots, address_of(chunk_task), context, row[TASK_COUNT], row[PARTS])
 
 
 @native
@@ -352,6 +358,7 @@ def run_released(slots: Word) -> int:
     slots[SIGNALS_CHECKED] = now
     slots[PERIOD] = 1
     slots[COUNTDOWN] = 1
+    slots[STOPPED] = 0
     slots[INTERRUPTIBLE] = thread_identity() == pool[MAIN_THREAD]
     slots[THREAD_STATE] = save_thread()
     status = run_table(slots, slots[TABLE], slots[TABLE_END])
@@ -382,7 +389,7 @@ def entry(module: Word, arguments: Word, count: Word) -> int:
 # The run-time system in parts, each compiled when a plan first needs it; functions that several
 # parts call are in each of them, and keep what they know in the pool and in frames.
 PARTS_OF_RUNTIME: dict[str, tuple[NativeFunction, ...]] = {
-    "core": (entry, kernel_step, parallel_step, chunked_step, copy_step, host_step, launch),
+    "core": (entry, kernel_step, long_kernel_step, parallel_step, chunked_step, copy_step, host_step, launch),
     "products": (gemm_step, row_tiles_step),
     "control": (carried_step, scan_step, while_step, branch_step),
     "clock": (clock_step,),

@@ -15,7 +15,8 @@ COUNTDOWN = 8  # polls left until the clock is read
 PERIOD = 9  # polls between two readings of the clock
 CLOCK = 10  # its last reading
 SIGNALS_CHECKED = 11  # when signals were last looked for
-INTERRUPTIBLE = 12  # 1: this is the main thread, running without the GIL
+INTERRUPTIBLE = 12  # 1: the main thread runs this, without the GIL
+STOPPED = 13  # 1: a signal handler raised
 FIRST_SLOT = 16
 
 # A row of a table: [step function, length in words, fields of the step...].

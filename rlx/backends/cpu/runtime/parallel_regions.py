@@ -3,7 +3,8 @@
 A region calls function(context, task) for every task number. One region is open at a time: a
 launcher that finds another one open (from a second Python thread, or nested) runs its tasks itself,
 in order, so nothing ever waits for a region to begin. The launcher takes part and can finish
-alone: it waits for the workers that came, never for those still asleep.
+alone: it waits for the workers that came, never for those still asleep. Between its own tasks it
+looks for Ctrl-C; if there was one it takes away what nobody has begun.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from rlx.backends.cpu.runtime.frame import (
     LOCK,
     NEXT,
     PARTICIPANTS,
+    POOL,
     SKIPPED,
     SLEEPERS,
     SPIN,
     STARTED,
+    STOPPED,
     TASKS,
     THREADS,
     TICKET,
@@ -39,6 +42,7 @@ from rlx.backends.cpu.runtime.native import (
     minimum,
     native,
 )
+from rlx.backends.cpu.runtime.signals import interrupted, look_soon
 from rlx.backends.cpu.runtime.system import current_system, relax
 
 __all__ = ["launch"]
@@ -50,17 +54,23 @@ wake = _system.wake
 start_thread = _system.start_thread
 
 WAKING_PARTS = 16
+LONG_PARTS = 200  # what is worth so many threads takes a millisecond by the guess, which may be a twentieth
 
 call_task = Signature("void", ("i64", "i64"))
 
 
 @native
-def launch(pool: Word, function: Word, context: Word, tasks: Word, parts: Word) -> int:
-    """Run a region; `parts` is how many threads its work is worth."""
+def launch(slots: Word, function: Word, context: Word, tasks: Word, parts: Word) -> int:
+    """Run a region; `parts` is how many threads its work is worth. 1 if Ctrl-C ended it."""
+    pool = slots[POOL]
+    if parts >= LONG_PARTS:
+        look_soon(slots)
     participants = minimum(minimum(parts, pool[THREADS]), tasks)
     if participants < 2 or is_too_small(pool, parts) or not compare_exchange(pool + 8 * LOCK, 0, 1):
         for task in range(tasks):
             call_task(function, context, task)
+            if interrupted(slots):
+                return 1
         return 0
     if pool[WORKERS] < participants - 1:
         participants = staff(pool, participants)
@@ -75,12 +85,12 @@ def launch(pool: Word, function: Word, context: Word, tasks: Word, parts: Word) 
     atomic_add(pool + 8 * GENERATION, 1)
     if atomic_load(pool + 8 * SLEEPERS):
         wake(pool, pool + 8 * GENERATION, participants - 1)
-    work(pool, 0)
+    work(pool, 0, slots)
     atomic_add(pool + 8 * ACTIVE, CLOSED)
     if atomic_load(pool + 8 * ACTIVE) != CLOSED:
         await_workers(pool)
     atomic_store(pool + 8 * LOCK, 0)
-    return 0
+    return slots[STOPPED]
 
 
 @native
@@ -123,8 +133,8 @@ def await_workers(pool: Word) -> int:
 
 
 @native
-def work(pool: Word, participant: Word) -> int:
-    """Do one's own share of the tasks, then what is left of the others'."""
+def work(pool: Word, participant: Word, slots: Word) -> int:
+    """Do one's own share of the tasks, then what is left of the others'; the launcher gives its frame, workers 0."""
     function = pool[FUNCTION]
     context = pool[CONTEXT]
     tasks = pool[TASKS]
@@ -137,6 +147,16 @@ def work(pool: Word, participant: Word) -> int:
             task = atomic_add(counter, 1)
             if task < end:
                 call_task(function, context, task)
+                if slots and interrupted(slots):
+                    return drop_tasks(pool)
+    return 0
+
+
+@native
+def drop_tasks(pool: Word) -> int:
+    """Leave nothing for anyone to begin."""
+    for participant in range(pool[PARTICIPANTS]):
+        atomic_add(pool + 8 * NEXT + 64 * participant, pool[TASKS])
     return 0
 
 
@@ -146,7 +166,7 @@ def serve(pool: Word) -> int:
     if atomic_add(pool + 8 * ACTIVE, 1) < CLOSED:
         participant = atomic_add(pool + 8 * TICKET, 1) + 1
         if participant < pool[PARTICIPANTS]:
-            work(pool, participant)
+            work(pool, participant, 0)
     atomic_add(pool + 8 * ACTIVE, -1)
     if atomic_load(pool + 8 * WAITING):
         wake(pool, pool + 8 * ACTIVE, 1)

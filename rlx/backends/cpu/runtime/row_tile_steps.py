@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from rlx.backends.cpu.routines.gemm import BAND_ROWS, COLUMNS, ROWS, STRIPE_COLUMNS, gemm_block
-from rlx.backends.cpu.runtime.frame import POOL
 from rlx.backends.cpu.runtime.kernel_calls import call_kernel, run_chunk
 from rlx.backends.cpu.runtime.native import Word, address_of, atomic_add, minimum, native, stack
 from rlx.backends.cpu.runtime.parallel_regions import launch
-from rlx.backends.cpu.runtime.signals import interrupted
+from rlx.backends.cpu.runtime.signals import interrupted, may_be_interrupted
 
 __all__ = ["row_tiles_step"]
 
@@ -105,11 +104,14 @@ def row_tile_worker(context: Word, worker: Word) -> int:
     for slot in range(row[SHARED]):
         own[slot] = slots[row[ENTRIES + slot]]
     row_tiles = row[ROW_TILES]
+    asks = may_be_interrupted(slots)
     while 1:
         tile = atomic_add(context + 16, 1)
         if tile >= row_tiles:
             return 0
         run_row_tile(row, own, row[COUNT] * tile // row_tiles, row[COUNT] * (tile + 1) // row_tiles)
+        if asks and interrupted(slots):
+            atomic_add(context + 16, row_tiles)
     return 0
 
 
@@ -120,5 +122,4 @@ def row_tiles_step(slots: Word, row: Word) -> int:
     context[0] = slots
     context[1] = row
     context[2] = 0
-    launch(slots[POOL], address_of(row_tile_worker), context, row[WORKERS], row[PARTS])
-    return interrupted(slots)
+    return launch(slots, address_of(row_tile_worker), context, row[WORKERS], row[PARTS])

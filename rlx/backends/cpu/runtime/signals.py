@@ -1,23 +1,34 @@
-"""Ctrl-C in long native loops: steps ask `interrupted` after each turn, in native code."""
+"""Ctrl-C in long native work: steps ask `interrupted` after each turn and each task, in native code.
+
+Python runs signal handlers in the main thread only, so that thread alone asks: between the tasks that it takes itself.
+"""
 
 from __future__ import annotations
+
+import sys
 
 from rlx.backends.cpu.runtime.frame import (
     CLOCK,
     COUNTDOWN,
     INTERRUPTIBLE,
+    MAIN_THREAD,
     PERIOD,
+    POOL,
     SIGNALS_CHECKED,
+    STOPPED,
     THREAD_STATE,
 )
 from rlx.backends.cpu.runtime.native import Word, external, maximum, minimum, native
-from rlx.backends.cpu.runtime.parallel_regions import nanoseconds
+from rlx.backends.cpu.runtime.system import current_system
 
-__all__ = ["interrupted", "restore_thread", "save_thread"]
+__all__ = ["interrupted", "look_soon", "may_be_interrupted", "restore_thread", "save_thread", "thread_identity"]
+
+nanoseconds = current_system().nanoseconds
 
 save_thread = external("PyEval_SaveThread", "ptr")
 restore_thread = external("PyEval_RestoreThread", "void", "ptr")
 check_signals = external("PyErr_CheckSignals", "i32")
+thread_identity = external("PyThread_get_thread_ident", "i32" if sys.platform == "win32" else "i64")
 
 MILLISECOND = 1000000
 LONGEST_PERIOD = 1 << 20
@@ -25,7 +36,7 @@ LONGEST_PERIOD = 1 << 20
 
 @native
 def interrupted(slots: Word) -> int:
-    """Now and then look for Ctrl-C; 1 when a signal handler raised."""
+    """Now and then look for Ctrl-C; 1 when a signal handler raised, and from then on."""
     if not slots[INTERRUPTIBLE]:
         return 0
     slots[COUNTDOWN] -= 1
@@ -37,6 +48,8 @@ def interrupted(slots: Word) -> int:
 @native
 def look_for_signals(slots: Word) -> int:
     """Read the clock, keep its readings some milliseconds apart, check signals each 50 ms."""
+    if slots[STOPPED]:
+        return 1
     now = nanoseconds()
     since = now - slots[CLOCK]
     slots[CLOCK] = now
@@ -51,4 +64,23 @@ def look_for_signals(slots: Word) -> int:
     restore_thread(slots[THREAD_STATE])
     status = check_signals()
     slots[THREAD_STATE] = save_thread()
+    if status != 0:
+        slots[STOPPED] = 1
+        slots[COUNTDOWN] = 0
     return status != 0
+
+
+@native
+def look_soon(slots: Word) -> int:
+    """Long work begins or ends: the next question reads the clock, however quick what came before was."""
+    slots[PERIOD] = 1
+    slots[COUNTDOWN] = 1
+    return 0
+
+
+@native
+def may_be_interrupted(slots: Word) -> int:
+    """Whether this thread is the one that asks, for tasks that do not know which thread runs them."""
+    if not slots[INTERRUPTIBLE]:
+        return 0
+    return thread_identity() == slots[POOL][MAIN_THREAD]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from dataclasses import dataclass
+from functools import cache
 
 from rlx.backends.cpu.runtime.frame import CONDITION, MUTEX
 from rlx.backends.cpu.runtime.native import (
@@ -157,6 +158,7 @@ def windows() -> System:
     return System(nanoseconds, sleep_while, wake, start_thread)
 
 
+@cache
 def current_system() -> System:
     """The services of the operating system that this process runs on."""
     if sys.platform.startswith("linux"):

@@ -54,6 +54,7 @@ __all__ = ["Clock", "Table", "build_table"]
 
 UNBOUNDED = 1 << 62
 SLICE_NANOSECONDS = 1e6  # of a loop in one function, between two looks for Ctrl-C
+LONG_KERNEL_PARTS = 10  # a kernel worth so many threads is followed by such a look
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ class _Builder:
             return self.step("chunked_step", [*fields, kernel.chunks, *own])
         if kernel.parallel and fields[2] > 1:
             return self.step("parallel_step", [*fields, *own])
-        return self.step("kernel_step", [*fields, *own])
+        return self.step("long_kernel_step" if fields[2] >= LONG_KERNEL_PARTS else "kernel_step", [*fields, *own])
 
     def row_tiles(self, kernel: RowTiles, scope: _Scope, inner: int) -> list[int]:
         """A row with the rows of kernels in it, which use slots of the worker that runs them."""

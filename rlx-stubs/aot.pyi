@@ -1,0 +1,1 @@
+from rlx.export.aot import *

@@ -1,0 +1,24 @@
+"""Times: of a function beside others (run), of PATTERNS that are worth it (run_benchmark), of anything (Tick)."""
+
+from __future__ import annotations
+
+from rlx.bench.clock import CacheBuster, Tick, time_ns
+from rlx.bench.harness import Result, run
+from rlx.bench.parity import Parity, parity
+from rlx.bench.patterns import PATTERNS, BenchmarkPattern, run_benchmark
+from rlx.bench.timing import percentile, times_in_turn
+
+__all__ = [
+    "PATTERNS",
+    "BenchmarkPattern",
+    "CacheBuster",
+    "Parity",
+    "Result",
+    "Tick",
+    "parity",
+    "percentile",
+    "run",
+    "run_benchmark",
+    "time_ns",
+    "times_in_turn",
+]

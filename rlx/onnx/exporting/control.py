@@ -1,0 +1,105 @@
+"""Loops and branches as ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from rlx.ir.program import Equation, Program
+from rlx.onnx.exporting.writer import FORMAT, Names, Rule, Writer, value_info
+from rlx.standalone.spelling import entering, refused
+
+__all__ = ["RULES"]
+
+RULES: dict[str, Rule] = {}
+rule = entering(RULES)  # how primitives of these names are written
+
+
+def _graph(
+    w: Writer, name: str, program: Program, prefix: Names, extra: Sequence[Any] = (), lead: Names | None = None
+) -> Any:
+    inner, inputs, outputs = w.graph(program, prefix, extra)
+    head = [_first(inner, n) for n in lead or ()]
+    return helper.make_graph(inner.nodes, name, inputs, [*head, *outputs])
+
+
+def _first(inner: Writer, name: str) -> Any:
+    result = inner.node("Identity", name)
+    return helper.make_tensor_value_info(result, onnx.TensorProto.BOOL, ())
+
+
+@rule("scan")
+def _scan(w: Writer, e: Equation, xs: Names) -> Names:
+    p = e.params
+    constants, carries = p["constants"], p["carries"]
+    body: Program = p["body"]
+    if len(xs) == constants + carries:  # ONNX counts steps by what it scans
+        return _counted(w, e, xs)
+    graph = _graph(w, "body", body, xs[:constants])
+    scanned, stacked = len(xs) - constants - carries, len(body.outputs) - carries
+    way = int(p["reverse"])
+    return w.several(
+        "Scan", xs[constants:], len(body.outputs), body=graph, num_scan_inputs=scanned,
+        scan_input_directions=[way] * scanned, **({"scan_output_directions": [way] * stacked} if stacked else {}),
+    )  # fmt: skip
+
+
+def _counted(w: Writer, e: Equation, xs: Names) -> Names:
+    """A scan over nothing: a loop of so many steps."""
+    p = e.params
+    body: Program = p["body"]
+    if p["reverse"] and len(body.outputs) > p["carries"]:
+        raise refused(e, FORMAT, "it stacks results backwards over nothing")
+    condition = w.fresh()
+    extra = [
+        helper.make_tensor_value_info(w.fresh(), onnx.TensorProto.INT64, ()),
+        helper.make_tensor_value_info(condition, onnx.TensorProto.BOOL, ()),
+    ]
+    graph = _graph(w, "body", body, xs[: p["constants"]], extra, [condition])
+    steps, going = w.constant(p["length"], np.int64), w.constant(True)
+    return w.several("Loop", [steps, going, *xs[p["constants"] :]], len(body.outputs), body=graph)
+
+
+@rule("while_loop")
+def _while(w: Writer, e: Equation, xs: Names) -> Names:
+    p = e.params
+    c, b = p["condition_constants"], p["body_constants"]
+    held, moved, carries = xs[:c], xs[c : c + b], xs[c + b :]
+    (start,) = w.program(p["condition"], [*held, *carries])
+    inner = w.inner()
+    types = p["body"].output_types
+    names = [w.fresh() for _ in carries]
+    found = [inner.node("Identity", n) for n in inner.program(p["body"], [*moved, *names])]
+    (going,) = inner.program(p["condition"], [*held, *found])
+    count = helper.make_tensor_value_info(w.fresh(), onnx.TensorProto.INT64, ())
+    before = helper.make_tensor_value_info(w.fresh(), onnx.TensorProto.BOOL, ())
+    inputs = [count, before, *(value_info(n, t) for n, t in zip(names, types, strict=True))]
+    outputs = [_first(inner, going), *(value_info(n, t) for n, t in zip(found, types, strict=True))]
+    graph = helper.make_graph(inner.nodes, "body", inputs, outputs)
+    return w.several("Loop", ["", start, *carries], len(carries), body=graph)
+
+
+@rule("cond")
+def _cond(w: Writer, e: Equation, xs: Names) -> Names:
+    branches: Mapping[int, Program] = dict(enumerate(e.params["branches"]))
+    index = w.cast(xs[0], np.int64)
+    return _choose(w, index, branches, xs[1:], 0, len(branches) - 1)
+
+
+def _choose(w: Writer, index: str, branches: Mapping[int, Program], xs: Names, first: int, last: int) -> Names:
+    """The results of one of several branches, found by halving."""
+    if first == last:
+        return w.program(branches[first], xs)
+    middle = (first + last) // 2
+    graphs = []
+    for low, high in ((first, middle), (middle + 1, last)):
+        inner = w.inner()
+        found = [inner.node("Identity", n) for n in _choose(inner, index, branches, xs, low, high)]
+        values = [value_info(n, t) for n, t in zip(found, branches[0].output_types, strict=True)]
+        graphs.append(helper.make_graph(inner.nodes, f"branch_{low}", [], values))
+    which = w.node("LessOrEqual", index, w.constant(middle, np.int64))
+    return w.several("If", [which], len(branches[0].outputs), then_branch=graphs[0], else_branch=graphs[1])

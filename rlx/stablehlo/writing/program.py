@@ -1,0 +1,49 @@
+"""A program as StableHLO text: elementwise operations by the scalar alphabet, a rule for each of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlx.ir.program import Equation, Program
+from rlx.stablehlo.text import Value
+from rlx.stablehlo.writing import control, indexing, products, reductions, shapes
+from rlx.stablehlo.writing.elementwise import elementwise, is_complex_function, write_complex
+from rlx.stablehlo.writing.writer import FORMAT, Rule, Values, Writer, types_of
+from rlx.standalone.spelling import is_elementwise, program_for_writing, refused
+
+__all__ = ["write_program"]
+
+RULES = shapes.RULES | reductions.RULES | products.RULES | indexing.RULES | control.RULES
+
+
+def write_program(program: Program, name: str) -> str:
+    """A module with the program as its function `main`. Raises UnsupportedError, with the user's line."""
+    program_for_writing(program, FORMAT)
+    writer = Writer(_rule_of)
+    inputs = [Value(f"%arg{n}", v.type.shape, v.type.dtype) for n, v in enumerate(program.inputs)]
+    writer.depth = 2
+    outputs = writer.program(program, inputs)
+    listed = ", ".join(f"{v}: {v.type}" for v in inputs)
+    results = ", ".join(v.type for v in outputs)
+    title = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    head = f"module @{title} {{\n  func.func public @main({listed}) -> ({results}) {{\n"
+    back = f"    func.return {', '.join(outputs)} : {results}\n" if outputs else "    func.return\n"
+    return head + "".join(f"{line}\n" for line in writer.lines) + back + "  }\n}\n"
+
+
+def _rule_of(equation: Equation) -> Rule:
+    """How an equation is written. Raises UnsupportedError."""
+    if equation.primitive.name in RULES:
+        return RULES[equation.primitive.name]
+    if is_complex_function(equation):
+        return write_complex
+    if is_elementwise(equation):
+        return elementwise
+    if equation.primitive.decomposes:
+        return _without_elements
+    raise refused(equation, FORMAT)
+
+
+def _without_elements(w: Writer, e: Equation, xs: Values) -> Values:
+    """The results of a routine that has none to compute; the others are decomposed."""
+    return [w.constant(np.zeros(shape), dtype) for shape, dtype in types_of(e.outputs)]

@@ -1,0 +1,26 @@
+"""What `make test` runs of the tests, and what it leaves to `make test-thorough`."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+
+__all__ = ["pytest_collection_modifyitems"]
+
+CASES = 4  # of a test are in the selection, and of those beyond one in SHARE
+SHARE = 16
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks for what -m wants
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark cases beyond the selection as thorough; they are chosen by their names, so that a run has the same ones."""
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in families.values():
+        marker = cases[0].get_closest_marker("selected")
+        least: int = marker.args[0] if marker else CASES
+        kept = least + max(0, len(cases) - least) // SHARE
+        for case in sorted(cases, key=lambda case: zlib.crc32(case.nodeid.encode()))[kept:]:
+            case.add_marker("thorough")
