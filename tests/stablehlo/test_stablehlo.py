@@ -77,7 +77,7 @@ REFUSED = set(
     " hypergeometric erfcx faddeeva dawson expint_i expint_one expint_n sine_integral cosine_integral fresnel_sine"
     " fresnel_cosine spence ndtri log_ndtr owens_t sylvester pivoted_qr eig schur hessenberg tridiagonal"
     " matrix_sqrt".split()
-)
+) | {name for name in names() if name.startswith("process_")}
 ERRORS = {1: 0.2, 2: 1e-2, 4: 1e-5, 8: 1e-11, 16: 1e-11}
 
 
@@ -105,8 +105,8 @@ def test_primitives(name: str) -> None:
 
 
 def test_most_primitives_are_there() -> None:
-    """All but special functions that StableHLO lacks, and factorisations that have no decomposition."""
-    assert len(set(names()) - REFUSED) >= 0.77 * len(names())
+    """All but special functions that StableHLO lacks, factorisations without a decomposition, and exchanges."""
+    assert len(set(names()) - REFUSED) >= 0.74 * len(names())
 
 
 def loops(x: Any) -> Any:
