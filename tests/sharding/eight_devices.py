@@ -307,6 +307,33 @@ def loops_and_branches(lib: Any) -> Any:
 
 
 @case
+def compositions(lib: Any) -> Any:
+    """vmap, scan, checkpoint, linearize and hessian of a shard_map, and what its body closes over."""
+    P, L, jnp = lib.sharding.PartitionSpec, lib.lax, lib.numpy
+    mesh = mesh_of(lib, x=4, y=2)
+
+    @lib.jit
+    def every(x: Any, w: Any) -> Any:
+        def body(a: Any) -> Any:
+            return L.psum(jnp.sin(a @ w), "x") * L.pmean(a.sum(), "x")
+
+        f = lib.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P())
+        several = jnp.stack([x, 2.0 * x])
+        _, kept = L.scan(lambda c, a: (c + f(a), c), f(x), several)
+        plane = lib.shard_map(lambda v: L.psum(v**3, BOTH).sum(), mesh=mesh, in_specs=P(BOTH), out_specs=P())
+        hessian = lib.jacfwd(lib.jacrev(plane))(x[:8, 0])
+        pushed = lib.linearize(f, x)[1](x)
+
+        def closed_over(w: Any) -> Any:
+            return jnp.sum(lib.shard_map(lambda a: a @ w, mesh=mesh, in_specs=P("y"), out_specs=P("y"))(x))
+
+        by_x = lib.grad(lambda x: lib.checkpoint(f)(x).sum())(x)
+        return lib.vmap(f)(several), kept, hessian, pushed, by_x, lib.grad(closed_over)(w)
+
+    return every(X, W)
+
+
+@case
 def random_keys(lib: Any) -> Any:
     """Keys folded with the axis index: each device draws its own; a key that is copied draws the same."""
     P = lib.sharding.PartitionSpec
