@@ -303,7 +303,7 @@ def loops_and_branches(lib: Any) -> Any:
         return total[None] + 0.0 * a[:1], each, steps, chosen, row, kept, slope, inside
 
     mapped = lib.shard_map(f, mesh=mesh_of(lib, x=4), in_specs=P("x"), out_specs=P("x"), check_vma=False)
-    return derived(lib, lambda x: [mapped(x)[i] for i in (0, 1, 3, 4, 5, 7)], X), lib.jit(mapped)(X)
+    return derived(lib, lambda x: [mapped(x)[i] for i in (0, 4, 5)], X), lib.jit(mapped)(X)
 
 
 @case
@@ -701,10 +701,10 @@ def main() -> None:
     chosen = [name for name in sys.argv[1:] if name != "-v"] or [*CASES, *CHECKS]
     found = {}
     for name in chosen:
-        start = time.perf_counter()
+        start = time.process_time()
         found[name] = run(name)
         if "-v" in sys.argv:
-            print(f"{name}: {time.perf_counter() - start:.2f} s", file=sys.stderr)
+            print(f"{name}: {time.process_time() - start:.2f} s", file=sys.stderr)
     print(json.dumps(found))
 
 
