@@ -168,7 +168,7 @@ def _mapped(
 
 
 def _mesh_of(mesh: Any) -> Mesh | AbstractMesh:
-    """The mesh of a call: the one given, or the one in force. Each axis has size 1."""
+    """The mesh of a call: the one given, or the one in force. Raises ShardingError where there are fewer devices."""
     known = current().abstract
     if mesh is None:
         if known is None or known.empty:
