@@ -19,7 +19,7 @@ from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.trees import placed
 from rlx.trace.flat import as_array, function_name
-from rlx.trace.tracing import named_axis
+from rlx.trace.tracing import devices_in_scope, named_axis
 from rlx.transforms.vmap import broadcast_prefix
 from rlx.trees import tree
 
@@ -95,7 +95,7 @@ def pmap(
             members = [x if at is None else _without(x, at) for x, at in zip(parts, places, strict=True)]
             inner, keywords = tree.unflatten(treedef, members)
             rest = iter(inner)
-            with named_axis(axis_name, size, alone=size == 1):
+            with named_axis(label, size, alone=size == 1, devices=size > 1):
                 out = fun(*(a if i in held else next(rest) for i, a in enumerate(args)), **keywords)
             results, outdef = tree.flatten(out)
             wanted = broadcast_prefix(out_axes, out, "out_axes")
@@ -161,8 +161,9 @@ def _size(values: Sequence[Array], places: Sequence[int | None], axis_size: int 
     if len(sizes) > 1:
         raise VmapAxisError(f"pmap got mapped axes of different sizes {sorted(sizes)}.", "They have one size.")
     (size,) = sizes
-    if size > devices:
-        raise too_many("pmap", size, devices)
+    wanted = size * devices_in_scope()
+    if wanted > devices:
+        raise too_many("pmap", wanted, devices)
     return size
 
 

@@ -12,6 +12,7 @@ from rlx.ops import callback as ops
 from rlx.ops.callback import VMAP_METHODS, HostFunction
 from rlx.ops.random_keys import random_unwrap
 from rlx.trace.flat import flatten_call, function_name
+from rlx.trace.tracing import devices_in_scope
 from rlx.trees import tree
 
 __all__ = ["host_function", "io_callback", "pure_callback", "result_types"]
@@ -81,7 +82,7 @@ def pure_callback(
       vmap_method: how a batch is computed: "sequential", one call for each element; "expand_dims",
         one call where arguments have a leading batch axis, of size 1 if they are not mapped;
         "broadcast_all", where all have its full size; "legacy_vectorized", where those that are not
-        mapped have none.
+        mapped have none. Over several devices (rlx.shard_map, rlx.pmap) it is "sequential" if left out.
 
     Raises: CallbackError where the result has another type than promised; 64-bit results become the 32-bit
       ones that were promised, unless x64 is enabled. CallbackTransformError where the call is differentiated.
@@ -92,6 +93,8 @@ def pure_callback(
     >>> rlx.jit(lambda x: pure_callback(lambda v: np.flip(v) * 2, x, x))(x).tolist()
     [2.0, 2.0, 2.0]
     """
+    if vmap_method is None and devices_in_scope() > 1:
+        vmap_method = "sequential"  # once for each device
     if vmap_method not in (None, *VMAP_METHODS):
         raise UnsupportedError(f"pure_callback has no vmap_method {vmap_method!r}.", f"Use one of {VMAP_METHODS}.")
     leaves, in_tree = flatten_call(args, kwargs, "an argument of a callback")

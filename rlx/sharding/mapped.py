@@ -21,7 +21,7 @@ from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
 from rlx.sharding.trees import placed, spread
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array, function_name
-from rlx.trace.tracing import named_axis, place_of
+from rlx.trace.tracing import known_value, named_axis, place_of
 from rlx.trees import tree
 
 __all__ = ["shard_map", "smap"]
@@ -154,8 +154,8 @@ def _mapped(
             with ExitStack() as scope:
                 scope.enter_context(use_abstract_mesh(_manual(found.abstract_mesh, manual)))
                 for axis, size in mapped.items():
-                    alone = size == 1
-                    scope.enter_context(named_axis(axis, size, alone=alone, tracked=check_vma and not alone))
+                    kinds = dict(alone=size == 1, devices=size > 1, tracked=check_vma and size > 1)
+                    scope.enter_context(named_axis(axis, size, **kinds))
                 return f(*tree.unflatten(treedef, parts))
 
         if all(size == 1 for size in mapped.values()):
@@ -168,7 +168,7 @@ def _mapped(
 
 
 def _mesh_of(mesh: Any) -> Mesh | AbstractMesh:
-    """The mesh of a call: the one given, or the one in force. Each axis has size 1."""
+    """The mesh of a call: the one given, or the one in force. Raises ShardingError where there are fewer devices."""
     known = current().abstract
     if mesh is None:
         if known is None or known.empty:
@@ -253,7 +253,7 @@ def _input_specs(
 
 
 def _own_spec(name: str, x: Any, manual: frozenset[Any], several: bool) -> PartitionSpec:
-    sharding = getattr(x, "_sharding", None) or place_of(x)
+    sharding = getattr(known_value(x), "_sharding", None) or place_of(x)
     if sharding is None and isinstance(x, Tracer) and several:
         raise ShardingError(
             f"{name} is mapped without in_specs over a traced {x.type!r}, of which nobody said how it is divided.",

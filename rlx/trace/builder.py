@@ -19,13 +19,14 @@ __all__ = ["Builder", "NamedAxis", "Tracer", "state"]
 
 
 class NamedAxis(NamedTuple):
-    """A mapped axis. `alone`: it is an axis of one device, with one member, which has no batch axis. `tracked`: what
-    is equal on all members is one value, which reverse mode counts once.
+    """A mapped axis. `alone`: it is an axis of one device, with one member, which has no batch axis. `devices`: its
+    members are several devices. `tracked`: what is equal on all members is one value, which reverse mode counts once.
     """
 
     name: Any
     size: int
     alone: bool
+    devices: bool
     tracked: bool
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "axis_named",
     "axis_size",
     "close_over",
+    "devices_in_scope",
     "finish",
     "known_value",
     "named_axis",
@@ -119,14 +120,17 @@ def place_of(value: Any) -> Any:
 
 
 @contextmanager
-def named_axis(name: Any, size: int, alone: bool = False, tracked: bool = False) -> Generator[None]:
+def named_axis(
+    name: Any, size: int, alone: bool = False, devices: bool = False, tracked: bool = False
+) -> Generator[None]:
     """Bring a mapped axis into scope while a function is traced.
 
     `alone`: an axis over one device. No batch axis stands for it, and operations along it are what they mean for
-    one member at once. `tracked`: an axis of a mesh, over which copies of one value are one value for reverse mode.
+    one member at once. `devices`: an axis over several. `tracked`: one over which copies of one value are one value
+    for reverse mode.
     """
     before = state.axes
-    state.axes = (*before, NamedAxis(name, size, alone, tracked)) if name is not None else before
+    state.axes = (*before, NamedAxis(name, size, alone, devices, tracked)) if name is not None else before
     try:
         yield
     finally:
@@ -142,6 +146,14 @@ def axis_named(name: Any) -> NamedAxis:
         f"There is no mapped axis named {name!r} here.",
         f"Call the function under rlx.vmap(..., axis_name={name!r}), or in rlx.shard_map over a mesh that has it.",
     )
+
+
+def devices_in_scope() -> int:
+    """On how many devices the function that is traced runs: the product of the axes over several."""
+    count = 1
+    for axis in state.axes:
+        count *= axis.size if axis.devices else 1
+    return count
 
 
 def tracked_axes(names: Sequence[Any] | None = None) -> tuple[Any, ...]:
