@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -70,6 +71,7 @@ class Member(ABC):
     def __init__(self, group: str, rank: int, size: int) -> None:
         self.group, self.rank, self.size = group, rank, size
         self._broken: CollectiveError | None = None
+        self._kept = np.empty(0, np.uint8)
 
     # ------------------------------------------------------------ what an implementation states
     @abstractmethod
@@ -154,13 +156,20 @@ class Member(ABC):
         flat = array.reshape(-1)
         if whole > array.size:  # the last piece is filled up
             flat = np.concatenate([flat, np.zeros(whole - array.size, array.dtype)])
-        pieces, own = np.empty((self.size, length), array.dtype), np.empty(length, array.dtype)
+        pieces, own = self._scratch(array.dtype, (self.size, length)), np.empty(length, array.dtype)
         self.deal_pieces(_bytes(flat).reshape(self.size, -1), _bytes(pieces).reshape(self.size, -1))
         _reduced(pieces, own, op, mode)
         target = out.reshape(-1) if whole == array.size else pieces.reshape(-1)
         self.gather_pieces(_bytes(own), _bytes(target).reshape(self.size, -1))
         if whole > array.size:
             out.reshape(-1)[...] = target[: array.size]
+
+    def _scratch(self, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        """Memory for one exchange, which is kept: fresh memory costs as much as moving what it is for."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if self._kept.nbytes < nbytes:
+            self._kept = np.empty(nbytes, np.uint8)
+        return self._kept[:nbytes].view(dtype).reshape(shape)
 
     def reduce_scatter(self, array: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
         """See Communicator."""
@@ -183,15 +192,17 @@ def _bytes(array: np.ndarray) -> np.ndarray:
 def _reduced(rows: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
     """The rows combined one after the other, in a dtype as wide as the mode wants, into `out`."""
     combine, dtype = OPERATIONS[op], rows.dtype
+    if len(rows) == 1:
+        out[...] = rows[0]
+        return
     wide = compute_dtype(dtype) if is_narrow(dtype) else dtype
     if mode == "deterministic" and is_inexact(dtype) and op in ("sum", "prod"):
         wide = np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
     with np.errstate(all="ignore"):
         if wide == dtype:
-            total = out
-            total[...] = rows[0]
-            for row in rows[1:]:
-                combine(total, row, out=total)
+            combine(rows[0], rows[1], out=out)
+            for row in rows[2:]:
+                combine(out, row, out=out)
             return
         total = rows[0].astype(wide)
         for row in rows[1:]:

@@ -36,7 +36,7 @@ class _Meeting:
         with self.changed:
             turn = self.turn
             self.values[rank] = value
-            if not any(v is _NOTHING for v in self.values):
+            if not self.missing():
                 self.finished, self.values = self.values, [_NOTHING] * self.size
                 self.turn += 1
                 self.changed.notify_all()
@@ -44,15 +44,18 @@ class _Meeting:
             seconds = patience()
             until = time.monotonic() + seconds
             while self.turn == turn:
-                missing = [r for r, v in enumerate(self.values) if v is _NOTHING]
-                lost = [r for r in missing if r in self.gone]
+                lost = [r for r in self.missing() if r in self.gone]
                 if lost:
                     who = f"rank {lost[0]} in the group {self.group!r}, which {self.gone[lost[0]]}"
                     instead = "All members call the same functions in the same order."
                     raise CollectiveError(f"Rank {rank} waited for {who}: {what}.", instead)
                 if not self.changed.wait(until - time.monotonic()) and self.turn == turn:
-                    raise silence(self.group, rank, missing, seconds, what)
+                    raise silence(self.group, rank, self.missing(), seconds, what)
             return self.finished
+
+    def missing(self) -> list[int]:
+        """Who has not come yet."""
+        return [rank for rank, value in enumerate(self.values) if value is _NOTHING]
 
     def leave(self, rank: int, why: str) -> None:
         """A member, of this rank among all, comes no more: not to the groups inside, either."""

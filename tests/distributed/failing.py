@@ -11,7 +11,9 @@ import rlx.numpy as jnp
 rlx.distributed.initialize()
 function = rlx.jit(lambda x: rlx.distributed.all_reduce(x))
 other = rlx.jit(lambda x: rlx.distributed.all_reduce(jnp.sin(x)))
-function(jnp.ones(3))
+function(jnp.ones(3))  # compiles it, which may take its time
+if sys.argv[1] == "killed":
+    os.environ["RLX_COLLECTIVE_TIMEOUT"] = "3"
 if rlx.process_index() == 1:
     match sys.argv[1]:
         case "killed":

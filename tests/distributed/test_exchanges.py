@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,8 +73,7 @@ def has(op: str, dtype: str) -> bool:
     return not (kind == "c" and op in ("max", "min")) and not (kind == "b" and op in ("sum", "prod"))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "dtype"), [*product(SIZES, DTYPES), (8, "float32"), (8, "bfloat16")])
 def test_exchanges_are_numpys(size: int, dtype: str) -> None:
     given = arrays(size, (size, 3), dtype)
     stacked = np.stack(given)
@@ -245,6 +246,32 @@ def test_a_collective_is_a_kernel_that_nothing_is_fused_with() -> None:
         verify_plan(rebuilt["plan"])
 
     threads.run(2, work)
+
+
+@pytest.mark.parametrize("device", ["numba", "c"])
+def test_other_devices_leave_exchanges_to_the_host(device: str) -> None:
+    def function(x: Any) -> Any:
+        ring = lax.fori_loop(0, 3, lambda i, x: distributed.permute(x, [(0, 1), (1, 0)]), x)
+        return distributed.all_reduce(x * 2.0) + ring
+
+    def work() -> Any:
+        x = jnp.arange(3.0) + rlx.process_index()
+        return [rlx.jit(function, device=name)(x).tolist() for name in (device, "cpu")]
+
+    assert threads.run(2, work) == [[[3.0, 8.0, 13.0]] * 2, [[2.0, 7.0, 12.0]] * 2]
+
+
+def test_exchanges_are_saved_with_programs(tmp_path: Path) -> None:
+    shape = rlx.ShapeDtypeStruct((3,), "float32")
+
+    def work() -> Any:
+        path = tmp_path / f"{rlx.process_index()}.rlx"
+        rlx.export(rlx.jit(lambda x: distributed.all_reduce(x) + x))(shape).save(path)
+        return rlx.load_exported(path)(jnp.ones(3)).tolist()
+
+    assert threads.run(2, work) == [[3.0] * 3] * 2
+    with pytest.raises(errors.CollectiveError, match="A program for 2 processes runs in a group of 1"):
+        rlx.load_exported(tmp_path / "0.rlx")(jnp.ones(3))
 
 
 def test_programs_are_compiled_once_for_each_number_of_processes() -> None:

@@ -180,6 +180,8 @@ SPILLS: dict[SpillReason, Callable[..., Any]] = {
     SpillReason.READ_BY_BRANCH: lambda x: choice(jnp.tanh(x)),
     SpillReason.MADE_BY_HOST: lambda x: plus_one(x) * 2,
     SpillReason.READ_BY_HOST: lambda x: plus_one(jnp.tanh(x)),
+    SpillReason.MADE_BY_EXCHANGE: lambda x: rlx.distributed.all_reduce(x) * 2,
+    SpillReason.READ_BY_EXCHANGE: lambda x: rlx.distributed.all_reduce(jnp.tanh(x)),
     SpillReason.NESTS_APART: lambda x: jnp.cumsum(x, 1) + jnp.cumsum(x, 1)[::-1],
 }
 # the same work as a hint says: nothing goes through memory
