@@ -23,7 +23,7 @@ def _claimed(equation: Equation, claims: Claims) -> Equation:
         return equation
     types = [a.type for a in equation.inputs]
     params = {
-        "program": program_of(primitive, types, equation.params),
+        "program": program_of(primitive, types, dict(equation.params)),
         "name": primitive.claimed_as,
         "attributes": primitive.claim(**equation.params),
     }

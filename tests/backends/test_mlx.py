@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 import textwrap
 import types
 from functools import partial
@@ -1250,6 +1251,13 @@ def test_hamiltonian_monte_carlo_draws_from_the_distribution_of_the_cpu() -> Non
     mean, variance = found[:, 30:].mean(axis=(0, 1)), found[:, 30:].var(axis=(0, 1))
     exact = np.array([1.0, module.WIDTH**2 + 2 * module.BEND**2])
     assert np.abs(mean).max() < 0.1 and np.abs(variance - exact).max() < 0.15
+
+
+def test_the_tests_that_the_document_names_are_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "mlx.md").read_text(encoding="utf-8")))
+    files = (Path(__file__).parent / f"test_{name}.py" for name in ("mlx", "mlx_call", "mlx_calls", "metal"))
+    there = set(re.findall(r"^def (test_\w+)", "\n".join(f.read_text(encoding="utf-8") for f in files), re.MULTILINE))
+    assert len(named) > 50 and not named - there - {"test_fact"}
 
 
 # ------------------------------------------------------------------ mistakes
