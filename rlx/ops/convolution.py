@@ -125,6 +125,13 @@ class ConvolutionSpec:
 class conv_general_dilated(Primitive):
     """Sliding products of lhs with the kernel rhs (a correlation: the kernel is not flipped)."""
 
+    claimed_as = "convolution"
+
+    def claim(self, **params: Any) -> dict[str, Any]:
+        """The parameters, with the layouts one by one."""
+        specs = zip(("lhs_spec", "rhs_spec", "out_spec"), params.pop("dimension_numbers").encode_key(), strict=True)
+        return {"operands": ("lhs", "rhs"), **params, **dict(specs)}
+
     def type(self, lhs: TensorType, rhs: TensorType, **params: Any) -> TensorType:
         if lhs.dtype != rhs.dtype or dtype_kind(lhs.dtype) not in "iufc":
             raise DtypeError(

@@ -164,6 +164,7 @@ class Primitive:
     claimable = False  # such a call that stays, under params['name'], where the backend has a kernel for it
     exchanges = False  # processes meet there: params has its place, which a pass fills in
     routine = ""  # the library routine that computes it
+    claimed_as = ""  # the name of a block that one equation of it is, where the backend has a kernel for that
 
     type: Callable[..., Any] = _missing("type")
     reference: Callable[..., Any] = _missing("reference")
@@ -177,6 +178,10 @@ class Primitive:
     def decomposes(self) -> bool:
         """Whether it states a decomposition."""
         return not hasattr(self.decomposition, "missing")
+
+    def claim(self, **params: Any) -> dict[str, Any]:
+        """The attributes of that block."""
+        return params
 
     def effect(self, **params: Any) -> bool:
         """Whether the operation must run even if nobody uses its result, and in order."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, KeyArray, array_of_type
+from rlx.array import Array, ConcreteArray, DeviceArray, KeyArray, array_of_type
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
@@ -31,7 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST = 1024  # programs kept of one function
 _LONGEST = 256  # entries of a key: a long list of numbers is data
-_ARRAYS = frozenset({ConcreteArray, KeyArray, Tracer})
+_ARRAYS = frozenset({ConcreteArray, DeviceArray, KeyArray, Tracer})
+_NOT_HERE = frozenset({DeviceArray, Tracer})  # not for steps on NumPy arrays
 _STATIC = frozenset({int, bool, str, type(None), type(Ellipsis)})
 
 
@@ -163,7 +164,7 @@ def _replayed(function: F, eagerly: bool, name: str = "") -> F:
             return function(*args, **kwargs)
         arrays: list[Any] = []
         key = _key(args, kwargs, arrays)
-        if key is None or (builder is None and (config.watched or any(type(a) is Tracer for a in arrays))):
+        if key is None or (builder is None and (config.watched or any(type(a) in _NOT_HERE for a in arrays))):
             return function(*args, **kwargs)
         found = programs.get(key)
         if found is None and not (name and builder is not None):  # most functions of most types are called once

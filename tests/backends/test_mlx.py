@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import re
 import textwrap
 import types
 from functools import partial
@@ -843,6 +844,58 @@ def test_derivatives_and_batches_of_blocks(called: str) -> None:
         np.testing.assert_allclose(f, e, rtol=1e-5, atol=1e-5)
 
 
+# ------------------------------------------------------------------ convolutions
+SAME = ((1, 1), (1, 1))
+CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "features last": ((2, 8, 9, 3), (3, 3, 3, 4), {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}),
+    "features first": ((2, 3, 8, 9), (4, 3, 3, 2), {"dimension_numbers": ("NCHW", "OIHW", "NHWC")}),
+    "groups": ((2, 6, 8, 9), (9, 2, 3, 3), {"feature_group_count": 3}),
+    "dilated": ((2, 3, 8, 9), (4, 3, 2, 2), {"lhs_dilation": (2, 1), "rhs_dilation": (1, 3)}),
+    "strided": ((2, 3, 9, 8), (4, 3, 3, 3), {"window_strides": (3, 2), "padding": ((0, 2), (1, 3))}),
+    "a line": ((2, 3, 9), (4, 3, 3), {"window_strides": (2,), "padding": "SAME"}),
+    "space": ((1, 2, 5, 4, 6), (3, 2, 2, 2, 2), {"window_strides": (1, 1, 2), "padding": "VALID"}),
+}
+NO_CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "negative padding": ((2, 3, 8, 9), (4, 3, 3, 3), {"padding": ((-1, 1), (0, 0))}),
+    "batch groups": ((4, 3, 8, 9), (4, 3, 3, 3), {"batch_group_count": 2}),
+    "groups in space": ((1, 4, 5, 4, 6), (4, 2, 2, 2, 2), {"feature_group_count": 2, "padding": "VALID"}),
+}
+
+
+@pytest.mark.parametrize("called", [*CONVOLUTIONS, *NO_CONVOLUTIONS])
+def test_convolutions(called: str) -> None:
+    """By mx.conv_general where MLX has the same one; its derivatives are convolutions, of which MLX has most, too."""
+    left, right, options = {**CONVOLUTIONS, **NO_CONVOLUTIONS}[called]
+    options = {"window_strides": (1,) * (len(left) - 2), "padding": SAME, **options}
+    function = partial(rlx.lax.conv_general_dilated, **options)
+    x, kernel = normals(*left), normals(*right)
+    assert blocks_of(function, x, kernel) == (["convolution"] if called in CONVOLUTIONS else [])
+    slopes = rlx.grad(lambda x, kernel: (function(x, kernel) ** 2).sum(), argnums=(0, 1))
+    for computed in (function, slopes):
+        for found, expected in zip(*both(computed, x, kernel), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+def test_layouts_of_convolutions_reach_mlx_as_views() -> None:
+    function = partial(rlx.lax.conv_general_dilated, window_strides=(1, 1), padding=SAME)
+    with rlx.default_device("mlx"):
+        made = rlx.inspect(function)(normals(2, 3, 8, 9), normals(4, 3, 3, 3)).executable.function
+    (part,) = made.parts
+    with at_work():
+        arrays = {b: mx.array(normals(b.size)) for b in part.inputs}
+        graph = nodes(*part.traced(arrays))
+    assert graph.count("Convolution") == 1 and set(graph) <= {"Convolution", "Transpose", "Reshape", "Unflatten"}, graph
+
+
+@on_the_cpu
+def test_a_convolution_of_float64_is_a_product() -> None:
+    x, kernel = normals(2, 3, 8, 9).astype(float), normals(4, 3, 3, 3).astype(float)
+    function = partial(rlx.lax.conv_general_dilated, window_strides=(1, 1), padding=SAME)
+    assert blocks_of(function, x, kernel) == []
+    (found,), (expected,) = both(function, x, kernel)
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
 # ------------------------------------------------------------------ packed weights and rotary positions
 PACKED = ["int4/32", "int4/64", "int4/128", "int8/32", "int8/64", "int8/128", "int8a/32", "int8a/128", "mxfp4", "nvfp4"]
 UNPACKED = ["int4/16", "int8/256", "nf4/64", "fp8e4m3", "gguf_q4_0", "gguf_q8_0"]
@@ -1200,6 +1253,13 @@ def test_hamiltonian_monte_carlo_draws_from_the_distribution_of_the_cpu() -> Non
     assert np.abs(mean).max() < 0.1 and np.abs(variance - exact).max() < 0.15
 
 
+def test_the_tests_that_the_document_names_are_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "mlx.md").read_text(encoding="utf-8")))
+    files = (Path(__file__).parent / f"test_{name}.py" for name in ("mlx", "mlx_call", "mlx_calls", "metal"))
+    there = set(re.findall(r"^def (test_\w+)", "\n".join(f.read_text(encoding="utf-8") for f in files), re.MULTILINE))
+    assert len(named) > 50 and not named - there - {"test_fact"}
+
+
 # ------------------------------------------------------------------ mistakes
 def test_the_device_is_listed() -> None:
     assert "mlx" in device_names()
@@ -1388,6 +1448,19 @@ def test_arrays_of_mlx_come_in_and_go_out_without_copies() -> None:
     assert jnp.sum(given).item() == 10 and rlx.vmap(jnp.sum)(given).tolist() == [3, 7]
     assert rlx.jit(lambda x: x + 1, device="cpu")(given).device == "cpu"
     assert numbers(mx.array(jnp.arange(3))) == [0, 1, 2]
+
+
+def test_an_array_of_mlx_is_not_copied_as_an_argument() -> None:
+    """Alone, and as a leaf of a tree: a program that reads it allocates next to nothing."""
+    given = mx.array(np.ones(1 << 20, np.float32))
+    alone, leaf = rlx.jit(lambda x: x[5] + x[7]), rlx.jit(lambda tree: tree["w"][0][5] * 3)
+    for call in (lambda: alone(given), lambda: leaf({"w": [given]}), lambda: rlx.vmap(jnp.sin)(given[:3])):
+        rlx.block_until_ready(call())
+        mx.clear_cache()
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        result = rlx.block_until_ready(call())
+        assert result.device == "mlx" and mx.get_peak_memory() - before < 0.01 * given.nbytes
 
 
 def test_an_assignment_to_a_given_array_changes_that_one_alone() -> None:

@@ -24,8 +24,8 @@ Types = tuple[TensorType, ...]
 def fits(name: str, types: Types, attributes: Attributes) -> bool:
     """Whether MLX's function computes a call of a block, within the last places of its dtype."""
     first = types[0]
-    if name in _OF_SEVERAL_DTYPES:
-        return _OF_SEVERAL_DTYPES[name](types, attributes)
+    if name in _WITH_RULES:
+        return _WITH_RULES[name](types, attributes)
     if first.size == 0 or any(t.dtype != first.dtype for t in types) or first.dtype.name not in _DTYPES:
         return False
     return _FITS[name](types, attributes)
@@ -131,6 +131,38 @@ def _rotary(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
     )
 
 
+# ------------------------------------------------------------------ convolutions
+def _convolution_fits(types: Types, attributes: Attributes) -> bool:
+    lhs, rhs = types
+    return (
+        lhs.dtype == np.float32
+        and 3 <= lhs.ndim <= (5 if attributes["feature_group_count"] == 1 else 4)
+        and attributes["batch_group_count"] == 1
+        and all(min(pair) >= 0 for pair in attributes["padding"])
+        and 0 not in (*lhs.shape, *rhs.shape)
+    )
+
+
+def _convolution(operands: Sequence[MxArray], attributes: Attributes) -> MxArray:
+    """MLX wants features last; it is given views."""
+    lhs, rhs = (
+        mx.transpose(x, (spec[0], *spec[2:], spec[1]))
+        for x, spec in zip(operands, (attributes["lhs_spec"], attributes["rhs_spec"]), strict=True)
+    )
+    low, high = zip(*attributes["padding"], strict=True)
+    found = mx.conv_general(
+        lhs,
+        rhs,
+        stride=attributes["window_strides"],
+        padding=(low, high),
+        kernel_dilation=attributes["rhs_dilation"],
+        input_dilation=attributes["lhs_dilation"],
+        groups=attributes["feature_group_count"],
+    )
+    batch, feature, *spatial = attributes["out_spec"]
+    return mx.transpose(found, np.argsort((batch, *spatial, feature)).tolist())
+
+
 _DTYPES = frozenset(("float32", "float16", "bfloat16"))  # in float64 all of them have float32's precision
 _FITS: dict[str, Callable[[Types, Attributes], bool]] = {
     "dot_product_attention": _attention_fits,
@@ -139,7 +171,8 @@ _FITS: dict[str, Callable[[Types, Attributes], bool]] = {
     "softmax": _softmax_fits,
     "logsumexp": _logsumexp_fits,
 }
-_OF_SEVERAL_DTYPES: dict[str, Callable[[Types, Attributes], bool]] = {
+_WITH_RULES: dict[str, Callable[[Types, Attributes], bool]] = {
+    "convolution": _convolution_fits,
     PACKED_PRODUCT: fits_packed,
     "rotate_pairs": _rotary_fits,
 }
@@ -149,6 +182,7 @@ BLOCKS: dict[str, Callable[[Sequence[MxArray], Attributes], MxArray]] = {
     "rms_norm": _rms_norm,
     "softmax": _softmax,
     "logsumexp": _logsumexp,
+    "convolution": _convolution,
     PACKED_PRODUCT: packed_product,
     "rotate_pairs": _rotary,
 }
