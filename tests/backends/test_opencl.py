@@ -17,6 +17,7 @@ import pytest
 import test_primitives
 from primitive_cases import cases
 from special_samples import DRAWS, drawn
+from trainings import losses
 
 import rlx
 import rlx.nn as nn
@@ -178,6 +179,59 @@ def test_products_of_every_shape(sizes: tuple[int, int, int], backend: OpenCLBac
     agree(lambda x, y: x @ y, x, y)
     agree(lambda x, y: jnp.einsum("bkm,bnk->bmn", x, y), x.transpose(0, 2, 1).copy(), y.transpose(0, 2, 1).copy())
     agree(lambda x, y: x[0] @ y[1], x.astype("float64"), y.astype("float64"))
+
+
+def convolved(groups: int = 1, **how: Any) -> Any:
+    """A convolution and what is elementwise behind it."""
+    how = {"window_strides": (1, 1), "padding": "SAME", "feature_group_count": groups, **how}
+    return lambda x, w: jnp.maximum(lax.conv_general_dilated(x, w, **how) * 2 + 1, 0)
+
+
+CONVOLUTIONS = {
+    "same": (convolved(), (2, 5, 9, 11), (20, 5, 3, 3)),
+    "strides": (convolved(window_strides=(2, 1), padding="VALID"), (3, 4, 12, 9), (17, 4, 3, 2)),
+    "dilated": (convolved(rhs_dilation=(2, 1)), (2, 16, 9, 9), (16, 16, 3, 3)),
+    "groups": (convolved(groups=2), (2, 8, 7, 7), (40, 4, 3, 3)),
+    "NHWC": (convolved(dimension_numbers=("NHWC", "HWIO", "NHWC")), (2, 9, 9, 16), (3, 3, 16, 16)),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_read_their_windows_where_they_lie(name: str, backend: OpenCLBackend) -> None:
+    """No buffer holds the windows, forwards and backwards."""
+    function, *shapes = CONVOLUTIONS[name]
+    x, w = (numbers(*shape) for shape in shapes)
+    gradient = rlx.grad(lambda x, w: jnp.sin(function(x, w)).sum(), (0, 1))
+    assert "tiled product of what is loaded with an epilogue" in strategies(function, x, w)
+    features = w.shape[-1 if name == "NHWC" else 0]
+    windows = function(x, w).size // features * w.size // features
+    plan = lower_to_plan(rlx.make_program(function)(x, w), None, backend.lowering)
+    assert all(b.size < windows for b in plan.buffers if b.role == "temporary" and b in plan.offsets)
+    agree(function, x, w)
+    agree(gradient, x, w)
+
+
+BIASED = {
+    "bias": (lambda x, w: x @ w + jnp.arange(70.0), (65, 40), (40, 70)),
+    "gelu": (lambda x, w: nn.gelu(x @ w * 0.1), (64, 40), (40, 64)),
+    "what it reads": (lambda x, w: x @ w + x, (33, 33), (33, 33)),
+    "itself": (lambda x, w: x @ x.T * x - w, (33, 33), (33, 33)),
+    "two results": (lambda x, w: (jnp.tanh(x @ w), x @ w * 2), (40, 20), (20, 50)),
+    "two readers": (lambda x, w: (jnp.tanh(x @ w), (x @ w).sum()), (40, 20), (20, 50)),
+    "flat": (lambda x, w: jnp.maximum(x @ w, 0).reshape(-1), (40, 20), (20, 50)),
+    "transposed": (lambda x, w: (x @ w).T + 1, (40, 20), (20, 50)),
+    "batches": (lambda x, w: jnp.einsum("bihd,bjhd->bhij", x, w) * 2 + 1, (3, 20, 4, 30), (3, 20, 4, 30)),
+    "narrow operands": (lambda x, w: x @ (w.astype("int8").astype("float32") * 0.5).T, (40, 20), (50, 20)),
+}
+
+
+@pytest.mark.parametrize("name", BIASED)
+def test_what_follows_a_product_is_done_where_it_stores(name: str, backend: OpenCLBackend) -> None:
+    function, *shapes = BIASED[name]
+    x, w = (numbers(*shape) for shape in shapes)
+    assert sum("tiled product" in how for how in strategies(function, x, w)) == 1
+    assert len(strategies(function, x, w)) <= (3 if name in ("two readers", "narrow operands") else 1)
+    agree(function, x, w)
 
 
 def forced(**changes: Any) -> OpenCLBackend:
@@ -400,3 +454,12 @@ def test_without_the_package() -> None:
     program = "import sys; sys.modules['pyopencl'] = None\nimport rlx\nrlx.jit(lambda x: x, device='opencl')(1.0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "DeviceError" in done.stderr and "pip install 'rlx[opencl]'" in done.stderr, done.stderr
+
+
+# ------------------------------------------------------------------ trainings
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(("example", "steps"), [("digits", 4), ("chargpt", 3)])
+def test_trainings_reach_the_losses_of_the_cpu(example: str, steps: int, backend: OpenCLBackend) -> None:
+    found, expected = losses("opencl", steps, example), losses("cpu", steps, example)
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    assert found[-1] < found[0]
