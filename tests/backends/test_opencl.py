@@ -28,12 +28,15 @@ wanted = os.environ.get("RLX_TEST_OPENCL") == "1"
 if not wanted:
     pytest.importorskip("pyopencl", reason="pyopencl is not installed: make test-opencl")
 
+from rlx.backends.cuda.dialect import CudaDialect  # noqa: E402
 from rlx.backends.gpu.limits import Limits  # noqa: E402
 from rlx.backends.gpu.memory import DeviceMemory  # noqa: E402
 from rlx.backends.gpu.program import DeviceProgram  # noqa: E402
 from rlx.backends.gpu.steps import Step  # noqa: E402
 from rlx.backends.opencl import OpenCLBackend  # noqa: E402
 from rlx.backends.opencl.dialect import OpenCLDialect  # noqa: E402
+from rlx.ir.kernels import Contract, members  # noqa: E402
+from rlx.ir.options import LoweringOptions, ProductType  # noqa: E402
 from rlx.ir.scalar import SPECIAL  # noqa: E402
 from rlx.passes.pipeline import lower_to_plan  # noqa: E402
 from rlx.storage import AllocationError  # noqa: E402
@@ -463,3 +466,89 @@ def test_trainings_reach_the_losses_of_the_cpu(example: str, steps: int, backend
     found, expected = losses("opencl", steps, example), losses("cpu", steps, example)
     np.testing.assert_allclose(found, expected, rtol=1e-3)
     assert found[-1] < found[0]
+
+
+# ------------------------------------------------------------------ units for matrices
+FRAGMENTS = """
+static float fragment_number_f16(uint word, int part) { return rlx_decode_float16((uint16_t)(word >> (16 * part))); }
+static float fragment_number_bf16(uint word, int part) { return rlx_decode_bfloat16((uint16_t)(word >> (16 * part))); }
+static float fragment_number_tf32(uint word, int part) { return as_float(word); }
+static void fragment_product_UNITS(float *sums, uint a, uint b, uint c, uint d, uint e, uint f) {
+    const int lane = (int)get_sub_group_local_id(), row = lane / 4, column = lane % 4 * 2;
+    for (int word = 0; word < 8; ++word) {
+        const uint upper = sub_group_shuffle(word < 4 ? a : c, row * 4 + word % 4);
+        const uint lower = sub_group_shuffle(word < 4 ? b : d, row * 4 + word % 4);
+        const uint left = sub_group_shuffle(word < 4 ? e : f, column * 4 + word % 4);
+        const uint right = sub_group_shuffle(word < 4 ? e : f, (column + 1) * 4 + word % 4);
+        for (int part = 0; part < PARTS; ++part) {
+            const float x = fragment_number_UNITS(upper, part), y = fragment_number_UNITS(lower, part);
+            const float u = fragment_number_UNITS(left, part), v = fragment_number_UNITS(right, part);
+            sums[0] += x * u;
+            sums[1] += x * v;
+            sums[2] += y * u;
+            sums[3] += y * v;
+        }
+    }
+}
+"""
+
+
+class FragmentDialect(OpenCLDialect):
+    """Words of a device that multiplies fragments: here a warp's items ask each other, as the hardware is described."""
+
+    matrix_units = CudaDialect.matrix_units
+    tensor_cores = True
+
+    def fragment_product(self, units: str) -> str:
+        self.units = units
+        for dtype in ("float16", "bfloat16"):
+            self.helper(f"rlx_decode_{dtype}")
+        return f"fragment_product_{units}"
+
+    def helper_text(self) -> str:
+        text = FRAGMENTS.replace("UNITS", self.units).replace("PARTS", "1" if self.units == "tf32" else "2")
+        return super().helper_text() + text
+
+
+class MixedBackend(OpenCLBackend):
+    """A device that multiplies narrow numbers, and sums in float32."""
+
+    units = True
+
+    def dialect(self) -> OpenCLDialect:
+        return FragmentDialect(True, 32) if self.units else super().dialect()  # ty: ignore[invalid-return-type]
+
+    @property
+    def lowering(self) -> LoweringOptions:
+        options = super().lowering
+        types = (ProductType.of("float16", "float32"), ProductType.of("bfloat16", "float32"), TF32)
+        return replace(options, products=replace(options.products, types=types))
+
+
+TF32 = ProductType.of("float32", tf32=True)
+MIXED: dict[str, Any] = {
+    "epilogue": lambda x, w: jnp.maximum(x @ w + 1, 0),
+    "transposed operands": lambda x, w: (w.T @ x.T) * 2,
+    "what is loaded": lambda x, w: (x * 2) @ w,
+    "thin": lambda x, w: x[:3] @ w,
+}
+
+
+@pytest.mark.parametrize("units", [True, False], ids=["fragments", "tiles"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_narrow_products_are_summed_in_float32(dtype: str, units: bool, backend: OpenCLBackend) -> None:
+    if units and not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    device = MixedBackend()
+    device.units = units
+    x, w = (numbers(*shape).astype(dtype) for shape in ((70, 37), (37, 90)))
+    for name, function in MIXED.items():
+        plan = lower_to_plan(rlx.make_program(function)(x, w), None, device.lowering)
+        products = [k for kernel in plan.kernels for k in members(kernel) if isinstance(k, Contract)]
+        assert products and all(k.tf32 or k.accumulator for k in products)
+        expected = rlx.jit(function, device="cpu")(x, w)
+        (storage,) = device.compile(plan).run([device.memory.put(a) for a in (x, w)])
+        found = device.memory.get(storage, expected.shape, np.asarray(expected).dtype)
+        wide = [np.asarray(v).astype("float64") for v in (found, expected)]
+        coarse = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-3}[dtype]
+        np.testing.assert_allclose(*wide, rtol=coarse, atol=coarse * 6, err_msg=name)
