@@ -46,6 +46,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "sorts": (lambda x: (jnp.sort(x, -1), jnp.argsort(x, -1)), wave(64, 3000)),
     "product": (lambda x, y: x @ y, wave(512, 300), wave(300, 512)),
     "thin product": (lambda x, y: x @ y, wave(512, 300), wave(300)),
+    "deep product": (lambda x, y: jnp.maximum(x @ y, 0), wave(64, 4096), wave(4096, 64)),
     "product with an epilogue": (
         lambda x, y, b: nn.gelu(x @ y + b) + x, wave(512, 300), wave(300, 300), wave(300),
     ),

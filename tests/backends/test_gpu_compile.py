@@ -158,6 +158,7 @@ LAUNCHES = {
     "small loop": ["items", "loop"],
     "product": ["tiled product"],
     "thin product": ["warps"],
+    "deep product": ["tiled product in parts", "sum of parts with an epilogue"],
     "product with an epilogue": ["tiled product with an epilogue"],
     "convolution": ["items", "items", "tiled product of what is loaded with an epilogue"],
 }

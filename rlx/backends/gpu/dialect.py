@@ -126,7 +126,8 @@ class DeviceDialect(CDialect):
         """The function of a warp that adds to 16 x 8 sums: of an item's 4 sums, 4 words of lhs and 2 of rhs.
 
         Item 4 g + t of the warp has columns 2 t and 2 t + 1 of rows g and g + 8 of the sums; of lhs the words t and
-        t + 4 of rows g and g + 8, in the order (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); of rhs those of column g.
+        t + 4 of rows g and g + 8, in the order (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); of rhs those
+        of column g.
         """
         raise NotImplementedError
 

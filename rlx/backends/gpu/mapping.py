@@ -29,7 +29,7 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
                 return []
             if nest is not None:
                 return _nest(nest, limits, dialect)
-            return [tiled_product(FusedProduct(kernel), limits, dialect)]
+            return tiled_product(FusedProduct(kernel), limits, dialect)
         case RowTiles():
             return product_steps(kernel, limits, dialect)
         case Sort() if dialect.sort(kernel, (), ()) is not None:

@@ -28,6 +28,7 @@ _EACH = 4  # rows and columns of an item
 _ACROSS = _TILE // _EACH
 _ITEMS = _ACROSS * _ACROSS
 _LEAST = 16  # smaller results are made by items, or rows, of their own
+_LEAST_PART = 256  # depth of a product that a group takes at least, where several share a tile
 _LONG = 64  # a sum of so many products is shared by items, where there are few sums
 
 
@@ -86,37 +87,59 @@ def product_steps(kernel: RowTiles, limits: Limits, dialect: DeviceDialect) -> l
         return None
     if product_as_loops(fused.contract, limits) is not None:
         return None
-    return [tiled_product(fused, limits, dialect, kernel.label)]
+    return tiled_product(fused, limits, dialect, kernel.label)
 
 
 def _nests(fused: FusedProduct) -> list[Loops]:
     return [nest for nest in (fused.lhs, fused.rhs, fused.reader) if nest is not None]
 
 
-def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> Step:
-    """A group makes 64 rows and columns of a result, an item 4 of each; operands go by in slices of 16."""
+def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> list[Step]:
+    """A group makes 64 rows and columns of a result, an item 4 of each; operands go by in slices of 16.
+
+    Where a result has few tiles, several groups share one: each sums a part of the depth, a second launch their sums.
+    """
     product = fused.contract
     operands = (product.lhs, product.rhs, product.out)
-    largest = max(o.buffer.size for o in operands)
+    groups = math.prod(_tiles(product)) * product.batches
+    parts = max(1, min(limits.units // groups, product.depth // _LEAST_PART))
+    results = product.batches * product.rows * product.columns
+    partial = Buffer(product.summed_in, parts * results)
+    largest = max(partial.size, *(o.buffer.size for o in operands))
     wide = limits.wide or largest + _TILE * _TILE >= 1 << 30 or any(is_wide(nest, limits) for nest in _nests(fused))
     with dialect.positions(wide):
-        text = _Text(fused, limits, dialect)
+        text = _Text(fused, dialect, parts, partial)
         text.write()
+        last = _Text(fused, dialect, parts, partial)
+        if parts > 1:
+            last.add_parts(limits.group)
     strategy = "tiled product" + (" of what is loaded" if fused.lhs or fused.rhs else "")
-    strategy += " with an epilogue" if fused.reader else ""
-    groups = math.prod(text.tiles) * product.batches
+    end = " with an epilogue" if fused.reader else ""
     name = label or product.label or "matmul"
-    parameters = [*text.parameters]
-    return step_of(
-        name, strategy, dialect, parameters, [*text.parameters.values()], text.lines.text, groups, _ITEMS
-    )
+
+    def step(text: _Text, how: str, groups: int, items: int) -> Step:
+        buffers = [*text.parameters.values()]
+        return step_of(name, how, dialect, [*text.parameters], buffers, text.lines.text, groups, items)
+
+    if parts == 1:
+        return [step(text, strategy + end, groups, _ITEMS)]
+    first = step(text, f"{strategy} in parts", groups * parts, _ITEMS)
+    return [first, step(last, f"sum of parts{end}", ceiling(results, limits.group), limits.group)]
+
+
+def _tiles(product: Contract) -> tuple[int, int]:
+    return ceiling(product.rows, _TILE), ceiling(product.columns, _TILE)
 
 
 class _Text:
-    """The statements of a product. `parameters`: the arrays that the kernel takes."""
+    """The statements of a product. `parameters`: the arrays that the kernel takes.
 
-    def __init__(self, fused: FusedProduct, limits: Limits, dialect: DeviceDialect) -> None:
+    parts: how many groups share a tile; their sums lie in `partial`, one after the other.
+    """
+
+    def __init__(self, fused: FusedProduct, dialect: DeviceDialect, parts: int, partial: Buffer) -> None:
         self.fused = fused
+        self.parts, self.partial = parts, partial
         self.product = fused.contract
         self.dialect = dialect
         self.lines = Lines(dialect)
@@ -124,7 +147,7 @@ class _Text:
         self.held = self.product.lhs.buffer.dtype
         self.units = dialect.matrix_units(self.product)
         self.kind, self.zero = register_type(self.dtype), literal(self.dtype, 0)
-        self.tiles = (ceiling(self.product.rows, _TILE), ceiling(self.product.columns, _TILE))
+        self.tiles = _tiles(self.product)
         self.parameters: dict[Parameter, Buffer] = {}
         self.axes = [f"batch{n}" for n in range(len(self.product.out.shape) - 2)]
 
@@ -141,6 +164,12 @@ class _Text:
         for axis, size in reversed([*zip(self.axes, product.out.shape[:-2], strict=True)]):
             add(dialect.fixed(axis, f"{rest} % {size}u"))
             rest = f"{rest} / {size}u"
+        start, stop = "0", str(product.depth)
+        if self.parts > 1:
+            span = ceiling(ceiling(product.depth, self.parts), _DEPTH) * _DEPTH
+            add(dialect.fixed("part_number", rest), dialect.fixed("start", f"part_number * {span}"))
+            add(dialect.fixed("stop", f"start + {span} < {product.depth} ? start + {span} : {product.depth}"))
+            start, stop = "start", "stop"
         item = dialect.number_in_group()
         if self.units:
             add(f"const int lane = {item} % 32, warp = {item} / 32;")
@@ -148,7 +177,7 @@ class _Text:
             add(f"const int across = {item} % {_ACROSS}, down = {item} / {_ACROSS};")
         add(f"{self.kind} sums[{_EACH}][{_EACH}];")
         add(f"for (int r = 0; r < {_EACH}; ++r) for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {self.zero};")
-        with self.lines.block(dialect.loop("depth", "0", str(product.depth)).replace("++depth", f"depth += {_DEPTH}")):
+        with self.lines.block(dialect.loop("depth", start, stop).replace("++depth", f"depth += {_DEPTH}")):
             self.load("lhs", product.lhs, self.fused.lhs, "row", product.rows)
             self.load("rhs", product.rhs, self.fused.rhs, "column", product.columns)
             add(dialect.barrier())
@@ -244,10 +273,8 @@ class _Text:
         )
 
     def store(self) -> None:
-        """The result, or what its reader makes of it."""
-        dialect, product, reader = self.dialect, self.product, self.fused.reader
-        out = self.parameter("out", product.out.buffer, True) if self.fused.stored else ""
-        walk = self.walk("out", reader, _Result(reader, product.out.buffer)) if reader else None
+        """The tile's part of the result, or of what its reader makes of it."""
+        dialect, product = self.dialect, self.product
         with self.lines.block(f"for (int r = 0; r < {_EACH}; ++r)" + " {"), self.lines.block(
             f"for (int c = 0; c < {_EACH}; ++c)" + " {"
         ):
@@ -257,20 +284,52 @@ class _Text:
             self.lines.add(dialect.fixed("row", f"first_row + {row}"))
             self.lines.add(dialect.fixed("column", f"first_column + {column}"))
             with self.lines.block(dialect.condition(f"row < {product.rows} && column < {product.columns}")):
-                axes = [*self.axes, "row", "column"]
-                if out:
-                    terms = [(s, axis) for s, axis in zip(product.out.strides, axes, strict=True) if s]
-                    place = dialect.position(terms, product.out.offset)
-                    kept = product.out.buffer.dtype
-                    before = f"{dialect.load(kept, out, place)} + " if product.accumulate else ""
-                    self.lines.add(dialect.store(kept, self.dtype, out, place, f"{before}sums[r][c]"))
-                if walk is not None and is_narrow(product.out.buffer.dtype):
-                    kept = product.out.buffer.dtype
-                    self.lines.add(f"{memory_type(kept)} rounded[1];")
-                    self.lines.add(dialect.store(kept, self.dtype, "rounded", "0", "sums[r][c]"))
-                if walk is not None and reader is not None:
-                    self.indices(walk, result_digits(reader, product.out) or [], axes)
-                    walk.row()
+                self.finish() if self.parts == 1 else self.keep()
+
+    def keep(self) -> None:
+        """A part of a sum, for the launch that adds them."""
+        product = self.product
+        strides = [math.prod(product.out.shape[d + 1 :]) for d in range(len(product.out.shape))]
+        axes = [*zip(strides, [*self.axes, "row", "column"], strict=True)]
+        place = self.dialect.position([(math.prod(product.out.shape), "part_number"), *axes], 0)
+        self.lines.add(f"{self.parameter('partial', self.partial, True)}[{place}] = sums[r][c];")
+
+    def add_parts(self, items: int) -> None:
+        """The launch that adds them: an item for each element of the result."""
+        dialect, product = self.dialect, self.product
+        number = f"({dialect.number_type}){dialect.group_number()} * {items} + {dialect.number_in_group()}"
+        count = math.prod(product.out.shape)
+        partial = self.parameter("partial", self.partial, False)
+        self.lines.add(dialect.number("point", number))
+        with self.lines.block(dialect.condition(f"point < {count}")):
+            rest = "point"
+            for axis, size in reversed([*zip([*self.axes, "row", "column"], product.out.shape, strict=True)]):
+                self.lines.add(dialect.fixed(axis, f"{rest} % {size}u"))
+                rest = f"{rest} / {size}u"
+            self.lines.add(f"{self.kind} sums[1][1];", "const int r = 0, c = 0;", f"sums[r][c] = {partial}[point];")
+            place = dialect.position([(count, "part"), (1, "point")], 0)
+            with self.lines.block(dialect.loop("part", "1", str(self.parts))):
+                self.lines.add(f"sums[r][c] += {partial}[{place}];")
+            self.finish()
+
+    def finish(self) -> None:
+        """An element of the result, or what its reader makes of it."""
+        dialect, product, reader = self.dialect, self.product, self.fused.reader
+        axes, kept = [*self.axes, "row", "column"], product.out.buffer.dtype
+        if self.fused.stored:
+            out = self.parameter("out", product.out.buffer, True)
+            terms = [(s, axis) for s, axis in zip(product.out.strides, axes, strict=True) if s]
+            place = dialect.position(terms, product.out.offset)
+            before = f"{dialect.load(kept, out, place)} + " if product.accumulate else ""
+            self.lines.add(dialect.store(kept, self.dtype, out, place, f"{before}sums[r][c]"))
+        if reader is None:
+            return
+        walk = self.walk("out", reader, _Result(reader, product.out.buffer))
+        if is_narrow(kept):
+            self.lines.add(f"{memory_type(kept)} rounded[1];")
+            self.lines.add(dialect.store(kept, self.dtype, "rounded", "0", "sums[r][c]"))
+        self.indices(walk, result_digits(reader, product.out) or [], axes)
+        walk.row()
 
     # ------------------------------------------------------------------ nests
     def parameter(self, name: str, buffer: Buffer, written: bool) -> str:
