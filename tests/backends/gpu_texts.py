@@ -46,6 +46,14 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "sorts": (lambda x: (jnp.sort(x, -1), jnp.argsort(x, -1)), wave(64, 3000)),
     "product": (lambda x, y: x @ y, wave(512, 300), wave(300, 512)),
     "thin product": (lambda x, y: x @ y, wave(512, 300), wave(300)),
+    "deep product": (lambda x, y: jnp.maximum(x @ y, 0), wave(64, 4096), wave(4096, 64)),
+    "product with an epilogue": (
+        lambda x, y, b: nn.gelu(x @ y + b) + x, wave(512, 300), wave(300, 300), wave(300),
+    ),
+    "convolution": (
+        lambda x, w: jnp.maximum(lax.conv_general_dilated(x, w, (1, 1), "SAME"), 0), wave(8, 16, 32, 32),
+        wave(32, 16, 3, 3),
+    ),
     "scatters": (
         lambda x, i: (jnp.zeros(99).at[i].set(x), jnp.zeros(99).at[i].add(x)), wave(5000), np.arange(5000) % 99,
     ),

@@ -11,14 +11,17 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
-from gpu_texts import PROGRAMS, Unit, plan_of, sample_plans, units
+from gpu_texts import OPTIONS, PROGRAMS, Unit, plan_of, sample_plans, units
 from special_samples import DRAWS
 from test_special_text import kernel_of
 
+import rlx.numpy as jnp
 from rlx.backends.c.special import SPECIAL_TEXTS
 from rlx.backends.cuda import nvrtc
 from rlx.backends.cuda.dialect import CudaDialect
@@ -27,6 +30,7 @@ from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.rocm import clang
 from rlx.backends.rocm.dialect import HipDialect
+from rlx.ir.options import ProductType
 
 wanted = os.environ.get("RLX_TEST_GPU_COMPILE") == "1"
 if not wanted and not nvrtc.installed():
@@ -101,6 +105,25 @@ def test_special_functions_compile() -> None:
             assert len(clang.compile_program(source, "gfx942").facts) == len(DRAWS)
 
 
+MIXED = ("float16", "bfloat16", "float32")
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_tensor_cores_multiply_what_is_narrow(architecture: str) -> None:
+    """Four instructions for a slice of 16-bit floats, eight for rounded ones of 32 bits; nothing spills."""
+    for dtype in MIXED:
+        types = (ProductType.of(dtype, "float32", tf32=dtype == "float32"),)
+        options = replace(OPTIONS, products=replace(OPTIONS.products, types=types))
+        x, w = np.ones((200, 100), dtype), np.ones((100, 300), dtype)
+        plan = plan_of(lambda x, w: jnp.maximum(x @ w * 2, 0), x, w, options=options)
+        program = DeviceProgram(plan, CudaDialect(tensor_cores=True), Limits())
+        assert [s.strategy for steps in program.steps.values() for s in steps] == ["tiled product with an epilogue"]
+        compiled = nvrtc.compile_program(program.source, architecture)
+        (facts,) = compiled.facts.values()
+        assert compiled.ptx.count("mma.sync") == (8 if dtype == "float32" else 4)
+        assert facts.spilled == 0 and facts.stack == 0 and facts.registers <= 128, facts
+
+
 def disassembled(code: bytes, folder: Path) -> str:
     """Instructions of the machine."""
     beside = [p for p in sys.path if (Path(p) / "nvidia/cu13/bin/nvdisasm").exists()]
@@ -135,6 +158,9 @@ LAUNCHES = {
     "small loop": ["items", "loop"],
     "product": ["tiled product"],
     "thin product": ["warps"],
+    "deep product": ["tiled product in parts", "sum of parts with an epilogue"],
+    "product with an epilogue": ["tiled product with an epilogue"],
+    "convolution": ["items", "items", "tiled product of what is loaded with an epilogue"],
 }
 
 

@@ -17,6 +17,7 @@ import pytest
 import test_primitives
 from primitive_cases import cases
 from special_samples import DRAWS, drawn
+from trainings import losses
 
 import rlx
 import rlx.nn as nn
@@ -27,12 +28,15 @@ wanted = os.environ.get("RLX_TEST_OPENCL") == "1"
 if not wanted:
     pytest.importorskip("pyopencl", reason="pyopencl is not installed: make test-opencl")
 
+from rlx.backends.cuda.dialect import CudaDialect  # noqa: E402
 from rlx.backends.gpu.limits import Limits  # noqa: E402
 from rlx.backends.gpu.memory import DeviceMemory  # noqa: E402
 from rlx.backends.gpu.program import DeviceProgram  # noqa: E402
 from rlx.backends.gpu.steps import Step  # noqa: E402
 from rlx.backends.opencl import OpenCLBackend  # noqa: E402
 from rlx.backends.opencl.dialect import OpenCLDialect  # noqa: E402
+from rlx.ir.kernels import Contract, members  # noqa: E402
+from rlx.ir.options import LoweringOptions, ProductType  # noqa: E402
 from rlx.ir.scalar import SPECIAL  # noqa: E402
 from rlx.passes.pipeline import lower_to_plan  # noqa: E402
 from rlx.storage import AllocationError  # noqa: E402
@@ -174,10 +178,63 @@ def test_products_of_every_shape(sizes: tuple[int, int, int], backend: OpenCLBac
     m, n, k = sizes
     x, y = numbers(2, m, k), numbers(2, k, n)
     thin = min(m, n) < 16
-    assert ("tiled product" in strategies(lambda x, y: x @ y, x, y)) == (not thin and k > 1)
+    assert any("tiled product" in how for how in strategies(lambda x, y: x @ y, x, y)) == (not thin and k > 1)
     agree(lambda x, y: x @ y, x, y)
     agree(lambda x, y: jnp.einsum("bkm,bnk->bmn", x, y), x.transpose(0, 2, 1).copy(), y.transpose(0, 2, 1).copy())
     agree(lambda x, y: x[0] @ y[1], x.astype("float64"), y.astype("float64"))
+
+
+def convolved(groups: int = 1, **how: Any) -> Any:
+    """A convolution and what is elementwise behind it."""
+    how = {"window_strides": (1, 1), "padding": "SAME", "feature_group_count": groups, **how}
+    return lambda x, w: jnp.maximum(lax.conv_general_dilated(x, w, **how) * 2 + 1, 0)
+
+
+CONVOLUTIONS = {
+    "same": (convolved(), (2, 5, 9, 11), (20, 5, 3, 3)),
+    "strides": (convolved(window_strides=(2, 1), padding="VALID"), (3, 4, 12, 9), (17, 4, 3, 2)),
+    "dilated": (convolved(rhs_dilation=(2, 1)), (2, 16, 9, 9), (16, 16, 3, 3)),
+    "groups": (convolved(groups=2), (2, 8, 7, 7), (40, 4, 3, 3)),
+    "NHWC": (convolved(dimension_numbers=("NHWC", "HWIO", "NHWC")), (2, 9, 9, 16), (3, 3, 16, 16)),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_read_their_windows_where_they_lie(name: str, backend: OpenCLBackend) -> None:
+    """No buffer holds the windows, forwards and backwards."""
+    function, *shapes = CONVOLUTIONS[name]
+    x, w = (numbers(*shape) for shape in shapes)
+    gradient = rlx.grad(lambda x, w: jnp.sin(function(x, w)).sum(), (0, 1))
+    assert "tiled product of what is loaded with an epilogue" in strategies(function, x, w)
+    features = w.shape[-1 if name == "NHWC" else 0]
+    windows = function(x, w).size // features * w.size // features
+    plan = lower_to_plan(rlx.make_program(function)(x, w), None, backend.lowering)
+    assert all(b.size < windows for b in plan.buffers if b.role == "temporary" and b in plan.offsets)
+    agree(function, x, w)
+    agree(gradient, x, w)
+
+
+BIASED = {
+    "bias": (lambda x, w: x @ w + jnp.arange(70.0), (65, 40), (40, 70)),
+    "gelu": (lambda x, w: nn.gelu(x @ w * 0.1), (64, 40), (40, 64)),
+    "what it reads": (lambda x, w: x @ w + x, (33, 33), (33, 33)),
+    "itself": (lambda x, w: x @ x.T * x - w, (33, 33), (33, 33)),
+    "two results": (lambda x, w: (jnp.tanh(x @ w), x @ w * 2), (40, 20), (20, 50)),
+    "two readers": (lambda x, w: (jnp.tanh(x @ w), (x @ w).sum()), (40, 20), (20, 50)),
+    "flat": (lambda x, w: jnp.maximum(x @ w, 0).reshape(-1), (40, 20), (20, 50)),
+    "transposed": (lambda x, w: (x @ w).T + 1, (40, 20), (20, 50)),
+    "batches": (lambda x, w: jnp.einsum("bihd,bjhd->bhij", x, w) * 2 + 1, (3, 20, 4, 30), (3, 20, 4, 30)),
+    "narrow operands": (lambda x, w: x @ (w.astype("int8").astype("float32") * 0.5).T, (40, 20), (50, 20)),
+}
+
+
+@pytest.mark.parametrize("name", BIASED)
+def test_what_follows_a_product_is_done_where_it_stores(name: str, backend: OpenCLBackend) -> None:
+    function, *shapes = BIASED[name]
+    x, w = (numbers(*shape) for shape in shapes)
+    assert sum("tiled product" in how for how in strategies(function, x, w)) == 1
+    assert len(strategies(function, x, w)) <= (3 if name in ("two readers", "narrow operands") else 1)
+    agree(function, x, w)
 
 
 def forced(**changes: Any) -> OpenCLBackend:
@@ -248,6 +305,31 @@ FORCED_PROGRAMS: list[tuple[Any, ...]] = [
         wave(5, 300),
     ),
 ]  # fmt: skip
+
+
+DEEP: dict[str, tuple[Any, ...]] = {
+    "epilogue": (lambda x, w: jnp.maximum(x @ w + 1, 0), wave(20, 1500), wave(1500, 40)),
+    "batches": (lambda x, w: jnp.einsum("bij,bjk->kbi", x, w) + 1, wave(3, 20, 700), wave(3, 700, 70)),
+    "float64": (lambda x, w: x @ w, wave(17, 1100, dtype="float64"), wave(1100, 33, dtype="float64")),
+    "windows": (
+        rlx.grad(lambda w, x: jnp.sin(lax.conv_general_dilated(x, w, (1, 1), "SAME")).sum()), wave(16, 16, 3, 3),
+        wave(3, 16, 20, 20),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_groups_share_a_tile_where_there_are_few(name: str) -> None:
+    """Each of them a part of the depth."""
+    backend = forced(units=264)
+    function, *arguments = DEEP[name]
+    plan = lower_to_plan(rlx.make_program(function)(*arguments), None, backend.lowering)
+    found = [s for steps in DeviceProgram(plan, OpenCLDialect(), Limits()).steps.values() for s in steps]
+    assert any(s.strategy.endswith("in parts") and s.groups > 3 for s in found)
+    (storage,) = backend.compile(plan).run([backend.memory.put(a) for a in arguments])
+    expected = rlx.jit(function, device="cpu")(*arguments)
+    found = backend.memory.get(storage, expected.shape, np.asarray(expected).dtype)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-4)
 
 
 # ------------------------------------------------------------------ programs
@@ -400,3 +482,98 @@ def test_without_the_package() -> None:
     program = "import sys; sys.modules['pyopencl'] = None\nimport rlx\nrlx.jit(lambda x: x, device='opencl')(1.0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert "DeviceError" in done.stderr and "pip install 'rlx[opencl]'" in done.stderr, done.stderr
+
+
+# ------------------------------------------------------------------ trainings
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(("example", "steps"), [("digits", 4), ("chargpt", 3)])
+def test_trainings_reach_the_losses_of_the_cpu(example: str, steps: int, backend: OpenCLBackend) -> None:
+    found, expected = losses("opencl", steps, example), losses("cpu", steps, example)
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    assert found[-1] < found[0]
+
+
+# ------------------------------------------------------------------ units for matrices
+FRAGMENTS = """
+static float fragment_number_f16(uint word, int part) { return rlx_decode_float16((uint16_t)(word >> (16 * part))); }
+static float fragment_number_bf16(uint word, int part) { return rlx_decode_bfloat16((uint16_t)(word >> (16 * part))); }
+static float fragment_number_tf32(uint word, int part) { return as_float(word); }
+static void fragment_product_UNITS(float *sums, uint a, uint b, uint c, uint d, uint e, uint f) {
+    const int lane = (int)get_sub_group_local_id(), row = lane / 4, column = lane % 4 * 2;
+    for (int word = 0; word < 8; ++word) {
+        const uint upper = sub_group_shuffle(word < 4 ? a : c, row * 4 + word % 4);
+        const uint lower = sub_group_shuffle(word < 4 ? b : d, row * 4 + word % 4);
+        const uint left = sub_group_shuffle(word < 4 ? e : f, column * 4 + word % 4);
+        const uint right = sub_group_shuffle(word < 4 ? e : f, (column + 1) * 4 + word % 4);
+        for (int part = 0; part < PARTS; ++part) {
+            const float x = fragment_number_UNITS(upper, part), y = fragment_number_UNITS(lower, part);
+            const float u = fragment_number_UNITS(left, part), v = fragment_number_UNITS(right, part);
+            sums[0] += x * u;
+            sums[1] += x * v;
+            sums[2] += y * u;
+            sums[3] += y * v;
+        }
+    }
+}
+"""
+
+
+class FragmentDialect(OpenCLDialect):
+    """Words of a device that multiplies fragments: here a warp's items ask each other, as the hardware is described."""
+
+    matrix_units = CudaDialect.matrix_units
+    tensor_cores = True
+
+    def fragment_product(self, units: str) -> str:
+        self.units = units
+        for dtype in ("float16", "bfloat16"):
+            self.helper(f"rlx_decode_{dtype}")
+        return f"fragment_product_{units}"
+
+    def helper_text(self) -> str:
+        text = FRAGMENTS.replace("UNITS", self.units).replace("PARTS", "1" if self.units == "tf32" else "2")
+        return super().helper_text() + text
+
+
+class MixedBackend(OpenCLBackend):
+    """A device that multiplies narrow numbers, and sums in float32."""
+
+    units = True
+
+    def dialect(self) -> OpenCLDialect:
+        return FragmentDialect(True, 32) if self.units else super().dialect()  # ty: ignore[invalid-return-type]
+
+    @property
+    def lowering(self) -> LoweringOptions:
+        options = super().lowering
+        types = (ProductType.of("float16", "float32"), ProductType.of("bfloat16", "float32"), TF32)
+        return replace(options, products=replace(options.products, types=types))
+
+
+TF32 = ProductType.of("float32", tf32=True)
+MIXED: dict[str, Any] = {
+    "epilogue": lambda x, w: jnp.maximum(x @ w + 1, 0),
+    "transposed operands": lambda x, w: (w.T @ x.T) * 2,
+    "what is loaded": lambda x, w: (x * 2) @ w,
+    "thin": lambda x, w: x[:3] @ w,
+}
+
+
+@pytest.mark.parametrize("units", [True, False], ids=["fragments", "tiles"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_narrow_products_are_summed_in_float32(dtype: str, units: bool, backend: OpenCLBackend) -> None:
+    if units and not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    device = MixedBackend()
+    device.units = units
+    x, w = (numbers(*shape).astype(dtype) for shape in ((70, 37), (37, 90)))
+    for name, function in MIXED.items():
+        plan = lower_to_plan(rlx.make_program(function)(x, w), None, device.lowering)
+        products = [k for kernel in plan.kernels for k in members(kernel) if isinstance(k, Contract)]
+        assert products and all(k.tf32 or k.accumulator for k in products)
+        expected = rlx.jit(function, device="cpu")(x, w)
+        (storage,) = device.compile(plan).run([device.memory.put(a) for a in (x, w)])
+        found = device.memory.get(storage, expected.shape, np.asarray(expected).dtype)
+        wide = [np.asarray(v).astype("float64") for v in (found, expected)]
+        coarse = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-3}[dtype]
+        np.testing.assert_allclose(*wide, rtol=coarse, atol=coarse * 6, err_msg=name)

@@ -12,7 +12,7 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx.backends.reference.run import run_plan
-from rlx.ir.kernels import Contract, Loops, Plan, Scan, members
+from rlx.ir.kernels import Contract, Loops, Plan, RowTiles, Scan, members
 from rlx.ir.options import ChunkLimits, LoweringOptions, ProductLimits, ProductType
 from rlx.ir.show_plan import describe_plan, show_plan
 from rlx.passes.pipeline import lower_to_plan
@@ -84,6 +84,22 @@ def test_a_device_of_many_units_gets_many_chunks(rows, chunks):
 def test_numbers_of_chunks_that_cannot_be_combined_are_refused():
     with pytest.raises(ValueError, match="20"):
         ChunkLimits(counts=(4, 20))
+
+
+def test_products_take_in_their_neighbours_by_the_options():
+    """Windows and results are local to a group; what it computes stays. Small products stay by themselves."""
+    x, kernel = (np.sin(np.arange(np.prod(s))).reshape(s).astype(np.float32) for s in ((2, 3, 9, 9), (16, 3, 3, 3)))
+
+    def convolve(x, kernel):
+        return jnp.maximum(rlx.lax.conv(x, kernel, (1, 1), "SAME"), 0)
+
+    apart, fused, small = (plan_of(convolve, x, kernel, products=ProductLimits(fused=n)) for n in (0, 16, 17))
+    assert not any(isinstance(k, RowTiles) for k in (*apart.kernels, *small.kernels))
+    (group,) = (k for k in fused.kernels if isinstance(k, RowTiles))
+    assert [type(k) for k in group.kernels] == [Loops, Contract, Loops] and len(group.local) == 2
+    assert fused.arena < apart.arena
+    for one, other in zip(run(fused, x, kernel), run(apart, x, kernel), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_patches_and_loops_go_by_the_options():

@@ -459,6 +459,10 @@ _HELPERS: dict[str, Callable[..., str]] = {
     "encode": _encode,
     "round_to_odd": _round_to_odd,
     "cast": _cast,
+    # the bits of a float with ten bits behind the point, ties to even
+    "round_to_tf32": _same(
+        "round_to_tf32", 1, "return (x & 0x7F800000u) == 0x7F800000u ? x : (x + 0xFFFu + (x >> 13 & 1u)) & 0xFFFFE000u;"
+    ),
     "before": _before,
     "less": _less,
     "order": _order,

@@ -10,6 +10,7 @@ from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import register_type
 from rlx.backends.cuda.products import is_cublas_product
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.products import is_mixed
 from rlx.ir.kernels import Contract
 
 __all__ = ["CudaDialect"]
@@ -41,6 +42,19 @@ _ATOMICS = {
 }
 
 
+def _fragment_product(units: str) -> str:
+    """The function that a warp multiplies fragments by."""
+    shape = "m16n8k8" if units == "tf32" else "m16n8k16"
+    return f"""\
+static __device__ void fragment_product_{units}(
+    float *sums, uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e, uint32_t f) {{
+    asm volatile("mma.sync.aligned.{shape}.row.col.f32.{units}.{units}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, "
+                 "{{%8, %9}}, {{%0, %1, %2, %3}};"
+                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f));
+}}"""
+
+
 class CudaDialect(DeviceDialect):
     """CUDA C++. Functions are the device's where nothing else is said: the compiler is told so."""
 
@@ -49,9 +63,26 @@ class CudaDialect(DeviceDialect):
     device: ClassVar[str] = "cuda"
     language: ClassVar[str] = "CUDA C++"
 
-    def __init__(self, products: bool = False) -> None:
+    def __init__(self, products: bool = False, tensor_cores: bool = False) -> None:
         super().__init__()
         self.products = products
+        self.tensor_cores = tensor_cores
+
+    def matrix_units(self, product: Contract) -> str | None:
+        """Tensor cores, where `tensor_cores` says that there are some of these: from sm_80 on."""
+        kinds = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}
+        fits = product.summed_in.name == "float32" and is_mixed(product)
+        return kinds.get(product.lhs.buffer.dtype.name) if self.tensor_cores and fits else None
+
+    def fragment_product(self, units: str) -> str:
+        """mma.sync, whose fragments lie as the caller's do."""
+        return self.helper(f"fragment_product_{units}")
+
+    def helper_text(self) -> str:
+        """With the products of fragments."""
+        kinds = [name.rpartition("_")[2] for name in self.helpers if name.startswith("fragment_product_")]
+        others = [name for name in self.helpers if not name.startswith("fragment_product_")]
+        return "\n\n".join([*map(_fragment_product, kinds), self.spelled(others)])
 
     def multiplies(self, kernel: Contract) -> bool:
         """Whether cuBLAS does: where `products` says so."""

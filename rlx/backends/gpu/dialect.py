@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -33,6 +33,7 @@ class DeviceDialect(CDialect):
 
     device: ClassVar[str]  # what reads it
     global_space: ClassVar[str] = ""  # what pointers to the device's memory are marked with
+    group_pointer: ClassVar[str] = ""  # what pointers to a group's memory are marked with
     group_space: ClassVar[str]  # what memory that a group shares is declared with
     unroll: ClassVar[str] = "#pragma unroll"
 
@@ -89,8 +90,12 @@ class DeviceDialect(CDialect):
         return f"{self.program_head(text)}\n{text}\n"
 
     def helper_text(self) -> str:
-        """The helper functions that were spelled; long ones are called: compilers of devices inline what they can."""
-        return "\n\n".join(re.sub(r"^static double", f"static {_CALLED} double", h) for h in helpers_of(self.helpers))
+        """The helper functions that were spelled."""
+        return self.spelled(self.helpers)
+
+    def spelled(self, helpers: Iterable[str]) -> str:
+        """The text of helper functions; long ones are called: compilers of devices inline what they can."""
+        return "\n\n".join(re.sub(r"^static double", f"static {_CALLED} double", h) for h in helpers_of(helpers))
 
     def kernel(self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str]) -> str:
         """A kernel whose arrays have the names of the parameters."""
@@ -112,6 +117,19 @@ class DeviceDialect(CDialect):
     def multiplies(self, kernel: Contract) -> bool:
         """Whether a library of the device's makes a product."""
         return False
+
+    def matrix_units(self, product: Contract) -> str | None:
+        """What units for matrices multiply a product's operands as ("f16", "bf16", "tf32"), where a device has them."""
+        return None
+
+    def fragment_product(self, units: str) -> str:
+        """The function of a warp that adds to 16 x 8 sums: of an item's 4 sums, 4 words of lhs and 2 of rhs.
+
+        Item 4 g + t of the warp has columns 2 t and 2 t + 1 of rows g and g + 8 of the sums; of lhs the words t and
+        t + 4 of rows g and g + 8, in the order (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); of rhs those
+        of column g.
+        """
+        raise NotImplementedError
 
     def fuses(self, fused: FusedProduct) -> bool:
         """Whether a product and the nests around it are one launch: a library's product takes in none, but reading the

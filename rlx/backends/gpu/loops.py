@@ -17,6 +17,7 @@ from rlx.backends.c.types import memory_type
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import GridMapping, grid_of, open_point
 from rlx.backends.gpu.limits import Limits
+from rlx.backends.gpu.products import is_mixed
 from rlx.backends.gpu.steps import Step, is_wide, step_of
 from rlx.backends.loops.decompose import contract_as_loops
 from rlx.backends.loops.dialect import Parameter
@@ -60,7 +61,7 @@ def _work(plan: Plan, dialect: DeviceDialect) -> float:
         match kernel:
             case Loops() if dialect.spells(kernel):
                 total += math.prod(kernel.sizes)
-            case Contract():
+            case Contract() if not is_mixed(kernel):
                 total += kernel.batches * kernel.rows * kernel.columns * kernel.depth
             case RowTiles():
                 total += _work(replace(plan, kernels=kernel.kernels), dialect)

@@ -25,9 +25,11 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
             return _nest(kernel, limits, dialect)
         case Contract() if not dialect.multiplies(kernel):
             nest = product_as_loops(kernel, limits)
+            if not kernel.batches * kernel.rows * kernel.columns:
+                return []
             if nest is not None:
                 return _nest(nest, limits, dialect)
-            return [tiled_product(FusedProduct(kernel), limits, dialect)]
+            return tiled_product(FusedProduct(kernel), limits, dialect)
         case RowTiles():
             return product_steps(kernel, limits, dialect)
         case Sort() if dialect.sort(kernel, (), ()) is not None:

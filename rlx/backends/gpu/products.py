@@ -6,7 +6,10 @@ import math
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 
-from rlx.backends.c.types import literal, register_type, suffix
+import numpy as np
+
+from rlx.backends.c.prelude import helper_name
+from rlx.backends.c.types import literal, memory_type, register_type, suffix
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, ceiling, is_wide, step_of
@@ -15,8 +18,9 @@ from rlx.backends.loops.dialect import Parameter
 from rlx.backends.loops.walk import Lines, Mapping, Walk
 from rlx.ir.fused_products import Digit, FusedProduct, fused_product, operand_digits, result_digits
 from rlx.ir.kernels import Access, Buffer, Contract, Instruction, Loops, Operand, RowTiles, Store
+from rlx.ir.types import is_narrow
 
-__all__ = ["product_as_loops", "product_steps", "tiled_product"]
+__all__ = ["is_mixed", "product_as_loops", "product_steps", "tiled_product"]
 
 _TILE = 64  # rows and columns of the result that a group makes
 _DEPTH = 16  # and how much of the operands it has at a time
@@ -24,6 +28,7 @@ _EACH = 4  # rows and columns of an item
 _ACROSS = _TILE // _EACH
 _ITEMS = _ACROSS * _ACROSS
 _LEAST = 16  # smaller results are made by items, or rows, of their own
+_LEAST_PART = 256  # depth of a product that a group takes at least, where several share a tile
 _LONG = 64  # a sum of so many products is shared by items, where there are few sums
 
 
@@ -31,12 +36,19 @@ def product_as_loops(kernel: Contract, limits: Limits) -> Loops | None:
     """A nest for a product; None where tiles are better."""
     dtype = kernel.out.buffer.dtype
     results = kernel.batches * kernel.rows * kernel.columns
-    plain = dtype.kind == "f" and kernel.summed_in == dtype and not kernel.tf32
+    if is_mixed(kernel):  # rounded operands, or sums wider than they are: tiles know of that
+        return None
+    plain = dtype.kind == "f" and kernel.summed_in == dtype
     if plain and results < limits.units * limits.group and kernel.depth >= _LONG and _is_thin(kernel):
         return _as_rows(kernel)
     if plain and not _is_thin(kernel) and kernel.depth and results:
         return None
     return contract_as_loops(kernel)
+
+
+def is_mixed(kernel: Contract) -> bool:
+    """Whether operands are narrower than their sums, or rounded before they are multiplied."""
+    return kernel.tf32 or kernel.lhs.buffer.dtype != kernel.summed_in
 
 
 def _is_thin(kernel: Contract) -> bool:
@@ -75,43 +87,67 @@ def product_steps(kernel: RowTiles, limits: Limits, dialect: DeviceDialect) -> l
         return None
     if product_as_loops(fused.contract, limits) is not None:
         return None
-    return [tiled_product(fused, limits, dialect, kernel.label)]
+    return tiled_product(fused, limits, dialect, kernel.label)
 
 
 def _nests(fused: FusedProduct) -> list[Loops]:
     return [nest for nest in (fused.lhs, fused.rhs, fused.reader) if nest is not None]
 
 
-def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> Step:
-    """A group makes 64 rows and columns of a result, an item 4 of each; operands go by in slices of 16."""
+def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> list[Step]:
+    """A group makes 64 rows and columns of a result, an item 4 of each; operands go by in slices of 16.
+
+    Where a result has few tiles, several groups share one: each sums a part of the depth, a second launch their sums.
+    """
     product = fused.contract
     operands = (product.lhs, product.rhs, product.out)
-    largest = max(o.buffer.size for o in operands)
+    groups = math.prod(_tiles(product)) * product.batches
+    parts = max(1, min(limits.units // groups, product.depth // _LEAST_PART))
+    results = product.batches * product.rows * product.columns
+    partial = Buffer(product.summed_in, parts * results)
+    largest = max(partial.size, *(o.buffer.size for o in operands))
     wide = limits.wide or largest + _TILE * _TILE >= 1 << 30 or any(is_wide(nest, limits) for nest in _nests(fused))
     with dialect.positions(wide):
-        text = _Text(fused, limits, dialect)
+        text = _Text(fused, dialect, parts, partial)
         text.write()
+        last = _Text(fused, dialect, parts, partial)
+        if parts > 1:
+            last.add_parts(limits.group)
     strategy = "tiled product" + (" of what is loaded" if fused.lhs or fused.rhs else "")
-    strategy += " with an epilogue" if fused.reader else ""
-    groups = math.prod(text.tiles) * product.batches
+    end = " with an epilogue" if fused.reader else ""
     name = label or product.label or "matmul"
-    parameters = [*text.parameters]
-    return step_of(
-        name, strategy, dialect, parameters, [*text.parameters.values()], text.lines.text, groups, _ITEMS
-    )
+
+    def step(text: _Text, how: str, groups: int, items: int) -> Step:
+        buffers = [*text.parameters.values()]
+        return step_of(name, how, dialect, [*text.parameters], buffers, text.lines.text, groups, items)
+
+    if parts == 1:
+        return [step(text, strategy + end, groups, _ITEMS)]
+    first = step(text, f"{strategy} in parts", groups * parts, _ITEMS)
+    return [first, step(last, f"sum of parts{end}", ceiling(results, limits.group), limits.group)]
+
+
+def _tiles(product: Contract) -> tuple[int, int]:
+    return ceiling(product.rows, _TILE), ceiling(product.columns, _TILE)
 
 
 class _Text:
-    """The statements of a product. `parameters`: the arrays that the kernel takes."""
+    """The statements of a product. `parameters`: the arrays that the kernel takes.
 
-    def __init__(self, fused: FusedProduct, limits: Limits, dialect: DeviceDialect) -> None:
+    parts: how many groups share a tile; their sums lie in `partial`, one after the other.
+    """
+
+    def __init__(self, fused: FusedProduct, dialect: DeviceDialect, parts: int, partial: Buffer) -> None:
         self.fused = fused
+        self.parts, self.partial = parts, partial
         self.product = fused.contract
         self.dialect = dialect
         self.lines = Lines(dialect)
-        self.dtype = self.product.out.buffer.dtype
+        self.dtype = self.product.summed_in
+        self.held = self.product.lhs.buffer.dtype
+        self.units = dialect.matrix_units(self.product)
         self.kind, self.zero = register_type(self.dtype), literal(self.dtype, 0)
-        self.tiles = (ceiling(self.product.rows, _TILE), ceiling(self.product.columns, _TILE))
+        self.tiles = _tiles(self.product)
         self.parameters: dict[Parameter, Buffer] = {}
         self.axes = [f"batch{n}" for n in range(len(self.product.out.shape) - 2)]
 
@@ -119,7 +155,8 @@ class _Text:
         """All of them."""
         dialect, add, product = self.dialect, self.lines.add, self.product
         for name in ("lhs", "rhs"):
-            add(f"{dialect.group_space} {self.kind} {name}_tile[{_DEPTH}][{_TILE} + 1];")
+            shape = f"uint32_t {name}_words[{_TILE}][{self._words + 4}]" if self.units else ""
+            add(f"{dialect.group_space} {shape or f'{self.kind} {name}_tile[{_DEPTH}][{_TILE} + 1]'};")
         add(dialect.number("point", f"({dialect.number_type}){dialect.group_number()}"))
         add(dialect.fixed("first_column", f"point % {self.tiles[1]}u * {_TILE}"))
         add(dialect.fixed("first_row", f"point / {self.tiles[1]}u % {self.tiles[0]}u * {_TILE}"))
@@ -127,15 +164,24 @@ class _Text:
         for axis, size in reversed([*zip(self.axes, product.out.shape[:-2], strict=True)]):
             add(dialect.fixed(axis, f"{rest} % {size}u"))
             rest = f"{rest} / {size}u"
+        start, stop = "0", str(product.depth)
+        if self.parts > 1:
+            span = ceiling(ceiling(product.depth, self.parts), _DEPTH) * _DEPTH
+            add(dialect.fixed("part_number", rest), dialect.fixed("start", f"part_number * {span}"))
+            add(dialect.fixed("stop", f"start + {span} < {product.depth} ? start + {span} : {product.depth}"))
+            start, stop = "start", "stop"
         item = dialect.number_in_group()
-        add(f"const int across = {item} % {_ACROSS}, down = {item} / {_ACROSS};")
+        if self.units:
+            add(f"const int lane = {item} % 32, warp = {item} / 32;")
+        else:
+            add(f"const int across = {item} % {_ACROSS}, down = {item} / {_ACROSS};")
         add(f"{self.kind} sums[{_EACH}][{_EACH}];")
         add(f"for (int r = 0; r < {_EACH}; ++r) for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {self.zero};")
-        with self.lines.block(dialect.loop("depth", "0", str(product.depth)).replace("++depth", f"depth += {_DEPTH}")):
+        with self.lines.block(dialect.loop("depth", start, stop).replace("++depth", f"depth += {_DEPTH}")):
             self.load("lhs", product.lhs, self.fused.lhs, "row", product.rows)
             self.load("rhs", product.rhs, self.fused.rhs, "column", product.columns)
             add(dialect.barrier())
-            self.multiply()
+            self.multiply_fragments() if self.units else self.multiply()
             add(dialect.barrier())
         self.store()
 
@@ -147,7 +193,7 @@ class _Text:
             parameter = self.parameter(name, operand.buffer, False)
             near = operand.strides[-2 + deep] == 1 and operand.strides[-1 - deep] != 1
         else:
-            walk = self.walk(name, maker, _Slice(name, maker))
+            walk = self.walk(name, maker, _Slice(self, name))
             digits = operand_digits(maker, operand) or []
             batches = len(self.axes)
             near = _run(maker, digits, batches + deep) > _run(maker, digits, batches + 1 - deep)
@@ -163,12 +209,52 @@ class _Text:
                 if walk is None:
                     terms = [(s, axis) for s, axis in zip(operand.strides, axes, strict=True) if s]
                     place = dialect.position(terms, operand.offset)
-                    self.lines.add(f"{name}_tile[d][f] = {dialect.load(operand.buffer.dtype, parameter, place)};")
+                    self.lines.add(self.tiled(name, f"{parameter}[{place}]", operand.buffer.dtype))
                 else:
                     self.indices(walk, digits, axes)
                     walk.row()
             with self.lines.block(dialect.otherwise()):
-                self.lines.add(f"{name}_tile[d][f] = {self.zero};")
+                self.lines.add(self._into(name, "0" if self.units else self.zero))
+
+    @property
+    def _words(self) -> int:
+        """Words of a row of a tile that fragments are read from."""
+        return _DEPTH * self.held.itemsize // 4
+
+    def _into(self, name: str, value: str) -> str:
+        if not self.units:
+            return f"{name}_tile[d][f] = {value};"
+        if self.units == "tf32":
+            return f"{name}_words[f][d] = {value};"
+        return f"(({self.dialect.group_pointer} uint16_t *){name}_words[f])[d] = {value};".replace("( ", "(")
+
+    def tiled(self, name: str, value: str, given: np.dtype) -> str:
+        """The statement that puts an element into a tile: a number, or the code of one that fragments are made of."""
+        def call(operation: str, dtypes: Sequence[np.dtype], argument: str) -> str:
+            return f"{self.dialect.helper(helper_name(operation, *dtypes))}({argument})"
+
+        narrow = is_narrow(self.held)
+        if narrow and given != self.held:
+            value = call("encode", [self.held], value)
+        if narrow and not self.units:
+            value = call("decode", [self.held], value)
+        if self.product.tf32:
+            bits = np.dtype(np.uint32)
+            value = call("round_to_tf32", [bits], call("bits", [self.dtype, bits], value))
+            value = value if self.units else call("bits", [bits, self.dtype], value)
+        return self._into(name, value)
+
+    def multiply_fragments(self) -> None:
+        """A slice's products by the device's units for matrices: a warp makes 16 rows and 32 columns."""
+        assert self.units is not None
+        row, deep, column = "warp % 4 * 16 + lane / 4", "lane % 4", "warp / 4 * 32 + part * 8 + lane / 4"
+        for first in range(0, self._words, 8):
+            left = ", ".join(
+                f"lhs_words[{row}{rows}][{deep} + {first + words}]" for words in (0, 4) for rows in ("", " + 8")
+            )
+            right = ", ".join(f"rhs_words[{column}][{deep} + {first + words}]" for words in (0, 4))
+            call = f"{self.dialect.fragment_product(self.units)}(sums[part], {left}, {right});"
+            self.lines.add(self.dialect.unroll, f"for (int part = 0; part < {_EACH}; ++part)", f"    {call}")
 
     def multiply(self) -> None:
         """A slice's products."""
@@ -187,25 +273,63 @@ class _Text:
         )
 
     def store(self) -> None:
-        """The result, or what its reader makes of it."""
-        dialect, product, reader = self.dialect, self.product, self.fused.reader
-        out = self.parameter("out", product.out.buffer, True) if self.fused.stored else ""
-        walk = self.walk("out", reader, _Result(reader, product.out.buffer)) if reader else None
+        """The tile's part of the result, or of what its reader makes of it."""
+        dialect, product = self.dialect, self.product
         with self.lines.block(f"for (int r = 0; r < {_EACH}; ++r)" + " {"), self.lines.block(
             f"for (int c = 0; c < {_EACH}; ++c)" + " {"
         ):
-            self.lines.add(dialect.fixed("row", f"first_row + down + {_ACROSS} * r"))
-            self.lines.add(dialect.fixed("column", f"first_column + across + {_ACROSS} * c"))
+            row, column = f"down + {_ACROSS} * r", f"across + {_ACROSS} * c"
+            if self.units:
+                row, column = "warp % 4 * 16 + lane / 4 + c / 2 * 8", "warp / 4 * 32 + r * 8 + lane % 4 * 2 + c % 2"
+            self.lines.add(dialect.fixed("row", f"first_row + {row}"))
+            self.lines.add(dialect.fixed("column", f"first_column + {column}"))
             with self.lines.block(dialect.condition(f"row < {product.rows} && column < {product.columns}")):
-                axes = [*self.axes, "row", "column"]
-                if out:
-                    terms = [(s, axis) for s, axis in zip(product.out.strides, axes, strict=True) if s]
-                    place = dialect.position(terms, product.out.offset)
-                    before = f"out[{place}] + " if product.accumulate else ""
-                    self.lines.add(f"{out}[{place}] = {before}sums[r][c];")
-                if walk is not None and reader is not None:
-                    self.indices(walk, result_digits(reader, product.out) or [], axes)
-                    walk.row()
+                self.finish() if self.parts == 1 else self.keep()
+
+    def keep(self) -> None:
+        """A part of a sum, for the launch that adds them."""
+        product = self.product
+        strides = [math.prod(product.out.shape[d + 1 :]) for d in range(len(product.out.shape))]
+        axes = [*zip(strides, [*self.axes, "row", "column"], strict=True)]
+        place = self.dialect.position([(math.prod(product.out.shape), "part_number"), *axes], 0)
+        self.lines.add(f"{self.parameter('partial', self.partial, True)}[{place}] = sums[r][c];")
+
+    def add_parts(self, items: int) -> None:
+        """The launch that adds them: an item for each element of the result."""
+        dialect, product = self.dialect, self.product
+        number = f"({dialect.number_type}){dialect.group_number()} * {items} + {dialect.number_in_group()}"
+        count = math.prod(product.out.shape)
+        partial = self.parameter("partial", self.partial, False)
+        self.lines.add(dialect.number("point", number))
+        with self.lines.block(dialect.condition(f"point < {count}")):
+            rest = "point"
+            for axis, size in reversed([*zip([*self.axes, "row", "column"], product.out.shape, strict=True)]):
+                self.lines.add(dialect.fixed(axis, f"{rest} % {size}u"))
+                rest = f"{rest} / {size}u"
+            self.lines.add(f"{self.kind} sums[1][1];", "const int r = 0, c = 0;", f"sums[r][c] = {partial}[point];")
+            place = dialect.position([(count, "part"), (1, "point")], 0)
+            with self.lines.block(dialect.loop("part", "1", str(self.parts))):
+                self.lines.add(f"sums[r][c] += {partial}[{place}];")
+            self.finish()
+
+    def finish(self) -> None:
+        """An element of the result, or what its reader makes of it."""
+        dialect, product, reader = self.dialect, self.product, self.fused.reader
+        axes, kept = [*self.axes, "row", "column"], product.out.buffer.dtype
+        if self.fused.stored:
+            out = self.parameter("out", product.out.buffer, True)
+            terms = [(s, axis) for s, axis in zip(product.out.strides, axes, strict=True) if s]
+            place = dialect.position(terms, product.out.offset)
+            before = f"{dialect.load(kept, out, place)} + " if product.accumulate else ""
+            self.lines.add(dialect.store(kept, self.dtype, out, place, f"{before}sums[r][c]"))
+        if reader is None:
+            return
+        walk = self.walk("out", reader, _Result(reader, product.out.buffer))
+        if is_narrow(kept):
+            self.lines.add(f"{memory_type(kept)} rounded[1];")
+            self.lines.add(dialect.store(kept, self.dtype, "rounded", "0", "sums[r][c]"))
+        self.indices(walk, result_digits(reader, product.out) or [], axes)
+        walk.row()
 
     # ------------------------------------------------------------------ nests
     def parameter(self, name: str, buffer: Buffer, written: bool) -> str:
@@ -261,13 +385,12 @@ class _Inside(Mapping):
 class _Slice(_Inside):
     """A nest that makes an operand: what it would store goes into the tile."""
 
-    def __init__(self, name: str, maker: Loops) -> None:
-        self.name = name
+    def __init__(self, text: _Text, name: str) -> None:
+        self.text, self.name = text, name
 
     def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
         """To the tile."""
-        value = walk.widened(walk.loops.instructions[store.value].dtype, value)
-        walk.lines.add(f"{self.name}_tile[d][f] = {value};")
+        walk.lines.add(self.text.tiled(self.name, value, walk.loops.instructions[store.value].dtype))
 
 
 class _Result(_Inside):
@@ -279,5 +402,5 @@ class _Result(_Inside):
     def memory(self, walk: Walk, access: Access, extra: str | None = None) -> tuple[str, str]:
         """The item's sums, or memory."""
         if walk.loops.operands[access.operand] is self.result:
-            return "sums[r]", "c"
+            return ("rounded", "0") if is_narrow(self.result.dtype) else ("sums[r]", "c")
         return super().memory(walk, access, extra)

@@ -42,6 +42,7 @@ class OpenCLDialect(DeviceDialect):
     device = "opencl"
     language = "OpenCL C"
     global_space = "__global"
+    group_pointer = "__local"
     group_space = "__local"
     unroll = "__attribute__((opencl_unroll_hint))"
 
