@@ -141,7 +141,7 @@ check-mac: $(MLX_VENV)/tested
 	$(MLX_VENV)/bin/python -m benchmarks.check_mac
 
 test-lm: $(LM_VENV)/tested
-	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) tests/lm tests/quant "$(NOTEBOOKS)::test_a_notebook_runs[language_model]"
+	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) -m lm tests/lm tests/quant $(NOTEBOOKS)
 
 test-compat: $(COMPAT_VENV)/tested
 	RLX_TEST_LIBRARIES=1 $(PYTEST:$(VENV)%=$(COMPAT_VENV)%) tests/compat/test_libraries.py

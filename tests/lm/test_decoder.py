@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import beside
 
 import rlx
 from rlx import gguf, lm, quant
@@ -235,9 +236,11 @@ A model of language reads words, parts of words, and letters; numbers like 12, 3
 Rivers run to the sea, and the sea is not full. What has been is what will be.""".splitlines()
 
 
+@beside
 @pytest.mark.parametrize("prefix", [True, False])
 def test_pieces_are_those_of_sentencepiece(prefix: bool, tmp_path: Path) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece")
+    import sentencepiece
+
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(CORPUS * 4), model_prefix=str(tmp_path / "m"), model_type="bpe", vocab_size=420,
         byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
