@@ -156,8 +156,8 @@ test-mpi: $(VENV)/with-mpi
 	RLX_CHECK=1 RLX_TEST_MPI=1 $(BIN)/python -m pytest -n 0 tests/distributed/test_mpi.py
 
 test-lm: $(LM_VENV)/tested
-	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) tests/lm tests/quant tests/onnx_models/test_real_models.py \
-		"$(NOTEBOOKS)::test_a_notebook_runs[language_model]"
+	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) -m lm tests/lm tests/quant tests/onnx_models/test_real_models.py \
+		$(NOTEBOOKS)
 
 test-compat: $(COMPAT_VENV)/tested
 	RLX_TEST_LIBRARIES=1 $(PYTEST:$(VENV)%=$(COMPAT_VENV)%) tests/compat/test_libraries.py

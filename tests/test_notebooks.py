@@ -10,14 +10,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from needs import LM
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-# a model is fetched for it, which `make test-lm` does
-NEEDS_A_MODEL = pytest.mark.skipif(
-    os.environ.get("RLX_TEST_LM") != "1", reason="it needs a language model of 98 MB: make test-lm installs and runs it"
-)
-RUNS = [pytest.param(path, marks=NEEDS_A_MODEL if path.stem == "language_model" else ()) for path in NOTEBOOKS]
+RUNS = [pytest.param(path, marks=LM if path.stem == "language_model" else ()) for path in NOTEBOOKS]
 
 
 @pytest.fixture

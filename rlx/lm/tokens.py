@@ -13,7 +13,8 @@ from rlx.gguf.tokenizer import Tokenizer
 
 __all__ = ["TextTokenizer", "Utf8"]
 
-_CONTROL, _USER = 3, 4
+_NORMAL, _CONTROL, _USER = 1, 3, 4
+_SPACE = "\u2581"  # SentencePiece's
 # rules that cut text into words, as regular expressions, by the names that GGUF files have for them
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
@@ -40,34 +41,37 @@ class TextTokenizer:
     """
 
     def __init__(self, library: Any, special: dict[str, int] | None = None, chat_template: str | None = None,
-                 begins: bool = False) -> None:  # fmt: skip
+                 begins: bool = False, spaced: bool = False) -> None:  # fmt: skip
         self.library = library
+        self.spaced = spaced  # whether a text is encoded with a space before it, which decoding takes away
         self.special = special or {}
         self.chat_template = chat_template
         self.begins = begins  # whether a text begins with the token "bos"
 
     @classmethod
     def of_gguf(cls, data: Tokenizer) -> TextTokenizer:
-        """The tokenizer that a GGUF file carries. Raises UnsupportedError for a kind that is not byte-level BPE."""
+        """The tokenizer that a GGUF file carries.
+
+        Raises UnsupportedError for a kind that is neither byte-level BPE ("gpt2") nor SentencePiece's ("llama").
+        """
         tokenizers = _library()
-        if data.model != "gpt2":
+        if data.model not in _KINDS:
+            known = " and ".join(map(repr, _KINDS))
             raise UnsupportedError(
-                f"The file's tokenizer is of the kind {data.model!r}; byte-level BPE ('gpt2') is what is read.",
+                f"The file's tokenizer is of the kind {data.model!r}; {known} are what is read.",
                 "Pass tokenizer=rlx.lm.TextTokenizer.of_file('tokenizer.json') from the model's own folder.",
             )
-        vocabulary = {token: number for number, token in enumerate(data.tokens)}
-        merges = [tuple(merge.split(" ", 1)) for merge in data.merges]
-        found = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges, ignore_merges=data.pre == "llama-bpe"))
-        found.pre_tokenizer = _cutter(tokenizers, data.pre or "gpt-2")
-        found.decoder = tokenizers.decoders.ByteLevel()
+        found = _KINDS[data.model](tokenizers, data)
         types = np.ones(len(data.tokens), np.int32) if data.types is None else data.types
         added = [
             tokenizers.AddedToken(data.tokens[n], special=int(types[n]) == _CONTROL, normalized=False)
             for n in np.flatnonzero((types == _CONTROL) | (types == _USER)).tolist()
         ]
         found.add_tokens(added)
-        begins = data.flags.get("add_bos_token", False) and "bos" in data.special
-        return cls(found, data.special, data.chat_template, begins)
+        pieces = data.model == "llama"
+        begins = data.flags.get("add_bos_token", pieces) and "bos" in data.special
+        spaced = pieces and data.flags.get("add_space_prefix", True)
+        return cls(found, data.special, data.chat_template, begins, spaced)
 
     @classmethod
     def of_file(cls, path: str | os.PathLike[str], special: dict[str, int] | None = None,
@@ -83,9 +87,10 @@ class TextTokenizer:
         found = self.library.encode(text, add_special_tokens=False).ids
         return [self.special["bos"], *found] if begin and self.begins else found
 
-    def decode(self, tokens: Iterable[int], special: bool = False) -> str:
-        """The text of ids; without special tokens unless asked for."""
-        return self.library.decode([int(t) for t in tokens], skip_special_tokens=not special)
+    def decode(self, tokens: Iterable[int], special: bool = False, begin: bool = True) -> str:
+        """The text of ids; without special tokens unless asked for. begin: they are those of a text from its start."""
+        text = self.library.decode([int(t) for t in tokens], skip_special_tokens=not special)
+        return text.removeprefix(" ") if self.spaced and begin else text
 
     def token(self, role: str) -> str:
         """The text of the token with a role, such as "bos"; empty if there is none."""
@@ -101,6 +106,41 @@ def _library() -> Any:
     if tokenizers is None:
         raise UnsupportedError("Texts need the tokenizers library.", 'pip install "rlx[lm]"')
     return tokenizers
+
+
+def _bytes(tokenizers: Any, data: Tokenizer) -> Any:
+    """Byte-level BPE: the file has its merges, and the name of the rule that cuts words."""
+    vocabulary = {token: number for number, token in enumerate(data.tokens)}
+    merges = [tuple(merge.split(" ", 1)) for merge in data.merges]
+    found = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, merges, ignore_merges=data.pre == "llama-bpe"))
+    found.pre_tokenizer = _cutter(tokenizers, data.pre or "gpt-2")
+    found.decoder = tokenizers.decoders.ByteLevel()
+    return found
+
+
+def _pieces(tokenizers: Any, data: Tokenizer) -> Any:
+    """SentencePiece's BPE: of two pieces that are neighbours those are joined whose whole has the greatest score."""
+    vocabulary = {token: number for number, token in enumerate(data.tokens)}
+    types = np.ones(len(data.tokens), np.int32) if data.types is None else data.types
+    scores = np.zeros(len(data.tokens)) if data.scores is None else data.scores
+    merges = []
+    for number in sorted(np.flatnonzero(types == _NORMAL).tolist(), key=lambda n: -scores[n]):
+        whole = data.tokens[number]
+        halves = [(whole[:cut], whole[cut:]) for cut in range(1, len(whole))]
+        merges += sorted(
+            (h for h in halves if h[0] in vocabulary and h[1] in vocabulary), key=lambda h: [vocabulary[p] for p in h]
+        )
+    unknown = data.tokens[data.special["unknown"]] if "unknown" in data.special else None
+    model = tokenizers.models.BPE(vocabulary, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    found = tokenizers.Tokenizer(model)
+    steps, decoders = tokenizers.normalizers, tokenizers.decoders
+    prefix = [steps.Prepend(_SPACE)] if data.flags.get("add_space_prefix", True) else []
+    found.normalizer = steps.Sequence([*prefix, steps.Replace(" ", _SPACE)])
+    found.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+    return found
+
+
+_KINDS = {"gpt2": _bytes, "llama": _pieces}
 
 
 def _cutter(tokenizers: Any, pre: str) -> Any:
@@ -136,7 +176,7 @@ class Utf8:
     def add(self, token: int) -> str:
         """The text that a token completes."""
         self._tokens.append(int(token))
-        text = self._tokenizer.decode(self._tokens)
+        text = self._tokenizer.decode(self._tokens, begin=False)
         if text.endswith("\N{REPLACEMENT CHARACTER}"):
             return ""
         piece = text[self._said :]
@@ -147,4 +187,4 @@ class Utf8:
 
     def rest(self) -> str:
         """What was held back."""
-        return self._tokenizer.decode(self._tokens)[self._said :]
+        return self._tokenizer.decode(self._tokens, begin=False)[self._said :]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
+from needs import beside
 
 import rlx
 from rlx import lm, quant
 from rlx.errors import OptionError, ShapeError
 
-beside = pytest.mark.skipif(os.environ.get("RLX_TEST_LM") != "1", reason="RLX_TEST_LM=1 asks for them")
 CONFIG = lm.DecoderConfig(
     vocabulary=30, width=32, layers=2, heads=4, key_heads=2, inner=64, context=128, rope=lm.Rope(dims=8)
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import beside
 
 import rlx
 from rlx import gguf, lm, quant
@@ -228,3 +229,35 @@ def test_what_is_no_whole_character_is_held_back() -> None:
     said = [pieces.add(byte) for byte in text.encode()]
     assert "".join(said) == text and "" in said and "\N{REPLACEMENT CHARACTER}" not in "".join(said)
     assert pieces.add("é".encode()[0]) == "" and pieces.rest() == "\N{REPLACEMENT CHARACTER}"
+
+
+CORPUS = """The quick brown fox jumps over the lazy dog, and the dog does not mind: it sleeps.
+A model of language reads words, parts of words, and letters; numbers like 12, 345 and 6789, too.
+Rivers run to the sea, and the sea is not full. What has been is what will be.""".splitlines()
+
+
+@beside
+@pytest.mark.parametrize("prefix", [True, False])
+def test_pieces_are_those_of_sentencepiece(prefix: bool, tmp_path: Path) -> None:
+    import sentencepiece
+
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS * 4), model_prefix=str(tmp_path / "m"), model_type="bpe", vocab_size=420,
+        byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        add_dummy_prefix=prefix, minloglevel=2,
+    )  # fmt: skip
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "m.model"))
+    numbers = range(theirs.get_piece_size())
+    kinds = [
+        2 if theirs.is_unknown(n) else 3 if theirs.is_control(n) else 6 if theirs.is_byte(n) else 1 for n in numbers
+    ]
+    data = gguf.Tokenizer(
+        "llama", None, [theirs.id_to_piece(n) for n in numbers], np.array([theirs.get_score(n) for n in numbers]),
+        np.array(kinds, np.int32), [], {"unknown": 0, "bos": 1, "eos": 2}, {"add_space_prefix": prefix},
+    )  # fmt: skip
+    found = lm.TextTokenizer.of_gguf(data)
+    for text in (*CORPUS, "the fox", " two  spaces ", "na\u00efve \U0001f642\nnew line", "foxes and dogs 123"):
+        assert found.encode(text) == [1, *theirs.encode(text)], text
+        assert found.decode(found.encode(text)) == text
+    pieces = lm.Utf8(found)
+    assert "".join(map(pieces.add, theirs.encode(" sea"))) == (" " * prefix + " sea"), "what goes on keeps its space"

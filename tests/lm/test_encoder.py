@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from needs import beside
 
 import rlx
 from rlx import lm
 from rlx.errors import FileFormatError, OptionError, UnsupportedError
 
-beside = pytest.mark.skipif(os.environ.get("RLX_TEST_LM") != "1", reason="RLX_TEST_LM=1 asks for them")
 CONFIG = lm.EncoderConfig(vocabulary=50, width=32, layers=2, heads=4, inner=64, context=16, pooled=True, masked=True)
 ENCODER = lm.Encoder(CONFIG, lm.random_parameters(CONFIG, 2))
 TOKENS = np.random.default_rng(0).integers(0, 50, (2, 9))

@@ -5,13 +5,13 @@ RLX_TEST_LM=1 runs them (make test-lm).
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from needs import LM
 from test_families import oracle, ours
 
 from rlx import gguf, lm
@@ -19,7 +19,7 @@ from rlx.errors import FileFormatError
 from rlx.lm.weights import gguf_names
 
 pytestmark = [
-    pytest.mark.skipif(os.environ.get("RLX_TEST_LM") != "1", reason="RLX_TEST_LM=1 asks for them"),
+    *LM,
     pytest.mark.filterwarnings("ignore"),
 ]
 

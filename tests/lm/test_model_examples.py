@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from modules import load
+from needs import LM
 
 import rlx
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-wanted = os.environ.get("RLX_TEST_LM") == "1"
 pytestmark = [
-    pytest.mark.skipif(not wanted, reason="RLX_TEST_LM=1 asks for them"),
+    *LM,
     pytest.mark.filterwarnings("ignore"),
 ]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
+from needs import beside
 
 import rlx
 import rlx.numpy as jnp
@@ -125,7 +125,7 @@ def test_it_learns_to_remember_the_first_bit(kind: str) -> None:
     assert float(loss(p)) < 0.2 * first
 
 
-@pytest.mark.skipif(os.environ.get("RLX_TEST_LM") != "1", reason="RLX_TEST_LM=1 asks for it")
+@beside
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_layers_and_gradients_are_torchs(kind: str) -> None:
     import torch

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
+from needs import LM
 
 from rlx.lm import Sampling, processed
 
-wanted = os.environ.get("RLX_TEST_LM") == "1"
 pytestmark = [
-    pytest.mark.skipif(not wanted, reason="RLX_TEST_LM=1 asks for them"),
+    *LM,
     pytest.mark.filterwarnings("ignore"),
 ]
 

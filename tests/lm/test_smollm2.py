@@ -5,7 +5,6 @@ RLX_TEST_LM=1 runs them (make test-lm).
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,15 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needs import LM
 
 from rlx import gguf, lm
 from rlx.backends.cpu.runtime.store import statistics
 from rlx.call import jitted
 from rlx.cli.generate import model_path
 
-wanted = os.environ.get("RLX_TEST_LM") == "1"
 pytestmark = [
-    pytest.mark.skipif(not wanted, reason="RLX_TEST_LM=1 asks for them"),
+    *LM,
     pytest.mark.filterwarnings("ignore"),
 ]
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+from needs import LM
 
 import rlx
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="`make test-lm` installs onnxruntime")
+pytestmark = list(LM)
 
 
 def model_path(package: str, inside: str) -> Path:

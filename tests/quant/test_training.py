@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from needs import beside
 
 import rlx
 import rlx.numpy as jnp
@@ -16,7 +16,6 @@ from rlx.ad_checkpoint import checkpoint_name
 from rlx.errors import AxisError, NanError, OptionError, ShapeError
 from rlx.quant.training import range_of
 
-beside = pytest.mark.skipif(os.environ.get("RLX_TEST_LM") != "1", reason="RLX_TEST_LM=1 asks for them")
 X = (np.random.default_rng(0).standard_normal((6, 50)) * 3).astype(np.float32)
 
 
