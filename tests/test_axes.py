@@ -52,6 +52,7 @@ NAMES = "Zxx a ar arr array ary b data elems f filt in1 in2 keys lhs logits m op
 ARGUMENTS = dict.fromkeys(NAMES.split(), CUBE) | {
     "arrays": (CUBE, CUBE),
     "axis_name": "members",
+    "tree_of_arrays": CUBE,
     "computation": jnp.add,
     "condition": [True, False, True],
     "fn": jnp.add,
@@ -152,6 +153,7 @@ def on_one_device(**options: Any) -> Any:
 
 
 SPECIAL: dict[str, Call] = {
+    "reduce_scatter.axis": lambda i: rlx.distributed.reduce_scatter(CUBE, axis=i, tiled=True),
     "BatchNorm.axis": lambda i: applied(stax.BatchNorm(i), (3, 3, 3)),
     "FanInConcat.axis": lambda i: applied(stax.FanInConcat(i), (3, 3, 3), (3, 3, 3)),
     "GatherDimensionNumbers.collapsed_slice_dims": lambda i: gathered(collapsed_slice_dims=(i,)),
