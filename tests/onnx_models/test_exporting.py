@@ -23,8 +23,10 @@ SUMS = {"sum_of_squares"}  # onnxruntime adds four million squares one by one
 
 
 def run(model: Any, arguments: Any) -> list[np.ndarray]:
-    """The outputs of a model in onnxruntime."""
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    """The outputs of a model in onnxruntime, on one thread: on several its ScatterND loses additions to one place."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     leaves = [np.asarray(leaf) for leaf in rlx.tree.leaves(arguments)]
     return session.run(None, dict(zip((i.name for i in session.get_inputs()), leaves, strict=True)))
 
