@@ -1082,7 +1082,8 @@ def test_plans_under_mx_compile() -> None:
 
 # ------------------------------------------------------------------ trainings
 def test_every_example_has_a_program_here() -> None:
-    elsewhere = {"newton_logistic", "hmc", "chat"}  # the tests of weights, of a distribution, of a conversation
+    # the tests of weights, of a distribution, of a conversation; processes exchange on the host
+    elsewhere = {"newton_logistic", "hmc", "chat", "data_parallel"}
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*TRAININGS, *elsewhere}
 
 
