@@ -151,20 +151,20 @@ LONG_WORK = {
     # each of these is one kernel of several seconds
     "one elementwise kernel": """
         f = rlx.jit(curves)
-        arguments = (jnp.linspace(0, 1, 8_000_000),)
+        arguments = (jnp.linspace(0, 1, 50_000_000),)
     """,
     "one elementwise kernel on one thread": """
         rlx.set_num_threads(1)
         f = rlx.jit(curves)
-        arguments = (jnp.linspace(0, 1, 8_000_000),)
+        arguments = (jnp.linspace(0, 1, 50_000_000),)
     """,
     "one kernel of row sums": """
         f = rlx.jit(lambda x: jnp.sin(x[:, None] + x).sum(1))
-        arguments = (jnp.linspace(0, 1, 60_000),)
+        arguments = (jnp.linspace(0, 1, 120_000),)
     """,
     "one matrix product": """
         f = rlx.jit(lambda x: x @ x)
-        arguments = (jnp.ones((8000, 8000), jnp.float32),)
+        arguments = (jnp.ones((12000, 12000), jnp.float32),)
     """,
     "row tiles": """
         f = rlx.jit(lambda x, w, b, v: curves(x @ w + b) @ v)
