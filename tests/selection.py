@@ -8,8 +8,8 @@ import pytest
 
 __all__ = ["pytest_collection_modifyitems"]
 
-CASES = 4  # of a test are in the selection, and of those beyond one in SHARE
-SHARE = 16
+CASES = 2  # of a test are in the selection, and of those beyond one in SHARE
+SHARE = 32
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks for what -m wants

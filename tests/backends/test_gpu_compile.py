@@ -69,6 +69,7 @@ def test_kernels_compile_for_cuda(architecture: str) -> None:
     assert kernels >= 200
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("architecture", HIP)
 def test_kernels_compile_for_hip(architecture: str) -> None:
     if clang.missing():

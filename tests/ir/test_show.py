@@ -154,6 +154,7 @@ def chain(length: int) -> Program:
     return Program([first], equations, [last])
 
 
+@pytest.mark.thorough
 def test_deep_programs_take_linear_time_and_no_stack() -> None:
     short, deep = chain(10_000), chain(100_000)
 

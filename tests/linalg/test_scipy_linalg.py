@@ -118,6 +118,7 @@ def test_tridiagonal_eigenvalues() -> None:
 
 
 # ------------------------------------------------------------- functions of matrices
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_exponential(dtype: str) -> None:
     for scale in (0.01, 1, 4):

@@ -100,6 +100,7 @@ print("interrupted" if interrupted else "never")
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="needs setitimer")
 @pytest.mark.parametrize("cache", ["0", "1"])
 def test_signals_at_random_moments(cache: str, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_traces_that_are_forgotten_leave_memory_flat():
     assert resident() - before < 40 << 20
 
 
+@pytest.mark.thorough
 def test_compiling_takes_time_in_proportion_to_the_program():
     def seconds(length: int) -> float:
         def f(x, w):
