@@ -177,6 +177,7 @@ LONG_WORK = {
 }
 
 
+@pytest.mark.selected(1)
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent to the process itself")
 @pytest.mark.parametrize("name", LONG_WORK)
 def test_interrupt_stops_native_work(name: str) -> None:

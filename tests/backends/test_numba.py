@@ -365,6 +365,7 @@ def test_modules_have_linear_systems_and_transforms(monkeypatch: pytest.MonkeyPa
         np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.thorough
 def test_modules_compile_a_linear_system() -> None:
     def solved(a: Any, b: Any) -> Any:
         return jnp.linalg.solve(a, b)

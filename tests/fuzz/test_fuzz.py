@@ -222,6 +222,7 @@ def test_processes_that_die_are_findings() -> None:
     assert worker.ask(request, 0.01) == {"died": "hangs"}
 
 
+@pytest.mark.thorough
 def test_a_run_tells_how_many_programs_failed() -> None:
     """New seeds for a text, in processes of their own."""
     assert first_seed("a") != first_seed("b")

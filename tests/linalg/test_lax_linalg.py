@@ -47,6 +47,7 @@ def test_triangular_solve_derivatives_and_batches(left: bool) -> None:
         batch_is_a_loop(rlx.vmap(run, in_axes=(None, 0)), [a, np.stack([b, 2 * b])], axes)
 
 
+@pytest.mark.thorough
 def test_factorisations() -> None:
     for dtype in ("f8", "c16"):
         x = matrix(2, 4, 3, dtype=dtype)

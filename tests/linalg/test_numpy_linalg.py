@@ -69,6 +69,7 @@ def test_vectors_up_to_their_phase(name: str, dtype: str) -> None:
     agree(phase_free(jnp, name), phase_free(jax.numpy, name), x)
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (2, 5, 3)])
 @pytest.mark.parametrize("dtype", ["f8", "c16"])
 def test_rectangles(shape: tuple[int, ...], dtype: str) -> None:
@@ -133,6 +134,7 @@ def test_vector_norms(ord: Any) -> None:
         agree(partial(ours.vector_norm, ord=ord), partial(theirs.vector_norm, ord=ord), x)
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("ord", MATRIX_NORMS)
 def test_matrix_norms(ord: Any) -> None:
     for dtype in ("f8", "c16"):

@@ -59,6 +59,7 @@ def test_lu_and_triangular_solves(trans: int, dtype: str) -> None:
         )
 
 
+@pytest.mark.thorough
 def test_factorisations() -> None:
     for dtype in ("f8", "c16"):
         for shape in ((4, 3), (3, 4)) if dtype == "f8" else ((3, 3),):

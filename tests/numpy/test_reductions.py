@@ -154,6 +154,7 @@ def test_differences() -> None:
     agree("cumulative_prod", x, axis=0, include_initial=True)
 
 
+@pytest.mark.thorough
 def test_histograms_and_counts() -> None:
     """bincount, histogram in one and more dimensions, digitize, searchsorted, interp."""
     x = draw((50,), "f8")

@@ -44,6 +44,7 @@ def test_narrow_numbers_are_packed_in_views():
 ARRAYS = [np.array(x, np.int32) for x in ([3, 1, 3, 2, 2], [5], [1, 2, 7, 7])]
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("name", ["intersect1d", "setdiff1d", "setxor1d", "union1d"])
 @pytest.mark.parametrize("size", [2, 5])
 @pytest.mark.parametrize("fill_value", [None, 9])
@@ -56,6 +57,7 @@ def test_sets_of_a_size(name, size, fill_value):
         np.testing.assert_array_equal(compiled, expected)
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("size", [None, 1, 4])
 def test_places_of_common_elements(size):
     for x, y in itertools.product(ARRAYS, ARRAYS):

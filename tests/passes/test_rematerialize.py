@@ -54,6 +54,7 @@ def test_a_program_that_fits_is_left_alone():
     assert temporary(f, WEIGHTS, X) == temporary(rlx.jit(rlx.grad(deep)), WEIGHTS, X)
 
 
+@pytest.mark.thorough
 def test_an_impossible_limit_says_what_is_needed():
     with pytest.raises(MemoryLimitError, match=r"(?s)deep needs .*memory_limit is 1.0 KiB.*Raise the limit"):
         rlx.jit(rlx.grad(deep), memory_limit=1024)(WEIGHTS, X)

@@ -167,6 +167,7 @@ def test_categorical():
     compare("categorical", LOGITS, mode="high")
 
 
+@pytest.mark.thorough
 def test_discrete():
     compare("poisson", np.array([0.0, 0.5, 3.0, 9.9, 20.0, 1000.0], np.float32), (30, 6))
     compare("geometric", np.array([0.1, 0.5, 0.9], np.float32), (30, 3))
@@ -226,6 +227,7 @@ def test_gumbel_high():
     compare("gumbel", (200,), "float32", "high")
 
 
+@pytest.mark.thorough
 def test_gamma_gradient():
     alpha = np.array([0.4, 1.0, 6.0], np.float32)
     for name in ("gamma", "loggamma"):

@@ -422,6 +422,7 @@ def test_generators_are_those_of_jax(generator: str) -> None:
         np.testing.assert_array_equal(random.uniform(ours, (7,)), jax.random.uniform(theirs, (7,)))
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_keys_of_a_batch_draw_what_they_draw_alone(generator: str) -> None:
     keys = random.split(random.key(1, impl=generator), 3)

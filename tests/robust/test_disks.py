@@ -64,6 +64,7 @@ os.utime = os.replace = refuse
     assert compiled(tmp_path, read_only) == (0, "")
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
 def test_every_entry_is_damaged(tmp_path: Path, damage: str) -> None:
     """All are built again, silently, and are whole afterwards."""

@@ -50,6 +50,7 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize(("scene", "kind", "step"), SCENES, ids=lambda value: str(value))
 def test_compiled_code(scene: str, kind: str, step: int) -> None:
     play(scene, kind, step)
