@@ -24,7 +24,7 @@ from rlx.profiling import Profile, machine_peaks, peaks, profile
 from rlx.profiling.timed_call import TimedCall
 from rlx.storage import clear_pool, pool_bytes
 
-ATTEMPTS = 3
+ATTEMPTS = 9  # beside another test on two processors a profile of half a millisecond is off by two every other time
 BUSY = 1.5
 ORDER = 1024
 UNARY = (jnp.tanh, jnp.exp, jnp.sin, jnp.sqrt, jnp.square, jnp.negative)
@@ -33,7 +33,7 @@ AXES = (0, 1)
 
 
 def holds(attempt: Callable[[], bool]) -> bool:
-    """Whether one of three attempts succeeds: what other processes do meanwhile spoils one, a fault all of them.
+    """Whether one of some attempts succeeds: what other processes do meanwhile spoils one, a fault all of them.
 
     Where all failed and the machine is so busy that the time of a NumPy call means nothing, too, the test is skipped.
     """
