@@ -226,7 +226,7 @@ def test_an_interrupted_kernel_leaves_its_arguments() -> None:
     """A donated array too: it is given away by calls that return."""
     code = AFTERWARDS + textwrap.dedent("""
         f = rlx.jit(curves, donate_argnums=0)
-        x = jnp.linspace(0, 1, 8_000_000)
+        x = jnp.linspace(0, 1, 50_000_000)
         before = np.array(x)
         took = interrupted(lambda: f(x))
         assert np.array_equal(x, before)
@@ -243,7 +243,7 @@ def test_handlers_that_return_let_the_work_go_on() -> None:
     """They run in the midst of it, may use rlx themselves, and the result is whole."""
     code = AFTERWARDS + textwrap.dedent("""
         f = rlx.jit(curves)
-        x = jnp.linspace(0, 1, 2_000_000)
+        x = jnp.linspace(0, 1, 10_000_000)
         expected = np.array(f(x))
         sums = []
         signal.signal(signal.SIGALRM, lambda *_: sums.append(float(jnp.sin(jnp.ones(100_000)).sum())))
