@@ -13,12 +13,12 @@ from rlx.ops.arithmetic import divide, multiply
 from rlx.ops.comparison import equal
 from rlx.ops.conversion import convert
 from rlx.ops.dynamic import dynamic_slice
-from rlx.ops.families import move_axis, refuse_keys, to_front
+from rlx.ops.families import LinearMap, move_axis, refuse_keys, to_front
 from rlx.ops.gather import gather
 from rlx.ops.index_windows import GatherDimensionNumbers
 from rlx.ops.reduction import reduce_max, reduce_min, reduce_sum
 from rlx.ops.shape import broadcast_in_dim, iota, reshape
-from rlx.trace.primitive import Linear, Primitive, Zero, primitive, type_of
+from rlx.trace.primitive import Primitive, Zero, primitive, type_of
 
 __all__ = ["all_gather", "all_to_all", "axis_index", "pmax", "pmin", "ppermute", "psum"]
 
@@ -53,27 +53,8 @@ class Collective(Primitive):
         )
 
 
-class LinearCollective(Collective):
-    """Linear: tangents go the same way. States `pull_back(cotangent, type, **params)`."""
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        """The same operation on the tangent."""
-        out = self.bind(*primals, **params)
-        if isinstance(tangents[0], Zero):
-            return out, Zero(type_of(out))
-        return out, self.bind(tangents[0], **params)
-
-    def transpose(self, cotangent: Any, x: Any, **params: Any) -> tuple[Any, ...]:
-        """A zero stays zero; others go through `pull_back`."""
-        if not isinstance(x, Linear):
-            return (None,)
-        if isinstance(cotangent, Zero):
-            return (Zero(x.type),)
-        return (self.pull_back(cotangent, x.type, **params),)
-
-    def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
-        """The cotangent of the operand."""
-        raise NotImplementedError(self.name)
+class LinearCollective(LinearMap, Collective):
+    """A collective that is linear in its operand."""
 
 
 def remaining(names: Names, name: Any) -> Names:

@@ -30,6 +30,7 @@ from rlx.trace.strictness import check_ranks
 
 __all__ = [
     "Elementwise",
+    "LinearMap",
     "LinearPrimitive",
     "NonDifferentiable",
     "add_values",
@@ -416,6 +417,20 @@ class LinearPrimitive(Primitive):
             return out, Zero(type_of(out))
         args = [instantiate(t) for t in moving] + list(primals[len(moving) :])
         return out, self.bind(*args, **params)
+
+
+class LinearMap(LinearPrimitive):
+    """Linear in its one operand. States `pull_back(cotangent, type, **params)`."""
+
+    def transpose(self, cotangent: Any, x: Any, **params: Any) -> tuple[Any, ...]:
+        """A zero stays zero; others go through `pull_back`."""
+        if not isinstance(x, Linear):
+            return (None,)
+        return (Zero(x.type) if isinstance(cotangent, Zero) else self.pull_back(cotangent, x.type, **params),)
+
+    def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
+        """The cotangent of the operand, which is of this type."""
+        raise NotImplementedError(self.name)
 
 
 def samples_of(*cases: Any) -> Iterator[Sample]:

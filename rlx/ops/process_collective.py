@@ -17,9 +17,9 @@ from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import divide, multiply
 from rlx.ops.comparison import equal
 from rlx.ops.conversion import convert
-from rlx.ops.families import move_axis, refuse_keys
+from rlx.ops.families import LinearMap, move_axis, refuse_keys
 from rlx.ops.reduction import reduce_prod
-from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
+from rlx.trace.primitive import Sample, Zero, primitive, type_of
 
 __all__ = [
     "process_all_gather",
@@ -34,7 +34,7 @@ __all__ = [
 Batched = tuple[Any, int | None]
 
 
-class ProcessCollective(Primitive):
+class ProcessCollective(LinearMap):
     """An exchange of ir.collectives. params: group; members, how many; place, where in which program.
 
     `front`: where the axis lies that a mapped one is put beside, if the operand's first axis is one row a member;
@@ -86,32 +86,13 @@ class ProcessCollective(Primitive):
         x = move_axis(x, dim, self.front)
         return self.bind(x, **params), self.front + self.grows
 
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
-        """Tangents go the same way."""
-        out = self.bind(*primals, **params)
-        if isinstance(tangents[0], Zero):
-            return out, Zero(type_of(out))
-        return out, self.bind(tangents[0], **params)
-
-    def transpose(self, cotangent: Any, x: Any, **params: Any) -> tuple[Any, ...]:
-        """A zero stays zero; others go through `pull_back`."""
-        if not isinstance(x, Linear):
-            return (None,)
-        if isinstance(cotangent, Zero):
-            return (Zero(x.type),)
-        return (self.pull_back(cotangent, **params),)
-
-    def pull_back(self, cotangent: Any, **params: Any) -> Any:
-        """The cotangent of the operand."""
-        raise not_linear(self.name)
-
 
 class Reduction(ProcessCollective):
     """Further params: op, of ir.collectives.OPERATIONS; mode, "fast" or "deterministic"."""
 
     own_params = {"op": "sum", "mode": "fast"}
 
-    def pull_back(self, cotangent: Any, **params: Any) -> Any:
+    def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
         """Of sums alone."""
         if params["op"] != "sum":
             raise not_linear(f"{self.name} ({params['op']})")
@@ -180,7 +161,7 @@ class process_all_gather(ProcessCollective):
 
     grows = 1
 
-    def pull_back(self, cotangent: Any, **params: Any) -> Any:
+    def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
         """The sum of what all processes want of this one."""
         return process_reduce_scatter(cotangent, op="sum", mode="fast", **params)
 
@@ -191,7 +172,7 @@ class process_all_to_all(ProcessCollective):
 
     front = 1
 
-    def pull_back(self, cotangent: Any, **params: Any) -> Any:
+    def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
         """It is its own transpose."""
         return process_all_to_all(cotangent, **params)
 
@@ -202,7 +183,9 @@ class process_permute(ProcessCollective):
 
     own_params = {"pairs": ((0, 0),)}
 
-    def pull_back(self, cotangent: Any, *, pairs: tuple[tuple[int, int], ...], **params: Any) -> Any:
+    def pull_back(
+        self, cotangent: Any, type: TensorType, *, pairs: tuple[tuple[int, int], ...], **params: Any
+    ) -> Any:
         """The other way."""
         return process_permute(cotangent, pairs=tuple((d, s) for s, d in pairs), **params)
 
@@ -213,7 +196,7 @@ class process_broadcast(ProcessCollective):
 
     own_params = {"root": 0}
 
-    def pull_back(self, cotangent: Any, **params: Any) -> Any:
+    def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
         """The root's array has the sum of all cotangents, the others' have none."""
         return process_reduce(cotangent, op="sum", mode="fast", **params)
 

@@ -14,7 +14,7 @@ import numpy as np
 from rlx.ir.types import TensorType
 from rlx.ops.collective import Batched, Collective, LinearCollective, Names, remaining, summed
 from rlx.ops.conversion import select
-from rlx.ops.families import full_like, to_front
+from rlx.ops.families import LinearPrimitive, full_like, to_front
 from rlx.ops.shape import broadcast_in_dim
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
 
@@ -70,7 +70,7 @@ class variation(Collective):
         return (mark, None) if dims[0] is None else (broadcast_in_dim(mark, shape=(size,), dims=()), 0)
 
 
-class _ByVariation(Collective):
+class _ByVariation(LinearPrimitive, Collective):
     """Linear in x; `mark`, a `variation`, says over which of the named axes something varies: there x stays as it is.
 
     States `along(x, dim, size)`: what becomes of x along an axis over which it does not vary.
@@ -82,12 +82,6 @@ class _ByVariation(Collective):
 
     def type(self, x: TensorType, mark: TensorType, *, axis_name: Names) -> TensorType:
         return x
-
-    def jvp(self, primals: Sequence[Any], tangents: Sequence[Any], *, axis_name: Names) -> tuple[Any, Any]:
-        """The same of the tangent."""
-        (x, mark), tangent = primals, tangents[0]
-        out = self.bind(x, mark, axis_name=axis_name)
-        return out, Zero(type_of(out)) if isinstance(tangent, Zero) else self.bind(tangent, mark, axis_name=axis_name)
 
     def transpose(self, cotangent: Any, x: Any, mark: Any, *, axis_name: Names) -> tuple[Any, ...]:
         """It is its own transpose."""
