@@ -171,8 +171,8 @@ def reduce_scatter(
     >>> threads.run(2, lambda: float(rlx.distributed.reduce_scatter(rlx.numpy.array([1.0, 10.0]))))
     [2.0, 20.0]
     """
-    params = {"op": _reduction("reduce_scatter", op, mode), "mode": mode, **_group(group)}
-    size = communicator(group).size
+    params: dict[str, Any] = {"op": _reduction("reduce_scatter", op, mode), "mode": mode, **_group(group)}
+    size = params["members"]
 
     def each(x: Any) -> Any:
         rows = _rows("reduce_scatter", _operand(x, op), axis, tiled, size)

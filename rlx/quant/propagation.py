@@ -92,10 +92,9 @@ def _propagated(program: Program) -> tuple[Program, int]:
     whole = inline_calls(program, lambda e: e.primitive.claimable)
     grids = _grids(whole)
     replaced: dict[Var, Atom] = {}
-    constants = _constants(whole)
     for e in whole.equations:
         source = e.inputs[0] if e.inputs else None
-        grid = _rounding(e, constants)
+        grid = grids.get(e.outputs[0]) if _block(e) else None  # of blocks only roundings have one
         if grid is not None and isinstance(source, Var) and grids.get(source) == grid:
             replaced[e.outputs[0]] = replaced.get(source, source)
     return dead_code(substitute(whole, replaced)), len(replaced)
@@ -104,16 +103,12 @@ def _propagated(program: Program) -> tuple[Program, int]:
 # ---------------------------------------------------------------- which numbers a value is among
 def _grids(program: Program) -> dict[Var, _Grid]:
     found: dict[Var, _Grid] = {}
-    constants = _constants(program)
+    constants = {var: value.numpy() for var, value in program.constants}
     for e in program.equations:
         grid = _rounding(e, constants) or _kept(e, found)
         if grid is not None:
             found[e.outputs[0]] = grid
     return found
-
-
-def _constants(program: Program) -> dict[Var, np.ndarray]:
-    return {var: value.numpy() for var, value in program.constants}
 
 
 def _block(e: Equation) -> str:

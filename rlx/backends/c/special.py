@@ -86,6 +86,29 @@ def _owens_lines() -> list[str]:
     return lines
 
 
+def _complex_fraction(top: str, step: int, imaginary: str) -> list[str]:
+    """1 / (b0 + a1 / (b1 + ...)) as hr + i hi by Lentz's method: an is `top`, bn = 1 + step n + i imaginary."""
+    return [
+        f"const double along = {imaginary};",
+        "double size = 1 / (1 + along * along), dr = size, di = -along * size, hr = dr, hi = di, cr = 1e300, ci = 0;",
+        "for (int n = 1; n < 400; ++n) {",
+        f"    const double top = {top}, real = 1 + {step} * n;",
+        "    const double br = top * dr + real, bi = top * di + along;",
+        "    size = 1 / (br * br + bi * bi);",
+        "    dr = br * size;",
+        "    di = -bi * size;",
+        "    size = top / (cr * cr + ci * ci);",
+        "    const double er = real + cr * size, ei = along - ci * size;",
+        "    cr = er;",
+        "    ci = ei;",
+        "    const double mr = cr * dr - ci * di, mi = cr * di + ci * dr, was = hr;",
+        "    hr = hr * mr - hi * mi;",
+        "    hi = was * mi + hi * mr;",
+        "    if (fabs(mr - 1) + fabs(mi) < 1e-16) break;",
+        "}",
+    ]
+
+
 # by name: the parameters and the statements. N{...} is a number; rlx_..._float64 are others of these
 _BODIES: dict[str, tuple[str, Sequence[str]]] = {
     "digamma": ("x", [
@@ -530,22 +553,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
     # E1(ix) e^(ix) for x > 0 by its continued fraction: the real part (y = 0) or the imaginary one
     "expint_imaginary": ("xy", [
         "/* the fraction's partial denominators are 1 + 2n + ix */",
-        "double size = 1 / (1 + x * x), dr = size, di = -x * size, hr = dr, hi = di, cr = 1e300, ci = 0;",
-        "for (int n = 1; n < 400; ++n) {",
-        "    const double top = -(double)n * n, real = 1 + 2 * n;",
-        "    const double br = top * dr + real, bi = top * di + x;",
-        "    size = 1 / (br * br + bi * bi);",
-        "    dr = br * size;",
-        "    di = -bi * size;",
-        "    size = top / (cr * cr + ci * ci);",
-        "    const double er = real + cr * size, ei = x - ci * size;",
-        "    cr = er;",
-        "    ci = ei;",
-        "    const double mr = cr * dr - ci * di, mi = cr * di + ci * dr, was = hr;",
-        "    hr = hr * mr - hi * mi;",
-        "    hi = was * mi + hi * mr;",
-        "    if (fabs(mr - 1) + fabs(mi) < 1e-16) break;",
-        "}",
+        *_complex_fraction("-(double)n * n", 2, "x"),
         "return y == 0 ? hr : hi;",
     ]),
     "sine_integral": ("x", [
@@ -583,22 +591,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
     "fresnel_far": ("xy", [
         "/* erfc(w) e^(w w) w / root(pi) with w = root(pi) / 2 (1 - i) x: denominators 1 - i pi x x + 4n */",
         "const double square = N{pi} * x * x;",
-        "double size = 1 / (1 + square * square), dr = size, di = square * size, hr = dr, hi = di, cr = 1e300, ci = 0;",
-        "for (int n = 1; n < 400; ++n) {",
-        "    const double top = -(2.0 * n - 1) * (2.0 * n), real = 1 + 4 * n;",
-        "    const double br = top * dr + real, bi = top * di - square;",
-        "    size = 1 / (br * br + bi * bi);",
-        "    dr = br * size;",
-        "    di = -bi * size;",
-        "    size = top / (cr * cr + ci * ci);",
-        "    const double er = real + cr * size, ei = -square - ci * size;",
-        "    cr = er;",
-        "    ci = ei;",
-        "    const double mr = cr * dr - ci * di, mi = cr * di + ci * dr, was = hr;",
-        "    hr = hr * mr - hi * mi;",
-        "    hi = was * mi + hi * mr;",
-        "    if (fabs(mr - 1) + fabs(mi) < 1e-16) break;",
-        "}",
+        *_complex_fraction("-(2.0 * n - 1) * (2.0 * n)", 4, "-square"),
         "/* (1 + i) / 2 (1 - e^(i pi x x / 2) (1 - i) x h): x x is taken modulo 4 first */",
         "const double angle = N{pi / 2} * (x * x - 4 * floor(0.25 * x * x));",
         "const double c = cos(angle), s = sin(angle), pr = x * (hr + hi), pi = x * (hi - hr);",
