@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from closeness import close
 
 import rlx
 import rlx.numpy as jnp
@@ -38,14 +39,6 @@ def on_iree(text: str, arguments: Sequence[Any]) -> list[np.ndarray]:
     results = module.main(*(np.require(a, requirements="C") for a in arguments))
     results = results if isinstance(results, (tuple, list)) else [results]
     return [np.asarray(r.to_host()) for r in results]
-
-
-def close(found: Any, expected: Any, error: float) -> None:
-    """Leaves of one shape, close to one another relative to the largest number."""
-    for a, b in zip(found, rlx.tree.leaves(expected), strict=True):
-        b = np.asarray(b)
-        assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        np.testing.assert_allclose(a, b, rtol=error, atol=error * float(np.abs(b).max(initial=0)))
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)

@@ -11,6 +11,7 @@ import jax
 import jax.export
 import numpy as np
 import pytest
+from closeness import close
 from primitive_cases import cases_of, names
 
 import rlx
@@ -33,21 +34,6 @@ def on_pjrt(text: str, arguments: Any) -> list[np.ndarray]:
     executable = device.client.compile_and_load(text, devices, extension.CompileOptions())
     results = executable.execute_sharded([jax.device_put(a) for a in arguments])
     return [np.asarray(r[0]) for r in results.disassemble_into_single_device_arrays()]
-
-
-def close(found: Any, expected: Any, error: float) -> None:
-    """Leaves of one dtype and shape, close to one another relative to the largest."""
-    pairs = list(zip(rlx.tree.leaves(found), rlx.tree.leaves(expected), strict=True))
-    for a, b in pairs:
-        a, b = np.asarray(a), np.asarray(b)
-        assert (a.dtype, a.shape) == (b.dtype, b.shape)
-        if b.dtype.kind in "biu":
-            np.testing.assert_array_equal(a, b)
-            continue
-        wide = np.complex128 if b.dtype.kind == "c" else np.float64
-        a, b = a.astype(wide), b.astype(wide)
-        largest = float(np.max(np.abs(b), initial=0.0, where=np.isfinite(b)))
-        np.testing.assert_allclose(a, b, rtol=error, atol=error * largest)
 
 
 PROGRAMS = [p for p in programs if "dispatch" not in p.name]

@@ -223,6 +223,7 @@ class PythonDialect(Dialect):
             return f"({left} {_COMPARISONS[op]} {right})"
         if op == "select":
             yes, no = (self._typed(dtype, a) for a in arguments[1:])
+            # a choice of bools as the condition of another one needs its parentheses
             condition = arguments[0] if " if " in arguments[0] else bare(arguments[0])
             return f"({yes} if {condition} else {no})"
         if op == "cast":
