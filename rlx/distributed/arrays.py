@@ -121,6 +121,9 @@ def all_gather(tree_of_arrays: Any, axis: int = 0, tiled: bool = False, group: s
       axis: a new axis along which arrays are stacked; with `tiled` one that they have, along which they are joined.
       group: the name of a group, of `new_group`.
 
+    Returns: the tree, of arrays of the same dtypes; of n processes' float32[3, 4] they are float32[n, 3, 4], with
+      `tiled` float32[3 * n, 4].
+
     Raises: CollectiveError where a process is silent, or does something else.
 
     >>> import rlx
@@ -164,6 +167,9 @@ def reduce_scatter(
       axis: the axis that is shared: of as many elements as there are processes, and gone in the result; or, with
         `tiled`, of a multiple, of which each process keeps its part.
 
+    Returns: the tree, of arrays without the axis, or with `tiled` with as many elements along it as a part has; dtypes
+      as of `all_reduce`.
+
     Raises: ShapeError for an axis that cannot be shared; CollectiveError as `all_reduce`.
 
     >>> import rlx
@@ -194,6 +200,8 @@ def all_to_all(
       concat_axis: the axis along which parts are stacked, or with `tiled` joined, in the order of ranks.
       group: the name of a group, of `new_group`.
 
+    Returns: the tree, of arrays of the same dtypes and as many elements.
+
     Raises: ShapeError for an axis that cannot be shared; CollectiveError as `all_reduce`.
 
     >>> import rlx
@@ -223,6 +231,8 @@ def permute(tree_of_arrays: Any, pairs: Sequence[tuple[int, int]], group: str = 
       pairs: no source and no destination twice.
       group: the name of a group, of `new_group`.
 
+    Returns: the tree, of arrays of the same shapes and dtypes.
+
     Raises: ShapeError for ranks that there are not, or that are named twice; CollectiveError as `all_reduce`.
 
     >>> import rlx
@@ -242,6 +252,8 @@ def broadcast(tree_of_arrays: Any, root: int = 0, group: str = WORLD) -> Any:
       tree_of_arrays: arrays and numbers, of the same structure, shapes and dtypes in all processes.
       root: the rank of the one whose values they are.
       group: the name of a group, of `new_group`.
+
+    Returns: the tree, of arrays of the same shapes and dtypes.
 
     Raises: ShapeError for a rank that there is not; CollectiveError as `all_reduce`.
 

@@ -41,6 +41,8 @@ def quant_propagate(subject: S) -> tuple[S, int]:
     results are the same to the bit. Scales that follow from the values themselves are left alone: what is between
     changes them. So are roundings whose derivative is that of tanh.
 
+    Returns: the program or graph, and the number of roundings. Raises InputTypeError for anything else.
+
     >>> import numpy as np, rlx
     >>> from rlx import quant
     >>> f = lambda x: quant.fake_quantize(rlx.nn.relu(quant.fake_quantize(x, 0.5)), 0.5)
@@ -59,7 +61,7 @@ def quantized_weight_bits(subject: Any, value: Any) -> int | None:
     """How many bits a value of a program or graph was rounded to, or None where it was not.
 
     Args: subject: as `quant_propagate`; value: a variable of the program or a node of the graph. Of a product with a
-    packed weight it is the bits of the weight's codes.
+    packed weight it is the bits of the weight's codes. Raises InputTypeError for another subject.
 
     >>> import numpy as np, rlx
     >>> from rlx import quant
