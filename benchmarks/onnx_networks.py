@@ -29,6 +29,8 @@ def compare(name: str, rounds: int) -> float:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = rlx.get_num_threads()
     options.log_severity_level = 3
+    # threads that wait for work by spinning would take the processors from rlx, whose turn is next
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     (image,) = session.get_inputs()
     x = np.random.default_rng(0).standard_normal(image.shape).astype(np.float32)

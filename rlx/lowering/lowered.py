@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cmp_to_key
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -203,4 +204,14 @@ def natural_order(value: LoweredValue) -> list[int]:
     moving = [axis for axis in axes if shape[axis] != 1 and strides[axis]]
     if len(moving) < sum(size != 1 for size in shape):
         return axes
-    return sorted(axes, key=lambda axis: (shape[axis] != 1, -abs(strides[axis])))
+    return sorted(axes, key=cmp_to_key(lambda first, second: _compare_axes(first, second, shape, strides)))
+
+
+def _compare_axes(first: int, second: int, shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Negative where the first axis is the outer one in memory; of windows that overlap the shorter axis is."""
+    if shape[first] == 1 or shape[second] == 1:
+        return (shape[first] != 1) - (shape[second] != 1)
+    inner, outer = sorted((first, second), key=lambda axis: abs(strides[axis]))
+    if abs(strides[outer]) < abs(strides[inner]) * shape[inner]:
+        return shape[first] - shape[second]
+    return abs(strides[second]) - abs(strides[first])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
-from rlx.ir.options import ProductLimits
+from rlx.ir.options import LoweringOptions, ProductLimits
 from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_narrow
 from rlx.ops.families import add_values, full_like, move_axis
 from rlx.ops.sample_dtypes import NUMBERS, typed_samples
@@ -366,22 +366,44 @@ def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType, limits: Pro
 
 
 def _lowered(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> Any:
-    """The convolution of a padded lhs as one product of its patches."""
-    shape = spec.out_shape(lhs.type.shape, rhs.type.shape)
-    free = _free_order(spec.dimension_numbers)
-    patches = _lowered_patches(k, lhs, rhs, spec, free)
+    """The convolution of a padded lhs as products of its patches, which write the result as it lies in memory."""
+    numbers, shape = spec.dimension_numbers, spec.out_shape(lhs.type.shape, rhs.type.shape)
     rank, groups = len(shape) - 2, spec.groups
-    kernel = k.transpose(rhs, spec.dimension_numbers.rhs_spec)
+    free = _free_order(numbers)
+    patches = _lowered_patches(k, lhs, rhs, spec, free)
+    kernel = k.transpose(rhs, numbers.rhs_spec)
     kernel = k.reshape(kernel, (groups, shape[1] // groups, *kernel.type.shape[1:]))
     # patches: (group, *free, feature, *offsets); kernel: (group, out, feature, *offsets)
-    first = 2 + rank
-    order = _contraction_order(spec.dimension_numbers)
-    contracting = (tuple(first + i for i in order), tuple(2 + i for i in order))
-    out = k.contract(patches, kernel, contracting, ((0,), (0,)))
-    # (group, *free, out) -> (batch, group, out, *positions)
+    order = _contraction_order(numbers)
+    windows, weights = ([first + i for i in order] for first in (2 + rank, 2))
     batch, *positions = (1 + free.index(i) for i in range(1 + rank))
-    out = k.transpose(out, (batch, 0, first, *positions))
-    return k.transpose(k.reshape(out, shape), tuple(np.argsort(spec.dimension_numbers.out_spec).tolist()))
+    if numbers.out_spec[1] > min(numbers.out_spec[2:], default=0):
+        out = k.contract(patches, kernel, (windows, weights), ((0,), (0,)))  # (group, *free, out)
+        out = k.transpose(out, (batch, 0, 2 + rank, *positions))
+    elif bands := _bands(spec, shape, patches.type, k.options):
+        # (group, batch, band, *positions in it, feature, *offsets): one product for each band of each member
+        patches = k.transpose(patches, (0, batch, *positions, *range(2 + rank, len(patches.type.shape))))
+        split = (groups, shape[0], bands, shape[2] // bands, *patches.type.shape[3:])
+        patches = k.reshape(patches, split)
+        wide = (*split[:3], *kernel.type.shape[1:])
+        kernel = k.broadcast(kernel, wide, (0, *range(3, len(wide))))
+        both = (range(3), range(3))
+        out = k.contract(kernel, patches, ([2 + i for i in weights], [1 + i for i in windows]), both)
+        out = k.transpose(out, (1, 0, 3, 2, *range(4, 4 + rank)))  # of (group, batch, band, out, *positions)
+    else:
+        out = k.contract(kernel, patches, (weights, windows), ((0,), (0,)))  # (group, out, *free)
+        out = k.transpose(out, (1 + batch, 0, 1, *(1 + i for i in positions)))
+    return k.transpose(k.reshape(out, shape), tuple(np.argsort(numbers.out_spec).tolist()))
+
+
+def _bands(spec: ConvolutionSpec, shape: Axes, patches: TensorType, options: LoweringOptions) -> int:
+    """Into how many bands of positions the products of each member of the batch are cut, so that what one reads stays
+    in cache; 0 where members have too few positions for products of their own."""
+    if len(shape) == 2 or spec.dimension_numbers.out_spec[0] or prod(shape[2:]) < options.products.loop_rows:
+        return 0
+    nbytes = patches.size // (spec.groups * shape[0]) * patches.dtype.itemsize
+    most = options.row_tiles.widest
+    return next(n for n in range(1, shape[2] + 1) if shape[2] % n == 0 and (nbytes <= n * most or n == shape[2]))
 
 
 def _lowered_patches(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec, free: Axes) -> Any:
