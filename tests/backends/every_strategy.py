@@ -37,6 +37,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         numbers(130), PLACES,
     ),
     "sorts": (jnp.argsort, numbers(130)),
+    "attention": (lambda x: nn.dot_product_attention(x, x, x, is_causal=True), numbers(1, 20, 1, 5)),
     "products": (lambda x: x @ x.T, numbers(20, 37)),
 }  # fmt: skip
 

@@ -161,6 +161,8 @@ LAUNCHES = {
     "thin product": ["warps"],
     "deep product": ["tiled product in parts", "sum of parts with an epilogue"],
     "product with an epilogue": ["tiled product with an epilogue"],
+    "attention": ["attention"],
+    "causal attention": ["attention"],
     "convolution": ["items", "items", "tiled product of what is loaded with an epilogue"],
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlx.backends.gpu.attention import attention_step
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import grid_of, grid_step
 from rlx.backends.gpu.limits import Limits
@@ -13,7 +14,7 @@ from rlx.backends.gpu.scatters import last_write_steps
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.steps import Step
 from rlx.ir.fused_products import FusedProduct
-from rlx.ir.kernels import Contract, Kernel, Loops, RowTiles, Scan, Sort, While
+from rlx.ir.kernels import Contract, Kernel, Library, Loops, RowTiles, Scan, Sort, While
 
 __all__ = ["steps_of"]
 
@@ -34,6 +35,8 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
             return product_steps(kernel, limits, dialect)
         case Sort() if dialect.sort(kernel, (), ()) is not None:
             return sort_steps(kernel, limits, dialect)
+        case Library() if kernel.meaning is not None:
+            return [attention_step(kernel, limits, dialect)]
         case Scan() | While():
             loop = loop_step(kernel, limits, dialect)
             return None if loop is None else [loop]
