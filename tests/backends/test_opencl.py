@@ -141,6 +141,55 @@ def test_points_that_meet(dtype: str, backend: OpenCLBackend) -> None:
     agree(scattered, x, index, exact=True)  # whole numbers: any order gives the same sum
 
 
+def unequal(*shape: int) -> np.ndarray:
+    """Numbers of different sizes: another order gives another sum."""
+    random = np.random.default_rng(sum(shape))
+    return (random.normal(size=shape) * 10.0 ** random.integers(-3, 4, shape)).astype("float32")
+
+
+SOME = np.random.default_rng(0).integers(-3, 105, 2500)
+SUMMED: dict[str, tuple[int, Any, tuple[np.ndarray, ...]]] = {
+    "elements": (2500, lambda x, i: jnp.zeros(99).at[i].add(x), (unequal(2500), SOME)),
+    "rows": (2500 * 8, lambda x, i: jnp.zeros((99, 8)).at[i % 99].add(x), (unequal(2500, 8), SOME)),
+    "columns": (2500 * 3, lambda x, i: jnp.zeros((3, 99)).at[:, i].add(x), (unequal(3, 2500), SOME)),
+    "places of a row": (
+        2500, lambda x, i: jnp.zeros((5, 99)).at[jnp.arange(5)[:, None], i].add(x),
+        (unequal(5, 500), SOME.reshape(5, 500)),
+    ),
+    "windows that overlap": (
+        2500 * 4, lambda x, i: jnp.zeros(110).at[(i % 99)[:, None] + jnp.arange(4)].add(x), (unequal(2500, 4), SOME),
+    ),
+    "complex numbers": (
+        2500, lambda x, i: jnp.ones(99, "complex64").at[i].add(x + 1j * x[::-1]), (unequal(2500), SOME),
+    ),
+    "products of narrow numbers": (
+        2500, lambda x, i: jnp.ones(99, "bfloat16").at[i].multiply(x.astype("bfloat16")),
+        (1 + numbers(2500) / 100, SOME),
+    ),
+    "batches": (2500, rlx.vmap(lambda x, i: jnp.zeros(99).at[i].add(x)), (unequal(5, 500), SOME.reshape(5, 500))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_sums_in_order(name: str, backend: OpenCLBackend) -> None:
+    """With the switch they are the CPU's to the last bit; without it memory adds in any order."""
+    points, function, arguments = SUMMED[name]
+    assert "atomic items" in strategies(function, *arguments)
+    with rlx.scoped(deterministic=True):
+        (last,) = [s for s in steps(function, *arguments) if s.strategy == "ordered sums"]
+        assert last.groups == -(-points // 256)
+        agree(function, *arguments, exact=True)
+        merged = next(s.arrays[0].size for s in steps(function, *arguments) if s.strategy == "merge")
+    assert merged == (2500 * 4 if "overlap" in name else 2500), "rows and columns are sorted once for all they hold"
+
+
+def test_sums_in_order_are_rare(backend: OpenCLBackend) -> None:
+    """Whole numbers and extrema are the same in any order."""
+    with rlx.scoped(deterministic=True):
+        for function in (lambda x, i: jnp.zeros(99).at[i].max(x), lambda x, i: jnp.zeros(99, "int64").at[i].add(i)):
+            assert "ordered sums" not in strategies(function, unequal(2500), SOME)
+
+
 def test_the_last_of_several_writes_stays(backend: OpenCLBackend) -> None:
     index = (np.arange(500) * 31 % 7).astype(np.int32)
     def scattered(x: Any, i: Any) -> Any:

@@ -8,6 +8,7 @@ from rlx.backends.gpu.grid import grid_of, grid_step
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loops import loop_step
 from rlx.backends.gpu.maps import map_step
+from rlx.backends.gpu.ordered_sums import ordered_sum_steps
 from rlx.backends.gpu.products import product_as_loops, product_steps, tiled_product
 from rlx.backends.gpu.scans import scan_step
 from rlx.backends.gpu.scatters import last_write_steps
@@ -44,7 +45,7 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
 
 
 def _nest(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[Step]:
-    found = last_write_steps(kernel, limits, dialect)
+    found = last_write_steps(kernel, limits, dialect) or ordered_sum_steps(kernel, limits, dialect)
     if found is not None:
         return found
     grid = grid_of(kernel, limits, dialect)
