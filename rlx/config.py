@@ -57,6 +57,8 @@ class Config(threading.local):
     excess_precision: results of float16, bfloat16 and narrower floats stay in float32 between operations of a
       jitted program that are fused, instead of being rounded after each as they are eagerly: faster, but
       `(x + 256) - 256` in bfloat16 is then x (RLX_EXCESS_PRECISION=1).
+    deterministic: scatters that add or multiply floats do so in the order of their updates on GPUs, too, so that runs
+      are equal to the last bit: slower, for places are sorted first (RLX_DETERMINISTIC=1).
     numpy_rank_promotion: "allow", or "warn" or "raise" where a function of rlx.numpy broadcasts operands of
       different numbers of axes (numbers alone aside).
     numpy_dtype_promotion: "standard", or "strict": functions of rlx.numpy refuse operands of different dtypes
@@ -88,6 +90,7 @@ class Config(threading.local):
     dump: str = os.environ.get("RLX_DUMP", "")
     device: str = _default_device()
     excess_precision: bool = _flag("RLX_EXCESS_PRECISION")
+    deterministic: bool = _flag("RLX_DETERMINISTIC")
     numpy_rank_promotion: str = "allow"
     numpy_dtype_promotion: str = "standard"
     legacy_prng_key: str = "allow"
@@ -283,7 +286,7 @@ def _token(values: Any) -> int:
     watching = values.debug_nans, values.debug_infs, values.numpy_rank_promotion, values.numpy_dtype_promotion
     generator = values.default_prng_impl, values.enable_custom_prng, values.legacy_prng_key
     dtypes = values.default_float, values.default_int, values.narrow
-    key = (*dtypes, values.device, values.disable_jit, values.excess_precision)
+    key = (*dtypes, values.device, values.disable_jit, values.excess_precision, values.deterministic)
     contexts = [(type(value), value) for value in (getattr(values, name) for name in _contexts)]
     return _tokens.setdefault((*key, *watching, *generator, values.mesh, *contexts), len(_tokens))
 

@@ -166,6 +166,7 @@ class LoweringOptions:
     least_row_tiles: runs of kernels that can be cut in so many row tiles are (0: none).
     alignment: bytes; each temporary begins at a multiple of it.
     excess_precision: results of narrow floats are not rounded between fused operations (the switch of that name).
+    deterministic: scatters of floats add in the order of their updates (the switch of that name).
     """
 
     fusion: FusionLimits = field(default_factory=FusionLimits)
@@ -185,3 +186,4 @@ class LoweringOptions:
     alignment: int = ALIGNMENT
     fuse: bool = True
     excess_precision: bool = field(default_factory=lambda: config.excess_precision)
+    deterministic: bool = field(default_factory=lambda: config.deterministic)

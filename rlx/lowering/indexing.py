@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, dtype_kind
 from rlx.lowering import control_flow, views
 from rlx.lowering.lowered import BufferView, LoweredValue, dense_strides
 from rlx.lowering.nest import Nest, NestStore, collapse
@@ -84,7 +84,8 @@ def scatter(
 
     index(s, *p) and guard(s, *p) are functions of the position p in `updates`; nothing is
     written where guard is false. Of several updates that set one element, the last in row-major order counts;
-    distinct: there are none. A reducer combines them in any order.
+    distinct: there are none. A reducer combines them in any order; with the option `deterministic` sums and products
+    of floats are made in row-major order.
     """
     if v.type.size == 0 or updates.type.size == 0:
         return v
@@ -95,7 +96,9 @@ def scatter(
     positions = [builder.index(axis) for axis in range(len(updates.shape))]
     view, address = _placed(kernels, builder, target, index(builder, *positions))
     condition = None if guard is None else guard(builder, *positions).node
-    order = "sequential" if op is None and not distinct else "any"
+    rounds = op in ("add", "mul") and dtype_kind(v.dtype) in "fc"
+    in_turn = kernels.options.deterministic and rounds if op else not distinct
+    order = "sequential" if in_turn else "any"
     stores = kernels.part_stores(updates, view, address, op, condition, order)
     _emit_ordered(kernels, updates, stores)
     return kernels.from_buffer(target.buffer, v.type)

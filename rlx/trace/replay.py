@@ -258,8 +258,9 @@ def _staged(
 
 
 def _attributes(parameters: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The static arguments by name, and under "operands" the names of those that are arrays, or hold some."""
-    given = {**parameters, **dict(zip(parameters, args, strict=False)), **kwargs}
+    """The static arguments by name, and under "operands" the names of those that are arrays, or hold some, as given."""
+    said = {**dict(zip(parameters, args, strict=False)), **kwargs}
+    given = {**said, **{name: value for name, value in parameters.items() if name not in said}}
     operands: list[str] = []
     attributes: dict[str, Any] = {}
     for name, value in given.items():

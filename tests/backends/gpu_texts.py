@@ -15,12 +15,12 @@ import rlx.numpy as jnp
 from rlx import lax
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.options import lowering_options
+from rlx.backends.gpu.options import CLAIMS, lowering_options
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
 from rlx.ir.kernels import Plan
 from rlx.ir.options import LoweringOptions
-from rlx.passes.pipeline import lower_to_plan
+from rlx.passes.pipeline import Context, lower_to_plan
 from rlx.trace.tracing import close_over, trace_program
 
 OPTIONS = lowering_options(Limits())
@@ -61,13 +61,20 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         lambda w, x: lax.scan(lambda c, r: (jnp.tanh(c @ w + r), c.sum()), jnp.zeros(64), x), wave(64, 64),
         wave(100, 64),
     ),
+    "attention": (nn.dot_product_attention, *[wave(8, 512, 12, 64)] * 3),
+    "causal attention": (
+        lambda q, k, v, b: nn.dot_product_attention(q, k, v, b, is_causal=True, return_residual=True),
+        wave(2, 500, 8, 120, dtype="bfloat16"), *[wave(2, 500, 2, 120, dtype="bfloat16")] * 2, wave(1, 8, 500, 500),
+    ),
+    "wide attention": (nn.dot_product_attention, *[wave(2, 100, 2, 256)] * 3),
+    "attention in float64": (nn.dot_product_attention, *[wave(2, 100, 2, 64, dtype="float64")] * 3),
     "random bits": (lambda: rlx.random.bits(rlx.random.key(3), (1 << 18,)),),
 }  # fmt: skip
 
 
 def plan_of(function: Callable[..., Any], *arguments: Any, options: LoweringOptions = OPTIONS) -> Plan:
     """The plan of a function for a device with work-groups."""
-    return lower_to_plan(rlx.make_program(function)(*arguments), None, options)
+    return lower_to_plan(rlx.make_program(function)(*arguments), context=Context(options, CLAIMS))
 
 
 def sample_plans(seed: str) -> Iterator[Plan]:

@@ -74,6 +74,15 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Claiming]:
     executables.clear()
 
 
+def test_operands_have_their_names_whatever_their_order(device):
+    """Keyword arguments come in the order of the call."""
+    device.taken = Claims(blocks=frozenset({"layer_norm"}))
+    found = rlx.jit(lambda x, w, b: nn.layer_norm(x, bias=b, weight=w), device="claiming")(X, W, W + 1)
+    (kernel,) = device.blocks()
+    assert kernel.attributes["operands"] == ("x", "bias", "weight")
+    np.testing.assert_allclose(found, nn.layer_norm(X, W, W + 1), rtol=2e-6, atol=1e-6)
+
+
 def names(backend: Claiming) -> list[str]:
     return [kernel.routine for kernel in backend.blocks()]
 

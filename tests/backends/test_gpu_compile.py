@@ -106,6 +106,19 @@ def test_special_functions_compile() -> None:
             assert len(clang.compile_program(source, "gfx942").facts) == len(DRAWS)
 
 
+def test_sums_in_order_compile() -> None:
+    """Their items do not spill, and divide positions in 32 bits."""
+    plan = plan_of(*PROGRAMS["scatters"], options=replace(OPTIONS, deterministic=True))
+    program = DeviceProgram(plan, CudaDialect(), Limits())
+    assert "ordered sums" in [s.strategy for steps in program.steps.values() for s in steps]
+    compiled = nvrtc.compile_program(program.source, "sm_90")
+    assert all(found.spilled == 0 and found.stack == 0 for found in compiled.facts.values()), compiled.facts
+    assert not re.search(r"\b(div|rem)\.[us]64", compiled.ptx)
+    if not clang.missing():
+        hip = DeviceProgram(plan, HipDialect(), Limits())
+        assert all(found.spilled == 0 for found in clang.compile_program(hip.source, "gfx942").facts.values())
+
+
 MIXED = ("float16", "bfloat16", "float32")
 
 
@@ -161,6 +174,8 @@ LAUNCHES = {
     "thin product": ["warps"],
     "deep product": ["tiled product in parts", "sum of parts with an epilogue"],
     "product with an epilogue": ["tiled product with an epilogue"],
+    "attention": ["attention"],
+    "causal attention": ["attention"],
     "convolution": ["items", "items", "tiled product of what is loaded with an epilogue"],
 }
 

@@ -38,7 +38,7 @@ from rlx.backends.opencl.dialect import OpenCLDialect  # noqa: E402
 from rlx.ir.kernels import Contract, members  # noqa: E402
 from rlx.ir.options import LoweringOptions, ProductType  # noqa: E402
 from rlx.ir.scalar import SPECIAL  # noqa: E402
-from rlx.passes.pipeline import lower_to_plan  # noqa: E402
+from rlx.passes.pipeline import Context, lower_to_plan  # noqa: E402
 from rlx.storage import AllocationError  # noqa: E402
 
 
@@ -139,6 +139,55 @@ def test_points_that_meet(dtype: str, backend: OpenCLBackend) -> None:
 
     assert "atomic items" in strategies(scattered, x, index)
     agree(scattered, x, index, exact=True)  # whole numbers: any order gives the same sum
+
+
+def unequal(*shape: int) -> np.ndarray:
+    """Numbers of different sizes: another order gives another sum."""
+    random = np.random.default_rng(sum(shape))
+    return (random.normal(size=shape) * 10.0 ** random.integers(-3, 4, shape)).astype("float32")
+
+
+SOME = np.random.default_rng(0).integers(-3, 105, 2500)
+SUMMED: dict[str, tuple[int, Any, tuple[np.ndarray, ...]]] = {
+    "elements": (2500, lambda x, i: jnp.zeros(99).at[i].add(x), (unequal(2500), SOME)),
+    "rows": (2500 * 8, lambda x, i: jnp.zeros((99, 8)).at[i % 99].add(x), (unequal(2500, 8), SOME)),
+    "columns": (2500 * 3, lambda x, i: jnp.zeros((3, 99)).at[:, i].add(x), (unequal(3, 2500), SOME)),
+    "places of a row": (
+        2500, lambda x, i: jnp.zeros((5, 99)).at[jnp.arange(5)[:, None], i].add(x),
+        (unequal(5, 500), SOME.reshape(5, 500)),
+    ),
+    "windows that overlap": (
+        2500 * 4, lambda x, i: jnp.zeros(110).at[(i % 99)[:, None] + jnp.arange(4)].add(x), (unequal(2500, 4), SOME),
+    ),
+    "complex numbers": (
+        2500, lambda x, i: jnp.ones(99, "complex64").at[i].add(x + 1j * x[::-1]), (unequal(2500), SOME),
+    ),
+    "products of narrow numbers": (
+        2500, lambda x, i: jnp.ones(99, "bfloat16").at[i].multiply(x.astype("bfloat16")),
+        (1 + numbers(2500) / 100, SOME),
+    ),
+    "batches": (2500, rlx.vmap(lambda x, i: jnp.zeros(99).at[i].add(x)), (unequal(5, 500), SOME.reshape(5, 500))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMMED)
+def test_sums_in_order(name: str, backend: OpenCLBackend) -> None:
+    """With the switch they are the CPU's to the last bit; without it memory adds in any order."""
+    points, function, arguments = SUMMED[name]
+    assert "atomic items" in strategies(function, *arguments)
+    with rlx.scoped(deterministic=True):
+        (last,) = [s for s in steps(function, *arguments) if s.strategy == "ordered sums"]
+        assert last.groups == -(-points // 256)
+        agree(function, *arguments, exact=True)
+        merged = next(s.arrays[0].size for s in steps(function, *arguments) if s.strategy == "merge")
+    assert merged == (2500 * 4 if "overlap" in name else 2500), "rows and columns are sorted once for all they hold"
+
+
+def test_sums_in_order_are_rare(backend: OpenCLBackend) -> None:
+    """Whole numbers and extrema are the same in any order."""
+    with rlx.scoped(deterministic=True):
+        for function in (lambda x, i: jnp.zeros(99).at[i].max(x), lambda x, i: jnp.zeros(99, "int64").at[i].add(i)):
+            assert "ordered sums" not in strategies(function, unequal(2500), SOME)
 
 
 def test_the_last_of_several_writes_stays(backend: OpenCLBackend) -> None:
@@ -330,6 +379,100 @@ def test_groups_share_a_tile_where_there_are_few(name: str) -> None:
     expected = rlx.jit(function, device="cpu")(*arguments)
     found = backend.memory.get(storage, expected.shape, np.asarray(expected).dtype)
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-4)
+
+
+# ------------------------------------------------------------------ attention
+def seen(*shape: int) -> np.ndarray:
+    """A mask; its first row hides every key."""
+    mask = numbers(*shape) > 0
+    mask[..., 0, :] = False
+    return mask
+
+
+LENGTHS = {"query_seq_lengths": np.array([70, 5], "int32"), "key_value_seq_lengths": np.array([0, 33], "int32")}
+ATTENTION: dict[str, dict[str, Any]] = {
+    "all keys": {},
+    "causal": {"is_causal": True},
+    "scaled and capped": {"scale": 0.5, "softcap": 2.0},
+    "bias": {"bias": numbers(1, 4, 70, 90)},
+    "bias of a row": {"bias": numbers(90)},
+    "bias that hides": {"bias": np.where(seen(2, 1, 70, 90) | (np.arange(90) == 80), 0, -np.inf).astype("float32")},
+    "mask": {"mask": seen(2, 4, 70, 90)},
+    "mask for all heads": {"mask": seen(70, 90), "is_causal": True},
+    "window": {"local_window_size": (7, 3)},
+    "causal window": {"local_window_size": 9, "is_causal": True},
+    "lengths": LENGTHS,
+    "sinks": {"sinks": numbers(4)},
+    "sinks and a mask": {"sinks": numbers(4), "mask": seen(70, 90), "return_residual": True},
+    "residual": {"return_residual": True, "is_causal": True},
+}
+
+
+def attended(how: dict[str, Any]) -> tuple[Any, list[np.ndarray]]:
+    """A function of query, key, value and the arrays of `how`; and those arrays."""
+    arrays = {name: value for name, value in how.items() if isinstance(value, np.ndarray)}
+    static = {name: value for name, value in how.items() if name not in arrays}
+
+    def function(q: Any, k: Any, v: Any, *given: Any) -> Any:
+        return nn.dot_product_attention(q, k, v, **dict(zip(arrays, given, strict=True)), **static)
+
+    return function, [*arrays.values()]
+
+
+def attention_steps(backend: OpenCLBackend, function: Any, *arguments: Any) -> tuple[list[str], int]:
+    """How the launches of a program share work on a device, and the bytes of its temporaries."""
+    plan = lower_to_plan(rlx.make_program(function)(*arguments), context=Context.of(backend))
+    found = DeviceProgram(plan, backend.dialect(), backend.engine.limits).steps.values()
+    return [s.strategy for made in found for s in made], plan.arena
+
+
+@pytest.mark.parametrize("shuffles", [True, False])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_is_one_launch(name: str, shuffles: bool, backend: OpenCLBackend) -> None:
+    """Query heads share heads of keys; sizes are no multiples of tiles. No scores lie in memory."""
+    backend = backend if shuffles else forced(shuffles=False, wide=True)
+    function, arrays = attended(ATTENTION[name])
+    arguments = [numbers(2, 70, 4, 33), numbers(2, 90, 2, 33), numbers(2, 90, 2, 33) * 2, *arrays]
+    assert attention_steps(backend, function, *arguments) == (["attention"], 0)
+    plan = lower_to_plan(rlx.make_program(function)(*arguments), context=Context.of(backend))
+    found = backend.compile(plan).run([backend.memory.put(a) for a in arguments])
+    for x, y in zip(rlx.tree.leaves(rlx.jit(function, device="cpu")(*arguments)), found, strict=True):
+        np.testing.assert_allclose(backend.memory.get(y, x.shape, x.dtype), x, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "features"), [("float16", 64), ("bfloat16", 16), ("float64", 70), ("float32", 256)])
+def test_attention_of_dtypes(dtype: str, features: int, backend: OpenCLBackend) -> None:
+    """Sums are float32 at least; tiles are smaller where features are many or wide."""
+    q, k, v = (numbers(20 + n, 3, features).astype(dtype) for n in range(3))
+    given = [q, k, k[::-1].copy() * 2]
+
+    def function(q: Any, k: Any, v: Any) -> Any:
+        return nn.dot_product_attention(q, k, v, is_causal=True)
+
+    assert attention_steps(backend, function, *given) == (["attention"], 0)
+    expected = function(*(x.astype("float64") for x in given))
+    found = rlx.jit(function, device="opencl")(*given)
+    assert found.dtype == np.dtype(dtype) and found.shape == q.shape
+    apart = {"float16": 1e-3, "bfloat16": 1e-2, "float64": 1e-12}.get(dtype, 1e-5)
+    np.testing.assert_allclose(np.asarray(found).astype("float64"), expected, rtol=apart, atol=apart)
+
+
+def test_attention_that_is_no_launch(backend: OpenCLBackend) -> None:
+    """Too few queries, too many features; derivatives are those of the equations; a batch is one more axis."""
+    q = numbers(2, 40, 2, 16)
+    function = nn.dot_product_attention
+    assert attention_steps(backend, rlx.vmap(function), q, q, q) == (["attention"], 0)
+    agree(rlx.vmap(function), q, q, q)
+    for few in (q[:, :3], numbers(1, 20, 1, 2000)):
+        assert "attention" not in attention_steps(backend, function, few, few, few)[0]
+        agree(function, few, few, few)
+    agree(rlx.grad(lambda q, k, v: function(q, k, v, is_causal=True).sum(), (0, 1, 2)), q, q * 2, q + 1)
+
+
+def test_attention_is_claimed_by_name(backend: OpenCLBackend) -> None:
+    q = numbers(2, 40, 2, 16)
+    report = rlx.inspect(rlx.jit(nn.dot_product_attention, device="opencl"))(q, q, q)
+    assert "claimed" in str(report.dispatch) and not report.kernels.texts["host"]
 
 
 # ------------------------------------------------------------------ programs

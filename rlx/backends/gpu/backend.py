@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 from rlx.backends.base import Backend, Executable
+from rlx.backends.claims import Claims
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import Engine
 from rlx.backends.gpu.executable import DeviceExecutable, device_host_reason
 from rlx.backends.gpu.memory import DeviceMemory
-from rlx.backends.gpu.options import lowering_options
+from rlx.backends.gpu.options import CLAIMS, lowering_options
 from rlx.device_memory import Memory
 from rlx.ir.kernels import Kernel, Plan
 from rlx.ir.options import LoweringOptions
@@ -44,6 +45,11 @@ class DeviceBackend(Backend):
     def lowering(self) -> LoweringOptions:
         """Those of devices with work-groups."""
         return lowering_options(self.engine.limits)
+
+    @property
+    def claims(self) -> Claims:
+        """Everything, and attention as a block."""
+        return CLAIMS
 
     def host_reason(self, kernel: Kernel) -> str | None:
         """Steps of loops are queued by the host; what the language has no words for runs there."""

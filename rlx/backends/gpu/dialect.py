@@ -15,7 +15,7 @@ from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import memory_type, register_type
 from rlx.backends.loops.dialect import Parameter, Reduction
 from rlx.ir.fused_products import FusedProduct
-from rlx.ir.kernels import Contract, Sort
+from rlx.ir.kernels import Contract, Library, Sort
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
 
 __all__ = ["DeviceDialect"]
@@ -140,6 +140,10 @@ class DeviceDialect(CDialect):
         """As are sorts, but for complex numbers, which are the host's."""
         return None if any(is_complex(b.dtype) for b in (*kernel.inputs, *kernel.outputs)) else ()
 
+    def routine(self, kernel: Library, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:
+        """As are blocks that the device claims; other routines are the host's."""
+        return None if kernel.meaning is None else ()
+
     # ------------------------------------------------------------------ positions
     @contextmanager
     def positions(self, wide: bool) -> Generator[None]:
@@ -185,7 +189,10 @@ class DeviceDialect(CDialect):
 
     # ------------------------------------------------------------------ groups
     def combine_group(self, name: str, reducer: str, dtype: np.dtype, lanes: int, warp: int) -> tuple[str, ...]:
-        """Statements that combine a variable of every item that shares a row; each has the result then."""
+        """Statements that combine a variable of every item that shares a row; each has the result then.
+
+        `lanes` items that follow one another share a row: no more than `warp`, or all of a group.
+        """
         if not self.shuffles:
             return self._combine_in_memory(name, reducer, dtype, lanes)
         near = self.combine(reducer, dtype, name, self.shuffle(dtype, name, "width", warp))
@@ -212,10 +219,10 @@ class DeviceDialect(CDialect):
             f"{shared}[{item}] = {name};",
             self.barrier(),
             f"for (int width = {lanes // 2}; width > 0; width /= 2) {{",
-            f"    if ({item} < width) {shared}[{item}] = {pair};",
+            f"    if ({item} % {lanes} < width) {shared}[{item}] = {pair};",
             f"    {self.barrier()}",
             "}",
-            f"{name} = {shared}[0];",
+            f"{name} = {shared}[{item} / {lanes} * {lanes}];",
             self.barrier(),
         )
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from rlx.backends.gpu.attention import attention_step
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import grid_of, grid_step
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loops import loop_step
 from rlx.backends.gpu.maps import map_step
+from rlx.backends.gpu.ordered_sums import ordered_sum_steps
 from rlx.backends.gpu.products import product_as_loops, product_steps, tiled_product
 from rlx.backends.gpu.scans import scan_step
 from rlx.backends.gpu.scatters import last_write_steps
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.steps import Step
 from rlx.ir.fused_products import FusedProduct
-from rlx.ir.kernels import Contract, Kernel, Loops, RowTiles, Scan, Sort, While
+from rlx.ir.kernels import Contract, Kernel, Library, Loops, RowTiles, Scan, Sort, While
 
 __all__ = ["steps_of"]
 
@@ -34,6 +36,8 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
             return product_steps(kernel, limits, dialect)
         case Sort() if dialect.sort(kernel, (), ()) is not None:
             return sort_steps(kernel, limits, dialect)
+        case Library() if kernel.meaning is not None:
+            return [attention_step(kernel, limits, dialect)]
         case Scan() | While():
             loop = loop_step(kernel, limits, dialect)
             return None if loop is None else [loop]
@@ -41,7 +45,7 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
 
 
 def _nest(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[Step]:
-    found = last_write_steps(kernel, limits, dialect)
+    found = last_write_steps(kernel, limits, dialect) or ordered_sum_steps(kernel, limits, dialect)
     if found is not None:
         return found
     grid = grid_of(kernel, limits, dialect)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from rlx.backends.claims import Claims
+from rlx.backends.gpu.attention import BLOCKS, fits
 from rlx.backends.gpu.limits import Limits
 from rlx.ir.options import ChunkLimits, FusionLimits, LoweringOptions, ProductLimits, RowLimits
 
-__all__ = ["lowering_options"]
+__all__ = ["CLAIMS", "lowering_options"]
+
+CLAIMS = Claims(blocks=BLOCKS, fits=fits)  # of devices with work-groups that have all dtypes
 
 _MOST_CHUNKS = 512
 _LEAST_FUSED = 16  # rows and columns of products that are made in tiles

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rlx.backends.claims import Claims
@@ -27,7 +29,7 @@ class OpenCLBackend(DeviceBackend):
     def claims(self) -> Claims:
         """All dtypes, without those of 64-bit floats where the device has none."""
         wide = frozenset() if self.engine.has_doubles else {np.dtype(np.float64), np.dtype(np.complex128)}
-        return Claims(dtypes=supported_dtypes - wide)
+        return replace(super().claims, dtypes=supported_dtypes - wide)
 
     def dialect(self) -> DeviceDialect:
         """With shuffles where the device has sub-groups."""
