@@ -20,7 +20,6 @@ import pytest
 import rlx
 from rlx import backends
 
-
 STREAM = 77  # rlx's own on the first device, then on the next ones
 
 
@@ -163,7 +162,8 @@ class FakeCupy:
         self.log.append(("wait for", stream))
 
     def attributes_of(self, address: int) -> Any:
-        return SimpleNamespace(device=next(d for at, d in self.owners.items() if at <= address < at + len(self.blocks[at])))
+        found = (self.owners[at] for at, block in self.blocks.items() if at <= address < at + len(block))
+        return SimpleNamespace(device=next(found))
 
     def at(self, address: int, nbytes: int) -> np.ndarray:
         """Living memory of the current device from an address on."""

@@ -18,8 +18,8 @@ from rlx.errors import DeviceError
 if os.environ.get("RLX_TEST_OPENCL") != "1":
     pytest.importorskip("pyopencl", reason="pyopencl is not installed: make test-opencl")
 
-from rlx.backends import opencl  # noqa: E402
-from rlx.backends.opencl import engine  # noqa: E402
+from rlx.backends import opencl
+from rlx.backends.opencl import engine
 
 X = np.random.default_rng(0).normal(size=(33, 70)).astype(np.float32)
 
