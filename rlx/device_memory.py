@@ -62,6 +62,10 @@ class Memory(ABC):
         """An array of the library that computes on this memory as a storage, without a copy; its shape and dtype."""
         raise TypeError(f"{type(value).__name__} is no array of {self.device!r}")
 
+    def borrow(self, value: Any) -> tuple[Storage, tuple[int, ...], np.dtype]:
+        """As `adopt`, over the same memory, even if its owner can write to it."""
+        return self.adopt(value)
+
     def lend(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> Any:
         """An array of that library over a storage, without a copy. Raises DtypeError where it has no such dtype."""
         raise TypeError(f"{self.device!r} has no arrays of another library")
@@ -70,9 +74,22 @@ class Memory(ABC):
         """DLPack's (device type, device number). Raises BufferError where other libraries cannot read the memory."""
         raise BufferError(f"{self.device!r} has no number in DLPack: ask for a copy on the host, dl_device=(1, 0)")
 
-    def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any) -> Any:
-        """A DLPack capsule over the memory, ordered behind what is begun on `stream`. Raises BufferError as above."""
+    def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any, max_version: Any) -> Any:
+        """A DLPack capsule over the memory; what the consumer queues on `stream` comes after what is begun.
+
+        max_version: the newest that the consumer reads, as (major, minor); None for versions before 1.0.
+        Raises: BufferError as above.
+        """
         raise BufferError(f"{self.device!r} lends no memory: ask for a copy on the host, dl_device=(1, 0)")
+
+    def cuda_array_interface(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> dict[str, Any]:
+        """What describes the memory to libraries of CUDA's. Raises AttributeError where it is not CUDA's."""
+        raise AttributeError(f"an array on {self.device!r} has no __cuda_array_interface__")
+
+    def number_at(self, pointer: int) -> int:
+        """The number of the device of this kind that an address belongs to."""
+        del pointer
+        return self.device.id
 
 
 class HostMemory(Memory):
@@ -110,9 +127,9 @@ class HostMemory(Memory):
         """The CPU's."""
         return (1, 0)
 
-    def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any) -> Any:
+    def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any, max_version: Any) -> Any:
         """NumPy's capsule."""
-        return storage.view(shape, dtype).__dlpack__(stream=stream)
+        return storage.view(shape, dtype).__dlpack__(stream=stream, max_version=max_version)
 
 
 host_memory = HostMemory(Device("cpu"))

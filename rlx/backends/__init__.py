@@ -8,6 +8,7 @@ import sys
 import threading
 from functools import cache
 from importlib.metadata import entry_points
+from typing import Any
 
 from rlx.backends.base import Backend
 from rlx.config import computes_on_host, config, settled
@@ -37,6 +38,7 @@ _BACKENDS: dict[str, str | type[Backend]] = {
 _PACKAGES = {"mlx": "mlx"}
 # module that arrays of another library are defined in -> the device whose memory they lie in
 _FOREIGN = {"mlx.core": "mlx"}
+_OF_DLPACK = {2: "cuda", 4: "opencl", 10: "rocm", 13: "cuda"}  # by its device type; 13: memory that CUDA manages
 _MORE_DEVICES = "Set RLX_NUM_CPU_DEVICES, or ask for one of rlx.devices()."
 _loaded: dict[str, Backend] = {}
 _lock = threading.RLock()
@@ -118,7 +120,24 @@ def memory_named(name: str | None) -> Memory:
 def memory_of_foreign(value: object) -> Memory | None:
     """The memory of a device that an array of another library lies in; None for what is no such array."""
     device = _FOREIGN.get(type(value).__module__)
-    return None if device is None or type(value).__name__ != "array" else memory_named(device)
+    if device is not None:
+        return memory_named(device) if type(value).__name__ == "array" else None
+    if hasattr(value, "__dlpack_device__"):
+        kind, number = _place_by_dlpack(value)
+        return memory_named(f"{_OF_DLPACK[kind]}:{number}") if kind in _OF_DLPACK else None
+    described = getattr(value, "__cuda_array_interface__", None)
+    if described is None:
+        return None
+    return memory_named(f"cuda:{memory_named('cuda').number_at(described['data'][0])}")
+
+
+def _place_by_dlpack(value: Any) -> tuple[int, int]:
+    """DLPack's (device type, device number); the host's for what does not say, which NumPy may then try to read."""
+    try:
+        kind, number = value.__dlpack_device__()
+    except (BufferError, TypeError, ValueError):
+        return (1, 0)
+    return int(kind), number
 
 
 def memories() -> list[Memory]:

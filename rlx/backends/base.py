@@ -69,7 +69,11 @@ class Backend(ABC):
     """Compiles plans for one kind of device."""
 
     name: str
-    units: tuple[str, ...] = ()  # of a platform whose devices differ: what the devices are called behind its name
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What the devices of a platform that has several are called behind its name."""
+        return ()
 
     def on(self, unit: str) -> Backend:
         """The backend of the device "name:unit". Raises DeviceError."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from rlx.array import (
     Array,
     ConcreteArray,
@@ -32,7 +34,7 @@ from rlx.passes.pipeline import executables
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
 
-__all__ = ["CompiledProgram", "adopted", "backend_on", "prepare_program", "run_program"]
+__all__ = ["CompiledProgram", "adopted", "backend_on", "borrowed", "prepare_program", "run_program"]
 
 reopen_after_fork(executables)
 
@@ -47,7 +49,16 @@ def adopted(value: Any) -> ConcreteArray | None:
     memory = memory_of_foreign(value)
     if memory is None:
         return None
-    storage, shape, dtype = memory.adopt(value)
+    return _array_in(memory, *memory.adopt(value))
+
+
+def borrowed(value: Any) -> ConcreteArray | None:
+    """As `adopted`, over the same memory, even if others can write to it."""
+    memory = memory_of_foreign(value)
+    return None if memory is None else _array_in(memory, *memory.borrow(value))
+
+
+def _array_in(memory: Memory, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> ConcreteArray:
     return arrays_on((storage,), (Placed(memory, TensorType(shape, dtype)),))[0]
 
 

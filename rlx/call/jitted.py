@@ -20,7 +20,7 @@ from optree import _C as _optree
 from rlx.array import Array, ConcreteArray, DeviceArray, owned
 from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
-from rlx.call.compiled import CompiledProgram, adopted, backend_on, prepare_program, run_program
+from rlx.call.compiled import CompiledProgram, adopted, backend_on, borrowed, prepare_program, run_program
 from rlx.call.default_place import default_memory, program_stays_on_host
 from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
 from rlx.call.stages import Lowered, Traced
@@ -54,6 +54,7 @@ execution.compiled = run_program
 execution.prepared = prepare_program
 execution.default_memory = default_memory
 execution.adopted = adopted
+execution.borrowed = borrowed
 _flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
 _type_of = operator.attrgetter("_type")

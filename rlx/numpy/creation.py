@@ -28,6 +28,7 @@ from rlx.numpy.promotion import (
 from rlx.ops import copy as copies
 from rlx.ops import shape as shapes
 from rlx.trace.flat import shared_array
+from rlx.trace.places import execution
 
 __all__ = [
     "array",
@@ -247,7 +248,13 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Array:
     """An array over the memory of another library's array: whoever writes to that changes the result.
 
-    Args: x: an object with __dlpack__; copy: True copies. Returns: an array.
+    Arrays of CuPy or torch on a GPU stay there: the result is on the device cuda or rocm of the same number, and what
+    the other library has queued comes first.
+
+    Args: x: an object with __dlpack__, or on CUDA with __cuda_array_interface__; copy: True copies. Returns: an array.
+
+    Raises: BufferError for an array on a GPU that is not contiguous, or whose dtype rlx has not; DeviceError for one on
+      a device that rlx cannot reach.
 
     >>> import numpy as np, rlx.numpy as jnp
     >>> jnp.from_dlpack(np.ones(2, np.float32))
@@ -256,6 +263,9 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     check_placement(device)
     if isinstance(x, Array):
         return placed(_from_object(x, None, copy), device, None, x)
+    found = execution.adopted(x) if copy else execution.borrowed(x)
+    if found is not None:
+        return placed(found, device, None, found)
     return placed(wrap(asarray_numpy(np.from_dlpack(x, copy=copy))), device)
 
 

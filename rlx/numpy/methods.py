@@ -198,6 +198,11 @@ def _array_interface(self: Any) -> Any:
     return self.lend().__array_interface__  # NumPy keeps the object that it got the address from
 
 
+def _cuda_array_interface(self: Any) -> Any:
+    memory, type = self._type
+    return memory.cuda_array_interface(self.storage(), type.shape, type.dtype)
+
+
 _PLAIN: dict[str, Callable[..., Any]] = {
     "astype": _astype,
     "reshape": _reshape,
@@ -306,3 +311,5 @@ def install(front: ModuleType) -> None:
     array_class.__dir__ = _dir
     concrete_class: Any = ConcreteArray
     concrete_class.__array_interface__ = property(_array_interface)
+    device_class: Any = DeviceArray
+    device_class.__cuda_array_interface__ = property(_cuda_array_interface)

@@ -43,13 +43,15 @@ class _Execution:
     """How eager control flow, library routines and operations on devices are compiled; set by the api, so that neither
     primitives nor tracing need know the compiler. `prepared` gives a function that compiles its program only once;
     `default_memory` the default device's memory for values, None for the host's; `adopted` an array of another library
-    that lies in a device's memory, as one of ours there, None for what is none.
+    that lies in a device's memory, as one of ours there, None for what is none; `borrowed` the same over its memory,
+    which its owner may write to.
     """
 
     compiled: Callable[[Program, Sequence[Any]], Sequence[Any]] | None = None
     prepared: Callable[[Program], Runner] | None = None
     default_memory: Callable[[Iterable[Any]], Memory | None] = staticmethod(lambda values: None)
     adopted: Callable[[Any], ConcreteArray | None] = staticmethod(lambda value: None)
+    borrowed: Callable[[Any], ConcreteArray | None] = staticmethod(lambda value: None)
 
 
 execution = _Execution()

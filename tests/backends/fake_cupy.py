@@ -8,10 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
+import weakref
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
+
+import rlx
+from rlx import backends
+
+STREAM = 77  # rlx's own on the first device, then on the next ones
 
 
 class CUDARuntimeError(RuntimeError):
@@ -40,6 +49,8 @@ class FakeCupy:
         self.blocks: dict[int, np.ndarray] = {}
         self.broken: set[str] = set()  # what fails from now on
         self.now = self.done = 0  # events that were recorded, and those that the device has come to
+        self.devices: list[int] = [0]  # that are current, innermost last
+        self.owners: dict[int, int] = {}  # address of a block -> number of its device
         fake = self
 
         class Memory:
@@ -50,25 +61,29 @@ class FakeCupy:
                 self.ptr, self.size = fake.next, size
                 fake.next += size + 4096
                 fake.blocks[self.ptr] = np.full(size, 0xA5, np.uint8)
+                fake.owners[self.ptr] = fake.devices[-1]
 
             def __del__(self) -> None:
                 if hasattr(self, "ptr"):
                     fake.used -= self.size
-                    del fake.blocks[self.ptr]
+                    del fake.blocks[self.ptr], fake.owners[self.ptr]
 
         class Device:
             def __init__(self, number: int) -> None:
+                assert 0 <= number < devices
                 self.id, self.compute_capability = number, "90"
                 self.attributes = {"MultiProcessorCount": 132}
 
-            def __enter__(self) -> None: ...
-            def __exit__(self, *error: object) -> None: ...
+            def __enter__(self) -> None:
+                fake.devices.append(self.id)
+
+            def __exit__(self, *error: object) -> None:
+                fake.devices.pop()
 
         class Stream:
-            ptr = 77
-
             def __init__(self, non_blocking: bool) -> None:
                 assert non_blocking
+                self.ptr = STREAM + fake.devices[-1]
 
             def __enter__(self) -> None:
                 fake.current.append(self)
@@ -82,13 +97,13 @@ class FakeCupy:
                 fake.done = fake.now
 
         class Event:
-            def __init__(self, disable_timing: bool) -> None:
+            def __init__(self, disable_timing: bool = False) -> None:
                 self.place = 0
+                self.ptr = id(self)
+                fake.events[self.ptr] = self
 
             def record(self, stream: Stream) -> None:
-                fake.log.append(("record", stream.ptr))
-                fake.now += 1
-                self.place = fake.now
+                fake.record(self.ptr, stream.ptr)
 
             @property
             def done(self) -> bool:
@@ -113,10 +128,12 @@ class FakeCupy:
                 return lambda grid, block, args: fake.launch(name, grid, block, args)
 
         self.current: list[Stream] = []
+        self.events: weakref.WeakValueDictionary[int, Event] = weakref.WeakValueDictionary()
         self.RawModule = RawModule
         runtime = SimpleNamespace(
             is_hip=is_hip, CUDARuntimeError=CUDARuntimeError, getDeviceCount=lambda: self.count(devices),
             memcpyAsync=self.memcpy, memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
+            eventRecord=self.record, streamWaitEvent=self.wait_for, pointerGetAttributes=self.attributes_of,
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, Stream=Stream, Event=Event,
@@ -135,16 +152,31 @@ class FakeCupy:
         if what in self.broken:
             raise CUDARuntimeError(700, "cudaErrorIllegalAddress: an illegal memory access was encountered")
 
+    def record(self, event: int, stream: int) -> None:
+        self.log.append(("record", stream))
+        self.now += 1
+        self.events[event].place = self.now
+
+    def wait_for(self, stream: int, event: int) -> None:
+        assert self.events[event].place, "an event that was never recorded"
+        self.log.append(("wait for", stream))
+
+    def attributes_of(self, address: int) -> Any:
+        found = (self.owners[at] for at, block in self.blocks.items() if at <= address < at + len(block))
+        return SimpleNamespace(device=next(found))
+
     def at(self, address: int, nbytes: int) -> np.ndarray:
-        """Living memory from an address on."""
+        """Living memory of the current device from an address on."""
         for start, block in self.blocks.items():
             if start <= address and address + nbytes <= start + len(block):
+                assert self.owners[start] == self.devices[-1], "memory of another device"
                 return block[address - start : address - start + nbytes]
         raise AssertionError(f"{nbytes} bytes at {address} are nobody's: used after they were freed")
 
     def launch(self, name: str, grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
         self.check("launch")
-        assert self.current and 0 < grid[0] < 1 << 31 and 0 < block[0] <= 1024
+        assert self.current and self.current[-1].ptr == STREAM + self.devices[-1], "a stream of another device"
+        assert 0 < grid[0] < 1 << 31 and 0 < block[0] <= 1024
         assert [type(a) for a in args] == [np.uint64, np.int64] * (len(args) // 2)
         for pointer, start in zip(args[::2], args[1::2], strict=True):
             self.at(int(pointer) + int(start), 1)
@@ -152,7 +184,7 @@ class FakeCupy:
 
     def memcpy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         self.check("memcpy")
-        assert stream == 77
+        assert stream == STREAM + self.devices[-1]
         if kind == 1:
             ctypes.memmove(self.at(target, nbytes).ctypes.data, source, nbytes)
         elif kind == 2:
@@ -172,3 +204,17 @@ class FakeCupy:
         """The names of kernels in the order in which they were queued."""
         gc.collect()
         return [entry[1] for entry in self.log if entry[0] == "launch"]
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, fake: Any) -> Iterator[Any]:
+    """Put a driver in CuPy's place, for backends of its own."""
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    _forget_devices()
+    yield fake
+    _forget_devices()
+
+
+def _forget_devices() -> None:
+    for name in [name for name in backends._loaded if name.partition(":")[0] in ("cuda", "rocm")]:
+        del backends._loaded[name]
+    rlx.clear_caches()

@@ -5,13 +5,12 @@ It has never run on a GPU here: what kernels compute is tested by OpenCL, that t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_cupy import FakeCupy
+from fake_cupy import FakeCupy, installed
 
 import rlx
 import rlx.nn as nn
@@ -28,18 +27,6 @@ from rlx.passes.pipeline import lower_to_plan
 def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupy]:
     """A driver with one device."""
     yield from installed(monkeypatch, FakeCupy())
-
-
-def installed(monkeypatch: pytest.MonkeyPatch, fake: Any) -> Iterator[Any]:
-    """Put a driver in CuPy's place, for a backend of its own."""
-    monkeypatch.setitem(sys.modules, "cupy", fake)
-    for name in ("cuda", "rocm"):
-        backends._loaded.pop(name, None)
-    rlx.clear_caches()
-    yield fake
-    for name in ("cuda", "rocm"):
-        backends._loaded.pop(name, None)
-    rlx.clear_caches()
 
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)

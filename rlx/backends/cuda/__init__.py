@@ -23,14 +23,18 @@ _OF_ASSEMBLER = ("--ptxas-options", "--no-cache")  # flags that CuPy has no use 
 
 
 class CudaBackend(DeviceBackend):
-    """The first GPU of NVIDIA's. Without one, programs can be compiled and shown, but not run."""
+    """A GPU of NVIDIA's. Without one, programs can be compiled and shown, but not run."""
 
     name = "cuda"
     engine: CupyEngine
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
         flags = [flag for flag in FLAGS if not flag.startswith(_OF_ASSEMBLER)]
-        super().__init__(CupyEngine(self.name, "CUDA", flags, Limits()))
+        super().__init__(CupyEngine(self.name, "CUDA", flags, Limits(), number))
+
+    def numbered(self, number: int) -> CudaBackend:
+        """Another GPU."""
+        return CudaBackend(number)
 
     @property
     def _architecture(self) -> str:

@@ -6,11 +6,13 @@ import importlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.cuda.products import multiply
+from rlx.backends.gpu.dlpack import KINDS, Lent, borrowed_by_interface, taken
 from rlx.backends.gpu.engine import Engine, View
 from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
@@ -21,6 +23,10 @@ __all__ = ["CupyEngine"]
 
 _OUT_OF_MEMORY = 2  # the number of that error, in CUDA and in HIP
 _SHOWN_LINES = 12
+# numbers of streams in DLPack: the default one of CUDA's, and of HIP's; "none" asks for no order
+_DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
+_NO_STREAM = -1
+_NOT_STREAMS = {"cuda": (0,), "rocm": (1, 2)}
 _ELSEWHERE = "Arrays on other devices stay as they are; the CPU runs the program: rlx.default_device('cpu')."
 
 
@@ -70,7 +76,9 @@ class CupyEngine(Engine):
                 "Install a driver that is new enough for the package, or compute on the CPU: device='cpu'.",
             ) from None
         if self.number >= count:
-            raise DeviceError(f"There are {count} devices of {self.platform}, none of number {self.number}.", "")
+            raise DeviceError(
+                f"There are {count} devices of {self.platform}, none of number {self.number}.", "Ask rlx.devices()."
+            )
         return cupy
 
     @property
@@ -80,6 +88,10 @@ class CupyEngine(Engine):
             return self._cupy is not None
         except DeviceError:
             return False
+
+    def count(self) -> int:
+        """What the runtime says."""
+        return int(self._cupy.cuda.runtime.getDeviceCount()) if self.present else 0
 
     @cached_property
     def _device(self) -> Any:
@@ -196,3 +208,46 @@ class CupyEngine(Engine):
     def finish(self) -> None:
         """Until the stream is empty."""
         self._checked(self._stream.synchronize)
+
+    # ------------------------------------------------------------------ other libraries
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """kDLCUDA or kDLROCM."""
+        return KINDS[self.name], self.number
+
+    @property
+    def stream_number(self) -> int | None:
+        """The stream's handle."""
+        return self._stream.ptr
+
+    def order_behind(self, stream: Any) -> None:
+        """The other stream waits for an event on this one."""
+        number = _DEFAULT_STREAM[self.name] if stream is None else stream
+        if not isinstance(number, int) or number < _NO_STREAM or number in _NOT_STREAMS[self.name]:
+            raise BufferError(f"DLPack's streams of {self.platform} are none of number {stream!r}")
+        if number not in (_NO_STREAM, self._stream.ptr):
+            event = self.mark()  # its handle is the driver's until the event goes
+            self._checked(self._cupy.cuda.runtime.streamWaitEvent, number, event.ptr)
+
+    def taken(self, value: Any) -> Lent:
+        """By DLPack, or by the CUDA array interface of what has no DLPack."""
+        if hasattr(value, "__dlpack__"):
+            return taken(value, self._stream.ptr)
+        lent = borrowed_by_interface(value)
+        stream = value.__cuda_array_interface__.get("stream")
+        if stream is not None:
+            with self._device:
+                event = self._cupy.cuda.Event(disable_timing=True)
+            self._checked(self._cupy.cuda.runtime.eventRecord, event.ptr, stream)
+            self._checked(self._cupy.cuda.runtime.streamWaitEvent, self._stream.ptr, event.ptr)
+        return lent
+
+    def borrowed(self, pointer: int) -> Any:
+        """The address."""
+        return SimpleNamespace(ptr=pointer)
+
+    def number_at(self, pointer: int) -> int:
+        """The driver knows; an array without elements may have no address."""
+        if not pointer:
+            return self.number
+        return int(self._checked(self._cupy.cuda.runtime.pointerGetAttributes, pointer).device)

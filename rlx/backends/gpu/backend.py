@@ -13,6 +13,7 @@ from rlx.backends.gpu.executable import DeviceExecutable, device_host_reason
 from rlx.backends.gpu.memory import DeviceMemory
 from rlx.backends.gpu.options import CLAIMS, lowering_options
 from rlx.device_memory import Memory
+from rlx.errors import DeviceError
 from rlx.ir.kernels import Kernel, Plan
 from rlx.ir.options import LoweringOptions
 from rlx.storage import Device
@@ -25,7 +26,26 @@ class DeviceBackend(Backend):
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._memory = DeviceMemory(Device(self.name), engine)
+        number = engine.number
+        self._memory = DeviceMemory(Device(self.name, number, str(number) if number else ""), engine)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The numbers of the devices of this kind; none where there is no device."""
+        return tuple(map(str, range(self.engine.count())))
+
+    @abstractmethod
+    def numbered(self, number: int) -> DeviceBackend:
+        """The backend of another device of this kind."""
+
+    def on(self, unit: str) -> Backend:
+        """The backend of a device by its number. Raises DeviceError."""
+        if unit == str(self.engine.number):
+            return self
+        if unit not in self.units:
+            which = ", ".join(f"{self.name}:{number}" for number in self.units) or "none"
+            raise DeviceError(f"There is no device '{self.name}:{unit}'; here are: {which}.", "Ask rlx.devices().")
+        return self.numbered(int(unit))
 
     @abstractmethod
     def dialect(self) -> DeviceDialect:

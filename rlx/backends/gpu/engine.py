@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.backends.gpu.dlpack import Lent
 from rlx.backends.gpu.limits import Limits
 from rlx.ir.kernels import Contract
 
@@ -34,6 +35,7 @@ class Engine(ABC):
     """One device. Work is queued in order, by whoever holds `lock`; `read` and `write` wait for what they need."""
 
     limits: Limits  # what launches are cut to
+    number: int  # of the device among those of its kind
     pointers = False  # whether a kernel can be given the address of any byte
 
     def __init__(self) -> None:
@@ -43,6 +45,10 @@ class Engine(ABC):
     def present(self) -> bool:
         """Whether there is a device: without one programs are shown only."""
         return True
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many devices of its kind there are; 0 where there is none."""
 
     @abstractmethod
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
@@ -95,3 +101,34 @@ class Engine(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Wait for the work so far."""
+
+    # ------------------------------------------------------------------ other libraries
+    @property
+    @abstractmethod
+    def dlpack_device(self) -> tuple[int, int]:
+        """DLPack's device type and the device's number."""
+
+    @property
+    def stream_number(self) -> int | None:
+        """The number by which libraries of CUDA's order their work behind the queue's; None where there is none."""
+        return None
+
+    @abstractmethod
+    def order_behind(self, stream: Any) -> None:
+        """Let what another library queues from now on come after the work so far: on a stream, as DLPack numbers them.
+
+        Raises: BufferError for what is no such number.
+        """
+
+    @abstractmethod
+    def taken(self, value: Any) -> Lent:
+        """The memory of another library's array; work from now on comes after what that library has queued."""
+
+    @abstractmethod
+    def borrowed(self, pointer: int) -> Any:
+        """What stands in a View for memory at an address that another library has told."""
+
+    def number_at(self, pointer: int) -> int:
+        """The number of the device of this kind whose memory an address belongs to."""
+        del pointer
+        return self.dlpack_device[1]

@@ -109,11 +109,14 @@ class MlxBackend(Backend):
     """Compiles plans to functions of mlx.core, traced at their first call; `unit`: by default MLX's default device."""
 
     name = "mlx"
-    units = tuple(unit.name for unit in UNITS)
-
     def __init__(self, number: int = 0) -> None:
         self.unit = UNITS[number]
         self._memory = MlxMemory(Device("mlx", number, self.unit.name), self.unit)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Its GPU, if there is one, and the processor."""
+        return tuple(unit.name for unit in UNITS)
 
     def on(self, unit: str) -> Backend:
         """The backend of MLX's GPU or of its processor. Raises DeviceError."""

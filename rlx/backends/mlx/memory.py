@@ -135,7 +135,7 @@ class MlxMemory(Memory):
         """The processor's, or Metal's."""
         return tuple(mx.zeros((0,)).__dlpack_device__())
 
-    def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any) -> Any:
+    def dlpack(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype, stream: Any, max_version: Any) -> Any:
         """MLX's capsule; what is in it is computed."""
         storage.wait()
         return self.lend(storage, shape, dtype).__dlpack__()

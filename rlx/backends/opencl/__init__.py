@@ -17,13 +17,17 @@ __all__ = ["OpenCLBackend"]
 
 
 class OpenCLBackend(DeviceBackend):
-    """The first OpenCL device: a GPU if there is one."""
+    """An OpenCL device; GPUs are counted first."""
 
     name = "opencl"
     engine: OpenCLEngine
 
-    def __init__(self) -> None:
-        super().__init__(OpenCLEngine(devices()[0]))
+    def __init__(self, number: int = 0) -> None:
+        super().__init__(OpenCLEngine(devices()[number], number))
+
+    def numbered(self, number: int) -> OpenCLBackend:
+        """Another device."""
+        return OpenCLBackend(number)
 
     @property
     def claims(self) -> Claims:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.backends.gpu.dlpack import KINDS, Lent, taken
 from rlx.backends.gpu.engine import Engine, View
 from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
@@ -66,10 +67,11 @@ def devices() -> list[Any]:
 class OpenCLEngine(Engine):
     """A device of OpenCL's."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, number: int = 0) -> None:
         super().__init__()
         self._cl = _module()
         self.device = device
+        self.number = number
         self._context = self._cl.Context([device])
         self._queue = self._cl.CommandQueue(self._context)
         most = 1 << (device.max_work_group_size.bit_length() - 1)  # groups are halved again and again
@@ -78,6 +80,10 @@ class OpenCLEngine(Engine):
         self.has_doubles = bool(device.double_fp_config)
         self.shuffles = _SHUFFLES <= set(device.extensions.split())
         self.limits = replace(least, group=min(least.group, most), units=min(least.units, units))
+
+    def count(self) -> int:
+        """Of all platforms."""
+        return len(devices())
 
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
         """Built by the device's own compiler."""
@@ -158,3 +164,26 @@ class OpenCLEngine(Engine):
     def finish(self) -> None:
         """Until the queue is empty."""
         self._queue.finish()
+
+    # ------------------------------------------------------------------ other libraries
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """kDLOpenCL; the number is rlx's own, since OpenCL has none."""
+        return KINDS["opencl"], self.number
+
+    def order_behind(self, stream: Any) -> None:
+        """DLPack has no numbers for OpenCL's queues: the host waits."""
+        if stream is not None:
+            raise BufferError(f"DLPack has no streams of OpenCL's, but {stream!r} was asked for: pass None")
+        self.finish()
+
+    def taken(self, value: Any) -> Lent:
+        """What others hand out is there already."""
+        return taken(value, None)
+
+    def borrowed(self, pointer: int) -> Any:
+        """The buffer of a handle. Raises BufferError for one of another context, where this device cannot read it."""
+        memory = self._cl.MemoryObject.from_int_ptr(pointer)
+        if memory.context != self._context:
+            raise BufferError("the buffer is of another OpenCL context: bring the values over the host, np.asarray(x)")
+        return memory

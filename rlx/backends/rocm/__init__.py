@@ -14,12 +14,16 @@ _FLAGS = ("-O3", "-ffp-contract=off", "-std=c++17")
 
 
 class RocmBackend(DeviceBackend):
-    """The first GPU of AMD's. Without one, programs can be shown, but not run."""
+    """A GPU of AMD's. Without one, programs can be shown, but not run."""
 
     name = "rocm"
 
-    def __init__(self) -> None:
-        super().__init__(CupyEngine(self.name, "ROCm", _FLAGS, Limits()))
+    def __init__(self, number: int = 0) -> None:
+        super().__init__(CupyEngine(self.name, "ROCm", _FLAGS, Limits(), number))
+
+    def numbered(self, number: int) -> RocmBackend:
+        """Another GPU."""
+        return RocmBackend(number)
 
     def dialect(self) -> DeviceDialect:
         """Products are kernels of our own: no library was tried."""
