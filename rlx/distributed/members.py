@@ -6,7 +6,8 @@ import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
 
 import numpy as np
@@ -73,6 +74,8 @@ class Member(ABC):
         self.group, self.rank, self.size = group, rank, size
         self._broken: CollectiveError | None = None
         self._kept = np.empty(0, np.uint8)
+        self._worker: ThreadPoolExecutor | None = None
+        self._last: Future[None] | None = None  # what has been begun last
 
     # ------------------------------------------------------------ what an implementation states
     @abstractmethod
@@ -118,6 +121,19 @@ class Member(ABC):
         self._broken = error
         return error
 
+    def later(self, work: Callable[[], None]) -> Callable[[], None]:
+        """See Communicator. One thread does all of it, in turn."""
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, f"exchanges of {self.group}")
+        self._last = self._worker.submit(work)
+        return self._last.result
+
+    def settle(self) -> None:
+        """See Communicator."""
+        if self._last is not None:
+            wait([self._last])
+            self._last = None
+
     def barrier(self, name: str = "") -> None:
         """Wait for all members, who come with the same name."""
         what = f"barrier {name!r}" if name else "barrier"
@@ -155,7 +171,7 @@ class Member(ABC):
         if array.nbytes <= _SMALL:
             rows = np.empty((self.size, *array.shape), array.dtype)
             self.all_gather(array, rows)
-            _reduced(rows, out, op, mode)
+            _reduced([*rows], out, op, mode)
             return
         bounds = [array.size * rank // self.size for rank in range(self.size + 1)]
         given, made = _pieces(array.reshape(-1), bounds), _pieces(out.reshape(-1), bounds)

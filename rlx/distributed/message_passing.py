@@ -9,7 +9,7 @@ import atexit
 import importlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,13 @@ class MpiMember(Member):
     def broken(self) -> bool:
         """Whether an exchange has failed."""
         return self._broken is not None
+
+    def later(self, work: Callable[[], None]) -> Callable[[], None]:
+        """See Communicator; now, where MPI must not be called by several threads."""
+        if self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE:
+            return super().later(work)
+        work()
+        return lambda: None
 
     def _wait(self, requests: Sequence[Any], what: str) -> None:
         """Until all requests are done. Raises CollectiveError naming those who have not come this far."""
