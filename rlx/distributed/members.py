@@ -6,7 +6,9 @@ import hashlib
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import pairwise
 
 import numpy as np
 
@@ -72,19 +74,25 @@ class Member(ABC):
         self.group, self.rank, self.size = group, rank, size
         self._broken: CollectiveError | None = None
         self._kept = np.empty(0, np.uint8)
+        self._worker: ThreadPoolExecutor | None = None
+        self._last: Future[None] | None = None  # what has been begun last
 
     # ------------------------------------------------------------ what an implementation states
     @abstractmethod
+    def is_common(self, mark: bytes, what: str) -> bool:
+        """Whether all members come with these 16 bytes. Raises CollectiveError naming those who do not come."""
+
+    @abstractmethod
     def swap(self, text: bytes, what: str) -> Sequence[bytes]:
-        """The texts of all members, of one length up to TEXT. Raises CollectiveError naming those who do not come."""
+        """The texts of all members, of TEXT bytes each."""
 
     @abstractmethod
-    def gather_pieces(self, piece: np.ndarray, out: np.ndarray) -> None:
-        """Every member's piece (bytes), as the rows of `out`."""
+    def gather_pieces(self, pieces: Sequence[np.ndarray]) -> None:
+        """Piece r (bytes) is member r's; those of others arrive. They lie one after the other in memory."""
 
     @abstractmethod
-    def deal_pieces(self, pieces: np.ndarray, out: np.ndarray) -> None:
-        """Row r of `pieces` (bytes) goes to member r; what others send here are the rows of `out`."""
+    def deal_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
+        """Piece r (bytes) goes to member r, and what it sends here arrives; nothing of this member's own moves."""
 
     @abstractmethod
     def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
@@ -103,8 +111,7 @@ class Member(ABC):
         """See Communicator."""
         if self._broken is not None:
             raise CollectiveError(f"The group {self.group!r} has failed before: {self._broken.what}", "Start again.")
-        marks = self.swap(mark, what)
-        if any(other != mark for other in marks):
+        if not self.is_common(mark, what):
             texts = self.swap(what.encode()[:TEXT].ljust(TEXT, b"\0"), what)
             found = [text.rstrip(b"\0").decode(errors="replace") for text in texts]
             raise self.failed(disagreement(self.group, found))
@@ -114,6 +121,19 @@ class Member(ABC):
         self._broken = error
         return error
 
+    def later(self, work: Callable[[], None]) -> Callable[[], None]:
+        """See Communicator. One thread does all of it, in turn."""
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, f"exchanges of {self.group}")
+        self._last = self._worker.submit(work)
+        return self._last.result
+
+    def settle(self) -> None:
+        """See Communicator."""
+        if self._last is not None:
+            wait([self._last])
+            self._last = None
+
     def barrier(self, name: str = "") -> None:
         """Wait for all members, who come with the same name."""
         what = f"barrier {name!r}" if name else "barrier"
@@ -121,11 +141,13 @@ class Member(ABC):
 
     def all_gather(self, array: np.ndarray, out: np.ndarray) -> None:
         """See Communicator."""
-        self.gather_pieces(_bytes(array), _bytes(out).reshape(self.size, -1))
+        out[self.rank] = array
+        self.gather_pieces(_rows(out))
 
     def all_to_all(self, array: np.ndarray, out: np.ndarray) -> None:
         """See Communicator."""
-        self.deal_pieces(_bytes(array).reshape(self.size, -1), _bytes(out).reshape(self.size, -1))
+        out[self.rank] = array[self.rank]
+        self.deal_pieces(_rows(array), _rows(out))
 
     def permute(self, array: np.ndarray, out: np.ndarray, pairs: tuple[tuple[int, int], ...]) -> None:
         """See Communicator."""
@@ -149,20 +171,19 @@ class Member(ABC):
         if array.nbytes <= _SMALL:
             rows = np.empty((self.size, *array.shape), array.dtype)
             self.all_gather(array, rows)
-            _reduced(rows, out, op, mode)
+            _reduced([*rows], out, op, mode)
             return
-        length = -(-array.size // self.size)
-        whole = length * self.size
-        flat = array.reshape(-1)
-        if whole > array.size:  # the last piece is filled up
-            flat = np.concatenate([flat, np.zeros(whole - array.size, array.dtype)])
-        pieces, own = self._scratch(array.dtype, (self.size, length)), np.empty(length, array.dtype)
-        self.deal_pieces(_bytes(flat).reshape(self.size, -1), _bytes(pieces).reshape(self.size, -1))
-        _reduced(pieces, own, op, mode)
-        target = out.reshape(-1) if whole == array.size else pieces.reshape(-1)
-        self.gather_pieces(_bytes(own), _bytes(target).reshape(self.size, -1))
-        if whole > array.size:
-            out.reshape(-1)[...] = target[: array.size]
+        bounds = [array.size * rank // self.size for rank in range(self.size + 1)]
+        given, made = _pieces(array.reshape(-1), bounds), _pieces(out.reshape(-1), bounds)
+        self._reduced_piece(given, made[self.rank], op, mode)
+        self.gather_pieces([_bytes(piece) for piece in made])
+
+    def _reduced_piece(self, given: Sequence[np.ndarray], out: np.ndarray, op: str, mode: str) -> None:
+        """Piece r goes to member r, and of those for this one `out` is made; its own stays where it is."""
+        arriving = [*self._scratch(out.dtype, (self.size, out.size))]
+        self.deal_pieces([_bytes(piece) for piece in given], [_bytes(row) for row in arriving])
+        arriving[self.rank] = given[self.rank]
+        _reduced(arriving, out, op, mode)
 
     def _scratch(self, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         """Memory for one exchange, which is kept: fresh memory costs as much as moving what it is for."""
@@ -173,9 +194,7 @@ class Member(ABC):
 
     def reduce_scatter(self, array: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
         """See Communicator."""
-        rows = np.empty(array.shape, array.dtype)
-        self.all_to_all(array, rows)
-        _reduced(rows, out, op, mode)
+        self._reduced_piece([row.reshape(-1) for row in array], out.reshape(-1), op, mode)
 
     def reduce(self, array: np.ndarray, out: np.ndarray, op: str, mode: str, root: int) -> None:
         """See Communicator."""
@@ -189,9 +208,18 @@ def _bytes(array: np.ndarray) -> np.ndarray:
     return array.reshape(-1).view(np.uint8)
 
 
-def _reduced(rows: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
+def _rows(array: np.ndarray) -> list[np.ndarray]:
+    """The bytes of each row of a dense array, sharing its memory."""
+    return [*_bytes(array).reshape(len(array), -1)]
+
+
+def _pieces(flat: np.ndarray, bounds: Sequence[int]) -> list[np.ndarray]:
+    return [flat[start:stop] for start, stop in pairwise(bounds)]
+
+
+def _reduced(rows: Sequence[np.ndarray], out: np.ndarray, op: str, mode: str) -> None:
     """The rows combined one after the other, in a dtype as wide as the mode wants, into `out`."""
-    combine, dtype = OPERATIONS[op], rows.dtype
+    combine, dtype = OPERATIONS[op], out.dtype
     if len(rows) == 1:
         out[...] = rows[0]
         return

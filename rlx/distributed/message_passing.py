@@ -9,7 +9,7 @@ import atexit
 import importlib
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,9 @@ __all__ = ["MpiMember", "world_member"]
 # seconds in which a message is looked for without pause, then letting others run, then with pauses
 _SPIN, _YIELD = 5e-5, 0.002
 _LONGEST_PAUSE = 0.001
-_TAG, _PIECES = 7, 8
+_CALL = 1.0  # seconds of waiting after which a member tells the others that it has come
+_HERE, _PIECES = 7, 8
+_SHORT = 1 << 14  # bytes
 _GRACE = 1.0  # seconds in which what failing processes print reaches the launcher
 _groups: list[MpiMember] = []
 
@@ -56,6 +58,10 @@ class MpiMember(Member):
         super().__init__(group, comm.Get_rank(), comm.Get_size())
         self._mpi, self._comm = mpi, comm
         self._others = [(self.rank + step) % self.size for step in range(1, self.size)]
+        # how far exchanges have come, the last stage that the others were told, and those that they told
+        self._stage = self._said = 0
+        self._heard: dict[int, int] = {}
+        self._calls: list[Any] = []
         _groups.append(self)
 
     @property
@@ -63,21 +69,28 @@ class MpiMember(Member):
         """Whether an exchange has failed."""
         return self._broken is not None
 
-    def _wait(self, requests: Sequence[Any], ranks: Sequence[int | None], what: str) -> None:
-        """Until all requests are done. ranks: whom each of them waits for; None where it is nobody's in particular."""
+    def later(self, work: Callable[[], None]) -> Callable[[], None]:
+        """See Communicator; now, where MPI must not be called by several threads."""
+        if self._mpi.Query_thread() == self._mpi.THREAD_MULTIPLE:
+            return super().later(work)
+        work()
+        return lambda: None
+
+    def _wait(self, requests: Sequence[Any], what: str) -> None:
+        """Until all requests are done. Raises CollectiveError naming those who have not come this far."""
         seconds = patience()
         error = None
         try:
             if self._finished(requests, seconds):
                 return
+            self._hear()
         except self._mpi.Exception as caught:
             error = caught
         if error is not None:
             text = f"MPI failed in the group {self.group!r}: {error}: {what}."
             raise self.failed(CollectiveError(text, "Look what happened to the other ranks."))
-        pending = [r for request, r in zip(requests, ranks, strict=True) if not request.Test()]
-        missing = sorted({r for r in pending if r is not None}) or self._others
-        raise self.failed(silence(self.group, self.rank, missing, seconds, what))
+        missing = [rank for rank in sorted(self._others) if self._heard.get(rank, 0) < self._stage]
+        raise self.failed(silence(self.group, self.rank, missing or self._others, seconds, what))
 
     def _finished(self, requests: Sequence[Any], seconds: float) -> bool:
         """Whether all requests are done within so many seconds."""
@@ -86,6 +99,8 @@ class MpiMember(Member):
             waited = time.monotonic() - begun
             if waited > seconds:
                 return False
+            if waited > min(_CALL, seconds / 4) and self._said < self._stage:
+                self._call()
             if waited > _YIELD:
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 time.sleep(pause)
@@ -93,36 +108,72 @@ class MpiMember(Member):
                 time.sleep(0)
         return True
 
+    def _call(self) -> None:
+        """Tell the others how far this member has come: who is waited for in vain is found by who has not called."""
+        self._hear()
+        self._said, text = self._stage, self._stage.to_bytes(8)
+        self._calls = [request for request in self._calls if not request.Test()]
+        self._calls += [self._comm.Isend([text, self._mpi.BYTE], rank, _HERE) for rank in self._others]
+
+    def _hear(self) -> None:
+        """Take in what others have called."""
+        text, status = bytearray(8), self._mpi.Status()
+        while self._comm.Iprobe(self._mpi.ANY_SOURCE, _HERE, status):
+            self._comm.Recv([text, self._mpi.BYTE], status.source, _HERE)
+            self._heard[status.source] = max(self._heard.get(status.source, 0), int.from_bytes(text))
+
+    def is_common(self, mark: bytes, what: str) -> bool:
+        """See Member; so with the others.
+
+        The greatest of all marks, and of their complements, are those of this one where all are the same: one
+        reduction tells it, whose steps are as many as the logarithm of members.
+        """
+        own = np.frombuffer(mark, np.uint64)
+        sent, found = np.concatenate([own, ~own]), np.empty(4, np.uint64)
+        self._stage += 2 - self._stage % 2
+        word = self._mpi.UINT64_T
+        self._wait([self._comm.Iallreduce([sent, word], [found, word], self._mpi.MAX)], what)
+        self._stage += 1
+        return bool((sent == found).all())
+
     def swap(self, text: bytes, what: str) -> Sequence[bytes]:
-        """See Member; so with the others."""
+        byte, found = self._mpi.BYTE, bytearray(TEXT * self.size)
+        self._wait([self._comm.Iallgather([text, byte], [found, byte])], what)
+        return [bytes(found[TEXT * rank : TEXT * (rank + 1)]) for rank in range(self.size)]
+
+    def gather_pieces(self, pieces: Sequence[np.ndarray]) -> None:
+        """Short ones by MPI's own exchange, which takes few messages; long ones from each to each, once copied."""
+        if max(piece.nbytes for piece in pieces) > _SHORT:
+            self._swap_pieces([pieces[self.rank]] * self.size, pieces, "all_gather")
+            return
+        counts = [piece.nbytes for piece in pieces]
+        together = np.concatenate(pieces)
+        byte = self._mpi.BYTE
+        self._wait([self._comm.Iallgatherv(self._mpi.IN_PLACE, [together, counts, byte])], "all_gather")
+        start = 0
+        for piece, count in zip(pieces, counts, strict=True):
+            piece[...] = together[start : start + count]
+            start += count
+
+    def deal_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
+        self._swap_pieces(pieces, arriving, "all_to_all")
+
+    def _swap_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray], what: str) -> None:
         byte, comm = self._mpi.BYTE, self._comm
-        found = {rank: bytearray(TEXT) for rank in self._others}
-        arriving = [comm.Irecv([found[rank], byte], rank, _TAG) for rank in self._others]
-        leaving = [comm.Isend([text, byte], rank, _TAG) for rank in self._others]
-        self._wait([*arriving, *leaving], [*self._others, *self._others], what)
-        texts = {rank: bytes(found[rank]) for rank in self._others}
-        return [text if rank == self.rank else texts[rank][: len(text)] for rank in range(self.size)]
-
-    def gather_pieces(self, piece: np.ndarray, out: np.ndarray) -> None:
-        byte = self._mpi.BYTE
-        self._wait([self._comm.Iallgather([piece, byte], [out, byte])], [None], "all_gather")
-
-    def deal_pieces(self, pieces: np.ndarray, out: np.ndarray) -> None:
-        byte = self._mpi.BYTE
-        self._wait([self._comm.Ialltoall([pieces, byte], [out, byte])], [None], "all_to_all")
+        requests = [comm.Irecv([arriving[rank], byte], rank, _PIECES) for rank in self._others]
+        requests += [comm.Isend([pieces[rank], byte], rank, _PIECES) for rank in self._others]
+        self._wait(requests, what)
 
     def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
-        byte, requests, ranks = self._mpi.BYTE, [], []
+        byte, requests = self._mpi.BYTE, []
         if source is not None:
             requests.append(self._comm.Irecv([out, byte], source, _PIECES))
-            ranks.append(source)
         if to is not None:
             requests.append(self._comm.Isend([piece, byte], to, _PIECES))
-            ranks.append(to)
-        self._wait(requests, ranks, "permute")
+        self._wait(requests, "permute")
 
     def broadcast_piece(self, piece: np.ndarray, root: int) -> None:
-        self._wait([self._comm.Ibcast([piece, self._mpi.BYTE], root)], [root], "broadcast")
+        self._wait([self._comm.Ibcast([piece, self._mpi.BYTE], root)], "broadcast")
 
     def subgroup(self, group: str, ranks: Sequence[int]) -> Member | None:
         inside = self.rank in ranks

@@ -83,19 +83,28 @@ class ThreadMember(Member):
             refused = error
         raise self.failed(refused)
 
-    def swap(self, text: bytes, what: str) -> Sequence[bytes]:
+    def is_common(self, mark: bytes, what: str) -> bool:
         """See Member; so with the others."""
+        return len(set(self._meet(mark, what))) == 1
+
+    def swap(self, text: bytes, what: str) -> Sequence[bytes]:
         return self._meet(text, what)
 
-    def gather_pieces(self, piece: np.ndarray, out: np.ndarray) -> None:
-        for row, other in zip(out, self._meet(piece, "all_gather"), strict=True):
-            row[...] = other
+    def gather_pieces(self, pieces: Sequence[np.ndarray]) -> None:
+        found = self._meet(pieces[self.rank], "all_gather")
+        self._copy(found, pieces)
         self._meet(None, "all_gather")  # from now on nobody reads the piece
 
-    def deal_pieces(self, pieces: np.ndarray, out: np.ndarray) -> None:
-        for row, other in zip(out, self._meet(pieces, "all_to_all"), strict=True):
-            row[...] = other[self.rank]
+    def deal_pieces(self, pieces: Sequence[np.ndarray], arriving: Sequence[np.ndarray]) -> None:
+        found = self._meet(pieces, "all_to_all")
+        self._copy([others[self.rank] for others in found], arriving)
         self._meet(None, "all_to_all")
+
+    def _copy(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
+        """From every other member's memory."""
+        for rank, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            if rank != self.rank:
+                target[...] = source
 
     def send_piece(self, piece: np.ndarray, to: int | None, out: np.ndarray, source: int | None) -> None:
         found = self._meet(piece, "permute")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Literal, Protocol, get_args
 
@@ -31,6 +32,7 @@ __all__ = [
     "exchange",
     "keep_groups",
     "members",
+    "start_exchange",
 ]
 
 Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast", "reduce"]
@@ -142,6 +144,12 @@ class Communicator(Protocol):
 
     def barrier(self, name: str = "") -> None: ...
 
+    def later(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Let work go on beside what this thread does next, in turn; what is returned waits for it, and raises."""
+
+    def settle(self) -> None:
+        """Wait for all work that goes on."""
+
 
 class Alone:
     """The group of one process: what it gives is what it gets."""
@@ -153,6 +161,14 @@ class Alone:
 
     def barrier(self, name: str = "") -> None:
         """Nobody is waited for."""
+
+    def later(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Now: it is done at once."""
+        work()
+        return lambda: None
+
+    def settle(self) -> None:
+        """Nothing goes on."""
 
     def all_reduce(self, array: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
         """The array itself."""
@@ -235,8 +251,24 @@ def exchange(
     what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin] = ()
 ) -> None:
     """Carry an exchange out as this member of its group, into `out`. Errors name the user's line in `origins`."""
+    own = communicator(what.group)
+    own.settle()
+    _carry_out(own, what, mark, array, out, origins)
+
+
+def start_exchange(
+    what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin] = ()
+) -> Callable[[], None]:
+    """Begin an exchange, and return what waits for its end; until then nobody else uses the two arrays."""
+    own = communicator(what.group)
+    return own.later(partial(_carry_out, own, what, mark, array, out, origins))
+
+
+def _carry_out(
+    own: Communicator, what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin]
+) -> None:
     try:
-        _carry_out(what, mark, array, out, origins)
+        _meet(own, what, mark, array, out, origins)
     except CollectiveError as error:
         refused = error
     else:
@@ -246,10 +278,9 @@ def exchange(
     raise refused
 
 
-def _carry_out(
-    what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin]
+def _meet(
+    own: Communicator, what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin]
 ) -> None:
-    own = communicator(what.group)
     text = what.described(array.shape, array.dtype)
     if origins:
         text += f" at {os.path.basename(origins[0].file)}:{origins[0].line}"

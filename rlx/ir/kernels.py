@@ -1,7 +1,7 @@
 """LIR: a Plan of kernels over buffers. How and where a program runs, for any backend.
 
 Kernel kinds are a closed set: Loops, Contract, RowTiles, Sort, Library, Scan, While, Branch, Callback,
-Collective.
+Collective, Await.
 A backend spells these and never hears a primitive's name. Sizes, strides and offsets are data
 of a kernel, not part of its `code`, so that equal layers and new batch sizes share compiled code.
 """
@@ -19,6 +19,7 @@ from rlx.ir.collectives import Exchange
 
 __all__ = [
     "Access",
+    "Await",
     "RowTiles",
     "Branch",
     "Buffer",
@@ -512,12 +513,14 @@ class Collective(Kernel):
 
     Both operands are contiguous; output is no part of input's buffer. Collectives and Callbacks run in their order.
     mark: what all members have to come with. Nothing is fused with it, and it is never left out.
+    awaited: whether it may go on beside the kernels after it, until the Await of the same output.
     """
 
     exchange: Exchange
     input: Operand
     output: Operand
     mark: bytes
+    awaited: bool = False
     origins: tuple[Any, ...] = ()
     label: str = ""
 
@@ -528,6 +531,24 @@ class Collective(Kernel):
     @property
     def writes(self) -> tuple[Buffer, ...]:
         return (self.output.buffer,)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Await(Kernel):
+    """Wait for the Collective of the same input and output: until here its operands are not used otherwise."""
+
+    input: Operand
+    output: Operand
+    origins: tuple[Any, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[Buffer, ...]:
+        return (self.input.buffer, self.output.buffer)
+
+    @property
+    def writes(self) -> tuple[Buffer, ...]:
+        return ()
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -164,6 +164,7 @@ class LoweringOptions:
     unroll_reduction: a cheap reduction of at most so many elements becomes one expression.
     chunk_elements: accumulation over fewer elements is not cut into chunks.
     least_row_tiles: runs of kernels that can be cut in so many row tiles are (0: none).
+    least_overlap: exchanges between processes of at least so many bytes go on beside kernels, where there are some.
     alignment: bytes; each temporary begins at a multiple of it.
     excess_precision: results of narrow floats are not rounded between fused operations (the switch of that name).
     deterministic: scatters of floats add in the order of their updates (the switch of that name).
@@ -183,6 +184,7 @@ class LoweringOptions:
     unroll_reduction: int = 8
     chunk_elements: int = 1 << 14
     least_row_tiles: int = LEAST_ROW_TILES
+    least_overlap: int = 1 << 16
     alignment: int = ALIGNMENT
     fuse: bool = True
     excess_precision: bool = field(default_factory=lambda: config.excess_precision)

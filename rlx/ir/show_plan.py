@@ -13,6 +13,7 @@ from rlx.errors import bytes_text
 from rlx.ir.collectives import Exchange
 from rlx.ir.kernels import (
     Access,
+    Await,
     Branch,
     Buffer,
     Callback,
@@ -297,6 +298,8 @@ def _space(kernel: Kernel) -> str:
             return f"{len(kernel.branches)} branches"
         case Callback():
             return getattr(kernel.function, "__name__", "function")
+        case Await():
+            return "the exchange before"
         case Collective():
             what = kernel.exchange
             return " ".join(filter(None, (what.kind, what.op, f"in {what.group}[{what.members}]")))

@@ -9,6 +9,7 @@ from math import prod
 from rlx.errors import VerificationError
 from rlx.ir.collectives import KINDS
 from rlx.ir.kernels import (
+    Await,
     Branch,
     Buffer,
     Callback,
@@ -147,6 +148,9 @@ def _verify_kind(kernel: Kernel) -> None:
                 require(dense, "operands of compiled callbacks are contiguous")
         case Collective():
             _verify_collective(kernel)
+        case Await():
+            for operand in (kernel.input, kernel.output):
+                _verify_operand(operand)
         case _:
             raise Refusal(f"{type(kernel).__name__} is not a kernel kind")
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rlx.ir.kernels import (
     Access,
+    Await,
     Branch,
     Buffer,
     Callback,
@@ -115,6 +116,8 @@ def kernel_work(kernel: Kernel) -> Work:
         case Branch():
             dearest = max(map(plan_work, kernel.branches), key=lambda work: (work.flops, work.bytes), default=Work())
             return _outside(kernel, dearest, exact=len(kernel.branches) == 1)
+        case Await():
+            return Work()
         case Sort() | Callback() | Collective():
             return Work(0.0, 0.0, _read(kernel), _written(kernel), isinstance(kernel, Sort))
     raise TypeError(f"no work is known of kernels of kind {type(kernel).__name__}")

@@ -15,7 +15,7 @@ from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims, refuse_unclaimed_dtypes
 from rlx.config import config
 from rlx.errors import VerificationError
-from rlx.ir.kernels import Plan, RowTiles
+from rlx.ir.kernels import Await, Plan, RowTiles
 from rlx.ir.options import LoweringOptions
 from rlx.ir.program import Program, Var, dead_code
 from rlx.ir.verify import verify_program
@@ -31,12 +31,14 @@ from rlx.passes.dump import dump
 from rlx.passes.fold import fold_constants
 from rlx.passes.hoist_loop_products import hoist_loop_products
 from rlx.passes.key_words import keys_to_words
+from rlx.passes.order_exchanges import order_exchanges
 from rlx.passes.place_exchanges import place_exchanges
 from rlx.passes.simplify import simplify
 from rlx.planning.choose_product_layouts import choose_product_layouts
 from rlx.planning.fuse import fuse, fuse_chunks
 from rlx.planning.fuse_products import fuse_products
 from rlx.planning.memory import place_temporaries, remove_copies, update_carries_in_place, update_in_place
+from rlx.planning.overlap import overlap_exchanges
 from rlx.planning.rematerialize import plan_within
 from rlx.planning.row_tiles import group_row_tiles
 from rlx.planning.schedule import schedule, split_chunks
@@ -170,6 +172,7 @@ passes: tuple[Step, ...] = (
 )  # fmt: skip
 entry: tuple[Step, ...] = (
     Step("place_exchanges", "program", lambda p, _: place_exchanges(p), "exchanges say where in a program they stand"),
+    Step("order_exchanges", "program", lambda p, _: order_exchanges(p), "exchanges go in the order of their operands"),
     Step("inline", "program", _inlined, "calls become the equations that they stand for, but blocks that are claimed"),
     Step("keys", "program", lambda p, _: keys_to_words(p), "random keys become arrays of their words"),
     Step(
@@ -211,13 +214,18 @@ lowering: tuple[Step, ...] = (
         "products take in what only makes their operands, and what only reads their result",
     ),
     Step(
+        "overlap_exchanges", "plan",
+        lambda p, c: overlap_exchanges(p, c.options.least_overlap) if Await in c.claims.kinds else p,
+        "exchanges go on beside kernels, and are awaited where their results are needed",
+    ),
+    Step(
         "place_temporaries", "plan", lambda p, c: place_temporaries(p, c.options.alignment),
         "temporaries get places in one arena",
     ),
 )  # fmt: skip
 steps: tuple[Step, ...] = (*entry, *passes, *lowering)
 # most programs hold nothing for these: they are stages where they change it
-_rare = ("place_exchanges", "keys", "decompose_routines")
+_rare = ("place_exchanges", "order_exchanges", "keys", "decompose_routines")
 
 
 def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) -> list[Stage]:

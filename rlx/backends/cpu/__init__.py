@@ -9,7 +9,7 @@ from rlx.backends.cpu.runtime.entry import start_loading
 from rlx.backends.cpu.runtime.executable import NativeExecutable
 from rlx.backends.cpu.runtime.texts import step_reason
 from rlx.backends.cpu.runtime.threads import get_num_threads
-from rlx.ir.kernels import Kernel, Plan
+from rlx.ir.kernels import Await, Kernel, Plan
 from rlx.ir.options import LEAST_ROW_TILES, LoweringOptions
 
 __all__ = ["NativeExecutable", "CpuBackend"]
@@ -20,6 +20,7 @@ class CpuBackend(Backend):
 
     name = "cpu"
     claims = Claims(
+        kinds=Claims().kinds | {Await},
         blocks=frozenset({PACKED_PRODUCT}), fits=lambda _, types, attributes: takes_packed_product(types, attributes)
     )
 

@@ -1,4 +1,4 @@
-"""Steps that run on the host under the GIL: Sort, Callback, Collective and some Library kernels, on views of slots.
+"""Steps that run on the host under the GIL: Sort, Callback, Collective, Await, some Library kernels: on views of slots.
 
 Each function here makes the Python function that such a step calls with the address of its frame.
 """
@@ -6,25 +6,55 @@ Each function here makes the Python function that such a step calls with the add
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.routines import LIBRARY_ROUTINES
-from rlx.errors import CallbackError, UnsupportedError
-from rlx.ir.collectives import exchange
-from rlx.ir.kernels import Buffer, Callback, Collective, Kernel, Library, Operand, Sort
+from rlx.errors import CallbackError, CollectiveError, UnsupportedError
+from rlx.ir.collectives import exchange, start_exchange
+from rlx.ir.kernels import Await, Buffer, Callback, Collective, Kernel, Library, Operand, Sort
 from rlx.ir.types import compute_dtype, is_narrow
 
-__all__ = ["HostStep", "host_function", "sorted_rows"]
+__all__ = ["HostStep", "Underway", "host_function", "sorted_rows"]
 
 HostStep = Callable[[int], None]
 SlotOf = Callable[[Buffer], int]
 View = Callable[[int], np.ndarray]
 
 
-def host_function(kernel: Kernel, slot_of: SlotOf) -> HostStep:
+class Underway:
+    """The exchanges that have begun, by the frame of the call and the buffer that each will write."""
+
+    def __init__(self) -> None:
+        self._waits: dict[int, dict[Buffer, Callable[[], None]]] = {}
+
+    def begin(self, frame: int, target: Buffer, wait: Callable[[], None]) -> None:
+        """An exchange goes on; `wait` returns when it has ended."""
+        self._waits.setdefault(frame, {})[target] = wait
+
+    def end(self, frame: int, target: Buffer) -> None:
+        """Wait for the exchange that writes a buffer, and raise what it raised."""
+        self._waits[frame].pop(target)()
+
+    def abandon(self, frame: int) -> None:
+        """Wait until nothing uses a frame whose call has failed.
+
+        Raises: where an exchange has failed the error of the first one that has; those after it only say so.
+        """
+        errors: list[CollectiveError] = []
+        for wait in self._waits.pop(frame, {}).values():
+            try:
+                wait()
+            except CollectiveError as error:
+                errors += [error]
+        if errors and isinstance(sys.exception(), CollectiveError):
+            raise errors[0] from None
+
+
+def host_function(kernel: Kernel, slot_of: SlotOf, underway: Underway) -> HostStep:
     """The Python function that runs a kernel on the buffers of a frame."""
     if isinstance(kernel, Sort):
         return _sort_step(kernel, slot_of)
@@ -33,7 +63,9 @@ def host_function(kernel: Kernel, slot_of: SlotOf) -> HostStep:
     if isinstance(kernel, Callback):
         return _callback_step(kernel, slot_of)
     if isinstance(kernel, Collective):
-        return _collective_step(kernel, slot_of)
+        return _collective_step(kernel, slot_of, underway)
+    if isinstance(kernel, Await):
+        return lambda frame: underway.end(frame, kernel.output.buffer)
     raise UnsupportedError(f"the CPU has no kernels of kind {type(kernel).__name__}")
 
 
@@ -182,10 +214,14 @@ def _callback_step(kernel: Callback, slot_of: SlotOf) -> HostStep:
     return call
 
 
-def _collective_step(kernel: Collective, slot_of: SlotOf) -> HostStep:
+def _collective_step(kernel: Collective, slot_of: SlotOf, underway: Underway) -> HostStep:
     source, target = _views((kernel.input, kernel.output), slot_of)
 
     def run(frame: int) -> None:
         exchange(kernel.exchange, kernel.mark, source(frame), target(frame), kernel.origins)
 
-    return run
+    def begin(frame: int) -> None:
+        wait = start_exchange(kernel.exchange, kernel.mark, source(frame), target(frame), kernel.origins)
+        underway.begin(frame, kernel.output.buffer, wait)
+
+    return begin if kernel.awaited else run

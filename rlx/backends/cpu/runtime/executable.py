@@ -104,9 +104,14 @@ class NativeExecutable(Executable):
             frame = self._new_frame()
         if not self._keeps_arena:
             frame.rest_on(allocate(self._table.arena), self._table.relative)
+        done = False
         try:
-            return self._call(frame.address, inputs, outputs)
+            found = self._call(frame.address, inputs, outputs)
+            done = True
+            return found
         finally:
+            if not done:
+                self._table.underway.abandon(frame.address)
             if not self._keeps_arena:
                 frame.arena = None
             frames.append(frame)

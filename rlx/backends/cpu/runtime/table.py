@@ -17,7 +17,7 @@ from rlx.backends.cpu.emit.kernel_code import KernelCode, loops_extent
 from rlx.backends.cpu.emit.layout import Layout
 from rlx.backends.cpu.emit.plan_codes import compiled_kernels
 from rlx.backends.cpu.routines.blas import gemm_fields
-from rlx.backends.cpu.routines.host_steps import HostStep, host_function
+from rlx.backends.cpu.routines.host_steps import HostStep, Underway, host_function
 from rlx.backends.cpu.routines.native_library import library_rows
 from rlx.backends.cpu.routines.numba_steps import numba_step
 from rlx.backends.cpu.routines.special import bind_special
@@ -31,6 +31,7 @@ from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.backends.timing import TimedStep
 from rlx.errors import VerificationError
 from rlx.ir.kernels import (
+    Await,
     Branch,
     Buffer,
     Callback,
@@ -74,6 +75,7 @@ class Table:
     relative: np.ndarray
     arena: int
     kept: tuple[object, ...]  # constants and host functions that the words refer to
+    underway: Underway
     clock: Clock | None = None
 
 
@@ -97,6 +99,7 @@ def build_table(plan: Plan, steps: Mapping[str, int], timed: bool = False) -> Ta
         np.array(builder.relative, np.int64),
         builder.arena,
         (*builder.constants.values(), *builder.functions),
+        builder.underway,
         Clock(builder.clock_slot, tuple(builder.timed_steps)) if timed else None,
     )
 
@@ -131,6 +134,7 @@ class _Builder:
     arena: int = 0
     constants: dict[Buffer, Storage] = field(default_factory=dict)
     functions: list[HostStep] = field(default_factory=list)
+    underway: Underway = field(default_factory=Underway)
     layouts: dict[Kernel, Layout] = field(default_factory=dict)
     codes: dict[Kernel, KernelCode] = field(default_factory=dict)
     timed: bool = False
@@ -211,8 +215,8 @@ class _Builder:
             rows = library_rows(kernel, scope, self.arena_slot, inner, self.steps["launch"])
             if rows is not None:
                 return rows
-        if isinstance(kernel, (Sort, Library, Callback, Collective)):
-            function = host_function(kernel, scope)
+        if isinstance(kernel, (Sort, Library, Callback, Collective, Await)):
+            function = host_function(kernel, scope, self.underway)
             self.functions.append(function)
             return self.step("host_step", [id(function)])
         if isinstance(kernel, Branch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlx.backends.cpu.emit.plan_codes import compiled_kernels
 from rlx.backends.cpu.routines.native_library import host_reason
 from rlx.backends.cpu.runtime.compile import assembly, optimized_ir
-from rlx.ir.kernels import Callback, Collective, Kernel, Library, Plan, Sort
+from rlx.ir.kernels import Await, Callback, Collective, Kernel, Library, Plan, Sort
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.ir.user_functions import ArrayCall
 
@@ -34,6 +34,8 @@ def step_reason(kernel: Kernel) -> str | None:
         return "sort: NumPy's"
     if isinstance(kernel, Callback) and not isinstance(kernel.function, ArrayCall):
         return f"callback: {getattr(kernel.function, '__name__', 'a function')}"
+    if isinstance(kernel, Await):
+        return "await: an exchange ends"
     if isinstance(kernel, Collective):
         return f"{kernel.exchange.kind}: processes meet"
     if isinstance(kernel, Library) and (reason := host_reason(kernel)):
