@@ -12,6 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 EXAMPLES = sorted((HERE.parent.parent / "examples").glob("parallel_*.py"))
+WAYS = [path for path in EXAMPLES if path.stem != "parallel_plan"]
 EIGHT = {"RLX_NUM_CPU_DEVICES": "8"}
 
 
@@ -37,6 +38,6 @@ def test_an_example_runs_on_eight_devices(path: Path) -> None:
     assert "8 devices" in python(str(path))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_under_a_hundred_lines(path: Path) -> None:
+@pytest.mark.parametrize("path", WAYS, ids=lambda path: path.stem)
+def test_an_example_of_a_way_is_under_a_hundred_lines(path: Path) -> None:
     assert len(path.read_text("utf-8").splitlines()) < 100
