@@ -85,6 +85,7 @@ _SUBMODULES = (
     "onnx",
     "opt",
     "optim",
+    "parallel",
     "precision",
     "profiler",
     "profiling",

@@ -68,6 +68,8 @@ LAYERS: dict[str, set[str]] = {
     "experimental": FRONTS | {"sharding", "call", "distributed"},
     # what processes exchange, over the primitives for it
     "distributed": ARRAYS | {"ops", "transforms", "numpy"},
+    # ways to divide a model over a mesh, and what they cost
+    "parallel": ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "optim", "sharding", "distributed", "call"},
     "bench": ARRAYS | {"numpy", "call", "testing"},
     # the command knows the whole of rlx
     "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "lm", "distributed"},

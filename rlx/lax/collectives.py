@@ -297,11 +297,15 @@ def psum_scatter(
                 f"lax.psum_scatter got an axis of size {value.shape[at]} for {size} members.",
                 "The axis has the size of the mapped axis, or with tiled=True a multiple.",
             )
-        width = value.shape[at] // size
-        if not _shared(axis_name):
-            return value if tiled else squeeze(value, (at,))
-        start = mul(axis_index(axis_name) if groups is None else groups.position(), width)
-        own = dynamic_slice_in_dim(_sum(value, axis_name, groups), start, width, at)
+        if groups is not None:
+            width = value.shape[at] // size
+            own = dynamic_slice_in_dim(groups.reduce(reduce_sum, value), mul(groups.position(), width), width, at)
+            return own if tiled else squeeze(own, (at,))
+        own = value
+        for name in _shared(axis_name):
+            parts = (tracing.axis_size(name), own.shape[at] // tracing.axis_size(name))
+            rows = reshape(own, (*own.shape[:at], *parts, *own.shape[at + 1 :]))
+            own = collective.psum_scatter(rows, axis_name=name, axis=at)
         return own if tiled else squeeze(own, (at,))
 
     return tree.map(scatter, x)

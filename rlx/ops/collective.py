@@ -12,15 +12,14 @@ from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import divide, multiply
 from rlx.ops.comparison import equal
 from rlx.ops.conversion import convert
-from rlx.ops.dynamic import dynamic_slice
 from rlx.ops.families import LinearMap, move_axis, refuse_keys, to_front
 from rlx.ops.gather import gather
 from rlx.ops.index_windows import GatherDimensionNumbers
 from rlx.ops.reduction import reduce_max, reduce_min, reduce_sum
-from rlx.ops.shape import broadcast_in_dim, iota, reshape
+from rlx.ops.shape import broadcast_in_dim, iota
 from rlx.trace.primitive import Primitive, Zero, primitive, type_of
 
-__all__ = ["all_gather", "all_to_all", "axis_index", "pmax", "pmin", "ppermute", "psum"]
+__all__ = ["all_gather", "all_to_all", "axis_index", "pmax", "pmin", "ppermute", "psum", "psum_scatter"]
 
 Names = tuple[Any, ...]
 Batched = tuple[Any, int | None]
@@ -186,12 +185,7 @@ class all_gather(LinearCollective):
 
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Any, axis: int, size: int) -> Any:
         """The sum over members of what they want from this one."""
-        total = psum(cotangent, axis_name=(axis_name,))
-        shape = type_of(cotangent).shape
-        own = axis_index(axis_name=axis_name)
-        starts = [own if i == axis else 0 for i in range(len(shape))]
-        row = dynamic_slice(total, *starts, sizes=(*shape[:axis], 1, *shape[axis + 1 :]))
-        return reshape(row, shape=type.shape)
+        return psum_scatter(cotangent, axis_name=axis_name, axis=axis)
 
     def batch(
         self,
@@ -225,6 +219,31 @@ class all_gather(LinearCollective):
         shape = type_of(x).shape
         kept = tuple(i for i in range(len(shape) + 1) if i != axis)
         return broadcast_in_dim(x, shape=(*shape[:axis], size, *shape[axis:]), dims=kept), None
+
+
+@primitive
+class psum_scatter(LinearCollective):
+    """The sum over a named axis, of which a member keeps its own row. params: axis_name; axis, of one row for each."""
+
+    def type(self, x: TensorType, *, axis_name: Any, axis: int) -> TensorType:
+        refuse_keys(self.name, x)
+        return x.update(shape=x.shape[:axis] + x.shape[axis + 1 :])
+
+    def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Any, axis: int) -> Any:
+        """Every member's row of the cotangent reaches all."""
+        return all_gather(cotangent, axis_name=axis_name, axis=axis, size=type.shape[axis])
+
+    def batch(
+        self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any, axis: int
+    ) -> Batched:
+        """Another mapped axis goes to the front."""
+        return psum_scatter(to_front(inputs[0], dims[0], size), axis_name=axis_name, axis=axis + 1), 0
+
+    def batch_named(
+        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any, axis: int
+    ) -> Batched:
+        """A reduction over the mapped axis, in whose place the rows come."""
+        return summed(inputs[0], dims[0], size), axis
 
 
 @primitive

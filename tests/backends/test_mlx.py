@@ -1082,9 +1082,10 @@ def test_plans_under_mx_compile() -> None:
 
 # ------------------------------------------------------------------ trainings
 def test_every_example_has_a_program_here() -> None:
-    # the tests of weights, of a distribution, of a conversation; processes exchange on the host
+    # the tests of weights, of a distribution, of a conversation; processes exchange on the host; devices are the CPU's
     elsewhere = {"newton_logistic", "hmc", "chat", "data_parallel"}
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == {*TRAININGS, *elsewhere}
+    found = {path.stem for path in (ROOT / "examples").glob("*.py") if not path.stem.startswith("parallel_")}
+    assert found == {*TRAININGS, *elsewhere}
 
 
 @pytest.mark.filterwarnings("default")

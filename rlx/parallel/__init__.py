@@ -1,0 +1,37 @@
+"""Ways to divide a model over the members of a mesh axis, and what they cost. See docs/parallel.md."""
+
+from __future__ import annotations
+
+from rlx.parallel.experts import Routing, combine, dispatch, mixture_of_experts, route
+from rlx.parallel.planning import Machine, Plan, measure, plan
+from rlx.parallel.sequence import ring_attention
+from rlx.parallel.stages import Step, pipeline, schedule
+from rlx.parallel.tensor import attention, column_parallel, copied, feed_forward, row_parallel, summed
+from rlx.parallel.traffic import Exchange, Traffic, traffic
+from rlx.parallel.zero import zero1
+
+__all__ = [
+    "Exchange",
+    "Machine",
+    "Plan",
+    "Routing",
+    "Step",
+    "Traffic",
+    "attention",
+    "column_parallel",
+    "combine",
+    "copied",
+    "dispatch",
+    "feed_forward",
+    "measure",
+    "mixture_of_experts",
+    "pipeline",
+    "plan",
+    "ring_attention",
+    "route",
+    "row_parallel",
+    "schedule",
+    "summed",
+    "traffic",
+    "zero1",
+]

@@ -1,0 +1,43 @@
+"""Models divided over eight CPU devices: what divided.py found, in a process of its own. And the examples there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+EXAMPLES = sorted((HERE.parent.parent / "examples").glob("parallel_*.py"))
+WAYS = [path for path in EXAMPLES if path.stem != "parallel_plan"]
+EIGHT = {"RLX_NUM_CPU_DEVICES": "8"}
+
+
+def python(*arguments: str) -> str:
+    """What a process with eight devices prints."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **EIGHT})
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_models_divided_over_eight_devices_are_the_models() -> None:
+    """One process runs all: starting it takes as long as most of its cases."""
+    found = json.loads(python(str(HERE / "divided.py")))
+    failed = {name: text for name, text in found.items() if text}
+    assert len(found) >= 10
+    assert not failed, "\n".join(f"{name}:\n{text}" for name, text in failed.items())
+
+
+@pytest.mark.thorough  # tests/test_examples.py runs them on one device
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_on_eight_devices(path: Path) -> None:
+    assert "8 devices" in python(str(path))
+
+
+@pytest.mark.parametrize("path", WAYS, ids=lambda path: path.stem)
+def test_an_example_of_a_way_is_under_a_hundred_lines(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) < 100
