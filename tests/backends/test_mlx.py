@@ -1340,6 +1340,26 @@ def test_the_environment_names_the_limits_of_memory() -> None:
     assert found is not None
     line, *_ = [line for line in found.splitlines() if line.startswith("memory: of mlx")]
     assert "in use" in line and "MLX's own limit is" in line and "are kept for reuse" in line
+    before = mx.set_memory_limit(3 << 30)
+    try:
+        assert "MLX's own limit is 3.00 GiB" in (rlx.print_environment_info(return_string=True) or "")
+    finally:
+        mx.set_memory_limit(before)
+
+
+def test_limits_of_memory_that_a_user_sets_are_kept() -> None:
+    """Programs set none of their own, and nothing is kept for reuse where nothing may be."""
+    limit, cached = mx.set_memory_limit(5 << 30), mx.set_cache_limit(0)
+    try:
+        x = rlx.device_put(np.ones(1 << 18, np.float32), "mlx")
+        for _ in range(3):
+            x = rlx.jit(lambda x: jnp.sort(x * 2)[::-1] + x.sum())(x)
+        rlx.block_until_ready(x)
+        assert mx.get_cache_memory() == 0 and mx.get_memory_limit() == 5 << 30
+        assert mx.set_cache_limit(0) == 0
+    finally:
+        mx.set_memory_limit(limit)
+        mx.set_cache_limit(cached)
 
 
 # ------------------------------------------------------------------ memory
@@ -1556,6 +1576,15 @@ def test_running_out_of_memory_names_the_limits(monkeypatch: pytest.MonkeyPatch)
         assert part in str(error)
     other = RuntimeError("something else")
     assert described(other) is other
+
+    def refused(*arrays: Any) -> None:
+        raise RuntimeError(words)
+
+    double = rlx.jit(lambda x: x * 2, device="mlx")
+    double(np.ones(3, np.float32))
+    monkeypatch.setattr(mx, "async_eval", refused)
+    with pytest.raises(errors.OutOfMemoryError, match="the working set that Metal recommends has 3.00 GiB"):
+        rlx.block_until_ready(double(np.ones(3, np.float32)))
 
 
 def test_memory_of_the_device() -> None:
