@@ -47,7 +47,7 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py) tests/test_primitives.py
 # what runs on the device mlx as on the CPU: networks, optimisers, random numbers bit by bit, loops, derivatives
 MLX_TESTS := $(addprefix tests/, nn optim random lax/test_loops.py transforms/test_reverse.py)
-# of the operations, and of the rest of those, the selection that make test has; tests/mlx_differences.py: what does not hold
+# of these what make test selects; what does not hold on the device is named in tests/mlx_differences.py
 MLX_SELECTED := $(addprefix tests/, transforms lax ops linalg fft)
 FORMATS := tests/export tests/onnx_models tests/stablehlo
 NOTEBOOKS := tests/test_notebooks.py
