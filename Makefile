@@ -47,6 +47,8 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py) tests/test_primitives.py
 # what runs on the device mlx as on the CPU: networks, optimisers, random numbers bit by bit, loops, derivatives
 MLX_TESTS := $(addprefix tests/, nn optim random lax/test_loops.py transforms/test_reverse.py)
+# of these what make test selects; what does not hold on the device is named in tests/mlx_differences.py
+MLX_SELECTED := $(addprefix tests/, transforms lax ops linalg fft)
 FORMATS := tests/export tests/onnx_models tests/stablehlo
 NOTEBOOKS := tests/test_notebooks.py
 GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py
@@ -148,6 +150,8 @@ test-gpu-all: $(VENV)/with-cuda-compile
 test-mlx: $(MLX_VENV)/tested
 	RLX_CHECK=1 RLX_MLX_COMPILED=1 $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_OWN) -k "mlx or metal"
 	RLX_CHECK=1 RLX_DEVICE=mlx $(PYTEST:$(VENV)%=$(MLX_VENV)%) $(MLX_TESTS)
+	RLX_CHECK=1 RLX_DEVICE=mlx $(PYTEST:$(VENV)%=$(MLX_VENV)%) -m "not thorough" $(MLX_SELECTED) \
+		$(addprefix --ignore=,$(MLX_TESTS))
 
 check-mac: $(MLX_VENV)/tested
 	$(MLX_VENV)/bin/python -m benchmarks.check_mac

@@ -1,6 +1,7 @@
 """Benchmark programs as one who knows MLX writes them: what the backend's calls are compared with.
 
-`compared` are the five of several operations, which `make check-mac` times.
+`compared` are the five of several operations, which `make check-mac` times. `careful` are those that mean the same as
+NumPy's and JAX's also for numbers of rows that are out of bounds: MLX's own gathers and scatters promise nothing then.
 """
 
 from __future__ import annotations
@@ -139,6 +140,21 @@ def _products(mx: Any) -> Function:
     return mx.matmul
 
 
+def gather_rows_in_bounds(mx: Any) -> Function:
+    """Rows; numbers beyond the ends are those of the ends."""
+    return lambda table, rows: table[mx.clip(rows, -table.shape[0], table.shape[0] - 1)]
+
+
+def segment_sum_in_bounds(mx: Any) -> Function:
+    """Sums of groups; numbers of no group are left out."""
+
+    def sums(x: Any, groups: Any) -> Any:
+        inside = mx.logical_and(groups >= -500, groups < 500)
+        return mx.zeros(500).at[mx.where(inside, groups, 0)].add(mx.where(inside, x, 0.0))
+
+    return sums
+
+
 compared: dict[str, Callable[[Any], Function]] = {
     f.__name__: f for f in (softmax_rows, layer_norm_gradient, mlp_adam_step, nbody_forces, transformer_gradient)
 }
@@ -158,4 +174,8 @@ programs: dict[str, Callable[[Any], Function]] = {
     "dispatch_one_array": lambda mx: lambda x: x * 2.0,
     "matrix_product": _products,
     "batched_matrix_product": _products,
+}
+careful: dict[str, Callable[[Any], Function]] = {
+    "gather_rows": gather_rows_in_bounds,
+    "segment_sum": segment_sum_in_bounds,
 }

@@ -19,6 +19,7 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+from mlx_differences import pytest_itemcollected  # noqa: E402, F401
 from selection import pytest_collection_modifyitems  # noqa: E402, F401
 
 jax.config.update("jax_enable_x64", True)

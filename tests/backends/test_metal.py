@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -146,6 +147,11 @@ def test_programs_on_threads(name: str, monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_nothing_is_metals_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not metal.is_wanted()
-    monkeypatch.setenv("RLX_METAL_KERNELS", "1")
-    assert metal.is_wanted() == mx.metal.is_available()
+    wanted = []
+    for setting, gpu, available in itertools.product(("", "0", "1"), (False, True), (False, True)):
+        monkeypatch.setenv("RLX_METAL_KERNELS", setting)
+        monkeypatch.setattr(metal, "is_on_gpu", lambda gpu=gpu: gpu)
+        monkeypatch.setattr(mx.metal, "is_available", lambda available=available: available)
+        if metal.is_wanted():
+            wanted.append((setting, gpu, available))
+    assert wanted == [("1", True, True)]

@@ -56,7 +56,7 @@ from rlx.passes.pipeline import executables
 MISSING = "mlx is not installed: pip install 'rlx[mlx]'"
 mx: Any = pytest.importorskip("mlx.core", reason=MISSING)
 
-from rlx.backends.mlx import MlxBackend, functions  # noqa: E402
+from rlx.backends.mlx import MlxBackend, functions, loops  # noqa: E402
 from rlx.backends.mlx.border import from_host, to_host  # noqa: E402
 from rlx.backends.mlx.kernels import run_contract  # noqa: E402
 from rlx.backends.mlx.library import at_work, is_on_gpu  # noqa: E402
@@ -236,6 +236,13 @@ def test_fact_a_scatter_combines_repeated_places() -> None:
     assert numbers(mx.ones(4).at[places].multiply(mx.array([5.0, 2, 3]))) == [1, 10, 1, 3]
     assert numbers(mx.ones(4).at[places].maximum(mx.array([5.0, 2, 3]))) == [1, 5, 1, 3]
     assert numbers(mx.zeros(4, dtype=mx.bool_).at[places].maximum(mx.array([False, True, False]))) == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["minimum", "maximum"])
+def test_fact_a_scatter_of_extrema_loses_nan(name: str) -> None:
+    memory, places = mx.array([2.0, np.nan]), mx.array([0, 0, 1])
+    found = getattr(memory.at[places], name)(mx.array([np.nan, 1.0, 5.0]))
+    assert not np.isnan(np.asarray(found)).any()
 
 
 def test_fact_an_assignment_changes_one_handle_only() -> None:
@@ -539,9 +546,12 @@ def agree(plan: Plan, *arrays: np.ndarray, rtol: float = 0.0) -> list[np.ndarray
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
-@given(loops_kernels(), st.integers(0, 2**32 - 1))
-def test_loops_agree_with_nested_python_loops(kernel: Loops, seed: int) -> None:
-    """Strides of either sign and zero, gathers, guards, chunks, accumulation and scatters of random kernels."""
+@given(loops_kernels(), st.integers(0, 2**32 - 1), st.booleans())
+def test_loops_agree_with_nested_python_loops(kernel: Loops, seed: int, on_gpu: bool) -> None:
+    """Strides of either sign and zero, gathers, guards, chunks, accumulation and scatters of random kernels.
+
+    Of small whole numbers, whose sums are exact in any order: in that of a processor, and in that of a GPU.
+    """
     verify_loops(kernel)
     random = np.random.default_rng(seed)
     memory = [random.integers(-3, 4, b.size).astype(b.dtype) for b in kernel.operands]
@@ -549,7 +559,8 @@ def test_loops_agree_with_nested_python_loops(kernel: Loops, seed: int) -> None:
     with np.errstate(all="ignore"):
         run_slowly(kernel, expected)
     assert why_not(kernel) is None
-    with at_work():
+    with at_work(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loops, "is_on_gpu", lambda: on_gpu)
         buffers = {b: from_host(a) for b, a in zip(kernel.operands, memory, strict=True)}
         run_loops(kernel, buffers)
         mx.eval(*buffers.values())
@@ -569,6 +580,60 @@ def test_the_last_of_several_stores_to_one_element_stays() -> None:
     data = np.arange(1000, dtype=FLOAT)
     (found,) = agree(plan_of([kernel], [x], [y]), data)
     assert found.tolist() == [999.0, 997.0, 998.0]
+
+
+ENTRIES = {
+    "rows": lambda x, i: x[i],
+    "columns": lambda x, i: x[:, i],
+    "the last axis": lambda x, i: x[..., i],
+    "rows of a part": lambda x, i: x[1:, ::-1, 1:][i],
+    "rows of a transposition": lambda x, i: x.T[i],
+    "numbers of two axes": lambda x, i: x[i, :, i],
+    "along an axis": lambda x, i: rlx.numpy.take_along_axis(x, i[:, None, None], 0),
+    "rows that are in bounds": lambda x, i: x.at[i % 5].get(mode="promise_in_bounds"),
+    "rows, or NaN": lambda x, i: x.at[i].get(mode="fill"),
+    "a row at a time": lambda x, i: rlx.vmap(lambda n: rlx.lax.dynamic_slice(x, (n, 1, 0), (2, 2, 3)))(i),
+    "one row": lambda x, i: x[i[3]],
+    "rows of rows": lambda x, i: x[i][i[::-1]],
+    "sums of rows": lambda x, i: x.at[i].add(x[i] + 1),
+    "sums of numbers": lambda x, i: x[:, 0, 0].at[i].add(rlx.numpy.arange(i.size) + 1.0),
+    "sums of columns": lambda x, i: x.at[:, i].add(x[:, i] + 1),
+    "products of rows, transposed": lambda x, i: x.T.at[i].multiply(x.T[i]),
+    "the largest of rows": lambda x, i: x.at[i].max(x[i] * 2),
+    "rows assigned": lambda x, i: x.at[i].set(x[i[::-1]]),
+    "rows assigned once": lambda x, i: x.at[i[:3]].set(x[i[-3:]], unique_indices=True),
+    "rows clamped": lambda x, i: x.at[i].add(1.0, mode="clip"),
+    "a derivative": lambda x, i: rlx.grad(lambda x: (x[i] ** 2).sum())(x),
+}
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u4", "u8"])
+@pytest.mark.parametrize("name", ENTRIES)
+def test_entries_by_numbers_of_every_size(name: str, dtype: str) -> None:
+    """As on the CPU: negative numbers count from the end, others that are outside are clamped or dropped."""
+    bounds = np.iinfo(dtype)
+    far = [-1, -5, -6, -4, bounds.min, -3] if bounds.min < 0 else []
+    places = np.array([0, 4, 2, *far, 1, 3, 5, 6, bounds.max, 2], dtype)
+    x = np.random.default_rng(0).standard_normal((5, 4, 3)).astype(np.float32)
+    found, expected = (rlx.jit(ENTRIES[name], device=device)(x, places) for device in ("mlx", "cpu"))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_a_scatter_of_extrema_keeps_nan(name: str) -> None:
+    x, places = np.array([2.0, NAN, 1.0], np.float32), np.array([0, 0, 1, 2])
+    given = np.array([NAN, 1.0, 5.0, 3.0], np.float32)
+    found = rlx.jit(lambda x, y: getattr(x.at[places], name)(y), device="mlx")(x, given)
+    assert np.isnan(found).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_eigh_reads_one_triangle(lower: bool) -> None:
+    x = np.array([[2.0, 1.0], [1.0, 3.0]], np.float32)
+    spoilt = np.where(np.tri(2, dtype=bool) if lower else np.tri(2, dtype=bool).T, x, NAN).astype(np.float32)
+    values = rlx.jit(lambda x: rlx.lax.linalg.eigh(x, lower=lower, symmetrize_input=False)[1], device="mlx")
+    np.testing.assert_array_equal(values(spoilt), values(x))
+    assert np.isfinite(values(x)).all()
 
 
 def test_integer_bits_that_are_scattered_are_a_step_of_the_host() -> None:
@@ -1276,6 +1341,26 @@ def test_the_environment_names_the_limits_of_memory() -> None:
     assert found is not None
     line, *_ = [line for line in found.splitlines() if line.startswith("memory: of mlx")]
     assert "in use" in line and "MLX's own limit is" in line and "are kept for reuse" in line
+    before = mx.set_memory_limit(3 << 30)
+    try:
+        assert "MLX's own limit is 3.00 GiB" in (rlx.print_environment_info(return_string=True) or "")
+    finally:
+        mx.set_memory_limit(before)
+
+
+def test_limits_of_memory_that_a_user_sets_are_kept() -> None:
+    """Programs set none of their own, and nothing is kept for reuse where nothing may be."""
+    limit, cached = mx.set_memory_limit(5 << 30), mx.set_cache_limit(0)
+    try:
+        x = rlx.device_put(np.ones(1 << 18, np.float32), "mlx")
+        for _ in range(3):
+            x = rlx.jit(lambda x: jnp.sort(x * 2)[::-1] + x.sum())(x)
+        rlx.block_until_ready(x)
+        assert mx.get_cache_memory() == 0 and mx.get_memory_limit() == 5 << 30
+        assert mx.set_cache_limit(0) == 0
+    finally:
+        mx.set_memory_limit(limit)
+        mx.set_cache_limit(cached)
 
 
 # ------------------------------------------------------------------ memory
@@ -1492,6 +1577,15 @@ def test_running_out_of_memory_names_the_limits(monkeypatch: pytest.MonkeyPatch)
         assert part in str(error)
     other = RuntimeError("something else")
     assert described(other) is other
+
+    def refused(*arrays: Any) -> None:
+        raise RuntimeError(words)
+
+    double = rlx.jit(lambda x: x * 2, device="mlx")
+    double(np.ones(3, np.float32))
+    monkeypatch.setattr(mx, "async_eval", refused)
+    with pytest.raises(errors.OutOfMemoryError, match="the working set that Metal recommends has 3.00 GiB"):
+        rlx.block_until_ready(double(np.ones(3, np.float32)))
 
 
 def test_memory_of_the_device() -> None:

@@ -137,7 +137,8 @@ def run_sort(kernel: Sort, buffers: Buffers) -> None:
         buffers[target] = _taken(buffers[source], order, source.dtype.kind == "c")
     if kernel.index:
         target = kernel.outputs[-1]
-        buffers[target] = order.astype(mx.int32 if target.dtype == np.int32 else mx.int64)
+        # numbers without signs, of 32 bits
+        buffers[target] = mx.view(order, mx.int32) if target.dtype == np.int32 else order.astype(mx.int64)
 
 
 def _keys(kernel: Sort, buffers: Buffers) -> list[MxArray]:

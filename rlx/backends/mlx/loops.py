@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
-from rlx.backends.mlx.library import MxArray, dtype_of_memory, mx
+from rlx.backends.mlx.library import MxArray, dtype_of_memory, is_on_gpu, mx
 from rlx.backends.mlx.narrow import decode, encode
+from rlx.backends.mlx.places import Place, checked_place, place_of
 from rlx.backends.mlx.reductions import cumulate, reduce, scatter
 from rlx.backends.mlx.scalar import Value, combine, constant, operation
-from rlx.backends.mlx.views import addresses, flat, overwrite, read, shape_of
+from rlx.backends.mlx.views import addresses, dimensions_of_whole, entries, flat, overwrite, read, reshaped, shape_of
 from rlx.ir.kernels import Access, Buffer, Instruction, Loops, Store, reaches_apart
 from rlx.ir.scalar import neutral
 from rlx.ir.types import dtype_kind, element_dtype, is_narrow
@@ -21,6 +23,8 @@ __all__ = ["Buffers", "run_loops", "why_not"]
 
 # the elements of each buffer, of MLX's dtype for it (see ir.types.memory_dtype) and of any shape
 Buffers = dict[Buffer, MxArray]
+# entries by their numbers, and the dimensions that run through one of them
+_Whole = tuple[Place, list[int]]
 
 
 def why_not(kernel: Loops) -> str | None:
@@ -64,6 +68,7 @@ class _Block:
     start: int
     stop: int
     chunk: int
+    values: list[Value] = field(default_factory=list)
 
     @property
     def extents(self) -> tuple[int, ...]:
@@ -72,18 +77,38 @@ class _Block:
 
     def run(self) -> None:
         """Evaluate every instruction, then write every store."""
-        values: list[Value] = []
         if 0 not in self.extents[: self.kernel.outer] or any(s.initialize for s in self.kernel.stores):
-            for instruction in self.kernel.instructions:
-                values.append(self.evaluate(instruction, [values[n] for n in instruction.args]))
+            put_off = self.put_off()
+            for number, instruction in enumerate(self.kernel.instructions):
+                arguments = [self.values[n] for n in instruction.args]
+                self.values.append(self.evaluate(instruction, arguments, number in put_off))
             written: Buffers = {}
             for store in self.kernel.stores:
-                self.store(store, values, written)
+                self.store(store, written, store.value in put_off)
             self.buffers.update(written)
 
+    def put_off(self) -> set[int]:
+        """Reductions of rows of which only stores that reduce further know: both are one reduction.
+
+        A processor's sums of floats are not: MLX's sum of all of a large array has few good digits there.
+        """
+        kernel, found = self.kernel, set[int]()
+        elsewhere = {n for i in kernel.instructions for n in i.args}
+        elsewhere |= {n for s in kernel.stores for n in (s.address, s.guard) if n is not None}
+        for store in kernel.stores:
+            made = kernel.instructions[store.value]
+            if made.op == "reduce" and made.attribute == store.accumulate and store.guard is None:
+                exact = made.attribute not in ("add", "mul") or dtype_kind(made.dtype) in "iu" or is_on_gpu()
+                apart = store.address is None and not any(store.access.strides[kernel.outer :])
+                if exact and apart:
+                    found.add(store.value)
+            else:
+                elsewhere.add(store.value)
+        return found - elsewhere
+
     # -------------------------------------------------------------- values
-    def evaluate(self, instruction: Instruction, arguments: list[Value]) -> Value:
-        """The instruction's value over the block."""
+    def evaluate(self, instruction: Instruction, arguments: list[Value], is_put_off: bool) -> Value:
+        """The instruction's value over the block; of a reduction that is put off the rows."""
         op, dtype = instruction.op, instruction.dtype
         if op == "constant":
             number = np.frombuffer(instruction.attribute, dtype.newbyteorder("<")).astype(dtype)[0]
@@ -94,10 +119,12 @@ class _Block:
         if op == "index":
             return Value(self.index(instruction.attribute), dtype)
         if op == "load":
-            return Value(self.load(instruction.attribute, arguments), dtype)
+            return Value(self.load(instruction), dtype)
         if op == "reduce":
             axes = range(self.kernel.outer, len(self.extents))
             row = self.spread(arguments[0].array, self.extents[self.kernel.outer :])
+            if is_put_off:
+                return Value(row, dtype)
             return Value(reduce(instruction.attribute, row, tuple(axes), dtype), dtype)
         if op == "cumulate":
             row = self.spread(arguments[0].array, self.extents[-1:])
@@ -118,19 +145,30 @@ class _Block:
         numbers = mx.arange(first, first + extent, dtype=mx.int64)
         return mx.reshape(numbers, (1,) * dimension + (extent,) + (1,) * (rank - dimension - 1))
 
-    def load(self, access: Access, arguments: list[Value]) -> MxArray:
+    def load(self, instruction: Instruction) -> MxArray:
         """Elements of an operand through its index map, or gathered."""
+        access: Access = instruction.attribute
         buffer = self.kernel.operands[access.operand]
         memory = self.buffers[buffer]
-        if not arguments:
+        if not instruction.args:
             loaded = read(memory, self.extents, access.strides, access.first(self.start, self.chunk))
         else:
-            places = self.addresses(access, arguments[0])
-            if 0 in places.shape or not memory.size:
-                loaded = mx.zeros(places.shape, memory.dtype)
-            else:
-                loaded = mx.take(flat(memory), places)
+            loaded = self.gathered(memory, access, instruction.args[0])
         return decode(buffer.dtype, loaded) if is_narrow(buffer.dtype) else loaded
+
+    def gathered(self, memory: MxArray, access: Access, address: int) -> MxArray:
+        """Entries by their numbers where entries lie apart, else elements by theirs."""
+        if 0 in self.extents or not memory.size:
+            return mx.zeros(self.extents, memory.dtype)
+        place = place_of(self.kernel.instructions, address)
+        base = access.first(self.start, self.chunk)
+        table = entries(memory, self.extents, access.strides, base, place.distance, place.count)
+        chosen = self.values[place.index].array
+        along = [n for n, size in enumerate(chosen.shape) if size != 1]
+        if table is None or any(access.strides[n] and self.extents[n] != 1 for n in along):
+            return mx.take(flat(memory), self.addresses(access, self.values[address]))
+        numbers = mx.reshape(place.numbers(self.values), tuple(chosen.shape[n] for n in along))
+        return _in_place(mx.take(table, numbers, axis=0), along)
 
     def addresses(self, access: Access, moved: Value | None) -> MxArray:
         """Numbers of the elements that an index map reaches, `moved` elements further."""
@@ -141,24 +179,56 @@ class _Block:
         return places if moved is None else places + moved.array
 
     # -------------------------------------------------------------- stores
-    def store(self, store: Store, values: list[Value], written: Buffers) -> None:
+    def store(self, store: Store, written: Buffers, is_put_off: bool) -> None:
         """The buffer's new value after one store over the whole block."""
         kernel, access = self.kernel, store.access
         buffer = kernel.operands[access.operand]
-        extents = self.extents
-        if store_runs_once(kernel, store, self.levels):
+        extents, values = self.extents, self.values
+        if not is_put_off and store_runs_once(kernel, store, self.levels):
             extents = extents[: kernel.outer] + (1,) * (len(extents) - kernel.outer)
         target = _Target(buffer, written.get(buffer, self.buffers.get(buffer)))
         value, guard = values[store.value], None if store.guard is None else values[store.guard].array
         if store.address is not None or not reaches_apart(access.strides, shape_of(extents, access.strides)):
             if store.initialize:
                 self.initialize(target, store)
-            places = self.addresses(access, None if store.address is None else values[store.address])
-            target.scatter(store, places, value, guard, extents)
+            target.scatter(store, self.scattered(target, store, value, guard, extents), value.dtype)
         else:
             self.store_static(target, store, value, guard, extents)
         assert target.array is not None
         written[buffer] = target.array
+
+    def scattered(
+        self, target: _Target, store: Store, value: Value, guard: MxArray | None, extents: tuple[int, ...]
+    ) -> _Scattered:
+        """Whole entries of the buffer at their numbers, if a store writes such, else elements at theirs."""
+        whole = self.place_of_whole(target, store, extents)
+        if whole is None:
+            where = self.addresses(store.access, None if store.address is None else self.values[store.address])
+            return _Scattered.of(where, value.array, guard, extents, [], 1)
+        place, inside = whole
+        if guard is None:
+            return _Scattered.of(place.numbers(self.values), value.array, None, extents, inside, place.distance)
+        where, taken = self.values[place.index].array, place.are_inside(self.values)
+        return _Scattered.of(where, value.array, taken, extents, inside, place.distance)
+
+    def place_of_whole(self, target: _Target, store: Store, extents: tuple[int, ...]) -> _Whole | None:
+        """What a store's address counts, if the store writes whole entries; of assignments the last element counts."""
+        if store.address is None or (store.accumulate is None and (store.order != "any" or store.guard is not None)):
+            return None
+        instructions = self.kernel.instructions
+        if store.guard is None:
+            place = place_of(instructions, store.address)
+        else:
+            place = checked_place(instructions, store.address, store.guard)
+        if place is None:
+            return None
+        base = store.access.first(self.start, self.chunk)
+        inside = dimensions_of_whole(extents, store.access.strides, base, place.distance)
+        chosen = self.values[place.index].array
+        if inside is None or any(chosen.ndim and chosen.shape[n] != 1 for n in inside):
+            return None
+        entries, rest = divmod(_memory_size(target.buffer), place.distance)
+        return (place, inside) if not rest and place.count in (entries, None) else None
 
     def initialize(self, target: _Target, store: Store) -> None:
         """Set what an accumulating store reaches to its reducer's identity."""
@@ -198,6 +268,43 @@ def _nothing(reducer: str, dtype: np.dtype) -> MxArray:
     """What leaves any number unchanged under a reducer, the signs of zeros included."""
     number = neutral(reducer, dtype)
     return constant(-0.0 if reducer == "add" and dtype_kind(dtype) == "f" else number, dtype)
+
+
+class _Scattered(NamedTuple):
+    """Numbers for places of a buffer: its elements, or entries of several; and which of them are taken, if not all."""
+
+    places: MxArray
+    numbers: MxArray
+    taken: MxArray | None
+    length: int
+
+    @classmethod
+    def of(
+        cls,
+        places: MxArray,
+        numbers: MxArray,
+        taken: MxArray | None,
+        extents: tuple[int, ...],
+        inside: list[int],
+        length: int,
+    ) -> _Scattered:
+        """Of the iterations of a nest, whose dimensions `inside` run through an entry."""
+        outside = [n for n in range(len(extents)) if n not in inside]
+        apart = tuple(1 if n in inside else size for n, size in enumerate(extents))
+        count = prod(apart)
+        shape = (count, length) if inside else (count,)
+
+        def in_row(array: MxArray) -> MxArray:
+            return mx.reshape(mx.broadcast_to(array, apart), (count,))
+
+        whole = mx.broadcast_to(numbers, extents)
+        ordered = mx.transpose(whole, outside + inside) if inside else whole
+        where = in_row(places)
+        if taken is None:
+            return cls(where, mx.reshape(ordered, shape), None, length if inside else 1)
+        taken = in_row(taken)
+        where = mx.where(taken, where, mx.array(0, where.dtype))
+        return cls(where, mx.reshape(ordered, shape), taken[:, None] if inside else taken, length if inside else 1)
 
 
 @dataclass(slots=True)
@@ -251,26 +358,20 @@ class _Target:
             result = _placed(flat(self.array), addresses(shape, strides, base, 0), value)
         self.array = result
 
-    def scatter(
-        self, store: Store, places: MxArray, value: Value, guard: MxArray | None, extents: tuple[int, ...]
-    ) -> None:
-        """Write or combine values at computed places."""
+    def scatter(self, store: Store, given: _Scattered, dtype: np.dtype) -> None:
+        """Write or combine values of `dtype` at computed places."""
         self.keep()
-        count = prod(extents)
-        if not count or not _memory_size(self.buffer):
+        if not given.numbers.size or not _memory_size(self.buffer):
             return
-        where, numbers = (mx.reshape(mx.broadcast_to(a, extents), (count,)) for a in (places, value.array))
-        taken = None if guard is None else mx.reshape(mx.broadcast_to(guard, extents), (count,))
-        if taken is not None:
-            where = mx.where(taken, where, mx.array(0, mx.int64))
-        memory = flat(self.array)
+        where, numbers, taken = given.places, given.numbers, given.taken
+        memory = flat(self.array) if given.length == 1 else mx.reshape(self.array, (-1, given.length))
         if store.accumulate is None:
-            held = self.held(numbers, value.dtype)
+            held = self.held(numbers, dtype)
             distinct = store.order == "any" and taken is None
             self.array = _placed(memory, where, held) if distinct else _last(memory, where, held, taken)
             return
         if taken is not None:
-            numbers = mx.where(taken, numbers, _nothing(store.accumulate, value.dtype))
+            numbers = mx.where(taken, numbers, _nothing(store.accumulate, dtype))
         narrow = is_narrow(self.element)
         old = decode(self.element, memory) if narrow else memory
         combined = scatter(store.accumulate, old, where, numbers)
@@ -281,6 +382,17 @@ class _Target:
         self.keep()
         if 0 not in places.shape:
             self.array = _placed(flat(self.array), places, number)
+
+
+def _in_place(array: MxArray, along: list[int]) -> MxArray:
+    """An array whose first dimensions are those of these places, where the others behind them have size 1."""
+    leading = len(along)
+    order = [along.index(n) if n in along else leading + n for n in range(array.ndim - leading)]
+    shape = tuple(array.shape[n] for n in order)
+    moved = [n for n in order if array.shape[n] != 1]
+    if moved != sorted(moved):
+        array = mx.transpose(array, order + [leading + n for n in along])
+    return reshaped(array, shape)
 
 
 def _placed(memory: MxArray, where: MxArray, numbers: MxArray) -> MxArray:

@@ -79,7 +79,12 @@ _CUMULATIONS: dict[str, Callable[..., MxArray]] = {
 
 def scatter(reducer: str, memory: MxArray, places: MxArray, numbers: MxArray) -> MxArray:
     """Memory of one dimension with numbers combined into it at places."""
-    return _SCATTERS[reducer](memory.at[places], numbers)
+    result = _SCATTERS[reducer](memory.at[places], numbers)
+    if reducer not in ("min", "max") or not mx.issubdtype(memory.dtype, mx.floating):
+        return result
+    # of several numbers MLX loses a NaN that a number follows
+    undefined = mx.isnan(memory).at[places].maximum(mx.isnan(numbers))
+    return mx.where(undefined, constant(np.nan, np.dtype(np.float32)).astype(memory.dtype), result)
 
 
 _SCATTERS: dict[str, Callable[..., MxArray]] = {

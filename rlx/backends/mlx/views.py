@@ -10,7 +10,17 @@ from typing import NamedTuple
 
 from rlx.backends.mlx.library import MxArray, mx
 
-__all__ = ["Dimension", "addresses", "flat", "overwrite", "read", "shape_of"]
+__all__ = [
+    "Dimension",
+    "addresses",
+    "dimensions_of_whole",
+    "entries",
+    "flat",
+    "overwrite",
+    "read",
+    "reshaped",
+    "shape_of",
+]
 
 
 class Dimension(NamedTuple):
@@ -43,6 +53,12 @@ def reshaped(array: MxArray, shape: tuple[int, ...]) -> MxArray:
     return array if array.shape == shape else mx.reshape(array, shape)
 
 
+def dimensions_of_whole(extents: Sequence[int], strides: Sequence[int], offset: int, size: int) -> list[int] | None:
+    """The dimensions along which an index map reaches each of `size` elements once, outermost first; None if not so."""
+    moving = _moving(extents, strides)
+    return [d.number for d in moving] if _is_whole(moving, offset, size) else None
+
+
 def _is_whole(moving: Sequence[Dimension], offset: int, size: int) -> bool:
     """Whether an index map reaches each element of a buffer once."""
     step = 1
@@ -69,6 +85,26 @@ def read(array: MxArray, extents: Sequence[int], strides: Sequence[int], offset:
     # a view of strides wants dense rows: a view itself, or a value that was broadcast, is made so
     steps = tuple(s if n != 1 else 0 for n, s in zip(shape, strides, strict=True))
     return mx.as_strided(mx.contiguous(flat(array)), shape, steps, offset)
+
+
+def entries(
+    array: MxArray, extents: Sequence[int], strides: Sequence[int], offset: int, distance: int, count: int | None
+) -> MxArray | None:
+    """What an index map reads in each of `count` entries that lie `distance` apart; None where entries meet.
+
+    The first dimension are the entries; those that there is room for, if nothing says how many there are.
+    """
+    moving = _moving(extents, strides)
+    first = offset + sum((d.size - 1) * d.stride for d in moving if d.stride < 0)
+    reach = sum((d.size - 1) * abs(d.stride) for d in moving)
+    room = (array.size - 1 - first - reach) // distance + 1
+    inner = sum((d.size - 1) * abs(d.stride) for d in moving if abs(d.stride) < distance)
+    size = room if count is None else count
+    if first < 0 or not 0 < size <= room or inner >= distance:
+        return None
+    if any(distance <= abs(d.stride) < size * distance for d in moving):
+        return None
+    return read(array, (size, *extents), (distance, *strides), offset)
 
 
 def _in_order(array: MxArray, moving: Sequence[Dimension], shape: tuple[int, ...]) -> MxArray:
