@@ -227,6 +227,7 @@ class _Unsent(LinearMap):
     opaque = True
 
     def type(self, x: TensorType, **params: Any) -> TensorType:
+        refuse_keys(self.name, x)
         return x
 
     def reference(self, x: np.ndarray, **params: Any) -> np.ndarray:

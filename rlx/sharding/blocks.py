@@ -11,6 +11,7 @@ import numpy as np
 from rlx.array import Array
 from rlx.errors import ShardingError
 from rlx.ir.collectives import WORLD, communicator, group_among
+from rlx.ir.types import is_inexact
 from rlx.ops.process_collective import process_copy, process_same
 from rlx.ops.shape import reshape, slice
 from rlx.ops.spanning_axis import SpanningAxis
@@ -107,16 +108,21 @@ def whole_shape(sharding: NamedSharding, block: Sequence[int]) -> tuple[int, ...
 
 def as_each_ones(x: Any, axes: Sequence[SpanningAxis]) -> Any:
     """What is one value in the processes along some axes, as each one's own: derivatives are summed over them."""
-    for axis in axes if isinstance(x, Tracer) else ():
+    for axis in axes if _moves(x) else ():
         x = process_copy(x, group=axis.group, members=axis.members)
     return x
 
 
 def as_one(x: Any, axes: Sequence[SpanningAxis]) -> Any:
     """What is equal in the processes along some axes, as one value: its derivative counts once."""
-    for axis in axes if isinstance(x, Tracer) else ():
+    for axis in axes if _moves(x) else ():
         x = process_same(x, group=axis.group, members=axis.members)
     return x
+
+
+def _moves(x: Any) -> bool:
+    """Whether a derivative may be taken by a value."""
+    return isinstance(x, Tracer) and is_inexact(x.dtype)
 
 
 def own_block(x: Array, sharding: NamedSharding) -> Array:

@@ -137,6 +137,12 @@ def groups(x, w):
 
 
 @case((P("i"), P()), P("i"), i=4)
+def random(x, w):
+    key = rlx.random.fold_in(rlx.random.key(3), lax.axis_index("i"))
+    return x @ w + rlx.random.normal(key, (2, 3), dtype=x.dtype)
+
+
+@case((P("i"), P()), P("i"), i=4)
 def one_device_alone_needs_the_sum(x, w):
     first = lax.axis_index("i") == 0
     chosen = lax.cond(first, lambda y: 2 * lax.pmean(y, "i"), jnp.sin, x)
