@@ -39,8 +39,9 @@ _KEPT_BLOCKS = 4
 class Device:
     """A device that programs run on and arrays live on: its platform's name and its number.
 
-    The first device of a platform also equals the name: `x.device == "cpu"`. Where the devices of a platform differ,
-    `unit` says which one it is, and it equals the name of both, too: `x.device == "mlx:cpu"`.
+    A process's first device of a platform also equals the name: `x.device == "cpu"`. Where the devices of a platform
+    differ, `unit` says which one it is, and it equals the name of both, too: `x.device == "mlx:cpu"`. Numbers go on
+    from process to process; `local_hardware_id` is the number among those of its process.
 
     >>> import rlx.numpy as jnp
     >>> device = jnp.ones(3).device
@@ -48,23 +49,24 @@ class Device:
     ('cpu', 0, True)
     """
 
-    __slots__ = ("id", "platform", "unit")
-    process_index = 0
+    __slots__ = ("id", "local_hardware_id", "platform", "process_index", "unit")
 
-    def __init__(self, platform: str, id: int = 0, unit: str = "") -> None:
+    def __init__(self, platform: str, id: int = 0, unit: str = "", process_index: int = 0) -> None:
         self.platform = platform
-        self.id = id
+        self.id = self.local_hardware_id = id
         self.unit = unit
+        self.process_index = process_index
+
+    def of_process(self, process_index: int, count: int) -> Device:
+        """The device like this one of a process, each of which has `count` of them."""
+        other = Device(self.platform, process_index * count + self.local_hardware_id, self.unit, process_index)
+        other.local_hardware_id = self.local_hardware_id
+        return other
 
     @property
     def name(self) -> str:
         """What `device=` and RLX_DEVICE take for it."""
         return f"{self.platform}:{self.unit}" if self.unit else self.platform
-
-    @property
-    def local_hardware_id(self) -> int:
-        """The number of the device on this machine."""
-        return self.id
 
     @property
     def device_kind(self) -> str:
@@ -73,7 +75,9 @@ class Device:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, str):
-            return other == f"{self.platform}:{self.unit or self.id}" or (self.id == 0 and other == self.platform)
+            return other == f"{self.platform}:{self.unit or self.id}" or (
+                self.local_hardware_id == 0 and other == self.platform
+            )
         return isinstance(other, Device) and (self.platform, self.id) == (other.platform, other.id)
 
     def __hash__(self) -> int:

@@ -59,7 +59,7 @@ LAYERS: dict[str, set[str]] = {
     "scipy": FRONTS,
     "image": FRONTS,
     "precision": ARRAYS | {"ops", "transforms", "numpy"},
-    "serialization": ARRAYS | {"numpy"},
+    "serialization": ARRAYS | {"numpy", "sharding"},
     "testing": ARRAYS | {"transforms"},
     "typing": {"array"},
     # jit asks the whole compiler

@@ -16,11 +16,12 @@ from rlx.device_memory import Memory, host_memory
 from rlx.errors import DeviceError
 from rlx.forks import reopen_after_fork, unforked
 from rlx.interrupts import uninterrupted
+from rlx.ir.collectives import communicator
 from rlx.storage import Device
 
 __all__ = [
     "backend_named", "backend_of", "default_devices", "device_named", "device_names", "loaded_backends", "memories",
-    "devices_of", "memory_named", "memory_of_foreign", "register_backend",
+    "devices_of", "memory_named", "memory_of_foreign", "own_devices", "register_backend",
 ]  # fmt: skip
 
 # device name -> module:class, imported on first use
@@ -162,20 +163,37 @@ def cpu_devices() -> tuple[Device, ...]:
 
 
 def default_devices() -> list[Device]:
-    """The devices that programs run on and arrays are made on where nobody says otherwise."""
+    """The devices, of all processes, that programs run on and arrays are made on where nobody says otherwise."""
     device = memory_named(None).device
-    return list(cpu_devices()) if device.platform == "cpu" else [device]
+    return _of_all(list(cpu_devices()) if device.platform == "cpu" else [device])
 
 
 def devices_of(platform: str | None) -> list[Device]:
-    """The devices of a platform; None means the default device's, all of it. Raises DeviceError if there is none."""
+    """The devices of a platform that all processes have; None means the default one, all of it.
+
+    Raises DeviceError if there is none.
+    """
     name = platform or config.device.partition(":")[0]
     if name == "cpu":  # known without its compiler
-        return list(cpu_devices())
+        return _of_all(list(cpu_devices()))
     units = () if ":" in name else backend_named(name).units
     if units:
-        return [device_named(f"{name}:{unit}") for unit in units]
-    return default_devices() if platform is None else [device_named(platform)]
+        return _of_all([device_named(f"{name}:{unit}") for unit in units])
+    return default_devices() if platform is None else _of_all([device_named(platform)])
+
+
+def own_devices(devices: list[Device]) -> list[Device]:
+    """Those of the devices that this process has."""
+    own = communicator().rank
+    return [device for device in devices if device.process_index == own]
+
+
+def _of_all(devices: list[Device]) -> list[Device]:
+    """The devices of all processes, each of which has such."""
+    processes = communicator().size
+    if processes == 1:
+        return devices
+    return [device.of_process(rank, len(devices)) for rank in range(processes) for device in devices]
 
 
 def device_named(device: str | Device) -> Device:
@@ -184,9 +202,13 @@ def device_named(device: str | Device) -> Device:
         device = device.name if device.unit else f"{device.platform}:{device.id}"
     platform, _, number = device.partition(":")
     if platform == "cpu":
-        found = [d for d in cpu_devices() if str(d.id) == (number or "0")]
+        known = devices_of(platform)
+        found = [d for d in known if str(d.id) == number] if number else own_devices(known)
         if not found:
-            raise DeviceError(f"There is no device {device!r}: the CPU is {len(cpu_devices())}.", _MORE_DEVICES)
+            raise DeviceError(f"There is no device {device!r}: the CPU is {len(known)}.", _MORE_DEVICES)
+        if found[0].process_index != communicator().rank:
+            what = f"The device {device!r} is one of process {found[0].process_index}."
+            raise DeviceError(what, "Put arrays on one of rlx.local_devices(), or divide them over a mesh.")
         return found[0]
     memory = memory_named(platform if number in ("", "0") else device)
     return memory.device if memory.device.unit else Device(platform)

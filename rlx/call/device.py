@@ -41,7 +41,7 @@ __all__ = [
 
 
 def devices(platform: str | None = None) -> list[Device]:
-    """The devices of a platform, or those of the default one.
+    """The devices of a platform, or those of the default one, of all processes.
 
     >>> import rlx
     >>> rlx.devices("cpu")
@@ -51,20 +51,21 @@ def devices(platform: str | None = None) -> list[Device]:
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None) -> list[Device]:
-    """The devices of this process: all of them. Raises DeviceError for another process than this one.
+    """The devices of this process, or of another one. Raises DeviceError for a process that there is not.
 
     >>> import rlx
     >>> rlx.local_devices() == rlx.devices()
     True
     """
-    own = communicator().rank
-    if process_index not in (None, own):
-        raise DeviceError(f"This process, {own}, knows its own devices, not those of process {process_index}.")
-    return devices(backend)
+    here = communicator()
+    wanted = here.rank if process_index is None else process_index
+    if not 0 <= wanted < here.size:
+        raise DeviceError(f"There is no process {process_index} among {here.size}.", "They are numbered from 0 on.")
+    return [device for device in devices(backend) if device.process_index == wanted]
 
 
 def device_count(backend: str | None = None) -> int:
-    """How many devices there are.
+    """How many devices there are, in all processes.
 
     >>> import rlx
     >>> rlx.device_count("cpu")
@@ -73,7 +74,14 @@ def device_count(backend: str | None = None) -> int:
     return len(devices(backend))
 
 
-local_device_count = device_count
+def local_device_count(backend: str | None = None) -> int:
+    """How many devices this process has.
+
+    >>> import rlx
+    >>> rlx.local_device_count("cpu")
+    1
+    """
+    return len(local_devices(backend=backend))
 
 
 def process_count(backend: str | None = None) -> int:

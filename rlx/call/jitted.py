@@ -45,6 +45,7 @@ from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction
 from rlx.trace.places import HOST, common_memory, execution
 from rlx.trace.primitive import refused, watching
+from rlx.trace.spanning import SpanningArray, locals_of
 from rlx.trace.tracing import close_over, place_known, place_of, trace_program
 from rlx.trees import tree
 
@@ -455,6 +456,12 @@ class _Request:
         if (self.away or config.watched) and ConcreteArray in set(map(type, self.given)):
             return  # whether somebody has put an array on the host is looked at in each call
         token = config.token
+        given = tree.leaves(args)
+        if SpanningArray in set(map(type, given)):
+            kinds = [x._type if type(x) is SpanningArray else t for x, t in zip(given, types, strict=True)]
+            self.fast_key = (token, tree.structure(args).spec, *kinds)
+            self.order = locals_of
+            return
         if self.away:
             types = [_placed_type(x) for x in self.leaves]
         if not all(type(a) is ConcreteArray or _is_flat_dict(a) for a in args):

@@ -14,7 +14,7 @@ from rlx.call.jitted import Jitted
 from rlx.errors import OptionError, ShardingError, VmapAxisError
 from rlx.ops.shape import reshape
 from rlx.sharding.grid import Grid
-from rlx.sharding.mesh import Mesh, known_devices, too_many
+from rlx.sharding.mesh import Mesh, local_devices, too_many
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
 from rlx.sharding.trees import placed
@@ -52,7 +52,7 @@ def pmap(
         prefix of its argument. Keyword arguments are mapped over axis 0.
       out_axes: where the mapped axis goes in the results, in the same form.
       static_broadcasted_argnums: positional arguments that are constants of the program; hashable.
-      devices: the devices to run on; the first of rlx.devices() if left out.
+      devices: the devices to run on; the first of rlx.local_devices() if left out.
       backend: name of the device to compile for.
       axis_size: the size of the mapped axis, if it is to be checked.
       donate_argnums: positional arguments whose memory may be reused.
@@ -71,7 +71,10 @@ def pmap(
     if devices is not None and not devices:
         raise ShardingError("pmap got an empty list of devices.", "Leave it out.")
     label = _NAMELESS if axis_name is None else axis_name
-    mesh = Mesh(np.array(known_devices() if devices is None else devices), (label,))
+    mesh = Mesh(np.array(local_devices() if devices is None else devices), (label,))
+    if mesh.is_multi_process:
+        what = "pmap got devices of other processes; it maps over those of one."
+        raise ShardingError(what, "Map over processes with rlx.shard_map.")
     if axis_size is not None and axis_size > mesh.size:
         raise too_many("pmap", axis_size, mesh.size)
     for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from rlx.distributed.environment import Place, find_place
-from rlx.distributed.members import Member
 from rlx.distributed.message_passing import world_member
 from rlx.errors import ShardingError, UnsupportedError
-from rlx.ir.collectives import WORLD, Alone, Members, communicator, keep_groups, members
+from rlx.ir.collectives import WORLD, Alone, Members, communicator, group_among, members
 
 __all__ = ["barrier", "initialize", "is_initialized", "new_group", "process_count", "process_index", "shutdown"]
 
@@ -154,16 +153,10 @@ def new_group(ranks: Sequence[int]) -> str:
     >>> threads.run(4, pairs)
     [1, 1, 5, 5]
     """
-    known = members.value
-    world = communicator(WORLD)
+    size = communicator(WORLD).size
     wanted = [int(rank) for rank in ranks]
-    if not wanted or len(set(wanted)) < len(wanted) or not all(0 <= rank < world.size for rank in wanted):
+    if not wanted or len(set(wanted)) < len(wanted) or not all(0 <= rank < size for rank in wanted):
         raise ShardingError(
-            f"new_group got the ranks {list(ranks)}.", f"They are different numbers from 0 to {world.size - 1}."
+            f"new_group got the ranks {list(ranks)}.", f"They are different numbers from 0 to {size - 1}."
         )
-    name = f"{WORLD}:{','.join(map(str, wanted))}"
-    if name in known.groups:
-        return name
-    group = Alone() if world.size == 1 else cast(Member, world).subgroup(name, wanted)
-    keep_groups(known.beside(name, group))
-    return name
+    return group_among(wanted)

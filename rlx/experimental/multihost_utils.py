@@ -6,11 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from rlx.array import Array
 from rlx.distributed import arrays, processes
 from rlx.errors import ShardingError
-from rlx.sharding.arrays import device_put
+from rlx.sharding.arrays import device_put, make_array_from_process_local_data
+from rlx.sharding.blocks import local_sharding, whole_of_blocks
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.trees import placed
+from rlx.trace.spanning import SpanningArray
 from rlx.trees import tree
 
 __all__ = [
@@ -51,7 +55,8 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """The arrays of all processes as NumPy arrays, stacked along a new first axis, or with `tiled` joined.
 
     Args:
-      in_tree: a tree of arrays, of the same structure, shapes and dtypes in all processes.
+      in_tree: a tree of arrays, of the same structure, shapes and dtypes in all processes. Of one over devices of all
+        processes the result is the whole array.
       tiled: join them along the first axis that they have; numbers, which have none, are stacked.
 
     Raises: CollectiveError where processes do not meet.
@@ -62,6 +67,10 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """
 
     def gathered(x: Any) -> np.ndarray:
+        if isinstance(x, SpanningArray):
+            return whole_of_blocks(np.asarray(arrays.all_gather(x.local)), x.shape, x._sharding)
+        if isinstance(x, Array) and not x.is_fully_addressable:
+            return np.asarray(x)
         given = np.asarray(x)
         if tiled and not given.ndim and processes.process_count() == 1:
             return given
@@ -108,10 +117,6 @@ def reached_preemption_sync_point(step_id: int) -> bool:
     return False
 
 
-def _put(inputs: Any, mesh: Mesh, specs: Any) -> Any:
-    return device_put(inputs, tree.map(lambda spec: NamedSharding(mesh, spec), specs))
-
-
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
     """The arrays of each process as parts of arrays over all processes: with one process, the arrays.
 
@@ -127,7 +132,8 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
     >>> multihost_utils.host_local_array_to_global_array(rlx.numpy.ones(2), mesh, rlx.P("x")).sharding.spec
     P('x',)
     """
-    return _put(local_inputs, global_mesh, pspecs)
+    shardings = tree.map(lambda spec: NamedSharding(global_mesh, spec), pspecs)
+    return make_array_from_process_local_data(shardings, local_inputs)
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
@@ -141,4 +147,10 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
     >>> multihost_utils.global_array_to_host_local_array(rlx.numpy.ones(2), mesh, rlx.P()).tolist()
     [1.0, 1.0]
     """
-    return _put(global_inputs, global_mesh, pspecs)
+    shardings = tree.map(lambda spec: NamedSharding(global_mesh, spec), pspecs)
+    divided = device_put(global_inputs, shardings)
+
+    def own(x: Any) -> Any:
+        return placed(x.local, local_sharding(x._sharding)) if isinstance(x, SpanningArray) else x
+
+    return tree.map(own, divided)

@@ -30,7 +30,7 @@ __all__ = [
     "Members",
     "communicator",
     "exchange",
-    "keep_groups",
+    "group_among",
     "members",
     "start_exchange",
 ]
@@ -150,6 +150,9 @@ class Communicator(Protocol):
     def settle(self) -> None:
         """Wait for all work that goes on."""
 
+    def subgroup(self, group: str, ranks: Sequence[int]) -> Communicator | None:
+        """The group of these of its members; None for who is not among them. All members call it."""
+
 
 class Alone:
     """The group of one process: what it gives is what it gets."""
@@ -169,6 +172,10 @@ class Alone:
 
     def settle(self) -> None:
         """Nothing goes on."""
+
+    def subgroup(self, group: str, ranks: Sequence[int]) -> Communicator:
+        """Of one process, too."""
+        return self
 
     def all_reduce(self, array: np.ndarray, out: np.ndarray, op: str, mode: str) -> None:
         """The array itself."""
@@ -245,6 +252,15 @@ def communicator(group: str = WORLD) -> Communicator:
         known = ", ".join(sorted(name for name, own in members.value.groups.items() if own is not None))
         raise ShardingError(f"This process belongs to no group {group!r}.", f"It belongs to: {known}.")
     return found
+
+
+def group_among(ranks: Sequence[int]) -> str:
+    """The name of the group of these processes, made if there is none. All processes call it, in the same order."""
+    name = f"{WORLD}:{','.join(map(str, ranks))}"
+    known = members.value
+    if name not in known.groups:
+        keep_groups(known.beside(name, communicator(WORLD).subgroup(name, ranks)))
+    return name
 
 
 def exchange(

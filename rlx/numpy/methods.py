@@ -156,6 +156,12 @@ def _is_fully_replicated(self: Any) -> bool:
     return sharding is None or sharding.is_fully_replicated
 
 
+def _is_fully_addressable(self: Any) -> bool:
+    """Whether this process has every part of the array."""
+    sharding = getattr(self, "_sharding", None)
+    return sharding is None or sharding.is_fully_addressable
+
+
 def _committed(self: Any) -> bool:
     """Whether somebody said where the array is to lie."""
     return placement.arrays_and_shardings().is_committed(self)
@@ -253,7 +259,7 @@ _PROPERTIES: dict[str, Callable[[Any], Any]] = {
     "committed": _committed,
     "addressable_shards": _shards,
     "global_shards": _shards,
-    "is_fully_addressable": lambda self: True,
+    "is_fully_addressable": _is_fully_addressable,
     "is_fully_replicated": _is_fully_replicated,
     "flat": manipulation.ravel,
     "sharding": _sharding,

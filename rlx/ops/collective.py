@@ -12,11 +12,13 @@ from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import divide, multiply
 from rlx.ops.comparison import equal
 from rlx.ops.conversion import convert
-from rlx.ops.families import LinearMap, move_axis, refuse_keys, to_front
+from rlx.ops.families import LinearMap, full_like, move_axis, refuse_keys, to_front
 from rlx.ops.gather import gather
 from rlx.ops.index_windows import GatherDimensionNumbers
+from rlx.ops.process_collective import process_all_to_all, process_permute, process_reduce_scatter
 from rlx.ops.reduction import reduce_max, reduce_min, reduce_sum
-from rlx.ops.shape import broadcast_in_dim, iota
+from rlx.ops.shape import broadcast_in_dim, concatenate, iota, reshape, transpose
+from rlx.ops.spanning_axis import SpanningAxis
 from rlx.trace.primitive import Primitive, Zero, primitive, type_of
 
 __all__ = ["all_gather", "all_to_all", "axis_index", "pmax", "pmin", "ppermute", "psum", "psum_scatter"]
@@ -28,7 +30,8 @@ Batched = tuple[Any, int | None]
 class Collective(Primitive):
     """Means something under vmap with that axis name only, which replaces it: `batch_named`.
 
-    `batch_named(size, name, inputs, dims, **params)` returns the result and its batch axis.
+    `batch_named(size, name, inputs, dims, **params)` returns the result and its batch axis, and so does
+    `batch_spanning(axis, inputs, dims, **params)` for an axis whose members several processes have.
     """
 
     collective = True
@@ -88,6 +91,18 @@ class psum(LinearCollective):
         out, rest = summed(x, dim, size), remaining(axis_name, name)
         return (psum(out, axis_name=rest) if rest else out), None
 
+    def batch_spanning(
+        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """The sum over the own members, then over processes."""
+        out, rest = summed_over(inputs[0], dims[0], axis), remaining(axis_name, axis.name)
+        return (psum(out, axis_name=rest) if rest else out), None
+
+
+def summed_over(x: Any, dim: int | None, axis: SpanningAxis) -> Any:
+    """`summed` over an axis that several processes have."""
+    return summed(x, None, axis.size) if dim is None else axis.reduce(reduce_sum(x, axes=(dim,)), "sum")
+
 
 def summed(x: Any, dim: int | None, size: int) -> Any:
     """The sum over a mapped axis; of what is not mapped, the value times the axis's size."""
@@ -95,9 +110,10 @@ def summed(x: Any, dim: int | None, size: int) -> Any:
 
 
 class NamedExtremum(Collective):
-    """The largest or smallest over named axes; `reducer` over an axis of an array."""
+    """The largest or smallest over named axes; `reducer` over an axis of an array, `op` over processes."""
 
     reducer: Any
+    op: str
 
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
         refuse_keys(self.name, x)
@@ -131,12 +147,25 @@ class NamedExtremum(Collective):
         rest = remaining(axis_name, name)
         return (self.bind(out, axis_name=rest) if rest else out), None
 
+    def batch_spanning(
+        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """A reduction over processes; where they have several members each, of all that these have, whose derivative
+        is shared among all members that attain the extremum."""
+        (out,), (dim,), rest = inputs, dims, remaining(axis_name, axis.name)
+        if dim is not None and axis.local == 1:
+            out = axis.reduce(self.reducer(out, axes=(dim,)), self.op)
+        elif dim is not None:
+            out = self.reducer(axis.rows(out, dim), axes=(0,))
+        return (self.bind(out, axis_name=rest) if rest else out), None
+
 
 @primitive
 class pmax(NamedExtremum):
     """The maximum over named axes. params: axis_name, a tuple."""
 
     reducer = reduce_max
+    op = "max"
 
 
 @primitive
@@ -144,6 +173,7 @@ class pmin(NamedExtremum):
     """The minimum over named axes. params: axis_name, a tuple."""
 
     reducer = reduce_min
+    op = "min"
 
 
 # ------------------------------------------------------------- exchanges
@@ -174,6 +204,12 @@ class axis_index(Collective):
     ) -> Batched:
         """0, 1, 2, ... along the mapped axis."""
         return iota(type=TensorType((size,), np.dtype("i4")), axis=0), 0
+
+    def batch_spanning(
+        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any
+    ) -> Batched:
+        """The positions of the own members."""
+        return axis.positions(), 0
 
 
 @primitive
@@ -216,9 +252,27 @@ class all_gather(LinearCollective):
         (x,), (dim,) = inputs, dims
         if dim is not None:
             return move_axis(x, dim, axis), None
+        return self.copies(x, axis, size), None
+
+    def copies(self, x: Any, axis: int, size: int) -> Any:
+        """What all members have, where it is equal."""
         shape = type_of(x).shape
         kept = tuple(i for i in range(len(shape) + 1) if i != axis)
-        return broadcast_in_dim(x, shape=(*shape[:axis], size, *shape[axis:]), dims=kept), None
+        return broadcast_in_dim(x, shape=(*shape[:axis], size, *shape[axis:]), dims=kept)
+
+    def batch_spanning(
+        self,
+        along: SpanningAxis,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Any,
+        axis: int,
+        size: int,
+    ) -> Batched:
+        """What all processes have, as an axis that all members see."""
+        (x,), (dim,) = inputs, dims
+        return (self.copies(x, axis, size) if dim is None else move_axis(along.rows(x, dim), 0, axis)), None
 
 
 @primitive
@@ -244,6 +298,14 @@ class psum_scatter(LinearCollective):
     ) -> Batched:
         """A reduction over the mapped axis, in whose place the rows come."""
         return summed(inputs[0], dims[0], size), axis
+
+    def batch_spanning(
+        self, along: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Any, axis: int
+    ) -> Batched:
+        """The sum over the own members, of which each process gets its members' rows."""
+        rows = move_axis(summed(inputs[0], dims[0], along.local), axis, 0)
+        blocks = reshape(rows, shape=(along.members, along.local, *type_of(rows).shape[1:]))
+        return process_reduce_scatter(blocks, op="sum", mode="fast", **along.params), 0
 
 
 @primitive
@@ -279,15 +341,50 @@ class ppermute(LinearCollective):
         permutation: tuple[tuple[int, int], ...],
     ) -> Batched:
         """A gather along the mapped axis."""
+        source_of = {destination: source for source, destination in permutation}
         x = to_front(inputs[0], dims[0], size)
-        sources = np.full((size, 1), size, np.int32)  # outside: reads the fill value
-        for source, destination in permutation:
-            sources[destination] = source
-        shape = type_of(x).shape
-        rest = tuple(range(1, len(shape)))
-        numbers = GatherDimensionNumbers(rest, (0,), (0,))
-        sizes = (1, *shape[1:])
-        return gather(x, sources, dimension_numbers=numbers, slice_sizes=sizes, mode="fill", fill_value=0), 0
+        return _taken(x, [source_of.get(member) for member in range(size)]), 0
+
+    def batch_spanning(
+        self,
+        axis: SpanningAxis,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Any,
+        permutation: tuple[tuple[int, int], ...],
+    ) -> Batched:
+        """Processes send what their members have to others: for each distance once, whole. Members take of it."""
+        x, local, members = to_front(inputs[0], dims[0], axis.local), axis.local, axis.members
+        if local == 1:
+            return process_permute(x, pairs=permutation, **axis.params), 0
+        ways = {(s // local, d // local) for s, d in permutation}
+        distances = sorted({(d - s) % members for s, d in ways})
+        if not distances:
+            return full_like(type_of(x), 0), 0
+        arrived = []
+        for distance in distances:
+            pairs = tuple(sorted(way for way in ways if (way[1] - way[0]) % members == distance))
+            arrived.append(process_permute(x, pairs=pairs, **axis.params) if distance else x)
+        source_of = {destination: source for source, destination in permutation}
+        rows: list[int | None] = []
+        for member in range(axis.index * local, (axis.index + 1) * local):
+            source = source_of.get(member)
+            row = None
+            if source is not None:
+                row = distances.index((axis.index - source // local) % members) * local + source % local
+            rows.append(row)
+        return _taken(concatenate(*arrived, axis=0), rows), 0
+
+
+def _taken(x: Any, rows: Sequence[int | None]) -> Any:
+    """Some rows of an array; zeros for None."""
+    shape = type_of(x).shape
+    # outside: reads the fill value
+    numbers = np.array([shape[0] if row is None else row for row in rows], np.int32).reshape(-1, 1)
+    windows = GatherDimensionNumbers(tuple(range(1, len(shape))), (0,), (0,))
+    sizes = (1, *shape[1:])
+    return gather(x, numbers, dimension_numbers=windows, slice_sizes=sizes, mode="fill", fill_value=0)
 
 
 @primitive
@@ -346,3 +443,22 @@ class all_to_all(LinearCollective):
         # the split axis becomes the mapped one, in front; the mapped one is then axis 1
         x = move_axis(x, split + 1, 0)
         return move_axis(x, 1, concat + 1), 0
+
+    def batch_spanning(
+        self,
+        axis: SpanningAxis,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        axis_name: Any,
+        split: int,
+        concat: int,
+        size: int,
+    ) -> Batched:
+        """Processes deal out what is for the members of each, who then deal out among themselves."""
+        x = move_axis(to_front(inputs[0], dims[0], axis.local), split + 1, 0)
+        rest = type_of(x).shape[2:]
+        x = reshape(x, shape=(axis.members, axis.local, axis.local, *rest))  # to: process, member; from: member
+        x = process_all_to_all(x, **axis.params)  # from: process; to: member; from: member
+        x = transpose(x, permutation=(1, 0, 2, *range(3, 3 + len(rest))))
+        return move_axis(reshape(x, shape=(axis.local, size, *rest)), 1, concat + 1), 0

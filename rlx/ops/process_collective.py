@@ -26,9 +26,12 @@ __all__ = [
     "process_all_reduce",
     "process_all_to_all",
     "process_broadcast",
+    "process_copy",
     "process_permute",
     "process_reduce",
     "process_reduce_scatter",
+    "process_same",
+    "process_total",
 ]
 
 Batched = tuple[Any, int | None]
@@ -46,6 +49,7 @@ class ProcessCollective(LinearMap):
     foldable = False
     front = 0
     grows = 0
+    kind: Kind | None = None  # of exchange, where the name does not say it
     own_params: Mapping[str, Any] = {}  # of samples
 
     def samples(self) -> Iterator[Sample]:
@@ -56,7 +60,7 @@ class ProcessCollective(LinearMap):
 
     def exchange(self, place: bytes, **params: Any) -> Exchange:
         """What the members do."""
-        return Exchange(cast(Kind, self.name.removeprefix("process_")), **params)
+        return Exchange(self.kind or cast(Kind, self.name.removeprefix("process_")), **params)
 
     def type(self, x: TensorType, **params: Any) -> TensorType:
         """The result's type. Raises ShapeError, DtypeError for what cannot be exchanged so."""
@@ -214,3 +218,59 @@ class process_reduce(Reduction):
     def spread(self, out: Any, *, op: str, mode: str, **params: Any) -> Any:
         """The root's result."""
         return process_broadcast(out, **params)
+
+
+# ------------------------------------------------------------- one value, and each process's own
+class _Unsent(LinearMap):
+    """Its operand; only derivatives are exchanged. params: group; members."""
+
+    opaque = True
+
+    def type(self, x: TensorType, **params: Any) -> TensorType:
+        refuse_keys(self.name, x)
+        return x
+
+    def reference(self, x: np.ndarray, **params: Any) -> np.ndarray:
+        return x
+
+    def batch(self, size: int, inputs: Sequence[Any], dims: Sequence[int | None], **params: Any) -> Batched:
+        """The batch axis stays where it is."""
+        return self.bind(*inputs, **params), dims[0]
+
+    def lower(self, k: Any, value: Any, **params: Any) -> Any:
+        """Nothing to compute."""
+        return value
+
+    def samples(self) -> Iterator[Sample]:
+        """In a group of one."""
+        yield Sample((np.arange(-3.0, 3.0).reshape(2, 3),), {"group": WORLD, "members": 1})
+
+
+@primitive
+class process_copy(_Unsent):
+    """One value that all processes have, as each one's own. params: group, members."""
+
+    def pull_back(self, cotangent: Any, type: TensorType, **params: Any) -> Any:
+        """The sum of all processes' cotangents."""
+        return process_total(cotangent, op="sum", mode="fast", place=b"", **params)
+
+
+@primitive
+class process_total(Reduction):
+    """The sum of what all processes have, as one value. params: group, members, op, mode, place."""
+
+    kind = "all_reduce"
+
+    def pull_back_sum(self, cotangent: Any, *, group: str, members: int, **params: Any) -> Any:
+        """Everybody's operand has the one cotangent."""
+        return process_copy(cotangent, group=group, members=members)
+
+
+@primitive
+class process_same(_Unsent):
+    """What all processes have and is equal, as one value. params: group, members."""
+
+    def pull_back(self, cotangent: Any, type: TensorType, *, group: str, members: int) -> Any:
+        """The processes share the cotangent: each has the same part, so that all have one program."""
+        own = process_copy(cotangent, group=group, members=members)
+        return divide(own, np.asarray(members).astype(type.dtype))

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.types import TensorType
-from rlx.ops.collective import Batched, Collective, LinearCollective, Names, remaining, summed
+from rlx.ops.collective import Batched, Collective, LinearCollective, Names, remaining, summed, summed_over
+from rlx.ops.comparison import equal
 from rlx.ops.conversion import select
 from rlx.ops.families import LinearPrimitive, full_like, refuse_keys, to_front
-from rlx.ops.shape import broadcast_in_dim
+from rlx.ops.shape import broadcast_in_dim, reshape
+from rlx.ops.spanning_axis import SpanningAxis
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
 
 __all__ = ["fan_in", "fan_out", "once", "pvary", "total", "variation"]
@@ -41,6 +43,12 @@ class pvary(LinearCollective):
         out, rest = to_front(inputs[0], dims[0], size), remaining(axis_name, name)
         return (pvary(out, axis_name=rest) if rest else out), 0
 
+    def batch_spanning(
+        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """A copy for each of the own members."""
+        return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name)
+
 
 @primitive
 class fan_out(LinearCollective):
@@ -63,6 +71,12 @@ class fan_out(LinearCollective):
         out, rest = to_front(inputs[0], dims[0], size), remaining(axis_name, name)
         return (fan_out(out, axis_name=rest) if rest else out), 0
 
+    def batch_spanning(
+        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """A copy for each of the own members."""
+        return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name)
+
 
 @primitive
 class fan_in(LinearCollective):
@@ -84,6 +98,13 @@ class fan_in(LinearCollective):
     ) -> Batched:
         """A sum over the mapped axis."""
         out, rest = summed(inputs[0], dims[0], size), remaining(axis_name, name)
+        return (fan_in(out, axis_name=rest) if rest else out), None
+
+    def batch_spanning(
+        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """The sum over the own members, then over processes."""
+        out, rest = summed_over(inputs[0], dims[0], axis), remaining(axis_name, axis.name)
         return (fan_in(out, axis_name=rest) if rest else out), None
 
 
@@ -114,14 +135,25 @@ class variation(Collective):
         mark = variation(inputs[0], axis_name=rest) if rest else full_like(_MARK, 0)
         return (mark, None) if dims[0] is None else (broadcast_in_dim(mark, shape=(size,), dims=()), 0)
 
+    def batch_spanning(
+        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """Zeros for the own members if x has the axis."""
+        return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name)
+
 
 class _ByVariation(LinearPrimitive, Collective):
     """Linear in x; `mark`, a `variation`, says over which of the named axes something varies: there x stays as it is.
 
-    States `along(x, dim, size)`: what becomes of x along an axis over which it does not vary.
+    States `along(x, dim, size)`: what becomes of x along an axis over which it does not vary, and
+    `across(x, dim, axis)` for one that several processes have.
     """
 
     def along(self, x: Any, dim: int | None, size: int) -> Batched:
+        """The result, and its batch axis."""
+        raise NotImplementedError(self.name)
+
+    def across(self, x: Any, dim: int | None, axis: SpanningAxis) -> Batched:
         """The result, and its batch axis."""
         raise NotImplementedError(self.name)
 
@@ -138,8 +170,18 @@ class _ByVariation(LinearPrimitive, Collective):
         self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
     ) -> Batched:
         """x where the mark is mapped, `along` where it is not."""
-        (x, mark), rest = inputs, remaining(axis_name, name)
-        out, dim = (x, dims[0]) if dims[1] is not None else self.along(x, dims[0], size)
+        found = (inputs[0], dims[0]) if dims[1] is not None else self.along(inputs[0], dims[0], size)
+        return self._over_the_rest(found, inputs[1], remaining(axis_name, name))
+
+    def batch_spanning(
+        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """x where the mark is mapped, `across` where it is not."""
+        found = (inputs[0], dims[0]) if dims[1] is not None else self.across(inputs[0], dims[0], axis)
+        return self._over_the_rest(found, inputs[1], remaining(axis_name, axis.name))
+
+    def _over_the_rest(self, found: Batched, mark: Any, rest: Names) -> Batched:
+        out, dim = found
         return (self.bind(out, mark, axis_name=rest) if rest else out), dim
 
 
@@ -149,9 +191,18 @@ class once(_ByVariation):
 
     def along(self, x: Any, dim: int | None, size: int) -> Batched:
         """Zeros behind the first."""
-        x = to_front(x, dim, size)
-        first = np.arange(size).reshape(size, *[1] * (type_of(x).ndim - 1)) == 0
-        return select(first, x, full_like(type_of(x).update(shape=()), 0)), 0
+        return _only(to_front(x, dim, size), np.arange(size) == 0), 0
+
+    def across(self, x: Any, dim: int | None, axis: SpanningAxis) -> Batched:
+        """Zeros behind the first member of the first process."""
+        return _only(to_front(x, dim, axis.local), equal(axis.positions(), np.int32(0))), 0
+
+
+def _only(x: Any, which: Any) -> Any:
+    """Some rows of an array, and zeros in the others."""
+    shape = type_of(x).shape
+    mask = reshape(which, shape=(shape[0], *[1] * (len(shape) - 1)))
+    return select(mask, x, full_like(type_of(x).update(shape=()), 0))
 
 
 @primitive
@@ -161,3 +212,7 @@ class total(_ByVariation):
     def along(self, x: Any, dim: int | None, size: int) -> Batched:
         """The sum over the mapped axis."""
         return summed(x, dim, size), None
+
+    def across(self, x: Any, dim: int | None, axis: SpanningAxis) -> Batched:
+        """The sum over the own members, and over processes."""
+        return summed_over(x, dim, axis), None

@@ -255,7 +255,7 @@ def verify_step(step: Step, before: Form, form: Form) -> None:
     """Raise VerificationError, naming the step, where what it made breaks a rule."""
     try:
         if isinstance(form, Program):
-            verify_program(form, "mir")
+            verify_program(form, "hir" if step is entry[0] else "mir")
         elif isinstance(form, Nests):
             _verify_rows(form)
             verify_plan(schedule(form), placed=False, nested=False)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from rlx.array import Array
 from rlx.errors import FileFormatError, TreeMismatchError
-from rlx.serialization import npz, safetensors
+from rlx.serialization import npz, safetensors, shards
 from rlx.serialization.atomic import replace
 from rlx.serialization.contents import Broken, Contents
 from rlx.serialization.trees import arrays_of, contents_of, name_of, tree_of
+from rlx.sharding.arrays import make_array_from_callback
 from rlx.trace.flat import shared_array
 from rlx.trees import tree
 
@@ -33,22 +35,27 @@ _FORMATS = {
 }
 
 
+_FOLDER = ".shards"
+
+
 def save(path: str | os.PathLike[str], value: Any) -> None:
-    """Write a tree of arrays and numbers to a file.
+    """Write a tree of arrays and numbers to a file, or with several processes to a folder.
 
     Args:
-      path: where; ".safetensors" and ".npz" say which format.
+      path: where; ".safetensors" and ".npz" say which format. ".shards" is a folder that all processes, which all call
+        this, can reach: each writes its part of the arrays that span processes, the first one all others.
       value: the tree. Its leaves are named by their path: {"layers": [{"w": ...}]} has the array "layers.0.w".
 
     Structures of dicts with texts as keys, lists, tuples and None are kept in the file; for others give `load` a tree
     of the same structure. Random keys are kept as their words.
 
     A file that was there is replaced when the new one, written beside it, is whole and on the disk: after any failure
-    the old one is there as it was. The new one has its mode; a symbolic link goes on leading to it.
+    the old one is there as it was. The new one has its mode; a symbolic link goes on leading to it. The same holds of
+    what is in a folder, where a process fails, too.
 
     Raises FileFormatError for another ending, InputTypeError for a leaf that is no array, DtypeError for complex128 in
-    a safetensors file, TreeMismatchError where two leaves have one name or a name holds what none can, OSError where
-    the file or its folder cannot be written.
+    a safetensors file or a folder of them, CollectiveError where another process fails, TreeMismatchError where two
+    leaves have one name or a name holds what none can, OSError where the file or its folder cannot be written.
 
     >>> import rlx, tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -58,17 +65,21 @@ def save(path: str | os.PathLike[str], value: Any) -> None:
     {'w': Array([1., 1.], dtype=float32), 'layers': [Array(3., dtype=float32)]}
     """
     target = Path(path)
+    if target.suffix == _FOLDER:
+        shards.write(target, value)
+        return
     write = _format(target).write
     contents = contents_of(value)
     replace(target, lambda file: write(file, contents))
 
 
 def load(path: str | os.PathLike[str], like: Any = None) -> Any:
-    """Read a tree of arrays from a file.
+    """Read a tree of arrays from a file, or a folder of shards.
 
     Args:
-      path: a safetensors or .npz file, of rlx's or of anybody else's.
-      like: a tree of arrays (or ShapeDtypeStructs) whose structure the result has.
+      path: a safetensors or .npz file, of rlx's or of anybody else's; or a folder that `save` has written.
+      like: a tree of arrays (or ShapeDtypeStructs) whose structure the result has. Arrays of a folder lie as those
+        lie, by their shardings, whoever has written it: each process reads what it needs. Others are whole.
 
     Returns the tree; without `like` that which was saved, or, where the file does not say, a dict of arrays by name.
     Nothing in the file is executed, and what its headers claim is checked before memory is taken for it: for an array
@@ -87,6 +98,8 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     [0.0, 0.0]
     """
     source = Path(path)
+    if source.suffix == _FOLDER:
+        return _of_folder(source, like)
     title, _, read = _format(source)
     data = source.read_bytes()
     try:
@@ -98,9 +111,30 @@ def load(path: str | os.PathLike[str], like: Any = None) -> Any:
     return saved if like is None else _matched(arrays, like)
 
 
+def _of_folder(folder: Path, like: Any) -> Any:
+    """As `load`, of a folder of shards."""
+    divided: dict[str, Array] = {}
+    try:
+        found = shards.Shards(folder)
+        for path, leaf in tree.leaves_with_path(like):
+            name, sharding = name_of(path), getattr(leaf, "sharding", None)
+            if name in found.entries and sharding is not None and getattr(leaf, "committed", True):
+                entry = found.entries[name]
+                if entry.shape == tuple(leaf.shape):  # _matched tells of others
+                    read = partial(found.part, name)
+                    divided[name] = make_array_from_callback(entry.shape, sharding, read, entry.dtype)
+        whole = {name: found.part(name) for name in found.entries if name not in divided}
+        arrays = arrays_of(Contents(whole, found.texts)) | divided
+        saved = arrays if like is not None else tree_of(Contents(whole, found.texts), arrays)
+    except Broken as broken:
+        raise FileFormatError(f"{folder} is no folder of shards: {broken}.") from None
+    return saved if like is None else _matched(arrays, like)
+
+
 def _format(path: Path) -> _Format:
     if path.suffix not in _FORMATS:
-        raise FileFormatError(f"{path.name} ends in {path.suffix!r}.", "Files are called .safetensors or .npz.")
+        what = f"{path.name} ends in {path.suffix!r}."
+        raise FileFormatError(what, "Files are called .safetensors or .npz, folders of shards .shards.")
     return _FORMATS[path.suffix]
 
 

@@ -14,7 +14,7 @@ from rlx import numpy as jnp
 from rlx.errors import DtypeError
 from rlx.serialization.contents import TEXTS, Broken, Contents, array_of, check_texts, parsed_object
 
-__all__ = ["holds", "read", "size", "write"]
+__all__ = ["holds", "is_name", "read", "size", "write"]
 
 _HEADER_LIMIT = 100 * 2**20  # the format's own bound on the header, in bytes
 _CODES = {
@@ -54,7 +54,12 @@ def size(contents: Contents) -> int:
 
 def holds(dtype: np.dtype) -> bool:
     """Whether the format has a dtype."""
-    return dtype.name in _NAMES
+    return is_name(dtype.name)
+
+
+def is_name(dtype: str) -> bool:
+    """Whether the format has a dtype of this name."""
+    return dtype in _NAMES
 
 
 def write(file: BinaryIO, contents: Contents) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,13 +12,16 @@ import numpy as np
 from rlx.array import Array, ConcreteArray, Device, array_of_type, memory_of
 from rlx.backends import device_named
 from rlx.errors import ConcretizationTypeError, DeviceError, InputTypeError, ShardingError, UnexpectedTracerError
+from rlx.ir.collectives import communicator
 from rlx.ir.types import dtype_of
+from rlx.sharding.blocks import array_of_block, block_shape, blocks_along, local_sharding, process_block, spans
 from rlx.sharding.memory import Space
 from rlx.sharding.mesh import AbstractMesh
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding, default_sharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 from rlx.sharding.trees import check_shape, placed, resolve, resolve_explicit, spread
 from rlx.trace.flat import as_array
+from rlx.trace.spanning import SpanningArray
 from rlx.trace.tracing import place_of
 from rlx.trees import tree
 
@@ -60,6 +64,8 @@ def _concrete(x: Array, attribute: str, error: type[Exception] = ConcretizationT
 
 def sharding_of(x: Array) -> Sharding:
     """Where an array lies: what was asked for, or whole on its device. AttributeError for traced values."""
+    if isinstance(x, SpanningArray):
+        return x._sharding
     value = _concrete(x, "sharding", AttributeError)
     memory = memory_of(value)
     placed_by_default = default_sharding if memory is None else lambda: SingleDeviceSharding(memory.device)
@@ -78,22 +84,32 @@ def abstract_sharding(x: Array) -> NamedSharding:
 
 def is_committed(x: Array) -> bool:
     """Whether somebody asked where the array should lie."""
-    return hasattr(_concrete(x, "committed"), "_sharding")
+    return isinstance(x, SpanningArray) or hasattr(_concrete(x, "committed"), "_sharding")
 
 
 def shards_of(x: Array) -> list[Shard]:
-    """The parts of an array, in the order of the sharding's devices; they share its memory."""
-    value = _concrete(x, "addressable_shards")
-    indices = sharding_of(value).devices_indices_map(value.shape)
+    """The parts of an array that this process has, in the order of the sharding's devices; they share its memory."""
+    value = _concrete(x.local if isinstance(x, SpanningArray) else x, "addressable_shards")
+    sharding = sharding_of(x)
+    indices = sharding.devices_indices_map(x.shape)
     if len(indices) == 1:
         return [Shard(device, index, 0, placed(value, device)) for device, index in indices.items()]
+    inside = _inside(sharding, value.shape)
     copies: Counter[str] = Counter()
     shards = []
     for device, index in indices.items():
-        part = array_of_type(value.numpy()[index], value.type.update(shape=_shape(value.shape, index)))
-        shards.append(Shard(device, index, copies[str(index)], placed(part, device)))
+        if device in inside:
+            own = inside[device]
+            part = array_of_type(value.numpy()[own], value.type.update(shape=_shape(value.shape, own)))
+            shards.append(Shard(device, index, copies[str(index)], placed(part, device)))
         copies[str(index)] += 1
     return shards
+
+
+def _inside(sharding: Sharding, block: Sequence[int]) -> dict[Device, tuple[slice, ...]]:
+    """Where this process's devices have their parts in its block, which has this shape."""
+    several = isinstance(sharding, NamedSharding) and not sharding.is_fully_addressable
+    return dict((local_sharding(sharding) if several else sharding).devices_indices_map(block))
 
 
 def _shape(shape: Sequence[int], index: Sequence[slice]) -> tuple[int, ...]:
@@ -143,12 +159,22 @@ def device_put(x: Any, target: Any) -> Any:
         if place is not None:
             _check_addressable(place)
             check_shape("device_put", place, array.shape)
+            _check_equal(array, place)
     return tree.unflatten(treedef, [placed(a, p) for a, p in zip(arrays, places, strict=True)])
 
 
 def _check_addressable(sharding: Sharding) -> None:
     if not sharding.devices:
         raise ShardingError(f"{sharding!r} has no devices.", "Pass one with a mesh of devices.")
+
+
+def _check_equal(x: Array, sharding: Sharding) -> None:
+    """Raises CollectiveError where processes put unequal arrays on devices of all of them."""
+    if isinstance(x, ConcreteArray) and not sharding.is_fully_addressable:
+        digest = hashlib.blake2b(f"{x.type!r}{sharding!r}".encode(), digest_size=16)
+        digest.update(np.ascontiguousarray(x.numpy()).tobytes())
+        what = f"device_put of a {x.type!r}, whose values have the digest {digest.hexdigest()[:8]}"
+        communicator().agree(digest.digest(), what)
 
 
 # ------------------------------------------------------------- arrays from their parts
@@ -186,7 +212,7 @@ def make_array_from_callback(
     """
     owner = "make_array_from_callback"
     part_shape = _sharding(owner, sharding).shard_shape(shape)
-    indices = list(sharding.devices_indices_map(shape).values())
+    indices = list(sharding.addressable_devices_indices_map(shape).values())
     parts: list[ConcreteArray] = []
     for index in indices[:1] if sharding.is_fully_replicated else indices:
         part = as_array(data_callback(index))
@@ -195,7 +221,17 @@ def make_array_from_callback(
             raise UnexpectedTracerError(what, "Return NumPy arrays from it.")
         _check_part(owner, part, part_shape, dtype if not parts else parts[0].dtype)
         parts.append(part)
-    return placed(_whole(shape, indices, parts), sharding)
+    return _of_parts(shape, sharding, parts)
+
+
+def _of_parts(shape: Sequence[int], sharding: Sharding, parts: Sequence[ConcreteArray]) -> Array:
+    """The array whose parts on the devices of this process these are; one part where all are equal."""
+    if not spans(sharding):
+        indices = list(sharding.addressable_devices_indices_map(shape).values())
+        return placed(_whole(shape, indices, parts), sharding)
+    assert isinstance(sharding, NamedSharding)
+    block = block_shape(sharding, shape)
+    return array_of_block(_whole(block, [*_inside(sharding, block).values()], parts), shape, sharding)
 
 
 def _whole(shape: Sequence[int], indices: Sequence[tuple[slice, ...]], parts: Sequence[ConcreteArray]) -> ConcreteArray:
@@ -212,7 +248,7 @@ def _whole(shape: Sequence[int], indices: Sequence[tuple[slice, ...]], parts: Se
 def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *, dtype: Any = None
 ) -> Array:
-    """An array made of one array for each device, which lie there.
+    """An array made of one array for each device of this process, which lie there.
 
     Args: shape: of the whole array; sharding: of it; arrays: its parts; dtype: of the parts, if given.
 
@@ -230,7 +266,7 @@ def make_array_from_single_device_arrays(
     if len(parts) < len(arrays):
         raise ShardingError(f"{owner} got a traced value.", "Make arrays of parts outside of traced functions.")
     part_shape = _sharding(owner, sharding).shard_shape(shape)
-    indices = sharding.devices_indices_map(shape)
+    indices = sharding.addressable_devices_indices_map(shape)
     if len(parts) != len(indices):
         what = f"{owner} got {len(parts)} arrays for {len(indices)} device{'s' if len(indices) > 1 else ''}."
         raise ShardingError(what, "Pass one for each device.")
@@ -243,17 +279,19 @@ def make_array_from_single_device_arrays(
             what = f"{owner} got no array that lies on {missing[0]!r}."
             raise ShardingError(what, "Put each part on its device: rlx.device_put(part, device).")
         parts = [by_device[device] for device in indices]
-    return placed(_whole(shape, list(indices.values()), parts), sharding)
+    return _of_parts(shape, sharding, parts)
 
 
 def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
     """Arrays of what each process has: with one process, of all.
 
     Args:
-      sharding: a sharding, or a tree of them. local_data: an array, or a tree of them.
-      global_shape: the arrays' shapes, if given.
+      sharding: a sharding, or a tree of them. local_data: an array, or a tree of them: the parts of this process's
+        devices, one after another along the axes that processes divide; along the others all of the array.
+      global_shape: the arrays' shapes, if given. Along an axis where the data is as long, it is all of the array, of
+        which the process's part is taken.
 
-    Raises: ShardingError where the shape is another one than that of the data.
+    Raises: ShardingError where the shape does not fit that of the data.
 
     >>> import numpy as np
     >>> import rlx
@@ -263,6 +301,11 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     """
     owner = "make_array_from_process_local_data"
     shapes = spread(f"{owner}'s global_shape", global_shape, local_data, lambda s: isinstance(s, tuple))
+    places = spread(f"{owner}'s sharding", sharding, local_data)
+    if any(not _sharding(owner, place).is_fully_addressable for place in places):
+        leaves, treedef = tree.flatten(local_data)
+        triples = zip(leaves, shapes, places, strict=True)
+        return tree.unflatten(treedef, [_of_local_data(owner, as_array(x), *rest) for x, *rest in triples])
     for shape, leaf in zip(shapes, tree.leaves(local_data), strict=True):
         if shape is not None and tuple(shape) != np.shape(leaf):
             raise ShardingError(
@@ -270,3 +313,22 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
                 "With one process both are equal; leave global_shape out.",
             )
     return device_put(local_data, sharding)
+
+
+def _of_local_data(owner: str, x: Array, shape: Sequence[int] | None, sharding: NamedSharding) -> Array:
+    """The array, of this shape if it is given, of which x is what this process has."""
+    counts = blocks_along(sharding, x.ndim)
+    whole = tuple(d * n for d, n in zip(x.shape, counts, strict=True)) if shape is None else tuple(shape)
+    own = tuple(d // n for d, n in zip(whole, counts, strict=True)) if len(whole) == x.ndim else ()
+    if len(own) != x.ndim or any(d not in sizes for d, *sizes in zip(x.shape, own, whole, strict=True)):
+        raise ShardingError(
+            f"{owner} got data of shape {x.shape} for an array of shape {whole}, of which this process has {own}.",
+            "Pass what this process has of it, or leave global_shape out.",
+        )
+    check_shape(owner, sharding, whole)
+    index = tuple(
+        slice(None) if d == n else slice(at * n, (at + 1) * n)
+        for d, n, at in zip(x.shape, own, process_block(sharding, x.ndim), strict=True)
+    )
+    block = x[index]
+    return array_of_block(block, whole, sharding) if spans(sharding) else placed(block, sharding)

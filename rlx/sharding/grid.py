@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlx.array import Array
@@ -11,7 +11,10 @@ from rlx.errors import ShardingError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
+from rlx.ops.process_collective import process_broadcast
 from rlx.ops.shape import reshape, slice, transpose
+from rlx.ops.spanning_axis import SpanningAxis
+from rlx.sharding.blocks import as_each_ones, as_one
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
 from rlx.trace.flat import as_array
 from rlx.trace.interpret import interpret
@@ -39,6 +42,8 @@ class Grid:
     """The axes over which a function, of a `name`, is mapped, with their sizes, in the mesh's order.
 
     `checked`: a result that may vary along an axis is divided over it; otherwise it is the first member's.
+    `spanning`: of axes that several processes have, what they are; their sizes are those in one process, and whole
+    arrays are that one's.
 
     >>> import rlx
     >>> from rlx.sharding.grid import Grid
@@ -49,6 +54,7 @@ class Grid:
     name: str
     sizes: Mapping[Any, int]
     checked: bool
+    spanning: Mapping[Any, SpanningAxis] = field(default_factory=dict)
 
     def run(
         self,
@@ -81,9 +87,10 @@ class Grid:
         specs = out_specs(result)
         for type, spec in zip(program.output_types, specs, strict=True):
             check_entries(f"out_specs of {self.name}", spec, type.shape)
+        captured = [as_each_ones(x, self._across(())) for x in captured]
         whole = [frozenset[Any]()] * len(captured)
         program, varying = self.batched(program, [*whole, *(frozenset(names_in(s.partitions)) for _, s in divided)])
-        parts = [self.split(x, spec) for x, spec in divided]
+        parts = [self.split(as_each_ones(x, self._across(names_in(s.partitions))), s) for x, s in divided]
         outs = interpret(program, [*captured, *parts])
         return result, [self.join(*of) for of in zip(range(len(outs)), outs, varying, specs, strict=True)]
 
@@ -91,9 +98,14 @@ class Grid:
         """The program over all members, and the axes that each result has in front; `divided`: those of the inputs."""
         varying: list[list[Any]] = [[] for _ in program.outputs]
         for axis, size in reversed(list(self.sizes.items())):  # the last is the innermost
-            program, found = batch_program(program, size, [axis in names for names in divided], axis_name=axis)
+            name = self.spanning.get(axis, axis)
+            program, found = batch_program(program, size, [axis in names for names in divided], axis_name=name)
             varying = [[axis, *names] if new else names for new, names in zip(found, varying, strict=True)]
         return program, varying
+
+    def _across(self, divided: Sequence[Any]) -> list[SpanningAxis]:
+        """The axes of several processes but for those that divide an array."""
+        return [axis for name, axis in self.spanning.items() if name not in divided]
 
     def part(self, shape: Sequence[int], spec: PartitionSpec) -> tuple[int, ...]:
         """The shape of a member's part of an array of this shape."""
@@ -142,6 +154,8 @@ class Grid:
             raise self._varies(number, left[0], spec)
         for at in reversed([i for i, name in enumerate(varying) if name in left]):
             x = _first(x, at)
+            axis = self.spanning.get(varying[at])
+            x = x if axis is None else process_broadcast(x, root=0, **axis.params)
         kept = [name for name in varying if name not in left]
         for at, name in enumerate(self._front(spec)):
             if name not in kept:  # equal parts, one after another
@@ -155,7 +169,7 @@ class Grid:
             order[target] = source
         entries = [*spec.partitions, *[None] * (len(part) - len(spec))]
         whole = tuple(self.count(entry) * size for entry, size in zip(entries, part, strict=True))
-        return reshape(_transposed(x, tuple(order)), shape=whole)
+        return as_one(reshape(_transposed(x, tuple(order)), shape=whole), self._across(names_in(spec.partitions)))
 
     def _varies(self, number: int, axis: Any, spec: PartitionSpec) -> ShardingError:
         return ShardingError(

@@ -13,14 +13,17 @@ from typing import Any
 
 from rlx.array import Array
 from rlx.errors import AxisError, InputTypeError, ShardingError
+from rlx.ops.spanning_axis import SpanningAxis
+from rlx.sharding.blocks import array_of_block, own_block, spanning_axes, spans, whole_shape
 from rlx.sharding.context import context_mesh, use_abstract_mesh
 from rlx.sharding.grid import Grid, check_entries
-from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, known_devices, too_many
+from rlx.sharding.mesh import AbstractMesh, AxisType, Mesh, current, known_devices, local_devices, too_many
 from rlx.sharding.shardings import NamedSharding, check_names
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
 from rlx.sharding.trees import placed, spread
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array, function_name
+from rlx.trace.spanning import SpanningArray
 from rlx.trace.tracing import known_value, named_axis, place_of
 from rlx.trees import tree
 
@@ -160,7 +163,11 @@ def _mapped(
 
         if all(size == 1 for size in mapped.values()):
             return _results(name, found, on_device(*values), out_specs)
-        grid = Grid(name, {axis: size for axis, size in mapped.items() if size > 1}, check_vma)
+        spanning, local = _over_processes(found)
+        pairs = zip(values, specs, strict=True)
+        values = [x if spec is None else _of_process(name, found, x, spec) for x, spec in pairs]
+        sizes = {axis: local[axis] for axis, size in mapped.items() if size > 1}
+        grid = Grid(name, sizes, check_vma, {axis.name: axis for axis in spanning if axis.name in sizes})
         out, joined = grid.run(on_device, values, specs, lambda out: _output_specs(name, out, out_specs))
         return _placed(found, out, joined, _output_specs(name, out, out_specs))
 
@@ -186,9 +193,32 @@ def _mesh_of(mesh: Any) -> Mesh | AbstractMesh:
         raise ShardingError(
             f"shard_map got {mesh!r} where the mesh in force is {known!r}.", "Leave mesh out, or pass the same one."
         )
-    if mesh.size > len(known_devices()):
-        raise too_many("shard_map", mesh.size)
+    known_here = known_devices() if isinstance(mesh, Mesh) else local_devices()
+    if mesh.size > len(known_here):
+        raise too_many("shard_map", mesh.size, len(known_here))
     return mesh
+
+
+def _over_processes(mesh: Mesh | AbstractMesh) -> tuple[list[SpanningAxis], dict[Any, int]]:
+    """The axes that several processes have, and how long each axis is in one of them."""
+    if isinstance(mesh, Mesh):
+        return spanning_axes(mesh), dict(zip(mesh.axis_names, mesh.local_sizes, strict=True))
+    return [], dict(mesh.shape)
+
+
+def _of_process(name: str, mesh: Mesh | AbstractMesh, x: Array, spec: PartitionSpec) -> Array:
+    """What this process has of an argument: its block of one that spans processes, or that all of them have."""
+    if not isinstance(mesh, Mesh):
+        return x
+    wanted = NamedSharding(mesh, spec)
+    if not isinstance(x, SpanningArray):
+        return own_block(x, wanted) if spans(wanted) else x
+    if not x._sharding.is_equivalent_to(wanted, x.ndim):
+        raise ShardingError(
+            f"in_specs of {name} has {spec!r} for an array that is divided over processes as {x._sharding.spec!r}.",
+            "Pass its own spec, and exchange inside: rlx.lax.all_gather(x, axis, tiled=True), or rlx.lax.all_to_all.",
+        )
+    return x.local
 
 
 def _with_devices(abstract: AbstractMesh) -> Mesh | AbstractMesh:
@@ -294,5 +324,10 @@ def _results(name: str, mesh: Mesh | AbstractMesh, out: Any, out_specs: Any) -> 
 def _placed(mesh: Mesh | AbstractMesh, out: Any, arrays: Sequence[Array], specs: Sequence[PartitionSpec]) -> Any:
     """The arrays in the structure of `out`, known to be divided over the mesh's devices."""
     if isinstance(mesh, Mesh):
-        arrays = [placed(x, NamedSharding(mesh, spec)) for x, spec in zip(arrays, specs, strict=True)]
+        arrays = [_known(x, NamedSharding(mesh, spec)) for x, spec in zip(arrays, specs, strict=True)]
     return tree.unflatten(tree.structure(out), arrays)
+
+
+def _known(x: Array, sharding: NamedSharding) -> Array:
+    """The array that lies so: x, or that of which x is this process's block."""
+    return array_of_block(x, whole_shape(sharding, x.shape), sharding) if spans(sharding) else placed(x, sharding)

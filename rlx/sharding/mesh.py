@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.array import Device
-from rlx.backends import default_devices, devices_of
+from rlx.backends import default_devices, devices_of, own_devices
 from rlx.config import config
 from rlx.errors import InputTypeError, ShardingError
+from rlx.ir.collectives import communicator
 
 __all__ = ["AbstractDevice", "AbstractMesh", "AxisType", "Mesh", "make_mesh"]
 
@@ -257,6 +258,8 @@ class Mesh(_Axes, ContextDecorator):
         self.devices.flags.writeable = False
         self.axis_sizes = grid.shape
         self.size = 0 if self._empty else grid.size
+        # the ranks of processes in a grid: each of them has a block of the mesh
+        self.processes = np.zeros((1,) * grid.ndim, int) if self._empty else _process_grid(self.devices)
 
     @property
     def is_scalar(self) -> bool:
@@ -265,23 +268,52 @@ class Mesh(_Axes, ContextDecorator):
 
     @property
     def is_multi_process(self) -> bool:
-        """Whether other processes have some of the devices: never."""
-        return False
+        """Whether other processes have some of the devices."""
+        return len(self.local_devices) < self.size
 
     @property
     def local_devices(self) -> list[Device]:
-        """The devices of this process: all."""
+        """The devices of this process."""
+        return own_devices(self.all_devices)
+
+    @property
+    def all_devices(self) -> list[Device]:
+        """The devices of all processes."""
         return [] if self._empty else list(self.devices.flat)
 
     @property
+    def process_counts(self) -> tuple[int, ...]:
+        """Among how many processes each axis is divided."""
+        return self.processes.shape
+
+    @property
+    def local_sizes(self) -> tuple[int, ...]:
+        """How long each axis is in a process's block."""
+        return tuple(n // count for n, count in zip(self.axis_sizes, self.process_counts, strict=True))
+
+    @property
+    def process_position(self) -> tuple[int, ...]:
+        """Where this process is in the grid of processes. Raises ShardingError where it has no device of the mesh."""
+        own = communicator().rank
+        found = np.argwhere(self.processes == own)
+        if not len(found):
+            raise ShardingError(
+                f"Process {own} has none of the devices of {self}.", "Use the mesh in the processes that have some."
+            )
+        return tuple(map(int, found[0]))
+
+    @property
     def local_mesh(self) -> Mesh:
-        """The part of this process: all."""
-        return self
+        """The block of this process. Raises ShardingError where it has no device of the mesh."""
+        if not self.is_multi_process:
+            return self
+        places = zip(self.process_position, self.local_sizes, strict=True)
+        return self.update(self.devices[tuple(slice(at * n, (at + 1) * n) for at, n in places)])
 
     @property
     def device_ids(self) -> np.ndarray:
         """The devices' numbers."""
-        return np.array([d.id for d in self.local_devices], int).reshape(self.devices.shape)
+        return np.array([d.id for d in self.all_devices], int).reshape(self.devices.shape)
 
     @cached_property
     def abstract_mesh(self) -> AbstractMesh:
@@ -351,17 +383,52 @@ def set_current(context: Context) -> None:
 
 
 def known_devices() -> list[Device]:
-    """The devices that programs run on."""
+    """The devices that programs run on, of all processes."""
     return default_devices()
+
+
+def local_devices() -> list[Device]:
+    """The devices of this process that programs run on."""
+    return own_devices(known_devices())
 
 
 def too_many(owner: str, wanted: int, available: int | None = None) -> ShardingError:
     """The error for more devices than there are."""
     found = len(known_devices()) if available is None else available
     return ShardingError(
-        f"{owner} was asked for a mesh of {wanted} devices, but this process has {found}.",
+        f"{owner} was asked for a mesh of {wanted} devices, but {_who_has()} {found}.",
         f"Set RLX_NUM_CPU_DEVICES={wanted} before rlx is imported: the CPU is as many devices then. Without it give"
         " every axis of the mesh the size 1, or map with rlx.vmap.",
+    )
+
+
+def _who_has() -> str:
+    count = communicator().size
+    return "this process has" if count == 1 else f"{count} processes have"
+
+
+def _process_grid(devices: np.ndarray) -> np.ndarray:
+    """The ranks of the processes that have devices, in a grid: each process has a block of the same shape.
+
+    Raises ShardingError where they do not.
+    """
+    ranks = np.array([d.process_index for d in devices.flat], int).reshape(devices.shape)
+    counts, shape = [], []
+    for axis, size in enumerate(devices.shape):
+        line = ranks[tuple(slice(None) if i == axis else 0 for i in range(devices.ndim))]
+        local = int(np.argmax(line != line[0])) or size  # as far as the first process goes
+        counts.append(-(-size // local))
+        shape += [counts[-1], local]
+    if math.prod(shape) == ranks.size:
+        blocks, inside = ranks.reshape(shape), tuple(range(1, len(shape), 2))
+        grid = blocks.min(axis=inside)
+        if (grid == blocks.max(axis=inside)).all() and len(np.unique(grid)) == grid.size:
+            return np.asarray(grid)
+    raise ShardingError(
+        f"Mesh got devices in an order in which processes have no blocks of the mesh; their processes are"
+        f" {ranks.tolist()}.",
+        "Order them so that along each axis a process's devices lie side by side, in all processes as many:"
+        " np.array(rlx.devices()).reshape(...) with axes that fit the number of devices in each process.",
     )
 
 
@@ -388,7 +455,7 @@ def sizes_of(owner: str, sizes: Any) -> tuple[int, ...]:
 def make_mesh(
     axis_sizes: Sequence[int], axis_names: Any, axis_types: Any = None, *, devices: Sequence[Device] | None = None
 ) -> Mesh:
-    """A mesh of this process's devices.
+    """A mesh of the devices, of all processes.
 
     Args:
       axis_sizes: the size of each axis; their product is at most the number of devices.

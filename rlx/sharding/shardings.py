@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Device
+from rlx.backends import own_devices
 from rlx.errors import InputTypeError, ShardingError
-from rlx.sharding.mesh import AbstractMesh, Mesh, known_devices
+from rlx.sharding.mesh import AbstractMesh, Mesh, local_devices
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in, names_of_entry
 
 __all__ = ["NamedSharding", "Sharding", "SingleDeviceSharding", "make_single_device_sharding"]
@@ -57,13 +58,13 @@ class Sharding:
 
     @property
     def addressable_devices(self) -> set[Device]:
-        """The devices of this process: all."""
-        return self.device_set
+        """The devices of this process."""
+        return set(own_devices(list(self.devices)))
 
     @property
     def has_addressable_devices(self) -> bool:
         """Whether there are devices of this process."""
-        return bool(self.devices)
+        return bool(self.addressable_devices)
 
     @property
     def num_devices(self) -> int:
@@ -72,8 +73,8 @@ class Sharding:
 
     @property
     def is_fully_addressable(self) -> bool:
-        """Whether this process has every device: there are no others."""
-        return bool(self.devices)
+        """Whether this process has every device."""
+        return bool(self.devices) and len(own_devices(list(self.devices))) == len(self.devices)
 
     @property
     def is_fully_replicated(self) -> bool:
@@ -104,7 +105,10 @@ class Sharding:
 
         return {device: index(own) for device, own in zip(self.devices, numbers.tolist(), strict=True)}
 
-    addressable_devices_indices_map = devices_indices_map
+    def addressable_devices_indices_map(self, global_shape: Shape) -> Mapping[Device, tuple[slice, ...]]:
+        """The same for the devices of this process."""
+        own = self.addressable_devices
+        return {device: index for device, index in self.devices_indices_map(global_shape).items() if device in own}
 
     def _devices_or_none(self) -> tuple[Device, ...] | None:
         return self.devices
@@ -201,7 +205,7 @@ class NamedSharding(Sharding):
         """The devices of the mesh. Raises ShardingError for an AbstractMesh."""
         if isinstance(self.mesh, AbstractMesh):
             raise ShardingError(f"The mesh of {self!r} has no devices.", "Use a NamedSharding of a Mesh.")
-        return tuple(self.mesh.local_devices)
+        return tuple(self.mesh.all_devices)
 
     def _devices_or_none(self) -> tuple[Device, ...] | None:
         return None if isinstance(self.mesh, AbstractMesh) else self.devices
@@ -289,7 +293,7 @@ def make_single_device_sharding(device: Device, *, memory_kind: str | None = Non
 
 def default_sharding() -> SingleDeviceSharding:
     """Where arrays lie that were put nowhere."""
-    return SingleDeviceSharding(known_devices()[0])
+    return SingleDeviceSharding(local_devices()[0])
 
 
 def check_names(owner: str, mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 from rlx.array import Array, ConcreteArray, Device, moved
 from rlx.backends import memory_named
 from rlx.errors import InputTypeError, ShardingError
+from rlx.sharding.blocks import array_of_block, own_block, spans
 from rlx.sharding.context import context_mesh
 from rlx.sharding.mesh import AxisType
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in
 from rlx.trace.builder import Tracer
+from rlx.trace.spanning import SpanningArray
 from rlx.trace.tracing import place_known
 from rlx.trees import tree
 
@@ -89,8 +91,13 @@ def check_described(sharding: Any, shape: Sequence[int]) -> None:
 def placed(x: Array, sharding: Sharding | Device | None) -> Array:
     """The array where `sharding` says, copied there unless it lies there. None leaves it as it is.
 
-    A traced value stays what it is, too: of one that several devices have is noted how they have it.
+    A traced value stays what it is, too: of one that several devices have is noted how they have it. Of an array that
+    processes divide, this one takes its part. Raises ShardingError where they divide it otherwise.
     """
+    if isinstance(x, SpanningArray):
+        return _divided_so(x, sharding)
+    if isinstance(sharding, NamedSharding) and spans(sharding):
+        return array_of_block(own_block(x, sharding), x.shape, sharding)
     if sharding is None or not isinstance(x, ConcreteArray):
         if isinstance(x, Tracer) and isinstance(sharding, Sharding) and sharding.num_devices > 1:
             place_known(x, sharding)
@@ -100,6 +107,18 @@ def placed(x: Array, sharding: Sharding | Device | None) -> Array:
     for device in sharding.devices[:1]:
         x = moved(x, memory_named(device.name))
     return x.with_sharding(sharding)
+
+
+def _divided_so(x: SpanningArray, sharding: Sharding | Device | None) -> SpanningArray:
+    """The array, if processes divide it as a sharding says; raises ShardingError otherwise."""
+    if sharding is None or (isinstance(sharding, Sharding) and x._sharding.is_equivalent_to(sharding, x.ndim)):
+        return x
+    raise ShardingError(
+        f"A {x.type!r} that processes divide as {x._sharding.spec!r} would have to be exchanged between them, to lie as"
+        f" {sharding!r} says.",
+        "Exchange in rlx.shard_map (rlx.lax.all_gather, all_to_all), or on the host: device_put(process_allgather(x),"
+        " sharding).",
+    )
 
 
 def placed_all(arrays: Iterable[Array], shardings: Iterable[Any]) -> list[Array]:

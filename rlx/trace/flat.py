@@ -14,6 +14,7 @@ from rlx.errors import InputTypeError, describe
 from rlx.ir.types import TensorType, float0, scalar_dtype
 from rlx.trace.builder import state
 from rlx.trace.places import execution
+from rlx.trace.spanning import at_border
 from rlx.trees import tree
 
 __all__ = ["FlatFunction", "as_array", "function_name", "is_float0", "shared_array", "tangent_array", "zero_tangent"]
@@ -159,15 +160,22 @@ class FlatFunction:
 
 def flatten_values(values: Any) -> tuple[list[Any], tree.TreeDef]:
     """Leaves and structure; arrays of dtype float0 are part of the latter."""
-    leaves, treedef = tree.flatten(values)
+    leaves, treedef = flatten_local(values)
     if any(map(is_float0, leaves)):
-        return tree.flatten(tree.map(lambda x: ZeroLeaf(x.shape) if is_float0(x) else x, values))
+        return flatten_local(tree.map(lambda x: ZeroLeaf(x.shape) if is_float0(x) else x, values))
     return leaves, treedef
+
+
+def flatten_local(values: Any) -> tuple[list[Any], tree.TreeDef]:
+    """Leaves and structure; of an array that spans processes the leaf is what this one has."""
+    leaves, treedef = tree.flatten(values)
+    carried = at_border(values, leaves)
+    return (leaves, treedef) if carried is values else tree.flatten(carried)
 
 
 def flatten_tangents(args: Sequence[Any], what: str) -> tuple[list[Array], tree.TreeDef]:
     """As flatten_call, for tangents."""
-    leaves, treedef = tree.flatten((tuple(args), {}))
+    leaves, treedef = flatten_local((tuple(args), {}))
     return [tangent_array(x, what) for x in leaves], treedef
 
 
@@ -175,5 +183,5 @@ def flatten_call(
     args: Sequence[Any], kwargs: dict[str, Any], what: str = "an argument"
 ) -> tuple[list[Array], tree.TreeDef]:
     """Leaves of (args, kwargs) as arrays, and their structure."""
-    leaves, treedef = tree.flatten((tuple(args), kwargs))
+    leaves, treedef = flatten_local((tuple(args), kwargs))
     return [as_array(x, what) for x in leaves], treedef

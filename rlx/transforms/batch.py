@@ -7,6 +7,7 @@ from typing import Any
 
 from rlx.ir.program import Literal, Program
 from rlx.ops.families import to_front
+from rlx.ops.spanning_axis import SpanningAxis
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import Environment, origins_of
 from rlx.trace.tracing import finish
@@ -19,6 +20,8 @@ def mentions_axis(params: Any, axis_name: Any) -> bool:
     """Whether an equation's parameters, or the programs in them, use a named axis."""
     if axis_name is None:
         return False
+    if isinstance(axis_name, SpanningAxis):
+        axis_name = axis_name.name
     stack = [params]
     while stack:
         item = stack.pop()
@@ -48,6 +51,8 @@ def batch_walk(
                 outs, out_dims = p.bind(*args, **e.params), None
             elif p.region:
                 outs, out_dims = p.batch(table.transforms, size, args, at, axis_name, **e.params)
+            elif p.collective and named and isinstance(axis_name, SpanningAxis):
+                outs, out_dims = p.batch_spanning(axis_name, args, at, **e.params)
             elif p.collective and named:
                 outs, out_dims = p.batch_named(size, axis_name, args, at, **e.params)
             else:

@@ -1,0 +1,62 @@
+"""A mapped axis whose members are divided among processes: what the rules of collectives ask of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.ir.types import TensorType
+from rlx.ops.arithmetic import add
+from rlx.ops.families import to_front
+from rlx.ops.process_collective import process_all_gather, process_all_reduce, process_copy
+from rlx.ops.shape import iota, reshape
+from rlx.trace.primitive import type_of
+
+__all__ = ["SpanningAxis"]
+
+
+@dataclass(frozen=True)
+class SpanningAxis:
+    """An axis of `size` members, of which each process of a `group` has `local` ones, in the order of ranks.
+
+    index: the rank of this process in the group. What is not mapped over the axis is the same in all processes.
+
+    >>> from rlx.ops.spanning_axis import SpanningAxis
+    >>> SpanningAxis("data", 8, 2, "world", 3).members
+    4
+    """
+
+    name: Any
+    size: int
+    local: int
+    group: str
+    index: int
+
+    @property
+    def members(self) -> int:
+        """How many processes there are."""
+        return self.size // self.local
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What exchanges along the axis are told of the group."""
+        return {"group": self.group, "members": self.members, "place": b""}
+
+    def reduce(self, x: Any, op: str) -> Any:
+        """The reduction over processes of what each of them has."""
+        return process_all_reduce(x, op=op, mode="fast", **self.params)
+
+    def positions(self) -> Any:
+        """The positions of the own members along the axis, int32.
+
+        They are not known while programs are optimised: exchanges must not become superfluous in some processes only.
+        """
+        first = process_copy(np.int32(self.index * self.local), group=self.group, members=self.members)
+        return add(iota(type=TensorType((self.local,), np.dtype("i4")), axis=0), first)
+
+    def rows(self, x: Any, dim: int | None) -> Any:
+        """What all members have, along a new axis in front."""
+        blocks = process_all_gather(to_front(x, dim, self.local), **self.params)
+        return reshape(blocks, shape=(self.size, *type_of(blocks).shape[2:]))

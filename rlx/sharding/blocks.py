@@ -1,0 +1,191 @@
+"""Blocks: what one process has of an array that is divided over a mesh of several processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlx.array import Array
+from rlx.errors import ShardingError
+from rlx.ir.collectives import WORLD, communicator, group_among
+from rlx.ir.types import is_inexact
+from rlx.ops.process_collective import process_copy, process_same
+from rlx.ops.shape import reshape, slice
+from rlx.ops.spanning_axis import SpanningAxis
+from rlx.sharding.mesh import Mesh
+from rlx.sharding.shardings import NamedSharding, Sharding
+from rlx.sharding.spec import names_in, names_of_entry
+from rlx.trace.builder import Tracer
+from rlx.trace.spanning import Span, SpanningArray
+
+__all__ = [
+    "array_of_block",
+    "as_each_ones",
+    "as_one",
+    "block_shape",
+    "blocks_along",
+    "local_sharding",
+    "own_block",
+    "process_block",
+    "spanning_axes",
+    "spans",
+    "whole_of_blocks",
+    "whole_shape",
+]
+
+
+def spans(sharding: Sharding | None) -> bool:
+    """Whether processes have different parts of an array that lies so."""
+    if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
+        return False
+    counts = _process_counts(sharding)
+    return any(counts[name] > 1 for name in names_in(sharding.spec.partitions))
+
+
+def local_sharding(sharding: NamedSharding) -> NamedSharding:
+    """How this process's devices divide its block."""
+    assert isinstance(sharding.mesh, Mesh)
+    return sharding.update(mesh=sharding.mesh.local_mesh)
+
+
+def _split(sharding: NamedSharding, shape: Sequence[int]) -> tuple[list[int], list[tuple[int, int]]]:
+    """The shape with two axes for each mesh axis that divides one, over processes and inside of them, then the rest.
+
+    And which of its axes are those over processes, each with the number of the mesh axis.
+    """
+    mesh = sharding.mesh
+    assert isinstance(mesh, Mesh)
+    parts: list[int] = []
+    over: list[tuple[int, int]] = []
+    entries = [*sharding.spec.partitions, *[None] * (len(shape) - len(sharding.spec))]
+    for size, entry in zip(shape, entries, strict=True):
+        for name in names_of_entry(entry):
+            number = mesh.axis_names.index(name)
+            over.append((len(parts), number))
+            parts += [mesh.process_counts[number], mesh.local_sizes[number]]
+            size //= mesh.axis_sizes[number]
+        parts.append(size)
+    return parts, over
+
+
+def blocks_along(sharding: NamedSharding, ndim: int) -> list[int]:
+    """Among how many processes each axis of an array is divided."""
+    counts = _process_counts(sharding)
+    entries = [*sharding.spec.partitions, *[None] * (ndim - len(sharding.spec))]
+    return [math.prod(counts[name] for name in names_of_entry(entry)) for entry in entries]
+
+
+def process_block(sharding: NamedSharding, ndim: int) -> list[int]:
+    """Which block this process has along each axis of an array."""
+    assert isinstance(sharding.mesh, Mesh)
+    counts = _process_counts(sharding)
+    position = dict(zip(sharding.mesh.axis_names, sharding.mesh.process_position, strict=True))
+    numbers = [0] * ndim
+    for axis, entry in enumerate(sharding.spec.partitions):
+        for name in names_of_entry(entry):
+            numbers[axis] = numbers[axis] * counts[name] + position[name]
+    return numbers
+
+
+def _process_counts(sharding: NamedSharding) -> dict[Any, int]:
+    """Among how many processes each axis of the mesh is divided."""
+    assert isinstance(sharding.mesh, Mesh)
+    return dict(zip(sharding.mesh.axis_names, sharding.mesh.process_counts, strict=True))
+
+
+def block_shape(sharding: NamedSharding, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of a process's block of an array of this shape."""
+    return tuple(d // n for d, n in zip(shape, blocks_along(sharding, len(shape)), strict=True))
+
+
+def whole_shape(sharding: NamedSharding, block: Sequence[int]) -> tuple[int, ...]:
+    """The shape of an array of which a process's block has this shape."""
+    return tuple(d * n for d, n in zip(block, blocks_along(sharding, len(block)), strict=True))
+
+
+def as_each_ones(x: Any, axes: Sequence[SpanningAxis]) -> Any:
+    """What is one value in the processes along some axes, as each one's own: derivatives are summed over them."""
+    for axis in axes if _moves(x) else ():
+        x = process_copy(x, group=axis.group, members=axis.members)
+    return x
+
+
+def as_one(x: Any, axes: Sequence[SpanningAxis]) -> Any:
+    """What is equal in the processes along some axes, as one value: its derivative counts once."""
+    for axis in axes if _moves(x) else ():
+        x = process_same(x, group=axis.group, members=axis.members)
+    return x
+
+
+def _moves(x: Any) -> bool:
+    """Whether a derivative may be taken by a value."""
+    return isinstance(x, Tracer) and is_inexact(x.dtype)
+
+
+def own_block(x: Array, sharding: NamedSharding) -> Array:
+    """This process's block of an array that all processes have, traced or not."""
+    assert isinstance(sharding.mesh, Mesh)
+    divided = names_in(sharding.spec.partitions)
+    x = as_each_ones(x, [axis for axis in spanning_axes(sharding.mesh) if axis.name in divided])
+    parts, over = _split(sharding, x.shape)
+    position = sharding.mesh.process_position
+    starts, limits = [0] * len(parts), list(parts)
+    for at, number in over:
+        starts[at], limits[at] = position[number], position[number] + 1
+    taken = slice(reshape(x, shape=tuple(parts)), starts=tuple(starts), limits=tuple(limits), strides=(1,) * len(parts))
+    return reshape(taken, shape=block_shape(sharding, x.shape))
+
+
+def array_of_block(block: Array, shape: Sequence[int], sharding: NamedSharding) -> SpanningArray:
+    """The array of this shape of which this process has a block."""
+    return SpanningArray(block, Span(block.type.update(shape=tuple(shape)), sharding))
+
+
+def whole_of_blocks(blocks: np.ndarray, shape: Sequence[int], sharding: NamedSharding) -> np.ndarray:
+    """The array whose blocks, one for each rank along a new first axis, these are."""
+    mesh = sharding.mesh
+    assert isinstance(mesh, Mesh)
+    parts, over = _split(sharding, shape)
+    whole = np.empty(parts, blocks.dtype)
+    processes = {at for at, _ in over}
+    inside = [n for at, n in enumerate(parts) if at not in processes]
+    for position in np.ndindex(*mesh.process_counts):
+        place: list[Any] = [np.s_[:]] * len(parts)
+        for at, number in over:
+            place[at] = position[number]
+        whole[tuple(place)] = blocks[mesh.processes[position]].reshape(inside)
+    return whole.reshape(tuple(shape))
+
+
+def spanning_axes(mesh: Mesh) -> list[SpanningAxis]:
+    """The axes of a mesh that several processes have, with the groups of this one. All processes call it.
+
+    Raises ShardingError for a mesh on some of the processes only.
+    """
+    ranks, size = mesh.processes, communicator().size
+    if ranks.size == 1:
+        return []
+    if ranks.size != size:
+        raise ShardingError(
+            f"{mesh} is on {ranks.size} of {size} processes.", "Take devices of all processes, or of one only."
+        )
+    found = []
+    for number, (name, count) in enumerate(zip(mesh.axis_names, mesh.process_counts, strict=True)):
+        if count > 1:
+            group = _group_along(ranks, number)
+            local = mesh.local_sizes[number]
+            found.append(SpanningAxis(name, count * local, local, group, mesh.process_position[number]))
+    return found
+
+
+def _group_along(ranks: np.ndarray, axis: int) -> str:
+    """The name of the group of this process and those beside it along an axis of the grid of processes."""
+    own = communicator().rank
+    lines = np.moveaxis(ranks, axis, -1).reshape(-1, ranks.shape[axis]).tolist()
+    if lines == [list(range(ranks.size))]:
+        return WORLD
+    names = [group_among(line) for line in lines]  # those of others, too: all make them together
+    return next(name for name, line in zip(names, lines, strict=True) if own in line)

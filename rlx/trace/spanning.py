@@ -1,0 +1,115 @@
+"""Arrays of which every process has a part: what traced functions are given of them, and what eager ones are told."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from rlx.array import Array
+from rlx.errors import ShardingError
+from rlx.ir.types import TensorType
+from rlx.trees import tree
+
+__all__ = ["Span", "SpanningArray", "at_border", "locals_of"]
+
+
+class Span(NamedTuple):
+    """The type of a whole array, and how devices of several processes have it."""
+
+    type: TensorType
+    sharding: Any
+
+
+class SpanningArray(Array):
+    """An array that is divided over processes: `local` is what this one has, an array of the parts of its devices.
+
+    Traced functions, such as jitted ones, take and return what is local; rlx.shard_map computes with it. No other
+    operation does: they raise ShardingError.
+    """
+
+    __slots__ = ("_type", "local")
+    _type: Span
+
+    def __init__(self, local: Any, span: Span) -> None:
+        self.local = local
+        self._type = span
+
+    @property
+    def type(self) -> TensorType:  # type: ignore[override]
+        """Shape and dtype of the whole array."""
+        return self._type.type
+
+    @property
+    def _sharding(self) -> Any:
+        return self._type.sharding
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process has every part."""
+        return False
+
+    def concrete(self) -> NoReturn:
+        """Raises ShardingError: the values are not here."""
+        raise ShardingError(
+            f"The values of a {self.type!r} are needed here, but it is divided over processes as"
+            f" {self._type.sharding.spec!r}, and this one has its part only.",
+            "Compute with it in rlx.shard_map, inside of rlx.jit, too; or fetch all of it:"
+            " rlx.experimental.multihost_utils.process_allgather(x).",
+        )
+
+    known = concrete
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        self.concrete()
+
+    def __repr__(self) -> str:
+        return f"Array(shape={self.shape}, dtype={self.dtype}, sharding={self._type.sharding!r})"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def is_deleted(self) -> bool:
+        """Whether the memory was given away."""
+        return self.local.is_deleted()
+
+    def delete(self) -> None:
+        """Give the memory back."""
+        self.local.delete()
+
+    def is_ready(self) -> bool:
+        """Whether the own values are there."""
+        return self.local.is_ready()
+
+    def block_until_ready(self, *args: Any) -> Array:
+        """Wait for the own values."""
+        self.local.wait()
+        return self
+
+
+class _AtBorder:
+    """Stands for a SpanningArray where a traced function begins or ends: a node whose one leaf is what is local."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: SpanningArray) -> None:
+        self.array = array
+
+
+tree.register_node(
+    _AtBorder, lambda node: ((node.array.local,), node.array._type), lambda span, own: SpanningArray(own[0], span)
+)
+
+
+def at_border(values: Any, leaves: list[Any]) -> Any:
+    """A tree, which has these leaves, with nodes in the place of spanning arrays: unflattened they are such again."""
+    if not any(type(x) is SpanningArray for x in leaves):
+        return values
+    return tree.map(lambda x: _AtBorder(x) if type(x) is SpanningArray else x, values)
+
+
+def locals_of(leaves: Any) -> list[Any]:
+    """What is local of each leaf: all of it, but of spanning arrays."""
+    return [x.local if type(x) is SpanningArray else x for x in leaves]

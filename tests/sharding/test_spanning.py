@@ -1,0 +1,211 @@
+"""Meshes and arrays over several processes, which are threads here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+import rlx.numpy as jnp
+from rlx.distributed import threads
+from rlx.errors import CollectiveError, DeviceError, ShardingError
+from rlx.experimental import multihost_utils
+from rlx.sharding import Mesh, NamedSharding
+from rlx.sharding import PartitionSpec as P
+
+HERE = Path(__file__).parent
+X = np.arange(24.0).reshape(8, 3)
+
+
+def mesh_of(*axes: str, shape: tuple[int, ...] = (-1,)) -> Mesh:
+    return Mesh(np.array(rlx.devices()).reshape(shape), axes)
+
+
+def check_programs(*names: str) -> int:
+    """Run cases of spanning.py, all if none is named; returns how many."""
+    environment = {**os.environ, "RLX_NUM_CPU_DEVICES": "4"}
+    command = [sys.executable, str(HERE / "spanning.py"), *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    failed = {name: text for name, text in found.items() if text}
+    assert not failed, "\n".join(f"{name}:\n{text}" for name, text in failed.items())
+    return len(found)
+
+
+def test_programs_over_processes_are_those_of_one() -> None:
+    check_programs("product", "gradient_inside")
+
+
+@pytest.mark.thorough
+def test_every_program_over_processes_is_that_of_one() -> None:
+    assert check_programs() >= 18
+
+
+def test_devices_are_those_of_all_processes() -> None:
+    def work() -> None:
+        own = rlx.process_index()
+        assert [(d.id, d.process_index, d.local_hardware_id) for d in rlx.devices()] == [(n, n, 0) for n in range(3)]
+        assert rlx.local_devices() == [rlx.devices()[own]] == rlx.local_devices(own)
+        assert (rlx.device_count(), rlx.local_device_count()) == (3, 1)
+        assert rlx.local_devices()[0] == "cpu"
+        assert rlx.local_devices()[0] == f"cpu:{own}"
+        assert jnp.ones(2).sharding.devices == tuple(rlx.local_devices())
+        with pytest.raises(DeviceError, match=f"one of process {(own + 1) % 3}"):
+            rlx.device_put(1.0, rlx.devices()[(own + 1) % 3])
+        with pytest.raises(DeviceError, match="no process 3"):
+            rlx.local_devices(3)
+
+    threads.run(3, work)
+
+
+def test_a_mesh_is_made_of_blocks() -> None:
+    def work() -> None:
+        mesh = mesh_of("a", "b", shape=(2, 2))
+        assert mesh.is_multi_process
+        assert mesh.processes.tolist() == [[0, 1], [2, 3]]
+        assert mesh.local_mesh.devices.tolist() == [[rlx.local_devices()[0]]]
+        assert mesh.device_ids.tolist() == [[0, 1], [2, 3]]
+        sharding = NamedSharding(mesh, P("b"))
+        assert sharding.addressable_devices == set(rlx.local_devices())
+        assert not sharding.is_fully_addressable
+        assert len(sharding.devices_indices_map((4,))) == 4
+        own = rlx.process_index() % 2
+        assert [*sharding.addressable_devices_indices_map((4,)).values()] == [(slice(2 * own, 2 * own + 2),)]
+        alone = Mesh(np.array(rlx.local_devices()), ("a",))
+        assert not alone.is_multi_process
+        some = Mesh(np.array(rlx.devices()[:2]), ("a",))
+        with pytest.raises(ShardingError, match="on 2 of 4 processes"):
+            rlx.shard_map(lambda x: x, mesh=some, in_specs=P("a"), out_specs=P("a"))(X)
+
+    threads.run(4, work)
+
+
+@pytest.mark.parametrize("order", [[[0, 0, 1], [1, 2, 2]], [[0, 1, 1], [1, 0, 0]], [[0, 1], [1, 0]], [[0, 0, 1]]])
+def test_a_mesh_of_something_else_than_blocks_is_refused(order: list[list[int]]) -> None:
+    device = rlx.devices()[0]
+    grid = np.array(order)
+    count = int(np.bincount(grid.ravel()).max())
+    seen = [0] * 3
+    devices = np.empty(grid.shape, object)
+    for place, rank in np.ndenumerate(grid):
+        devices[place] = type(device)("cpu", seen[rank]).of_process(rank, count)
+        seen[rank] += 1
+
+    with pytest.raises(ShardingError, match="no blocks of the mesh"):
+        rlx.sharding.mesh._process_grid(devices)
+
+
+def test_arrays_know_where_their_parts_are() -> None:
+    def work() -> None:
+        own = rlx.process_index()
+        mesh = mesh_of("a", "b", shape=(2, 2))
+        x = rlx.device_put(X, NamedSharding(mesh, P("a")))
+        assert isinstance(x, rlx.Array)
+        assert (x.shape, x.dtype, x.ndim, x.size) == ((8, 3), np.float64, 2, 24)
+        assert (x.is_fully_addressable, x.is_fully_replicated, x.committed) == (False, False, True)
+        (part,) = x.addressable_shards
+        assert (part.device, part.replica_id) == (rlx.local_devices()[0], own % 2)
+        np.testing.assert_array_equal(part.data, X[part.index])
+        assert part.index[0] == slice(4 * (own // 2), 4 * (own // 2) + 4)
+        assert "shape=(8, 3)" in repr(x)
+        np.testing.assert_array_equal(multihost_utils.process_allgather(x), X)
+
+    threads.run(4, work)
+
+
+def test_arrays_are_made_of_what_processes_have() -> None:
+    def work() -> None:
+        own = rlx.process_index()
+        mesh = mesh_of("a")
+        rows, copies = NamedSharding(mesh, P("a")), NamedSharding(mesh, P())
+        mine = X[4 * own : 4 * own + 4]
+        made = [
+            rlx.make_array_from_process_local_data(rows, mine),
+            rlx.make_array_from_process_local_data(rows, mine, (8, 3)),
+            rlx.make_array_from_process_local_data(rows, X, (8, 3)),
+            rlx.make_array_from_callback((8, 3), rows, lambda index: X[index]),
+            rlx.make_array_from_single_device_arrays((8, 3), rows, [rlx.device_put(mine, rlx.local_devices()[0])]),
+            multihost_utils.host_local_array_to_global_array(mine, mesh, P("a")),
+        ]
+        for x in made:
+            assert x.sharding == rows
+            np.testing.assert_array_equal(multihost_utils.process_allgather(x), X)
+        local = multihost_utils.global_array_to_host_local_array(made[0], mesh, P("a"))
+        np.testing.assert_array_equal(local, mine)
+        replicated = rlx.make_array_from_process_local_data(copies, X)
+        assert (replicated.is_fully_addressable, replicated.is_fully_replicated) == (False, True)
+        np.testing.assert_array_equal(replicated + 1, X + 1)
+        np.testing.assert_array_equal(multihost_utils.process_allgather(replicated), X)
+        with pytest.raises(ShardingError, match=r"data of shape \(4, 3\) for an array of shape \(6, 3\)"):
+            rlx.make_array_from_process_local_data(rows, mine, (6, 3))
+        with pytest.raises(ShardingError, match="1 device"):
+            rlx.make_array_from_single_device_arrays((8, 3), rows, [jnp.ones((4, 3))] * 2)
+
+    threads.run(2, work)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x + 1,
+        lambda x: jnp.sin(x),
+        lambda x: np.asarray(x),
+        lambda x: x[0],
+        lambda x: x.tolist(),
+        lambda x: float(x[0, 0]),
+        lambda x: rlx.jit(lambda x: x.sum())(x),
+        lambda x: rlx.vmap(jnp.sum)(x),
+        lambda x: rlx.jit(lambda: x * 2)(),
+    ],
+)
+def test_nothing_is_gathered_silently(use: Any) -> None:
+    def work() -> None:
+        x = rlx.device_put(X, NamedSharding(mesh_of("a"), P("a")))
+        with pytest.raises(ShardingError, match="process_allgather"):
+            use(x)
+
+    threads.run(2, work)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    def work() -> None:
+        mesh = mesh_of("a")
+        x = rlx.device_put(X, NamedSharding(mesh, P("a")))
+        with pytest.raises(ShardingError, match="divided over processes as"):
+            rlx.shard_map(lambda x: x, mesh=mesh, in_specs=P(), out_specs=P())(x)
+        with pytest.raises(ShardingError, match="would have to be exchanged"):
+            rlx.device_put(x, NamedSharding(mesh, P()))
+        with pytest.raises(ShardingError, match="other processes"):
+            rlx.pmap(lambda x: x, devices=rlx.devices())
+        with pytest.raises(CollectiveError, match="digest"):
+            rlx.device_put(X + rlx.process_index(), NamedSharding(mesh, P("a")))
+
+    threads.run(2, work)
+
+
+def test_jit_finds_what_it_has_compiled() -> None:
+    def work() -> None:
+        mesh = mesh_of("a")
+        x = rlx.device_put(X, NamedSharding(mesh, P("a")))
+        traces = []
+
+        @rlx.jit
+        def double(tree: dict[str, Any], factor: Any) -> dict[str, Any]:
+            traces.append(tree["x"].shape)
+            return {"x": rlx.shard_map(lambda x: factor * x, mesh=mesh, in_specs=P("a"), out_specs=P("a"))(tree["x"])}
+
+        for n in range(3):
+            found = double({"x": x}, float(n))["x"]
+            assert found.sharding == x.sharding
+            np.testing.assert_array_equal(multihost_utils.process_allgather(found), n * X)
+        assert traces == [(8, 3)]
+
+    threads.run(2, work)
