@@ -154,6 +154,24 @@ class CupyEngine(Engine):
         with self._device, self._stream:
             multiply(self._cupy, self._stream.ptr, kernel, *map(self.address, (lhs, rhs, out)))
 
+    # ------------------------------------------------------------------ graphs
+    @property
+    def records(self) -> bool:
+        """CUDA's; CuPy has none of HIP's."""
+        return self.name == "cuda"
+
+    def begin_graph(self) -> None:
+        """The stream is captured; CuPy's default lets other threads allocate meanwhile."""
+        self._checked(self._stream.begin_capture)
+
+    def end_graph(self) -> Any:
+        """Instantiated."""
+        return self._checked(self._stream.end_capture)
+
+    def launch_graph(self, graph: Any) -> None:
+        """On the stream."""
+        self._checked(graph.launch, self._stream)
+
     # ------------------------------------------------------------------ memory
     def allocate(self, nbytes: int) -> View:
         """cudaMalloc."""

@@ -36,6 +36,7 @@ class Engine(ABC):
 
     limits: Limits  # what launches are cut to
     number: int  # of the device among those of its kind
+    records = False  # whether launches and copies can be put into graphs
     pointers = False  # whether a kernel can be given the address of any byte
 
     def __init__(self) -> None:
@@ -101,6 +102,19 @@ class Engine(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Wait for the work so far."""
+
+    # ------------------------------------------------------------------ graphs
+    def begin_graph(self) -> None:
+        """From now on put launches and copies into a graph: nothing is run, and nothing may be allocated or awaited."""
+        raise NotImplementedError
+
+    def end_graph(self) -> Any:
+        """The graph."""
+        raise NotImplementedError
+
+    def launch_graph(self, graph: Any) -> None:
+        """Queue all that is in a graph."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------------ other libraries
     @property
