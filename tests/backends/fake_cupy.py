@@ -122,7 +122,7 @@ class FakeCupy:
 
         class Event:
             def __init__(self, disable_timing: bool = False) -> None:
-                self.place = 0
+                self.place, self.disable_timing = 0, disable_timing
                 self.ptr = id(self)
                 fake.events[self.ptr] = self
 
@@ -161,6 +161,7 @@ class FakeCupy:
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, Stream=Stream, Event=Event,
+            get_elapsed_time=self.elapsed,
             memory=SimpleNamespace(Memory=Memory, OutOfMemoryError=OutOfMemoryError),
             compiler=SimpleNamespace(CompileException=CompileException),
             device=SimpleNamespace(get_cublas_handle=lambda: 5),
@@ -175,6 +176,11 @@ class FakeCupy:
     def check(self, what: str) -> None:
         if what in self.broken:
             raise CUDARuntimeError(700, "cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    def elapsed(self, begin: Any, end: Any) -> float:
+        """Milliseconds: a quarter from each event to the next."""
+        assert not begin.disable_timing and not end.disable_timing and max(begin.place, end.place) <= self.done
+        return 0.25 * (end.place - begin.place)
 
     def record(self, event: int, stream: int) -> None:
         assert self.captured is None, "an event is recorded into a graph"

@@ -227,6 +227,18 @@ class CupyEngine(Engine):
         """Until the stream is empty."""
         self._checked(self._stream.synchronize)
 
+    # ------------------------------------------------------------------ time
+    def stamp(self) -> Any:
+        """An event that keeps its time."""
+        with self._device:
+            event = self._cupy.cuda.Event()
+        self._checked(event.record, self._stream)
+        return event
+
+    def nanoseconds(self, begin: Any, end: Any) -> float:
+        """CUDA counts in milliseconds."""
+        return 1e6 * float(self._checked(self._cupy.cuda.get_elapsed_time, begin, end))
+
     # ------------------------------------------------------------------ other libraries
     @property
     def dlpack_device(self) -> tuple[int, int]:

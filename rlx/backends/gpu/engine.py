@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +103,19 @@ class Engine(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Wait for the work so far."""
+
+    # ------------------------------------------------------------------ time
+    def stamping(self) -> AbstractContextManager[None]:
+        """In this block the queue takes stamps."""
+        return nullcontext()
+
+    @abstractmethod
+    def stamp(self) -> Any:
+        """When the device comes to this place of the queue."""
+
+    @abstractmethod
+    def nanoseconds(self, begin: Any, end: Any) -> float:
+        """From one stamp to another, once the device has come to both."""
 
     # ------------------------------------------------------------------ graphs
     def begin_graph(self) -> None:

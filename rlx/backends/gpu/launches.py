@@ -16,6 +16,7 @@ from rlx.backends.gpu.graphs import Recording, Recordings, Stretch, Workspace, s
 from rlx.backends.gpu.memory import Pool
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.timed import Clock
 from rlx.backends.reference.kernels import run_kernel
 from rlx.errors import DeviceError
 from rlx.ir.kernels import Branch, Buffer, Callback, Contract, Kernel, Plan, RowTiles, Scan, While, constants_of
@@ -37,6 +38,7 @@ class LaunchProgram:
         self._user_kernels = {call: self._compiled_call(call) for call in program.calls}
         self._constants = {b: self._constant(b) for b in constants_of(plan)}
         self._scratch: Pool | Workspace = pool  # where memory comes from that is needed for a while
+        self._clock: Clock | None = None
         self._stretches: dict[Plan, list[Stretch]] = {}
         self._recordings: defaultdict[Plan, Recordings] = defaultdict(Recordings)
         pool.forgets.add(self)
@@ -85,6 +87,14 @@ class LaunchProgram:
             with self._memory(plan, inputs, outputs) as memory:
                 self._queue(plan.kernels, memory)
 
+    def run_stamped(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View], clock: Clock) -> None:
+        """As `run`, with a stamp in front of each kernel and behind it, and without graphs."""
+        self._clock = clock
+        try:
+            self.run(plan, inputs, outputs)
+        finally:
+            self._clock = None
+
     @contextmanager
     def _memory(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View]) -> Generator[Memory]:
         """Where the buffers of a plan lie in a run."""
@@ -97,13 +107,18 @@ class LaunchProgram:
             yield memory
 
     def _queue(self, kernels: Sequence[Kernel], memory: Mapping[Buffer, View]) -> None:
+        clock = self._clock
         for kernel in kernels:
-            self._kernel(kernel, memory)
+            if clock is None:
+                self._kernel(kernel, memory)
+                continue
+            with clock.timing(kernel):
+                self._kernel(kernel, memory)
 
     # ------------------------------------------------------------------ graphs
     def _is_recorded(self, plan: Plan) -> bool:
         """Whether runs of a plan are worth a recording, and none is being made."""
-        if not self.engine.records or self._scratch is not self.pool:
+        if not self.engine.records or self._scratch is not self.pool or self._clock is not None:
             return False
         if plan not in self._stretches:
             self._stretches[plan] = stretches(plan.kernels, self._launches)
@@ -133,6 +148,7 @@ class LaunchProgram:
     ) -> None:  # fmt: skip
         """Run a plan in memory of its own; then, in the same memory, put its stretches into graphs."""
         workspace = self._scratch = Workspace(self.pool)
+        refused: _NotRecordedError | None = None
         try:
             with self._memory(plan, inputs, outputs) as memory:
                 self._queue(plan.kernels, memory)
@@ -142,10 +158,12 @@ class LaunchProgram:
             own = {buffer: view for buffer, view in memory.items() if buffer not in given}
             recordings.keep(addresses, Recording(workspace, own, parts))
         except _NotRecordedError as error:
-            recordings.given_up = True
-            warnings.warn(f"Launches could not be put into a graph, and are queued one by one: {error}", stacklevel=2)
+            refused = error
         finally:
             self._scratch = self.pool
+        if refused is not None:
+            recordings.given_up = True
+            warnings.warn(f"Launches could not be put into a graph, and are queued one by one: {refused}", stacklevel=2)
 
     def _graph(self, stretch: Stretch, memory: Mapping[Buffer, View], workspace: Workspace) -> Any:
         if stretch.launches is None:
