@@ -54,7 +54,14 @@ def test_kernels_are_timed_one_by_one(cupy: FakeCupy) -> None:
 
 def test_a_loops_time_is_its_own(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without that of the kernels in it, which have paths of theirs."""
-    monkeypatch.setattr(cupy, "at", lambda address, nbytes, at=cupy.at: at(address, nbytes) * 0)  # no condition holds
+    living = cupy.at
+
+    def zeroed(address: int, nbytes: int) -> np.ndarray:
+        found = living(address, nbytes)
+        found[:] = 0
+        return found
+
+    monkeypatch.setattr(cupy, "at", zeroed)  # no condition holds
     call = TimedCall(loops, (rlx.device_put(X, "cuda"),), {})
     run = call.run()
     times = {step.path: time for step, time in zip(call.steps, run.times, strict=True)}
