@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlx.backends.timing import StepTime, TimedStep
+from rlx.config import scoped
 from rlx.errors import RlxError
 from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, RowTiles
 from rlx.ir.program import Equation, Origin
@@ -105,7 +106,8 @@ def profile(fun: Callable[..., Any], runs: int = 10) -> Callable[..., Profile]:
         call = TimedCall(fun, args, kwargs)
         sample = steady_sample(call.round, runs)
         timed = sorted(_timed(call.steps, [run.times for run in sample.runs]), key=lambda found: _order(found.path))
-        peaks = peaks_for([evidence for found in timed if (evidence := found.evidence()) is not None])
+        with scoped(device=call.device):
+            peaks = peaks_for([evidence for found in timed if (evidence := found.evidence()) is not None])
         kernels = tuple(found.profile(peaks) for found in timed)
         return Profile(
             call.name, call.device, len(sample.rounds), kernels, sum(kernel.seconds for kernel in kernels),

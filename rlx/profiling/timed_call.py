@@ -29,9 +29,9 @@ class TimedCall:
     def __init__(self, fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         jitted = fun if isinstance(fun, Jitted) else Jitted(fun)
         self.name = jitted.name
-        self.device = jitted.device or config.device
         traced = jitted.trace(*args, **kwargs)
         backend = jitted.backend_for(traced._request, traced.program, traced._captured)
+        self.device = (jitted.device or config.device) if backend.memory.host else backend.memory.device.name
         compiled = CompiledProgram(traced.closed(), backend, jitted.memory_limit)
         leaves = [traced._request.leaves[i] for i in compiled.used]
         for leaf in leaves:
@@ -61,7 +61,8 @@ class TimedCall:
         """How long a run takes without a clock, from Python."""
         start = time.perf_counter()
         if self._executable is not None:
-            self._executable.run(self._storages)
+            for storage in self._executable.run(self._storages):
+                storage.wait()
         return time.perf_counter() - start
 
     def round(self) -> Round:

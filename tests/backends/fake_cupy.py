@@ -49,12 +49,14 @@ class FakeCupy:
         self.blocks: dict[int, np.ndarray] = {}
         self.broken: set[str] = set()  # what fails from now on
         self.now = self.done = 0  # events that were recorded, and those that the device has come to
+        self.captured: list[tuple[Any, ...]] | None = None  # by the graph that is being made
         self.devices: list[int] = [0]  # that are current, innermost last
         self.owners: dict[int, int] = {}  # address of a block -> number of its device
         fake = self
 
         class Memory:
             def __init__(self, size: int) -> None:
+                assert fake.captured is None, "memory is taken while a graph is captured"
                 if fake.used + size > fake.capacity:
                     raise OutOfMemoryError(f"{size} bytes")
                 fake.used += size
@@ -93,12 +95,34 @@ class FakeCupy:
 
             def synchronize(self) -> None:
                 fake.check("synchronize")
+                assert fake.captured is None, "a stream that is captured is waited for"
                 fake.log.append(("synchronize",))
                 fake.done = fake.now
 
+            def begin_capture(self) -> None:
+                fake.check("capture")
+                assert fake.captured is None
+                fake.captured = []
+
+            def end_capture(self) -> Graph:
+                found, fake.captured = fake.captured, None
+                assert found is not None
+                return Graph(found)
+
+        class Graph:
+            def __init__(self, operations: list[tuple[Any, ...]]) -> None:
+                self.operations = operations
+
+            def launch(self, stream: Stream) -> None:
+                fake.check("launch")
+                fake.log.append(("graph", len(self.operations)))
+                for again, *arguments in self.operations:
+                    with stream:
+                        again(*arguments)
+
         class Event:
             def __init__(self, disable_timing: bool = False) -> None:
-                self.place = 0
+                self.place, self.disable_timing = 0, disable_timing
                 self.ptr = id(self)
                 fake.events[self.ptr] = self
 
@@ -137,6 +161,7 @@ class FakeCupy:
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, Stream=Stream, Event=Event,
+            get_elapsed_time=self.elapsed,
             memory=SimpleNamespace(Memory=Memory, OutOfMemoryError=OutOfMemoryError),
             compiler=SimpleNamespace(CompileException=CompileException),
             device=SimpleNamespace(get_cublas_handle=lambda: 5),
@@ -152,7 +177,13 @@ class FakeCupy:
         if what in self.broken:
             raise CUDARuntimeError(700, "cudaErrorIllegalAddress: an illegal memory access was encountered")
 
+    def elapsed(self, begin: Any, end: Any) -> float:
+        """Milliseconds: a quarter from each event to the next."""
+        assert not begin.disable_timing and not end.disable_timing and max(begin.place, end.place) <= self.done
+        return 0.25 * (end.place - begin.place)
+
     def record(self, event: int, stream: int) -> None:
+        assert self.captured is None, "an event is recorded into a graph"
         self.log.append(("record", stream))
         self.now += 1
         self.events[event].place = self.now
@@ -180,20 +211,29 @@ class FakeCupy:
         assert [type(a) for a in args] == [np.uint64, np.int64] * (len(args) // 2)
         for pointer, start in zip(args[::2], args[1::2], strict=True):
             self.at(int(pointer) + int(start), 1)
+        if self.captured is not None:
+            self.captured.append((self.launch, name, grid, block, args))
+            return
         self.log.append(("launch", name, grid[0], block[0], args))
 
     def memcpy(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
         self.check("memcpy")
         assert stream == STREAM + self.devices[-1]
-        if kind == 1:
+        if self.captured is not None:
+            assert kind == 3, "the host's memory is copied into a graph"
+            self.captured.append((self.memcpy, target, source, nbytes, kind, stream))
+        elif kind == 1:
             ctypes.memmove(self.at(target, nbytes).ctypes.data, source, nbytes)
         elif kind == 2:
             ctypes.memmove(target, self.at(source, nbytes).ctypes.data, nbytes)
         else:
             self.at(target, nbytes)[:] = self.at(source, nbytes)
-        self.log.append(("copy", kind, nbytes))
+        if self.captured is None:
+            self.log.append(("copy", kind, nbytes))
 
     def gemm(self, handle: int, *arguments: Any) -> None:
+        if self.captured is not None:
+            raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
         assert handle == 5 and len(arguments) == 22, len(arguments)
         right, left, n, m, k, one, a, _, lda, sa, b, _, ldb, sb, beta, c, _, ldc, sc, batches, compute, _ = arguments
         for address in (a, b, c):

@@ -154,6 +154,24 @@ class CupyEngine(Engine):
         with self._device, self._stream:
             multiply(self._cupy, self._stream.ptr, kernel, *map(self.address, (lhs, rhs, out)))
 
+    # ------------------------------------------------------------------ graphs
+    @property
+    def records(self) -> bool:
+        """CUDA's; CuPy has none of HIP's."""
+        return self.name == "cuda"
+
+    def begin_graph(self) -> None:
+        """The stream is captured; CuPy's default lets other threads allocate meanwhile."""
+        self._checked(self._stream.begin_capture)
+
+    def end_graph(self) -> Any:
+        """Instantiated."""
+        return self._checked(self._stream.end_capture)
+
+    def launch_graph(self, graph: Any) -> None:
+        """On the stream."""
+        self._checked(graph.launch, self._stream)
+
     # ------------------------------------------------------------------ memory
     def allocate(self, nbytes: int) -> View:
         """cudaMalloc."""
@@ -208,6 +226,18 @@ class CupyEngine(Engine):
     def finish(self) -> None:
         """Until the stream is empty."""
         self._checked(self._stream.synchronize)
+
+    # ------------------------------------------------------------------ time
+    def stamp(self) -> Any:
+        """An event that keeps its time."""
+        with self._device:
+            event = self._cupy.cuda.Event()
+        self._checked(event.record, self._stream)
+        return event
+
+    def nanoseconds(self, begin: Any, end: Any) -> float:
+        """CUDA counts in milliseconds."""
+        return 1e6 * float(self._checked(self._cupy.cuda.get_elapsed_time, begin, end))
 
     # ------------------------------------------------------------------ other libraries
     @property

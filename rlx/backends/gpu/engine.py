@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,7 @@ class Engine(ABC):
 
     limits: Limits  # what launches are cut to
     number: int  # of the device among those of its kind
+    records = False  # whether launches and copies can be put into graphs
     pointers = False  # whether a kernel can be given the address of any byte
 
     def __init__(self) -> None:
@@ -101,6 +103,32 @@ class Engine(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Wait for the work so far."""
+
+    # ------------------------------------------------------------------ time
+    def stamping(self) -> AbstractContextManager[None]:
+        """In this block the queue takes stamps."""
+        return nullcontext()
+
+    @abstractmethod
+    def stamp(self) -> Any:
+        """When the device comes to this place of the queue."""
+
+    @abstractmethod
+    def nanoseconds(self, begin: Any, end: Any) -> float:
+        """From one stamp to another, once the device has come to both."""
+
+    # ------------------------------------------------------------------ graphs
+    def begin_graph(self) -> None:
+        """From now on put launches and copies into a graph: nothing is run, and nothing may be allocated or awaited."""
+        raise NotImplementedError
+
+    def end_graph(self) -> Any:
+        """The graph."""
+        raise NotImplementedError
+
+    def launch_graph(self, graph: Any) -> None:
+        """Queue all that is in a graph."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------------ other libraries
     @property

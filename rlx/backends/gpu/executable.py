@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from rlx.backends.base import Executable
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.launches import LaunchProgram
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.loops import loop_step
 from rlx.backends.gpu.memory import DeviceMemory, DeviceStorage
 from rlx.backends.gpu.program import DeviceProgram, is_call_of
+from rlx.backends.gpu.timed import Clock, TimedDeviceExecutable, timed_steps
 from rlx.backends.loops.program import host_reason
+from rlx.backends.timing import TimedExecutable
 from rlx.ir.kernels import Branch, Callback, Kernel, Plan, Scan, While
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.storage import Storage
@@ -38,18 +42,36 @@ class DeviceExecutable(Executable):
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Queue a run on dense inputs in the order of plan.inputs; results are marked with its end."""
-        engine, launches = self._memory.engine, self._launches
-        assert launches is not None, "there are no inputs on a device that is not there"
+        return self._queued(self._present_launches().run, inputs)
+
+    def _present_launches(self) -> LaunchProgram:
+        assert self._launches is not None, "there are no inputs on a device that is not there"
+        return self._launches
+
+    def _queued(
+        self, run: Callable[[Plan, Sequence[View], Sequence[View]], None], inputs: Sequence[Storage]
+    ) -> list[Storage]:
+        engine = self._memory.engine
         given = [storage.view_on_device for storage in inputs if isinstance(storage, DeviceStorage)]
         made = [DeviceStorage(self._memory.pool, buffer.nbytes) for buffer in self.plan.outputs]
         with engine.lock:
-            launches.run(self.plan, given, [storage.view_on_device for storage in made])
+            run(self.plan, given, [storage.view_on_device for storage in made])
             mark = engine.mark()
         for storage in made:
             storage.written_by(mark, self.plan.kernels)
         if not made:
             engine.wait(mark)
         return [*made]
+
+    def timed(self) -> TimedExecutable:
+        """The same launches, with the device's stamps between them."""
+        launches = self._present_launches()
+
+        def run(inputs: Sequence[Storage], clock: Clock) -> list[Storage]:
+            return self._queued(partial(launches.run_stamped, clock=clock), inputs)
+
+        steps = timed_steps(self.plan, lambda kernel: kernel in self.program.steps)
+        return TimedDeviceExecutable(steps, self._memory.engine, run)
 
     def texts(self) -> dict[str, str]:
         """The plan, its kernels, the program that was compiled, its launches, what the host runs."""

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from rlx.backends.gpu.engine import View
+from rlx.backends.gpu.graphs import Recording, Recordings, Stretch, Workspace, stretches
 from rlx.backends.gpu.memory import Pool
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
+from rlx.backends.gpu.timed import Clock
 from rlx.backends.reference.kernels import run_kernel
+from rlx.errors import DeviceError
 from rlx.ir.kernels import Branch, Buffer, Callback, Contract, Kernel, Plan, RowTiles, Scan, While, constants_of
 from rlx.ir.user_functions import KernelCall
 
@@ -31,6 +37,11 @@ class LaunchProgram:
         self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
         self._user_kernels = {call: self._compiled_call(call) for call in program.calls}
         self._constants = {b: self._constant(b) for b in constants_of(plan)}
+        self._scratch: Pool | Workspace = pool  # where memory comes from that is needed for a while
+        self._clock: Clock | None = None
+        self._stretches: dict[Plan, list[Stretch]] = {}
+        self._recordings: defaultdict[Plan, Recordings] = defaultdict(Recordings)
+        pool.forgets.add(self)
 
     def __del__(self) -> None:
         for view in getattr(self, "_constants", {}).values():
@@ -50,24 +61,136 @@ class LaunchProgram:
     def _taken(self, sizes: Iterable[int]) -> Generator[list[View]]:
         """Memory for as long as it takes to queue what uses it: what is queued later comes later."""
         views: list[View] = []
+        scratch = self._scratch
         try:
-            views += map(self.pool.take, sizes)
+            views += map(scratch.take, sizes)
             yield views
         finally:
             for view in views:
-                self.pool.give(view)
+                scratch.give(view)
 
     # ------------------------------------------------------------------ plans
     def run(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View]) -> None:
-        """Queue a plan's kernels on its inputs and outputs."""
+        """Queue a plan's kernels on its inputs and outputs: as graphs, if a run with these addresses was recorded."""
+        if not self._is_recorded(plan):
+            with self._memory(plan, inputs, outputs) as memory:
+                self._queue(plan.kernels, memory)
+            return
+        recordings = self._recordings[plan]
+        addresses = tuple(map(self.engine.address, (*inputs, *outputs)))
+        found = recordings.of(addresses)
+        if found is not None:
+            self._replay(found, dict(zip((*plan.inputs, *plan.outputs), (*inputs, *outputs), strict=True)))
+        elif recordings.seen(addresses):
+            self._record(plan, inputs, outputs, recordings, addresses)
+        else:
+            with self._memory(plan, inputs, outputs) as memory:
+                self._queue(plan.kernels, memory)
+
+    def run_stamped(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View], clock: Clock) -> None:
+        """As `run`, with a stamp in front of each kernel and behind it, and without graphs."""
+        self._clock = clock
+        try:
+            self.run(plan, inputs, outputs)
+        finally:
+            self._clock = None
+
+    @contextmanager
+    def _memory(self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View]) -> Generator[Memory]:
+        """Where the buffers of a plan lie in a run."""
         memory: Memory = dict(self._constants)
         with self._taken([plan.arena] if plan.arena else []) as arenas:
             for arena in arenas:
                 memory |= {b: arena.part(at, b.nbytes) for b, at in plan.offsets.items()}
             memory |= dict(zip(plan.inputs, inputs, strict=True))
             memory |= dict(zip(plan.outputs, outputs, strict=True))
-            for kernel in plan.kernels:
+            yield memory
+
+    def _queue(self, kernels: Sequence[Kernel], memory: Mapping[Buffer, View]) -> None:
+        clock = self._clock
+        for kernel in kernels:
+            if clock is None:
                 self._kernel(kernel, memory)
+                continue
+            with clock.timing(kernel):
+                self._kernel(kernel, memory)
+
+    # ------------------------------------------------------------------ graphs
+    def _is_recorded(self, plan: Plan) -> bool:
+        """Whether runs of a plan are worth a recording, and none is being made."""
+        if not self.engine.records or self._scratch is not self.pool or self._clock is not None:
+            return False
+        if plan not in self._stretches:
+            self._stretches[plan] = stretches(plan.kernels, self._launches)
+        return any(s.launches is not None for s in self._stretches[plan]) and not self._recordings[plan].given_up
+
+    def _launches(self, kernel: Kernel) -> int | None:
+        """How many launches a kernel is; None for what the host or a library takes part in."""
+        match kernel:
+            case _ if kernel in self._steps:
+                return len(self._steps[kernel])
+            case Callback() if kernel.function in self._user_kernels:
+                return prod(size for size, _ in kernel.function.levels)
+            case RowTiles():
+                return self._sum_of_launches(kernel.kernels)
+            case Scan():
+                step = self._sum_of_launches(kernel.body.kernels)
+                return None if step is None else kernel.length * step
+        return None
+
+    def _sum_of_launches(self, kernels: Sequence[Kernel]) -> int | None:
+        numbers = [self._launches(kernel) for kernel in kernels]
+        return None if None in numbers else sum(n for n in numbers if n is not None)
+
+    def _record(
+        self, plan: Plan, inputs: Sequence[View], outputs: Sequence[View], recordings: Recordings,
+        addresses: tuple[int, ...],
+    ) -> None:  # fmt: skip
+        """Run a plan in memory of its own; then, in the same memory, put its stretches into graphs."""
+        workspace = self._scratch = Workspace(self.pool)
+        refused: _NotRecordedError | None = None
+        try:
+            with self._memory(plan, inputs, outputs) as memory:
+                self._queue(plan.kernels, memory)
+                workspace.full = True
+                parts = tuple((s, self._graph(s, memory, workspace)) for s in self._stretches[plan])
+            given = {*plan.inputs, *plan.outputs}
+            own = {buffer: view for buffer, view in memory.items() if buffer not in given}
+            recordings.keep(addresses, Recording(workspace, own, parts))
+        except _NotRecordedError as error:
+            refused = error
+        finally:
+            self._scratch = self.pool
+        if refused is not None:
+            recordings.given_up = True
+            warnings.warn(f"Launches could not be put into a graph, and are queued one by one: {refused}", stacklevel=2)
+
+    def _graph(self, stretch: Stretch, memory: Mapping[Buffer, View], workspace: Workspace) -> Any:
+        if stretch.launches is None:
+            return None
+        try:
+            self.engine.begin_graph()
+            try:
+                self._queue(stretch.kernels, memory)
+            finally:
+                graph = self.engine.end_graph()
+            workspace.keep(graph)
+            return graph
+        except DeviceError as error:
+            raise _NotRecordedError(error) from None
+
+    def _replay(self, recording: Recording, given: Memory) -> None:
+        memory = recording.memory | given
+        for stretch, graph in recording.parts:
+            if graph is None:
+                self._queue(stretch.kernels, memory)
+            else:
+                self.engine.launch_graph(graph)
+
+    def forget(self) -> None:
+        """Give up the memory of recordings."""
+        for recordings in self._recordings.values():
+            recordings.clear()
 
     def _kernel(self, kernel: Kernel, memory: Mapping[Buffer, View]) -> None:
         match kernel:
@@ -191,6 +314,10 @@ class LaunchProgram:
                 self.run(kernel.body, [*stepped, *current], following)
                 current, following = following, current
             self._finish(kernel, current, memory)
+
+
+class _NotRecordedError(Exception):
+    """The device does not take something into a graph."""
 
 
 def _no_plans(*_: object) -> None:

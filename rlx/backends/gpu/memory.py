@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -16,13 +17,13 @@ from rlx.errors import DeviceError
 from rlx.ir.kernels import Kernel
 from rlx.storage import AllocationError, Device, Storage
 
-__all__ = ["BorrowedStorage", "DeviceMemory", "DeviceStorage", "Pool"]
+__all__ = ["BorrowedStorage", "DeviceMemory", "DeviceStorage", "Pool", "rounded"]
 
 _LEAST = 256  # bytes; devices want such alignment
 _PARTS = 8  # sizes between two powers of two
 
 
-def _rounded(nbytes: int) -> int:
+def rounded(nbytes: int) -> int:
     """The size of a block that so many bytes are taken from: one of a few, so that blocks fit again."""
     step = max(_LEAST, (1 << max(nbytes - 1, 1).bit_length()) // (2 * _PARTS))
     return max(_LEAST, -(-nbytes // step) * step)
@@ -39,12 +40,13 @@ class Pool:
         # what gives memory back to other libraries, first as it comes, then with the end of all that may read it
         self._returned: deque[View] = deque()
         self._parted: deque[View] = deque()
+        self.forgets: WeakSet[Any] = WeakSet()  # what keeps blocks that it can do without: see `forget`
         self._releases: deque[Callable[[], None]] = deque()
         self._awaited: deque[tuple[Any, Callable[[], None]]] = deque()
 
     def take(self, nbytes: int) -> View:
         """A block of at least so many bytes, uninitialised. Raises AllocationError."""
-        size = _rounded(nbytes)
+        size = rounded(nbytes)
         with self.engine.lock:
             self._collect()
             if self._free[size]:
@@ -77,6 +79,8 @@ class Pool:
     def clear(self) -> None:
         """Give the device back what nobody uses, once its work is done."""
         with self.engine.lock:
+            for keeper in [*self.forgets]:
+                keeper.forget()
             self._collect()
             if self.nbytes or self._awaited:
                 self.engine.finish()
@@ -193,7 +197,8 @@ class DeviceMemory(Memory):
 
         Raises: BufferError for one that is not contiguous, or whose dtype rlx has not.
         """
-        lent = self.engine.taken(value)
+        with self.engine.lock:
+            lent = self.engine.taken(value)
         return BorrowedStorage(self.pool, lent), lent.shape, lent.dtype
 
     def adopt(self, value: Any) -> tuple[Storage, tuple[int, ...], np.dtype]:
@@ -243,7 +248,8 @@ class DeviceMemory(Memory):
     def synchronize(self) -> None:
         """Wait for the queue. Where nothing was ever allocated, nothing was queued."""
         if self.pool.nbytes:
-            self.engine.finish()
+            with self.engine.lock:
+                self.engine.finish()
 
     def pool_bytes(self) -> int:
         """Bytes of all blocks."""

@@ -1,0 +1,222 @@
+"""Graphs of launches: order, addresses and memory with the driver that is none; values by OpenCL.
+
+OpenCL's engine has no graphs here. One is put beside it that keeps launches and queues them again, as a device would.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_cupy import FakeCupy, installed
+
+import rlx
+import rlx.numpy as jnp
+from rlx import backends, lax
+from rlx.backends.gpu.graphs import stretches
+
+X = np.random.default_rng(0).normal(size=(40, 50)).astype(np.float32)
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCupy]:
+    """A driver with one device."""
+    yield from installed(monkeypatch, FakeCupy())
+
+
+def chain(x: Any) -> Any:
+    """Four launches or more, with temporaries between them."""
+    y = jnp.sort(x, axis=1)
+    z = jnp.cumsum(y, axis=0)
+    return jnp.sort(z.T, axis=1) + jnp.cumsum(z.T, axis=1)
+
+
+def kinds(cupy: FakeCupy) -> list[str]:
+    """What was logged since the last time, but for events."""
+    found = [entry[0] for entry in cupy.log if entry[0] != "record"]
+    del cupy.log[:]
+    return found
+
+
+def test_the_third_run_is_a_graph(cupy: FakeCupy) -> None:
+    """The first is queued, the second is queued and recorded; the graph has the same launches in the same order."""
+    f, x = rlx.jit(chain), rlx.device_put(X, "cuda")
+    runs = []
+    for _ in range(4):
+        del cupy.log[:]
+        f(x).block_until_ready()
+        gc.collect()
+        runs.append([entry for entry in cupy.log if entry[0] in ("launch", "graph")])
+    first, second, third, fourth = runs
+    assert len(first) >= 3 and "graph" not in [e[0] for e in (*first, *second)]
+    assert third[0] == ("graph", len(first)) and fourth[0] == third[0]
+    names = [[entry[1:4] for entry in run if entry[0] == "launch"] for run in runs]
+    assert names[0] == names[1] == names[2] == names[3]
+    # all arguments of the recording are those of the run that it was recorded behind
+    assert [e for e in second if e[0] == "launch"] == [e for e in third if e[0] == "launch"]
+
+
+def test_other_addresses_are_queued_and_recorded(cupy: FakeCupy) -> None:
+    """A graph is not run on the memory of another array."""
+    f = rlx.jit(chain)
+    arrays = [rlx.device_put(X, "cuda") for _ in range(2)]
+    for x in (arrays[0],) * 3:
+        f(x)
+    del cupy.log[:]
+    f(arrays[1])
+    assert "graph" not in kinds(cupy)
+    f(arrays[0])
+    assert "graph" in kinds(cupy)
+    kept = [f(arrays[0]) for _ in range(2)]  # the result lies elsewhere while somebody has the last one
+    pointers = {y.storage().pointer for y in kept}
+    assert len(pointers) == 2
+
+
+def test_temporaries_are_the_recordings_own(cupy: FakeCupy) -> None:
+    """No array gets the memory that a graph writes."""
+    f, x = rlx.jit(chain), rlx.device_put(X, "cuda")
+    for _ in range(3):
+        y = f(x)
+    del cupy.log[:]
+    y = f(x)
+    written = {int(a) for entry in cupy.log if entry[0] == "launch" for a in entry[-1][::2]}
+    temporary = written - {x.storage().pointer, y.storage().pointer}
+    assert temporary
+    arrays = [rlx.device_put(np.zeros(n, np.uint8), "cuda") for n in range(0, 20_000, 400)]
+    assert not temporary & {a.storage().pointer for a in arrays}
+
+
+def test_few_launches_are_no_graph(cupy: FakeCupy) -> None:
+    f, x = rlx.jit(lambda x: jnp.exp(x) * 2), rlx.device_put(X, "cuda")
+    for _ in range(5):
+        f(x)
+    assert "graph" not in kinds(cupy)
+
+
+def test_the_host_and_cublas_lie_between_graphs(cupy: FakeCupy) -> None:
+    """CuPy refuses cuBLAS in a capture."""
+
+    def f(x: Any) -> Any:
+        return chain(chain(x) @ x)
+
+    f, x = rlx.jit(f), rlx.device_put(X, "cuda")
+    for _ in range(3):
+        del cupy.log[:]
+        f(x)
+        gc.collect()
+    order = [entry[0] for entry in cupy.log if entry[0] in ("graph", "gemm")]
+    assert order == ["graph", "gemm", "graph"]
+
+
+def test_a_loop_is_one_graph(cupy: FakeCupy) -> None:
+    """Of steps that are too much for one group: its copies of carries are in it, too."""
+    x = rlx.device_put(np.zeros((5, 200, 200), np.float32), "cuda")
+    f = rlx.jit(lambda x: lax.scan(lambda c, r: (c + jnp.sort(r), c.sum()), x[0], x))
+    for _ in range(3):
+        del cupy.log[:]
+        f(x)
+        gc.collect()
+    graphs = [entry for entry in cupy.log if entry[0] == "graph"]
+    assert len(graphs) == 1 and graphs[0][1] >= 15
+
+
+def test_memory_of_recordings_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the device has no more; the next run is queued."""
+    for cupy in installed(monkeypatch, FakeCupy(capacity=1 << 20)):
+        f, x = rlx.jit(chain), rlx.device_put(X, "cuda")
+        for _ in range(3):
+            f(x)
+        before = cupy.used
+        backends.memory_named("cuda").clear_pool()
+        assert cupy.used < before
+        del cupy.log[:]
+        f(x)
+        assert "graph" not in kinds(cupy)
+
+
+def test_what_cannot_be_recorded_is_said_and_queued(cupy: FakeCupy) -> None:
+    f, x = rlx.jit(chain), rlx.device_put(X, "cuda")
+    cupy.broken.add("capture")
+    f(x)
+    with pytest.warns(UserWarning, match="could not be put into a graph.*illegal memory access"):
+        f(x)
+    cupy.broken.clear()
+    for _ in range(3):
+        f(x)
+    assert "graph" not in kinds(cupy)
+
+
+def test_hip_has_no_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cupy in installed(monkeypatch, FakeCupy(is_hip=True)):
+        f, x = rlx.jit(chain), rlx.device_put(X, "rocm")
+        for _ in range(4):
+            f(x)
+        assert "graph" not in kinds(cupy)
+
+
+def test_stretches_are_cut_where_a_graph_would_be_too_long() -> None:
+    sizes = {"a": 3000, "b": 1000, "c": 97, "d": 2}
+    assert [s.launches for s in stretches("abcd", sizes.get)] == [4000, 99]
+
+
+# ------------------------------------------------------------------ values
+SCRIPT = """
+import gc
+import numpy as np
+import rlx, rlx.numpy as jnp
+from rlx import lax
+from rlx.backends.opencl import engine as module
+from test_graphs import X, chain
+
+class Graphs(module.OpenCLEngine):
+    records, kept, begun = True, None, 0
+    def begin_graph(self): self.kept = []
+    def end_graph(self):
+        kept, self.kept = self.kept, None
+        return kept
+    def launch_graph(self, graph):
+        Graphs.begun += 1
+        for function, arguments in graph: function(*arguments)
+    def launch(self, *arguments): self._do(super().launch, arguments)
+    def copy(self, *arguments): self._do(super().copy, arguments)
+    def _do(self, function, arguments):
+        self.kept.append((function, arguments)) if self.kept is not None else function(*arguments)
+    def allocate(self, nbytes):
+        assert self.kept is None
+        return super().allocate(nbytes)
+
+import rlx.backends.opencl as backend
+backend.OpenCLEngine = Graphs
+
+def looped(x):
+    return lax.scan(lambda c, r: (c + jnp.sort(r), c.sum()), x, jnp.stack([x, 2 * x, 3 * x, x * x]))
+
+def waited(x):
+    return lax.while_loop(lambda s: s[0] < 6, lambda s: (s[0] + 1, chain(s[1])[:40].T[:40] / 50), (0, x[:, :40]))
+
+for f in (chain, looped, waited, lambda x: chain(chain(x) @ x)):
+    there = rlx.jit(f, device="opencl")
+    for n in range(6):  # other values at other places, and the same ones again
+        x = X * (1 + n % 2)
+        given = rlx.device_put(x, "opencl")
+        for found, expected in zip(rlx.tree.leaves(there(given)), rlx.tree.leaves(rlx.jit(f)(x))):
+            np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-4, atol=1e-4)
+        gc.collect()
+print("graphs:", Graphs.begun)
+"""
+
+
+def test_recorded_runs_compute_the_same() -> None:
+    if os.environ.get("RLX_TEST_OPENCL") != "1":
+        pytest.importorskip("pyopencl", reason="pyopencl is not installed: make test-opencl")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) >= 12, done.stdout
