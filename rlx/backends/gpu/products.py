@@ -96,23 +96,24 @@ def _nests(fused: FusedProduct) -> list[Loops]:
 
 
 def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> list[Step]:
-    """A group makes 64 rows and columns of a result, or as many elements of a thin one; an item 4 of each; operands go
+    """A group makes 64 rows and columns of a result, or as many elements of a thin one; an item 4 of each. Operands go
     by in slices of 16.
 
     Where a result has few tiles, several groups share one: each sums a part of the depth, a second launch their sums.
     """
     product = fused.contract
     operands = (product.lhs, product.rhs, product.out)
-    groups = math.prod(_tiles(product, dialect)) * product.batches
+    tile = _tile(product, limits, dialect)
+    groups = _groups(product, tile)
     parts = max(1, min(limits.units // groups, product.depth // _LEAST_PART))
     results = product.batches * product.rows * product.columns
     partial = Buffer(product.summed_in, parts * results)
     largest = max(partial.size, *(o.buffer.size for o in operands))
     wide = limits.wide or largest + _TILE * _TILE >= 1 << 30 or any(is_wide(nest, limits) for nest in _nests(fused))
     with dialect.positions(wide):
-        text = _Text(fused, dialect, parts, partial)
+        text = _Text(fused, dialect, tile, parts, partial)
         text.write()
-        last = _Text(fused, dialect, parts, partial)
+        last = _Text(fused, dialect, tile, parts, partial)
         if parts > 1:
             last.add_parts(limits.group)
     strategy = "tiled product" + (" of what is loaded" if fused.lhs or fused.rhs else "")
@@ -129,30 +130,36 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
     return [first, step(last, f"sum of parts{end}", ceiling(results, limits.group), limits.group)]
 
 
-def _tile(product: Contract, dialect: DeviceDialect) -> tuple[int, int]:
-    """Rows and columns that a group makes: as many of a thin result as there are, and more of the others."""
-    least = min(product.rows, product.columns)
-    side = _LEAST_TILE
+def _tile(product: Contract, limits: Limits, dialect: DeviceDialect) -> tuple[int, int]:
+    """Rows and columns that a group makes: of a thin result fewer of the ones, and more of the others, if there are
+    groups enough then; where units are idle, square tiles take no longer."""
+    side, least = _LEAST_TILE, min(product.rows, product.columns)
     while side < min(least, _TILE):
         side *= 2
-    if dialect.matrix_units(product):
-        side = _TILE
     long = _TILE * _TILE // side
-    return (side, long) if product.rows <= product.columns else (long, side)
+    tile = (side, long) if product.rows <= product.columns else (long, side)
+    if dialect.matrix_units(product) or _groups(product, tile) < limits.units:
+        return _TILE, _TILE
+    return tile
 
 
-def _tiles(product: Contract, dialect: DeviceDialect) -> tuple[int, int]:
-    rows, columns = _tile(product, dialect)
-    return ceiling(product.rows, rows), ceiling(product.columns, columns)
+def _groups(product: Contract, tile: tuple[int, int]) -> int:
+    return math.prod(_tiles(product, tile)) * product.batches
+
+
+def _tiles(product: Contract, tile: tuple[int, int]) -> tuple[int, int]:
+    return ceiling(product.rows, tile[0]), ceiling(product.columns, tile[1])
 
 
 class _Text:
-    """The statements of a product. `parameters`: the arrays that the kernel takes.
+    """The statements of a product. `parameters`: the arrays that the kernel takes. tile: rows and columns of a group.
 
     parts: how many groups share a tile; their sums lie in `partial`, one after the other.
     """
 
-    def __init__(self, fused: FusedProduct, dialect: DeviceDialect, parts: int, partial: Buffer) -> None:
+    def __init__(
+        self, fused: FusedProduct, dialect: DeviceDialect, tile: tuple[int, int], parts: int, partial: Buffer
+    ) -> None:
         self.fused = fused
         self.parts, self.partial = parts, partial
         self.product = fused.contract
@@ -162,8 +169,8 @@ class _Text:
         self.held = self.product.lhs.buffer.dtype
         self.units = dialect.matrix_units(self.product)
         self.kind, self.zero = register_type(self.dtype), literal(self.dtype, 0)
-        self.tiles = _tiles(self.product, dialect)
-        self.rows, self.columns = _tile(self.product, dialect)
+        self.tiles = _tiles(self.product, tile)
+        self.rows, self.columns = tile
         self.down, self.across = self.rows // _EACH, self.columns // _EACH  # items
         self.parameters: dict[Parameter, Buffer] = {}
         self.axes = [f"batch{n}" for n in range(len(self.product.out.shape) - 2)]
