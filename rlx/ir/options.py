@@ -139,7 +139,8 @@ class ProductLimits:
     loop_bytes: bytes of operands that a loop keeps, so that the products of all steps are one.
     loop_rows: products of so many rows a step are as fast as larger ones.
     fused: products of at least so many rows and columns are one kernel with the nests that only make their operands,
-    and the one that only reads their result (0: none). fused_cost: what making an element may cost at most: it is made
+    and the one that only reads their result (0: none); thinner ones where an operand is larger than what it is made of.
+    fused_cost: what making an element may cost at most: it is made
     again for every tile.
     """
 

@@ -347,7 +347,7 @@ def _blocks(spec: ConvolutionSpec, lhs: TensorType, rhs: TensorType, limits: Pro
     numbers, most = spec.dimension_numbers, limits.patches
     shape, kernel = spec.out_shape(lhs.shape, rhs.shape), spec.rhs(rhs.shape)
     bare = prod(kernel[2:]) == 1 or prod(shape[2:]) == 1
-    if limits.fused and min(shape[0] * prod(shape[2:]), shape[1] // spec.groups) >= limits.fused:
+    if limits.fused and dtype_kind(lhs.dtype) == "f":
         return None
     if bare or dtype_kind(lhs.dtype) not in "fc" or lhs.dtype.itemsize < 4 or shape[1] == spec.groups:
         return None

@@ -24,21 +24,22 @@ __all__ = ["fuse_products"]
 def fuse_products(plan: Plan, options: LoweringOptions) -> Plan:
     """The plan with products of at least `options.products.fused` rows and columns and their neighbours as groups.
 
+    Thinner ones are made so where the nest of an operand writes more than it reads, as that of windows does.
     A plan in which a barrier holds work back stays as it is where groups would take more memory.
     """
     least = options.products.fused
     if not least:
         return plan
     uses = _uses(plan.kernels)
-    operands = {o.buffer for k in plan.kernels if _is_large(k, least) for o in (k.lhs, k.rhs) if uses[o.buffer] == 2}
+    operands = {o.buffer for k in plan.kernels if _is_product(k) for o in (k.lhs, k.rhs) if uses[o.buffer] == 2}
     kernels = [part for kernel in plan.kernels for part in _parts(kernel, operands, options)]
     uses = _uses(kernels)
     taken: set[int] = set()
     groups: dict[int, RowTiles] = {}
     for number, kernel in enumerate(kernels):
-        if _is_large(kernel, least):
+        if _is_product(kernel):
             members = _members(number, kernels, uses, taken, options)
-            if len(members) > 1:
+            if len(members) > 1 and (_is_large(kernel, least) or any(_grows(kernels[n]) for n in members)):
                 taken.update(members)
                 inside = [k for n in members if isinstance(k := kernels[n], (Loops, Contract))]
                 groups[members[-1]] = row_tiles_of(inside, uses, 1, options.alignment)
@@ -53,8 +54,18 @@ def _uses(kernels: Sequence[Kernel]) -> Counter[Buffer]:
     return Counter(buffer for kernel in kernels for buffer in {*kernel.reads, *kernel.writes})
 
 
-def _is_large(kernel: Kernel, least: int) -> TypeGuard[Contract]:
-    return isinstance(kernel, Contract) and min(kernel.rows, kernel.columns) >= least and kernel.depth > 0
+def _is_product(kernel: Kernel) -> TypeGuard[Contract]:
+    return isinstance(kernel, Contract) and min(kernel.rows, kernel.columns, kernel.depth) > 0
+
+
+def _is_large(product: Contract, least: int) -> bool:
+    return min(product.rows, product.columns) >= least
+
+
+def _grows(kernel: Kernel) -> bool:
+    """Whether a nest writes more than it reads."""
+    written, read = (sum(b.nbytes for b in side) for side in ({*kernel.writes}, {*kernel.reads}))
+    return isinstance(kernel, Loops) and written > read
 
 
 def _parts(kernel: Kernel, operands: set[Buffer], options: LoweringOptions) -> list[Kernel]:

@@ -20,8 +20,8 @@ def lowering_options(limits: Limits) -> LoweringOptions:
 
     Kernels fill the device one after the other: there are no row tiles. Sums are cut into powers of two of chunks, near
     the groups that run at once. A device computes some twenty operations in the time in which it moves a byte: values
-    are computed again where a processor would store them. Products read the windows of a convolution where they lie,
-    but for thin ones, which have more patches at once: a launch costs more than a cache is worth. None of the costs has
+    are computed again where a processor would store them. Products read the windows of a convolution where they lie;
+    those of complex numbers have more patches at once: a launch costs more than a cache is worth. None of the costs has
     been measured on a GPU.
 
     >>> lowering_options(Limits(units=100)).chunks.counts

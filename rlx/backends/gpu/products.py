@@ -23,10 +23,10 @@ from rlx.ir.types import is_narrow
 __all__ = ["is_mixed", "product_as_loops", "product_steps", "tiled_product"]
 
 _TILE = 64  # rows and columns of the result that a group makes
+_LEAST_TILE = 16  # of a thin result as many elements in fewer rows, or columns
 _DEPTH = 16  # and how much of the operands it has at a time
 _EACH = 4  # rows and columns of an item
-_ACROSS = _TILE // _EACH
-_ITEMS = _ACROSS * _ACROSS
+_ITEMS = _TILE * _TILE // (_EACH * _EACH)
 _LEAST = 16  # smaller results are made by items, or rows, of their own
 _LEAST_PART = 256  # depth of a product that a group takes at least, where several share a tile
 _LONG = 64  # a sum of so many products is shared by items, where there are few sums
@@ -85,7 +85,8 @@ def product_steps(kernel: RowTiles, limits: Limits, dialect: DeviceDialect) -> l
     fused = fused_product(kernel)
     if fused is None or not (dialect.fuses(fused) and all(map(dialect.spells, _nests(fused)))):
         return None
-    if product_as_loops(fused.contract, limits) is not None:
+    spread = fused.grows and fused.contract.summed_in.kind == "f"  # thin, but of windows that nothing else holds
+    if product_as_loops(fused.contract, limits) is not None and not spread:
         return None
     return tiled_product(fused, limits, dialect, kernel.label)
 
@@ -95,22 +96,24 @@ def _nests(fused: FusedProduct) -> list[Loops]:
 
 
 def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, label: str = "") -> list[Step]:
-    """A group makes 64 rows and columns of a result, an item 4 of each; operands go by in slices of 16.
+    """A group makes 64 rows and columns of a result, or as many elements of a thin one; an item 4 of each. Operands go
+    by in slices of 16.
 
     Where a result has few tiles, several groups share one: each sums a part of the depth, a second launch their sums.
     """
     product = fused.contract
     operands = (product.lhs, product.rhs, product.out)
-    groups = math.prod(_tiles(product)) * product.batches
+    tile = _tile(product, limits, dialect)
+    groups = _groups(product, tile)
     parts = max(1, min(limits.units // groups, product.depth // _LEAST_PART))
     results = product.batches * product.rows * product.columns
     partial = Buffer(product.summed_in, parts * results)
     largest = max(partial.size, *(o.buffer.size for o in operands))
     wide = limits.wide or largest + _TILE * _TILE >= 1 << 30 or any(is_wide(nest, limits) for nest in _nests(fused))
     with dialect.positions(wide):
-        text = _Text(fused, dialect, parts, partial)
+        text = _Text(fused, dialect, tile, parts, partial)
         text.write()
-        last = _Text(fused, dialect, parts, partial)
+        last = _Text(fused, dialect, tile, parts, partial)
         if parts > 1:
             last.add_parts(limits.group)
     strategy = "tiled product" + (" of what is loaded" if fused.lhs or fused.rhs else "")
@@ -127,17 +130,36 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
     return [first, step(last, f"sum of parts{end}", ceiling(results, limits.group), limits.group)]
 
 
-def _tiles(product: Contract) -> tuple[int, int]:
-    return ceiling(product.rows, _TILE), ceiling(product.columns, _TILE)
+def _tile(product: Contract, limits: Limits, dialect: DeviceDialect) -> tuple[int, int]:
+    """Rows and columns that a group makes: of a thin result fewer of the ones, and more of the others, if there are
+    groups enough then; where units are idle, square tiles take no longer."""
+    side, least = _LEAST_TILE, min(product.rows, product.columns)
+    while side < min(least, _TILE):
+        side *= 2
+    long = _TILE * _TILE // side
+    tile = (side, long) if product.rows <= product.columns else (long, side)
+    if dialect.matrix_units(product) or _groups(product, tile) < limits.units:
+        return _TILE, _TILE
+    return tile
+
+
+def _groups(product: Contract, tile: tuple[int, int]) -> int:
+    return math.prod(_tiles(product, tile)) * product.batches
+
+
+def _tiles(product: Contract, tile: tuple[int, int]) -> tuple[int, int]:
+    return ceiling(product.rows, tile[0]), ceiling(product.columns, tile[1])
 
 
 class _Text:
-    """The statements of a product. `parameters`: the arrays that the kernel takes.
+    """The statements of a product. `parameters`: the arrays that the kernel takes. tile: rows and columns of a group.
 
     parts: how many groups share a tile; their sums lie in `partial`, one after the other.
     """
 
-    def __init__(self, fused: FusedProduct, dialect: DeviceDialect, parts: int, partial: Buffer) -> None:
+    def __init__(
+        self, fused: FusedProduct, dialect: DeviceDialect, tile: tuple[int, int], parts: int, partial: Buffer
+    ) -> None:
         self.fused = fused
         self.parts, self.partial = parts, partial
         self.product = fused.contract
@@ -147,19 +169,21 @@ class _Text:
         self.held = self.product.lhs.buffer.dtype
         self.units = dialect.matrix_units(self.product)
         self.kind, self.zero = register_type(self.dtype), literal(self.dtype, 0)
-        self.tiles = _tiles(self.product)
+        self.tiles = _tiles(self.product, tile)
+        self.rows, self.columns = tile
+        self.down, self.across = self.rows // _EACH, self.columns // _EACH  # items
         self.parameters: dict[Parameter, Buffer] = {}
         self.axes = [f"batch{n}" for n in range(len(self.product.out.shape) - 2)]
 
     def write(self) -> None:
         """All of them."""
         dialect, add, product = self.dialect, self.lines.add, self.product
-        for name in ("lhs", "rhs"):
-            shape = f"uint32_t {name}_words[{_TILE}][{self._words + 4}]" if self.units else ""
-            add(f"{dialect.group_space} {shape or f'{self.kind} {name}_tile[{_DEPTH}][{_TILE} + 1]'};")
+        for name, size in (("lhs", self.rows), ("rhs", self.columns)):
+            shape = f"uint32_t {name}_words[{size}][{self._words + 4}]" if self.units else ""
+            add(f"{dialect.group_space} {shape or f'{self.kind} {name}_tile[{_DEPTH}][{size} + 1]'};")
         add(dialect.number("point", f"({dialect.number_type}){dialect.group_number()}"))
-        add(dialect.fixed("first_column", f"point % {self.tiles[1]}u * {_TILE}"))
-        add(dialect.fixed("first_row", f"point / {self.tiles[1]}u % {self.tiles[0]}u * {_TILE}"))
+        add(dialect.fixed("first_column", f"point % {self.tiles[1]}u * {self.columns}"))
+        add(dialect.fixed("first_row", f"point / {self.tiles[1]}u % {self.tiles[0]}u * {self.rows}"))
         rest = f"point / {math.prod(self.tiles)}u"
         for axis, size in reversed([*zip(self.axes, product.out.shape[:-2], strict=True)]):
             add(dialect.fixed(axis, f"{rest} % {size}u"))
@@ -174,7 +198,7 @@ class _Text:
         if self.units:
             add(f"const int lane = {item} % 32, warp = {item} / 32;")
         else:
-            add(f"const int across = {item} % {_ACROSS}, down = {item} / {_ACROSS};")
+            add(f"const int across = {item} % {self.across}, down = {item} / {self.across};")
         add(f"{self.kind} sums[{_EACH}][{_EACH}];")
         add(f"for (int r = 0; r < {_EACH}; ++r) for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {self.zero};")
         with self.lines.block(dialect.loop("depth", start, stop).replace("++depth", f"depth += {_DEPTH}")):
@@ -189,6 +213,7 @@ class _Text:
         """A slice of an operand; neighbours read neighbours, whichever axis those are along."""
         dialect, walk, digits = self.dialect, None, []
         deep = 1 if name == "lhs" else 0  # which of the operand's two axes
+        side = self.rows if deep else self.columns
         if maker is None:
             parameter = self.parameter(name, operand.buffer, False)
             near = operand.strides[-2 + deep] == 1 and operand.strides[-1 - deep] != 1
@@ -199,9 +224,9 @@ class _Text:
             near = _run(maker, digits, batches + deep) > _run(maker, digits, batches + 1 - deep)
         split = (
             f"const int d = at % {_DEPTH}, f = at / {_DEPTH};" if near
-            else f"const int f = at % {_TILE}, d = at / {_TILE};"
+            else f"const int f = at % {side}, d = at / {side};"
         )  # fmt: skip
-        head = f"for (int at = {dialect.number_in_group()}; at < {_TILE * _DEPTH}; at += {_ITEMS}) {{"
+        head = f"for (int at = {dialect.number_in_group()}; at < {side * _DEPTH}; at += {_ITEMS}) {{"
         with self.lines.block(head):
             self.lines.add(split, dialect.fixed(free, f"first_{free} + f"), dialect.fixed("deep", "depth + d"))
             with self.lines.block(dialect.condition(f"{free} < {size} && deep < {self.product.depth}")):
@@ -264,8 +289,8 @@ class _Text:
             f"for (int d = 0; d < {_DEPTH}; ++d) {{",
             f"    {self.kind} left[{_EACH}], right[{_EACH}];",
             f"    for (int e = 0; e < {_EACH}; ++e) {{",
-            f"        left[e] = lhs_tile[d][down + {_ACROSS} * e];",
-            f"        right[e] = rhs_tile[d][across + {_ACROSS} * e];",
+            f"        left[e] = lhs_tile[d][down + {self.down} * e];",
+            f"        right[e] = rhs_tile[d][across + {self.across} * e];",
             "    }",
             f"    for (int r = 0; r < {_EACH}; ++r)",
             f"        for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {fma}(left[r], right[c], sums[r][c]);",
@@ -278,7 +303,7 @@ class _Text:
         with self.lines.block(f"for (int r = 0; r < {_EACH}; ++r)" + " {"), self.lines.block(
             f"for (int c = 0; c < {_EACH}; ++c)" + " {"
         ):
-            row, column = f"down + {_ACROSS} * r", f"across + {_ACROSS} * c"
+            row, column = f"down + {self.down} * r", f"across + {self.across} * c"
             if self.units:
                 row, column = "warp % 4 * 16 + lane / 4 + c / 2 * 8", "warp / 4 * 32 + r * 8 + lane % 4 * 2 + c % 2"
             self.lines.add(dialect.fixed("row", f"first_row + {row}"))
