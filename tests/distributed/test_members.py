@@ -137,10 +137,14 @@ def test_places() -> None:
         {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"},
         {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3"},
         {"RANK": "1", "WORLD_SIZE": "3"},
+        {"MLX_RANK": "1", "MLX_WORLD_SIZE": "3"},
+        {"MLX_RANK": "1", "MLX_HOSTFILE": '[["127.0.0.1:1"], ["127.0.0.1:2"], ["127.0.0.1:3"]]'},
     ):
         place = find_place(variables)
         assert place is not None and place[:2] == (1, 3)
     assert find_place({"RANK": "1"}) is None
+    with pytest.raises(errors.ShardingError, match="MLX_WORLD_SIZE='hosts'"):
+        find_place({"MLX_RANK": "1", "MLX_HOSTFILE": "hosts"})
     for rank in ("3", "-1", "one"):
         with pytest.raises(errors.ShardingError):
             find_place({"RANK": rank, "WORLD_SIZE": "3"})
