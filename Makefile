@@ -17,6 +17,7 @@
 #   make test-mlx            the device mlx (mlx[cpu] on Linux), and a part of the other tests on it
 #   make check-mac           the first run on a Mac: tests on its GPU, programs beside MLX written by hand; prints what to report
 #   make test-mpi            processes that compute together, under MPI (mpi4py and MPICH, which it installs)
+#   make test-clusters       processes that Ray and Dask start (which it installs)
 #   make test-lm             language models and quantisation beside torch, transformers and llama.cpp; ONNX models that people use
 #   make test-compat         libraries written for JAX, of pinned versions
 #   make test-pages          interactive pages in Chromium without a screen, if it is installed
@@ -44,7 +45,8 @@ OTHER_TESTS := $(addprefix tests/, test_jit.py test_errors.py test_tree.py test_
 	test_threads_and_interrupts.py test_replay.py test_shared_traces.py test_inspect.py test_eager.py support \
 	$(addprefix transforms/test_, more_rules.py reverse.py vmap.py jvp.py control_flow.py custom_rules.py) \
 	robust/test_after_failures.py)
-MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py) tests/test_primitives.py
+MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_calls.py test_metal.py) tests/test_primitives.py \
+	tests/distributed/test_mlx_ring.py
 # what runs on the device mlx as on the CPU: networks, optimisers, random numbers bit by bit, loops, derivatives
 MLX_TESTS := $(addprefix tests/, nn optim random lax/test_loops.py transforms/test_reverse.py)
 # of these what make test selects; what does not hold on the device is named in tests/mlx_differences.py
@@ -61,7 +63,7 @@ endef
 install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo chat bench docs lint test test-thorough test-all test-formats test-iree test-notebooks test-backends test-opencl test-gpu-compile \
-	test-gpu-all test-mlx check-mac test-mpi test-lm test-compat test-pages test-types test-packages test-other-python fuzz clean
+	test-gpu-all test-mlx check-mac test-mpi test-clusters test-lm test-compat test-pages test-types test-packages test-other-python fuzz clean
 
 # ------------------------------------------------------------------ environments
 $(VENV)/installed: pyproject.toml
@@ -74,7 +76,7 @@ $(VENV)/tested: $(VENV)/installed
 	touch $@
 
 # extras that some targets need beside the tests' own
-$(addprefix $(VENV)/with-, opencl-cpu cuda-compile iree pages types docs mpi): $(VENV)/with-%: $(VENV)/tested
+$(addprefix $(VENV)/with-, opencl-cpu cuda-compile iree pages types docs mpi clusters): $(VENV)/with-%: $(VENV)/tested
 	$(call install,$(VENV)) -e ".[$*]"
 	touch $@
 
@@ -158,6 +160,9 @@ check-mac: $(MLX_VENV)/tested
 
 test-mpi: $(VENV)/with-mpi
 	RLX_CHECK=1 RLX_TEST_MPI=1 $(BIN)/python -m pytest -n 0 tests/distributed/test_mpi.py
+
+test-clusters: $(VENV)/with-clusters
+	RLX_CHECK=1 RLX_TEST_CLUSTERS=1 $(BIN)/python -m pytest -n 0 tests/distributed/test_clusters.py
 
 test-lm: $(LM_VENV)/tested
 	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) -m lm tests/lm tests/quant tests/onnx_models/test_real_models.py \

@@ -169,6 +169,10 @@ class RlxError(Exception):
         self.line = user_line() if line is None else line
         super().__init__(self._text())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as it is: where it is read there is another line."""
+        return _read, (type(self), self.args, vars(self))
+
     def relocate(self, line: str) -> None:
         """Put another line of the user's in place of its own.
 
@@ -183,6 +187,13 @@ class RlxError(Exception):
 
     def _text(self) -> str:
         return "\n".join(part for part in (self.what, self.line, self.instead, _more(type(self))) if part)
+
+
+def _read(error: type[RlxError], args: tuple[Any, ...], fields: dict[str, Any]) -> RlxError:
+    found = error.__new__(error, *args)
+    found.args = args
+    vars(found).update(fields)
+    return found
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -769,6 +770,12 @@ def a_predicate_with_an_axis() -> None:
 )
 def a_while_carry_that_changes() -> None:
     lax.while_loop(lambda c: c < 3, lambda c: c + jnp.float64(1), jnp.float32(0))  # here
+
+
+def test_errors_keep_their_line_where_they_are_read() -> None:
+    error = errors.CollectiveError("It failed.", "Do not.", "  at program.py:3")
+    found = pickle.loads(pickle.dumps(error))
+    assert type(found) is errors.CollectiveError and str(found) == str(error) and found.instead == "Do not."
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import FrameType
 
 __all__ = ["main"]
 
@@ -24,11 +25,19 @@ def main(command: list[str], patience: float) -> int:
     3
     """
     child = subprocess.Popen(command, close_fds=False)  # what MPI's launcher has opened is for the program
+    passed: list[int] = []  # signals of the launcher, which ends all ranks itself
+
+    def pass_on(received: int, _: FrameType | None) -> None:
+        passed.append(received)
+        child.send_signal(received)
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _: child.send_signal(received))
+        signal.signal(number, pass_on)
     code = child.wait()
     if code >= 0:
         return code
+    if passed:
+        return 128 - code
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), "?")
     name = signal.Signals(-code).name
     print(f"rlx launch: rank {rank} was ended by {name}; the others have {patience:g} s.", file=sys.stderr, flush=True)

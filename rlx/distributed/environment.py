@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from rlx.errors import ShardingError
@@ -24,6 +26,7 @@ _VARIABLES = (
     ("MPICH", "PMI_RANK", "PMI_SIZE"),
     ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("MLX", "MLX_RANK", "MLX_WORLD_SIZE"),
     ("SLURM", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     # torchrun's names, which Ray's and Dask's trainers for torch set, too
     ("torchrun", "RANK", "WORLD_SIZE"),
@@ -39,7 +42,9 @@ def find_place(variables: Mapping[str, str] | None = None) -> Place | None:
     >>> find_place({"PMI_RANK": "2", "PMI_SIZE": "4"})
     Place(rank=2, size=4, source='MPICH')
     """
-    known = os.environ if variables is None else variables
+    known = dict(os.environ if variables is None else variables)
+    if "MLX_HOSTFILE" in known:  # of rings, where each process has an item
+        known.setdefault("MLX_WORLD_SIZE", _count(known["MLX_HOSTFILE"]))
     for source, rank, size in _VARIABLES:
         if rank in known and size in known:
             found = known[rank].strip(), known[size].strip()
@@ -50,3 +55,12 @@ def find_place(variables: Mapping[str, str] | None = None) -> Place | None:
                 )
             return Place(int(found[0]), int(found[1]), source)
     return None
+
+
+def _count(hosts: str) -> str:
+    """How many processes a list of hosts is for, which is a file or its text; the text itself if it is no list."""
+    try:
+        text = Path(hosts).read_text() if os.path.isfile(hosts) else hosts
+        return str(len(json.loads(text)))
+    except ValueError:
+        return hosts

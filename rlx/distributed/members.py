@@ -155,9 +155,9 @@ class Member(ABC):
         source = next((s for s, d in pairs if d == self.rank), None)
         if source is None:
             out[...] = 0
-        if source is not None and source == self.rank:
+        if source == self.rank:
             out[...] = array
-            return
+            to = source = None
         self.send_piece(_bytes(array), to, _bytes(out), source)
 
     def broadcast(self, array: np.ndarray, out: np.ndarray, root: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlx.distributed.environment import Place, find_place
 from rlx.distributed.message_passing import world_member
+from rlx.distributed.mlx_ring import ring_member
 from rlx.errors import ShardingError, UnsupportedError
 from rlx.ir.collectives import WORLD, Alone, Members, communicator, group_among, members
 
@@ -52,7 +53,7 @@ def initialize(
     _compare("num_processes", num_processes, place.size, place)
     _compare("process_id", process_id, place.rank, place)
     if place.size > 1:
-        world = world_member(WORLD)
+        world = ring_member(WORLD) if place.source == "MLX" else world_member(WORLD)
         if (world.rank, world.size) != place[:2]:
             raise UnsupportedError(
                 f"{place.source} says that this is process {place.rank} of {place.size}, MPI that it is {world.rank} of"

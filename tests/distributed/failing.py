@@ -25,6 +25,6 @@ if rlx.process_index() == 1:
         case "programs":
             other(jnp.ones(3))
         case "slow":
-            time.sleep(1.5)
+            time.sleep(5)
 function(jnp.ones(3))
 print("went on", flush=True)

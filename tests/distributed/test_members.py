@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,8 @@ import rlx
 import rlx.numpy as jnp
 from rlx import distributed, errors
 from rlx.cli import main, one_rank
+from rlx.cli.doctor import SETTINGS
+from rlx.cli.launch import threads_each
 from rlx.distributed import threads
 from rlx.distributed.environment import find_place
 from rlx.distributed.members import patience
@@ -137,10 +143,14 @@ def test_places() -> None:
         {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3"},
         {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3"},
         {"RANK": "1", "WORLD_SIZE": "3"},
+        {"MLX_RANK": "1", "MLX_WORLD_SIZE": "3"},
+        {"MLX_RANK": "1", "MLX_HOSTFILE": '[["127.0.0.1:1"], ["127.0.0.1:2"], ["127.0.0.1:3"]]'},
     ):
         place = find_place(variables)
         assert place is not None and place[:2] == (1, 3)
     assert find_place({"RANK": "1"}) is None
+    with pytest.raises(errors.ShardingError, match="MLX_WORLD_SIZE='hosts'"):
+        find_place({"MLX_RANK": "1", "MLX_HOSTFILE": "hosts"})
     for rank in ("3", "-1", "one"):
         with pytest.raises(errors.ShardingError):
             find_place({"RANK": rank, "WORLD_SIZE": "3"})
@@ -208,7 +218,26 @@ def test_mistakes_of_launching(capsys: Any) -> None:
 
 
 def test_a_rank_that_is_killed_is_named(capsys: Any) -> None:
-    import sys
-
     code = one_rank.main([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"], 0.1)
     assert code == 137 and "was ended by SIGKILL" in capsys.readouterr().err
+
+
+def test_a_rank_that_the_launcher_ends_keeps_nobody_waiting() -> None:
+    program = "import time; print(1, flush=True); time.sleep(60)"
+    words = [sys.executable, one_rank.__file__, "60", sys.executable, "-c", program]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as outliving:
+        assert outliving.stdout is not None and outliving.stdout.readline() == "1\n"
+        outliving.send_signal(signal.SIGTERM)
+        assert outliving.wait(20) == 143
+
+
+# ------------------------------------------------------------------ what the documents say
+def test_the_script_for_slurm_runs_by_variables_that_are_known() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "distributed.md").read_text()
+    script = text.split("#!/bin/bash", 1)[1].split("```", 1)[0]
+    options = dict(re.findall(r"#SBATCH --([a-z-]+)=(\S+)", script))
+    size = int(options["nodes"]) * int(options["ntasks-per-node"])
+    rank, count = re.findall(r"SLURM_(?:PROCID|STEP_NUM_TASKS)", script)
+    assert find_place({rank: str(size - 1), count: str(size)}) == (size - 1, size, "SLURM")
+    exported = re.findall(r"export (\w+)=", script)
+    assert exported == ["RLX_NUM_THREADS"] and exported[0] in SETTINGS and exported[0] in threads_each(2)

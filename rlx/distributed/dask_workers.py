@@ -1,0 +1,96 @@
+"""Processes that Dask has started: its workers are the ranks, which meet at an actor on one of them."""
+
+from __future__ import annotations
+
+import importlib
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from rlx.distributed.meetings import Meeting, Request, first_cause, work_as
+from rlx.errors import CollectiveError, OptionError
+
+__all__ = ["run"]
+
+_GRACE = 5.0  # seconds
+
+
+class DaskPlace:
+    """An actor of Dask at which ranks meet. What they bring goes through the worker that it is on."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def meet(self, request: Request) -> tuple[list[Any], list[int]]:
+        """See Place; so with the others."""
+        try:
+            return self._actor.meet(request).result()
+        except (OSError, RuntimeError) as error:  # what Dask raises where a worker is lost
+            lost = error
+        raise CollectiveError(f"The actor at which ranks meet is gone: {lost}", "Look what happened to its worker.")
+
+    def put(self, piece: np.ndarray) -> Any:
+        return piece.copy()  # a worker may take it without copying
+
+    def get(self, handle: Any) -> np.ndarray:
+        return handle
+
+
+def _work(meeting: Any, rank: int, count: int, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    return work_as(DaskPlace(meeting), rank, count, function, args)
+
+
+def run(client: Any, function: Callable[..., Any], *args: Any, count: int | None = None) -> list[Any]:
+    """Call a function on workers of Dask that are the processes of a group, and return their results by rank.
+
+    In each of them rlx.process_index(), rlx.process_count() and rlx.distributed are those of a process of its own;
+    `rlx.distributed.initialize` is not called. Ranks follow the addresses of workers; each has a worker to itself.
+
+    Args:
+      client: a distributed.Client.
+      function: what each of them calls, which Dask pickles. args: what it is called with.
+      count: how many; None: as many as there are workers.
+
+    Raises: what the first of them raised; where one raised and others waited for it, what that one did.
+      OptionError for more processes than there are workers.
+
+    >>> import rlx
+    >>> from rlx.distributed import dask_workers
+    >>> work = lambda: int(rlx.distributed.all_reduce(rlx.process_index()))
+    >>> dask_workers.run(client, work, count=3)  # doctest: +SKIP
+    [3, 3, 3]
+    """
+    addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    size = len(addresses) if count is None else count
+    if not 1 <= size <= len(addresses):
+        raise OptionError(f"dask_workers.run got {size} processes.", f"The client has {len(addresses)} workers.")
+    once = uuid.uuid4().hex
+    meeting = client.submit(Meeting, actor=True, workers=addresses[:1], key=f"rlx-meeting-{once}").result()
+    started = [
+        client.submit(
+            _work, meeting, rank, size, function, args,
+            workers=[address], key=f"rlx-rank-{once}-{rank}", retries=0, pure=False,
+        )
+        for rank, address in enumerate(addresses[:size])
+    ]  # fmt: skip
+    cause = first_cause(_errors(client, started))
+    if cause is not None:
+        raise cause
+    return client.gather(started)
+
+
+def _errors(client: Any, started: Sequence[Any]) -> list[BaseException | None]:
+    """What each rank has raised. Once one has, the others have some seconds to say what they waited for."""
+    distributed = importlib.import_module("distributed")
+    for future in distributed.as_completed(started):
+        if future.status != "finished":
+            break
+    running = [future for future in started if not future.done()]
+    if running:
+        with suppress(TimeoutError):
+            distributed.wait(running, timeout=_GRACE)
+    client.cancel([future for future in running if not future.done()])
+    return [future.exception() if future.status == "error" else None for future in started]

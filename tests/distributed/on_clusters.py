@@ -1,0 +1,94 @@
+"""A program that starts its ranks by Ray or Dask: exchanges, training, and ranks that do something else."""
+
+import os
+import runpy
+import signal
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SAID = {
+    "raises": "ValueError: mine alone",
+    "shapes": "rank 1: all_reduce (sum) of float32[4] at on_clusters.py:",
+    "killed": "waited 3 s for rank 1 in the group 'world': all_reduce (sum) of float32[3]",
+}
+
+
+def exchanges():
+    """Those of every dtype, as under MPI."""
+    import rlx
+
+    found = runpy.run_path(str(HERE / "exchanging.py"))
+    rank, size = rlx.process_index(), rlx.process_count()
+    for dtype in ("bool", "int8", "bfloat16", "float32", "complex64"):
+        found["check"](rank, size, dtype, 5)
+    found["check"](rank, size, "float32", 5003)
+    pair = rlx.distributed.new_group([1, 0])
+    return rlx.distributed.all_gather(rank, group=pair).tolist()
+
+
+def training():
+    """The example, which compares with one process."""
+    found = runpy.run_path(str(HERE.parents[1] / "examples" / "data_parallel.py"))
+    return found["main"]("float64", 50), found["main"]("float32", 50)
+
+
+def fails(how):
+    """Rank 1 does something else at its second step."""
+    import rlx
+    import rlx.numpy as jnp
+
+    function = rlx.jit(lambda x: rlx.distributed.all_reduce(x))
+    function(jnp.ones(3))
+    os.environ["RLX_COLLECTIVE_TIMEOUT"] = "3"
+    if rlx.process_index() == 1:
+        match how:
+            case "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "raises":
+                raise ValueError("mine alone")
+            case "shapes":
+                function(jnp.ones(4))
+            case "slow":
+                time.sleep(1.5)
+    return function(jnp.ones(3)).tolist()
+
+
+def main(run):
+    """Everything by one way of starting: run(function, *args)."""
+    assert run(exchanges) == [[1, 0]] * 2
+    (loss, narrow), other = run(training)
+    assert (loss, narrow) == tuple(other) and loss < 1
+    assert run(fails, "slow") == [[2.0] * 3] * 2
+    for how in SAID:
+        begun = time.monotonic()
+        try:
+            run(fails, how)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            assert SAID[how] in said, said
+            assert how == "raises" or "function = rlx.jit(lambda x: rlx.distributed.all_reduce(x))" in said, said
+        else:
+            raise AssertionError(f"{how}: nothing was raised")
+        assert time.monotonic() - begun < 30
+    print("fine", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "ray":
+        import ray
+
+        from rlx.distributed import ray_actors
+
+        ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
+        main(lambda f, *args: ray_actors.run(2, f, *args))
+        ray.shutdown()
+    else:
+        from distributed import Client, LocalCluster
+
+        from rlx.distributed import dask_workers
+
+        local = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+        with local as cluster, Client(cluster) as client:
+            main(lambda f, *args: dask_workers.run(client, f, *args))

@@ -1,0 +1,74 @@
+"""Processes that Ray and Dask start: exchanges, training, and ranks that do something else."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlx import errors
+from rlx.distributed.meetings import Meeting, MeetingMember, Request, first_cause
+
+PROGRAM = Path(__file__).parent / "on_clusters.py"
+
+
+@pytest.mark.skipif("RLX_TEST_CLUSTERS" not in os.environ, reason="see make test-clusters")
+@pytest.mark.parametrize("package", ["ray", "distributed"])
+def test_ranks_are_started(package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    options: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": 300}
+    done = subprocess.run([sys.executable, PROGRAM, package], env=os.environ | {"RLX_NUM_THREADS": "1"}, **options)
+    assert done.returncode == 0 and "\nfine\n" in done.stdout, done.stdout
+
+
+def test_who_does_not_come_to_a_meeting_is_named() -> None:
+    async def meet() -> Any:
+        meeting = Meeting()
+        first = Request(("world", 1), 0, 3, "a", None, 0.1)
+        return await asyncio.gather(meeting.meet(first), meeting.meet(first._replace(rank=2, value="c")))
+
+    assert asyncio.run(meet()) == [([], [1]), ([], [1])]
+
+
+def test_members_get_what_is_addressed_to_them() -> None:
+    async def meet() -> Any:
+        meeting = Meeting()
+        values = ["ab", "cd"]
+        come = [Request(("world", 1), rank, 2, value, rank, 5.0) for rank, value in enumerate(values)]
+        return await asyncio.gather(*map(meeting.meet, come)), vars(meeting)
+
+    found, left = asyncio.run(meet())
+    assert found == [(["a", "c"], []), (["b", "d"], [])]
+    assert not any(left.values())  # nothing is kept
+
+
+def test_a_lost_meeting_is_an_error_of_the_group() -> None:
+    class Nowhere:
+        def meet(self, request: Request) -> tuple[list[Any], list[int]]:
+            raise errors.CollectiveError("The actor is gone.")
+
+        def put(self, piece: np.ndarray) -> Any:
+            return piece
+
+        def get(self, handle: Any) -> np.ndarray:
+            return handle
+
+    member = MeetingMember(Nowhere(), "world", 0, 2)
+    for said in ("The actor is gone", "has failed before"):
+        with pytest.raises(errors.CollectiveError, match=said):
+            member.barrier()
+
+
+def test_the_cause_comes_before_those_who_waited() -> None:
+    waited, cause = errors.CollectiveError("Rank 0 waited."), ValueError("mine")
+    assert first_cause([None, waited, cause]) is cause
+    assert first_cause([waited, None]) is waited
+    assert first_cause([None, None]) is None

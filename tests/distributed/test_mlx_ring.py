@@ -1,0 +1,48 @@
+"""Processes under mlx.launch: exchanges, training, and members that do not come."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+LAUNCH = Path(sys.executable).parent / "mlx.launch"
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("mlx") is None, reason="MLX is not installed")
+
+
+def launched(program: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code, and what two processes printed."""
+    words = [LAUNCH, "-n", "2", "--backend", "ring", "--", sys.executable, program, *arguments]
+    variables = os.environ | {"RLX_NUM_THREADS": "1"}
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, env=variables
+    )
+    return done.returncode, done.stdout
+
+
+def test_exchanges_and_training() -> None:
+    _, text = launched(HERE / "exchanging.py")
+    assert all(f"rank {rank} of 2: fine" in text for rank in range(2)), text
+    _, text = launched(HERE.parents[1] / "examples" / "data_parallel.py")
+    assert text.count("same bits everywhere: True") == 4, text
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:12."),
+        ("raises", "ValueError: mine alone"),
+    ],
+)
+def test_a_member_that_does_something_else_is_named(how: str, said: str) -> None:
+    begun = time.monotonic()
+    _, text = launched(HERE / "failing.py", how)
+    assert said in text and "went on" not in text, text
+    assert time.monotonic() - begun < 60
