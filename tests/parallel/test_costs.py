@@ -145,7 +145,10 @@ def test_experts_send_slots_there_and_back(n: int) -> None:
     f = lambda x, s: parallel.mixture_of_experts(x, s, jnp.tanh, "e", chosen=2, capacity=capacity)  # noqa: E731
     args = shape(tokens * n, width), shape(tokens * n, experts)
     found = sent(f, mesh_of(e=n), P("e"), *args)
-    assert found.of("all_to_all").sent == found.sent == 2 * (n - 1) * 4 * experts * capacity * width // n
+    forward = 2 * (n - 1) * 4 * experts * capacity * width // n
+    assert found.of("all_to_all").sent == found.sent == forward
+    step = rlx.grad(lambda x, s: jnp.sum(f(x, s)))
+    assert sent(step, mesh_of(e=n), P("e"), *args).sent == 2 * forward
 
 
 def test_exchanges_of_processes_count() -> None:
