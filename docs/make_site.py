@@ -36,6 +36,7 @@ NOTEBOOKS = [
     "own_parts",
     "images",
     "language_model",
+    "parallel",
 ]
 LINK = re.compile(r"(!?(?<!\\)\[[^\]]*(?<!\\)\])\((?!https?://|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)")
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)

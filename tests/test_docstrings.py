@@ -58,6 +58,7 @@ PUBLIC = [
     "rlx.onnx",
     "rlx.opt",
     "rlx.optim",
+    "rlx.parallel",
     "rlx.precision",
     "rlx.profiler",
     "rlx.profiling",

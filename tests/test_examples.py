@@ -18,7 +18,7 @@ WITH_A_MODEL = {"chat", "finetune"}
 EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if path.stem not in WITH_A_MODEL)
 # what an example may import: the standard library, NumPy, rlx, and the extras named `examples`
 IMPORTS = {"digits", "argparse", "functools", "pathlib", "sys", "sysconfig", "time"}
-IMPORTS |= {"matplotlib", "numpy", "rlx", "sklearn", "tqdm"}
+IMPORTS |= {"matplotlib", "numpy", "rlx", "sklearn", "tqdm", "typing"}
 # arguments with which an example takes seconds; it asserts its result with these too
 ARGUMENTS: dict[str, dict[str, Any]] = {"chargpt": {"steps": 60}}
 

@@ -12,6 +12,8 @@ import rlx
 import rlx.numpy as jnp
 from rlx import parallel
 from rlx.distributed import threads
+from rlx.distributed.threads import ThreadMember
+from rlx.parallel.traffic import device_program
 from rlx.sharding import AbstractMesh
 from rlx.sharding import PartitionSpec as P
 
@@ -145,7 +147,10 @@ def test_experts_send_slots_there_and_back(n: int) -> None:
     f = lambda x, s: parallel.mixture_of_experts(x, s, jnp.tanh, "e", chosen=2, capacity=capacity)  # noqa: E731
     args = shape(tokens * n, width), shape(tokens * n, experts)
     found = sent(f, mesh_of(e=n), P("e"), *args)
-    assert found.of("all_to_all").sent == found.sent == 2 * (n - 1) * 4 * experts * capacity * width // n
+    forward = 2 * (n - 1) * 4 * experts * capacity * width // n
+    assert found.of("all_to_all").sent == found.sent == forward
+    step = rlx.value_and_grad(lambda x, s: jnp.sum(f(x, s)), (0, 1))
+    assert sent(step, mesh_of(e=n), P("e"), *args).sent == 2 * forward
 
 
 def test_exchanges_of_processes_count() -> None:
@@ -155,6 +160,51 @@ def test_exchanges_of_processes_count() -> None:
 
     for found in threads.run(3, work):
         assert found == parallel.Traffic((parallel.Exchange("process_all_reduce", ("world",), 1, 4, 2 * 2 * 48 // 3),))
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_processes_send_what_was_counted(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sum, and a step of ZeRO-1: the bytes of the pieces that members hand to others."""
+    found: dict[int, int] = {}
+
+    def counting(name: str) -> None:
+        before = getattr(ThreadMember, name)
+
+        def counted(self: Any, pieces: Any, *rest: Any) -> Any:
+            alone = name == "gather_pieces" and isinstance(pieces, np.ndarray)  # its own piece, for each of the others
+            others = [pieces] * (n - 1) if alone else [p for r, p in enumerate(pieces) if r != self.rank]
+            found[self.rank] = found.get(self.rank, 0) + sum(p.nbytes for p in others)
+            return before(self, pieces, *rest)
+
+        monkeypatch.setattr(ThreadMember, name, counted)
+
+    counting("gather_pieces")
+    counting("deal_pieces")
+    rule, w = parallel.zero1(rlx.optim.adam(0.1)), {"a": jnp.ones((64, 64)), "b": jnp.ones(2048)}
+
+    def step(w: Any) -> Any:
+        return rule.update(rlx.distributed.all_reduce(w), rule.init(w), w)[0]
+
+    def work() -> Any:
+        rlx.jit(step)(w)["a"].block_until_ready()
+        return sent(step, mesh_of(m=1), P(), w).sent
+
+    counts = threads.run(n, work)
+    assert counts == [found[rank] for rank in range(n)] == [2 * 2 * (n - 1) * 4 * (64 * 64 + 2048) // n] * n
+
+
+def test_gradients_of_late_layers_are_summed_before_those_of_early_ones_are_known() -> None:
+    """`copied`, layer by layer: the last layer's sum stands before the first layer's product of the backward pass."""
+
+    def loss(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = jnp.tanh(x @ parallel.copied(w, "d"))
+        return jnp.sum(x)
+
+    found = device_program(rlx.grad(loss), mesh_of(d=4), (P(), P("d")), ([shape(3, 3)] * 3, shape(8, 3)), False)
+    kinds = [e.primitive.name for e in found.program.equations if e.primitive.name in ("fan_in", "dot_general")]
+    assert kinds.count("fan_in") == 3 and kinds.count("dot_general") == 3 + 3 + 2
+    assert "dot_general" in kinds[kinds.index("fan_in") :]
 
 
 # ------------------------------------------------------------- when it is done

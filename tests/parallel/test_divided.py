@@ -13,13 +13,12 @@ import pytest
 HERE = Path(__file__).parent
 EXAMPLES = sorted((HERE.parent.parent / "examples").glob("parallel_*.py"))
 WAYS = [path for path in EXAMPLES if path.stem != "parallel_plan"]
-EIGHT = {"RLX_NUM_CPU_DEVICES": "8"}
 
 
-def python(*arguments: str) -> str:
-    """What a process with eight devices prints."""
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **EIGHT})
+def python(*arguments: str, devices: int = 8) -> str:
+    """What a process with so many devices prints."""
+    command, environment = [sys.executable, *arguments], {**os.environ, "RLX_NUM_CPU_DEVICES": str(devices)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -36,6 +35,14 @@ def test_models_divided_over_eight_devices_are_the_models() -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_on_eight_devices(path: Path) -> None:
     assert "8 devices" in python(str(path))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("devices", [2, 4])
+def test_a_gpt_holds_what_was_planned_on_fewer_devices(devices: int) -> None:
+    """In all ways; the example asserts it."""
+    path = next(path for path in EXAMPLES if path.stem == "parallel_plan")
+    assert f"{devices} devices hold what was planned" in python(str(path), devices=devices)
 
 
 @pytest.mark.parametrize("path", WAYS, ids=lambda path: path.stem)
