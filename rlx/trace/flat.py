@@ -92,7 +92,9 @@ def function_name(function: Any) -> str:
     """A name for a callable, fit for an identifier."""
     while hasattr(function, "func"):
         function = function.func
-    name = getattr(function, "__name__", None) or type(function).__name__
+    name = getattr(function, "__name__", "")
+    if not isinstance(name, str) or not name:
+        name = type(function).__name__
     return "".join(c if c.isalnum() else "_" for c in name).strip("_") or "function"
 
 
