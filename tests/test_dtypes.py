@@ -205,3 +205,7 @@ def test_types_of_numbers() -> None:
     assert lax.convert_element_type(0.1, "float64").item() == 0.1
     assert jnp.percentile(jnp.arange(11.0), 10 / 3).dtype == np.float32
     assert jnp.quantile(jnp.arange(11), 0.3).item() == pytest.approx(3)
+
+
+def test_scalar_types_are_found_among_numpys() -> None:
+    assert np.int32 in {jnp.int32, jnp.int64} and jnp.float32 in {np.float32} and np.float64 not in {jnp.float32}

@@ -499,3 +499,13 @@ def test_numpy_arguments_are_read_where_they_are_and_never_handed_out() -> None:
         assert g(y).tolist() == [1, 2, 3] and g(y.astype(">f4")).dtype == np.float32
         with pytest.raises(errors.InputTypeError, match="y"):
             g(np.array(["a"]))
+
+
+def test_a_compiled_call_leaves_its_static_arguments_out_or_repeats_them() -> None:
+    def f(n: int, x: Any, *, scale: int = 1) -> Any:
+        return n * scale * x
+
+    compiled = rlx.jit(f, static_argnums=0, static_argnames="scale").lower(3, 1.0, scale=2).compile()
+    assert compiled(2.0) == compiled(3, 2.0, scale=2) == 12.0
+    with pytest.raises(errors.InputTypeError, match="was compiled for"):
+        compiled(4, 2.0)

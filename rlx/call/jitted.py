@@ -494,13 +494,18 @@ class _Request:
 
     def function(self, *dynamic: Any, **keywords: Any) -> Any:
         """The user's function with its static arguments put back."""
+        return self.jitted.fun(*self._complete(dynamic), **keywords, **self.held_names)
+
+    def _complete(self, dynamic: tuple[Any, ...]) -> tuple[Any, ...]:
+        """All positional arguments, of those that are not static."""
         rest = iter(dynamic)
-        args = [self.held[i] if i in self.held else next(rest) for i in range(self.count)]
-        return self.jitted.fun(*args, **keywords, **self.held_names)
+        return tuple(self.held[i] if i in self.held else next(rest) for i in range(self.count))
 
     def again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Request:
-        """Another call of the same function."""
-        return _Request(self.jitted, args, kwargs)
+        """Another call of the same function. Static arguments may be left out, all or none of them."""
+        if self.held and len(args) == self.count - len(self.held):
+            args = self._complete(args)
+        return _Request(self.jitted, args, {**self.held_names, **kwargs})
 
     def donated_leaves(self) -> list[bool]:
         """Which leaves a call would give away."""

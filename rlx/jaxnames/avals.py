@@ -32,6 +32,22 @@ class AbstractValue:
     """
 
 
+class Typed:
+    """What is no array and has a type of its own as `aval`: a Ref.
+
+    >>> from rlx.jaxnames.avals import Typed, typeof
+    >>> class Own(Typed):
+    ...     aval = "own"
+    >>> typeof(Own())
+    'own'
+    """
+
+    @property
+    def aval(self) -> Any:
+        """The type."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, repr=False)
 class AbstractArray(AbstractValue):
     """What jax.typeof returns: an array's type, and where it lies.
@@ -103,7 +119,7 @@ def shaped(shape: Sequence[int], dtype: Any, weak_type: bool = False, **fields: 
     return AbstractArray(tuple(map(int, shape)), dtype if dtype == float0 else to_dtype(dtype), weak_type, **fields)
 
 
-def typeof(x: Any) -> AbstractArray:
+def typeof(x: Any) -> Any:
     """The type of an array or number as JAX's libraries ask for it; an aval's is itself.
 
     >>> import rlx.compat
@@ -112,6 +128,8 @@ def typeof(x: Any) -> AbstractArray:
     """
     if isinstance(x, AbstractArray):
         return x
+    if isinstance(x, Typed):
+        return x.aval
     if isinstance(x, TensorType):
         return aval_of(x)
     if isinstance(x, Linear):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -112,8 +113,20 @@ setattr(Device, "addressable_memories", lambda device: [SimpleNamespace(kind="un
 setattr(Sharding, "_addressable_device_assignment", property(lambda sharding: tuple(sharding.device_set)))  # noqa: B010
 
 
-def _backends() -> dict[str, Any]:
-    return {device.platform: device for device in rlx.devices()}
+class _Backends(Mapping[str, Any]):
+    """A device of each platform. How many there are is settled when somebody looks, not before."""
+
+    def _devices(self) -> dict[str, Any]:
+        return {device.platform: device for device in rlx.devices()}
+
+    def __getitem__(self, platform: str) -> Any:
+        return self._devices()[platform]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._devices())
+
+    def __len__(self) -> int:
+        return len(self._devices())
 
 
 @cache
@@ -180,5 +193,5 @@ def own_names() -> dict[str, dict[str, Any]]:
             **{name: getattr(tree_util, name) for name in tree_util.__all__},
             "_registry": _NodeTypes(),
         },
-        "jax._src.xla_bridge": {"_backends": _backends()},  # chex
+        "jax._src.xla_bridge": {"_backends": _Backends()},  # chex
     }

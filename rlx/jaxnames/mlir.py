@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import UnsupportedError
+from rlx.jaxnames.avals import typeof
+from rlx.jaxnames.callbacks import pure_callback
 from rlx.jaxnames.rules import LOWERINGS
 
 __all__ = ["emit_python_callback", "ir_constant", "lower_fun", "register_lowering"]
+
+
+class Context(NamedTuple):
+    """What a rule is told: avals of operands and results, and where it can leave what has to stay alive."""
+
+    avals_in: list[Any]
+    avals_out: list[Any]
+    module_context: Any
 
 
 class Lowered:
@@ -23,8 +35,41 @@ def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> Lowered
     return Lowered(fun)
 
 
+def emit_python_callback(
+    ctx: Context,
+    callback: Callable[..., Any],
+    token: Any,
+    operands: Sequence[Any],
+    operand_avals: Sequence[Any],
+    result_avals: Sequence[Any],
+    **_: Any,
+) -> tuple[Any, Any, Any]:
+    """Results of a Python function that runs whenever the program does; the token; nothing to keep alive."""
+    types = [ShapeDtypeStruct(a.shape, a.dtype) for a in result_avals]
+    return list(pure_callback(lambda *args: tuple(callback(*args)), tuple(types), *operands)), token, None
+
+
+def _function_of(primitive: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a rule with a callback to Python stands for; values of MLIR are the arrays themselves."""
+
+    def function(*args: Any, **params: Any) -> Any:
+        avals = list(map(typeof, args))
+        results, _ = primitive.abstract_eval(*avals, **params)
+        outs = results if primitive.multiple_results else [results]
+        found = rule(Context(avals, outs, SimpleNamespace(add_keepalive=_keep_nothing)), *args, **params)
+        return found if primitive.multiple_results else found[0]
+
+    return function
+
+
+def _keep_nothing(_: Any) -> None:
+    """The program holds what it calls."""
+
+
 def register_lowering(primitive: Any, rule: Any, platform: str | None = None, **_: Any) -> Any:
-    """Compile a primitive by this rule. One that writes MLIR itself is not kept: the implementation is compiled.
+    """Compile a primitive by this rule: a function of lower_fun, or a rule that calls back to Python.
+
+    One that writes MLIR itself is not kept: the implementation is compiled.
 
     >>> import rlx
     >>> from rlx.jaxnames.foreign_primitive import ForeignPrimitive
@@ -34,15 +79,17 @@ def register_lowering(primitive: Any, rule: Any, platform: str | None = None, **
     >>> float(rlx.jit(own.bind)(1.0))
     2.0
     """
-    if isinstance(rule, Lowered) and platform in (None, "cpu"):
+    if platform not in (None, "cpu"):
+        return rule
+    if isinstance(rule, Lowered):
         LOWERINGS[primitive] = rule.function
+    elif "emit_python_callback" in getattr(getattr(rule, "__code__", None), "co_names", ()):
+        LOWERINGS[primitive] = _function_of(primitive, rule)
     return rule
 
 
-def _refuse(*_: Any, **__: Any) -> Any:
+def ir_constant(*_: Any, **__: Any) -> Any:
+    """A constant in MLIR: refused."""
     raise UnsupportedError(
         "A rule writes MLIR, which rlx does not compile.", "Register mlir.lower_fun of a function instead."
     )
-
-
-emit_python_callback = ir_constant = _refuse

@@ -163,8 +163,11 @@ _define("pad", lax.pad)
 _define("concatenate", lambda *xs, dimension: lax.concatenate(xs, dimension))
 _define("iota", lambda *, dtype, shape, dimension, sharding=None: lax.broadcasted_iota(dtype, shape, dimension))
 _define("dot_general", _dropping(lax.dot_general, "out_sharding"))
-_define("dynamic_slice", lambda x, *starts, slice_sizes: lax.dynamic_slice(x, starts, slice_sizes))
-_define("dynamic_update_slice", lambda x, update, *starts: lax.dynamic_update_slice(x, update, starts))
+_define("dynamic_slice", lambda x, *starts, slice_sizes: lax.dynamic_slice(x, _of_one_dtype(starts), slice_sizes))
+_define(
+    "dynamic_update_slice",
+    lambda x, update, *starts: lax.dynamic_update_slice(x, update, _of_one_dtype(starts)),
+)
 _define("gather", lax.gather)
 _define("conv_general_dilated", lambda *args, **params: _convolution(*args, **params))
 _define("sort", lambda *xs, dimension, is_stable, num_keys: _sorted(xs, dimension, is_stable, num_keys), True)
@@ -245,6 +248,12 @@ def _cond(index: Any, *args: Any, branches: Sequence[Any], **_: Any) -> Any:
         programs.append(program.replace(inputs=(*others, *rest)))
         before += len(values)
     return cond(lax.convert_element_type(index, "int32"), *held, *args, branches=tuple(programs))
+
+
+def _of_one_dtype(starts: Sequence[Any]) -> list[Any]:
+    """Start indices as rlx.lax takes them: equations of rlx's have them of any integer dtypes."""
+    widest = max((type_of(s).dtype for s in starts), key=lambda dtype: dtype.itemsize, default=None)
+    return [lax.convert_element_type(s, widest) for s in starts]
 
 
 def _remat(*args: Any, jaxpr: Any, policy: Any = None, **_: Any) -> Any:

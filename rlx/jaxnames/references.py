@@ -6,7 +6,7 @@ from typing import Any
 
 from rlx.array import Array
 from rlx.errors import UnsupportedError
-from rlx.jaxnames.avals import AbstractValue, typeof
+from rlx.jaxnames.avals import AbstractValue, Typed, typeof
 from rlx.trace.builder import state
 from rlx.trace.flat import as_array
 
@@ -27,7 +27,7 @@ class AbstractRef(AbstractValue):
         self.shape, self.dtype = inner_aval.shape, inner_aval.dtype
 
 
-class Ref:
+class Ref(Typed):
     """A cell with an array: `ref[...]` reads, `ref[...] = value` and `ref[index] = value` write.
 
     What is written is the state of the function that made the cell: a function that is traced on its own may read a

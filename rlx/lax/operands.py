@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +33,7 @@ _SCALARS = (bool, int, float, complex)
 
 
 def as_dtype(dtype: Any) -> np.dtype:
-    """A dtype argument as a NumPy dtype; Python's types mean the default dtypes."""
+    """A dtype argument as a NumPy dtype, of 32 bits where config.narrow says so; Python's types mean the defaults."""
     if dtype is float:
         return config.default_float
     if dtype is int:
@@ -40,7 +41,7 @@ def as_dtype(dtype: Any) -> np.dtype:
     if dtype is complex:
         return np.dtype("c16" if config.default_float.itemsize == 8 else "c8")
     try:
-        return dtype_of(dtype)
+        return promotion.available(dtype_of(dtype))
     except TypeError as error:
         raise DtypeError(str(error), "Use a NumPy dtype, or one of rlx.numpy's.") from None
 
@@ -138,7 +139,8 @@ def new_shape(name: str, shape: Any) -> tuple[int, ...]:
 
 def scalar_of(value: Any, dtype: np.dtype) -> Array:
     """A scalar argument (a fill or padding value) as a 0-d array of `dtype`."""
-    if isinstance(value, _SCALARS):
+    limit = isinstance(value, float) and dtype.kind in "iu" and not math.isfinite(value)  # as conversions have it
+    if isinstance(value, _SCALARS) and not limit:
         return keys_of_number((), value, dtype) if is_key(dtype) else wrap(number_array(value, dtype))
     array = as_array(value)
     return array if array.dtype == dtype else convert(array, dtype=dtype, weak=False)

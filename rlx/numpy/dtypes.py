@@ -164,7 +164,7 @@ class ScalarType:
             return False
 
     def __hash__(self) -> int:
-        return hash(self.dtype)
+        return hash(self.dtype.type)  # as JAX's: tensorflow_probability looks NumPy's scalar types up among these
 
     def __repr__(self) -> str:
         return f"<rlx dtype {self.__name__}>"

@@ -79,7 +79,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None, o
 def fitting_shape(x: Any, shape: Any) -> tuple[int, ...]:
     """A shape argument with its -1 replaced."""
     if isinstance(shape, (Array, np.ndarray)):
-        sizes = canonical_shape(shape, "reshape")
+        sizes = canonical_shape(shape, "reshape", smallest=-1)
     elif isinstance(shape, Iterable):
         sizes = tuple(map(operator.index, shape))
     else:

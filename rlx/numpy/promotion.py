@@ -81,7 +81,7 @@ Pair = tuple[np.dtype, bool]
 def to_dtype(value: Any) -> np.dtype:
     """A dtype argument as a NumPy dtype; Python's own types mean the default dtypes."""
     if type(value) is np.dtype:
-        return _available(dtype_of(value))
+        return available(dtype_of(value))
     if value is float:
         return config.default_float
     if value is int:
@@ -89,7 +89,7 @@ def to_dtype(value: Any) -> np.dtype:
     if value is complex:
         return complex_dtype(config.default_float)
     try:
-        return _available(dtype_of(value))
+        return available(dtype_of(value))
     except TypeError:
         raise DtypeError(
             f"{value!r} is not a dtype that rlx has.",
@@ -98,7 +98,7 @@ def to_dtype(value: Any) -> np.dtype:
         ) from None
 
 
-def _available(dtype: np.dtype) -> np.dtype:
+def available(dtype: np.dtype) -> np.dtype:
     """A dtype that was asked for, or its half where config.narrow says so; UserWarning then, as in JAX."""
     found = narrowed(dtype)
     if found is not dtype:
@@ -333,8 +333,10 @@ def canonical_axes(axis: Any, ndim: int, name: str = "the function") -> tuple[in
     return axes
 
 
-def canonical_shape(shape: Any, name: str = "the function", what: str = "shape") -> tuple[int, ...]:
-    """A shape argument (or `what` else has sizes) as a tuple of ints."""
+def canonical_shape(
+    shape: Any, name: str = "the function", what: str = "shape", smallest: int = 0
+) -> tuple[int, ...]:
+    """A shape argument (or `what` else has sizes) as a tuple of ints, none of them below `smallest`."""
     if isinstance(shape, (Array, np.ndarray)):
         sizes = known_numpy(shape, name, "Shapes are static: pass Python integers.").tolist()
         shape = sizes if isinstance(sizes, list) else (sizes,)
@@ -349,7 +351,7 @@ def canonical_shape(shape: Any, name: str = "the function", what: str = "shape")
         raise ShapeError(
             f"{name} got the {what} {sizes!r:.80}.", "Sizes are integers: use // to divide, or int(...)."
         ) from None
-    if any(n < 0 for n in result):
+    if any(n < smallest for n in result):
         raise ShapeError(f"{name} got the {what} {result}.", "Sizes cannot be negative.")
     return result
 

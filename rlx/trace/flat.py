@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from functools import WRAPPER_ASSIGNMENTS, wraps
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,16 @@ from rlx.trace.places import execution
 from rlx.trace.spanning import at_border
 from rlx.trees import tree
 
-__all__ = ["FlatFunction", "as_array", "function_name", "is_float0", "shared_array", "tangent_array", "zero_tangent"]
+__all__ = [
+    "FlatFunction",
+    "as_array",
+    "function_name",
+    "is_float0",
+    "named_after",
+    "shared_array",
+    "tangent_array",
+    "zero_tangent",
+]
 
 
 _ARGUMENTS = (
@@ -82,8 +93,20 @@ def function_name(function: Any) -> str:
     """A name for a callable, fit for an identifier."""
     while hasattr(function, "func"):
         function = function.func
-    name = getattr(function, "__name__", None) or type(function).__name__
+    name = getattr(function, "__name__", "")
+    if not isinstance(name, str) or not name:
+        name = type(function).__name__
     return "".join(c if c.isalnum() else "_" for c in name).strip("_") or "function"
+
+
+_NAMED = {"__annotations__": dict, "__doc__": (str, NoneType), "__type_params__": tuple}  # and others are text
+
+
+def named_after(fun: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A decorator that gives a function the name, documentation and attributes of `fun`, as far as it has them."""
+    # of a callable object with fields they may be anything: in a tree that vmap made they are of no type at all
+    names = [n for n in WRAPPER_ASSIGNMENTS if isinstance(getattr(fun, n, None), _NAMED.get(n, str))]
+    return wraps(fun, names)
 
 
 def is_float0(value: Any) -> bool:
@@ -113,11 +136,31 @@ class ZeroLeaf:
 tree.register_node(ZeroLeaf, lambda leaf: ((), leaf.shape), lambda shape, _: np.zeros(shape, float0))
 
 
+class OpaqueLeaf:
+    """Stands in auxiliary data for an object that is no array: a node without leaves."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+tree.register_node(OpaqueLeaf, lambda leaf: ((), leaf.value), lambda value, _: value)
+
+
+def _can_be_array(value: Any) -> bool:
+    try:
+        as_array(value)
+    except InputTypeError:
+        return False
+    return True
+
+
 class FlatFunction:
     """`function` over flat arrays: unflattens its arguments, flattens and checks its result.
 
     After a call `out_tree` is the result's structure, and `auxiliary` the second result of a
-    function with has_aux.
+    function with has_aux, which may have any objects among its arrays.
     """
 
     def __init__(
@@ -144,7 +187,7 @@ class FlatFunction:
                     "Return (result, auxiliary) from the function, or leave has_aux out.",
                 )
             out, auxiliary = out
-            extra, self.auxiliary_tree = flatten_values(auxiliary)
+            extra, self.auxiliary_tree = _flatten_auxiliary(auxiliary)
         outs, self.out_tree = flatten_values(out)
         self.results = len(outs)
         return [as_array(x, f"the result of {self.name}", _RESULTS) for x in (*outs, *extra)]
@@ -171,6 +214,15 @@ def flatten_local(values: Any) -> tuple[list[Any], tree.TreeDef]:
     leaves, treedef = tree.flatten(values)
     carried = at_border(values, leaves)
     return (leaves, treedef) if carried is values else tree.flatten(carried)
+
+
+def _flatten_auxiliary(values: Any) -> tuple[list[Any], tree.TreeDef]:
+    """As flatten_values; objects that are no arrays are part of the structure, too."""
+    leaves, treedef = flatten_values(values)
+    if all(map(_can_be_array, leaves)):
+        return leaves, treedef
+    known = tree.unflatten(treedef, [x if _can_be_array(x) else OpaqueLeaf(x) for x in leaves])
+    return flatten_values(known)
 
 
 def flatten_tangents(args: Sequence[Any], what: str) -> tuple[list[Array], tree.TreeDef]:

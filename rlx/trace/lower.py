@@ -35,13 +35,13 @@ def inline_blocks(program: Program) -> Program:
 
 def inline_calls(program: Program, stays: Callable[[Equation], bool] | None = None) -> Program:
     """Replace every call-like equation but those that stay by the equations of its program, in regions too."""
-    memo: dict[int, Program] = {}
+    memo: dict[int, tuple[Program, Program]] = {}  # with the region, so that no other one takes its id
 
     def lowered(region: Program) -> Program:
         found = memo.get(id(region))
         if found is None:
-            found = memo[id(region)] = inline_calls(region, stays)
-        return found
+            found = memo[id(region)] = region, inline_calls(region, stays)
+        return found[1]
 
     equations: list[Equation] = []
     constants = list(program.constants)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
 from rlx.ops.call import checkpoint as checkpoint_call
 from rlx.ops.checkpoint_name import checkpoint_name as checkpoint_name_op
-from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, named_after
 from rlx.trace.once import traces_of
 from rlx.trees import tree
 
@@ -66,7 +65,7 @@ def checkpoint(
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     traces = traces_of(fun)
 
-    @wraps(fun, updated=())
+    @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
         held = {n % len(args): args[n] for n in static if -len(args) <= n < len(args)}
         moving = [a for i, a in enumerate(args) if i not in held]

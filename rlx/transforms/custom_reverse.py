@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial, wraps
+from functools import cache, partial
 from typing import Any
 
 from rlx.array import Array
@@ -14,7 +14,7 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.call import ByValue, Deferred, custom_vjp_call
 from rlx.trace.builder import state
-from rlx.trace.flat import FlatFunction, as_array, flatten_call
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, named_after
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.tracing import close_over, known_value, trace_program
@@ -306,7 +306,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     (9.0, 3.0)
     """
 
-    @wraps(fun, updated=())
+    @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
         rules: list[tuple[Any, Program]] = []  # they live as long as the rule, and hold nothing traced
         count = len(args)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from rlx.errors import DtypeError, TreeMismatchError
 from rlx.ir.types import is_complex, is_inexact
 from rlx.ops.shape import reshape, slice_along
 from rlx.trace.builder import Tracer
-from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, is_float0, shared_array
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, function_name, is_float0, named_after, shared_array
 from rlx.trace.interpret import interpret
 from rlx.trace.tracing import known_value, trace_program
 from rlx.transforms.forward import jvp
@@ -124,7 +123,7 @@ def jacfwd(
            [0., 6.]], dtype=float32)
     """
 
-    @wraps(fun, updated=())
+    @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
         part = _select_arguments(args, argnums)
         _check("jacfwd", fun, part, holomorphic, False)
@@ -160,7 +159,7 @@ def jacrev(
     Array([[2., 6.]], dtype=float32)
     """
 
-    @wraps(fun, updated=())
+    @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
         part = _select_arguments(args, argnums)
         _check("jacrev", fun, part, holomorphic, allow_int)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -14,7 +13,7 @@ from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import convert
 from rlx.ops.families import full_like, instantiate
 from rlx.ops.variation import once, total
-from rlx.trace.flat import FlatFunction, as_array, flatten_call, tangent_array, zero_tangent
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, named_after, tangent_array, zero_tangent
 from rlx.trace.primitive import Linear, Zero, type_of
 from rlx.trace.tracing import trace_program
 from rlx.transforms.forward import LinearizedCall, LinearSpec
@@ -225,13 +224,13 @@ def value_and_grad(
     (8.0, 12.0)
     """
 
-    @wraps(fun, updated=())
+    @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         name = getattr(fun, "__name__", type(fun).__name__)
         wanted = wanted_arguments(fun, args, argnums)
         distinct = sorted(set(wanted))
 
-        @wraps(fun, updated=())
+        @named_after(fun)
         def of_wanted(*values: Any) -> Any:
             """`fun` of the arguments to differentiate; the others are what they are, arrays or not."""
             given = dict(zip(distinct, values, strict=True))
@@ -283,7 +282,7 @@ def grad(
     """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
-    @wraps(fun, updated=())
+    @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient

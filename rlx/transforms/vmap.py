@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from rlx.array import Array
 from rlx.errors import InputTypeError, VmapAxisError
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
-from rlx.trace.flat import FlatFunction, as_array, is_float0
+from rlx.trace.flat import FlatFunction, as_array, is_float0, named_after
 from rlx.trace.tracing import known_value, named_axis, trace_program
 from rlx.transforms.programs import batch_walk
 from rlx.transforms.vmappable import Mapping, is_spec, is_vmappable, registered
@@ -92,7 +91,7 @@ def vmap(
             "in_axes is an int, None, or a tuple with one entry for each positional argument.",
         )
 
-    @wraps(fun, updated=())
+    @named_after(fun)
     def function(*args: Any, **kwargs: Any) -> Any:
         if isinstance(in_axes, tuple) and len(in_axes) != len(args):
             raise VmapAxisError(

@@ -164,3 +164,15 @@ def test_names_that_are_none_or_like_pythons_own():
         assert jnp.newaxis is None
         assert jnp.__array_api_version__ == rlx.numpy.__array_api_version__
         assert all(hasattr(jnp, name) for name in dir(jnp))
+
+
+def test_the_number_of_devices_is_open_until_somebody_looks() -> None:
+    text = run(
+        """
+        import jax, jax.numpy
+        from jax._src import xla_bridge
+        jax.config.update("jax_num_cpu_devices", 2)
+        print(len(jax.devices()), list(xla_bridge._backends))
+        """
+    )
+    assert text == "2 ['cpu']\n"

@@ -14,6 +14,7 @@ import rlx
 import rlx.compat
 import rlx.numpy as jnp
 from rlx.errors import UnsupportedError
+from rlx.trace.lower import inline_calls
 
 
 @pytest.fixture
@@ -203,3 +204,60 @@ def test_known_halves_of_a_function(jax: Any) -> None:
     jaxpr, outs, held = pe.trace_to_jaxpr_nounits(lu.wrap_init(f), pvals)
     assert [o.is_known() for o in outs] == [True, False, True] and outs[0].const.tolist() == [2.0, 2.0]
     assert float(jax.core.eval_jaxpr(jaxpr, [], *held, 5.0)[0]) == 10.0
+
+
+def test_a_rule_that_calls_back_to_python_runs_when_the_program_does(jax: Any) -> None:
+    """As equinox's noinline: its implementation asks for the value of an operand."""
+    mlir = importlib.import_module("jax.interpreters.mlir")
+    own = jax.extend.core.Primitive("looked_up")
+    table = [np.sin, np.cos]
+    own.def_impl(lambda i, x: table[i.item()](x))
+    own.def_abstract_eval(lambda i, x: x)
+
+    def rule(ctx: Any, *operands: Any) -> Any:
+        def call(i: Any, x: Any) -> Any:
+            return (table[int(i)](np.asarray(x)),)
+
+        found, _, kept = mlir.emit_python_callback(
+            ctx, call, None, operands, ctx.avals_in, ctx.avals_out, has_side_effect=False
+        )
+        ctx.module_context.add_keepalive(kept)
+        return found
+
+    mlir.register_lowering(own, rule)
+    run = jax.jit(own.bind)
+    assert [float(run(i, 1.0)) for i in range(2)] == pytest.approx([np.sin(1.0), np.cos(1.0)])
+
+
+def test_starts_of_a_slice_of_several_dtypes(jax: Any) -> None:
+    closed = jax.make_jaxpr(lambda x, i, j: x[i, j])(np.ones((2, 2), np.float32), np.int32(1), np.int8(0))
+    assert jax.core.eval_jaxpr(closed.jaxpr, closed.consts, np.eye(2, dtype=np.float32), 1, np.int8(1))[0] == 1.0
+
+
+def test_64_bits_asked_of_lax_and_random_are_narrowed(jax: Any) -> None:
+    with pytest.warns(UserWarning, match="truncated to dtype float32"):
+        drawn = jax.random.normal(jax.random.key(0), (2,), np.float64)
+    assert drawn.tolist() == rlx.random.normal(rlx.random.key(0), (2,)).tolist()
+    with pytest.warns(UserWarning, match="truncated to dtype int32"):
+        assert jax.lax.convert_element_type(np.float32(2), np.int64).dtype == np.int32
+
+
+def test_infinity_is_the_limit_of_integers(jax: Any) -> None:
+    x = jnp.array([3, 1, 2])
+    assert jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (2,), (1,), "VALID").tolist() == [3, 2]
+    assert jax.lax.reduce_window(x, jnp.inf, jax.lax.min, (2,), (1,), "VALID").tolist() == [1, 1]
+
+
+def test_the_type_of_a_reference(jax: Any) -> None:
+    assert jax.typeof(jax.new_ref(jnp.zeros(3))).shape == (3,)
+
+
+def test_a_program_of_many_calls_keeps_their_bodies_apart(jax: Any) -> None:
+    """A body that is made while calls are inlined is freed at once, and the next one may lie where it was."""
+    inner, outer = (jax.extend.core.Primitive(name) for name in ("inner", "outer"))
+    inner.def_impl(lambda x: x * 2.0)
+    outer.def_impl(lambda *xs: sum(map(inner.bind, xs[1:]), xs[0]))
+    xs = [jnp.full(2, float(i)) for i in range(7)]
+    counts = [n % 7 for n in range(60)]
+    program = rlx.make_program(lambda *xs: [outer.bind(*xs[: n + 1]) for n in counts])(*xs)
+    assert len(inline_calls(program).equations) == sum(2 * n for n in counts)

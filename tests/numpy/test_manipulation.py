@@ -320,3 +320,10 @@ def test_functions_of_stacks_run_where_ranks_may_not_be_promoted(function: Any) 
     with rlx.numpy_rank_promotion("raise"):
         found = function(x)
     np.testing.assert_array_equal(found, function(x))
+
+
+def test_a_shape_in_an_array_may_leave_one_size_open():
+    for shape in (np.array([-1, 3]), rnp.array([-1, 3])):
+        assert rnp.reshape(rnp.ones((2, 3, 2)), shape).shape == (4, 3)
+    with pytest.raises(errors.ShapeError, match="Sizes"):
+        rnp.reshape(rnp.ones(4), np.array([-2, 2]))

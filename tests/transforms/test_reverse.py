@@ -203,3 +203,23 @@ def test_linear_transpose_of_integers() -> None:
     for mixed in (lambda x: 2.0 * x, lambda x: x.astype(np.int32)):
         with pytest.raises(TypeError, match="linear_transpose takes"):
             rlx.linear_transpose(mixed, np.int32(1) if mixed(rlx.numpy.ones((), np.int32)).dtype != np.int32 else 1.0)
+
+
+def test_auxiliary_data_may_be_of_any_kind() -> None:
+    token = object()
+
+    def found(library: Any) -> Any:
+        def f(x: Any) -> Any:
+            return x * x, {"name": "square", "token": token, "double": 2 * x}
+
+        pulled = library.vjp(f, 3.0, has_aux=True)
+        pushed = library.jvp(f, (3.0,), (1.0,), has_aux=True)
+        return [
+            library.grad(f, has_aux=True)(3.0)[1],
+            library.value_and_grad(f, has_aux=True)(3.0)[0][1],
+            pulled[2],
+            pushed[2],
+        ]
+
+    for data in (*found(rlx), *found(jax)):
+        assert data["name"] == "square" and data["token"] is token and float(data["double"]) == 6.0

@@ -205,3 +205,17 @@ def test_wrong_axes_leave_nothing_behind() -> None:
         with pytest.raises(errors.VmapAxisError):
             rlx.vmap(lambda x: x, in_axes=in_axes)(reals(3))
     assert_same(rlx.vmap(lambda x: x + 1)(reals(3)), jax.vmap(lambda x: x + 1)(reals(3)))
+
+
+def test_a_callable_object_lends_its_attributes_and_a_name_if_it_has_one() -> None:
+    class Layer:
+        def __init__(self) -> None:
+            self.weight, self.__name__ = 2.0, np.ones(3)
+
+        def __call__(self, x: Any) -> Any:
+            return self.weight * x
+
+    for library in (rlx, jax):
+        mapped = library.vmap(Layer())
+        assert mapped.weight == 2.0 and mapped(np.ones(2)).tolist() == [2.0, 2.0]
+    assert rlx.grad(Layer())(1.0) == 2.0
