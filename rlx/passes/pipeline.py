@@ -224,8 +224,9 @@ lowering: tuple[Step, ...] = (
     ),
 )  # fmt: skip
 steps: tuple[Step, ...] = (*entry, *passes, *lowering)
+_before_inlining = ("place_exchanges", "order_exchanges")
 # most programs hold nothing for these: they are stages where they change it
-_rare = ("place_exchanges", "order_exchanges", "keys", "decompose_routines")
+_rare = (*_before_inlining, "keys", "decompose_routines")
 
 
 def walk(start: Form, sequence: Sequence[Step], context: Context | None = None) -> list[Stage]:
@@ -255,7 +256,7 @@ def verify_step(step: Step, before: Form, form: Form) -> None:
     """Raise VerificationError, naming the step, where what it made breaks a rule."""
     try:
         if isinstance(form, Program):
-            verify_program(form, "hir" if step is entry[0] else "mir")
+            verify_program(form, "hir" if step.name in _before_inlining else "mir")
         elif isinstance(form, Nests):
             _verify_rows(form)
             verify_plan(schedule(form), placed=False, nested=False)
