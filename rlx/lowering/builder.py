@@ -23,6 +23,7 @@ class KernelBuilder(NestBuilder):
     reverse = views.reverse
     window = views.window
     pad = views.pad
+    pad_where_read = views.pad_where_read
     concatenate = views.concatenate
 
     # ------------------------------------------------------------ reductions

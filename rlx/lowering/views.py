@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
+from operator import and_
 
 from rlx.ir.kernels import Buffer
 from rlx.ir.types import TensorType
 from rlx.lowering.lowered import BufferView, LoweredValue, dense_strides, remap, reshape_map
 from rlx.lowering.nest_builder import NestBuilder
+from rlx.lowering.nodes import INT64, IndexMap
+from rlx.lowering.scalar_builder import Scalar, ScalarBuilder
 
 __all__ = ["broadcast", "concatenate", "pad", "reshape", "reverse", "slice", "transpose", "window"]
 
@@ -140,6 +144,36 @@ def pad(kernels: NestBuilder, v: LoweredValue, value: LoweredValue, config: PadC
     if known is None:
         known = kernels._padded[key] = _pad_inside(kernels, inner, fill, offsets, steps)
     return kernels.from_buffer(known, type)
+
+
+def pad_where_read(kernels: NestBuilder, v: LoweredValue, value: LoweredValue, config: PadConfig) -> LoweredValue:
+    """As `pad`, of a real array in memory, as an expression: whoever reads an element asks whether it is inside.
+
+    What needs more than that, dilated or cut arrays, is padded in memory.
+    """
+    cut = any(min(low, high) < 0 or interior for low, high, interior in config)
+    if cut or len(v.nodes) > 1 or v.type.size == 0:
+        return pad(kernels, v, value, config)
+    shape = tuple(low + n + high for n, (low, high, _) in zip(v.shape, config, strict=True))
+    scalars = ScalarBuilder(kernels, kernels.table, len(shape))
+    positions = [scalars.index(axis) - low for axis, (low, _, _) in enumerate(config)]
+    tests = [
+        test
+        for position, n, (low, high, _) in zip(positions, v.shape, config, strict=True)
+        for test, needed in ((position >= 0, low), (position < n, high))
+        if needed
+    ]
+    if not tests:
+        return v
+    inside = reduce(and_, tests)
+    view = kernels.realise_for_compute(v)
+    strides, offset, _ = kernels.address(scalars, positions, view.strides)
+    # beyond the array the first element is read instead, which is certainly there
+    place = Scalar(scalars, INT64, kernels.table.affine(strides, offset))
+    back = scalars.select(inside, scalars.constant(0, INT64), -place)
+    element = kernels.table.load(IndexMap(view.buffer, strides, offset + view.offset), back.node)
+    read = scalars.select(inside, Scalar(scalars, v.dtype, element), Scalar(scalars, v.dtype, *value.nodes))
+    return LoweredValue(v.type.update(shape=shape), read.nodes, kernels.sources_of((v,)))
 
 
 def _pad_inside(

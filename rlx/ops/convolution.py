@@ -336,7 +336,8 @@ def _padded(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> tuple[Any, Con
     if around.pads:
         config = around.config()
         zero = k.full(lhs.type.update(shape=()), 0)
-        lhs = k.pad(lhs, zero, tuple(config[i] for i in np.argsort(numbers.lhs_spec)))
+        pad = k.pad_where_read if k.options.products.fused else k.pad
+        lhs = pad(lhs, zero, tuple(config[i] for i in np.argsort(numbers.lhs_spec)))
     rank = len(sizes)
     return lhs, replace(spec, padding=((0, 0),) * rank, lhs_dilation=(1,) * rank)
 

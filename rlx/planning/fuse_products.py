@@ -11,14 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
+import numpy as np
+
 from rlx.ir.fused_products import is_map, operand_digits, result_digits, with_stores
-from rlx.ir.kernels import Buffer, Contract, Kernel, Loops, Operand, Plan, RowTiles
+from rlx.ir.kernels import Buffer, Contract, Instruction, Kernel, Loops, Operand, Plan, RowTiles
 from rlx.ir.options import LoweringOptions
 from rlx.ir.scalar import operation_cost
 from rlx.planning.memory import arena_bytes
 from rlx.planning.row_tiles import row_tiles_of
 
 __all__ = ["fuse_products"]
+
+_POSITION = np.dtype(np.int64)
 
 
 def fuse_products(plan: Plan, options: LoweringOptions) -> Plan:
@@ -80,9 +84,20 @@ def _parts(kernel: Kernel, operands: set[Buffer], options: LoweringOptions) -> l
 
 def _is_cheap(kernel: Loops, options: LoweringOptions) -> bool:
     """Whether what a map computes may be computed again."""
-    cheap = sum(operation_cost(i.op) for i in kernel.instructions) <= options.products.fused_cost
-    near = all(not i.args for i in kernel.instructions if i.op == "load")
+    cheap = sum(operation_cost(i.op) for i in kernel.instructions if _is_value(i)) <= options.products.fused_cost
+    near = not any(_reads(kernel, n) for i in kernel.instructions if i.op == "load" for n in i.args)
     return is_map(kernel) and cheap and near and {*kernel.reads}.isdisjoint(kernel.writes)
+
+
+def _is_value(instruction: Instruction) -> bool:
+    """Whether an instruction makes more than a position, or a condition."""
+    return instruction.dtype != _POSITION and instruction.dtype.kind != "b"
+
+
+def _reads(kernel: Loops, number: int) -> bool:
+    """Whether an instruction depends on what lies in memory, and not on indices alone."""
+    instruction = kernel.instructions[number]
+    return instruction.op == "load" or any(_reads(kernel, n) for n in instruction.args)
 
 
 def _members(

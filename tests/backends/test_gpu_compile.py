@@ -176,7 +176,7 @@ LAUNCHES = {
     "product with an epilogue": ["tiled product with an epilogue"],
     "attention": ["attention"],
     "causal attention": ["attention"],
-    "convolution": ["items", "items", "tiled product of what is loaded with an epilogue"],
+    "convolution": ["tiled product of what is loaded with an epilogue"],
 }
 
 

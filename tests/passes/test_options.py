@@ -87,19 +87,24 @@ def test_numbers_of_chunks_that_cannot_be_combined_are_refused():
 
 
 def test_products_take_in_their_neighbours_by_the_options():
-    """Windows and results are local to a group; what it computes stays. Small products stay by themselves."""
+    """Windows, padding and results are local to a group; what it computes stays. Small products stay by themselves,
+    unless they read windows."""
     x, kernel = (np.sin(np.arange(np.prod(s))).reshape(s).astype(np.float32) for s in ((2, 3, 9, 9), (16, 3, 3, 3)))
 
     def convolve(x, kernel):
         return jnp.maximum(rlx.lax.conv(x, kernel, (1, 1), "SAME"), 0)
 
-    apart, fused, small = (plan_of(convolve, x, kernel, products=ProductLimits(fused=n)) for n in (0, 16, 17))
-    assert not any(isinstance(k, RowTiles) for k in (*apart.kernels, *small.kernels))
-    (group,) = (k for k in fused.kernels if isinstance(k, RowTiles))
-    assert [type(k) for k in group.kernels] == [Loops, Contract, Loops] and len(group.local) == 2
-    assert fused.arena < apart.arena
-    for one, other in zip(run(fused, x, kernel), run(apart, x, kernel), strict=True):
-        np.testing.assert_array_equal(one, other)
+    apart, *all_fused = (plan_of(convolve, x, kernel, products=ProductLimits(fused=n)) for n in (0, 16, 17))
+    assert apart.arena and not any(isinstance(k, RowTiles) for k in apart.kernels)
+    for fused in all_fused:
+        (group,) = fused.kernels
+        assert isinstance(group, RowTiles) and len(group.local) == 2 and fused.arena == 0
+        assert [type(k) for k in group.kernels] == [Loops, Contract, Loops]
+        for one, other in zip(run(fused, x, kernel), run(apart, x, kernel), strict=True):
+            np.testing.assert_array_equal(one, other)
+    square = np.ones((16, 16), np.float32)
+    plans = [plan_of(lambda x: jnp.maximum(x @ x, 0), square, products=ProductLimits(fused=n)) for n in (16, 17)]
+    assert [[type(k) for k in plan.kernels] for plan in plans] == [[RowTiles], [Contract, Loops]]
 
 
 def test_patches_and_loops_go_by_the_options():
