@@ -20,7 +20,7 @@ def cholesky(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
 
     (factor,) = nan_where_it_fails(factorise, inputs[0])
     # of a matrix with NaN NumPy says nothing: its first columns may have numbers
-    failed = np.isnan(np.diagonal(factor, axis1=-2, axis2=-1)).any(axis=-1)[..., None, None]
+    failed = np.any(np.isnan(np.diagonal(factor, axis1=-2, axis2=-1))[..., None], axis=-2, keepdims=True)
     return (np.where(failed, np.tril(np.full_like(factor, np.nan)), factor),) if failed.any() else (factor,)
 
 
