@@ -50,7 +50,7 @@ MLX_OWN := $(addprefix tests/backends/, test_mlx.py test_mlx_call.py test_mlx_ca
 # what runs on the device mlx as on the CPU: networks, optimisers, random numbers bit by bit, loops, derivatives
 MLX_TESTS := $(addprefix tests/, nn optim random lax/test_loops.py transforms/test_reverse.py)
 # of these what make test selects; what does not hold on the device is named in tests/mlx_differences.py
-MLX_SELECTED := $(addprefix tests/, transforms lax ops linalg fft)
+MLX_SELECTED := $(addprefix tests/, transforms lax ops fft linalg/test_native_routines.py)
 FORMATS := tests/export tests/onnx_models tests/stablehlo
 NOTEBOOKS := tests/test_notebooks.py
 GPU_COMPILE := RLX_TEST_GPU_COMPILE=1 $(BIN)/python -m pytest -rs -n 2 tests/backends/test_gpu_compile.py

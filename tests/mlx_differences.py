@@ -10,7 +10,6 @@ __all__ = ["pytest_itemcollected"]
 
 _PLAN = "the CPU's plan of a convolution in blocks is looked at; here it is mx.conv_general or a product of patches"
 _ORDER = "MLX's eigenvalues of triangles in float32 come in another order than LAPACK's"
-_COMPLEX = "the host factors complex matrices, and leaves numbers beside NaN where a matrix has no factor"
 _COPIES = "arrays of NumPy are copied to MLX, which has none over their memory"
 _BLOCKS = ("plain", "channels first", "strided", "dilated", "feature groups", "a prime batch", "kernel out first")
 _CONVOLUTIONS, _ROUTINES = "ops/test_convolution_blocks.py", "linalg/test_native_routines.py"
@@ -19,11 +18,6 @@ DIFFERENCES = {
     f"{_CONVOLUTIONS}::test_weights_sum_over_blocks": _PLAN,
     f"{_CONVOLUTIONS}::test_what_two_convolutions_read_is_padded_once": _PLAN,
     **{f"{_ROUTINES}::test_other_routines[{batch}-f4]": _ORDER for batch in ("()", "(3,)", "(2, 20)")},
-    **{
-        f"{_ROUTINES}::test_a_failed_matrix_is_nan_and_alone[{count}-{dtype}]": _COMPLEX
-        for count in (3, 40)
-        for dtype in ("c8", "c16")
-    },
     "ops/test_shape.py::test_memory_is_shared_by_views": _COPIES,
 }
 

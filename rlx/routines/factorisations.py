@@ -19,8 +19,9 @@ def cholesky(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:
         return (np.linalg.cholesky(matrices),)
 
     (factor,) = nan_where_it_fails(factorise, inputs[0])
-    failed = np.isnan(factor[..., :1, :1])
-    return (np.where(failed, np.tril(factor), factor),) if failed.any() else (factor,)
+    # of a matrix with NaN NumPy says nothing: its first columns may have numbers
+    failed = np.any(np.isnan(np.diagonal(factor, axis1=-2, axis2=-1))[..., None], axis=-2, keepdims=True)
+    return (np.where(failed, np.tril(np.full_like(factor, np.nan)), factor),) if failed.any() else (factor,)
 
 
 def lu(inputs: Sequence[np.ndarray], attributes: Attributes) -> Arrays:

@@ -18,6 +18,7 @@ from rlx.ops.fourier import fft
 from rlx.ops.solves import lu_solve, sylvester, triangular_solve, tridiagonal_solve
 from rlx.ops.spectral import eig, eigh, hessenberg, matrix_sqrt, schur, svd, tridiagonal
 from rlx.passes.pipeline import lower_to_plan
+from rlx.routines import LIBRARY_ROUTINES
 
 BATCHES = ((), (1,), (5,), (16,), (3, 11))
 
@@ -155,6 +156,8 @@ def test_a_failed_matrix_is_nan_and_alone(dtype, count):
     assert (factor[1:3][:, ~below] == 0).all()
     np.testing.assert_allclose(factor[0] @ factor[0].conj().mT, a[0], rtol=tolerance(dtype))
     assert np.isfinite(factor[3:]).all()
+    (host,) = LIBRARY_ROUTINES["cholesky"]([a], {})
+    np.testing.assert_array_equal(np.isnan(host), np.isnan(factor))
     spectral = (
         lambda x: eigh(x, lower=True),
         lambda x: svd(x, full_matrices=False, compute_uv=True),
