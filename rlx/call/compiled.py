@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,13 @@ from rlx.call.exhausted import memory_exhausted
 from rlx.call.progress import announced
 from rlx.config import ChosenDevice, config
 from rlx.device_memory import Memory, host_memory
+from rlx.errors import MemoryLimitError
 from rlx.forks import reopen_after_fork
+from rlx.ir.kernels import Plan
 from rlx.ir.program import Literal, Program, Var
 from rlx.ir.types import TensorType, is_key
 from rlx.passes.pipeline import executables
+from rlx.planning.rematerialize import temporary_bytes
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
 
@@ -93,6 +97,8 @@ class CompiledProgram:
         used = {a for e in program.equations for a in e.inputs if isinstance(a, Var)}
         self.used = [i for i, v in enumerate(program.inputs) if v in used]
         core = program.replace(inputs=[program.inputs[i] for i in self.used], outputs=list(computed))
+        self.core = core
+        self.repeats = not any(e.primitive.effect(**e.params) for e in program.equations)
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
         self.executable: Executable | None = None
         if needed:
@@ -118,9 +124,22 @@ class CompiledProgram:
             try:
                 return over(run([x._storage or x.storage() for x in args]), types)
             except AllocationError:
-                raise memory_exhausted(self.program, executable.plan) from None
+                pass
+            return self._in_less_memory(args, executable.plan)
 
         return call
+
+    def _in_less_memory(self, args: Sequence[ConcreteArray], plan: Plan) -> list[ConcreteArray]:
+        """The results, with half the temporaries: a device had no memory for all, even with its pool emptied.
+
+        Raises: OutOfMemoryError on the host, of what has effects, and where that was too much, too.
+        """
+        storages = [x.storage() for x in args]
+        if not self.memory.host and self.repeats:
+            with suppress(AllocationError, MemoryLimitError):
+                smaller = executables.get(self.core, self.backend, temporary_bytes(plan) // 2)
+                return self.over(smaller.run(storages), self.types)
+        raise memory_exhausted(self.program, plan)
 
     def run(self, args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
         """The results for concrete arguments, which come to the program's memory from others."""
@@ -169,11 +188,13 @@ class CompiledProgram:
             found = []
         else:
             taken = args if self.whole else [args[i] for i in self.used]
-            storages = [x._storage or x.storage() for x in taken]
+            found = None
             try:
-                found = self.over(executable.run(storages), self.types)
+                found = self.over(executable.run([x._storage or x.storage() for x in taken]), self.types)
             except AllocationError:
-                raise memory_exhausted(self.program, executable.plan) from None
+                pass
+            if found is None:
+                found = self._in_less_memory(taken, executable.plan)
         return self._in_order(found, args)
 
     def _in_order(self, found: list[ConcreteArray], args: Sequence[ConcreteArray]) -> list[ConcreteArray]:

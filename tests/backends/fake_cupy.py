@@ -31,6 +31,10 @@ class CUDARuntimeError(RuntimeError):
         self.status = status
 
 
+class CUDADriverError(RuntimeError):
+    """CuPy's, of what loads and launches kernels."""
+
+
 class OutOfMemoryError(MemoryError):
     """CuPy's."""
 
@@ -144,6 +148,10 @@ class FakeCupy:
                 self.code = code
 
             def get_function(self, name: str) -> Any:
+                if "load" in fake.broken:
+                    raise CUDADriverError("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available")
+                if "architecture" in fake.broken:
+                    raise CompileException("nvrtc: error: invalid value for --gpu-architecture (-arch)")
                 if "compile" in fake.broken:
                     raise CompileException("rlx.cu(7): error: what is this")
                 if self.code not in fake.sources:
@@ -161,7 +169,7 @@ class FakeCupy:
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, Stream=Stream, Event=Event,
-            get_elapsed_time=self.elapsed,
+            get_elapsed_time=self.elapsed, driver=SimpleNamespace(CUDADriverError=CUDADriverError),
             memory=SimpleNamespace(Memory=Memory, OutOfMemoryError=OutOfMemoryError),
             compiler=SimpleNamespace(CompileException=CompileException),
             device=SimpleNamespace(get_cublas_handle=lambda: 5),
@@ -169,6 +177,9 @@ class FakeCupy:
         )  # fmt: skip
 
     def count(self, devices: int) -> int:
+        if "old" in self.broken:
+            words = "CUDA driver version is insufficient for CUDA runtime version"
+            raise CUDARuntimeError(35, f"cudaErrorInsufficientDriver: {words}")
         if not devices:
             raise CUDARuntimeError(100, "cudaErrorNoDevice: no CUDA-capable device is detected")
         return devices
@@ -205,7 +216,8 @@ class FakeCupy:
         raise AssertionError(f"{nbytes} bytes at {address} are nobody's: used after they were freed")
 
     def launch(self, name: str, grid: tuple[int], block: tuple[int], args: tuple[Any, ...]) -> None:
-        self.check("launch")
+        if "launch" in self.broken:
+            raise CUDADriverError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
         assert self.current and self.current[-1].ptr == STREAM + self.devices[-1], "a stream of another device"
         assert 0 < grid[0] < 1 << 31 and 0 < block[0] <= 1024
         assert [type(a) for a in args] == [np.uint64, np.int64] * (len(args) // 2)
@@ -232,6 +244,8 @@ class FakeCupy:
             self.log.append(("copy", kind, nbytes))
 
     def gemm(self, handle: int, *arguments: Any) -> None:
+        if "cublas" in self.broken:
+            raise ImportError("Failure finding libcublas.so.13")
         if self.captured is not None:
             raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
         assert handle == 5 and len(arguments) == 22, len(arguments)

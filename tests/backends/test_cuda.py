@@ -110,6 +110,34 @@ def test_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         assert cupy.used < 1 << 20
 
 
+def deep(x: Any, w: Any) -> Any:
+    """Temporaries that live long, and are cheap to compute again."""
+    kept, y = [], x
+    for _ in range(8):
+        y = jnp.exp(jnp.sin(y) * 0.1) @ w
+        kept.append(jnp.tanh(y))
+    for z in reversed(kept):
+        y = (y * z) @ w
+    return y
+
+
+def test_a_program_that_needs_too_much_computes_some_of_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With half of its temporaries; where that is too much, too, its largest values are named with their lines."""
+    x = np.zeros((256, 256), np.float32)
+    plan = lower_to_plan(rlx.make_program(deep)(x, x), None, CudaBackend().lowering)
+    room = plan.arena - 1
+    assert room > 8 * x.nbytes
+    for cupy in installed(monkeypatch, FakeCupy(capacity=room)):
+        arrays = [rlx.device_put(x, "cuda") for _ in range(2)]
+        assert rlx.jit(deep)(*arrays).shape == x.shape and cupy.used <= room
+        assert [entry[0] for entry in cupy.log].count("gemm") == 16
+    for _ in installed(monkeypatch, FakeCupy(capacity=4 * x.nbytes)):
+        arrays = [rlx.device_put(x, "cuda") for _ in range(2)]
+        with pytest.raises(rlx.errors.OutOfMemoryError, match=r"(?s)largest values: float32\[256,256\].*test_cuda.py"):
+            rlx.jit(deep)(*arrays)
+        np.testing.assert_array_equal(np.asarray(arrays[0]), x)
+
+
 def test_products_are_cublas(cupy: FakeCupy) -> None:
     """It counts in columns: right operand first; transposed operands are read as they lie."""
     x, y = np.zeros((7, 5), np.float32), np.zeros((5, 9), np.float32)
@@ -173,6 +201,12 @@ def test_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
             rlx.device_put(X, "cuda")
 
 
+def test_a_driver_that_is_too_old(cupy: FakeCupy) -> None:
+    cupy.broken.add("old")
+    with pytest.raises(DeviceError, match="(?s)driver version is insufficient.*Install a driver that is new enough"):
+        rlx.device_put(X, "cuda")
+
+
 def test_the_other_package(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in installed(monkeypatch, FakeCupy(is_hip=True)):
         with pytest.raises(DeviceError, match="not the one for CUDA"):
@@ -184,6 +218,26 @@ def test_a_program_that_does_not_compile(cupy: FakeCupy) -> None:
     cupy.broken.add("compile")
     with pytest.raises(DeviceError, match="error: what is this"):
         rlx.jit(jnp.sin, device="cuda")(X)
+
+
+@pytest.mark.parametrize(
+    ("broken", "lesson"),
+    [
+        ("architecture", "(?s)does not compile for this GPU.*gpu-architecture.*pip install -U"),
+        ("load", "(?s)does not compile for this GPU.*no kernel image.*pip install -U"),
+        ("launch", "(?s)illegal memory access.*the CPU runs the program"),
+        ("cublas", r"(?s)cuBLAS is not installed.*pip install 'rlx\[cuda\]'"),
+    ],
+)
+def test_what_may_be_wrong_with_an_installation(broken: str, lesson: str, cupy: FakeCupy) -> None:
+    """Each is an error that says what to do; the CPU goes on, and so does the device when it is over."""
+    cupy.broken.add(broken)
+    f = rlx.jit(lambda x: jnp.sin(x) @ x.T, device="cuda")
+    with pytest.raises(DeviceError, match=lesson):
+        f(X)
+    assert float(jnp.sin(0.0)) == 0.0
+    cupy.broken.clear()
+    assert f(X).shape == (3, 3)
 
 
 def test_a_lost_device(cupy: FakeCupy) -> None:

@@ -23,6 +23,8 @@ __all__ = ["CupyEngine"]
 
 _OUT_OF_MEMORY = 2  # the number of that error, in CUDA and in HIP
 _SHOWN_LINES = 12
+# of what compilers and drivers say of a GPU that they do not know
+_OF_ARCHITECTURES = ("gpu-architecture", "NO_BINARY_FOR_GPU")
 # numbers of streams in DLPack: the default one of CUDA's, and of HIP's; "none" asks for no order
 _DEFAULT_STREAM = {"cuda": 1, "rocm": 0}
 _NO_STREAM = -1
@@ -99,8 +101,7 @@ class CupyEngine(Engine):
 
     @cached_property
     def _stream(self) -> Any:
-        with self._device:
-            return self._cupy.cuda.Stream(non_blocking=True)
+        return self._checked(lambda: self._cupy.cuda.Stream(non_blocking=True))
 
     @property
     def limits(self) -> Limits:
@@ -118,12 +119,21 @@ class CupyEngine(Engine):
         """What its compiler calls the device; CUDA's only."""
         return f"sm_{self._device.compute_capability}"
 
+    @cached_property
+    def _errors(self) -> tuple[type[Exception], ...]:
+        """CuPy's: of the runtime, and of the driver, which loads and launches kernels."""
+        return self._cupy.cuda.runtime.CUDARuntimeError, self._cupy.cuda.driver.CUDADriverError
+
     def _checked(self, function: Any, *arguments: Any) -> Any:
         try:
             with self._device:
                 return function(*arguments)
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+        except self._errors as error:
             raise DeviceError(f"{self.platform}: {error}.", _ELSEWHERE) from None
+
+    def _on_stream(self, function: Any, *arguments: Any) -> None:
+        with self._stream:
+            function(*arguments)
 
     # ------------------------------------------------------------------ kernels
     def compile(self, source: str, names: Sequence[str]) -> dict[str, Any]:
@@ -132,27 +142,35 @@ class CupyEngine(Engine):
         try:
             with self._device:
                 return {name: module.get_function(name) for name in names}
-        except self._cupy.cuda.compiler.CompileException as error:
-            words = "\n".join(str(error).splitlines()[:_SHOWN_LINES])
-            raise DeviceError(f"The compiler of {self.platform} refused a program:\n{words}", _ELSEWHERE) from None
+        except (self._cupy.cuda.compiler.CompileException, *self._errors) as error:
+            refusal = error
+        words = "\n".join(str(refusal).splitlines()[:_SHOWN_LINES])
+        if any(said in words for said in _OF_ARCHITECTURES):
+            raise DeviceError(
+                f"What is installed of {self.platform} does not compile for this GPU: {words}",
+                f"Install a release that knows it: pip install -U 'rlx[{self.name}]'. {_ELSEWHERE}",
+            )
+        raise DeviceError(f"The compiler of {self.platform} refused a program:\n{words}", _ELSEWHERE)
 
     def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
         """On the stream; each array is an address and where it begins."""
         arguments: list[Any] = []
         for view in views:
             arguments += [np.uint64(view.memory.ptr), np.int64(view.start)]
-        with self._device, self._stream:
-            kernel((groups,), (items,), tuple(arguments))
+        self._checked(self._on_stream, kernel, (groups,), (items,), tuple(arguments))
 
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """On the stream."""
-        with self._device, self._stream:
-            kernel(grid, block, tuple(np.uint64(self.address(view)) for view in views))
+        addresses = tuple(np.uint64(self.address(view)) for view in views)
+        self._checked(self._on_stream, kernel, grid, block, addresses)
 
     def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
         """cuBLAS."""
-        with self._device, self._stream:
-            multiply(self._cupy, self._stream.ptr, kernel, *map(self.address, (lhs, rhs, out)))
+        addresses = map(self.address, (lhs, rhs, out))
+        try:
+            self._checked(self._on_stream, multiply, self._cupy, self._stream.ptr, kernel, *addresses)
+        except ImportError as error:  # CuPy looks for its libraries when they are asked for
+            raise DeviceError(f"cuBLAS is not installed: {error}", "pip install 'rlx[cuda]' brings it.") from None
 
     # ------------------------------------------------------------------ graphs
     @property
