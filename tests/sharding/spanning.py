@@ -137,6 +137,16 @@ def groups(x, w):
 
 
 @case((P("i"), P()), P("i"), i=4)
+def loops_of_different_lengths(x, w):
+    def body(carry):
+        return carry + 1.0 + 0.01 * lax.pmean(carry, "i")
+
+    ragged = rlx.jit(lambda x: lax.while_loop(lambda c: c[0] < 4.0 + 3.0 * lax.axis_index("i"), body, x[:, 0]))
+    alone = lax.while_loop(lambda c: c[0] < lax.axis_index("i"), lambda c: c + 1.0, x[:, 1])
+    return x @ w + lax.stop_gradient(ragged(x) + alone)[:, None]
+
+
+@case((P("i"), P()), P("i"), i=4)
 def random(x, w):
     key = rlx.random.fold_in(rlx.random.key(3), lax.axis_index("i"))
     return x @ w + rlx.random.normal(key, (2, 3), dtype=x.dtype)
