@@ -19,6 +19,7 @@ from rlx.host.callback import host_function
 from rlx.ops.callback import debug_callback
 from rlx.sharding.shardings import default_sharding
 from rlx.trace.flat import flatten_call
+from rlx.trace.spanning import SpanningArray
 from rlx.trace.tracing import place_of
 from rlx.trees import tree
 
@@ -311,4 +312,5 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Any], None]) -> No
     1
     """
     for leaf in tree.leaves(value):
-        callback(leaf.sharding if isinstance(leaf, ConcreteArray) else place_of(leaf) or default_sharding())
+        known = isinstance(leaf, (ConcreteArray, SpanningArray))
+        callback(leaf.sharding if known else place_of(leaf) or default_sharding())

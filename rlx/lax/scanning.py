@@ -13,7 +13,8 @@ from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
 from rlx.ops.scan import scan as scan_op
 from rlx.trace.builder import Tracer
-from rlx.trace.flat import flatten_call
+from rlx.trace.flat import flatten_call, flatten_local
+from rlx.trace.spanning import refuse_spanning
 from rlx.transforms.vmap import vmap
 from rlx.trees import tree
 
@@ -58,17 +59,19 @@ def scan(
     if not isinstance(unroll, bool) and operator.index(unroll) < 0:
         raise ShapeError(f"lax.scan got unroll={unroll}.", "It is a bool, or an integer from 0 on.")
     carries, _ = flatten_call((init,), {}, "the initial carry of lax.scan")
+    refuse_spanning(xs)
     slices, _ = flatten_call((xs,), {}, "xs of lax.scan")
     count = _length(slices, length)
     if runs_in_python() and count:
         return _python_scan(f, init, xs, count, reverse)
-    in_tree = tree.structure(((init, xs), {}))
+    _, in_tree = flatten_local(((init, xs), {}))
     split: list[Any] = []
 
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
         out = f(carry, x)
         _check_pair(out, f)
-        split[:] = [tree.structure(out[0]), tree.structure(out[1])]
+        refuse_spanning(out[1])
+        split[:] = [flatten_local(out[0])[1], tree.structure(out[1])]
         return tuple(out)
 
     element_types = [x.type.update(shape=x.shape[1:]) for x in slices]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add
 from rlx.ops.families import to_front
@@ -14,7 +15,7 @@ from rlx.ops.process_collective import process_all_gather, process_all_reduce, p
 from rlx.ops.shape import iota, reshape
 from rlx.trace.primitive import type_of
 
-__all__ = ["SpanningAxis"]
+__all__ = ["SpanningAxis", "meets"]
 
 
 @dataclass(frozen=True)
@@ -60,3 +61,9 @@ class SpanningAxis:
         """What all members have, along a new axis in front."""
         blocks = process_all_gather(to_front(x, dim, self.local), **self.params)
         return reshape(blocks, shape=(self.size, *type_of(blocks).shape[2:]))
+
+
+def meets(program: Program) -> bool:
+    """Whether members exchange something in a program, or in one inside it."""
+    here = any(e.primitive.exchanges or e.primitive.collective for e in program.equations)
+    return here or any(map(meets, program.regions()))

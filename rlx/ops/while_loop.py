@@ -31,6 +31,7 @@ from rlx.ops.regions import (
 )
 from rlx.ops.shape import broadcast_in_dim, reshape
 from rlx.ops.shape import slice as slice_
+from rlx.ops.spanning_axis import SpanningAxis, meets
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
@@ -191,7 +192,8 @@ class while_loop(RegionPrimitive):
             operands = [*tests, *constants, *tests, *carries]
             # the masked body also needs the condition's constants
             body_constants += condition_constants
-            test = _any_lane(test)
+            across = axis_name if isinstance(axis_name, SpanningAxis) and (meets(body) or meets(condition)) else None
+            test = _any_lane(test, across)
         outs = while_loop(
             *operands,
             condition=test,
@@ -216,10 +218,12 @@ def _refuse_checks(*programs: Program) -> None:
         )
 
 
-def _any_lane(test: Program) -> Program:
+def _any_lane(test: Program, across: SpanningAxis | None) -> Program:
+    """Whether any lane goes on; where lanes exchange something, of all processes that have some."""
     with Builder(test.name) as builder:
         (lanes,) = interpret(test, [builder.input(t) for t in test.input_types])
-        return finish(builder, [reduce_or(lanes, axes=(0,))])
+        own = reduce_or(lanes, axes=(0,))
+        return finish(builder, [own if across is None else across.reduce(own, "or")])
 
 
 def _masked_body(test: Program, body: Program, n_condition: int, n_body: int, types: Sequence[TensorType]) -> Program:

@@ -283,7 +283,8 @@ def _input_specs(
 
 
 def _own_spec(name: str, x: Any, manual: frozenset[Any], several: bool) -> PartitionSpec:
-    sharding = getattr(known_value(x), "_sharding", None) or place_of(x)
+    known = x if isinstance(x, SpanningArray) else known_value(x)
+    sharding = getattr(known, "_sharding", None) or place_of(x)
     if sharding is None and isinstance(x, Tracer) and several:
         raise ShardingError(
             f"{name} is mapped without in_specs over a traced {x.type!r}, of which nobody said how it is divided.",

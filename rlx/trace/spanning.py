@@ -11,7 +11,7 @@ from rlx.errors import ShardingError
 from rlx.ir.types import TensorType
 from rlx.trees import tree
 
-__all__ = ["Span", "SpanningArray", "at_border", "locals_of"]
+__all__ = ["Span", "SpanningArray", "at_border", "locals_of", "refuse_spanning"]
 
 
 class Span(NamedTuple):
@@ -113,3 +113,10 @@ def at_border(values: Any, leaves: list[Any]) -> Any:
 def locals_of(leaves: Any) -> list[Any]:
     """What is local of each leaf: all of it, but of spanning arrays."""
     return [x.local if type(x) is SpanningArray else x for x in leaves]
+
+
+def refuse_spanning(values: Any) -> None:
+    """Raises ShardingError where a tree has an array that spans processes: its values would be taken apart."""
+    for x in tree.leaves(values):
+        if type(x) is SpanningArray:
+            x.concrete()

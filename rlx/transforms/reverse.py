@@ -13,7 +13,15 @@ from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import convert
 from rlx.ops.families import full_like, instantiate
 from rlx.ops.variation import once, total
-from rlx.trace.flat import FlatFunction, as_array, flatten_call, named_after, tangent_array, zero_tangent
+from rlx.trace.flat import (
+    FlatFunction,
+    as_array,
+    flatten_call,
+    flatten_local,
+    named_after,
+    tangent_array,
+    zero_tangent,
+)
 from rlx.trace.primitive import Linear, Zero, type_of
 from rlx.trace.tracing import trace_program
 from rlx.transforms.forward import LinearizedCall, LinearSpec
@@ -74,7 +82,7 @@ class Pullback:
     def __call__(self, cotangent: Any) -> tuple[Any, ...]:
         """Cotangents of the arguments."""
         spec = self.spec
-        leaves, treedef = tree.flatten(cotangent)
+        leaves, treedef = flatten_local(cotangent)
         if treedef != spec.out_tree:
             raise TreeMismatchError(
                 f"The pullback of {spec.name} got a cotangent of structure {treedef}, its result has"
@@ -319,7 +327,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         )
 
     def transposed(cotangent: Any) -> tuple[Any, ...]:
-        ct_leaves, ct_tree = tree.flatten(cotangent)
+        ct_leaves, ct_tree = flatten_local(cotangent)
         if ct_tree != flat.out_tree:
             raise TreeMismatchError(
                 f"The transpose of {flat.name} got a cotangent of structure {ct_tree}, expected {flat.out_tree}.",

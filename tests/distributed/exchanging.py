@@ -1,12 +1,16 @@
 """A program for processes of MPI: every exchange of every dtype against NumPy; derivatives; groups."""
 
 import os
+import tempfile
 
 import numpy as np
 
 import rlx
 import rlx.numpy as jnp
 from rlx import distributed
+from rlx.experimental.multihost_utils import process_allgather
+from rlx.sharding import Mesh, NamedSharding
+from rlx.sharding import PartitionSpec as P
 
 DTYPES = "bool int8 int16 int32 int64 bfloat16 float16 float32 float64 complex64".split()
 
@@ -53,6 +57,24 @@ def check_derivatives(rank, size):
     rlx.jit(lambda x: rlx.hvp(lambda x: function(x, distributed.all_reduce), (x,), (x,)))(x[rank])
 
 
+def check_mesh(rank, size):
+    """A mesh over all processes, and a folder that they write and read."""
+    mesh = Mesh(np.array(rlx.devices()), ("rows",))
+    x = np.arange(6.0 * size).reshape(2 * size, 3)
+    rows = rlx.make_array_from_process_local_data(NamedSharding(mesh, P("rows")), x[2 * rank : 2 * rank + 2])
+
+    def means(x):
+        return rlx.lax.pmean(x.mean(0), "rows")
+
+    found = rlx.jit(rlx.shard_map(means, mesh=mesh, in_specs=P("rows"), out_specs=P()))(rows)
+    np.testing.assert_allclose(found, x.mean(0))
+    with tempfile.TemporaryDirectory() as folder:
+        root = bytes(distributed.broadcast(np.frombuffer(folder.encode().ljust(256), np.uint8))).decode().strip()
+        rlx.save(f"{root}/rows.shards", rows)
+        np.testing.assert_array_equal(process_allgather(rlx.load(f"{root}/rows.shards", rows)), x)
+        distributed.barrier()
+
+
 def main():
     """All of it; the last line says that it went well."""
     distributed.initialize()
@@ -62,6 +84,8 @@ def main():
     check(rank, size, "float32", 5003)
     check_derivatives(rank, size)
     groups = "MLX_RANK" not in os.environ  # MLX's ring has none
+    if groups:
+        check_mesh(rank, size)
     last = distributed.new_group([size - 1, 0][: min(2, size)]) if groups else ""
     if groups and rank in (0, size - 1):
         assert distributed.all_gather(rank, group=last).tolist() == [size - 1, 0][: min(2, size)]

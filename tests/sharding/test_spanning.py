@@ -191,6 +191,52 @@ def test_what_does_not_fit_is_refused() -> None:
     threads.run(2, work)
 
 
+def test_transformations_take_and_give_them() -> None:
+    def work() -> None:
+        mesh = mesh_of("a")
+        x = rlx.device_put(X, NamedSharding(mesh, P("a")))
+        mapped = rlx.shard_map(lambda x: x * rlx.lax.pmean(x.mean(), "a"), mesh=mesh, in_specs=P("a"), out_specs=P("a"))
+
+        def plain(x: Any) -> Any:
+            return x * x.mean()
+
+        def thrice(f: Any, x: Any) -> Any:
+            return rlx.lax.fori_loop(0, 3, lambda _, x: f(x), x)
+
+        for over, expected in (
+            (rlx.vjp(mapped, x)[1](x)[0], rlx.vjp(plain, X)[1](X)[0]),
+            (rlx.linearize(mapped, x)[1](x), rlx.linearize(plain, X)[1](X)),
+            (rlx.jit(rlx.checkpoint(mapped))(x), plain(X)),
+            (rlx.lax.cond(True, mapped, lambda x: x, x), plain(X)),
+            (thrice(mapped, x), thrice(plain, X)),
+            (rlx.jit(lambda x: 2 * x, out_shardings=x.sharding)(X), 2 * X),
+            (rlx.jit(lambda y: mapped(rlx.lax.with_sharding_constraint(y, x.sharding)))(X), plain(X)),
+        ):
+            assert over.sharding == x.sharding
+            np.testing.assert_allclose(multihost_utils.process_allgather(over), expected, rtol=1e-13)
+        with pytest.raises(ShardingError, match="process_allgather"):
+            rlx.lax.scan(lambda c, row: (c, row), 0, x)
+        with pytest.raises(ShardingError, match="process_allgather"):
+            rlx.lax.scan(lambda c, _: (c, x), 0, None, length=2)
+
+    threads.run(2, work)
+
+
+def test_explicit_axes_say_how_arguments_lie(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        mesh = rlx.make_mesh((2,), ("a",))
+        x = rlx.device_put(X, NamedSharding(mesh, P("a")))
+        found = rlx.shard_map(lambda x: 2 * x, mesh=mesh, out_specs=P("a"))(x)
+        np.testing.assert_array_equal(multihost_utils.process_allgather(found), 2 * X)
+        if rlx.process_index() == 0:
+            rlx.debug.visualize_array_sharding(x)
+
+    threads.run(2, work)
+    shown = capsys.readouterr().out
+    assert "CPU 0" in shown
+    assert "CPU 1" in shown
+
+
 def test_jit_finds_what_it_has_compiled() -> None:
     def work() -> None:
         mesh = mesh_of("a")
