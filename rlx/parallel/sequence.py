@@ -33,7 +33,7 @@ class _Ring(NamedTuple):
         return lax.ppermute(values, self.axis_name, [(n, (n + 1) % self.members) for n in range(self.members)])
 
     def scores(self, q: Any, k: Any, turn: Any) -> Any:
-        """Of queries and the keys that arrive at a turn, at first its own: (..., K, G, T, S); -inf for what is not seen."""
+        """Of queries and the keys of a turn, at first its own: (..., K, G, T, S); -inf for what is not seen."""
         wide = np.promote_types(q.dtype, np.float32)
         scores = jnp.einsum("...tkgh,...skh->...kgts", q, k, preferred_element_type=wide) * self.scale
         if not self.is_causal:
