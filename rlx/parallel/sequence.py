@@ -32,11 +32,16 @@ class _Ring(NamedTuple):
         """Each member's values to the next one."""
         return lax.ppermute(values, self.axis_name, [(n, (n + 1) % self.members) for n in range(self.members)])
 
-    def seen(self, turn: Any, length: int) -> Any:
-        """Which keys of the part that arrives at a turn each query sees, (T, S): its own at turn 0, those before."""
-        own = lax.axis_index(self.axis_name)
+    def scores(self, q: Any, k: Any, turn: Any) -> Any:
+        """Of queries and the keys of a turn, at first its own: (..., K, G, T, S); -inf for what is not seen."""
+        wide = np.promote_types(q.dtype, np.float32)
+        scores = jnp.einsum("...tkgh,...skh->...kgts", q, k, preferred_element_type=wide) * self.scale
+        if not self.is_causal:
+            return scores
+        own, length = lax.axis_index(self.axis_name), k.shape[-3]
         position = jnp.arange(length)
-        return (own * length + position)[:, None] >= ((own - turn) % self.members * length + position)[None, :]
+        seen = (own * length + position)[:, None] >= ((own - turn) % self.members * length + position)[None, :]
+        return jnp.where(seen, scores, -np.inf)
 
 
 def ring_attention(
@@ -97,16 +102,14 @@ def _attention(ring: _Ring) -> Any:
     return attend
 
 
-def _part(ring: _Ring, q: Any, k: Any, v: Any, seen: Any) -> tuple[Any, Any]:
-    """Attention to one part of the keys, and the logarithm of its softmax's denominator, (..., K, G, T)."""
-    wide = np.promote_types(q.dtype, np.float32)
-    scores = jnp.einsum("...tkgh,...skh->...kgts", q, k, preferred_element_type=wide) * ring.scale
-    scores = scores if seen is None else jnp.where(seen, scores, -np.inf)
-    top = lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True))
+def _part(ring: _Ring, q: Any, k: Any, v: Any, turn: Any) -> tuple[Any, Any]:
+    """Attention to the keys of a turn, and the logarithm of its softmax's denominator, (..., K, G, T)."""
+    scores = ring.scores(q, k, turn)
+    top = jnp.max(scores, axis=-1, keepdims=True)
     weights = jnp.exp(scores - jnp.where(top == -np.inf, 0.0, top))
     mass = jnp.sum(weights, axis=-1, keepdims=True)
     shares = weights / jnp.where(mass == 0, 1.0, mass)
-    out = jnp.einsum("...kgts,...skh->...tkgh", shares, v.astype(wide))
+    out = jnp.einsum("...kgts,...skh->...tkgh", shares, v.astype(scores.dtype))
     return out, jnp.where(mass == 0, -np.inf, jnp.log(jnp.where(mass == 0, 1.0, mass)) + top)[..., 0]
 
 
@@ -118,17 +121,14 @@ def _of_heads(weights: Any) -> Any:
 def _forward(ring: _Ring, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
     """The result, and the logarithm of the whole softmax's denominator."""
 
-    def visible(turn: Any) -> Any:
-        return ring.seen(turn, q.shape[-4]) if ring.is_causal else None
-
     def turn(carry: Any, number: Any) -> Any:
         (k, v), out, mass = ring.pass_on(carry[0]), *carry[1:]
-        more, own = _part(ring, q, k, v, visible(number))
+        more, own = _part(ring, q, k, v, number)
         both = jnp.logaddexp(mass, own)
         mixed = out * _of_heads(jnp.exp(mass - both)) + more * _of_heads(jnp.exp(own - both))
         return ((k, v), mixed, both), None
 
-    first = _part(ring, q, k, v, visible(0))
+    first = _part(ring, q, k, v, 0)
     (_, out, mass), _ = lax.scan(turn, ((k, v), *first), jnp.arange(1, ring.members))
     return out.astype(q.dtype), mass
 
@@ -140,9 +140,7 @@ def _backward(ring: _Ring, q: Any, k: Any, v: Any, out: Any, mass: Any, cotangen
     common = jnp.sum(given * out.astype(wide), axis=-1)
 
     def part(number: Any, k: Any, v: Any) -> Any:
-        scores = jnp.einsum("...tkgh,...skh->...kgts", q, k, preferred_element_type=wide) * ring.scale
-        scores = jnp.where(ring.seen(number, q.shape[-4]), scores, -np.inf) if ring.is_causal else scores
-        shares = jnp.exp(scores - mass[..., None])
+        shares = jnp.exp(ring.scores(q, k, number) - mass[..., None])
         moved = jnp.einsum("...tkgh,...skh->...kgts", given, v.astype(wide))
         steep = shares * (moved - jnp.moveaxis(common, -3, -1)[..., None]) * ring.scale
         of_q = jnp.einsum("...kgts,...skh->...tkgh", steep, k.astype(wide))
