@@ -98,6 +98,7 @@ class CompiledProgram:
         self.used = [i for i, v in enumerate(program.inputs) if v in used]
         core = program.replace(inputs=[program.inputs[i] for i in self.used], outputs=list(computed))
         self.core = core
+        # whether a run that was given up halfway may begin again
         self.repeats = not any(e.primitive.effect(**e.params) for e in program.equations)
         needed = bool(computed) or any(e.primitive.effect(**e.params) for e in program.equations)
         self.executable: Executable | None = None

@@ -130,7 +130,7 @@ def test_a_program_that_needs_too_much_computes_some_of_it_again(monkeypatch: py
     for cupy in installed(monkeypatch, FakeCupy(capacity=room)):
         arrays = [rlx.device_put(x, "cuda") for _ in range(2)]
         assert rlx.jit(deep)(*arrays).shape == x.shape and cupy.used <= room
-        assert [entry[0] for entry in cupy.log].count("gemm") == 16
+        assert [entry[0] for entry in cupy.log].count("gemm") > 16  # some are computed again
     for _ in installed(monkeypatch, FakeCupy(capacity=4 * x.nbytes)):
         arrays = [rlx.device_put(x, "cuda") for _ in range(2)]
         with pytest.raises(rlx.errors.OutOfMemoryError, match=r"(?s)largest values: float32\[256,256\].*test_cuda.py"):
