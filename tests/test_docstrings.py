@@ -29,6 +29,8 @@ PUBLIC = [
     "rlx.data",
     "rlx.debug",
     "rlx.distributed",
+    "rlx.distributed.dask_workers",
+    "rlx.distributed.ray_actors",
     "rlx.distributed.threads",
     "rlx.dtypes",
     "rlx.errors",

@@ -40,6 +40,7 @@ class _Group:
     """Nests that became one, or a single kernel of another kind."""
 
     __slots__ = (
+        "awaits",
         "consumed",
         "depths",
         "edges",
@@ -61,6 +62,7 @@ class _Group:
         self.depths: dict[Node, int] = {}
         self.reads: set[Buffer] = set()
         self.parent: _Group | None = None
+        self.awaits = False  # an exchange that others can go on beside
 
     def find(self) -> _Group:
         """The group that this one has become part of."""
@@ -122,6 +124,7 @@ class _Fusion:
         self.table = table
         self.limits = options.fusion
         self.rows = options.rows
+        self.least_overlap = options.least_overlap
         self.groups: list[_Group] = []
         self.writers: dict[Buffer, list[_Group]] = {}
         self.readers: dict[Buffer, list[_Group]] = {}
@@ -133,11 +136,13 @@ class _Fusion:
         reads, writes = step_reads(step), step_writes(step)
         soft = {g.find() for buffer in reads for g in self.writers.get(buffer, ())}
         hard = self._hard_dependencies(step, writes)
+        awaits = any(self._is_awaited(g) for g in soft)
         group = None
         if isinstance(step, Nest) and not step.frozen:
-            group = self._join(step, reads, writes, soft, hard)
+            group = self._join(step, reads, writes, soft, hard, awaits)
         if group is None:
             group = self._new_group(step, reads, soft | hard, position)
+            group.awaits = awaits
         for dependency in soft | hard:
             if dependency.find() is not group:
                 dependency.find().consumed = True
@@ -150,6 +155,12 @@ class _Fusion:
             self.writers.setdefault(buffer, []).append(group)
         if has_effect(step):
             self.last_effect = group
+
+    def _is_awaited(self, group: _Group) -> bool:
+        """Whether who reads what a group makes comes after a large exchange, which others need not wait for."""
+        exchange = group.kernel
+        large = isinstance(exchange, Collective) and exchange.output.buffer.nbytes >= self.least_overlap
+        return large or group.awaits
 
     def _hard_dependencies(self, step: Step, writes: Set[Buffer]) -> set[_Group]:
         """Groups that must have finished, whatever index maps say."""
@@ -189,6 +200,7 @@ class _Fusion:
         writes: Set[Buffer],
         soft: set[_Group],
         hard: set[_Group],
+        awaits: bool,
     ) -> _Group | None:
         """Merge a nest into the first group that takes it."""
         reason = "nothing shares its loops"
@@ -201,6 +213,9 @@ class _Fusion:
                 continue
             if needed > group.rank and group.consumed:
                 reason = "it would have to run before its operands"
+                continue
+            if group.awaits != awaits:
+                reason = "one of the two can run while an exchange goes on"
                 continue
             outcome = self._serial_cost(group.nest, step) or self._attempt(group, step, group in soft)
             if isinstance(outcome, str):
@@ -278,7 +293,8 @@ class _Fusion:
             if other is group or other.consumed or group.consumed or other.nest is None:
                 continue
             assert group.nest is not None
-            if other.nest.epoch != group.nest.epoch or self._serial_cost(other.nest, group.nest):
+            apart = other.awaits != group.awaits or other.nest.epoch != group.nest.epoch
+            if apart or self._serial_cost(other.nest, group.nest):
                 continue
             outcome = self._attempt(other, group.nest, other in producers)
             if isinstance(outcome, str):

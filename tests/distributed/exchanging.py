@@ -75,6 +75,30 @@ def check_mesh(rank, size):
         distributed.barrier()
 
 
+def check_overlap(rank, size):
+    """Large exchanges beside products, in a function and in a loop in it, are those that nothing is beside."""
+    weights = jnp.asarray(np.random.default_rng(3).normal(size=(192, 192)).astype(np.float32) / 14)
+
+    def turn(x):
+        summed = distributed.all_reduce(x)
+        return jnp.tanh(x @ weights) + summed / size, distributed.all_reduce(jnp.cos(x @ weights), "max")
+
+    def function(x):
+        found, most = turn(x)
+        return rlx.lax.fori_loop(0, 3, lambda i, x: turn(x)[0], found), most
+
+    x = jnp.asarray(np.random.default_rng(rank).normal(size=(192, 192)).astype(np.float32))
+    kernels = {type(k).__name__ for k in rlx.inspect(function)(x).plan.kernels}
+    assert ("Await" in kernels) == (size > 1)
+    expected, most = turn(x)
+    for _ in range(3):
+        expected = turn(expected)[0]
+    for _ in range(3):
+        found, highest = rlx.jit(function)(x)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(highest, most, rtol=1e-4, atol=1e-5)
+
+
 def main():
     """All of it; the last line says that it went well."""
     distributed.initialize()
@@ -83,6 +107,7 @@ def main():
         check(rank, size, dtype, 5)
     check(rank, size, "float32", 5003)
     check_derivatives(rank, size)
+    check_overlap(rank, size)
     groups = "MLX_RANK" not in os.environ  # MLX's ring has none
     if groups:
         check_mesh(rank, size)

@@ -24,6 +24,7 @@ def exchanges():
     for dtype in ("bool", "int8", "bfloat16", "float32", "complex64"):
         found["check"](rank, size, dtype, 5)
     found["check"](rank, size, "float32", 5003)
+    found["check_overlap"](rank, size)
     pair = rlx.distributed.new_group([1, 0])
     return rlx.distributed.all_gather(rank, group=pair).tolist()
 

@@ -118,6 +118,19 @@ def test_what_goes_wrong_while_an_exchange_goes_on_leaves_nothing_behind() -> No
     assert all("do different things" in text and "summed = distributed.all_reduce(x)" in text for text in said)
 
 
+def test_what_reads_a_result_is_not_fused_with_what_can_run_before() -> None:
+    def function(x: Any) -> Any:
+        summed, y = distributed.all_reduce(x), x @ x
+        return jnp.tanh(y) + summed, distributed.all_reduce(jnp.cos(y), "max")
+
+    def work() -> list[str]:
+        plan = rlx.inspect(function)(jnp.ones((WIDTH, WIDTH))).plan
+        return [type(kernel).__name__ for kernel in kernels(plan)]
+
+    expected = ["Collective", "Contract", "Loops", "Collective", "Await", "Loops", "Await"]
+    assert threads.run(2, work) == [expected] * 2
+
+
 def test_small_exchanges_are_not_handed_to_another_thread() -> None:
     def work() -> bool:
         plan = rlx.inspect(lambda x: distributed.all_reduce(x) + jnp.sin(x).sum())(jnp.ones(3)).plan

@@ -31,6 +31,14 @@ def test_models_divided_over_eight_devices_are_the_models() -> None:
     assert not failed, "\n".join(f"{name}:\n{text}" for name, text in failed.items())
 
 
+@pytest.mark.thorough
+def test_models_divided_over_processes_are_those_of_one_process() -> None:
+    found = json.loads(python(str(HERE / "spanning.py"), devices=4))
+    failed = {name: text for name, text in found.items() if text}
+    assert len(found) == 5
+    assert not failed, "\n".join(f"{name}:\n{text}" for name, text in failed.items())
+
+
 @pytest.mark.thorough  # tests/test_examples.py runs them on one device
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_on_eight_devices(path: Path) -> None:
