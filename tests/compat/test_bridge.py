@@ -129,6 +129,20 @@ def test_two_primitives_of_one_name_are_two(jax: Any) -> None:
     several.multiple_results = True
     several.def_impl(lambda x: [x, 2 * x])
     assert [float(rlx.grad(lambda x: several.bind(x)[1])(3.0)), float(rlx.jit(several.bind)(3.0)[1])] == [2.0, 6.0]
+    assert several.bind(3.0) == rlx.jit(several.bind)(3.0) == [3.0, 6.0]  # lists, as JAX's
+
+
+def test_axes_of_tangents_of_integers_are_moved(jax: Any) -> None:
+    tangents = rlx.vmap(lambda x: rlx.jvp(lambda x: x.astype(jnp.int32), (x,), (x,))[1])(jnp.ones((4, 3)))
+    moved = jnp.moveaxis(tangents, 0, 1)
+    assert (moved.shape, moved.dtype) == ((3, 4), rlx.dtypes.float0)
+
+
+def test_derivatives_of_strongly_curved_functions_pass_in_float32(jax: Any) -> None:
+    check = importlib.import_module("jax.test_util").check_grads
+    check(lambda x: jnp.sum(jnp.exp(400 * x)), (jnp.array([0.0025]),), order=1)
+    with pytest.raises(AssertionError, match="jvp"):
+        check(lambda x: x + 0.1 * rlx.lax.stop_gradient(x), (jnp.ones(2),), order=1)
 
 
 def test_64_bits_are_narrowed_at_the_border_while_rlx_is_jax() -> None:
