@@ -173,6 +173,22 @@ def test_an_environment_asks_for_64_bits(monkeypatch: pytest.MonkeyPatch) -> Non
     assert jnp.zeros(2).dtype == np.float32
 
 
+def test_operations_on_references_have_a_module(jax: Any) -> None:
+    refs = importlib.import_module("jax.ref")
+
+    @rlx.jit
+    def f(x: Any) -> Any:
+        cell = refs.new_ref(jnp.zeros(4))
+        refs.set(cell, 0, x)
+        refs.addupdate(cell, slice(0, 2), jnp.array([1.0, 2.0]))
+        cell[...] += 1
+        before = refs.swap(cell, 3, 7.0)
+        return before, refs.get(cell, 1), refs.freeze(cell)
+
+    assert [x.tolist() for x in f(5.0)] == [1.0, 3.0, [7.0, 3.0, 1.0, 7.0]]
+    assert rlx.grad(lambda x: f(x)[2][0] * x)(5.0) == 12.0 and refs.Ref is jax.Ref
+
+
 def test_references(jax: Any) -> None:
     ref = jax.new_ref(jnp.zeros(3))
     ref[1] = 2.0
