@@ -206,7 +206,14 @@ class ForeignPrimitive(RegionPrimitive):
             return as_array(outs), out_dims
         return list(map(as_array, outs)), list(out_dims)
 
-    # ------------------------------------------------------------ as an interpreter of a jaxpr asks
+    # ------------------------------------------------------------ as JAX's libraries bind it
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """The result, or a list of several."""
+        found = super().bind(*args, **params)
+        return list(found) if self.multiple else found
+
+    __call__ = bind
+
     def bind_with_trace(self, trace: Any, args: Sequence[Any], *rest: Any) -> Any:
         """bind, whatever the trace."""
         return self.bind(*args, **rest[-1])

@@ -153,6 +153,7 @@ def own_names() -> dict[str, dict[str, Any]]:
             "pytype_aval_mappings": {np.ndarray: avals.typeof},
         },
         "jax.extend.core.primitives": PRIMITIVES,
+        "jax.ref": {name: getattr(references, name) for name in references.__all__},
         "jax.dlpack": {
             "from_dlpack": rlx.numpy.from_dlpack,
             "is_supported_dtype": lambda dtype: rlx.numpy.dtype(dtype).kind in "biufc",

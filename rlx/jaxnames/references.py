@@ -10,7 +10,7 @@ from rlx.jaxnames.avals import AbstractValue, Typed, typeof
 from rlx.trace.builder import state
 from rlx.trace.flat import as_array
 
-__all__ = ["AbstractRef", "Ref", "freeze", "get", "new_ref", "swap"]
+__all__ = ["AbstractRef", "Ref", "addupdate", "freeze", "get", "new_ref", "set", "swap"]
 
 
 class AbstractRef(AbstractValue):
@@ -72,13 +72,16 @@ class Ref(Typed):
         return self._value[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        self.update(index, value, "set")
+
+    def update(self, index: Any, value: Any, how: str) -> None:
+        """Write as a method of `.at[index]` does: "set" or "add"."""
         if state.builder is not self._builder:
             raise UnsupportedError(
                 "A traced function writes to a Ref that was made outside of it.",
                 "Pass its value as an argument, return the new one, and write it to the Ref outside.",
             )
-        new = self._value.at[index].set(value)
-        self._value = new
+        self._value = getattr(self._value.at[index], how)(value)
 
     def __repr__(self) -> str:
         return f"Ref({self._value!r})"
@@ -97,6 +100,24 @@ def freeze(ref: Ref) -> Array:
 def get(ref: Ref, index: Any = ...) -> Array:
     """What a cell holds, or a part of it."""
     return ref[index]
+
+
+def set(ref: Ref, index: Any, value: Any) -> None:
+    """Write to a cell, or to a part of it."""
+    ref[index] = value
+
+
+def addupdate(ref: Ref, index: Any, value: Any) -> None:
+    """Add to what a cell holds, or to a part of it: an element that the index names twice is added to twice.
+
+    >>> import rlx
+    >>> from rlx.jaxnames.references import addupdate, freeze, new_ref
+    >>> ref = new_ref(rlx.numpy.zeros(2))
+    >>> addupdate(ref, rlx.numpy.array([1, 1]), 2.0)
+    >>> freeze(ref).tolist()
+    [0.0, 4.0]
+    """
+    ref.update(index, value, "add")
 
 
 def swap(ref: Ref, index: Any, value: Any) -> Array:

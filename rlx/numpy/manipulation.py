@@ -21,7 +21,7 @@ from rlx.numpy.promotion import (
     operand,
 )
 from rlx.ops import shape as shapes
-from rlx.trace.flat import as_array
+from rlx.trace.flat import as_array, is_float0
 from rlx.trace.replay import replayed, replayed_in_traces
 
 __all__ = [
@@ -206,13 +206,16 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Array:
 def moveaxis(a: Any, source: Any, destination: Any) -> Array:
     """Axes moved to other positions, the others in order.
 
-    Args: a: array; source, destination: int or ints. Returns: an array.
+    Args: a: array; source, destination: int or ints. Returns: an array; of dtype float0, as tangents of integers
+      have it, one of NumPy's.
     Raises: ShapeError if their numbers differ.
 
     >>> import rlx.numpy as jnp
     >>> jnp.moveaxis(jnp.ones((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
+    if is_float0(a):
+        return np.moveaxis(a, source, destination)  # what no program computes stays NumPy's
     x = _array(a, "moveaxis")
     origin = canonical_axes(source, x.ndim, "moveaxis")
     target = canonical_axes(destination, x.ndim, "moveaxis")

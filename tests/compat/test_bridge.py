@@ -129,6 +129,20 @@ def test_two_primitives_of_one_name_are_two(jax: Any) -> None:
     several.multiple_results = True
     several.def_impl(lambda x: [x, 2 * x])
     assert [float(rlx.grad(lambda x: several.bind(x)[1])(3.0)), float(rlx.jit(several.bind)(3.0)[1])] == [2.0, 6.0]
+    assert several.bind(3.0) == rlx.jit(several.bind)(3.0) == [3.0, 6.0]  # lists, as JAX's
+
+
+def test_axes_of_tangents_of_integers_are_moved(jax: Any) -> None:
+    tangents = rlx.vmap(lambda x: rlx.jvp(lambda x: x.astype(jnp.int32), (x,), (x,))[1])(jnp.ones((4, 3)))
+    moved = jnp.moveaxis(tangents, 0, 1)
+    assert (moved.shape, moved.dtype) == ((3, 4), rlx.dtypes.float0)
+
+
+def test_derivatives_of_strongly_curved_functions_pass_in_float32(jax: Any) -> None:
+    check = importlib.import_module("jax.test_util").check_grads
+    check(lambda x: jnp.sum(jnp.exp(400 * x)), (jnp.array([0.0025]),), order=1)
+    with pytest.raises(AssertionError, match="jvp"):
+        check(lambda x: x + 0.1 * rlx.lax.stop_gradient(x), (jnp.ones(2),), order=1)
 
 
 def test_64_bits_are_narrowed_at_the_border_while_rlx_is_jax() -> None:
@@ -157,6 +171,22 @@ def test_an_environment_asks_for_64_bits(monkeypatch: pytest.MonkeyPatch) -> Non
     with rlx.compat.as_jax():
         assert jnp.zeros(2).dtype == np.float64
     assert jnp.zeros(2).dtype == np.float32
+
+
+def test_operations_on_references_have_a_module(jax: Any) -> None:
+    refs = importlib.import_module("jax.ref")
+
+    @rlx.jit
+    def f(x: Any) -> Any:
+        cell = refs.new_ref(jnp.zeros(4))
+        refs.set(cell, 0, x)
+        refs.addupdate(cell, slice(0, 2), jnp.array([1.0, 2.0]))
+        cell[...] += 1
+        before = refs.swap(cell, 3, 7.0)
+        return before, refs.get(cell, 1), refs.freeze(cell)
+
+    assert [x.tolist() for x in f(5.0)] == [1.0, 3.0, [7.0, 3.0, 1.0, 7.0]]
+    assert rlx.grad(lambda x: f(x)[2][0] * x)(5.0) == 12.0 and refs.Ref is jax.Ref
 
 
 def test_references(jax: Any) -> None:
