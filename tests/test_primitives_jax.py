@@ -43,6 +43,7 @@ RENAMED: dict[str, Callable[..., Any]] = {
     "trunc": jnp.trunc,
     "copysign": jnp.copysign,
     "select": jnp.where,
+    "logaddexp": jnp.logaddexp,
     "integer_power": lambda x, exponent: lax.integer_pow(x, exponent),
     "round": lambda x, mode: lax.round(x, ROUNDING[mode]),
     "convert": lambda x, dtype: lax.convert_element_type(x, dtype),
@@ -198,6 +199,7 @@ DIFFERENT_VALUES = {
 }
 DIFFERENT_DERIVATIVES = {
     **DIFFERENT_VALUES,
+    "logaddexp": "JAX has e ** x, not 0, beside an infinity; 1 or NaN for each of two equal ones, not the limit 1/2",
 }
 UNBOUNDED = {"igamma_grad_a", "random_gamma_grad", "betainc", "polygamma", "zeta", "igamma", "igammac"}
 edge_names = [

@@ -205,7 +205,8 @@ def logaddexp(x: Any, y: Any, /) -> Any:
     >>> round(float(jnp.logaddexp(0.0, 0.0)), 5)
     0.69315
     """
-    return _log_sum(*promote_inexact("logaddexp", x, y), 1.0)
+    x, y = promote_inexact("logaddexp", x, y)
+    return _complex_log_sum(x, y) if is_complex(x.dtype) else transcendental.logaddexp(x, y)
 
 
 @replayed
@@ -219,27 +220,15 @@ def logaddexp2(x: Any, y: Any, /) -> Any:
     4.0
     """
     x, y = promote_inexact("logaddexp2", x, y)
+    scale = _constant(x, math.log(2))
     if is_complex(x.dtype):
-        scale = _constant(x, math.log(2))
         return _divide(_complex_log_sum(_multiply(x, scale), _multiply(y, scale)), scale)
-    return _log_sum(x, y, math.log(2))
-
-
-def _log_sum(x: Any, y: Any, scale: float) -> Any:
-    """m + log1p(exp(-d * scale)) / scale with m the larger operand and d the difference."""
-    if is_complex(x.dtype):
-        return _complex_log_sum(x, y)
-    zero = _constant(x, 0)
     # where both are the same infinity the difference is NaN, and the sum is that infinity
     both = comparison.bitwise_and(comparison.equal(x, y), comparison.bitwise_not(is_finite(x)))
     smaller = comparison.less(x, y)
     larger, lower = select(smaller, y, x), select(smaller, x, y)
-    difference = select(both, zero, arithmetic.subtract(lower, larger))
-    if scale != 1.0:
-        difference = _multiply(difference, _constant(x, scale))
-    rest = transcendental.log1p(transcendental.exp(difference))
-    if scale != 1.0:
-        rest = _divide(rest, _constant(x, scale))
+    difference = select(both, _constant(x, 0), arithmetic.subtract(lower, larger))
+    rest = _divide(transcendental.log1p(transcendental.exp(_multiply(difference, scale))), scale)
     # shared by halves, so that the derivatives at the same infinity are 1/2 each
     middle = _add(_multiply(x, _constant(x, 0.5)), _multiply(y, _constant(x, 0.5)))
     return _add(select(both, middle, larger), rest)

@@ -15,7 +15,7 @@ from rlx.ops.comparison import equal
 from rlx.ops.families import in_compute_dtype
 from rlx.ops.rounding import is_finite
 from rlx.ops.shape import check_axes, concatenate, pad, reverse, slice_along
-from rlx.ops.transcendental import exp, log1p
+from rlx.ops.transcendental import exp, logaddexp
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
 
 __all__ = ["associative_scan", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum"]
@@ -194,13 +194,6 @@ class cummin(CumulativeExtremum):
 
 
 # ------------------------------------------------------------- log-sum-exp
-def log_add_exp(s: Any, x: Any, y: Any) -> Any:
-    """log(e**x + e**y) on scalars of a kernel; exact for infinities of one sign."""
-    high, low = s.max(x, y), s.min(x, y)
-    gap = s.select(s.eq(high, low), 0, low - high)
-    return high + s.log1p(s.exp(gap))
-
-
 @primitive
 class cumlogsumexp(Cumulative):
     """log of the running sum of exponentials."""
@@ -210,7 +203,7 @@ class cumlogsumexp(Cumulative):
 
     def combine(self, left: Pair, right: Pair) -> Pair:
         (x, x_tangent), (y, y_tangent) = left, right
-        total = _log_add_exp(x, y)
+        total = logaddexp(x, y)
         shift = select(is_finite(total), total, 0)
         weights = (exp(subtract(_without_infinity(v), shift)) for v in (x, y))
         moving = (multiply(t, w) for t, w in zip((x_tangent, y_tangent), weights, strict=True))
@@ -227,16 +220,9 @@ class cumlogsumexp(Cumulative):
             config = [(0, 0, 0)] * len(shape)
             config[axis] = (distance, -distance, 0)
             before = k.pad(value, lowest, tuple(config))
-            value = k.elementwise(log_add_exp, [before, value], x.type)
+            value = k.elementwise(logaddexp.scalar, [before, value], x.type)
             distance *= 2
         return k.reverse(value, (axis,)) if reverse else value
-
-
-def _log_add_exp(x: Any, y: Any) -> Any:
-    """log(e**x + e**y) by primitives, for derivatives of higher order."""
-    high, low = maximum(x, y), minimum(x, y)
-    gap = select(equal(high, low), 0, subtract(low, high))
-    return add(high, log1p(exp(gap)))
 
 
 def _without_infinity(x: Any) -> Any:

@@ -13,10 +13,13 @@ from rlx.ops.arithmetic import (
     integer_power,
     multiply,
     negative,
+    select,
     square,
     subtract,
 )
+from rlx.ops.comparison import bitwise_and, bitwise_not, equal
 from rlx.ops.families import Elementwise
+from rlx.ops.rounding import is_finite
 from rlx.trace.primitive import primitive
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "expm1",
     "log",
     "log1p",
+    "logaddexp",
     "logistic",
     "rsqrt",
     "sin",
@@ -417,3 +421,23 @@ class logistic(Elementwise):
 
     def partials(self, out: Any, x: Any) -> tuple[Any, ...]:
         return (lambda t: multiply(t, multiply(out, subtract(1, out))),)
+
+
+@primitive
+class logaddexp(Elementwise):
+    """log(e ** x + e ** y) of real numbers; the derivatives at two equal infinities are 1/2 each."""
+
+    kinds = "f"
+    compute = staticmethod(np.logaddexp)
+
+    def scalar(self, s: Any, x: Any, y: Any) -> Any:
+        same = s.and_(s.eq(x, y), s.not_(s.is_finite(y)))  # the difference of equal infinities is NaN
+        return s.max(x, y) + s.log1p(s.exp(-abs(s.select(same, 0, x - y))))
+
+    def partials(self, out: Any, x: Any, y: Any) -> tuple[Any, ...]:
+        same = bitwise_and(equal(x, y), bitwise_not(is_finite(y)))
+        difference = select(same, 0, subtract(x, y))  # as in `scalar`, so that kernels share its exponential
+        return (
+            lambda t: multiply(t, logistic(difference)),
+            lambda t: multiply(t, logistic(negative(difference))),
+        )

@@ -64,8 +64,8 @@ _NAMES = {
     " reduce_max reduce_min reduce_prod reduce_sum reduce_window scatter_add scatter_max scatter_min scatter_mul"
     " select_and_scatter_add",
     OperationKind.SENSITIVE: "acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e betainc cbrt cos cosh"
-    " digamma erf_inv exp exp2 expm1 igamma igammac integer_power lgamma log log1p polygamma power remainder rsqrt sin"
-    " sinh sqrt square tan zeta",
+    " digamma erf_inv exp exp2 expm1 igamma igammac integer_power lgamma log log1p logaddexp polygamma power remainder"
+    " rsqrt sin sinh sqrt square tan zeta",
     OperationKind.DATA_MOVEMENT: "broadcast_in_dim concatenate dynamic_slice dynamic_update_slice gather pad reshape"
     " reverse scatter slice stop_gradient transpose windows",
 }

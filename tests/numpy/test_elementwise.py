@@ -240,3 +240,28 @@ def test_derivatives_at_special_points(name: str) -> None:
     slope = rlx.vmap(rlx.grad(getattr(rnp, name)))
     for run in (slope, rlx.jit(slope)):
         np.testing.assert_allclose(run(points), expected[: len(points)], rtol=1e-6, atol=1e-25)
+
+
+def test_logaddexp_at_its_limits() -> None:
+    """Values beside JAX's, also of infinities and NaN; derivatives of finite numbers, however far apart."""
+    ends = [-np.inf, -1e38, -1000.0, -1.0, -0.0, 1.0, 40.0, 1000.0, 1e38, np.inf, np.nan]
+    x, y = (v.ravel() for v in np.meshgrid(ends, ends))
+    agree("logaddexp", x, y)
+    agree("logaddexp", x.astype("f4"), y.astype("f4"))
+    finite = (np.abs(x) <= 1000) & (np.abs(y) <= 1000)
+    points = np.stack([x, y], 1)[finite]
+    for of in (lambda m, f: m.grad(f), lambda m, f: m.jacfwd(m.grad(f))):
+        ours, theirs = (
+            np.asarray(m.vmap(of(m, lambda v, f=f: f(v[0], v[1])))(points))
+            for m, f in ((rlx, rnp.logaddexp), (jax, jnp.logaddexp))
+        )
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-16)
+
+
+def test_derivatives_of_logaddexp_at_infinities() -> None:
+    """Limits along equal operands: 1/2 each; what an infinite operand outweighs has none. Second ones are 0 or 1/4."""
+    slopes = rlx.vmap(rlx.grad(rnp.logaddexp, (0, 1)))
+    x, y = np.array([np.inf, -np.inf, -1.0, np.inf, -np.inf]), np.array([np.inf, -np.inf, np.inf, 0.0, 0.0])
+    np.testing.assert_array_equal(np.stack(slopes(x, y)), [[0.5, 0.5, 0, 1, 0], [0.5, 0.5, 1, 0, 1]])
+    second = rlx.grad(rlx.grad(rlx.nn.softplus))
+    assert [float(second(v)) for v in (0.0, np.inf, -np.inf)] == [0.25, 0.0, 0.0]

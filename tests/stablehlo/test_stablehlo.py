@@ -91,8 +91,9 @@ def test_primitives(name: str) -> None:
 
 
 def test_most_primitives_are_there() -> None:
-    """All but special functions that StableHLO lacks, factorisations without a decomposition, and exchanges."""
-    assert len(set(names()) - REFUSED) >= 0.74 * len(names())
+    """All but special functions that StableHLO lacks, and factorisations without a decomposition; exchanges aside."""
+    local = {name for name in names() if not name.startswith("process_")}
+    assert len(local - REFUSED) >= 0.77 * len(local)
 
 
 def loops(x: Any) -> Any:
