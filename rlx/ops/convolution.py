@@ -399,8 +399,10 @@ def _lowered(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> Any:
 
 def _bands(spec: ConvolutionSpec, shape: Axes, patches: TensorType, options: LoweringOptions) -> int:
     """Into how many bands of positions the products of each member of the batch are cut, so that what one reads stays
-    in cache; 0 where members have too few positions for products of their own."""
-    if len(shape) == 2 or spec.dimension_numbers.out_spec[0] or prod(shape[2:]) < options.products.loop_rows:
+    in cache; 0 where members have too few positions for products of their own, or products read what patches are
+    made of."""
+    whole = options.products.fused or len(shape) == 2
+    if whole or spec.dimension_numbers.out_spec[0] or prod(shape[2:]) < options.products.loop_rows:
         return 0
     nbytes = patches.size // (spec.groups * shape[0]) * patches.dtype.itemsize
     most = options.row_tiles.widest

@@ -54,6 +54,10 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         lambda x, w: jnp.maximum(lax.conv_general_dilated(x, w, (1, 1), "SAME"), 0), wave(8, 16, 32, 32),
         wave(32, 16, 3, 3),
     ),
+    "gradient of a convolution": (
+        rlx.grad(lambda x, w: jnp.sin(lax.conv_general_dilated(x, w, (1, 1), "SAME")).sum(), (0, 1)),
+        wave(8, 16, 32, 32), wave(32, 16, 3, 3),
+    ),
     "scatters": (
         lambda x, i: (jnp.zeros(99).at[i].set(x), jnp.zeros(99).at[i].add(x)), wave(5000), np.arange(5000) % 99,
     ),

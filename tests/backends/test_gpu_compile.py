@@ -177,7 +177,11 @@ LAUNCHES = {
     "attention": ["attention"],
     "causal attention": ["attention"],
     "convolution": ["tiled product of what is loaded with an epilogue"],
-}
+    "gradient of a convolution": [
+        "tiled product of what is loaded with an epilogue", "tiled product of what is loaded in parts", "sum of parts",
+        "tiled product of what is loaded with an epilogue",
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LAUNCHES)
