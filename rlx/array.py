@@ -21,8 +21,10 @@ __all__ = [
     "ConcreteArray",
     "Device",
     "DeviceArray",
+    "DividedArray",
     "KeyArray",
     "Placed",
+    "Span",
     "array_of_type",
     "arrays_on",
     "asarray_numpy",
@@ -301,6 +303,8 @@ class ConcreteArray(Array):
 
     def with_sharding(self, sharding: Any) -> ConcreteArray:
         """An array over the same memory that is known to lie where `sharding` says."""
+        if sharding is not None and sharding.num_devices > 1 and type(self) is ConcreteArray:
+            return DividedArray(self, sharding)
         other = self.again()
         other._sharding = sharding
         return other
@@ -333,6 +337,39 @@ class KeyArray(ConcreteArray):
     def dtype(self) -> Any:  # type: ignore[override]
         """The dtype of the keys."""
         return self.type.dtype
+
+
+class Span(NamedTuple):
+    """The type of a whole array, and how several devices have it."""
+
+    type: TensorType
+    sharding: Any
+
+
+class DividedArray(ConcreteArray):
+    """An array over the host's memory that is known to lie on several devices.
+
+    What compares `_type`, as the cache of jit does, tells it from arrays that lie elsewhere.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, array: ConcreteArray, sharding: Any) -> None:
+        self._numpy, self._storage, self._weak = array.numpy(), array._storage, array._weak
+        self._type = Span(array.type, sharding)
+
+    @property
+    def type(self) -> TensorType:  # type: ignore[override]
+        """Shape, dtype, weakness."""
+        return self._type.type
+
+    @property
+    def _sharding(self) -> Any:  # type: ignore[override]  # ty: ignore[incompatible-property-override]
+        return self._type.sharding
+
+    def with_sharding(self, sharding: Any) -> ConcreteArray:
+        """An array over the same memory that is known to lie where `sharding` says."""
+        return array_of_type(self.numpy(), self.type).with_sharding(sharding)
 
 
 class Placed(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import itertools
 import operator
@@ -17,7 +18,7 @@ import numpy as np
 import optree
 from optree import _C as _optree
 
-from rlx.array import Array, ConcreteArray, DeviceArray, owned
+from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, owned
 from rlx.backends import backend_named, memory_named
 from rlx.backends.base import Backend
 from rlx.call.compiled import CompiledProgram, adopted, backend_on, borrowed, prepare_program, run_program
@@ -46,7 +47,7 @@ from rlx.trace.once import ByFunction
 from rlx.trace.places import HOST, common_memory, execution
 from rlx.trace.primitive import refused, watching
 from rlx.trace.spanning import SpanningArray, locals_of
-from rlx.trace.tracing import close_over, place_known, place_of, trace_program
+from rlx.trace.tracing import close_over, place_known, place_of, places_known, trace_program
 from rlx.trees import tree
 
 __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
@@ -59,7 +60,8 @@ execution.borrowed = borrowed
 _flatten: Any = _optree.flatten
 _unflatten = optree.tree_unflatten
 _type_of = operator.attrgetter("_type")
-_OF_NUMBERS = frozenset((ConcreteArray, DeviceArray))  # whose memory can be given away
+_ON_HOST = frozenset((ConcreteArray, DividedArray))
+_OF_NUMBERS = frozenset((ConcreteArray, DeviceArray, DividedArray))  # whose memory can be given away
 
 
 def _key_of(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], bool]:
@@ -91,15 +93,26 @@ class CacheInfo(NamedTuple):
 class _Entry:
     """One traced signature: its program, how to call it, what it returns."""
 
-    __slots__ = ("captured", "compiled", "out_tree", "places", "program")
+    __slots__ = ("captured", "compiled", "marks", "out_tree", "places", "program")
     compiled: CompiledProgram | None
 
-    def __init__(self, program: Program, captured: list[Any], out_tree: Any, places: list[Any] | None = None) -> None:
+    def __init__(self, program: Program, captured: list[Any], out_tree: Any, marks: dict[Any, Any]) -> None:
         self.program = program
         self.captured = captured
         self.out_tree = out_tree
-        self.places = places  # the results' shardings, where some are known
+        self.marks = marks  # shardings of values, where the function said them
+        self.places: list[Any] | None = None  # the results' shardings, where some are known, once it is compiled
         self.compiled = None
+
+    def follow(self, arguments: Sequence[Any]) -> None:
+        """Find the results' shardings, by those of what comes in and what the function said; explain what is moved."""
+        given = [_divided(x) for x in (*self.captured, *arguments)]
+        if self.marks or any(given):
+            propagation = importlib.import_module("rlx.sharding.propagation")
+            places, exchanges = propagation.propagated(self.program, given, self.marks)
+            self.places = places if any(places) else None
+            if config.explain and exchanges:
+                print(propagation.explained(self.program.name, exchanges), file=sys.stderr)
 
     def placed(self, outs: list[Any]) -> list[Any]:
         """The results, known to lie where the function said while it was traced."""
@@ -232,9 +245,9 @@ class Jitted:
         if state.builder is not None:
             entry = self._entry(request)
             outs = call(*entry.captured, *request.leaves, program=entry.program, name=self.name)
-            for x, place in zip(outs, entry.places or (), strict=False):
-                if place is not None:
-                    place_known(x, place)
+            for x, atom in zip(outs, entry.program.outputs, strict=True):
+                if atom in entry.marks:
+                    place_known(x, entry.marks[atom])
             return entry.out_tree.unflatten(outs)
         for x in request.leaves:
             if isinstance(x, Tracer):
@@ -244,6 +257,7 @@ class Jitted:
         if entry.compiled is None:
             with self._traces._lock:
                 if entry.compiled is None:
+                    entry.follow(request.leaves)
                     closed = close_over(entry.program, entry.captured)
                     backend = self.backend_for(request, entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend, self.memory_limit)
@@ -302,20 +316,20 @@ class Jitted:
             )
         flat = FlatFunction(request.function, request.in_tree, name=self.name)
         types = [x.type for x in request.leaves]
-        places: list[Any] = []
+        marks: dict[Any, Any] = {}
 
         def placed(*leaves: Any) -> list[Any]:
             for x, place in zip(leaves, request.places, strict=False):
                 if place is not None:
                     place_known(x, place)
             outs = flat(*leaves)
-            places.extend(map(place_of, outs))
+            marks.update(places_known())
             return outs
 
         # what asks for the default device means the one that the program is for
         with scoped(device=self._device(request)):
             program, captured = trace_program(placed, types, None, self.name)
-        return _Entry(program, captured, flat.out_tree, places if any(places) else None)
+        return _Entry(program, captured, flat.out_tree, marks)
 
     def _device(self, request: _Request) -> str:
         """The name of the device that a call's program is for; inside of another program that one's."""
@@ -444,26 +458,31 @@ class _Request:
         # how Explicit axes of a mesh of several devices divide the arguments, which a function may ask
         places = tuple(map(_explicit_place, self.leaves))
         self.places = places if any(places) else ()
-        self.key: Any = (self.in_tree, *types, *self.places, config.token, values, n, state.axes, where)
+        # what a compiled call has to agree with
+        self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, state.axes, where)
+        # how several devices have the arguments, which says how they have the results
+        divided = tuple(map(_divided, self.leaves))
+        self.divided = any(divided)
+        self.key: Any = (*divided, *self.signature) if self.divided else self.signature
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None
-        if jitted._plain and not kwargs and not self.places and state.builder is None:
+        if jitted._plain and not kwargs and state.builder is None:
             self._describe(args, types)
         self._check_donated()
 
     def _describe(self, args: tuple[Any, ...], types: Sequence[Any]) -> None:
         """The key that Jitted.__call__ makes of such arguments, and how it has to order the leaves."""
-        if (self.away or config.watched) and ConcreteArray in set(map(type, self.given)):
+        if (self.away or config.watched) and not _ON_HOST.isdisjoint(map(type, self.given)):
             return  # whether somebody has put an array on the host is looked at in each call
         token = config.token
         given = tree.leaves(args)
+        if self.away or self.divided:
+            types = [_placed_type(x) for x in self.leaves]
         if SpanningArray in set(map(type, given)):
             kinds = [x._type if type(x) is SpanningArray else t for x, t in zip(given, types, strict=True)]
             self.fast_key = (token, tree.structure(args).spec, *kinds)
             self.order = locals_of
             return
-        if self.away:
-            types = [_placed_type(x) for x in self.leaves]
         if not all(type(a) is ConcreteArray or _is_flat_dict(a) for a in args):
             self.fast_key = (token, tree.structure(args).spec, *types)
             return
@@ -472,7 +491,7 @@ class _Request:
         numbered = []
         for a in args:
             values = [a] if type(a) is ConcreteArray else list(a.values())
-            types = [_placed_type(x) if self.away else x.type for x in values]
+            types = [_placed_type(x) if self.away or self.divided else x.type for x in values]
             parts += types if type(a) is ConcreteArray else [tuple(a), *types]
             numbered.append(next(numbers) if type(a) is ConcreteArray else {k: next(numbers) for k in a})
         order = tree.leaves(tuple(numbered))
@@ -570,9 +589,14 @@ def _explicit_place(x: Array) -> Any:
     return place if mesh is not None and mesh.size > 1 and mesh.explicit_axes else None
 
 
+def _divided(x: Any) -> Any:
+    """The sharding of an array that several devices have; None for others."""
+    return x._type.sharding if type(x) is DividedArray else None
+
+
 def _placed_type(x: Array) -> Any:
-    """An array's type, and its memory where that is not the host's."""
-    return x._type if type(x) is DeviceArray else x.type
+    """An array's type, and where it lies if that is not one device of the host."""
+    return x._type if type(x) is DeviceArray or type(x) is DividedArray else x.type
 
 
 class _Abstract(Array):
@@ -646,18 +670,19 @@ def _explain(jitted: Jitted, request: _Request) -> str:
     """Why this call was traced: what differs from the nearest earlier signature."""
     lines = [f"rlx: {jitted.name} is traced again ({len(jitted._entries) + 1} signatures)"]
     last = next(reversed(jitted._entries))
+    last = last[next(i for i, part in enumerate(last) if isinstance(part, tree.TreeDef)) :]
     old = [t for t in last if isinstance(t, TensorType)]
     new = [x.type for x in request.leaves]
-    if last[0] != request.key[0]:
-        lines.append(f"  structure of the arguments: {last[0]} -> {request.key[0]}")
+    if last[0] != request.signature[0]:
+        lines.append(f"  structure of the arguments: {last[0]} -> {request.signature[0]}")
     for name, a, b in zip(_leaf_names(request), old, new, strict=False):
         if a != b:
             lines.append(f"  argument {name}: {a!r} -> {b!r}")
-    before, after = ({k: v for k, _, v in key[-4]} for key in (last, request.key))
+    before, after = ({k: v for k, _, v in key[-4]} for key in (last, request.signature))
     for where in (*before, *(k for k in after if k not in before)):
         a, b = (repr(held[where]) if where in held else "absent" for held in (before, after))
         if a != b:
             lines.append(f"  static argument {where!r}: {a:.60} -> {b:.60}")
     if len(lines) == 1:
-        lines.append("  a switch (default dtype, device) or the mapped axes changed")
+        lines.append("  a switch (default dtype, device), the mapped axes or how devices divide arguments changed")
     return "\n".join(lines)

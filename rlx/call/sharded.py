@@ -12,7 +12,9 @@ from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
 from rlx.sharding.trees import check_shape, placed_all, resolve, spread
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import shared_array
+from rlx.trace.tracing import place_known
 from rlx.trees import tree
 
 __all__ = ["ShardedJitted"]
@@ -114,8 +116,11 @@ def _checked(jitted: ShardedJitted, *args: Any, **kwargs: Any) -> Any:
 
 
 def _check_shapes(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> None:
+    """Raises ShardingError where shapes do not fit the shardings, which traced values are known to have then."""
     for leaf, sharding in zip(tree.leaves(values), shardings, strict=True):
         check_shape(owner, sharding, shared_array(leaf).shape)
+        if isinstance(leaf, Tracer) and sharding is not None and sharding.num_devices > 1:
+            place_known(leaf, sharding)
 
 
 def _check_leaves(owner: str, shardings: Any) -> None:

@@ -270,7 +270,7 @@ class Compiled(_Stage):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         request, traced = self._traced._request.again(args, kwargs), self._traced._request
-        if request.key != traced.key:
+        if request.signature != traced.signature:
             given = ", ".join(repr(x.type) for x in request.leaves)
             expected = ", ".join(repr(x.type) for x in traced.leaves)
             if request.in_tree != self.in_tree:

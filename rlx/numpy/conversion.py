@@ -34,7 +34,7 @@ def _value(x: Any, error: type[errors.ConcretizationTypeError], what: str, inste
             f"{what} does not take {x.type!r}: keys are no numbers.",
             "Draw numbers from them with rlx.random, or take their words: rlx.random.key_data(keys).",
         )
-    if isinstance(x, DeviceArray):
+    if isinstance(x, ConcreteArray):
         return x.numpy()
     known = x.known()
     if known is None:

@@ -12,7 +12,7 @@ from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, bits_of, compute_dtype, is_complex, is_float, is_integer, is_narrow
 from rlx.ops.families import add_values, refuse_keys
 from rlx.ops.sample_dtypes import ANY, typed_samples
-from rlx.ops.shape import check_axes
+from rlx.ops.shape import AxisMap, check_axes
 from rlx.ops.shape import transpose as transpose_axes
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
 
@@ -100,6 +100,25 @@ class dot_general(Primitive):
         dtype = lhs.dtype if preferred_dtype is None else np.dtype(preferred_dtype)
         _check_preferred(lhs.dtype, dtype)
         return TensorType(tuple(shape), dtype, lhs.weak and rhs.weak)
+
+    def axis_map(
+        self,
+        lhs: TensorType,
+        rhs: TensorType,
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        preferred_dtype: np.dtype | None,
+    ) -> AxisMap:
+        """Contracted axes are combined with one another."""
+        d = layout(lhs.ndim, rhs.ndim, _hashable(dimension_numbers))
+        left, right = d.lhs_batch + d.lhs_free, d.rhs_batch + (None,) * len(d.lhs_free) + d.rhs_free
+        return tuple(
+            tuple(kept.index(a) if a in kept else -1 - contracted.index(a) for a in range(ndim))
+            for kept, contracted, ndim in (
+                (left, d.lhs_contracting, lhs.ndim),
+                (right, d.rhs_contracting, rhs.ndim),
+            )
+        )
 
     def reference(
         self,

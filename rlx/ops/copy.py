@@ -21,6 +21,9 @@ class copy(LinearPrimitive):
     def type(self, x: TensorType) -> TensorType:
         return x
 
+    def axis_map(self, x: TensorType) -> tuple[tuple[int | None, ...], ...]:
+        return (tuple(range(x.ndim)),)
+
     def reference(self, x: np.ndarray) -> np.ndarray:
         return x.copy()
 

@@ -14,7 +14,7 @@ from rlx.ops.arithmetic import add, maximum, minimum, multiply, select, subtract
 from rlx.ops.comparison import equal
 from rlx.ops.families import in_compute_dtype
 from rlx.ops.rounding import is_finite
-from rlx.ops.shape import check_axes, concatenate, pad, reverse, slice_along
+from rlx.ops.shape import AxisMap, axes_but, check_axes, concatenate, pad, reverse, slice_along
 from rlx.ops.transcendental import exp, logaddexp
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
 
@@ -74,6 +74,9 @@ class Cumulative(Primitive):
             )
         check_axes(self.name, (axis,), x.ndim)
         return x
+
+    def axis_map(self, x: TensorType, *, axis: int, reverse: bool = False) -> AxisMap:
+        return (axes_but(x.ndim, (axis,)),)
 
     def reference(self, x: np.ndarray, *, axis: int, reverse: bool = False) -> Any:
         wide = in_compute_dtype(x)

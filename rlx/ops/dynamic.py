@@ -19,7 +19,7 @@ from rlx.ops.index_windows import (
 )
 from rlx.ops.sample_dtypes import ANY, typed_samples
 from rlx.ops.scatter import scatter, zero_cotangents
-from rlx.ops.shape import Movement, broadcast_in_dim, check_lengths, concatenate, reshape
+from rlx.ops.shape import AxisMap, Movement, axes_but, broadcast_in_dim, check_lengths, concatenate, reshape
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
 
 __all__ = ["dynamic_slice", "dynamic_update_slice"]
@@ -77,6 +77,10 @@ class dynamic_slice(Movement):
         _check_window(self.name, x, sizes, starts)
         return TensorType(tuple(sizes), x.dtype, x.weak)
 
+    def axis_map(self, x: TensorType, *starts: TensorType, sizes: Axes) -> AxisMap:
+        cut = [a for a, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if n != size]
+        return axes_but(x.ndim, cut), *(() for _ in starts)
+
     def reference(self, x: np.ndarray, *starts: np.ndarray, sizes: Axes) -> np.ndarray:
         return x[(*_window(x.shape, sizes, starts), ...)]
 
@@ -126,6 +130,10 @@ class dynamic_update_slice(Primitive):
         check_lengths(self.name, x.ndim, update_shape=update.shape)
         _check_window(self.name, x, update.shape, starts)
         return x
+
+    def axis_map(self, x: TensorType, update: TensorType, *starts: TensorType) -> AxisMap:
+        cut = [a for a, (n, size) in enumerate(zip(x.shape, update.shape, strict=True)) if n != size]
+        return axes_but(x.ndim, cut), axes_but(x.ndim, cut), *(() for _ in starts)
 
     def reference(self, x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
         out = x.copy()

@@ -239,6 +239,11 @@ class Elementwise(Primitive):
         dtype = self.result_dtype(*[t.dtype for t in types], **params)
         return TensorType(shape, dtype, all(t.weak for t in types))
 
+    def axis_map(self, *types: TensorType, **params: Any) -> tuple[tuple[int | None, ...], ...]:
+        """Axes are aligned from the last one; those of size 1 are undivided, and as good as any."""
+        rank = max(t.ndim for t in types)
+        return tuple(tuple(range(rank - t.ndim, rank)) for t in types)
+
     def _literal_dtype(self, args: Sequence[Any]) -> np.dtype | None:
         for a in args:
             if not isinstance(a, _SCALARS):

@@ -16,7 +16,7 @@ from rlx.ops.arithmetic import add, convert, divide, multiply
 from rlx.ops.comparison import equal
 from rlx.ops.families import in_compute_dtype, refuse_keys, to_front
 from rlx.ops.scalar_program import array_function, check_elementwise, scalar_function
-from rlx.ops.shape import check_axes, concatenate, reshape, slice_along, transpose
+from rlx.ops.shape import AxisMap, check_axes, concatenate, reshape, slice_along, transpose
 from rlx.trace.primitive import Primitive, Sample, Zero, primitive, registry, type_of
 from rlx.trace.tracing import trace_program
 
@@ -67,6 +67,11 @@ class Reduction(Primitive):
             )
         check_axes(self.name, axes, x.ndim)
         return TensorType(_without(x.shape, axes), x.dtype, x.weak)
+
+    def axis_map(self, x: TensorType, *, axes: Axes) -> AxisMap:
+        """Those that stay move up; the others are combined."""
+        kept = [a for a in range(x.ndim) if a not in axes]
+        return (tuple(kept.index(a) if a in kept else -1 - a for a in range(x.ndim)),)
 
     def reference(self, x: np.ndarray, *, axes: Axes) -> Any:
         wide = in_compute_dtype(x)
@@ -284,6 +289,9 @@ class ArgExtremum(Primitive):
                 "The reduced axis needs at least one element.",
             )
         return TensorType(_without(x.shape, (axis,)), index_dtype)
+
+    def axis_map(self, x: TensorType, *, axis: int, index_dtype: np.dtype) -> AxisMap:
+        return (tuple(None if a == axis else a - (a > axis) for a in range(x.ndim)),)
 
     def reference(self, x: np.ndarray, *, axis: int, index_dtype: np.dtype) -> Any:
         wide = in_compute_dtype(x)

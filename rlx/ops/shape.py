@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import itertools
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 PadConfig = tuple[tuple[int, int, int], ...]
+AxisMap = tuple[tuple[int | None, ...], ...]
 
 
 class Movement(LinearPrimitive):
@@ -72,6 +74,17 @@ def check_lengths(name: str, ndim: int, **sequences: Sequence[Any]) -> None:
                 f"{name} got {parameter}={tuple(values)} for an array of {ndim} dimensions.",
                 f"Give {parameter} one entry for each axis.",
             )
+
+
+# ------------------------------------------------------------- where axes go
+def axes_but(ndim: int, axes: Sequence[int]) -> tuple[int | None, ...]:
+    """Axes that stay where they are, for an axis_map; those in `axes` are needed whole."""
+    return tuple(None if a in axes else a for a in range(ndim))
+
+
+def _long_axes(shape: Sequence[int]) -> list[int]:
+    """Axes with more than one element."""
+    return [a for a, n in enumerate(shape) if n > 1]
 
 
 # ------------------------------------------------------------- helpers
@@ -134,6 +147,9 @@ class broadcast_in_dim(Movement):
             )
         return TensorType(tuple(shape), x.dtype, x.weak)
 
+    def axis_map(self, x: TensorType, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> AxisMap:
+        return (tuple(dims),)
+
     def reference(self, x: np.ndarray, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> np.ndarray:
         aligned = [1] * len(shape)
         for d, i in zip(x.shape, dims, strict=True):
@@ -186,6 +202,14 @@ class reshape(Movement):
             )
         return result
 
+    def axis_map(self, x: TensorType, *, shape: tuple[int, ...]) -> AxisMap:
+        """The first of axes that are merged, or split, stays whole blocks."""
+        found: list[int | None] = [None] * x.ndim
+        reached = {prod(shape[:a]): a for a in _long_axes(shape)}
+        for a in _long_axes(x.shape):
+            found[a] = reached.get(prod(x.shape[:a]))
+        return (tuple(found),)
+
     def reference(self, x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
         return x.reshape(shape)
 
@@ -218,6 +242,9 @@ class transpose(Movement):
         check_lengths(self.name, x.ndim, permutation=permutation)
         check_axes(self.name, permutation, x.ndim)
         return TensorType(tuple(x.shape[p] for p in permutation), x.dtype, x.weak)
+
+    def axis_map(self, x: TensorType, *, permutation: tuple[int, ...]) -> AxisMap:
+        return (tuple(map(permutation.index, range(x.ndim))),)
 
     def reference(self, x: np.ndarray, *, permutation: tuple[int, ...]) -> np.ndarray:
         return np.transpose(x, permutation)
@@ -253,6 +280,9 @@ class reverse(Movement):
     def type(self, x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
         check_axes(self.name, axes, x.ndim)
         return x
+
+    def axis_map(self, x: TensorType, *, axes: tuple[int, ...]) -> AxisMap:
+        return (axes_but(x.ndim, axes),)
 
     def reference(self, x: np.ndarray, *, axes: tuple[int, ...]) -> np.ndarray:
         return np.flip(x, axes)
@@ -295,6 +325,10 @@ class slice(Movement):
             )
         shape = tuple(-(-(limit - start) // stride) for start, limit, stride, _ in cuts)
         return TensorType(shape, x.dtype, x.weak)
+
+    def axis_map(self, x: TensorType, *, starts: Any, limits: Any, strides: Any) -> AxisMap:
+        cuts = enumerate(zip(starts, limits, strides, x.shape, strict=True))
+        return (axes_but(x.ndim, [a for a, (*cut, size) in cuts if cut != [0, size, 1]]),)
 
     def reference(
         self, x: np.ndarray, *, starts: tuple[int, ...], limits: tuple[int, ...], strides: tuple[int, ...]
@@ -374,6 +408,9 @@ class pad(Movement):
                 "Cut no more than there is, and let interior be 0 or more.",
             )
         return TensorType(shape, x.dtype, x.weak and value.weak)
+
+    def axis_map(self, x: TensorType, value: TensorType, *, config: PadConfig) -> AxisMap:
+        return axes_but(x.ndim, [a for a, entry in enumerate(config) if any(entry)]), ()
 
     def reference(self, x: np.ndarray, value: np.ndarray, *, config: PadConfig) -> np.ndarray:
         full = [max(padded_size(d, max(low, 0), max(high, 0), interior), 0)
@@ -462,6 +499,9 @@ class concatenate(Movement):
         shape = list(first.shape)
         shape[axis] = sum(t.shape[axis] for t in types)
         return TensorType(tuple(shape), first.dtype, all(t.weak for t in types))
+
+    def axis_map(self, *types: TensorType, axis: int) -> AxisMap:
+        return (axes_but(types[0].ndim, (axis,)),) * len(types)
 
     def reference(self, *arrays: np.ndarray, axis: int) -> np.ndarray:
         return np.concatenate(arrays, axis)

@@ -13,7 +13,7 @@ from rlx.ops.families import full_like, in_compute_dtype, refuse_keys, to_front
 from rlx.ops.few_largest import are_few, few_largest
 from rlx.ops.indexing import GatherDimensionNumbers, gather
 from rlx.ops.sample_dtypes import ANY, ORDERED, typed_samples
-from rlx.ops.shape import check_axes, expand_dims, iota
+from rlx.ops.shape import AxisMap, axes_but, check_axes, expand_dims, iota
 from rlx.trace.primitive import Primitive, Sample, Zero, primitive, type_of
 
 __all__ = ["sort", "take_along", "top_k"]
@@ -69,6 +69,9 @@ class sort(Primitive):
         if any(t.shape != types[0].shape for t in types):
             raise ShapeError(f"sort got operands {', '.join(map(repr, types))}.", "Their shapes must be equal.")
         return types
+
+    def axis_map(self, *types: TensorType, axis: int, keys: int) -> AxisMap:
+        return (axes_but(types[0].ndim, (axis,)),) * len(types)
 
     def reference(self, *arrays: np.ndarray, axis: int, keys: int) -> tuple[np.ndarray, ...]:
         order = _order(arrays[:keys], axis)

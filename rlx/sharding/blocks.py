@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, Span
 from rlx.errors import ShardingError
 from rlx.ir.collectives import WORLD, communicator, group_among
 from rlx.ir.types import is_inexact
@@ -19,7 +19,7 @@ from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import names_in, names_of_entry
 from rlx.trace.builder import Tracer
-from rlx.trace.spanning import Span, SpanningArray
+from rlx.trace.spanning import SpanningArray
 
 __all__ = [
     "array_of_block",

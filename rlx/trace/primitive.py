@@ -183,6 +183,12 @@ class Primitive:
         """The attributes of that block."""
         return params
 
+    def axis_map(self, *types: TensorType, **params: Any) -> tuple[tuple[int | None, ...], ...]:
+        """For each operand, what becomes of its axes where devices divide them: the number of an axis of every result;
+        a negative number, equal for axes that are combined with one another and are gone; None for one that each
+        device needs whole, as all are unless the operation says otherwise."""
+        return tuple((None,) * t.ndim for t in types)
+
     def effect(self, **params: Any) -> bool:
         """Whether the operation must run even if nobody uses its result, and in order."""
         return False

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray, KeyArray, array_of_type
+from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, KeyArray, array_of_type
 from rlx.config import config
 from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Atom, Equation, Literal, Program, Var
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST = 1024  # programs kept of one function
 _LONGEST = 256  # entries of a key: a long list of numbers is data
-_ARRAYS = frozenset({ConcreteArray, DeviceArray, KeyArray, Tracer})
+_ARRAYS = frozenset({ConcreteArray, DeviceArray, DividedArray, KeyArray, Tracer})
 _NOT_HERE = frozenset({DeviceArray, Tracer})  # not for steps on NumPy arrays
 _STATIC = frozenset({int, bool, str, type(None), type(Ellipsis)})
 

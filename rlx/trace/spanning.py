@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-from rlx.array import Array
+from rlx.array import Array, Span
 from rlx.errors import ShardingError
 from rlx.ir.types import TensorType
 from rlx.trees import tree
 
-__all__ = ["Span", "SpanningArray", "at_border", "locals_of", "refuse_spanning"]
-
-
-class Span(NamedTuple):
-    """The type of a whole array, and how devices of several processes have it."""
-
-    type: TensorType
-    sharding: Any
+__all__ = ["SpanningArray", "at_border", "locals_of", "refuse_spanning"]
 
 
 class SpanningArray(Array):

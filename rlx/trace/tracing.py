@@ -25,6 +25,7 @@ __all__ = [
     "named_axis",
     "place_known",
     "place_of",
+    "places_known",
     "trace_program",
     "tracked_axes",
 ]
@@ -117,6 +118,11 @@ def place_of(value: Any) -> Any:
     """The sharding that a traced value is known to have, or None."""
     places = value.builder.places if isinstance(value, Tracer) else None
     return None if places is None else places.get(value.atom)
+
+
+def places_known() -> dict[Any, Any]:
+    """The shardings that values of the open program are known to have, by their variables."""
+    return state.builder.places or {} if state.builder is not None else {}
 
 
 @contextmanager
