@@ -14,9 +14,13 @@ import pytest
 from needs import LM
 from test_families import oracle, ours
 
+import rlx
 from rlx import gguf, lm
+from rlx import numpy as jnp
 from rlx.errors import FileFormatError
+from rlx.lm import layers
 from rlx.lm.weights import gguf_names
+from rlx.quant import QuantizedArray, dequant_matmul
 
 pytestmark = [
     *LM,
@@ -136,6 +140,43 @@ def test_packed_weights_stay_packed(name: str, tmp_path: Path) -> None:
     assert part.scheme.name == "gguf_q8_0" and part.shape == model.parameters["layers"][1]["up"]["weight"].shape
     difference = np.asarray(found.logits(tokens)) - np.asarray(model.logits(tokens))
     assert 0 < np.sqrt((difference**2).mean()) < 0.05
+
+
+def rounded_product(x: Any, weight: QuantizedArray) -> Any:
+    """The product as llama.cpp has it: x in blocks of 8 bits, and of Q4_1 the minima times sums in float16."""
+    blocks = x.reshape(*x.shape[:-1], -1, 32)
+    scales = jnp.max(jnp.abs(blocks), -1) / np.float32(127)
+    codes = jnp.rint(blocks * jnp.where(scales == 0, 0, 1 / scales)[..., None])
+    halves = scales.astype(np.float16).astype(np.float32)
+    found = dequant_matmul((codes * halves[..., None]).reshape(x.shape), weight)
+    if weight.scheme.name != "gguf_q4_1":
+        return found
+    packed = np.asarray(weight.elements).reshape(weight.shape[0], -1, 20)
+    minima = packed[..., 2:4].copy().view(np.float16)[..., 0].astype(np.float32)
+    sums = codes.sum(-1)
+    rounding = (sums * scales).astype(np.float16).astype(np.float32) - sums * halves
+    return found + rounding @ minima.T
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1"])
+def test_from_packed_weights_llama_cpp_differs_by_its_rounding_of_x(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounded as it does, we give its numbers: a code or two may fall to the other side, which is little of it all."""
+    write(ours(oracle("llama")), "llama", tmp_path / "m.gguf", kind)
+    model = lm.load(tmp_path / "m.gguf")
+    tokens = np.random.default_rng(0).integers(2, 90, 17).tolist()
+    said = llama_cpp(tmp_path / "m.gguf", tokens, 24)
+    made = [token["id"] for token in said]
+
+    def difference() -> float:
+        logits = lm.forward(model.parameters, np.array([tokens + made]), model.config)[0, 16:-1]
+        likely = np.asarray(rlx.nn.log_softmax(logits))[np.arange(24), made]
+        return float(np.abs(likely - [token["logprob"] for token in said]).max())
+
+    exact = difference()
+    monkeypatch.setattr(layers, "dequant_matmul", rounded_product)
+    assert difference() < 0.05 * exact < 0.05
 
 
 def test_what_is_missing_is_listed(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def weight(scheme: str, rows: int = 37, length: int = 768) -> quant.QuantizedArr
 
 
 def test_the_processor_has_a_rule_for_most_schemes_and_its_blocks_are_those_of_the_format() -> None:
-    assert len(CLAIMED) >= 19
+    assert len(CLAIMED) >= 23
     for name in CLAIMED:
         found, scheme = packed_scheme(quant.QuantScheme(name).name), quant.QuantScheme(name)
         assert found is not None
@@ -56,7 +56,29 @@ def test_products_are_those_of_the_decoded_weight(scheme: str) -> None:
     np.testing.assert_allclose(other, np.ones((2, 768)) @ full.T, atol=1e-4 * np.abs(full).sum(1).max())
 
 
-@pytest.mark.parametrize("scheme", ["gguf_q4_1", "gguf_q6_k", "int4/32", "nf4/64"])
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("scheme", ["fp8e4m3", "fp8e5m2", "mxfp4", "nvfp4"])
+def test_every_code_is_multiplied_as_it_decodes(scheme: str, rows: int) -> None:
+    """All 256, NaN and infinities among them: those of elements, or of scales beside all elements of four bits."""
+    every, w = np.arange(256, dtype=np.uint8), weight(scheme, 256, 64)
+    if w.scales is None:
+        elements, scales = np.zeros((256, 64), np.uint8), None
+        elements[:, 33] = every
+        elements = elements.view(w.elements.dtype)
+    else:
+        elements = np.zeros((256, 32), np.uint8)
+        elements[:, 16] = every  # numbers 32 and 33
+        scales = np.tile(every[::-1, None], (1, w.scales.shape[1])).view(w.scales.dtype)
+    q = quant.QuantizedArray(elements, scales, None, None, w.scheme)
+    full = np.asarray(quant.dequantize(q))
+    x = np.zeros((rows, 64), np.float32)
+    x[:, 33] = 1
+    product = rlx.jit(quant.dequant_matmul)
+    assert "dequantized_product" in rlx.inspect(product)(x, q).kernels.plan
+    np.testing.assert_array_equal(product(x, q), np.tile(full[:, 33], (rows, 1)))
+
+
+@pytest.mark.parametrize("scheme", ["gguf_q4_1", "gguf_q6_k", "int4/32", "nf4/64", "nvfp4"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_large_products_are_cut_into_tiles(scheme: str, threads: int) -> None:
     w = weight(scheme, 700, 1536)
@@ -72,7 +94,7 @@ def test_large_products_are_cut_into_tiles(scheme: str, threads: int) -> None:
 
 
 def test_it_is_differentiable_in_x_batched_and_compiled() -> None:
-    for scheme in ("gguf_q4_k", "int8a/32", "nvfp4"):
+    for scheme in ("gguf_q4_k", "int8a/32", "nvfp4", "int8/8"):
         w = weight(scheme, 5, 256)
         full = np.asarray(quant.dequantize(w))
         x = np.random.default_rng(1).standard_normal((3, 256)).astype(np.float32)
@@ -86,7 +108,7 @@ def test_it_is_differentiable_in_x_batched_and_compiled() -> None:
         middle = rlx.jit(rlx.vmap(quant.dequant_matmul, in_axes=(1, None), out_axes=1))
         np.testing.assert_allclose(middle(batch, w), batch @ full.T, rtol=1e-4, atol=1e-3)
         claimed = "dequantized_product" in rlx.inspect(many)(batch, w).kernels.plan
-        assert claimed == (scheme != "nvfp4"), "a batch of x is more rows of it"
+        assert claimed == (scheme != "int8/8"), "a batch of x is more rows of it"
 
 
 def test_weights_may_be_columns() -> None:

@@ -7,8 +7,10 @@ and sums them as they come, one writes them down as a tile for BLAS.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import cycle
 from typing import NamedTuple
 
 from rlx.backends.cpu.emit.ir_text import ATTRIBUTES, literal
@@ -159,7 +161,7 @@ class BlockText:
         return self.intrinsic(f"llvm.fma.v{LANES}f32", _FLOATS, scale, x, offset)
 
 
-def _constant(kind: str, number: int) -> str:
+def _constant(kind: str, number: int | str) -> str:
     return f"<{', '.join([f'{kind} {number}'] * LANES)}>"
 
 
@@ -167,7 +169,7 @@ Rule = Callable[[BlockText], Iterator[str]]
 
 
 class PackedScheme(NamedTuple):
-    """A block of `elements` numbers in `nbytes` bytes, with `scales` and `zeros` of 0 or 4 bytes apart from them."""
+    """A block of `elements` numbers in `nbytes` bytes, with so many bytes of `scales` and `zeros` apart from them."""
 
     elements: int
     nbytes: int
@@ -219,13 +221,16 @@ def _iq4_nl(t: BlockText) -> Iterator[str]:
         yield t.scaled(d, t.table("iq4", part))
 
 
-def _mxfp4(t: BlockText) -> Iterator[str]:
-    """The scale is 2^(e - 128); below 2^-126 its float32 is subnormal."""
-    e = t.byte(0)
+def _power(t: BlockText, e: str) -> str:
+    """2^(e - 128) of an i32, as float32; below 2^-126 it is subnormal."""
     normal = t.scalar("shl", t.scalar("sub", e, 1), 23)
     small = t.scalar("shl", str(1 << 21), e)
     bits = t.name(f"select i1 {t.name(f'icmp ult i32 {e}, 2')}, i32 {small}, i32 {normal}")
-    d, packed = t.splat(t.name(f"bitcast i32 {bits} to float")), t.bytes(1)
+    return t.name(f"bitcast i32 {bits} to float")
+
+
+def _mxfp4(t: BlockText) -> Iterator[str]:
+    d, packed = t.splat(_power(t, t.byte(0))), t.bytes(1)
     for part in (t.low(packed), t.high(packed)):
         yield t.scaled(d, t.table("e2m1", part))
 
@@ -325,6 +330,33 @@ def _bf16(t: BlockText) -> Iterator[str]:
     yield t.name(f"bitcast {_WORDS} {bits} to {_FLOATS}")
 
 
+def _fp8e5m2(t: BlockText) -> Iterator[str]:
+    """The upper halves of float16."""
+    kind = f"<{LANES} x i16>"
+    high = t.name(f"shl {kind} {t.name(f'zext {_BYTES} {t.bytes(0)} to {kind}')}, {_constant('i16', 8)}")
+    halves = t.name(f"bitcast {kind} {high} to <{LANES} x half>")
+    yield t.name(f"fpext <{LANES} x half> {halves} to {_FLOATS}")
+
+
+def _fp8e4m3(t: BlockText) -> Iterator[str]:
+    yield t.scaled(_constant("float", "256.0"), _fp8e4m3_part(t, t.bytes(0)))
+
+
+def _fp8e4m3_part(t: BlockText, codes: str) -> str:
+    """Numbers divided by 256: float16 has their mantissa one bit lower, and a greater bias; all ones is NaN."""
+    kind = f"<{LANES} x i16>"
+    wide = t.name(f"zext {_BYTES} {codes} to {kind}")
+    size = t.name(f"and {kind} {wide}, {_constant('i16', 127)}")
+    sign = t.name(f"and {kind} {wide}, {_constant('i16', 128)}")
+    lower = t.name(f"shl {kind} {size}, {_constant('i16', 7)}")
+    above = t.name(f"shl {kind} {sign}, {_constant('i16', 8)}")
+    bits = t.name(f"or {kind} {above}, {lower}")
+    lost = t.name(f"icmp eq {kind} {size}, {_constant('i16', 127)}")
+    bits = t.name(f"select <{LANES} x i1> {lost}, {kind} {_constant('i16', 0x7E00)}, {kind} {bits}")
+    halves = t.name(f"bitcast {kind} {bits} to <{LANES} x half>")
+    return t.name(f"fpext <{LANES} x half> {halves} to {_FLOATS}")
+
+
 # ---------------------------------------------------------------- scales apart
 def _bytes_rule(elements: int, zeros: bool) -> Rule:
     def rule(t: BlockText) -> Iterator[str]:
@@ -338,11 +370,33 @@ def _bytes_rule(elements: int, zeros: bool) -> Rule:
     return rule
 
 
-def _nibbles_rule(elements: int, table: str = "", high_first: bool = False) -> Rule:
-    """Two numbers in a byte, neighbours: the codes less 8, or of a table."""
+def _single_scale(t: BlockText) -> tuple[str, ...]:
+    return (t.splat(t.single(t.scales)),)
+
+
+def _e8m0_scale(t: BlockText) -> tuple[str, ...]:
+    """Half of it, for the table has e2m1 twice as large; all ones is NaN."""
+    e = t.name(f"zext i8 {t.load('i8', 0, t.scales)} to i32")
+    lost, power = t.name(f"icmp eq i32 {e}, 255"), _power(t, e)
+    return (t.splat(t.name(f"select i1 {lost}, float {literal('float', math.nan)}, float {power}")),)
+
+
+def _e4m3_scales(t: BlockText) -> tuple[str, ...]:
+    """Halves of them, as above."""
+    codes = (t.splat(t.load("i8", number, t.scales), "i8") for number in range(2))
+    return tuple(t.scaled(_constant("float", "128.0"), _fp8e4m3_part(t, code)) for code in codes)
+
+
+def _nibbles_rule(
+    elements: int,
+    table: str = "",
+    high_first: bool = False,
+    scales_of: Callable[[BlockText], tuple[str, ...]] = _single_scale,
+) -> Rule:
+    """Two numbers in a byte, neighbours: the codes less 8, or of a table. scales_of: one, or one for each sixteen."""
 
     def rule(t: BlockText) -> Iterator[str]:
-        scale = t.splat(t.single(t.scales))
+        scales = cycle(scales_of(t))
         for start in range(0, elements // 2, LANES):
             packed = t.bytes(start)
             parts = (t.high(packed), t.low(packed)) if high_first else (t.low(packed), t.high(packed))
@@ -350,7 +404,7 @@ def _nibbles_rule(elements: int, table: str = "", high_first: bool = False) -> R
                 mask = ", ".join(f"i32 {n + LANES * k}" for n in range(first, first + LANES // 2) for k in (0, 1))
                 code = t.name(f"shufflevector {_BYTES} {parts[0]}, {_BYTES} {parts[1]}, <{LANES} x i32> <{mask}>")
                 number = t.table(table, code) if table else t.signed(t.on_bytes("sub", code, 8))
-                yield t.scaled(scale, number)
+                yield t.scaled(next(scales), number)
 
     return rule
 
@@ -371,6 +425,10 @@ _PACKED: dict[str, PackedScheme] = {
     "gguf_mxfp4": PackedScheme(32, 17, 0, 0, _mxfp4),
     "gguf_f16": PackedScheme(LANES, 2 * LANES, 0, 0, _f16),
     "gguf_bf16": PackedScheme(LANES, 2 * LANES, 0, 0, _bf16),
+    "fp8e4m3": PackedScheme(LANES, LANES, 0, 0, _fp8e4m3),
+    "fp8e5m2": PackedScheme(LANES, LANES, 0, 0, _fp8e5m2),
+    "mxfp4/32": PackedScheme(32, 16, 1, 0, _nibbles_rule(32, "e2m1", scales_of=_e8m0_scale)),
+    "nvfp4/16": PackedScheme(32, 16, 2, 0, _nibbles_rule(32, "e2m1", scales_of=_e4m3_scales)),  # two blocks
 }
 _NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
@@ -383,9 +441,11 @@ _TABLES = {"iq4": _IQ4, "e2m1": _E2M1, "nf4": _NF4}
 @cache
 def packed_scheme(name: str) -> PackedScheme | None:
     """How a scheme decodes; None where this backend has no rule for it."""
+    if name in _PACKED:
+        return _PACKED[name]
     kind, _, block = name.partition("/")
     if not block.isdecimal():
-        return _PACKED.get(name)
+        return None
     elements = int(block)
     if kind in ("int8", "int8a") and elements % LANES == 0:
         zeros = kind == "int8a"

@@ -127,6 +127,10 @@ def takes_packed_product(types: tuple[TensorType, ...], attributes: Mapping[str,
         and 0 not in (*x.shape, *elements.shape)
         and elements.shape[-1] % scheme.nbytes == 0
         and x.shape[-1] == elements.shape[-1] // scheme.nbytes * scheme.elements
+        and all(
+            part.size * part.dtype.itemsize == elements.size // scheme.nbytes * nbytes
+            for part, nbytes in zip(types[2:], filter(None, (scheme.scales, scheme.zeros)), strict=False)
+        )
     )
 
 
