@@ -72,6 +72,7 @@ class MissReason(Enum):
     NOTHING_SHARED = "nothing shares its loops"
     RUNS_BEFORE_OPERANDS = "it would have to run before its operands"
     BARRIER = "a barrier lies between"
+    EXCHANGE = "one of the two can run while an exchange goes on"
     SCATTERS = "the other scatters element by element"
     INDEX_MAPS = "its operands are read through other index maps"
     RUNNING_ROWS = "running reductions need a row of one dimension"
@@ -95,6 +96,7 @@ _HINTS = {
     MissReason.SCATTERS: "Scattering runs on one thread, so that what is expensive to compute is computed before it, by"
     " all of them: nothing to do, or compute less for each element.",
     MissReason.BARRIER: "lax.optimization_barrier, rlx.checkpoint or a memory_limit keeps the two apart: leave it out.",
+    MissReason.EXCHANGE: "The other needs the exchange's result: fused they would both wait for it. Nothing to do.",
     MissReason.INDEX_MAPS: "The operand is needed at other positions than it is computed at: compute both in one"
     " orientation, or let the operand have one user so that it is computed where it is read.",
     MissReason.RUNNING_ROWS: "Bring the axis of the running reduction to the end, and reduce over that axis alone.",

@@ -25,6 +25,7 @@ def exchanges():
         found["check"](rank, size, dtype, 5)
     found["check"](rank, size, "float32", 5003)
     found["check_overlap"](rank, size)
+    found["check_mesh"](rank, size)
     pair = rlx.distributed.new_group([1, 0])
     return rlx.distributed.all_gather(rank, group=pair).tolist()
 

@@ -45,11 +45,12 @@ def test_the_main_thread_hands_work_over() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="waits for locks are not interrupted there")
 def test_an_interrupt_ends_the_wait_and_not_the_work() -> None:
     steps: list[str] = []
+    seen = threading.Event()
 
     def interrupt() -> None:
         steps.append("begun")
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.2)
+        assert seen.wait(60)
         steps.append("ended")
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -59,6 +60,7 @@ def test_an_interrupt_ends_the_wait_and_not_the_work() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert steps == ["begun"]
+    seen.set()
     wait_for_background()
     assert steps == ["begun", "ended"] and not interrupts._running
 
