@@ -47,7 +47,7 @@ from rlx.trace.once import ByFunction
 from rlx.trace.places import HOST, common_memory, execution
 from rlx.trace.primitive import refused, watching
 from rlx.trace.spanning import SpanningArray, locals_of
-from rlx.trace.tracing import close_over, place_known, place_of, places_known, trace_program
+from rlx.trace.tracing import close_over, place_known, place_of, places_inside, places_known, trace_program
 from rlx.trees import tree
 
 __all__ = ["CacheInfo", "Jitted", "forget_signatures"]
@@ -245,6 +245,7 @@ class Jitted:
         if state.builder is not None:
             entry = self._entry(request)
             outs = call(*entry.captured, *request.leaves, program=entry.program, name=self.name)
+            places_inside(entry.marks)
             for x, atom in zip(outs, entry.program.outputs, strict=True):
                 if atom in entry.marks:
                     place_known(x, entry.marks[atom])

@@ -78,11 +78,10 @@ class _Walk:
             self._settle(known, var, division, None)
         for equation in program.equations:
             operands = [known.get(a) for a in equation.inputs]
-            if all(division is None for division in operands):
-                found: Sequence[Division | None] = [None] * len(equation.outputs)
-            elif equation.primitive.inlined:
+            found: Sequence[Division | None] = [None] * len(equation.outputs)
+            if equation.primitive.inlined:
                 found = self.program(equation.primitive.meaning(equation), operands)
-            else:
+            elif any(division is not None for division in operands):
                 found = self._equation(equation, operands)
             for var, division in zip(equation.outputs, found, strict=True):
                 self._settle(known, var, division, equation.origin)

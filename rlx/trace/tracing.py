@@ -25,6 +25,7 @@ __all__ = [
     "named_axis",
     "place_known",
     "place_of",
+    "places_inside",
     "places_known",
     "trace_program",
     "tracked_axes",
@@ -123,6 +124,13 @@ def place_of(value: Any) -> Any:
 def places_known() -> dict[Any, Any]:
     """The shardings that values of the open program are known to have, by their variables."""
     return state.builder.places or {} if state.builder is not None else {}
+
+
+def places_inside(marks: dict[Any, Any]) -> None:
+    """Note the shardings of variables of a program that the open one calls."""
+    builder = state.builder
+    if marks and builder is not None:
+        builder.places = {**(builder.places or {}), **marks}
 
 
 @contextmanager

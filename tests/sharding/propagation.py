@@ -58,6 +58,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], ...]] = {
     "conflict": (lambda x, y: x + y, put((8, 8), "a"), put((8, 8), None, "a")),
     "constraint": (constrained, y),
     "closed over": (lambda row: row[:, None] + w, put((8,), "b")),
+    "constraint in an inner jit": (lambda y: LIBRARY.jit(constrained)(y + 1) * 2, y),
     "inner jit": (lambda x: LIBRARY.jit(lambda x: x + 1)(x * 2), x),
     "whole": (lambda row: row * 2, row),
     "itself": (lambda x: x, x),
