@@ -23,6 +23,7 @@ def python(*arguments: str, devices: int = 8) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough  # test_costs.py runs each way of dividing, too
 def test_models_divided_over_eight_devices_are_the_models() -> None:
     """One process runs all: starting it takes as long as most of its cases."""
     found = json.loads(python(str(HERE / "divided.py")))
