@@ -65,17 +65,12 @@ def remaining(names: Names, name: Any) -> Names:
 
 
 # ------------------------------------------------------------- reductions
-@primitive
-class psum(LinearCollective):
-    """The sum over named axes. params: axis_name, a tuple."""
+class NamedSum(LinearCollective):
+    """A sum over named axes, which is one value on all members. params: axis_name, a tuple."""
 
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
         refuse_keys(self.name, x)
         return x
-
-    def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
-        """Each member's cotangents are summed."""
-        return psum(cotangent, axis_name=axis_name)
 
     def batch_named(
         self,
@@ -89,14 +84,23 @@ class psum(LinearCollective):
         """A sum over the mapped axis; of what is not mapped, the value times the axis's size."""
         (x,), (dim,) = inputs, dims
         out, rest = summed(x, dim, size), remaining(axis_name, name)
-        return (psum(out, axis_name=rest) if rest else out), None
+        return (self.bind(out, axis_name=rest) if rest else out), None
 
     def batch_spanning(
         self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
     ) -> Batched:
         """The sum over the own members, then over processes."""
         out, rest = summed_over(inputs[0], dims[0], axis), remaining(axis_name, axis.name)
-        return (psum(out, axis_name=rest) if rest else out), None
+        return (self.bind(out, axis_name=rest) if rest else out), None
+
+
+@primitive
+class psum(NamedSum):
+    """The sum over named axes. params: axis_name, a tuple."""
+
+    def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
+        """Each member's cotangents are summed."""
+        return psum(cotangent, axis_name=axis_name)
 
 
 def summed_over(x: Any, dim: int | None, axis: SpanningAxis) -> Any:

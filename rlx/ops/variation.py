@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.types import TensorType
-from rlx.ops.collective import Batched, Collective, LinearCollective, Names, remaining, summed, summed_over
+from rlx.ops.collective import Batched, Collective, LinearCollective, NamedSum, Names, remaining, summed, summed_over
 from rlx.ops.comparison import equal
 from rlx.ops.conversion import select
-from rlx.ops.families import LinearPrimitive, full_like, refuse_keys, to_front
+from rlx.ops.families import LinearPrimitive, full_like, to_front
 from rlx.ops.shape import broadcast_in_dim, reshape
 from rlx.ops.spanning_axis import SpanningAxis
 from rlx.trace.primitive import Linear, Zero, primitive, type_of
@@ -25,87 +25,57 @@ __all__ = ["fan_in", "fan_out", "once", "pvary", "total", "variation"]
 _MARK = TensorType((), np.dtype("i1"))
 
 
-@primitive
-class pvary(LinearCollective):
-    """The value, as one that may differ between members. params: axis_name, a tuple."""
+class MemberCopies(LinearCollective):
+    """One value, as a copy for each member. params: axis_name, a tuple."""
 
     def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
         return x
+
+    def batch_named(
+        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """A copy for each member."""
+        out, rest = to_front(inputs[0], dims[0], size), remaining(axis_name, name)
+        return (self.bind(out, axis_name=rest) if rest else out), 0
+
+    def batch_spanning(
+        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
+    ) -> Batched:
+        """A copy for each of the own members."""
+        return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name)
+
+
+@primitive
+class pvary(MemberCopies):
+    """The value, as one that may differ between members. params: axis_name, a tuple."""
 
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
         """Each member's own."""
         return pvary(cotangent, axis_name=axis_name)
 
-    def batch_named(
-        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
-    ) -> Batched:
-        """A copy for each member."""
-        out, rest = to_front(inputs[0], dims[0], size), remaining(axis_name, name)
-        return (pvary(out, axis_name=rest) if rest else out), 0
-
-    def batch_spanning(
-        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
-    ) -> Batched:
-        """A copy for each of the own members."""
-        return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name)
-
 
 @primitive
-class fan_out(LinearCollective):
+class fan_out(MemberCopies):
     """A value that is equal on all members, as one of which each makes something else. params: axis_name, a tuple.
 
     Where copies of one value are not tracked, its transpose is the sum of what members made of it: `fan_in`.
     """
 
-    def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
-        return x
-
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
         """The sum over members."""
         return fan_in(cotangent, axis_name=axis_name)
 
-    def batch_named(
-        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
-    ) -> Batched:
-        """A copy for each member."""
-        out, rest = to_front(inputs[0], dims[0], size), remaining(axis_name, name)
-        return (fan_out(out, axis_name=rest) if rest else out), 0
-
-    def batch_spanning(
-        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
-    ) -> Batched:
-        """A copy for each of the own members."""
-        return self.batch_named(axis.local, axis.name, inputs, dims, axis_name=axis_name)
-
 
 @primitive
-class fan_in(LinearCollective):
+class fan_in(NamedSum):
     """The sum over members, with which all do the same. params: axis_name, a tuple.
 
     Where copies of one value are not tracked, its transpose is the cotangent that all have: `fan_out`.
     """
 
-    def type(self, x: TensorType, *, axis_name: Names) -> TensorType:
-        refuse_keys(self.name, x)
-        return x
-
     def pull_back(self, cotangent: Any, type: TensorType, *, axis_name: Names) -> Any:
         """The same for every summand."""
         return fan_out(cotangent, axis_name=axis_name)
-
-    def batch_named(
-        self, size: int, name: Any, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
-    ) -> Batched:
-        """A sum over the mapped axis."""
-        out, rest = summed(inputs[0], dims[0], size), remaining(axis_name, name)
-        return (fan_in(out, axis_name=rest) if rest else out), None
-
-    def batch_spanning(
-        self, axis: SpanningAxis, inputs: Sequence[Any], dims: Sequence[int | None], *, axis_name: Names
-    ) -> Batched:
-        """The sum over the own members, then over processes."""
-        out, rest = summed_over(inputs[0], dims[0], axis), remaining(axis_name, axis.name)
-        return (fan_in(out, axis_name=rest) if rest else out), None
 
 
 @primitive
