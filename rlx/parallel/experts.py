@@ -137,6 +137,8 @@ def mixture_of_experts(
     Returns: (T, width). It is what all experts would give, weighted, where capacity is at least T; otherwise choices
     that found no room give zeros.
 
+    Raises: ShapeError where members cannot have as many experts each; AxisNameError for an axis that is not in scope.
+
     >>> import rlx
     >>> import rlx.numpy as jnp
     >>> from rlx.parallel import mixture_of_experts

@@ -78,6 +78,8 @@ def column_parallel(x: Any, weight: Any, axis_name: Any, bias: Any = None) -> Ar
 
     Returns: (..., outputs / n).
 
+    Raises: ShapeError for an x and a weight that do not fit; AxisNameError for an axis that is not in scope.
+
     >>> import numpy as np, rlx
     >>> from rlx.parallel import column_parallel
     >>> x, w = np.ones((2, 3), np.float32), np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -99,6 +101,8 @@ def row_parallel(x: Any, weight: Any, axis_name: Any, bias: Any = None) -> Array
       axis_name: the name of a mapped axis of n members. bias: (outputs,), equal on all, or None.
 
     Returns: (..., outputs), equal on all members.
+
+    Raises: ShapeError for an x and a weight that do not fit; AxisNameError for an axis that is not in scope.
 
     >>> import numpy as np, rlx
     >>> from rlx.parallel import row_parallel
@@ -128,7 +132,7 @@ def feed_forward(x: Any, up: Any, down: Any, axis_name: Any, activation: Callabl
       x: (..., width), equal on all members. up: (width, hidden / n), this member's columns. down: (hidden / n, width),
       its rows. axis_name: the name of a mapped axis of n members. activation: of each element alone.
 
-    Returns: (..., width), equal on all members.
+    Returns: (..., width), equal on all members. Raises as column_parallel and row_parallel.
 
     >>> import numpy as np, rlx
     >>> from rlx.parallel import feed_forward
