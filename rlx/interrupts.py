@@ -2,7 +2,8 @@
 
 What a signal handler raises, Python raises in the main thread, behind any call there: when a lock was taken and the
 block that gives it back not entered, when a file was made and nobody knows its name. So what must be whole runs in
-another thread. The main one waits for it; an interrupt ends the wait, not the work.
+another thread. The main one waits for it; an interrupt ends the wait, not the work. So does what cannot look for
+Ctrl-C while it runs: the main thread raises at once, and the work ends behind it, on memory that it holds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["in_background", "uninterrupted", "wait_for_background"]
+__all__ = ["abandonable", "in_background", "uninterrupted", "wait_for_background"]
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -41,25 +42,50 @@ def uninterrupted(function: Callable[Parameters, Result]) -> Callable[Parameters
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         if threading.get_ident() != threading.main_thread().ident:
             return function(*args, **kwargs)
-        outcome: list[tuple[bool, Any]] = []
-
-        def work() -> None:
-            try:
-                outcome.append((True, function(*args, **kwargs)))
-            except BaseException as error:
-                outcome[:] = [(False, error)]
-
-        with in_background(work):
-            pass
-        succeeded, value = outcome.pop()
-        if succeeded:
-            return value
-        try:
-            raise value
-        finally:
-            del value  # its traceback refers to this frame
+        return _awaited(lambda: function(*args, **kwargs))
 
     return call
+
+
+def abandonable(work: Callable[[], Result], stop: Callable[[], None]) -> Result:
+    """What `work()` returns; what it raises is raised here. In the main thread, Ctrl-C need not wait for its end.
+
+    There the work runs in a thread of its own; an interrupt calls `stop()` and is raised at once. The work may go on, so
+    what it uses must be its own. It must not need a lock that the main thread holds.
+
+    >>> from rlx.interrupts import abandonable
+    >>> abandonable(lambda: 42, lambda: None)
+    42
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        return work()
+    return _awaited(work, stop)
+
+
+def _awaited(work: Callable[[], Result], stop: Callable[[], None] = lambda: None) -> Result:
+    """What work returns or raises in another thread; `stop` is called where the wait is interrupted."""
+    outcome: list[tuple[bool, Any]] = []
+
+    def run() -> None:
+        try:
+            outcome.append((True, work()))
+        except BaseException as error:
+            outcome[:] = [(False, error)]
+
+    waited = False
+    try:
+        with in_background(run):
+            waited = True
+    finally:
+        if not waited:
+            stop()
+    succeeded, value = outcome.pop()
+    if succeeded:
+        return value
+    try:
+        raise value
+    finally:
+        del value  # its traceback refers to this frame
 
 
 def in_background(work: Callable[[], None]) -> _thread.LockType:

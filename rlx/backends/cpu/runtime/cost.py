@@ -6,15 +6,32 @@ What a kernel computes and moves is counted in rlx.ir.work; here it is guessed h
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
-from rlx.ir.kernels import Branch, Contract, Kernel, Loops, Plan, RowTiles, Scan, While
+from rlx.ir.kernels import (
+    Branch,
+    Callback,
+    Collective,
+    Contract,
+    Kernel,
+    Library,
+    Loops,
+    Plan,
+    RowTiles,
+    Scan,
+    Sort,
+    While,
+    nested_plans,
+)
+from rlx.ir.routine_work import routine_flops
 from rlx.ir.scalar import ALPHABET
 
-__all__ = ["THREAD_NANOSECONDS", "kernel_cost", "parallel_parts", "plan_cost"]
+__all__ = ["THREAD_NANOSECONDS", "kernel_cost", "longest_stretch", "parallel_parts", "plan_cost"]
 
 THREAD_NANOSECONDS = 5_000.0  # work that is worth one more thread
 HOST_STEP = 20_000.0
 UNKNOWN = 1e9
+LIBRARY_FLOPS_PER_NANOSECOND = 5.0
 
 _CHEAP = 0.04
 _EXPENSIVE = 0.4
@@ -65,3 +82,32 @@ def plan_cost(plan: Plan) -> float:
 def parallel_parts(kernel: Kernel) -> int:
     """Into how many parts a kernel's work may be cut and still be worth a thread each."""
     return max(1, int(min(kernel_cost(kernel) / THREAD_NANOSECONDS, 1 << 40)))
+
+
+def longest_stretch(plan: Plan) -> float:
+    """Roughly for how many nanoseconds, at most, a plan does not look for Ctrl-C.
+
+    0 where it calls users' functions or other processes: the thread that called the plan has to call them.
+    """
+    kernels = list(_all_kernels(plan))
+    if any(isinstance(kernel, (Callback, Collective)) for kernel in kernels):
+        return 0.0
+    return max(map(_stretch, kernels), default=0.0)
+
+
+def _all_kernels(plan: Plan) -> Iterator[Kernel]:
+    for kernel in plan.kernels:
+        yield kernel
+        for inner in nested_plans(kernel):
+            yield from _all_kernels(inner)
+
+
+def _stretch(kernel: Kernel) -> float:
+    """Nanoseconds of a serial loop, a sort or a routine; other kernels look often enough."""
+    if isinstance(kernel, Loops) and not kernel.parallel:
+        return kernel_cost(kernel) / kernel.chunks
+    if isinstance(kernel, Sort):
+        return kernel.rows * kernel.length * math.log2(kernel.length + 2)
+    if isinstance(kernel, Library):
+        return (routine_flops(kernel) or 0.0) / LIBRARY_FLOPS_PER_NANOSECOND
+    return 0.0

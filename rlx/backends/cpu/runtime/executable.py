@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.base import Executable
-from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS, plan_cost
+from rlx.backends.cpu.runtime.cost import THREAD_NANOSECONDS, longest_stretch, plan_cost
 from rlx.backends.cpu.runtime.entry import load_runtime
 from rlx.backends.cpu.runtime.frame import (
     INPUTS,
@@ -16,6 +16,7 @@ from rlx.backends.cpu.runtime.frame import (
     POINTER_NAME,
     POOL,
     RELEASE,
+    STOPPED,
     TABLE,
     TABLE_END,
 )
@@ -25,6 +26,7 @@ from rlx.backends.cpu.runtime.threads import pool_address
 from rlx.backends.cpu.runtime.timed import TimedNativeExecutable
 from rlx.backends.timing import TimedExecutable
 from rlx.errors import InputTypeError
+from rlx.interrupts import abandonable
 from rlx.ir.kernels import Plan
 from rlx.storage import Blocks, Storage, allocate, padded, queue_for, take
 
@@ -33,6 +35,8 @@ __all__ = ["NativeExecutable"]
 # a plan that takes longer runs without the GIL; so do all plans that use several threads, since
 # code in a worker (SciPy's reports of errors) may want it
 RELEASE_NANOSECONDS = 2 * THREAD_NANOSECONDS
+# a plan that looks for Ctrl-C less often than this runs beside the main thread; the guess may be five times too short
+STRETCH_NANOSECONDS = 5e7
 KEPT_ARENA = 1 << 22  # a frame keeps an arena up to this size; larger ones come from the pool
 # results this small share a block; one that lives on keeps no more than a block of this size
 SMALL_OUTPUT = 256
@@ -57,6 +61,10 @@ class _Frame:
         if arena.pointer != self.base:
             self.words[relative] += arena.pointer - self.base
             self.base = arena.pointer
+
+    def stop(self) -> None:
+        """Nobody waits for the call: its steps end when they next look."""
+        self.words[STOPPED] = 1
 
 
 def _small_blocks(sizes: Sequence[int]) -> list[tuple[list[int], Blocks]]:
@@ -89,6 +97,7 @@ class NativeExecutable(Executable):
         self._template = self._frame_template()
         self._frames: list[_Frame] = []
         self._keeps_arena = self._table.arena <= KEPT_ARENA
+        self._apart = longest_stretch(plan) >= STRETCH_NANOSECONDS
 
     def run(self, inputs: Sequence[Storage]) -> list[Storage]:
         """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
@@ -102,6 +111,12 @@ class NativeExecutable(Executable):
             frame = None
         if frame is None:
             frame = self._new_frame()
+        if self._apart:
+            return abandonable(lambda: self._run_on(frame, inputs, outputs), frame.stop)
+        return self._run_on(frame, inputs, outputs)
+
+    def _run_on(self, frame: _Frame, inputs: Sequence[Storage], outputs: list[Storage]) -> list[Storage]:
+        """Run on a frame, which goes back to the others at the end."""
         if not self._keeps_arena:
             frame.rest_on(allocate(self._table.arena), self._table.relative)
         done = False
@@ -114,7 +129,7 @@ class NativeExecutable(Executable):
                 self._table.underway.abandon(frame.address)
             if not self._keeps_arena:
                 frame.arena = None
-            frames.append(frame)
+            self._frames.append(frame)
 
     def _outputs(self) -> list[Storage]:
         """Memory for the results, small ones from blocks."""

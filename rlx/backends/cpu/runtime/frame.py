@@ -16,7 +16,7 @@ PERIOD = 9  # polls between two readings of the clock
 CLOCK = 10  # its last reading
 SIGNALS_CHECKED = 11  # when signals were last looked for
 INTERRUPTIBLE = 12  # 1: the main thread runs this, without the GIL
-STOPPED = 13  # 1: a signal handler raised
+STOPPED = 13  # 1: a signal handler raised, or nobody waits for the call any more
 FIRST_SLOT = 16
 
 # A row of a table: [step function, length in words, fields of the step...].

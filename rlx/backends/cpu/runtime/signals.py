@@ -36,9 +36,9 @@ LONGEST_PERIOD = 1 << 20
 
 @native
 def interrupted(slots: Word) -> int:
-    """Now and then look for Ctrl-C; 1 when a signal handler raised, and from then on."""
+    """Now and then look for Ctrl-C; 1 when a signal handler raised, or the call was abandoned, and from then on."""
     if not slots[INTERRUPTIBLE]:
-        return 0
+        return slots[STOPPED]
     slots[COUNTDOWN] -= 1
     if slots[COUNTDOWN] > 0:
         return 0
