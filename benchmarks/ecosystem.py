@@ -1,6 +1,8 @@
 """JAX's libraries on rlx beside jax: the programs of tests/compat/libraries, from start to end, and once more.
 
-Needs the environment that `make test-compat` makes: .venv-compat/bin/python -m benchmarks.ecosystem [PROGRAM ...]
+    .venv-compat/bin/python -m benchmarks.ecosystem [PROGRAM ...]
+
+needs the environment that `make test-compat` makes; `make bench` has the same figures of the libraries that it finds.
 A program runs in a process of its own for each framework, with an empty cache of compiled kernels the first time and a
 warm one the second; `again` is its second run in that process, when nothing is traced or compiled for the first time.
 """
@@ -8,12 +10,13 @@ warm one the second; `again` is its second run in that process, when nothing is 
 from __future__ import annotations
 
 import json
-import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,24 +53,44 @@ def measured(program: Path, framework: str, cache: str) -> dict[str, float]:
     return {"start to end": whole - again, "imports": imports, "first run": first, "again": again}
 
 
+def library(program: Path) -> str:
+    """The package that a program is about: what its name begins with."""
+    return program.stem.split("_")[0]
+
+
+def times(program: Path) -> dict[str, dict[str, float]]:
+    """What `measured` gives for jax, for rlx with an empty cache ("cold"), and once more ("warm")."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+        contenders = {"jax": "jax", "cold": "rlx", "warm": "rlx"}
+        return {name: measured(program, framework, cache) for name, framework in contenders.items()}
+
+
+def ratios(found: dict[str, dict[str, float]]) -> dict[str, float]:
+    """jax's seconds as a multiple of rlx's: from start to end with both caches, and once more."""
+    jax, cold, warm = found["jax"], found["cold"], found["warm"]
+    ends = {name: jax["start to end"] / rlx["start to end"] for name, rlx in (("cold", cold), ("warm", warm))}
+    return ends | {"again": jax["again"] / warm["again"]}
+
+
+def geometric_means(programs: Iterable[dict[str, dict[str, float]]]) -> dict[str, float]:
+    """Of the ratios of several programs."""
+    found = [ratios(program) for program in programs]
+    return {name: statistics.geometric_mean(ratio[name] for ratio in found) for name in found[0]}
+
+
 def main(names: list[str]) -> None:
     """Print a row for each program, and geometric means of rlx's times in jax's."""
-    ratios: dict[str, list[float]] = {"cold": [], "warm": [], "again": []}
     print("| program | jax, start to end | rlx, cold | rlx, warm | jax, again | rlx, again |")
     print("|---|---|---|---|---|---|")
+    found = []
     for program in sorted(PROGRAMS.glob("*.py")):
         if names and program.stem not in names:
             continue
-        with tempfile.TemporaryDirectory() as cache:
-            jax = measured(program, "jax", cache)
-            cold, warm = measured(program, "rlx", cache), measured(program, "rlx", cache)
-        ratios["cold"].append(jax["start to end"] / cold["start to end"])
-        ratios["warm"].append(jax["start to end"] / warm["start to end"])
-        ratios["again"].append(jax["again"] / warm["again"])
-        ends = [jax["start to end"], cold["start to end"], warm["start to end"], jax["again"], warm["again"]]
-        print(f"| {program.stem} | " + " | ".join(f"{t:.2f} s" for t in ends) + " |", flush=True)
-    for name, found in ratios.items():
-        mean = math.exp(sum(map(math.log, found)) / len(found))
+        found.append(times(program))
+        jax, cold, warm = found[-1]["jax"], found[-1]["cold"], found[-1]["warm"]
+        columns = [jax["start to end"], cold["start to end"], warm["start to end"], jax["again"], warm["again"]]
+        print(f"| {program.stem} | " + " | ".join(f"{t:.2f} s" for t in columns) + " |", flush=True)
+    for name, mean in geometric_means(found).items():
         print(f"{name}: rlx is {mean:.2f} times as fast as jax in the geometric mean of {len(found)} programs")
 
 

@@ -1,4 +1,4 @@
-"""Figures that are measured in processes of their own: imports, second processes, batch sizes, depths, a model."""
+"""Figures of processes of their own: imports, second processes, batch sizes, depths, a model, libraries."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from benchmarks import ecosystem
 
 __all__ = ["LAYERS", "figures"]
 
@@ -117,10 +119,20 @@ def language_model(rounds: int) -> dict[str, Any]:
         return in_turn(rounds, probes) | {"skipped": {name: what for name, what in lacking.items() if what}}
 
 
+def libraries(rounds: int) -> dict[str, Any]:
+    """Seconds of quick-starts of libraries written for JAX, by program and framework, and which are lacking."""
+    there: dict[bool, list[Path]] = {True: [], False: []}
+    for program in sorted(ecosystem.PROGRAMS.glob("*.py")):
+        there[importlib.util.find_spec(ecosystem.library(program)) is not None].append(program)
+    found = in_turn(rounds, {program.stem: lambda program=program: ecosystem.times(program) for program in there[True]})
+    return {"programs": found, "skipped": sorted({ecosystem.library(program) for program in there[False]})}
+
+
 figures: dict[str, Callable[[int], dict[str, Any]]] = {
     "import": imports,
     "second_process": second_process,
     "new_batch": batches,
     "depth": depths,
     "language_model": language_model,
+    "libraries": libraries,
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["BESIDE", "CALLS", "COLD_MEAN", "DEPTH", "DEPTH_BESIDE", "IMPORT", "KERNELS", "MEMORY_MEAN", "MEAN"]
-__all__ += ["MODEL", "NEW_BATCH", "OTHERS", "SECOND", "Goal", "program_goal"]
+__all__ = ["BESIDE", "CALLS", "COLD_MEAN", "DEPTH", "DEPTH_BESIDE", "IMPORT", "KERNELS", "LIBRARY", "LIBRARY_MEANS"]
+__all__ += ["MEAN", "MEMORY_MEAN", "MODEL", "NEW_BATCH", "OTHERS", "SECOND", "Goal", "program_goal"]
 
 
 class Goal(NamedTuple):
@@ -67,6 +67,10 @@ MODEL: dict[tuple[str, str], Goal] = {
     ("decode", "transformers"): Goal(1.5, least=True),
     ("prefill", "transformers"): Goal(0.7, least=True),
 }
+# jax's seconds as a multiple of rlx's in quick-starts of libraries written for it: a second run of each of them,
+LIBRARY = Goal(1.0, least=True)
+# and the geometric mean from start to end, with an empty cache of compiled kernels and a filled one
+LIBRARY_MEANS = {"cold": Goal(2.0, least=True), "warm": Goal(2.0, least=True)}
 
 
 def program_goal(program: str, library: str) -> Goal:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks import goals
+from benchmarks.ecosystem import geometric_means, ratios
 
 __all__ = ["figure_rows", "means", "markdown", "program_rows", "text"]
 
@@ -166,10 +167,24 @@ def _model_rows(found: Results) -> Iterator[Row]:
                 yield [f"{label}, {name} in jax's place", *parts, "" if goal is None else f"rlx/{name} {goal}", verdict]
 
 
+def _library_rows(found: Results) -> Iterator[Row]:
+    for name in found["skipped"]:
+        yield [f"programs of {name}", "skipped", "", "", f"not installed: {name}"]
+    for name, program in found["programs"].items():
+        verdict = goals.LIBRARY.verdict(ratios(program)["again"])
+        parts = [duration(program[framework]["again"]) for framework in ("warm", "jax")]
+        yield [f"{spoken(name)}, second run", *parts, f"jax/rlx {goals.LIBRARY}", verdict]
+    if found["programs"]:
+        means = geometric_means(found["programs"].values())
+        for name, goal in goals.LIBRARY_MEANS.items():
+            label = f"libraries written for JAX, start to end, {name}, geometric mean"
+            yield [label, f"{means[name]:.2f}", "", f"jax/rlx {goal}", goal.verdict(means[name])]
+
+
 def figure_rows(results: Results) -> list[Row]:
     """A header, and a row for each figure that is not a program's own."""
     parts = {"import": _import_rows, "second_process": _second_rows, "new_batch": _batch_rows, "depth": _depth_rows}
-    parts["language_model"] = _model_rows
+    parts |= {"language_model": _model_rows, "libraries": _library_rows}
     rows = [["figure", "rlx", "jax", "bar", "missed"]]
     if results["programs"]:
         rows += [*_mean_rows(results["programs"]), *_call_rows(results["programs"])]

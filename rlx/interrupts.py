@@ -50,7 +50,7 @@ def uninterrupted(function: Callable[Parameters, Result]) -> Callable[Parameters
 def abandonable(work: Callable[[], Result], stop: Callable[[], None]) -> Result:
     """What `work()` returns; what it raises is raised here. In the main thread, Ctrl-C need not wait for its end.
 
-    There the work runs in a thread of its own; an interrupt calls `stop()` and is raised at once. The work may go on, so
+    There the work runs in a thread of its own; an interrupt calls `stop()` and is raised at once. The work may go on:
     what it uses must be its own. It must not need a lock that the main thread holds.
 
     >>> from rlx.interrupts import abandonable

@@ -62,8 +62,8 @@ def test_the_picture_is_of_the_results(benchmarks: Benchmarks) -> None:
 def test_the_results_are_of_every_program(benchmarks: Benchmarks) -> None:
     found = benchmarks.readme.results()
     assert [p["name"] for p in found["programs"]] == [p.name for p in benchmarks.programs.programs]
-    measured = set(found["figures"])  # a language model where one was installed
-    assert measured | {"language_model"} == set(benchmarks.figures.figures)
+    measured = set(found["figures"])  # a language model and JAX's libraries where they were installed
+    assert measured | {"language_model", "libraries"} == set(benchmarks.figures.figures)
     assert not [p["name"] for p in found["programs"] if p["wrong"]]
 
 
@@ -152,6 +152,17 @@ def test_a_language_model_has_rows_and_what_lacks_is_named(benchmarks: Benchmark
     rows = benchmarks.report.figure_rows({"programs": [], "figures": {"language_model": found}})[1:]
     assert [row[-1] for row in rows] == ["not installed: xllamacpp", "missed", ""]
     assert rows[1][1:4] == ["50 tokens/s", "40 tokens/s", "rlx/transformers ≥ 1.5"]
+
+
+def test_libraries_have_rows_and_what_lacks_is_named(benchmarks: Benchmarks) -> None:
+    quick, slow = {"start to end": 1.0, "again": 0.1}, {"start to end": 4.0, "again": 0.4}
+    fast, lame = {"jax": slow, "cold": quick, "warm": quick}, {"jax": quick, "cold": slow, "warm": slow}
+    programs = {"flax_linen": fast, "equinox_mlp": lame}
+    found = {"programs": programs, "skipped": ["diffrax"]}
+    rows = benchmarks.report.figure_rows({"programs": [], "figures": {"libraries": found}})[1:]
+    assert [row[-1] for row in rows] == ["not installed: diffrax", "", "missed", "missed", "missed"]
+    assert rows[1][:4] == ["flax linen, second run", "100 ms", "400 ms", "jax/rlx ≥ 1"]
+    assert [row[1] for row in rows[3:]] == ["1.00", "1.00"]
 
 
 # ---------------------------------------------------------------------- measuring
