@@ -115,6 +115,7 @@ def long_program(x: Any) -> Any:
     return x.sum()
 
 
+@pytest.mark.thorough
 def test_four_thousand_equations_take_less_than_two_seconds() -> None:
     """Beyond LLVM's own texts, which are compiled again to be printed. Processor time: the machine may be busy."""
     found = rlx.inspect(rlx.grad(long_program))(np.ones(64, np.float32))

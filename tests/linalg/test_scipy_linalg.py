@@ -129,6 +129,7 @@ def test_exponential(dtype: str) -> None:
     assert np.isnan(np.asarray(ours.expm(np.full((2, 2), 1e9)))).all()
 
 
+@pytest.mark.thorough
 def test_exponential_derivatives() -> None:
     x, direction = matrix(3, 3), matrix(3, 3, seed=1)
     for got, value in zip(ours.expm_frechet(x, direction), scipy.linalg.expm_frechet(x, direction), strict=True):

@@ -143,6 +143,7 @@ def test_softmax_of_large_and_infinite_values():
     close(nn.softmax(half), jax.nn.softmax(half))
 
 
+@pytest.mark.thorough
 def test_logsumexp():
     close(nn.logsumexp(X), jax.nn.logsumexp(X))
     close(nn.logsumexp(X, axis=(0, 2), keepdims=True), jax.nn.logsumexp(X, axis=(0, 2), keepdims=True))
@@ -270,6 +271,7 @@ def test_one_hot_of_other_numbers_warns():
         assert nn.one_hot(np.array([1.0], F), 2).tolist() == [[0.0, 1.0]]
 
 
+@pytest.mark.thorough
 def test_attention_gradient_dtypes_and_rank():
     q, k, v = _qkv(4, 2)
     ours = rlx.jit(rlx.grad(lambda *a: rlx.numpy.sin(nn.dot_product_attention(*a, is_causal=True)).sum(), (0, 1, 2)))

@@ -263,6 +263,7 @@ def test_padding(case: tuple[str, dict[str, Any]]) -> None:
         agree("pad", draw((5,), "i4"), (3, 2), mode=mode, **options)
 
 
+@pytest.mark.selected(1)
 @pytest.mark.parametrize("size", [None, 2, 6])
 def test_sets(size: int | None) -> None:
     """unique and set operations, concrete and with a static size."""

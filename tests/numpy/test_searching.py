@@ -37,6 +37,7 @@ def test_extrema_of_complex_numbers(values: list[complex]) -> None:
             np.testing.assert_array_equal(found, getattr(np, name)(x[1:], x[:-1]))
 
 
+@pytest.mark.thorough
 @given(NUMBERS, NUMBERS, st.sampled_from(["left", "right"]), st.sampled_from(["c8", "c16"]))
 def test_the_order_of_complex_numbers(first: list[complex], values: list[complex], side: str, dtype: str) -> None:
     """searchsorted, digitize, histogram with edges, argmax, argmin."""

@@ -99,7 +99,7 @@ def test_a_process_killed_while_it_fills_the_cache_harms_nobody(tmp_path):
         "for n in range(1000):\n"
         "    rlx.jit(lambda x: rnp.sin(x) ** (2 + n % 7) + rnp.reshape(x, (-1, 2 + n % 4)).sum())(np.ones(60, 'f4'))\n"
     )
-    environment = os.environ | {"RLX_CACHE_DIR": str(tmp_path)}
+    environment = os.environ | {"RLX_CACHE_DIR": str(tmp_path), "RLX_PROGRESS": "0"}
     for delay in (0.15, 0.3, 0.6):
         process = subprocess.Popen([sys.executable, "-c", text], env=environment, stdout=subprocess.PIPE)
         assert process.stdout is not None

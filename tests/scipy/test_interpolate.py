@@ -38,6 +38,7 @@ def test_forms_of_points() -> None:
     assert np.isnan(line(np.array([-1e-9])).item())
 
 
+@pytest.mark.thorough
 def test_derivatives_and_transforms() -> None:
     values, points = matrix(4, 3), np.array([[0.4, -0.3], [2.2, 1.1]])
 

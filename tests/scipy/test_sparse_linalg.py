@@ -38,6 +38,7 @@ def test_solutions(solver: Any, dtype: str) -> None:
     close(rlx.jit(lambda m, v: tight(lambda x: m @ x, v, x0=jnp.ones(5, dtype))[0])(a, b), expected)
 
 
+@pytest.mark.thorough
 def test_iterations_are_those_of_scipy() -> None:
     a, b, preconditioner = positive(6, 6), matrix(6), np.diag(1 / (1.0 + np.arange(6)))
     general = matrix(6, 6, seed=3)
