@@ -34,7 +34,7 @@ from rlx.ops.families import broadcast_to
 from rlx.ops.reduction import reduce_or
 from rlx.ops.rounding import floor, trunc
 from rlx.ops.special import erf_inv, erfc, lgamma
-from rlx.ops.transcendental import cos, exp, expm1, log, log1p, sin, sqrt, tan
+from rlx.ops.transcendental import atan2, cos, cosh, exp, expm1, log, log1p, sin, sinh, sqrt, tan
 from rlx.ops.while_loop import loop_while
 from rlx.standalone.c_statements import (
     Assign,
@@ -58,7 +58,8 @@ _FLOAT64 = np.dtype(np.float64)
 _NUMBERS = {"INFINITY": np.inf, "NAN": np.nan}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fabs": absolute, "pow": power, "copysign": copysign, "floor": floor, "exp": exp, "expm1": expm1, "log": log,
-    "log1p": log1p, "sin": sin, "cos": cos, "tan": tan, "sqrt": sqrt, "erfc": erfc, "lgamma": lgamma,
+    "log1p": log1p, "sin": sin, "cos": cos, "tan": tan, "sqrt": sqrt, "sinh": sinh,
+    "cosh": cosh, "atan2": atan2, "erfc": erfc, "lgamma": lgamma,
     "rlx_inverse_erf_float64": erf_inv,
 }  # fmt: skip
 # those of libm that rlx has a text for

@@ -54,6 +54,9 @@ _SAME = {
     "min": "minimum",
     "max": "maximum",
     "select": "select",
+    "real": "real",
+    "imag": "imag",
+    "complex": "complex",
 }
 _CHLO = "asin acos atan sinh cosh asinh acosh atanh erf erfc erf_inv".split()
 _SPECIAL = {
