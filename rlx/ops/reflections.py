@@ -89,7 +89,7 @@ def pack_reflectors(a: Any) -> tuple[Any, Any]:
 def _packed(a: Any) -> tuple[Any, Any]:
     batch, rows, columns = type_of(a).shape
     steps = min(rows, columns)
-    (packed,), (taus,) = scan_over(lambda *x: [*_step(*x, 0)], [a], [counted(steps)], steps)
+    (packed,), (taus,) = scan_over(lambda x, number: _step(x, number, 0), [a], [counted(steps)], steps)
     return packed, turned(taus)
 
 
@@ -117,8 +117,12 @@ def pack_hessenberg(a: Any) -> tuple[Any, Any]:
     shape = type_of(a).shape
     steps = max(shape[-1] - 1, 0)
     packed, taus = one_batch(a, 2), zeros(a, 0, prod(shape[:-2]))
+
+    def step(packed: Any, number: Any) -> tuple[Any, Any]:
+        return _step(packed, number, 1, two_sided=True)
+
     if steps:
-        (packed,), (taus,) = scan_over(lambda *x: [*_step(*x, 1, True)], [packed], [counted(steps)], steps)
+        (packed,), (taus,) = scan_over(step, [packed], [counted(steps)], steps)
     return reshape(packed, shape=shape), reshape(turned(taus), shape=(*shape[:-2], steps))
 
 

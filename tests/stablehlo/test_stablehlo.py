@@ -37,6 +37,8 @@ def on_pjrt(text: str, arguments: Any) -> list[np.ndarray]:
 
 
 PROGRAMS = [p for p in programs if "dispatch" not in p.name]
+# Adam divides by roots of squares near zero; a product of derivatives of sums
+ROUNDED = {"mlp_adam_step": 1e-4, "hessian_vector_product": 1e-5}
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
@@ -47,10 +49,9 @@ def test_benchmark_programs(program: Any) -> None:
     text = exported.stablehlo()
     leaves = [np.asarray(leaf) for leaf in rlx.tree.leaves(arguments)]
     expected = rlx.tree.leaves(exported.call(*arguments))
-    # Adam divides by the root of squares near zero
-    close(on_pjrt(text, leaves), expected, 1e-4 if "adam" in program.name else 1e-5)
+    close(on_pjrt(text, leaves), expected, ROUNDED.get(program.name, 1e-6))
     again = rlx.import_stablehlo(text)
-    close(rlx.tree.leaves(again.call(*leaves)), expected, 1e-5)
+    close(rlx.tree.leaves(again.call(*leaves)), expected, ROUNDED.get(program.name, 1e-6))
     written = again.stablehlo()
     if "stablehlo.while" not in text:  # a loop that is read carries what it closes over
         assert rlx.import_stablehlo(written).stablehlo() == written
@@ -61,7 +62,7 @@ REFUSED = set(
     "bessel_j confluent_hypergeometric hypergeometric faddeeva"
     " sylvester eig schur matrix_sqrt".split()
 ) | {name for name in names() if name.startswith("process_")}
-ERRORS = {1: 0.2, 2: 1e-2, 4: 1e-5, 8: 1e-11, 16: 1e-11}
+ERRORS = {1: 0.2, 2: 1e-2, 4: 1e-6, 8: 1e-12, 16: 1e-12}  # by bytes, relative to the largest number
 
 
 @pytest.mark.parametrize("name", names())
