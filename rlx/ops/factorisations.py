@@ -28,7 +28,7 @@ from rlx.ops.matrices import (
     turned,
     upper_triangle,
 )
-from rlx.ops.reflections import multiply_reflectors, orthogonalise, pack_reflectors
+from rlx.ops.reflections import multiply_reflectors, orthogonalise, orthogonalise_by_size, pack_reflectors
 from rlx.ops.shape import concatenate, pad_zeros, slice_along
 from rlx.ops.solves import triangular_solve
 from rlx.trace.primitive import Sample, Zero, primitive, type_of
@@ -240,6 +240,10 @@ class pivoted_qr(LibraryPrimitive):
         q, r, permutation = outs
         ordered = turned(take_rows(turned(tangents[0]), permutation))
         return (*_qr_tangents(self.name, q, r, ordered), Zero(type_of(permutation)))
+
+    def decomposition(self, a: Any, *, full_matrices: bool) -> tuple[Any, Any, Any]:
+        """By Householder's reflections, each of the largest column that is left."""
+        return orthogonalise_by_size(a, full_matrices, householder_product)
 
     def samples(self) -> Iterator[Sample]:
         return samples_in(

@@ -32,6 +32,7 @@ from rlx.ops.matrices import (
     real_part,
 )
 from rlx.ops.reduction import argmax, reduce_sum
+from rlx.ops.reflections import pack_hessenberg, pack_tridiagonal
 from rlx.ops.rotations import rotate_columns, rotate_hermitian
 from rlx.ops.shape import expand_dims, iota
 from rlx.ops.solves import lu_solve, sylvester
@@ -276,6 +277,10 @@ class hessenberg(LibraryPrimitive):
         check_square(self.name, a)
         return a.strong(), TensorType((*a.shape[:-2], max(a.shape[-1] - 1, 0)), a.dtype)
 
+    def decomposition(self, a: Any) -> tuple[Any, Any]:
+        """By Householder's reflections."""
+        return pack_hessenberg(a)
+
     def samples(self) -> Iterator[Sample]:
         for dtype in ("f8", "f4", "c16", "c8"):
             yield Sample((as_real(2, 4, 4).astype(dtype),), {})
@@ -290,6 +295,10 @@ class tridiagonal(LibraryPrimitive):
         off = (*a.shape[:-2], max(a.shape[-1] - 1, 0))
         real = real_dtype(a.dtype)
         return a.strong(), TensorType(a.shape[:-1], real), TensorType(off, real), TensorType(off, a.dtype)
+
+    def decomposition(self, a: Any, *, lower: bool) -> tuple[Any, Any, Any, Any]:
+        """By Householder's reflections."""
+        return pack_tridiagonal(a, lower)
 
     def samples(self) -> Iterator[Sample]:
         for dtype in ("f8", "f4", "c16", "c8"):

@@ -25,7 +25,8 @@ __all__ = ["ScalarCode", "ScalarStep", "entering", "is_elementwise", "program_fo
 
 class ScalarStep(NamedTuple):
     """A step: an operation of rlx.ir.scalar on earlier steps. "input": the operand whose number is the attribute;
-    "constant": the attribute is the value, an array without axes."""
+    "constant": the attribute is the value, an array without axes; "real", "imag": the parts of a complex operand;
+    "complex": a complex number of its parts."""
 
     op: str
     args: tuple[int, ...]
@@ -40,11 +41,11 @@ class ScalarCode(NamedTuple):
     results: tuple[int, ...]
 
 
-def is_elementwise(equation: Equation) -> bool:
-    """Whether an equation works element by element on real numbers."""
+def is_elementwise(equation: Equation, complex_numbers: bool = False) -> bool:
+    """Whether an equation works element by element on real numbers; or on `complex_numbers`, too."""
     types = [*(a.type for a in equation.inputs), *(v.type for v in equation.outputs)]
-    real = not any(is_key(t.dtype) or is_complex(t.dtype) for t in types)
-    return real and hasattr(equation.primitive, "scalar")
+    strange = any(is_key(t.dtype) or (is_complex(t.dtype) and not complex_numbers) for t in types)
+    return not strange and hasattr(equation.primitive, "scalar")
 
 
 def scalar_code(equation: Equation) -> ScalarCode:
@@ -90,14 +91,22 @@ def _code(primitive: Primitive, dtypes: tuple[Any, ...], params: _Params) -> Sca
                 source = written[kernel.operands[i.attribute.operand]]
                 wide = steps[source].dtype != i.dtype
                 numbers.append(len(steps) if wide else source)
-                if wide:  # small floats are read as float32
+                if is_complex(steps[source].dtype):
+                    steps.append(ScalarStep(("real", "imag")[i.attribute.offset], (source,), i.dtype))
+                elif wide:  # small floats are read as float32
                     steps.append(ScalarStep("cast", (source,), i.dtype))
                 continue
             value = np.frombuffer(i.attribute, i.dtype)[0].reshape(()) if i.op == "constant" else i.attribute
             numbers.append(len(steps))
             steps.append(ScalarStep(i.op, args, i.dtype, value))
-        for store in kernel.stores:
-            written[kernel.operands[store.access.operand]] = numbers[store.value]
+        parts: dict[Any, list[int]] = {}
+        for store in sorted(kernel.stores, key=lambda store: store.access.offset):
+            parts.setdefault(kernel.operands[store.access.operand], []).append(numbers[store.value])
+        for buffer, values in parts.items():
+            written[buffer] = values[0]
+            if is_complex(buffer.dtype):
+                written[buffer] = len(steps)
+                steps.append(ScalarStep("complex", tuple(values), buffer.dtype))
     results = []
     for buffer in plan.outputs:
         at = written[buffer]

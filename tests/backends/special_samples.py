@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["DRAWS", "drawn"]
+from rlx.ir.scalar import SPECIAL
+
+__all__ = ["DRAWS", "close_to_scipy", "drawn"]
 
 # ranges: (lowest, highest) of magnitudes that are spread over all scales, "+-": of both signs; "-": evenly; "n": whole
 DRAWS: dict[str, tuple[tuple[str, float, float], ...]] = {
@@ -36,6 +38,12 @@ DRAWS: dict[str, tuple[tuple[str, float, float], ...]] = {
     "cosine_integral": (("", 0.01, 1e4),),
     "fresnel_sine": (("+-", 0.01, 100),),
     "fresnel_cosine": (("+-", 0.01, 100),),
+    "complex_gamma_real_part": (("-", -6, 30), ("-", -5, 5)),
+    "complex_gamma_imaginary_part": (("-", -6, 30), ("-", -5, 5)),
+    "complex_loggamma_real_part": (("-", -20, 30), ("-", -20, 20)),
+    "complex_loggamma_imaginary_part": (("-", -20, 30), ("-", -20, 20)),
+    "complex_digamma_real_part": (("-", -20, 30), ("-", -20, 20)),
+    "complex_digamma_imaginary_part": (("-", -20, 30), ("-", -20, 20)),
 }
 
 
@@ -51,3 +59,15 @@ def drawn(name: str, count: int) -> list[np.ndarray]:
         numbers = np.exp(random.uniform(np.log(least), np.log(most), count))
         found.append(numbers * np.sign(random.normal(size=count)) if how == "+-" else numbers)
     return found
+
+
+def close_to_scipy(name: str, found: np.ndarray, arrays: list[np.ndarray], tolerance: float) -> None:
+    """Within a relative error of SciPy's values; for a part of a complex number, of that number's size."""
+    wanted = size = SPECIAL[name].evaluate(*arrays)
+    number, _, _ = name.partition("_real_part" if name.endswith("_real_part") else "_imaginary_part")
+    if number != name:
+        size = np.hypot(*(SPECIAL[f"{number}_{part}"].evaluate(*arrays) for part in ("real_part", "imaginary_part")))
+    usual = np.abs(size) > 1e-250  # SciPy's betainc is 0 below
+    error, allowed = np.abs(found - wanted)[usual], tolerance * np.maximum(np.abs(size[usual]), 1e-2)
+    assert (error <= allowed).all(), (error / allowed).max()
+    assert (np.abs(found[~usual]) < 1e-249).all()

@@ -78,12 +78,14 @@ def test_special_functions_run_in_kernels(backend: OpenCLBackend) -> None:
     """Over their ranges: SciPy's values, without a step of the host."""
     functions = {c.primitive.name: c.primitive for c in cases()}
 
-    def every(arguments: Any) -> list[Any]:
-        return [functions[name].bind(*arguments[name]) for name in DRAWS]
+    names = [name for name in DRAWS if name in functions]  # those of complex numbers have one for each part
 
-    given = {name: drawn(name, 200) for name in DRAWS}
+    def every(arguments: Any) -> list[Any]:
+        return [functions[name].bind(*arguments[name]) for name in names]
+
+    given = {name: drawn(name, 200) for name in names}
     assert not rlx.inspect(rlx.jit(every, device="opencl"))(given).kernels.texts["host"]
-    for name, found in zip(DRAWS, rlx.jit(every, device="opencl")(given), strict=True):
+    for name, found in zip(names, rlx.jit(every, device="opencl")(given), strict=True):
         np.testing.assert_allclose(found, SPECIAL[name].evaluate(*given[name]), rtol=1e-10, atol=1e-13, err_msg=name)
 
 

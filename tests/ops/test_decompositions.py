@@ -18,10 +18,10 @@ from rlx.backends.cpu import CpuBackend
 from rlx.backends.reference import ReferenceBackend
 from rlx.ir.kernels import Library
 from rlx.ir.types import TensorType
-from rlx.ops.factorisations import cholesky, householder_product, lu, pivots_to_permutation, qr
+from rlx.ops.factorisations import cholesky, householder_product, lu, pivoted_qr, pivots_to_permutation, qr
 from rlx.ops.fourier import fft
 from rlx.ops.solves import lu_solve, triangular_solve, tridiagonal_solve
-from rlx.ops.spectral import eigh, svd
+from rlx.ops.spectral import eigh, hessenberg, svd, tridiagonal
 from rlx.passes.pipeline import Context, lower_to_plan
 from rlx.routines import LIBRARY_ROUTINES
 from rlx.trace.primitive import registry
@@ -106,7 +106,7 @@ def off_identity(q: np.ndarray) -> float:
 # ------------------------------------------------------------- the samples of every primitive
 def test_what_has_a_decomposition() -> None:
     named = {p.routine for p in (*registry.values(), lu_solve) if p.routine and p.decomposes}
-    without = {"pivoted_qr", "eig", "schur", "hessenberg", "tridiagonal", "sylvester", "matrix_sqrt"}
+    without = {"eig", "schur", "sylvester", "matrix_sqrt"}
     assert named == set(LIBRARY_ROUTINES) - without
     assert {c.primitive.routine for c in found_cases} == named - {"lu_solve"}  # whose primitive has no samples
 
@@ -195,6 +195,39 @@ def test_rectangles(shape: tuple[int, ...], full: bool) -> None:
         k = s.shape[-1]
         assert rounding((u[..., :k] * s[..., None, :]) @ vh[..., :k, :] - a, a) < 10
         assert off_identity(u) < 20 and off_identity(adjoint(vh)) < 20
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (3, 5, 5), (16, 16)], ids=str)
+def test_forms_are_those_of_lapack(shape: tuple[int, ...], dtype: str) -> None:
+    """Hessenberg and tridiagonal ones, with the reflectors; of the triangle that is not read nothing is used."""
+    a = normal(*shape, dtype=dtype)
+    tolerance = 40 * shape[-1] * np.finfo(dtype).eps
+    for found, wanted in zip(loops(hessenberg, a), routine(hessenberg, a), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+    unread = np.where(np.tri(shape[-1]) > 0, a + adjoint(a), np.nan).astype(dtype)
+    for lower, half in ((True, unread), (False, adjoint(unread))):
+        results, values = (f(tridiagonal, half, lower=lower) for f in (loops, routine))
+        for found, wanted in zip(results, values, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (3, 5), (2, 16, 16)], ids=str)
+@pytest.mark.parametrize("full", [False, True])
+def test_columns_are_ordered(shape: tuple[int, ...], full: bool, dtype: str) -> None:
+    """What is left of them decreases, and the matrix is that of the ordered columns; zeros keep their order."""
+    a = normal(*shape, dtype=dtype)
+    q, r, order = loops(pivoted_qr, a, full_matrices=full)
+    assert rounding(q.astype("c16") @ r - np.take_along_axis(a, order[..., None, :], -1), a) < 8
+    assert off_identity(q) < 10 + shape[-2]
+    sizes = np.abs(np.diagonal(r, axis1=-2, axis2=-1))
+    assert (np.diff(sizes) <= 8 * np.finfo(dtype).eps * sizes[..., :-1]).all() and np.array_equal(r, np.triu(r))
+    _, wanted, wanted_order = routine(pivoted_qr, a, full_matrices=full)
+    np.testing.assert_array_equal(order, wanted_order)
+    np.testing.assert_allclose(r, wanted, rtol=0, atol=60 * np.finfo(dtype).eps * sizes.max())
+    (_, r, order) = loops(pivoted_qr, np.zeros_like(a), full_matrices=full)
+    assert not r.any() and (order == np.arange(shape[-1])).all()
 
 
 @pytest.mark.parametrize("dtype", ["f8", "c16"])

@@ -37,6 +37,8 @@ def on_pjrt(text: str, arguments: Any) -> list[np.ndarray]:
 
 
 PROGRAMS = [p for p in programs if "dispatch" not in p.name]
+# Adam divides by roots of squares near zero; a product of derivatives of sums
+ROUNDED = {"mlp_adam_step": 1e-4, "hessian_vector_product": 1e-5}
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
@@ -47,24 +49,20 @@ def test_benchmark_programs(program: Any) -> None:
     text = exported.stablehlo()
     leaves = [np.asarray(leaf) for leaf in rlx.tree.leaves(arguments)]
     expected = rlx.tree.leaves(exported.call(*arguments))
-    # Adam divides by the root of squares near zero
-    close(on_pjrt(text, leaves), expected, 1e-4 if "adam" in program.name else 1e-5)
+    close(on_pjrt(text, leaves), expected, ROUNDED.get(program.name, 1e-6))
     again = rlx.import_stablehlo(text)
-    close(rlx.tree.leaves(again.call(*leaves)), expected, 1e-5)
+    close(rlx.tree.leaves(again.call(*leaves)), expected, ROUNDED.get(program.name, 1e-6))
     written = again.stablehlo()
     if "stablehlo.while" not in text:  # a loop that is read carries what it closes over
         assert rlx.import_stablehlo(written).stablehlo() == written
 
 
-# not operations of StableHLO or CHLO
+# special functions without a text, and what needs Schur forms
 REFUSED = set(
-    "gamma pochhammer binomial complex_gamma complex_loggamma complex_digamma igamma igammac igamma_grad_a"
-    " random_gamma_grad bessel_i0 bessel_i1 bessel_i0e bessel_j beta log_beta betainc betaincc confluent_hypergeometric"
-    " hypergeometric erfcx faddeeva dawson expint_i expint_one expint_n sine_integral cosine_integral fresnel_sine"
-    " fresnel_cosine spence ndtri log_ndtr owens_t sylvester pivoted_qr eig schur hessenberg tridiagonal"
-    " matrix_sqrt".split()
+    "bessel_j confluent_hypergeometric hypergeometric faddeeva"
+    " sylvester eig schur matrix_sqrt".split()
 ) | {name for name in names() if name.startswith("process_")}
-ERRORS = {1: 0.2, 2: 1e-2, 4: 1e-5, 8: 1e-11, 16: 1e-11}
+ERRORS = {1: 0.2, 2: 1e-2, 4: 1e-6, 8: 1e-12, 16: 1e-12}  # by bytes, relative to the largest number
 
 
 @pytest.mark.parametrize("name", names())
@@ -91,9 +89,9 @@ def test_primitives(name: str) -> None:
 
 
 def test_most_primitives_are_there() -> None:
-    """All but special functions that StableHLO lacks, and factorisations without a decomposition; exchanges aside."""
+    """All but a few special functions, and factorisations without a decomposition; exchanges aside."""
     local = {name for name in names() if not name.startswith("process_")}
-    assert len(local - REFUSED) >= 0.77 * len(local)
+    assert len(local - REFUSED) >= 0.95 * len(local)
 
 
 def loops(x: Any) -> Any:

@@ -57,6 +57,10 @@ def _zeta(x: int) -> float:
     return math.fsum(float(n) ** -x for n in range(1, 200)) + rest
 
 
+# ln gamma(1 + x) beyond its linear term
+_LOG_GAMMA_ONE = [(-1) ** k * _zeta(k) / k for k in range(2, 22)]
+
+
 def _zeta_terms() -> list[str]:
     """Euler's and Maclaurin's corrections, of which each has two more factors."""
     lines = ["double factor = x * power / y;"]
@@ -107,6 +111,22 @@ def _complex_fraction(top: str, step: int, imaginary: str) -> list[str]:
         "    if (fabs(mr - 1) + fabs(mi) < 1e-16) break;",
         "}",
     ]
+
+
+def _complex_polynomial(coefficients: Sequence[float], real: str, imaginary: str) -> list[str]:
+    """hr + i hi, the polynomial of a complex number by Horner's rule, the constant coefficient first."""
+    lines = [f"double hr = {literal(_F64, coefficients[-1])}, hi = 0, was = 0;"]
+    for coefficient in reversed(coefficients[:-1]):
+        lines.append("was = hr;")
+        lines.append(f"hr = hr * {real} - hi * {imaginary} + {literal(_F64, coefficient)};")
+        lines.append(f"hi = was * {imaginary} + hi * {real};")
+    return lines
+
+
+# of x + iy: the reciprocal, and its square
+_RECIPROCAL = (
+    "const double norm = x * x + y * y, wr = x / norm, wi = -y / norm, sr = wr * wr - wi * wi, si = 2 * wr * wi;"
+)
 
 
 # by name: the parameters and the statements. N{...} is a number; rlx_..._float64 are others of these
@@ -231,7 +251,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
     # ln gamma(1 + x) for x >= 0
     "log_gamma_one": ("x", [
         "if (x > 0.2) return lgamma(1 + x);",
-        f"return x * {polynomial('x', [-_EULER, *((-1) ** k * _zeta(k) / k for k in range(2, 22))])};",
+        f"return x * {polynomial('x', [-_EULER, *_LOG_GAMMA_ONE])};",
     ]),
     "log_beta": ("xy", [
         "const double a = x < y ? x : y, b = x < y ? y : x, sum = x + y;",
@@ -250,6 +270,99 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
         "const double powers = a * log1p(b / a) + (b - 0.5) * log1p(a / b);",
         "return rest + rlx_stirling_float64(a) + 0.5 * log(N{2 * pi} / a) - powers;",
     ]),
+    # gamma(x) where there is no tgamma: Stirling's series, with powers whose arguments are exact
+    "whole_gamma": ("x", [
+        "if (x == 0) return copysign((double)INFINITY, x);",
+        "if (x < 0 && x == floor(x)) return NAN;",
+        "if (x > 172) return INFINITY;",
+        "if (x < 0.5) {",
+        "    const double part = x - 2 * floor(0.5 * x);",
+        "    return N{pi} / (sin(N{pi} * part) * rlx_positive_gamma_float64(1 - x));",
+        "}",
+        "return rlx_positive_gamma_float64(x);",
+    ]),
+    "positive_gamma": ("x", [
+        "double factor = 1;",
+        "for (; x < 10; x += 1) factor *= x;",
+        "const double half = pow(x, 0.5 * x - 0.25);",
+        "return N{sqrt(2 * pi)} * half * exp(-x) * half * exp(rlx_stirling_float64(x)) / factor;",
+    ]),
+    # of complex numbers x + iy: the real part (z = 0) or the imaginary one
+    "log_size": ("xy", [
+        "const double a = fabs(x), b = fabs(y);",
+        "if (a > b) return log(a) + 0.5 * log1p(b / a * (b / a));",
+        "return log(b) + 0.5 * log1p(a / b * (a / b));",
+    ]),
+    # where x >= 1/2 and y >= 0
+    "right_loggamma": ("xyz", [
+        "const double u = x < 1.5 ? x - 1 : x - 2;",
+        "if (u * u + y * y < 0.04) {",
+        "    /* near its zeros 1 and 2 */",
+        *[f"    {line}" for line in _complex_polynomial([0, -_EULER, *_LOG_GAMMA_ONE], "u", "y")],
+        "    if (x < 1.5) return z == 0 ? hr : hi;",
+        "    return z == 0 ? hr + 0.5 * log1p(u * (2 + u) + y * y) : hi + atan2(y, 1 + u);",
+        "}",
+        "double less = 1, turn = 0;",
+        "for (; x * x + y * y < 100; x += 1) {",
+        "    less *= x * x + y * y;",
+        "    turn += atan2(y, x);",
+        "}",
+        _RECIPROCAL,
+        *_complex_polynomial(_STIRLING, "sr", "si"),
+        "const double size = rlx_log_size_float64(x, y), angle = atan2(y, x);",
+        "const double series = hr * wr - hi * wi + N{log(2 * pi) / 2};",
+        "if (z == 0) return (x - 0.5) * size - y * angle - x + series - 0.5 * log(less);",
+        "return (x - 0.5) * angle + y * (size - 1) + hr * wi + hi * wr - turn;",
+    ]),
+    # where y >= 0; left of 1/2 by the logarithm of the sine, which is log(i / 2) - i pi z + log(1 - e^(2 i pi z))
+    "upper_loggamma": ("xyz", [
+        "if (x != x || y != y || (y == 0 && x <= 0 && x == floor(x))) return NAN;",
+        "if (x >= 0.5) return rlx_right_loggamma_float64(x, y, z);",
+        "const double part = N{pi} * (x - floor(x + 0.5)), s = sin(part), c = cos(part), fall = exp(-N{2 * pi} * y);",
+        "const double rest = 2 * s * s * fall - expm1(-N{2 * pi} * y), across = -2 * s * c * fall;",
+        "if (z == 0) {",
+        "    const double sine = N{pi} * y + rlx_log_size_float64(rest, across);",
+        "    return N{log(2 * pi)} - sine - rlx_right_loggamma_float64(1 - x, y, 0);",
+        "}",
+        "const double turn = N{pi} * (0.5 - x) + atan2(across, rest);",
+        "return rlx_right_loggamma_float64(1 - x, y, 1) - turn;",
+    ]),
+    "complex_loggamma_real_part": ("xy", ["return rlx_upper_loggamma_float64(x, fabs(y), 0);"]),
+    "complex_loggamma_imaginary_part": ("xy", [
+        "return copysign(1.0, y) * rlx_upper_loggamma_float64(x, fabs(y), 1);",
+    ]),
+    "complex_gamma_real_part": ("xy", [
+        "const double size = exp(rlx_upper_loggamma_float64(x, fabs(y), 0));",
+        "return size * cos(rlx_upper_loggamma_float64(x, fabs(y), 1));",
+    ]),
+    "complex_gamma_imaginary_part": ("xy", [
+        "const double size = exp(rlx_upper_loggamma_float64(x, fabs(y), 0));",
+        "return copysign(1.0, y) * size * sin(rlx_upper_loggamma_float64(x, fabs(y), 1));",
+    ]),
+    # where x >= 1/2
+    "right_digamma": ("xyz", [
+        "double less = 0, over = 0;",
+        "for (; x * x + y * y < 100; x += 1) {",
+        "    less += x / (x * x + y * y);",
+        "    over -= y / (x * x + y * y);",
+        "}",
+        _RECIPROCAL,
+        *_complex_polynomial([0, *_DIGAMMA], "sr", "si"),
+        "if (z == 0) return rlx_log_size_float64(x, y) - 0.5 * wr - hr - less;",
+        "return atan2(y, x) - 0.5 * wi - hi - over;",
+    ]),
+    # left of 1/2 by the cotangent
+    "complex_digamma_part": ("xyz", [
+        "if (x != x || y != y || (y == 0 && x <= 0 && x == floor(x))) return NAN;",
+        "if (x >= 0.5) return rlx_right_digamma_float64(x, y, z);",
+        "const double part = N{pi} * (x - floor(x + 0.5)), s = sin(part), h = sinh(N{pi} * y);",
+        "const double norm = s * s + h * h;",
+        "const double across = fabs(y) > 20 ? copysign(1.0, y) : h * cosh(N{pi} * y) / norm;",
+        "if (z == 0) return rlx_right_digamma_float64(1 - x, -y, 0) - N{pi} * (s * cos(part) / norm);",
+        "return rlx_right_digamma_float64(1 - x, -y, 1) + N{pi} * across;",
+    ]),
+    "complex_digamma_real_part": ("xy", ["return rlx_complex_digamma_part_float64(x, y, 0);"]),
+    "complex_digamma_imaginary_part": ("xy", ["return rlx_complex_digamma_part_float64(x, y, 1);"]),
     # the sign of gamma(x)
     "gamma_sign": ("x", ["return x < 0 && floor(x / 2) * 2 != floor(x) ? -1.0 : 1.0;"]),
     "beta": ("xy", [
@@ -626,7 +739,7 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
 _NUMBERS = {
     "pi": math.pi, "2 * pi": 2 * math.pi, "pi / 2": math.pi / 2, "pi * pi / 6": math.pi**2 / 6, "euler": _EULER,
     "root": _ROOT_PI, "sqrt(2)": math.sqrt(2), "1 / sqrt(2)": math.sqrt(0.5), "sqrt(2 * pi)": math.sqrt(2 * math.pi),
-    "1 / (2 * pi)": 0.5 / math.pi,
+    "1 / (2 * pi)": 0.5 / math.pi, "log(2 * pi)": math.log(2 * math.pi), "log(2 * pi) / 2": 0.5 * math.log(2 * math.pi),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from rlx.ir.program import Equation
 from rlx.ir.types import dtype_kind, is_complex
 from rlx.stablehlo.text import Value
-from rlx.stablehlo.writing.writer import BOOL, FORMAT, Values, Writer
+from rlx.stablehlo.writing.writer import BOOL, FLOAT64, FORMAT, Values, Writer
+from rlx.standalone.special_functions import has_special_program, special_program
 from rlx.standalone.spelling import refused, scalar_code
 
 __all__ = ["elementwise", "is_complex_function", "write_complex"]
@@ -52,6 +54,9 @@ _SAME = {
     "min": "minimum",
     "max": "maximum",
     "select": "select",
+    "real": "real",
+    "imag": "imag",
+    "complex": "complex",
 }
 _CHLO = "asin acos atan sinh cosh asinh acosh atanh erf erfc erf_inv".split()
 _SPECIAL = {
@@ -68,17 +73,41 @@ def elementwise(w: Writer, equation: Equation, inputs: Values) -> Values:
     """Step by step."""
     code = scalar_code(equation)
     shape = np.broadcast_shapes(*(x.shape for x in inputs)) if inputs else equation.outputs[0].type.shape
-    found: Values = []
-    for step in code.steps:
-        args = [found[a] for a in step.args]
-        if step.op == "input":
-            found.append(w.spread(inputs[step.attribute], shape))
-        elif step.op == "constant":
-            scalar = w.constant(step.attribute, step.dtype)
-            found.append(w.broadcast(scalar, shape, ()) if shape else scalar)
-        else:
-            found.append(_step(w, equation, step, args, shape))
+    found: dict[int, Value] = {}
+    waiting = list(enumerate(code.steps))
+    while waiting:
+        later, calls = [], {}
+        for number, step in waiting:
+            if not all(a in found for a in step.args):
+                later.append((number, step))
+                continue
+            args = [found[a] for a in step.args]
+            if step.op == "input":
+                found[number] = w.spread(inputs[step.attribute], shape)
+            elif step.op == "constant":
+                scalar = w.constant(step.attribute, step.dtype)
+                found[number] = w.broadcast(scalar, shape, ()) if shape else scalar
+            elif step.op == "special" and step.attribute not in _SPECIAL and has_special_program(step.attribute):
+                calls.setdefault(step.attribute, {})[number] = args
+            else:
+                found[number] = _step(w, equation, step, args, shape)
+        for name, operands in calls.items():
+            found.update(zip(operands, _special(w, name, list(operands.values())), strict=True))
+        waiting = later
     return [found[at] for at in code.results]
+
+
+def _special(w: Writer, name: str, calls: Sequence[Values]) -> Values:
+    """The results of all calls of a special function at once: its program is long."""
+    (shape, dtype), count = (calls[0][0].shape, calls[0][0].dtype), len(calls)
+    operands = []
+    for parts in zip(*calls, strict=True):
+        rows = [w.reshape(w.convert(x, FLOAT64), (1, *shape)) for x in parts]
+        operands.append(w.op("stablehlo.concatenate", rows, (count, *shape), FLOAT64, dimension="0 : i64"))
+    (found,) = w.program(special_program(name, (count, *shape)), operands)
+    rest = [0] * len(shape)
+    rows = [w.slice(found, (n, *rest), (n + 1, *shape)) for n in range(count)]
+    return [w.convert(w.reshape(row, shape), dtype) for row in rows]
 
 
 def _step(w: Writer, equation: Equation, step: Any, args: Values, shape: tuple[int, ...]) -> Value:

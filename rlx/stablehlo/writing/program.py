@@ -37,7 +37,7 @@ def _rule_of(equation: Equation) -> Rule:
         return RULES[equation.primitive.name]
     if is_complex_function(equation):
         return write_complex
-    if is_elementwise(equation):
+    if is_elementwise(equation, complex_numbers=True):
         return elementwise
     if equation.primitive.decomposes:
         return _without_elements

@@ -15,13 +15,13 @@ from rlx.ir.types import TensorType, dtype_kind, is_float, is_key, is_narrow
 from rlx.passes.decompose_routines import decompose_routines
 from rlx.stablehlo.text import Value, array_attribute, attributes, literal
 
-__all__ = ["BOOL", "FLOAT32", "FORMAT", "INT32", "INT64", "Rule", "Values", "Writer", "shape_of", "types_of"]
+__all__ = ["BOOL", "FLOAT32", "FLOAT64", "FORMAT", "INT32", "INT64", "Rule", "Values", "Writer", "shape_of", "types_of"]
 
 FORMAT = "StableHLO"
 Values = list[Value]
 Rule = Callable[["Writer", Equation, Values], Values]
 INT32, INT64, BOOL = np.dtype(np.int32), np.dtype(np.int64), np.dtype(bool)
-FLOAT32 = np.dtype(np.float32)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 # the other factorisations and solutions become loops and products
 ROUTINES = Claims(routines=frozenset({"cholesky", "triangular_solve", "fft"}))
 
