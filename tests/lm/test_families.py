@@ -56,7 +56,10 @@ DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
 DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama-tied": ("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 1}),
+    "llama2": ("Llama", {"num_key_value_heads": 4}),
     "llama3": ("Llama", {"rope_parameters": LLAMA3}),
+    "smollm": ("Llama", {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3,
+               "tie_word_embeddings": True}),
     "llama-linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}}),
     "llama-dynamic": ("Llama", {"rope_parameters": DYNAMIC}),
     "llama-yarn": ("Llama", {"rope_parameters": YARN}),
@@ -119,9 +122,10 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(name: str) -> None:
     np.testing.assert_allclose(model.logits(tokens), expected, atol=1e-4, rtol=0)
     np.testing.assert_allclose(lm.forward(model.parameters, tokens, model.config), expected, atol=1e-4, rtol=0)
     prompt = tokens[0, :11].tolist()
-    with torch.no_grad():
-        made = theirs.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, use_cache=True)
-    _compare(model, prompt, made[0, 11:].tolist(), list(model.generate(prompt, 64)))
+    _compare(model, prompt, _told(theirs, [prompt])[0][0], list(model.generate(prompt, 64)))
+    both = [prompt, tokens[1, :11].tolist()]
+    for given, *rows in zip(both, _told(theirs, both)[0], zip(*model.generate(both, 64), strict=True), strict=True):
+        _compare(model, given, *map(list, rows))
     ragged = [prompt, tokens[1, :5].tolist(), tokens[1].tolist()]
     batch = list(zip(*model.generate(ragged, 64), strict=True))
     for row, given in zip(batch, ragged, strict=True):
