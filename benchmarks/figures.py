@@ -1,4 +1,4 @@
-"""Figures of processes of their own: imports, second processes, batch sizes, depths, a model, libraries."""
+"""Figures of processes of their own: imports, second processes, batches, depths, packed weights, a model, libraries."""
 
 from __future__ import annotations
 
@@ -116,6 +116,8 @@ def language_model(rounds: int) -> dict[str, Any]:
             return probe(["--only", name, "--json"], cache, module="benchmarks.language_model")
 
         probes = {name: lambda name=name: run(name) for name, packages in lacking.items() if not packages}
+        if "rlx" in probes:  # whose cache is filled by an earlier process
+            probes["rlx"]()
         return in_turn(rounds, probes) | {"skipped": {name: what for name, what in lacking.items() if what}}
 
 
@@ -128,11 +130,19 @@ def libraries(rounds: int) -> dict[str, Any]:
     return {"programs": found, "skipped": sorted({ecosystem.library(program) for program in there[False]})}
 
 
+def packed_products(rounds: int) -> dict[str, Any]:
+    """Seconds of products with packed weights, by rows and kind of weight."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+        arguments = ["--only", "products", "--json"]
+        return in_turn(rounds, {"": lambda: probe(arguments, cache, module="benchmarks.language_model")})[""]
+
+
 figures: dict[str, Callable[[int], dict[str, Any]]] = {
     "import": imports,
     "second_process": second_process,
     "new_batch": batches,
     "depth": depths,
+    "packed_products": packed_products,
     "language_model": language_model,
     "libraries": libraries,
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 __all__ = ["BESIDE", "CALLS", "COLD_MEAN", "DEPTH", "DEPTH_BESIDE", "IMPORT", "KERNELS", "LIBRARY", "LIBRARY_MEANS"]
-__all__ += ["MEAN", "MEMORY_MEAN", "MODEL", "NEW_BATCH", "OTHERS", "SECOND", "Goal", "program_goal"]
+__all__ += ["MEAN", "MEMORY_MEAN", "MODEL", "MODEL_SECONDS", "NBITS", "NEW_BATCH", "OTHERS", "SECOND", "Goal"]
+__all__ += ["packed_goal", "program_goal"]
 
 
 class Goal(NamedTuple):
@@ -67,10 +68,28 @@ MODEL: dict[tuple[str, str], Goal] = {
     ("decode", "transformers"): Goal(1.5, least=True),
     ("prefill", "transformers"): Goal(0.7, least=True),
 }
+# and of rlx by itself: opening its file, and the first token of a second process
+MODEL_SECONDS: dict[str, Goal] = {
+    "opened": Goal(0.3, least=False, unit=" s"),
+    "first": Goal(1.0, least=False, unit=" s"),
+}
 # jax's seconds as a multiple of rlx's in quick-starts of libraries written for it: a second run of each of them,
 LIBRARY = Goal(1.0, least=True)
 # and the geometric mean from start to end, with an empty cache of compiled kernels and a filled one
 LIBRARY_MEANS = {"cold": Goal(2.0, least=True), "warm": Goal(2.0, least=True)}
+# float32's time as a multiple of that of a product with a packed weight of 4096 x 4096
+_ONE_ROW = {
+    **dict.fromkeys(("gguf_q4_0", "gguf_q4_1", "gguf_q4_k", "int4/32", "nf4/64"), Goal(3.0, least=True)),
+    **dict.fromkeys(("gguf_q8_0", "int8/32"), Goal(2.0, least=True)),
+}
+_MANY_ROWS = Goal(0.8, least=True)
+# and that of onnxruntime's product with weights of four bits, of one row
+NBITS = Goal(0.7, least=True)
+
+
+def packed_goal(rows: int, scheme: str) -> Goal | None:
+    """How many times a packed product's time float32's is to be; None: no bar."""
+    return _ONE_ROW.get(scheme) if rows == 1 else _MANY_ROWS if rows == 128 else None
 
 
 def program_goal(program: str, library: str) -> Goal:

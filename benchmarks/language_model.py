@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ from rlx import lm, quant
 from rlx.cli.generate import model_path
 
 PROMPT = "The capital of France is"
+SCHEMES = ("gguf_q4_0", "gguf_q4_1", "gguf_q4_k", "gguf_q6_k", "gguf_q8_0", "int4/32", "int8/32", "nf4/64")
+ROWS = (1, 8, 128)  # of x in products
 
 
-def quickest(call: Callable[[], Any], times: int = 20) -> float:
-    """Seconds of the quickest of some calls."""
-    found = []
-    for _ in range(times):
+def quickest(call: Callable[[], Any], times: int = 20, least: float = 0.0) -> float:
+    """Seconds of the quickest of some calls, which take `least` seconds together."""
+    found: list[float] = []
+    while len(found) < times or sum(found) < least:
         begun = time.perf_counter()
         result = call()
         if hasattr(result, "block_until_ready"):
@@ -45,35 +47,35 @@ def resident() -> float:
 
 
 # ---------------------------------------------------------------- products
-def products(size: int = 4096) -> None:
-    """Each scheme beside float32, for one row and for 128."""
+def products(size: int = 4096) -> dict[str, dict[str, float]]:
+    """Seconds of products by kind of weight, "float32" and onnxruntime's "MatMulNBits" among them, by rows of x.
+
+    Each takes long enough for what ran before it to end: threads of BLAS wait busily for a while.
+    """
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((size, size)).astype(np.float32)
     plain, product = rlx.jit(lambda x, w: x @ w.T), rlx.jit(quant.dequant_matmul)
-    dense = jnp.asarray(weight)
-    for rows in (1, 8, 128):
+    dense, packed = jnp.asarray(weight), {scheme: quant.quantize(weight, scheme) for scheme in SCHEMES}
+    found = {}
+    for rows in ROWS:
         x = jnp.asarray(rng.standard_normal((rows, size)).astype(np.float32))
-        base = quickest(lambda x=x: plain(x, dense))
-        print(f"{rows} x {size} x {size}: float32 {base * 1e3:.2f} ms")
-        for scheme in ("gguf_q4_0", "gguf_q4_1", "gguf_q4_k", "gguf_q6_k", "gguf_q8_0", "int4/32", "int8/32", "nf4/64"):
-            packed = quant.quantize(weight, scheme)
-            product(x, packed)
-            taken = quickest(lambda x=x, packed=packed: product(x, packed))
-            print(f"  {scheme:10} {taken * 1e3:7.2f} ms, {base / taken:5.2f} times float32")
-        other = _onnxruntime(weight, np.asarray(x))
-        if other is not None:
-            taken = quickest(other)
-            print(f"  {'MatMulNBits':10} {taken * 1e3:7.2f} ms, {base / taken:5.2f} times float32 (onnxruntime)")
+        calls: dict[str, Callable[[], Any]] = {"float32": lambda x=x: plain(x, dense)}
+        calls |= {scheme: lambda x=x, w=w: product(x, w) for scheme, w in packed.items()}
+        other = _onnxruntime(packed["int4/32"], np.asarray(x))
+        calls |= {} if other is None else {"MatMulNBits": other}
+        for call in calls.values():
+            call()
+        found[str(rows)] = {name: quickest(call, least=0.25) for name, call in calls.items()}
+    return found
 
 
-def _onnxruntime(weight: np.ndarray, x: np.ndarray) -> Callable[[], Any] | None:
+def _onnxruntime(packed: quant.QuantizedArray, x: np.ndarray) -> Callable[[], Any] | None:
     try:
         import onnx
         import onnxruntime
     except ImportError:
         return None
-    packed = quant.quantize(weight, "int4/32")
-    n, k = weight.shape
+    n, k = packed.shape
     make = onnx.helper
     node = make.make_node(
         "MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", K=k, N=n, bits=4, block_size=32, accuracy_level=0
@@ -160,6 +162,14 @@ MODELS: dict[str, Callable[[int], dict[str, float]]] = {
 }
 
 
+def product_lines(found: dict[str, dict[str, float]]) -> Iterator[str]:
+    """Products in lines."""
+    for rows, seconds in found.items():
+        yield f"{rows} rows by 4096 x 4096"
+        for name, taken in seconds.items():
+            yield f"  {name:12} {taken * 1e3:7.2f} ms, {seconds['float32'] / taken:5.2f} times float32"
+
+
 def told(name: str, found: dict[str, float]) -> str:
     """What a library did, in a line."""
     said = f"{name}: {found['decode']:.1f} tokens a second, prompt of 512: {found['prefill']:.0f} tokens a second"
@@ -176,11 +186,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--only", choices=["products", *MODELS])
-    parser.add_argument("--json", action="store_true", help="figures of the model as JSON")
+    parser.add_argument("--json", action="store_true", help="figures as JSON")
     options = parser.parse_args()
     rlx.set_num_threads(options.threads)
     if options.only in (None, "products"):
-        products()
+        seconds = products()
+        print(json.dumps(seconds) if options.json else "\n".join(product_lines(seconds)), flush=True)
     for name, measure in MODELS.items():
         if options.only in (None, name):
             found = measure(options.tokens)

@@ -68,6 +68,10 @@ class Metadata(Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         return key in self._places
 
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of a key, or the default: nobody is told which keys are near."""
+        return self[key] if key in self else default
+
     def __repr__(self) -> str:
         return f"Metadata({len(self)} keys)"
 

@@ -188,6 +188,9 @@ def _plain(given: Mapping[str, Any], **more: Any) -> DecoderConfig:
         tied=bool(given.get("tie_word_embeddings", False)),
         stop=() if stop is None else tuple(stop) if isinstance(stop, list) else (stop,),
     )
+    if sizes.rope is not None and sizes.rope.scaling == "dynamic":  # what it is stretched to
+        stretched = int(sizes.context * dict(sizes.rope.factors).get("factor", 1.0))
+        sizes = replace(sizes, context=stretched)
     return replace(sizes, **more)
 
 

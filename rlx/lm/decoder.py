@@ -13,12 +13,12 @@ from rlx.errors import OptionError
 from rlx.lm.caches import Cache, key_positions, read, rows_of, written
 from rlx.lm.config import DecoderConfig, Rope
 from rlx.lm.layers import Parameters, Place, Remembered, decoder_layer, embed, linear, normalise
-from rlx.lm.rope import Turns, angles, frequencies
+from rlx.lm.rope import Turns, angles, changes_with_length, frequencies, switch_length
 from rlx.transforms.checkpoint import checkpoint_name
 from rlx.trees import tree
 from rlx.trees.structure import TreeDef
 
-__all__ = ["Steps", "forward", "readout"]
+__all__ = ["Steps", "forward", "longest_before_switch", "readout"]
 
 
 # ---------------------------------------------------------------- parts
@@ -26,9 +26,11 @@ def _ropes(config: DecoderConfig) -> tuple[Rope, ...]:
     return tuple(rope for rope in (config.rope, config.local_rope) if rope is not None)
 
 
-def _tables(config: DecoderConfig, positions: Any, length: int) -> tuple[Any, ...]:
-    """Cosines and sines for each rope of a config."""
-    return tuple(angles(positions, *frequencies(rope, length)) for rope in _ropes(config))
+def _tables(config: DecoderConfig, positions: Any, length: Any) -> tuple[Any, ...]:
+    """Cosines and sines for each rope of a config; length: of the sequences, an int or as positions."""
+    return tuple(
+        angles(positions, *frequencies(rope, length if changes_with_length(rope) else 0)) for rope in _ropes(config)
+    )
 
 
 def _turns(rope: Rope | None, tables: Any, positions: Any, length: int | None) -> Turns | None:
@@ -123,12 +125,13 @@ def _layer_program(config: DecoderConfig, rope: Rope | None, window: int | None,
 
 
 @lru_cache(maxsize=256)
-def _begin_program(config: DecoderConfig, length: int, structure: TreeDef) -> Any:
-    def step(tokens: Any, lengths: Any, leaves: Any) -> Any:
+def _begin_program(config: DecoderConfig, structure: TreeDef) -> Any:
+    def step(tokens: Any, lengths: Any, least: Any, leaves: Any) -> Any:
         positions = lengths[:, None] + jnp.arange(tokens.shape[1], dtype=np.int32)
         bounded = jnp.minimum(positions, config.context - 1)
         x = _begin(tokens, bounded, tree.unflatten(structure, leaves), config)
-        return x, positions, _tables(config, positions, length)
+        seen = 0 if least is None else jnp.maximum(positions + 1, least[:, None])
+        return x, positions, _tables(config, positions, seen)
 
     return jit(step)
 
@@ -170,7 +173,9 @@ class Steps:
             programs = [_layer_program(config, rope, window, structure, ring) for ring in (False, True)]
             self._layers.append((programs, None if rope is None else which, leaves, window))
 
-    def advance(self, tokens: Any, cache: Cache, counts: Any = None, every: bool = False) -> tuple[Any, Cache]:
+    def advance(
+        self, tokens: Any, cache: Cache, counts: Any = None, every: bool = False, least: Any = None
+    ) -> tuple[Any, Cache]:
         """The logits behind more tokens, and the cache with them.
 
         Args:
@@ -178,10 +183,14 @@ class Steps:
           cache: whose arrays are given away.
           counts: ints [batch]: how many of the tokens of each sequence count, at least 1; None: all.
           every: logits at every position instead of behind the last that counts.
+          least: ints [batch], for rotary positions whose angles depend on the length of a sequence ("dynamic",
+            "longrope"): a token's are those of the sequence that ends with it, or of one of `least` tokens if that is
+            longer. None: the length that sequences have with these tokens.
 
         Returns float32 [batch, vocabulary] (or [batch, time, vocabulary]) and the cache.
 
-        Raises OptionError where the cache has no room for so many tokens.
+        Raises OptionError where the cache has no room for so many tokens, and where sequences become so long that all
+        of their tokens have other angles ("longrope"): these begin anew.
         """
         tokens = jnp.asarray(tokens, np.int32)
         time = tokens.shape[1]
@@ -191,9 +200,11 @@ class Steps:
                 "Make it larger: rlx.lm.new_cache(config, batch, capacity).",
             )
         cache = cache.with_room(time)
-        length = cache.capacity if _changes_with_length(self.config) else 0
-        begin = _begin_program(self.config, length, self._structure)
-        x, positions, tables = begin(tokens, cache.lengths, self._outer)
+        if counts is None:
+            counts = np.full(tokens.shape[0], time, np.int32)
+        seen = _seen(self.config, cache, np.asarray(counts), least) if _changes_with_length(self.config) else None
+        begin = _begin_program(self.config, self._structure)
+        x, positions, tables = begin(tokens, cache.lengths, seen, self._outer)
         layers: list[tuple[Any, Any]] = []
         table = None if cache.table is None else jnp.asarray(cache.table)
         for (programs, which, leaves, window), kept in zip(self._layers, cache.layers, strict=True):
@@ -201,16 +212,14 @@ class Steps:
             turned = None if which is None else tables[which]
             x, *new = programs[ring](x, positions, turned, leaves, *kept, table)
             layers.append((new[0], new[1]))
-        if counts is None:
-            counts = np.full(tokens.shape[0], time, np.int32)
-        least = int(np.min(counts))
+        shortest = int(np.min(counts))
         counts = jnp.asarray(counts, np.int32)
         finish = _finish_program(self.config, self._structure)
         found = finish(x, None if every else counts - 1, self._outer)
         if cache.pool is not None:  # others that share its pages find them there
             cache.pool.layers[:] = layers
             layers = cache.pool.layers
-        ahead = max(cache.ahead, time) - least
+        ahead = max(cache.ahead, time) - shortest
         lengths = cache.lengths + counts
         return found, cache._replace(layers=layers, lengths=lengths, filled=cache.filled + time, ahead=ahead)
 
@@ -231,4 +240,25 @@ def _goes_around(store: Any, window: int, cache: Cache, time: int) -> bool:
 
 def _changes_with_length(config: DecoderConfig) -> bool:
     """Whether frequencies depend on how long sequences may become."""
-    return any(rope.scaling in ("dynamic", "longrope") for rope in _ropes(config))
+    return any(map(changes_with_length, _ropes(config)))
+
+
+def longest_before_switch(config: DecoderConfig) -> int | None:
+    """How long a sequence may become with the rotary angles that its first tokens have; None: as long as it may."""
+    return min(filter(None, map(switch_length, _ropes(config))), default=None)
+
+
+def _seen(config: DecoderConfig, cache: Cache, counts: np.ndarray, least: Any) -> np.ndarray:
+    """`least` of `Steps.advance`. Raises OptionError where keys in the cache have the angles of short sequences."""
+    before = np.asarray(cache.lengths)
+    after = before + counts
+    limit = longest_before_switch(config)
+    if limit is not None:
+        crosses = (before > 0) & (before <= limit) & (after > limit)
+        if (crosses if least is None else crosses & (np.asarray(least) <= limit)).any():
+            raise OptionError(
+                f"A sequence goes from {int(before[crosses][0])} tokens to more than {limit}, from where on all of them"
+                f" have other rotary angles ({config.family}, longrope).",
+                "Begin anew with all of its tokens: model.start(tokens, room).",
+            )
+    return (after if least is None else np.asarray(least)).astype(np.int32)

@@ -17,7 +17,7 @@ from rlx.gguf.file import GGUFFile
 from rlx.lm.caches import Cache, new_cache
 from rlx.lm.chat import chat_text
 from rlx.lm.config import DecoderConfig, config_of_gguf, config_of_hugging_face
-from rlx.lm.decoder import Steps
+from rlx.lm.decoder import Steps, longest_before_switch
 from rlx.lm.sampling import Sampling, choose
 from rlx.lm.tensors import open_tensors
 from rlx.lm.tokens import TextTokenizer, Utf8
@@ -73,7 +73,8 @@ class Model:
         rows = _checked(np.asarray(tokens), self.config)
         padded = np.pad(rows, [(0, 0), (0, _padded(rows.shape[1]) - rows.shape[1])])
         cache = new_cache(self.config, len(rows), padded.shape[1])
-        return self.steps.advance(padded, cache, every=True)[0][:, : rows.shape[1]]
+        least = np.full(len(rows), rows.shape[1])
+        return self.steps.advance(padded, cache, every=True, least=least)[0][:, : rows.shape[1]]
 
     # ------------------------------------------------------------- tokens
     def start(self, prompts: Sequence[Sequence[int]], room: int) -> tuple[Any, Cache]:
@@ -102,7 +103,8 @@ class Model:
         for first in range(0, padded, _LARGEST):
             part = tokens[:, first : first + _LARGEST]
             counts = np.clip(lengths - first, 0, part.shape[1]).astype(np.int32)
-            found, cache = self.steps.advance(part, cache, np.maximum(counts, 1))
+            least = np.where(counts > 0, lengths, capacity)  # what comes behind the end of one is taken back
+            found, cache = self.steps.advance(part, cache, np.maximum(counts, 1), least=least)
             filled = cache.filled
             cache = cache.truncate(np.minimum(lengths, first + part.shape[1]))._replace(filled=filled)
             logits = found if logits is None else jnp.where(jnp.asarray(counts > 0)[:, None], found, logits)
@@ -133,6 +135,8 @@ class Model:
         logits, cache = self.start(prompts, max_tokens)
         seen = _seen(prompts, self.config.vocabulary) if sampling.repetition_penalty != 1 else None
         over = [False] * len(prompts)
+        switch = longest_before_switch(self.config)
+        told = None if switch is None else [list(prompt) for prompt in prompts]
         for step in range(max_tokens):
             chosen = choose(logits, sampling, seen, np.int32(step))
             found = np.asarray(chosen)
@@ -143,8 +147,14 @@ class Model:
             yield given if batch else given[0]
             if seen is not None:
                 seen = seen.at[np.arange(len(found)), chosen].set(True)
-            if step + 1 < max_tokens:
-                logits, cache = self.steps.advance(chosen[:, None], cache)
+            if step + 1 == max_tokens:
+                return
+            if told is not None:
+                told = [[*row, int(token)] for row, token in zip(told, found, strict=True)]
+                if any(len(row) - 1 == switch for row in told):  # all of its keys are turned otherwise from here on
+                    logits, cache = self.start(told, max_tokens - step - 1)
+                    continue
+            logits, cache = self.steps.advance(chosen[:, None], cache)
 
     # ------------------------------------------------------------- texts
     def stream(

@@ -12,7 +12,7 @@ from rlx.errors import UnsupportedError
 from rlx.lm.config import Rope
 from rlx.trace.replay import block
 
-__all__ = ["Turns", "angles", "frequencies", "rotate", "rotate_pairs"]
+__all__ = ["Turns", "angles", "changes_with_length", "frequencies", "rotate", "rotate_pairs", "switch_length"]
 
 
 class Turns(NamedTuple):
@@ -33,8 +33,11 @@ class Turns(NamedTuple):
     factor: float = 1.0
 
 
-def frequencies(rope: Rope, length: int) -> tuple[np.ndarray, float]:
-    """Angles per position, float32 [dims / 2], and the factor of cosines and sines, for sequences up to a length.
+def frequencies(rope: Rope, length: Any) -> tuple[Any, float]:
+    """Angles per position, float32 [dims / 2], and the factor of cosines and sines, for sequences of a length.
+
+    length: an int; or ints of any shape, perhaps traced, whose axes come first in the angles of a rope that
+    `changes_with_length`.
 
     Raises UnsupportedError for a kind of scaling that is not known.
 
@@ -43,14 +46,12 @@ def frequencies(rope: Rope, length: int) -> tuple[np.ndarray, float]:
     [1.0, 0.009999999776482582]
     """
     numbers = dict(rope.factors)
-    base, dims = rope.base, rope.dims
+    base: Any = rope.base
     factor = float(numbers.get("factor", 1.0) or 1.0)
     if rope.scaling == "dynamic":
-        longest = numbers.get("original_max_position_embeddings") or numbers["max_position_embeddings"]
-        seen = max(length, longest)
-        base = base * ((factor * seen / longest) - (factor - 1)) ** (dims / (dims - 2))
-    exponents = np.arange(0, dims, 2, dtype=np.float32) / np.float32(dims)
-    inverse = (1.0 / np.float32(base) ** exponents).astype(np.float32)
+        base = _dynamic(rope, numbers, factor, length)
+    exponents = np.arange(0, rope.dims, 2, dtype=np.float32) / np.float32(rope.dims)
+    inverse = np.float32(1.0) / (np.float32(base) if isinstance(base, (int, float)) else base[..., None]) ** exponents
     if rope.frequency_factors:
         inverse = inverse / np.array(rope.frequency_factors, np.float32)
     if rope.scaling in (None, "dynamic"):
@@ -67,6 +68,33 @@ def frequencies(rope: Rope, length: int) -> tuple[np.ndarray, float]:
         f"No scaling of rotary positions is called {rope.scaling!r}.",
         "There are: linear, dynamic, yarn, longrope, llama3.",
     )
+
+
+def changes_with_length(rope: Rope) -> bool:
+    """Whether the angle of a position depends on how long its sequence is.
+
+    >>> from rlx.lm import Rope
+    >>> changes_with_length(Rope(dims=4))
+    False
+    """
+    return rope.scaling in ("dynamic", "longrope")
+
+
+def switch_length(rope: Rope) -> int | None:
+    """The longest sequence with the angles of short ones, of a rope that has others for all positions of longer ones.
+
+    >>> from rlx.lm import Rope
+    >>> switch_length(Rope(dims=4, scaling="longrope", factors=(("original_max_position_embeddings", 4096),)))
+    4096
+    """
+    return dict(rope.factors)["original_max_position_embeddings"] if rope.scaling == "longrope" else None
+
+
+def _dynamic(rope: Rope, numbers: dict[str, Any], factor: float, length: Any) -> Any:
+    """The base of sequences of a length: larger for those that are longer than the model was trained for."""
+    longest = numbers["max_position_embeddings"]
+    seen = max(length, longest) if isinstance(length, int) else jnp.maximum(length, longest).astype(np.float32)
+    return rope.base * ((factor * seen / longest) - (factor - 1)) ** (rope.dims / (rope.dims - 2))
 
 
 def _llama3(inverse: np.ndarray, numbers: dict[str, Any], factor: float) -> np.ndarray:
@@ -100,9 +128,13 @@ def _yarn(rope: Rope, inverse: np.ndarray, numbers: dict[str, Any], factor: floa
     return scaled.astype(np.float32), float(attention)
 
 
-def _longrope(inverse: np.ndarray, numbers: dict[str, Any], length: int) -> tuple[np.ndarray, float]:
+def _longrope(inverse: np.ndarray, numbers: dict[str, Any], length: Any) -> tuple[Any, float]:
     original = numbers["original_max_position_embeddings"]
-    divisors = np.array(numbers["long_factor" if length > original else "short_factor"], np.float32)
+    short, long = (np.array(numbers[f"{name}_factor"], np.float32) for name in ("short", "long"))
+    if isinstance(length, int):
+        divisors: Any = long if length > original else short
+    else:
+        divisors = jnp.where(length[..., None] > original, long, short)
     attention = numbers.get("attention_factor")
     if attention is None:
         factor = numbers["max_position_embeddings"] / original
@@ -112,7 +144,7 @@ def _longrope(inverse: np.ndarray, numbers: dict[str, Any], length: int) -> tupl
 
 
 def angles(positions: Any, inverse: Any, factor: float) -> tuple[Any, Any]:
-    """Cosines and sines, float32 [..., dims / 2], at positions [...]."""
+    """Cosines and sines, float32 [..., dims / 2], at positions [...]; inverse: [dims / 2], or of each position."""
     turned = positions[..., None].astype(np.float32) * inverse
     return jnp.cos(turned) * factor, jnp.sin(turned) * factor
 

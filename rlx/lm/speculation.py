@@ -10,6 +10,7 @@ import numpy as np
 from rlx import nn, random
 from rlx import numpy as jnp
 from rlx.errors import OptionError
+from rlx.lm.decoder import longest_before_switch
 from rlx.lm.generation import GREEDY, Model
 from rlx.lm.sampling import Sampling, processed
 
@@ -109,12 +110,19 @@ def speculate(
     given = 0
     upcoming = np.asarray(logits)  # [1, vocabulary] behind what is told
     pending: list[int] = []
+    switch = longest_before_switch(model.config)
     while given < max_tokens:
+        most = min(room - 1, max_tokens - given - 1)
+        if switch is not None and known == switch and pending:  # from here on all keys are turned otherwise
+            logits, cache = model.start([told], max_tokens - given + room)
+            upcoming, known, pending = np.asarray(logits), len(told), []
+        elif switch is not None and known <= switch:
+            most = min(most, switch - len(told))
         proposed, drawn = draft(told)
-        proposed = [t for t in proposed[: min(room - 1, max_tokens - given - 1)] if 0 <= t < model.config.vocabulary]
+        proposed = [t for t in proposed[:most] if 0 <= t < model.config.vocabulary]
         row = [*pending, *proposed]
         if row:
-            found, cache = model.steps.advance(np.array([row]), cache, every=True)
+            found, cache = model.steps.advance(np.array([row]), cache, every=True, least=[0])  # as one by one
             behind = np.asarray(found)[0]
             places = behind if pending else np.concatenate([upcoming, behind])
         else:

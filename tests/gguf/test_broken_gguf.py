@@ -21,7 +21,8 @@ from rlx import gguf
 from rlx.errors import FileFormatError
 
 SEED = os.environ.get("RLX_TEST_SEED", "0")
-MUTATIONS = 100_000 if os.environ.get("RLX_TEST_LONG", "0") != "0" else 10_000
+MUTATIONS = 1_000_000 if os.environ.get("RLX_TEST_LONG", "0") != "0" else 100_000
+PARTS = 2  # of the mutations of a kind, so that they are shared out
 MEMORY = 4 << 20  # bytes that one of these files, none of which has more than 16 KiB, may take
 SECONDS = 1.0
 
@@ -227,25 +228,26 @@ def touch(path: Path) -> int:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("mutation", KINDS, ids=lambda f: f.__name__)
-def test_mutations(tmp_path: Path, mutation: Callable[[bytes, random.Random], bytes]) -> None:
-    """Read in full or refused by name, each within a second."""
-    rng = random.Random(f"{SEED} {mutation.__name__}")
+def test_mutations(tmp_path: Path, mutation: Callable[[bytes, random.Random], bytes], part: int) -> None:
+    """Read in full or refused by name, each within a second of this process."""
+    rng = random.Random(f"{SEED} {mutation.__name__} {part}")
     options = ({}, {"byte_order": "big"}, {"version": 1}, {"version": 2, "alignment": 64})
     originals = [sample(tmp_path / "original.gguf", **o) for o in options]
     path = tmp_path / "m.gguf"
     outcomes, slowest = {True: 0, False: 0}, 0.0
-    for _ in range(MUTATIONS // len(KINDS)):
+    for _ in range(MUTATIONS // len(KINDS) // PARTS):
         path.unlink(missing_ok=True)
         path.write_bytes(mutation(rng.choice(originals), rng))
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             touch(path)
             outcomes[True] += 1
         except FileFormatError as error:
             assert str(path) in str(error)
             outcomes[False] += 1
-        slowest = max(slowest, time.perf_counter() - start)
+        slowest = max(slowest, time.process_time() - start)
     assert slowest <= SECONDS
     assert outcomes[False] > 0 and (outcomes[True] > 0 or mutation is cut)
 

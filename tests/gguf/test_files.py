@@ -216,7 +216,7 @@ def test_tensors_are_arrays_to_numpy(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.asarray(file["w"]), np.eye(32), rtol=1e-4)
 
 
-def test_unknown_names_suggest_known_ones(tmp_path: Path) -> None:
+def test_unknown_names_suggest_known_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As mappings do, with KeyError."""
     write(tmp_path / "m.gguf")
     file = gguf.GGUFFile(tmp_path / "m.gguf")
@@ -225,6 +225,8 @@ def test_unknown_names_suggest_known_ones(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="general.name"):
         file.metadata["general.nme"]
     assert "nothing" not in file and file.get("nothing") is None and file.metadata.get("nothing", 1) == 1
+    monkeypatch.setattr("rlx.gguf.header.did_you_mean", None)  # a default takes no search for what is near
+    assert file.metadata.get("general.nme", 2) == 2
     assert file.metadata.length("a.texts") == 3 and file.metadata.length("a.int") is None
     assert repr(file["rank.2"]) == "GGUFTensor('rank.2', F32[2, 3], 24 B)" and "tensors" in repr(file)
 

@@ -106,7 +106,7 @@ def test_from_the_third_token_on_nothing_is_made_anew(monkeypatch: pytest.Monkey
     traced = []
     stage = jitted.trace_program
     monkeypatch.setattr(jitted, "trace_program", lambda *args, **more: traced.append(args) or stage(*args, **more))
-    for options in (KINDS[kind][0] for kind in ("ring q8_0", "paged", "paged q4_0")):
+    for options in ({}, *(KINDS[kind][0] for kind in ("ring q8_0", "paged", "paged q4_0"))):
         model = lm.Model(CONFIG, MODEL.parameters, cache={**options, "chunk": 64, "pages": None})
         seen = [(statistics().compiled, len(traced)) for _ in model.generate(TOKENS[0].tolist(), 12, stop=())]
         assert len(seen) == 12 and len(set(seen[2:])) == 1, (options, seen)

@@ -14,7 +14,7 @@ import pytest
 from needs import LM
 
 from rlx import lm
-from rlx.errors import FileFormatError, UnsupportedError
+from rlx.errors import FileFormatError, OptionError, UnsupportedError
 from rlx.lm.config import config_of_hugging_face
 from rlx.lm.layers import alibi_slopes, attend
 from rlx.lm.weights import parameters_of_tensors
@@ -52,12 +52,16 @@ LONGROPE = {
     "long_factor": [2.0 + k for k in range(8)],
     "original_max_position_embeddings": 256,
 }
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
 DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("Llama", {}),
     "llama-tied": ("Llama", {"tie_word_embeddings": True, "num_key_value_heads": 1}),
+    "llama2": ("Llama", {"num_key_value_heads": 4}),
     "llama3": ("Llama", {"rope_parameters": LLAMA3}),
+    "smollm": ("Llama", {"hidden_size": 72, "num_attention_heads": 9, "num_key_value_heads": 3,
+               "tie_word_embeddings": True}),
     "llama-linear": ("Llama", {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}}),
-    "llama-dynamic": ("Llama", {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}}),
+    "llama-dynamic": ("Llama", {"rope_parameters": DYNAMIC}),
     "llama-yarn": ("Llama", {"rope_parameters": YARN}),
     "mistral": ("Mistral", {"sliding_window": 7}),
     "mistral-all": ("Mistral", {"sliding_window": None}),
@@ -118,9 +122,10 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(name: str) -> None:
     np.testing.assert_allclose(model.logits(tokens), expected, atol=1e-4, rtol=0)
     np.testing.assert_allclose(lm.forward(model.parameters, tokens, model.config), expected, atol=1e-4, rtol=0)
     prompt = tokens[0, :11].tolist()
-    with torch.no_grad():
-        made = theirs.generate(torch.tensor([prompt]), max_new_tokens=64, do_sample=False, use_cache=True)
-    _compare(model, prompt, made[0, 11:].tolist(), list(model.generate(prompt, 64)))
+    _compare(model, prompt, _told(theirs, [prompt])[0][0], list(model.generate(prompt, 64)))
+    both = [prompt, tokens[1, :11].tolist()]
+    for given, *rows in zip(both, _told(theirs, both)[0], zip(*model.generate(both, 64), strict=True), strict=True):
+        _compare(model, given, *map(list, rows))
     ragged = [prompt, tokens[1, :5].tolist(), tokens[1].tolist()]
     batch = list(zip(*model.generate(ragged, 64), strict=True))
     for row, given in zip(batch, ragged, strict=True):
@@ -134,6 +139,60 @@ def _compare(model: lm.Model, prompt: list[int], expected: list[int], found: lis
     if part is not None:
         logits = np.asarray(model.logits([prompt + found[:part]]))[0, -1]
         assert abs(logits[expected[part]] - logits[found[part]]) < 1e-4, (part, expected[part], found[part])
+
+
+LENGTHS: dict[str, dict[str, Any]] = {
+    "llama-dynamic": {"max_position_embeddings": 32, "rope_parameters": {**DYNAMIC, "factor": 4.0}},
+    "phi3-longrope": {
+        "rope_parameters": {**LONGROPE, "original_max_position_embeddings": 32},
+        "original_max_position_embeddings": 32,
+    },
+}
+
+
+@pytest.mark.parametrize("start", [11, 40])
+@pytest.mark.parametrize("name", LENGTHS)
+def test_what_becomes_longer_than_a_model_was_trained_for_is_as_in_transformers(name: str, start: int) -> None:
+    """Their models remember the longest sequence that they saw, so there is a new one for each look."""
+    import torch
+
+    model = ours(oracle(name, **LENGTHS[name]))
+    tokens = np.random.default_rng(start).integers(2, 99, (2, 50))
+    with torch.no_grad():
+        expected = oracle(name, **LENGTHS[name])(torch.tensor(tokens)).logits.numpy()
+    np.testing.assert_allclose(model.logits(tokens), expected, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(lm.forward(model.parameters, tokens, model.config), expected, atol=1e-4, rtol=0)
+    prompts = tokens[:, :start].tolist()
+    rows, steps = _told(oracle(name, **LENGTHS[name]), prompts)
+    assert [list(row) for row in zip(*model.generate(prompts, 64, stop=()), strict=True)] == rows
+    alone, _ = _told(oracle(name, **LENGTHS[name]), prompts[:1])
+    assert list(model.generate(prompts[0], 64, stop=())) == alone[0]
+    assert list(lm.speculate(model, prompts[0], lm.lookup_draft(), 64, stop=())) == alone[0]
+    short = tokens[1, :5].tolist()
+    ragged = list(zip(*model.generate([prompts[0], short], 64, stop=()), strict=True))
+    assert [list(row) for row in ragged] == [alone[0], list(model.generate(short, 64, stop=()))]
+    logits, cache = model.start(prompts, 64)
+    for step, (scores, chosen) in enumerate(zip(steps, np.array(rows).T, strict=True)):
+        np.testing.assert_allclose(logits, scores, atol=1e-4, rtol=0)
+        if start + step == 32 and name == "phi3-longrope":
+            with pytest.raises(OptionError, match="(?s)from 32 tokens to more than 32.*Begin anew"):
+                model.steps.advance(chosen[:, None], cache)
+            whole = np.concatenate([np.array(prompts), np.array(rows)[:, : step + 1]], axis=1).tolist()
+            logits, cache = model.start(whole, 63 - step)
+        else:
+            logits, cache = model.steps.advance(chosen[:, None], cache)
+
+
+def _told(theirs: Any, prompts: list[list[int]]) -> tuple[list[list[int]], list[np.ndarray]]:
+    """What transformers say greedily behind prompts of one length, and the logits of each step."""
+    import torch
+
+    with torch.no_grad():
+        made = theirs.generate(
+            torch.tensor(prompts), attention_mask=torch.ones((len(prompts), len(prompts[0])), dtype=torch.long),
+            max_new_tokens=64, do_sample=False, output_logits=True, return_dict_in_generate=True,
+        )  # fmt: skip
+    return made.sequences[:, len(prompts[0]) :].tolist(), [step.numpy() for step in made.logits]
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "mistral", "qwen3-moe"])

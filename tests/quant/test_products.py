@@ -14,6 +14,9 @@ import rlx
 import rlx.numpy as jnp
 from rlx import gguf, nn, quant
 from rlx.backends.cpu.routines.packed_blocks import packed_scheme
+from rlx.backends.cpu.routines.packed_products import FEW_ROWS
+from rlx.backends.cpu.runtime.entry import load_runtime
+from rlx.backends.cpu.runtime.table import build_table
 from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError
 from rlx.gguf.types import LAYOUTS, StorageType
 
@@ -91,6 +94,30 @@ def test_large_products_are_cut_into_tiles(scheme: str, threads: int) -> None:
             np.testing.assert_allclose(rlx.jit(quant.dequant_matmul)(x, w), x @ full.T, atol=2e-3)
     finally:
         rlx.set_num_threads(before)
+
+
+@pytest.mark.parametrize("rows", [1, 8, 128])
+@pytest.mark.parametrize("scheme", CLAIMED)
+def test_claimed_products_take_a_mebibyte_of_temporaries_at_most(scheme: str, rows: int) -> None:
+    """All that the frame of a call has beside its arguments and results: what each thread decodes into, too.
+
+    A scheme with a global scale has the result once more, before that scale.
+    """
+    packed = rlx.tree.map(
+        lambda part: rlx.ShapeDtypeStruct((4096, *part.shape[1:]) if part.ndim else (), part.dtype),
+        weight(scheme, 1, 4096 - 4096 % quant.QuantScheme(scheme).block_size),
+    )
+    x = rlx.ShapeDtypeStruct((rows, packed.length), np.float32)
+    before = rlx.get_num_threads()
+    rlx.set_num_threads(2)
+    try:
+        compiled = rlx.jit(quant.dequant_matmul).lower(x, packed).compile()
+        table = build_table(compiled.plan, load_runtime().addresses)
+    finally:
+        rlx.set_num_threads(before)
+    unscaled = 0 if packed.global_scale is None else 4 * rows * 4096
+    assert "dequantized_product" in str(compiled.plan) and table.arena - unscaled <= 1 << 20
+    assert (table.arena - unscaled > 1 << 17) == (rows > FEW_ROWS), "many rows have tiles that are counted"
 
 
 def test_it_is_differentiable_in_x_batched_and_compiled() -> None:

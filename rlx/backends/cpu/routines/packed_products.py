@@ -28,8 +28,8 @@ __all__ = ["PACKED_ACTIONS", "PACKED_PRODUCT", "fill_packed_product", "takes_pac
 PACKED_PRODUCT = "dequantized_product"
 FEW_ROWS = 16  # of x: up to here decoding anew for every four is cheaper than a tile
 DOT_TILE_BYTES = 1 << 16  # of packed rows in a tile whose rows are multiplied as they come
-TILE_ROWS = 192
-TILE_DEPTH = 512  # numbers of a row in a tile: 384 KiB with its rows
+TILE_ROWS = 240
+TILE_DEPTH = 256  # numbers of a row in a tile: 240 KiB with its rows, of which each of two threads has two
 _BYTE_NANOSECONDS = 0.15
 _PRODUCT_NANOSECONDS = 0.02
 
