@@ -91,6 +91,7 @@ _SUBMODULES = (
     "profiling",
     "quant",
     "random",
+    "ref",
     "scipy",
     "segments",
     "serialization",
@@ -118,6 +119,7 @@ _ELSEWHERE |= {"load": "rlx.serialization", "save": "rlx.serialization"}
 _ELSEWHERE.update(dict.fromkeys(("host_count", "host_id", "host_ids", "process_indices"), "rlx.call.device"))
 _ELSEWHERE |= {"make_jaxpr": "rlx.jaxnames.core", "profile": "rlx.profiling"}
 _ELSEWHERE |= {"ds": "rlx.numpy.indexing", "float0": "rlx.ir.types"}
+_ELSEWHERE.update(dict.fromkeys(("Ref", "empty_ref", "free_ref", "freeze", "new_ref"), "rlx.lax.ref"))
 _SHARDING = "NamedSharding P auto_pcast make_mesh reshard set_mesh shard_map smap Shard"
 _SHARDING += " make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays"
 _ELSEWHERE.update(dict.fromkeys(_SHARDING.split(), "rlx.sharding"))

@@ -47,6 +47,7 @@ __all__ = [
     "OptionError",
     "OutOfMemoryError",
     "PrintFormatError",
+    "ReferenceUseError",
     "RlxError",
     "ScalarOutputError",
     "ShapeError",
@@ -757,6 +758,18 @@ class UnsupportedError(RlxError, NotImplementedError):
     Traceback (most recent call last):
         ...
     rlx.errors.UnsupportedError: A program of rlx has no text in 'hlo'...
+    """
+
+
+class ReferenceUseError(RlxError, ValueError):
+    """A mutable reference where it cannot be used: given twice, or written to where that cannot be handed on.
+
+    >>> import rlx
+    >>> ref = rlx.new_ref(0.0)
+    >>> rlx.jit(lambda a, b: a[...] + b[...])(ref, ref)
+    Traceback (most recent call last):
+        ...
+    rlx.errors.ReferenceUseError: lambda got one Ref twice, as a and as b...
     """
 
 

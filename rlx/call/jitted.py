@@ -46,6 +46,16 @@ from rlx.trace.lower import inline_calls
 from rlx.trace.once import ByFunction
 from rlx.trace.places import HOST, common_memory, execution
 from rlx.trace.primitive import refused, watching
+from rlx.trace.references import (
+    Cell,
+    Threaded,
+    as_given,
+    cells_in,
+    received,
+    refuse_closed_over,
+    refuse_twice,
+    write_last,
+)
 from rlx.trace.spanning import SpanningArray, locals_of
 from rlx.trace.tracing import close_over, place_known, place_of, places_inside, places_known, trace_program
 from rlx.trees import tree
@@ -93,12 +103,15 @@ class CacheInfo(NamedTuple):
 class _Entry:
     """One traced signature: its program, how to call it, what it returns."""
 
-    __slots__ = ("captured", "compiled", "marks", "out_tree", "places", "program")
+    __slots__ = ("captured", "cells", "compiled", "marks", "out_tree", "places", "program")
     compiled: CompiledProgram | None
 
-    def __init__(self, program: Program, captured: list[Any], out_tree: Any, marks: dict[Any, Any]) -> None:
+    def __init__(
+        self, program: Program, captured: list[Any], out_tree: Any, marks: dict[Any, Any], cells: Threaded | None = None
+    ) -> None:
         self.program = program
         self.captured = captured
+        self.cells = cells  # those that it closes over: their contents follow `captured` among the program's inputs
         self.out_tree = out_tree
         self.marks = marks  # shardings of values, where the function said them
         self.places: list[Any] | None = None  # the results' shardings, where some are known, once it is compiled
@@ -113,6 +126,14 @@ class _Entry:
             self.places = places if any(places) else None
             if config.explain and exchanges:
                 print(propagation.explained(self.program.name, exchanges), file=sys.stderr)
+
+    def operands(self, leaves: list[Any]) -> list[Any]:
+        """What the program takes after what is captured: contents of cells, as they are now, and the arguments."""
+        return leaves if self.cells is None else [*self.cells.contents(), *leaves]
+
+    def returned(self, outs: Any, given: Sequence[Cell] = ()) -> Any:
+        """The results, of what the program gave; the rest is written to the cells. given: those among the arguments."""
+        return write_last(given, outs if self.cells is None else self.cells.write(outs))
 
     def placed(self, outs: list[Any]) -> list[Any]:
         """The results, known to lie where the function said while it was traced."""
@@ -244,38 +265,52 @@ class Jitted:
         request = _Request(self, args, kwargs)
         if state.builder is not None:
             entry = self._entry(request)
-            outs = call(*entry.captured, *request.leaves, program=entry.program, name=self.name)
+            operands = entry.operands(request.leaves)
+            outs = call(*entry.captured, *operands, program=entry.program, name=self.name)
             places_inside(entry.marks)
             for x, atom in zip(outs, entry.program.outputs, strict=True):
                 if atom in entry.marks:
                     place_known(x, entry.marks[atom])
-            return entry.out_tree.unflatten(outs)
+            return entry.out_tree.unflatten(entry.returned(outs, request.cells))
         for x in request.leaves:
             if isinstance(x, Tracer):
                 raise leaked(x)
         self._calls += 1
         entry = self._entry(request)
+        operands = entry.operands(request.leaves)
         if entry.compiled is None:
             with self._traces._lock:
                 if entry.compiled is None:
-                    entry.follow(request.leaves)
+                    entry.follow(operands)
                     closed = close_over(entry.program, entry.captured)
                     backend = self.backend_for(request, entry.program, entry.captured)
                     entry.compiled = CompiledProgram(closed, backend, self.memory_limit)
         compiled = entry.compiled
-        brings = (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
+        # contents of cells may lie anywhere
+        brings = entry.cells is not None or (
+            (request.away or not compiled.memory.host) and compiled.brings(request.leaves)
+        )
         if request.fast_key is not None and not watching():
             out_tree = None if entry.out_tree.spec.is_leaf() else entry.out_tree.spec
             caller = compiled.run if brings else compiled.caller()
             run = caller if entry.places is None else lambda args: entry.placed(caller(args))
+            if entry.cells is not None:
+                pure = run
+                run = lambda args: entry.returned(pure(entry.operands(args)))  # noqa: E731
             self._ready[request.fast_key] = (run, out_tree, request.order, compiled.passes_inputs)
-        outs = entry.placed(request.run(compiled, brings))
+        outs = entry.placed(request.run(compiled, operands, brings))
         if watching() and (found := refused(outs)):
-            _refuse_results(found, self.name, compiled.program, request.leaves)
+            _refuse_results(found, self.name, compiled.program, operands)
         request.donate(outs)
-        return entry.out_tree.unflatten(outs)
+        return entry.out_tree.unflatten(entry.returned(outs, request.cells))
 
     def _entry(self, request: _Request) -> _Entry:
+        entry = self._entry_of(request)
+        if request.cells and entry.cells is not None:
+            refuse_closed_over(self.name, entry.cells, _named_leaves(request))
+        return entry
+
+    def _entry_of(self, request: _Request) -> _Entry:
         entry = self._entries.get(request.key)
         if entry is not None:
             return entry
@@ -325,12 +360,15 @@ class Jitted:
                     place_known(x, place)
             outs = flat(*leaves)
             marks.update(places_known())
-            return outs
+            return [*outs, *request.left_in_cells()]
 
+        threaded = Threaded(placed)
         # what asks for the default device means the one that the program is for
         with scoped(device=self._device(request)):
-            program, captured = trace_program(placed, types, None, self.name)
-        return _Entry(program, captured, flat.out_tree, marks)
+            program, captured = trace_program(threaded, types, None, self.name)
+        if not threaded.count:
+            return _Entry(program, captured, flat.out_tree, marks)
+        return _Entry(program, captured[: -threaded.count], flat.out_tree, marks, threaded)
 
     def _device(self, request: _Request) -> str:
         """The name of the device that a call's program is for; inside of another program that one's."""
@@ -369,7 +407,7 @@ class Jitted:
         """Trace for these arguments (arrays, or anything with .shape and .dtype), without compiling."""
         request = _Request(self, args, kwargs, abstract=True)
         entry = self._entry(request)
-        return Traced(request, entry.program, entry.captured, entry.out_tree)
+        return Traced(request, entry)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """trace(...).lower()."""
@@ -437,8 +475,14 @@ class _Request:
         dynamic_kwargs = {k: v for k, v in kwargs.items() if k not in held_names}
         leaves, self.in_tree = flatten_values((dynamic, dynamic_kwargs))
         self.args, self.kwargs = args, kwargs
+        # the cells among the arguments, and those that the function got in their place while it was traced
+        self.cells, self._inner_cells = cells_in(leaves), list[Cell]()
+        if self.cells:
+            leaves, self.in_tree = flatten_values(as_given((dynamic, dynamic_kwargs)))
         self.given = leaves
         self.held, self.held_names, self.count = held, held_names, n
+        if self.cells:
+            refuse_twice(jitted.name, _named_leaves(self))
         try:
             self.leaves = [_leaf(x, jitted, abstract) for x in leaves]
         except InputTypeError as error:
@@ -500,13 +544,14 @@ class _Request:
         if order != sorted(order):
             self.order = operator.itemgetter(*order)
 
-    def run(self, compiled: CompiledProgram, brings: bool = True) -> list[ConcreteArray]:
-        """The results of the program for these arguments; `brings`: some may lie in other memories. It reads NumPy
-        arrays where they are; of one that is handed through the caller gets a copy."""
+    def run(self, compiled: CompiledProgram, operands: list[Any], brings: bool = True) -> list[ConcreteArray]:
+        """The results of the program for these operands, the last of which are the arguments; `brings`: some may lie in
+        other memories. It reads NumPy arrays where they are; of one that is handed through the caller gets a copy."""
         if self._gives and not compiled.memory.host and not watching():
-            outs = compiled.run_giving(self.leaves, self.donated_leaves())
+            kept = [False] * (len(operands) - len(self.leaves))
+            outs = compiled.run_giving(operands, kept + self.donated_leaves())
         else:
-            outs = compiled.run(self.leaves) if brings else compiled.run_there(self.leaves)
+            outs = compiled.run(operands) if brings else compiled.run_there(operands)
         if not compiled.passes_inputs:
             return outs
         foreign = {id(x) for x, given in zip(self.leaves, self.given, strict=True) if x is not given}
@@ -514,7 +559,13 @@ class _Request:
 
     def function(self, *dynamic: Any, **keywords: Any) -> Any:
         """The user's function with its static arguments put back."""
+        if self.cells:
+            (dynamic, keywords), self._inner_cells = received((dynamic, keywords))
         return self.jitted.fun(*self._complete(dynamic), **keywords, **self.held_names)
+
+    def left_in_cells(self) -> list[Array]:
+        """What the function left in the cells among its arguments, once it was traced."""
+        return [cell.read() for cell in self._inner_cells]
 
     def _complete(self, dynamic: tuple[Any, ...]) -> tuple[Any, ...]:
         """All positional arguments, of those that are not static."""
@@ -660,6 +711,16 @@ def _leaf_places(request: _Request) -> list[tuple[Any, str]]:
     named: list[tuple[Any, Any]] = [(i, a) for i, a in enumerate(request.args) if i not in request.held]
     named += sorted((k, v) for k, v in request.kwargs.items() if k not in request.held_names)
     return [(where, tree.path_text(path)) for where, value in named for path, _ in tree.leaves_with_path(value)]
+
+
+def _named_leaves(request: _Request) -> list[tuple[str, Any]]:
+    """Each dynamic leaf, as it was given, after the parameter that it belongs to and its path there: "x['a']"."""
+    function, held = request.jitted.fun, request.held
+    named: list[tuple[str, Any]] = [
+        (parameter_at(function, i) or f"argument {i}", a) for i, a in enumerate(request.args) if i not in held
+    ]
+    named += sorted((k, v) for k, v in request.kwargs.items() if k not in request.held_names)
+    return [(name + tree.path_text(path), x) for name, value in named for path, x in tree.leaves_with_path(value)]
 
 
 def _leaf_names(request: _Request) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.call.compiled import CompiledProgram
-from rlx.errors import DtypeError, InputTypeError, ShapeError, UnsupportedError
+from rlx.errors import DtypeError, InputTypeError, ReferenceUseError, ShapeError, UnsupportedError
 from rlx.ir.program import Program
 from rlx.ir.show import show_program
 from rlx.ir.types import TensorType
@@ -183,12 +183,12 @@ class _Stage:
     @property
     def out_avals(self) -> Any:
         """A tree of the results' types."""
-        return tree.unflatten(self.out_tree, list(self._traced.program.output_types))
+        return tree.unflatten(self.out_tree, list(self._traced.program.output_types[: self.out_tree.num_leaves]))
 
     @property
     def out_info(self) -> Any:
         """Shapes and dtypes of the results."""
-        types = self._traced.program.output_types
+        types = self._traced.program.output_types[: self.out_tree.num_leaves]
         return tree.unflatten(self.out_tree, [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types])
 
 
@@ -202,15 +202,32 @@ class Traced(_Stage):
     1
     """
 
-    def __init__(self, request: Any, program: Program, captured: Sequence[Any], out_tree: tree.TreeDef) -> None:
+    def __init__(self, request: Any, entry: Any) -> None:
         super().__init__(self)
-        self._request, self._captured, self._result_tree = request, captured, out_tree
-        self.program = program
+        self._request, self._entry, self._captured = request, entry, entry.captured
+        self._result_tree = entry.out_tree
+        self.program: Program = entry.program
         self.fun_name = request.jitted.name
 
     def closed(self) -> Program:
-        """The program with what the function closed over as constants."""
-        return close_over(self.program, self._captured)
+        """The program with what the function closed over as constants.
+
+        Raises: ReferenceUseError if it writes to a Ref, or has one as an argument.
+        """
+        return close_over(self.program, self.outside())
+
+    def outside(self) -> list[Any]:
+        """What the function closed over: the program's first inputs. A Ref stands for what it holds now.
+
+        Raises: ReferenceUseError, as `closed` does.
+        """
+        cells = self._entry.cells
+        if self._request.cells or (cells is not None and cells.written):
+            raise ReferenceUseError(
+                f"{self.fun_name} uses a Ref, which its program alone cannot do.",
+                "Call the function, or what lower().compile() gives; or pass values, and return new ones.",
+            )
+        return [*self._captured, *([] if cells is None else cells.contents())]
 
     @property
     def jaxpr(self) -> Program:
@@ -236,7 +253,8 @@ class Lowered(_Stage):
         """The optimised MIR as Python that runs."""
         if dialect not in (None, "mir"):
             raise UnsupportedError(f"A program of rlx has no text in {dialect!r}.", "Leave out the dialect.")
-        return show_program(stages(self._traced.closed())[-1].program)
+        traced = self._traced
+        return show_program(stages(close_over(traced.program, traced._captured))[-1].program)
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating-point operations, transcendental functions and bytes of a call, by JAX's names."""
@@ -266,7 +284,8 @@ class Compiled(_Stage):
         super().__init__(traced)
         jitted = traced._request.jitted
         backend = jitted.backend_for(traced._request, traced.program, traced._captured)
-        self._compiled = CompiledProgram(traced.closed(), backend, jitted.memory_limit)
+        closed = close_over(traced.program, traced._captured)
+        self._compiled = CompiledProgram(closed, backend, jitted.memory_limit)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         request, traced = self._traced._request.again(args, kwargs), self._traced._request
@@ -279,7 +298,9 @@ class Compiled(_Stage):
                 f"{self._traced.fun_name} was compiled for ({expected}) and called with ({given}).",
                 "Call the jitted function itself, which compiles for new arguments.",
             )
-        return request.jitted.delivered(tree.unflatten(self.out_tree, request.run(self._compiled)))
+        entry = self._traced._entry
+        outs = request.run(self._compiled, entry.operands(request.leaves))
+        return request.jitted.delivered(tree.unflatten(self.out_tree, entry.returned(outs, request.cells)))
 
     @property
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:

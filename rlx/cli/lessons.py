@@ -703,6 +703,25 @@ LESSONS: dict[str, Lesson] = {
         assert float(gradient) == 2.0
         """,
     ),
+    "ReferenceUseError": _lesson(
+        """
+        A mutable reference stands for one place. A function gets it once, as an argument or closed over, and what it
+        writes there has to be handed on: by jit, scan and their kin, and by grad and vmap where it has no derivative
+        and is the same along the mapped axis.
+        """,
+        """
+        import rlx
+
+        total = rlx.new_ref(0.0)
+
+        @rlx.jit
+        def count(ref, x):
+            ref[...] += x
+
+        count(total, 2.0)
+        assert total[...] == 2.0
+        """,
+    ),
     "UnsupportedError": _lesson(
         """
         rlx does not do this, and says so by name instead of doing something else. The message says what there is in

@@ -24,6 +24,7 @@ _ROOMS = {
     "host": "callback debug numba_functions",
     "jaxnames": "ad_checkpoint compat core custom_batching custom_derivatives dtypes example_libraries"
     " flatten_util profiler segments test_util",
+    "lax": "ref",
     "sharding": "memory",
     "trees": "tree tree_util",
 }

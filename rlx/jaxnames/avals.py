@@ -11,6 +11,7 @@ import numpy as np
 
 from rlx.array import Array
 from rlx.ir.types import TensorType, float0, is_inexact, is_key
+from rlx.lax.ref import Ref
 from rlx.numpy.promotion import to_dtype
 from rlx.sharding.arrays import abstract_sharding
 from rlx.sharding.mesh import AbstractMesh
@@ -30,22 +31,6 @@ class AbstractValue:
     >>> isinstance(rlx.compat.typeof(1.0), AbstractValue)
     True
     """
-
-
-class Typed:
-    """What is no array and has a type of its own as `aval`: a Ref.
-
-    >>> from rlx.jaxnames.avals import Typed, typeof
-    >>> class Own(Typed):
-    ...     aval = "own"
-    >>> typeof(Own())
-    'own'
-    """
-
-    @property
-    def aval(self) -> Any:
-        """The type."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,6 +86,58 @@ class AbstractArray(AbstractValue):
         return f"ShapedArray({tensor_type(self).strong()!r}{', weak_type=True' if self.weak_type else ''})"
 
 
+@dataclass(frozen=True, repr=False)
+class AbstractRef(AbstractValue):
+    """The type of a Ref: that of what it holds.
+
+    >>> import rlx
+    >>> from rlx.jaxnames.avals import typeof
+    >>> typeof(rlx.new_ref(rlx.numpy.zeros(3)))
+    Ref{float32[3]}
+    """
+
+    inner_aval: Any
+    memory_space: Any = None
+    kind: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what it holds."""
+        return self.inner_aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """dtype of what it holds."""
+        return self.inner_aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes of what it holds."""
+        return self.inner_aval.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements of what it holds."""
+        return self.inner_aval.size
+
+    @property
+    def weak_type(self) -> bool:
+        """Whether what it holds yields to other dtypes."""
+        return self.inner_aval.weak_type
+
+    @property
+    def sharding(self) -> Any:
+        """How what it holds is divided."""
+        return self.inner_aval.sharding
+
+    def update(self, inner_aval: Any) -> AbstractRef:
+        """The type of a Ref to something else."""
+        return replace(self, inner_aval=inner_aval)
+
+    def __repr__(self) -> str:
+        return f"Ref{{{tensor_type(self.inner_aval).strong()!r}}}"
+
+
 def tensor_type(aval: Any) -> TensorType:
     """rlx's type for an aval, a ShapeDtypeStruct, or anything else with .shape and .dtype."""
     if isinstance(aval, TensorType):
@@ -128,8 +165,8 @@ def typeof(x: Any) -> Any:
     """
     if isinstance(x, AbstractArray):
         return x
-    if isinstance(x, Typed):
-        return x.aval
+    if isinstance(x, Ref):
+        return AbstractRef(aval_of(x.type))
     if isinstance(x, TensorType):
         return aval_of(x)
     if isinstance(x, Linear):
@@ -145,6 +182,7 @@ def _jax_name(name: str, value: Any) -> None:
     setattr(TensorType, name, value)
 
 
+setattr(Ref, "aval", property(typeof))  # noqa: B010  types are not known to have it
 _jax_name("sharding", property(lambda t: NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * t.ndim))))
 _jax_name("vma", frozenset())
 _jax_name("memory_space", None)

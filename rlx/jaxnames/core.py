@@ -192,8 +192,9 @@ def make_jaxpr(
             for name, size in axis_env or ():
                 scopes.enter_context(named_axis(name, size))
             found = jitted.trace(*args, **kwargs)
-        n = len(found._captured)
-        captured = tuple(zip(found.program.inputs[:n], found._captured, strict=True))
+        outside = found.outside()
+        n = len(outside)
+        captured = tuple(zip(found.program.inputs[:n], outside, strict=True))
         program = found.program.replace(
             inputs=found.program.inputs[n:], constants=(*captured, *found.program.constants)
         )

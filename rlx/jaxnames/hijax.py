@@ -9,9 +9,8 @@ from typing import Any
 
 from rlx.errors import UnsupportedError
 from rlx.jaxnames.ad import Zero, instantiate_zeros, is_undefined_primal
-from rlx.jaxnames.avals import AbstractValue
+from rlx.jaxnames.avals import AbstractRef, AbstractValue
 from rlx.jaxnames.extend_core import ShapedArray
-from rlx.jaxnames.references import AbstractRef
 
 __all__ = [
     "AbstractRef",

@@ -22,7 +22,6 @@ from rlx.jaxnames import (
     dtypes,
     hijax,
     layout,
-    references,
     tracebacks,
     views,
 )
@@ -141,9 +140,6 @@ def own_names() -> dict[str, dict[str, Any]]:
             "typeof": avals.typeof,
             "float0": rlx.dtypes.float0,
             "make_jaxpr": views.make_jaxpr,
-            "Ref": references.Ref,
-            "new_ref": references.new_ref,
-            "freeze": references.freeze,
             "pure_callback": callbacks.pure_callback,
             "device_put": layout.device_put,
         },
@@ -153,7 +149,7 @@ def own_names() -> dict[str, dict[str, Any]]:
             "pytype_aval_mappings": {np.ndarray: avals.typeof},
         },
         "jax.extend.core.primitives": PRIMITIVES,
-        "jax.ref": {name: getattr(references, name) for name in references.__all__},
+        "jax.ref": {"AbstractRef": avals.AbstractRef, **{name: getattr(rlx.ref, name) for name in rlx.ref.__all__}},
         "jax.dlpack": {
             "from_dlpack": rlx.numpy.from_dlpack,
             "is_supported_dtype": lambda dtype: rlx.numpy.dtype(dtype).kind in "biufc",
@@ -189,7 +185,7 @@ def own_names() -> dict[str, dict[str, Any]]:
         "jax._src.interpreters.pxla": {"global_result_handlers": {}},  # flax (8-bit floats)
         "jax._src.literals": {"TypedNdArray": placeholder("jax._src.literals.TypedNdArray")},  # equinox
         "jax._src.state": {},
-        "jax._src.state.types": {"AbstractRef": references.AbstractRef},  # flax.nnx
+        "jax._src.state.types": {"AbstractRef": avals.AbstractRef},  # flax.nnx
         "jax._src.tree_util": {  # flax.nnx, orbax
             **{name: getattr(tree_util, name) for name in tree_util.__all__},
             "_registry": _NodeTypes(),

@@ -17,6 +17,7 @@ from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
+from rlx.trace.references import Threaded
 from rlx.trace.tracing import finish, trace_program
 from rlx.trees import tree
 
@@ -31,6 +32,7 @@ __all__ = [
     "share_captures",
     "trace_carry",
     "trace_flat",
+    "trace_threaded",
     "unify_weak",
     "with_output_types",
 ]
@@ -52,21 +54,31 @@ def check_callable(name: str, **functions: Any) -> None:
 
 
 def trace_flat(
+    name: str, function: Callable[..., Any], in_tree: tree.TreeDef, types: Sequence[TensorType]
+) -> tuple[FlatFunction, Program, list[Any]]:
+    """A function of trees staged over leaves of the given types: with its program and captures."""
+    flat = FlatFunction(function, in_tree)
+    program, captured = trace_program(flat, types, None, f"{name}_{flat.name}")
+    return flat, program, captured
+
+
+def trace_threaded(
     name: str,
     function: Callable[..., Any],
     in_tree: tree.TreeDef,
     types: Sequence[TensorType],
     known: Sequence[Any] | None = None,
     title: str = "",
-) -> tuple[FlatFunction, Program, list[Any]]:
-    """A function of trees staged over leaves of the given types: with its program and captures.
+) -> tuple[FlatFunction, Program, list[Any], Threaded]:
+    """As trace_flat, of a function that may use cells of outside; with those.
 
     `known`: values of the leaves with which tracers may answer bool(), int(), ... while tracing; `title`: what to
     call the function in messages, if not by its own name.
     """
     flat = FlatFunction(function, in_tree, name=title)
-    program, captured = trace_program(flat, types, known, f"{name}_{flat.name}")
-    return flat, program, captured
+    cells = Threaded(flat)
+    program, captured = trace_program(cells, types, known, f"{name}_{flat.name}")
+    return flat, program, captured, cells
 
 
 def leaf_names(root: str, value: Any) -> list[str]:
@@ -109,13 +121,14 @@ def trace_carry(
     types: Sequence[TensorType],
     others: Sequence[TensorType] = (),
     carry_of: Callable[[Any], Any] | None = None,
-) -> tuple[FlatFunction, Program, list[Any], list[TensorType]]:
+) -> tuple[FlatFunction, Program, list[Any], list[TensorType], Threaded]:
     """A loop's body staged, with carries of equal types going in and out.
 
     `body` is the user's function that `function` calls, `types` are the types of the initial carry's leaves,
     `others` those of what else the body takes; `carry_of` finds the carry in the result. Returns the flat
     function, the program, its captures, and the carry's types, where weak initial values
-    took the dtype that the body gave them. Raises ControlFlowTypeError for other differences.
+    took the dtype that the body gave them, and its cells: the contents of those that it writes to are carries before
+    the others, the last captures and the first results. Raises ControlFlowTypeError for other differences.
     """
     entering = list(types)
 
@@ -126,11 +139,17 @@ def trace_carry(
         return result
 
     while True:  # a changed dtype may change another carry's; it goes up the lattice, so that this ends
-        flat, program, captured = trace_flat(name, checked, in_tree, [*entering, *others], title=function_name(body))
+        flat, program, captured, cells = trace_threaded(
+            name, checked, in_tree, [*entering, *others], title=function_name(body)
+        )
         leaving = program.output_types[: len(entering)]
         unified = [unify_weak(a, b) for a, b in zip(entering, leaving, strict=True)]
         if unified == entering:
-            return flat, program, captured, entering
+            n = len(program.outputs) - len(cells.written)
+            carried = (
+                program.replace(outputs=(*program.outputs[n:], *program.outputs[:n])) if cells.written else program
+            )
+            return flat, carried, captured, entering, cells
         entering = unified
 
 

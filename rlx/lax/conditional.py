@@ -19,7 +19,7 @@ from rlx.lax.bodies import (
     runs_in_python,
     scalar_bool,
     share_captures,
-    trace_flat,
+    trace_threaded,
     with_output_types,
 )
 from rlx.lax.operands import as_array
@@ -29,6 +29,7 @@ from rlx.ops.conversion import convert
 from rlx.trace.builder import state
 from rlx.trace.flat import FlatFunction, flatten_call
 from rlx.trace.interpret import interpret
+from rlx.trace.references import Cell, Threaded, write_last
 from rlx.trees import tree
 
 __all__ = ["cond", "switch"]
@@ -152,9 +153,11 @@ def choose_known(
         return _call_branch(functions[chosen], arguments)
     leaves, in_tree = flatten_call(arguments, {}, f"an operand of lax.{name}")
     known = leaves if state.builder is None else None
-    flat, staged, types = _stage_branches(name, functions, names, in_tree, leaves, known)
+    flat, staged, types, cells = _stage_branches(name, functions, names, in_tree, leaves, known)
     program, captured = staged[chosen]
-    return flat.unflatten(as_weak_as(interpret(program, [*captured, *leaves]), types))
+    contents = [cell.read() for cell in cells]
+    outs = interpret(program, [*captured, *contents, *leaves])
+    return flat.unflatten(write_last(cells, as_weak_as(outs, types)))
 
 
 def _choose(
@@ -168,10 +171,11 @@ def _choose(
         chosen = min(max(int(_value(index)), 0), len(functions) - 1)
         return choose_known(name, chosen, functions, names, arguments)
     leaves, in_tree = flatten_call(arguments, {}, f"an operand of lax.{name}")
-    flat, staged, types = _stage_branches(name, functions, names, in_tree, leaves, None)
+    flat, staged, types, cells = _stage_branches(name, functions, names, in_tree, leaves, None)
     programs, captured = share_captures(staged)
-    outs = cond_op(index, *captured, *leaves, branches=tuple(programs))
-    return flat.unflatten(as_weak_as(outs, types))
+    contents = [cell.read() for cell in cells]
+    outs = cond_op(index, *captured, *contents, *leaves, branches=tuple(programs))
+    return flat.unflatten(write_last(cells, as_weak_as(outs, types)))
 
 
 def _stage_branches(
@@ -181,18 +185,22 @@ def _stage_branches(
     in_tree: tree.TreeDef,
     leaves: Sequence[Array],
     known: Sequence[Array] | None,
-) -> tuple[FlatFunction, list[tuple[Program, list[Any]]], list[TensorType]]:
-    """Every branch's program, with results of one type, and what it captured; the types of the results."""
+) -> tuple[FlatFunction, list[tuple[Program, list[Any]]], list[TensorType], list[Cell]]:
+    """Every branch's program, with results of one type, and what it captured; the types of the results, and the cells
+    that some branch writes to. Their contents come before the operands, and new ones after the results."""
     types = [x.type for x in leaves]
     flats: list[FlatFunction] = []
-    staged: list[tuple[Program, list[Any]]] = []
+    traced: list[tuple[Program, list[Any], Threaded]] = []
     for function in functions:
-        flat, program, captured = trace_flat(name, function, in_tree, types, known)
+        flat, program, captured, cells = trace_threaded(name, function, in_tree, types, known)
         flats.append(flat)
-        staged.append((program, captured))
+        traced.append((program, captured, cells))
     _check_structures(name, names, flats)
+    written = list(dict.fromkeys(cell for _, _, cells in traced for cell in cells.written))
+    staged = [cells.taking(program, captured, written) for program, captured, cells in traced]
     joined = _join_results(name, names, flats[0], [program for program, _ in staged])
-    return flats[0], [(with_output_types(program, joined), captured) for program, captured in staged], joined
+    joined += [cell.type for cell in written]
+    return flats[0], [(with_output_types(program, joined), captured) for program, captured in staged], joined, written
 
 
 def _check_structures(name: str, names: Sequence[str], flats: Sequence[FlatFunction]) -> None:

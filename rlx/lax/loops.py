@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, memory_of, moved
 from rlx.config import config
-from rlx.errors import ControlFlowTypeError
+from rlx.errors import ControlFlowTypeError, ReferenceUseError
 from rlx.ir.types import is_complex, is_integer, promote_dtypes
 from rlx.lax.bodies import (
     as_weak_as,
@@ -19,7 +19,7 @@ from rlx.lax.bodies import (
     line_of_result,
     runs_in_python,
     trace_carry,
-    trace_flat,
+    trace_threaded,
 )
 from rlx.lax.operands import as_array
 from rlx.lax.scanning import scan
@@ -58,7 +58,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             value = body_fun(value)
         return tree.map(as_array, value)
     given = [x.type for x in leaves]
-    flat, body, body_captured, types = trace_carry("while_loop", body_fun, body_fun, in_tree, given)
+    flat, body, body_captured, types, cells = trace_carry("while_loop", body_fun, body_fun, in_tree, given)
 
     def condition_fun(carry: Any) -> Array:
         holds = cond_fun(carry)
@@ -72,21 +72,29 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             )
         return _checked_condition(as_array(holds), cond_fun)
 
-    _, condition, condition_captured = trace_flat("while_loop", condition_fun, in_tree, types)
-    starts = converted(leaves, types)
+    _, condition, condition_captured, asked = trace_threaded("while_loop", condition_fun, in_tree, types)
+    if asked.written:
+        raise ReferenceUseError(
+            "cond_fun of lax.while_loop writes to a Ref.", "It reads Refs only: write to them in body_fun."
+        )
+    asking, condition_captured = asked.taking(condition, condition_captured, cells.written)
+    condition = asking.replace(outputs=asking.outputs[:1])
+    # contents of cells that the body writes to are carried, too
+    constants = len(body_captured) - len(cells.written)
+    starts = [*body_captured[constants:], *converted(leaves, types)]
     outs = while_op(
         *condition_captured,
-        *body_captured,
+        *body_captured[:constants],
         *starts,
         condition=condition,
         body=body,
         condition_constants=len(condition_captured),
-        body_constants=len(body_captured),
+        body_constants=constants,
     )
     # what the body hands on unchanged is what came in, for every transform to see
-    kept = [o is i for o, i in zip(body.outputs, body.inputs[len(body_captured) :], strict=True)]
+    kept = [o is i for o, i in zip(body.outputs, body.inputs[constants:], strict=True)]
     results = zip(starts, kept, as_weak_as(outs, body.output_types), strict=True)
-    return flat.unflatten([start if same else out for start, same, out in results])
+    return flat.unflatten(cells.write_first([start if same else out for start, same, out in results]))
 
 
 def fori_loop(

@@ -13,7 +13,8 @@ from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
 from rlx.ops.scan import scan as scan_op
 from rlx.trace.builder import Tracer
-from rlx.trace.flat import flatten_call, flatten_local
+from rlx.trace.flat import flatten_arrays, flatten_call, flatten_local, named_after
+from rlx.trace.references import as_given, cells_in, received
 from rlx.trace.spanning import refuse_spanning
 from rlx.transforms.vmap import vmap
 from rlx.trees import tree
@@ -58,13 +59,15 @@ def scan(
         )
     if not isinstance(unroll, bool) and operator.index(unroll) < 0:
         raise ShapeError(f"lax.scan got unroll={unroll}.", "It is a bool, or an integer from 0 on.")
+    if cells_in(tree.leaves(xs)):
+        return _scan_over_cells(f, init, xs, length, reverse)
     carries, _ = flatten_call((init,), {}, "the initial carry of lax.scan")
     refuse_spanning(xs)
     slices, _ = flatten_call((xs,), {}, "xs of lax.scan")
     count = _length(slices, length)
     if runs_in_python() and count:
         return _python_scan(f, init, xs, count, reverse)
-    _, in_tree = flatten_local(((init, xs), {}))
+    _, in_tree = flatten_arrays(((init, xs), {}))
     split: list[Any] = []
 
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
@@ -75,7 +78,7 @@ def scan(
         return tuple(out)
 
     element_types = [x.type.update(shape=x.shape[1:]) for x in slices]
-    _, body, captured, types = trace_carry(
+    _, body, captured, types, cells = trace_carry(
         "scan",
         step,
         f,
@@ -84,23 +87,43 @@ def scan(
         element_types,
         lambda out: out[0],
     )
-    starts = converted(carries, types)
+    # contents of cells that the body writes to are carried, too
+    kept_captures = len(captured) - len(cells.written)
+    starts = [*captured[kept_captures:], *converted(carries, types)]
     outs = scan_op(
-        *captured,
+        *captured[:kept_captures],
         *starts,
         *slices,
         body=body,
-        constants=len(captured),
-        carries=len(carries),
+        constants=kept_captures,
+        carries=len(starts),
         length=count,
         reverse=bool(reverse),
     )
-    n, lead = len(carries), len(captured)
+    n, lead = len(starts), kept_captures
     # what the body hands on unchanged is what came in, for every transform to see
     kept = [o is i for o, i in zip(body.outputs[:n], body.inputs[lead : lead + n], strict=True)]
     outs = as_weak_as(outs, body.output_types)
-    last = [start if same else out for start, same, out in zip(starts, kept, outs[:n], strict=True)]
+    last = cells.write_first([start if same else out for start, same, out in zip(starts, kept, outs[:n], strict=True)])
     return tree.unflatten(split[0], last), tree.unflatten(split[1], outs[n:])
+
+
+def _scan_over_cells(
+    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: int | None, reverse: bool
+) -> tuple[Any, Any]:
+    """As scan, with cells in xs: f gets cells of their slices, and what it leaves in those is written back."""
+
+    @named_after(f)
+    def step(carry: Any, x: Any) -> tuple[Any, Any]:
+        x, own = received(x)
+        out = f(carry, x)
+        _check_pair(out, f)
+        return out[0], (out[1], [cell.read() for cell in own])
+
+    carry, (ys, contents) = scan(step, init, as_given(xs), length, reverse)
+    for cell, content in zip(cells_in(tree.leaves(xs)), contents, strict=True):
+        cell.write(content)
+    return carry, ys
 
 
 def _check_pair(out: Any, f: Callable[..., Any]) -> None:

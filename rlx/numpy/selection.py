@@ -162,7 +162,8 @@ def _called(function: Callable[..., Any], x: Any, args: Any, kw: Any) -> Any:
     leaves, in_tree = flatten_call((x, arrays), {})
     flat = FlatFunction(call, in_tree, name=function_name(function))
     found = traces_of(function).find(flat, leaves, [part for pair in rest for part in pair])
-    return tree.unflatten(found.out_tree, interpret(found.program, [*found.captured, *leaves]))
+    outs = interpret(found.program, [*found.captured, *leaves])
+    return tree.unflatten(found.out_tree, found.cells.write(outs))
 
 
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,16 +72,31 @@ class Tracer(Array):
         return value
 
 
+class HeldCell:
+    """A cell of outside (see references.py) in a function that is being traced: its content there.
+
+    var: stands for the content that it had outside, `outer`.
+    """
+
+    __slots__ = ("outer", "value", "var", "written")
+
+    def __init__(self, var: Var, outer: Any, value: Any) -> None:
+        self.var, self.outer, self.value, self.written = var, outer, value, False
+
+
 class Builder:
     """Records equations. Opened and closed as a context manager; builders of a thread nest.
 
     Values from outside (arrays, or tracers of enclosing builders) become captures: hidden inputs.
     `known` maps variables to values where they are known, so that tracers can answer questions.
     `snapshots` holds what NumPy arrays were when the function used them, by their identity.
-    `places` holds the shardings of variables of which one is known.
+    `places` holds the shardings of variables of which one is known, `cells` the cells of outside that were used;
+    `answers` says that what is known of those is known inside.
     """
 
     places: dict[Any, Any] | None = None
+    cells: dict[Any, HeldCell] | None = None
+    answers = False
 
     def __init__(self, name: str = "program") -> None:
         self.name = name
@@ -168,6 +183,22 @@ class Builder:
             outer = outer.parent
         raise leaked(value)
 
+    def hold(self, cell: Any, outer: Any) -> HeldCell:
+        """A cell of outside, used here for the first time: its content becomes an input."""
+        var = Var(outer.type)
+        known = (outer.known() if isinstance(outer, Tracer) else outer) if self.answers else None
+        if known is not None:
+            self.known[var] = known
+        self.cells = self.cells or {}
+        self.cells[cell] = HeldCell(var, outer, self.tracer(var))
+        return self.cells[cell]
+
+    def release(self, cells: Iterable[Any]) -> None:
+        """Make the contents of the cells that were used the last captures, in this order."""
+        held, self.cells = self.cells or {}, None
+        for cell in cells:
+            self.captures[id(held[cell].var)] = held[cell].var, held[cell].outer
+
     def emit(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Append an equation; returns a tracer, or a tuple of them for multiple results."""
         atoms = primitive.lift(self, args)
@@ -204,6 +235,11 @@ class Builder:
 
     def close(self, outputs: Sequence[Any]) -> tuple[Program, list[Any]]:
         """The finished program with captures as leading inputs, and the captured values."""
+        if self.cells:
+            raise errors.ReferenceUseError(
+                f"{self.name} uses a Ref of outside, which whoever traces it does not hand on.",
+                "Pass ref[...] as an argument, return what is to be written, and write it outside.",
+            )
         atoms = [self.lift(v) for v in outputs]
         captured = list(self.captures.values())
         inputs = [var for var, _ in captured] + self.inputs

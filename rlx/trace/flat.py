@@ -22,6 +22,7 @@ from rlx.trees import tree
 __all__ = [
     "FlatFunction",
     "as_array",
+    "flatten_arrays",
     "function_name",
     "is_float0",
     "named_after",
@@ -216,6 +217,17 @@ def flatten_local(values: Any) -> tuple[list[Any], tree.TreeDef]:
     return (leaves, treedef) if carried is values else tree.flatten(carried)
 
 
+opaque_types: set[type] = set()  # of leaves that are no arrays, and part of the structure where arrays are asked for
+
+
+def flatten_arrays(values: Any) -> tuple[list[Any], tree.TreeDef]:
+    """As flatten_local; what is opaque is part of the structure."""
+    leaves, treedef = flatten_local(values)
+    if opaque_types.isdisjoint(map(type, leaves)):
+        return leaves, treedef
+    return flatten_local(tree.map(lambda x: OpaqueLeaf(x) if type(x) in opaque_types else x, values))
+
+
 def _flatten_auxiliary(values: Any) -> tuple[list[Any], tree.TreeDef]:
     """As flatten_values; objects that are no arrays are part of the structure, too."""
     leaves, treedef = flatten_values(values)
@@ -235,5 +247,5 @@ def flatten_call(
     args: Sequence[Any], kwargs: dict[str, Any], what: str = "an argument"
 ) -> tuple[list[Array], tree.TreeDef]:
     """Leaves of (args, kwargs) as arrays, and their structure."""
-    leaves, treedef = flatten_local((tuple(args), kwargs))
+    leaves, treedef = flatten_arrays((tuple(args), kwargs))
     return [as_array(x, what) for x in leaves], treedef

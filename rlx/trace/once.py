@@ -12,6 +12,7 @@ from rlx.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from rlx.ir.program import Program
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import FlatFunction
+from rlx.trace.references import Threaded
 from rlx.trace.tracing import known_value, trace_program
 
 __all__ = ["ByFunction", "TracedProgram", "Traces", "forget_traces", "traces_of"]
@@ -37,11 +38,12 @@ class ByFunction(Generic[T]):
 
 
 class TracedProgram(NamedTuple):
-    """The program of a function for arguments of some types, what it captured, and the tree of its results."""
+    """The program of a function for arguments of some types, what it captured, its results' tree, and its cells."""
 
     program: Program
     captured: list[Any]
     out_tree: Any
+    cells: Threaded
 
 
 class Traces:
@@ -83,7 +85,7 @@ class Traces:
         return _trace(flat, types, leaves, known=True)
 
     def _keep(self, key: Any, made: TracedProgram) -> TracedProgram:
-        if not any(isinstance(value, Tracer) for value in made.captured):
+        if not (made.cells.count or any(isinstance(value, Tracer) for value in made.captured)):
             if len(self._entries) >= _MOST:
                 self._entries.clear()
             self._entries[key] = made
@@ -107,5 +109,6 @@ def forget_traces() -> None:
 
 def _trace(flat: FlatFunction, types: Sequence[Any], leaves: Sequence[Array], known: bool) -> TracedProgram:
     values = [known_value(x) for x in leaves] if known else None
-    program, captured = trace_program(flat, types, values, flat.name)
-    return TracedProgram(program, captured, flat.out_tree)
+    cells = Threaded(flat)
+    program, captured = trace_program(cells, types, values, flat.name)
+    return TracedProgram(program, captured, flat.out_tree, cells)

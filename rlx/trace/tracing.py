@@ -53,6 +53,7 @@ def trace_program(
     if config.check_tracer_leaks:
         return _trace_watched(function, types, known, name)
     with Builder(name) as builder:
+        builder.answers = known is not None
         values = known if known is not None else [None] * len(types)
         tracers = [builder.input(t, v) for t, v in zip(types, values, strict=True)]
         outputs = function(*tracers)
@@ -79,6 +80,7 @@ def _trace_watched(
     """As stage, for the switch check_tracer_leaks: UnexpectedTracerError where a tracer outlives the function."""
     builder = _WatchedBuilder(name)
     with builder:
+        builder.answers = known is not None
         values = known if known is not None else [None] * len(types)
         found = builder.close(function(*map(builder.input, types, values)))
     gc.collect()  # what only a cycle holds is not held by the user

@@ -80,8 +80,9 @@ def checkpoint(
         flat = FlatFunction(call, treedef, name=function_name(fun))
         # what the program depends on besides: which arguments are static, and their values
         held_values = [part for where, value in (*held.items(), *held_names.items()) for part in (where, value)]
-        program, captured, out_tree = traces.find(flat, leaves, [len(args), *held_values])
-        return tree.unflatten(out_tree, checkpoint_call(*captured, *leaves, program=program, policy=policy))
+        program, captured, out_tree, cells = traces.find(flat, leaves, [len(args), *held_values])
+        outs = checkpoint_call(*captured, *leaves, program=program, policy=policy)
+        return tree.unflatten(out_tree, cells.write(outs))
 
     return function
 

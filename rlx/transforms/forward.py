@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import DtypeError, TreeMismatchError
+from rlx.errors import DtypeError, ReferenceUseError, TreeMismatchError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_complex, is_inexact
 from rlx.ops.families import instantiate
@@ -17,6 +17,7 @@ from rlx.ops.variation import variation
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_tangents, zero_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
+from rlx.trace.references import Threaded
 from rlx.trace.tracing import known_value, trace_program, tracked_axes
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
 from rlx.trees import tree
@@ -80,15 +81,27 @@ def jvp(
             "Give one tangent for each array among the primals.",
         )
     flat = FlatFunction(fun, treedef, has_aux)
-    program, captured = trace_program(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
+    cells = Threaded(flat)
+    program, captured = trace_program(cells, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
     moving = check_tangents("jvp", [x.type for x in leaves], tangent_leaves)
     values = [*captured, *leaves]
     outs, out_tangents = jvp_walk(program, values, [*[Zero(v.type) for v in captured], *moving])
+    _refuse_moving(flat.name, [not isinstance(t, Zero) for t in out_tangents[len(outs) - len(cells.written) :]])
+    outs = cells.write(outs)
     result = flat.unflatten(outs)
-    pairs = zip(program.output_types, out_tangents, strict=True)
+    pairs = zip(program.output_types[: len(outs)], out_tangents, strict=False)
     moved = [instantiate(t) if is_inexact(p.dtype) else zero_tangent(p) for p, t in pairs]
     tangent = tree.unflatten(flat.out_tree, moved[: flat.results])
     return (result, tangent, flat.auxiliary(outs)) if has_aux else (result, tangent)
+
+
+def _refuse_moving(name: str, moving: Sequence[bool]) -> None:
+    """Raise ReferenceUseError if what is written to cells of outside has a derivative, which they cannot hold."""
+    if any(moving):
+        raise ReferenceUseError(
+            f"{name} is differentiated, and writes a value with a derivative to a Ref of outside.",
+            "Write lax.stop_gradient(value), make the Ref inside of the function, or return the value.",
+        )
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
@@ -168,10 +181,12 @@ class LinearizedCall:
         self.leaves, self.in_tree = flatten_call(args, kwargs, "a differentiated argument")
         flat = FlatFunction(fun, self.in_tree, has_aux)
         types = [x.type for x in self.leaves]
-        program, captured = trace_program(flat, types, [known_value(x) for x in self.leaves], flat.name)
+        cells = Threaded(flat)
+        program, captured = trace_program(cells, types, [known_value(x) for x in self.leaves], flat.name)
         self.name = flat.name
         active = [is_inexact(t.dtype) and (active is None or active[i]) for i, t in enumerate(types)]
         moved, kept = jvp_program(program, [*[False] * len(captured), *active])
+        _refuse_moving(flat.name, kept[len(kept) - len(cells.written) :])
         n_in, n_out = len(program.inputs), len(program.outputs)
         halves = split_program(
             moved, [i >= n_in for i in range(len(moved.inputs))], [i >= n_out for i in range(len(moved.outputs))]
@@ -179,6 +194,7 @@ class LinearizedCall:
         values = [*captured, *self.leaves]
         outs = interpret(halves.known, values)
         self.residuals = [*outs[n_out:], *[values[i] for i in halves.forwarded]]
+        cells.write(outs[:n_out])
         self.values = outs[: flat.results]
         self.out_tree = flat.out_tree
         self.result = flat.unflatten(outs[:n_out])

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from rlx.array import Array, ConcreteArray, DeviceArray
-from rlx.errors import DtypeError, ScalarOutputError, TreeMismatchError
+from rlx.errors import DtypeError, InputTypeError, ScalarOutputError, TreeMismatchError
 from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
 from rlx.ops.arithmetic import convert
 from rlx.ops.families import full_like, instantiate
@@ -23,6 +23,7 @@ from rlx.trace.flat import (
     zero_tangent,
 )
 from rlx.trace.primitive import Linear, Zero, type_of
+from rlx.trace.references import cells_in
 from rlx.trace.tracing import trace_program
 from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
@@ -245,6 +246,11 @@ def value_and_grad(
             return fun(*(given.get(i, a) for i, a in enumerate(args)), **kwargs)
 
         chosen = [args[i] for i in distinct]
+        if cells_in(tree.leaves(chosen)):
+            raise InputTypeError(
+                f"grad({name}) is asked for the derivative by a Ref.",
+                "Differentiate by an array, and make the Ref inside.",
+            )
         leaves, _ = flatten_call(chosen, {}, f"an argument of grad({name})")
         _check_inputs(name, leaves, holomorphic, allow_int)
         point = LinearizedCall(of_wanted, chosen, {}, has_aux)

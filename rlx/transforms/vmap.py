@@ -8,10 +8,11 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from rlx.array import Array
-from rlx.errors import InputTypeError, VmapAxisError
+from rlx.errors import InputTypeError, ReferenceUseError, VmapAxisError
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
-from rlx.trace.flat import FlatFunction, as_array, is_float0, named_after
+from rlx.trace.flat import FlatFunction, as_array, function_name, is_float0, named_after
+from rlx.trace.references import Cell, Threaded, refuse_closed_over, refuse_twice
 from rlx.trace.tracing import known_value, named_axis, trace_program
 from rlx.transforms.programs import batch_walk
 from rlx.transforms.vmappable import Mapping, is_spec, is_vmappable, registered
@@ -132,16 +133,37 @@ def _mapped(
     axis_size: int | None,
 ) -> Any:
     """The results for the leaves of arguments, each along its axis."""
-    leaves, dims, restore = _mappable(values, axes)
+    given = {
+        i: x for i, (x, axis) in enumerate(zip(values, axes, strict=True)) if isinstance(x, Cell) and axis is not None
+    }
+    refuse_twice(function_name(fun), [(f"leaf {i} of the arguments", x) for i, x in given.items()])
+    leaves, dims, restore = _mappable([x.read() if i in given else x for i, x in enumerate(values)], axes)
     size, dims = _mapped_size(leaves, dims, axis_size)
     flat = FlatFunction(fun, treedef)
     types = [_element(x.type, d) for x, d in zip(leaves, dims, strict=True)]
     known = [known_value(x) if d is None else None for x, d in zip(leaves, dims, strict=True)]
+
+    def on_leaves(*values: Any) -> list[Any]:
+        own: dict[int, Any] = {i: type(given[i])(x) for i, x in enumerate(restore(values)) if i in given}
+        outs = flat(*[own.get(i, x) for i, x in enumerate(restore(values))])
+        return [*outs, *[cell.read() for cell in own.values()]]
+
+    cells = Threaded(on_leaves)
     with named_axis(axis_name, size):
-        program, captured = trace_program(lambda *values: flat(*restore(values)), types, known, flat.name)
+        program, captured = trace_program(cells, types, known, flat.name)
     outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)
+    if any(dim is not None for dim in out_dims[len(outs) - len(cells.written) :]):
+        raise ReferenceUseError(
+            f"{flat.name} under vmap writes a value that differs along the mapped axis to a Ref of outside.",
+            "Pass the Ref as a mapped argument of the function, or return the values.",
+        )
+    outs = cells.write(outs)
+    refuse_closed_over(flat.name, cells, [(f"leaf {i} of the arguments", x) for i, x in given.items()])
+    contents = zip(given, outs[len(outs) - len(given) :], out_dims[len(outs) - len(given) :], strict=False)
+    for i, x, dim in contents:
+        given[i].write(_place(x, dim, axes[i], size))
     result = flat.unflatten(outs)
-    computed = iter(zip(outs, out_dims, strict=True))
+    computed = iter(zip(outs, out_dims, strict=False))
     placed = [
         _place(x, None, w, size) if is_float0(x) else _place(*next(computed), w, size)
         for x, w in zip(tree.leaves(result), out_axes(result), strict=True)

@@ -196,12 +196,15 @@ def test_references(jax: Any) -> None:
     assert jax.freeze(ref).tolist() == [1.0, 3.0, 1.0] and jax.typeof(jnp.ones(2)).shape == (2,)
     assert float(jax.jit(lambda x: x + ref[1])(1.0)) == 4.0
 
-    def writes(x: Any) -> Any:
+    @jax.jit
+    def writes(other: Any, x: Any) -> None:
         ref[0] = x
-        return x
+        other[...] = ref[...]
 
-    with pytest.raises(UnsupportedError, match="made outside"):
-        jax.jit(writes)(1.0)
+    other = jax.new_ref(jnp.zeros(3))
+    writes(other, 7.0)
+    assert ref[...].tolist() == other[...].tolist() == [7.0, 3.0, 1.0]
+    assert isinstance(jax.typeof(ref), jax.ref.AbstractRef) and repr(ref.aval) == "Ref{float32[3]}"
 
 
 def test_sparse_matrices(jax: Any) -> None:

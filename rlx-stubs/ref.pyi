@@ -1,0 +1,1 @@
+from rlx.lax.ref import *

@@ -1,0 +1,200 @@
+"""Cells whose contents change: what functions read of them and write to them is threaded through their programs.
+
+A function that is traced on its own takes the contents of the cells of outside that it uses as operands, and returns
+what it writes as results. Who runs its program hands over the former and writes the latter back, into the function
+around it, if that is being traced in turn. Programs and what is made of them know nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rlx.array import Array
+from rlx.errors import ReferenceUseError, UnexpectedTracerError
+from rlx.ir.program import Program, Var
+from rlx.ir.types import TensorType
+from rlx.trace.builder import Builder, HeldCell, state
+from rlx.trace.flat import as_array, opaque_types
+from rlx.trees import tree
+
+__all__ = [
+    "Cell",
+    "GivenCell",
+    "Threaded",
+    "as_given",
+    "cells_in",
+    "received",
+    "refuse_closed_over",
+    "refuse_twice",
+    "write_last",
+]
+
+
+class Cell:
+    """What holds an array that functions may replace by another of the same type."""
+
+    __slots__ = ("__weakref__", "_content", "_home", "type")
+
+    def __init__(self, value: Any) -> None:
+        self._content = as_array(value, "what a Ref holds")
+        self._home = state.builder
+        self.type: TensorType = self._content.type
+        opaque_types.add(type(self))
+
+    def read(self) -> Array:
+        """The content, as the function sees it that is being traced."""
+        return self._content if state.builder is self._home else self._held(state.builder).value
+
+    def write(self, value: Array) -> None:
+        """Replace the content by a value of the same type."""
+        if state.builder is self._home:
+            self._content = value
+        else:
+            held = self._held(state.builder)
+            held.value, held.written = value, True
+
+    def _held(self, builder: Builder | None) -> HeldCell:
+        """The cell inside of a function, which got the content from the function around it."""
+        if builder is None:
+            raise UnexpectedTracerError(
+                f"A Ref of {self.type!r} is used outside of the traced function that made it.",
+                "Return what the Ref holds from the function, or make the Ref outside of it.",
+            )
+        held = builder.cells.get(self) if builder.cells else None
+        if held is None:
+            outer = self._content if builder.parent is self._home else self._held(builder.parent).value
+            held = builder.hold(self, outer)
+        return held
+
+
+class GivenCell:
+    """Stands among arguments for a cell of a class: a node whose leaf is the content."""
+
+    __slots__ = ("kind", "value")
+
+    def __init__(self, kind: type[Cell], value: Any) -> None:
+        self.kind, self.value = kind, value
+
+
+tree.register_node(
+    GivenCell, lambda given: ((given.value,), given.kind), lambda kind, values: GivenCell(kind, values[0])
+)
+
+
+def _is_given(x: Any) -> bool:
+    return isinstance(x, GivenCell)
+
+
+def cells_in(leaves: Iterable[Any]) -> list[Cell]:
+    """Those of the leaves that are cells."""
+    return [x for x in leaves if isinstance(x, Cell)]
+
+
+def as_given(values: Any) -> Any:
+    """A tree with nodes over their contents in place of cells."""
+    return tree.map(lambda x: GivenCell(type(x), x.read()) if isinstance(x, Cell) else x, values)
+
+
+def received(values: Any) -> tuple[Any, list[Cell]]:
+    """The arguments of a function that is being traced, with cells of its own in place of given ones; and those."""
+    own: list[Cell] = []
+
+    def make(given: Any) -> Any:
+        if not _is_given(given):
+            return given
+        own.append(given.kind(given.value))
+        return own[-1]
+
+    return tree.map(make, values, is_leaf=_is_given), own
+
+
+class Threaded:
+    """A flat function whose use of outer cells is threaded.
+
+    Its program takes the contents of `read` and then of `written` as the last of what it captures, and returns new
+    contents of `written` after its results.
+    """
+
+    def __init__(self, function: Callable[..., Sequence[Any]]) -> None:
+        self.function = function
+        self.read: list[Cell] = []
+        self.written: list[Cell] = []
+
+    def __call__(self, *leaves: Any) -> Sequence[Any]:
+        outs = self.function(*leaves)
+        builder = state.builder
+        assert builder is not None
+        held = builder.cells or {}
+        self.read = [cell for cell, content in held.items() if not content.written]
+        self.written = [cell for cell, content in held.items() if content.written]
+        if held:
+            # what they capture comes before the contents
+            outs = [builder.tracer(builder.lift(x)) for x in (*outs, *[held[cell].value for cell in self.written])]
+            builder.release((*self.read, *self.written))
+        return outs
+
+    @property
+    def count(self) -> int:
+        """How many captured values are contents of cells."""
+        return len(self.read) + len(self.written)
+
+    def contents(self) -> list[Array]:
+        """The contents of the cells, as they are now."""
+        return [cell.read() for cell in (*self.read, *self.written)]
+
+    def write(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Write new contents, which are the last of the values, to the cells; the other values."""
+        return write_last(self.written, values)
+
+    def write_first(self, values: Sequence[Any]) -> Sequence[Any]:
+        """As `write`, where new contents are the first of the values."""
+        n = len(self.written)
+        return self.write([*values[n:], *values[:n]])
+
+    def taking(self, program: Program, captured: Sequence[Any], cells: Sequence[Cell]) -> tuple[Program, list[Any]]:
+        """The program with the contents of `cells`, among which are those it writes to, as inputs before its arguments
+        and new ones after its results; and what it captured but for those."""
+        own, n = [*self.read, *self.written], len(captured)
+        if not (own or cells):
+            return program, list(captured)
+        lead, results = n - len(own), len(program.outputs) - len(self.written)
+        inside = dict(zip(own, program.inputs[lead:n], strict=True))
+        left = dict(zip(self.written, program.outputs[results:], strict=True))
+        others = [i for i, cell in enumerate(own, lead) if cell not in cells]
+        taken = [inside.get(cell) or Var(cell.type) for cell in cells]
+        inputs = (*program.inputs[:lead], *[program.inputs[i] for i in others], *taken, *program.inputs[n:])
+        new = [left.get(cell, var) for cell, var in zip(cells, taken, strict=True)]
+        outputs = (*program.outputs[:results], *new)
+        return program.replace(inputs=inputs, outputs=outputs), [*captured[:lead], *[captured[i] for i in others]]
+
+
+def write_last(cells: Sequence[Cell], values: Sequence[Any]) -> Sequence[Any]:
+    """Write the last of the values to the cells; the other values."""
+    if not cells:
+        return values
+    results = len(values) - len(cells)
+    for cell, value in zip(cells, values[results:], strict=True):
+        cell.write(value)
+    return values[:results]
+
+
+def refuse_twice(name: str, leaves: Sequence[tuple[str, Any]]) -> None:
+    """Raise ReferenceUseError where a cell stands among the arguments, given with what they are called, twice."""
+    seen: dict[Cell, str] = {}
+    for where, x in leaves:
+        if isinstance(x, Cell) and seen.setdefault(x, where) is not where:
+            raise ReferenceUseError(
+                f"{name} got one Ref twice, as {seen[x]} and as {where}.",
+                "Pass it once: only one argument may refer to what a function writes to.",
+            )
+
+
+def refuse_closed_over(name: str, cells: Threaded, leaves: Sequence[tuple[str, Any]]) -> None:
+    """Raise ReferenceUseError where a cell among the arguments is one that the function closes over."""
+    for where, x in leaves:
+        if isinstance(x, Cell) and x in (*cells.read, *cells.written):
+            raise ReferenceUseError(
+                f"{name} closes over a Ref that it also got as the argument {where}.",
+                "Use the argument inside of the function, or leave it out.",
+            )
