@@ -88,9 +88,11 @@ class _Gradient(AttentionText):
         self.load_of(self.near, "near_tile", "first_row", self.rows, self.shape[-1])
         self.load_of(self.beside, "beside_tile", "first_row", self.rows, self.shape[-1])
 
-    def load_columns(self, name: str) -> None:
-        """Columns of one kind, in place of others."""
+    def load_columns(self, name: str, handed: str = "") -> None:
+        """Columns of one kind, in place of others; and numbers of registers that the group is handed with them."""
         self.lines.add(self.dialect.barrier())
+        if handed:
+            self.hand(handed)
         self.load_of(name, "tile", "first_column", self.columns, self.parts * ACROSS)
         self.lines.add(self.dialect.barrier())
 
@@ -236,9 +238,7 @@ class _OfKeys(_Gradient):
                     add(dialect.barrier())
                     self.mix("near_sum")
                 if "value" in results:
-                    add(dialect.barrier())
-                    self.hand("pulled")
-                    self.load_columns("cotangent")
+                    self.load_columns("cotangent", "pulled")
                     self.mix("beside_sum")
         self.store(results, self.count)
         return self.step("gradient of keys and values", groups)
