@@ -53,7 +53,8 @@ class Claims:
         if not equation.primitive.claimable or equation.params["name"] not in self.blocks:
             return False
         name, attributes = equation.params["name"], equation.params["attributes"]
-        types = tuple(a.type for a in equation.inputs)
+        alone = equation.params.get("alone")
+        types = tuple(a.type for a in equation.inputs) if alone is None else alone.input_types
         return self.fits is None or self.fits(name, types, attributes)
 
     def decomposes(self, equation: Equation) -> bool:

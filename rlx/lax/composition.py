@@ -12,7 +12,7 @@ from rlx.errors import UnsupportedError
 from rlx.lax.bodies import check_callable, trace_flat
 from rlx.lax.conditional import choose_known
 from rlx.lax.operands import as_array
-from rlx.ops.call import block
+from rlx.ops.blocks import block
 from rlx.trace.builder import state
 from rlx.trace.flat import flatten_call
 from rlx.trace.places import HOST, common_memory, execution

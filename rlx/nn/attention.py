@@ -14,7 +14,7 @@ from rlx.array import Array
 from rlx.errors import DtypeError, ShapeError, UnsupportedError
 from rlx.nn.normalisation import logsumexp, softmax
 from rlx.trace.flat import as_array
-from rlx.trace.replay import block
+from rlx.trace.replay import Derivative, block
 from rlx.transforms.custom import checkpoint
 
 __all__ = ["attention_weights", "dot_product_attention"]
@@ -34,7 +34,41 @@ def _attention_of_batches(
 _STATIC = ("scale", "is_causal", "local_window_size", "implementation", "softcap")
 
 
-@block(_attention_of_batches)
+@block()
+def attention_and_sums(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    scale: float | None = None,
+    is_causal: bool = False,
+    query_seq_lengths: Any = None,
+    key_value_seq_lengths: Any = None,
+    local_window_size: int | tuple[int, int] | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+) -> tuple[Array, Array, Array]:
+    """Attention as in dot_product_attention; each query's largest score, and the sum of exponentials of what scores
+    are below it, (B, T, N) and in the dtype of the scores: of those, a gradient makes every softmax again.
+
+    >>> import numpy as np
+    >>> q = k = v = np.ones((1, 3, 2, 4), np.float32)
+    >>> [x.shape for x in attention_and_sums(q, k, v)]
+    [(1, 3, 2, 4), (1, 3, 2), (1, 3, 2)]
+    """
+    lengths = query_seq_lengths, key_value_seq_lengths
+    q, k, v, rules = _prepared(
+        query, key, value, bias, mask, scale, is_causal, lengths, local_window_size, softcap, sinks
+    )
+    mixed, *sums = _attend_in_blocks(q, k, v, rules, _sums)
+    out = lax.reshape(mixed, as_array(query).shape)
+    largest, total = (lax.reshape(x, out.shape[:-1]) for x in sums)
+    return out, largest, total
+
+
+@block(_attention_of_batches, Derivative(attention_and_sums, ("output", "largest", "total")))
 def dot_product_attention(
     query: Any,
     key: Any,
@@ -80,25 +114,11 @@ def dot_product_attention(
     """
     if implementation not in (None, "xla"):
         raise UnsupportedError(f"nn.dot_product_attention has no implementation {implementation!r}.", "Leave it out.")
-    q, k, v = (_with_batch(x) for x in (query, key, value))
-    _check(q, k, v)
-    b, t, n, h = q.shape
-    s, heads = k.shape[1:3]
-    groups = n // heads
-    factor = 1.0 / math.sqrt(h) if scale is None else scale
-    rules = _Rules(
-        factor,
-        None if bias is None else _grouped(bias, heads, groups),
-        _checked_mask(mask, heads, groups),
-        is_causal,
-        _lengths(query_seq_lengths),
-        _lengths(key_value_seq_lengths),
-        local_window_size,
-        softcap,
-        None if sinks is None else _checked_sinks(sinks, heads, groups),
+    lengths = query_seq_lengths, key_value_seq_lengths
+    q, k, v, rules = _prepared(
+        query, key, value, bias, mask, scale, is_causal, lengths, local_window_size, softcap, sinks
     )
-    queries = lax.reshape(q, (b, t, heads, groups, h))
-    mixed, residual = _attend_in_blocks(queries, k, v, rules)
+    mixed, residual = _attend_in_blocks(q, k, v, rules, _denominators)
     out = lax.reshape(mixed, as_array(query).shape)
     if not return_residual:
         return out
@@ -125,7 +145,42 @@ class _Rules(NamedTuple):
     sinks: Any
 
 
-def _attend_in_blocks(q: Array, k: Array, v: Array, rules: _Rules) -> tuple[Array, Array]:
+def _prepared(
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any,
+    mask: Any,
+    scale: float | None,
+    is_causal: bool,
+    lengths: tuple[Any, Any],
+    window: int | tuple[int, int] | None,
+    softcap: float | None,
+    sinks: Any,
+) -> tuple[Array, Array, Array, _Rules]:
+    """The arguments, checked: queries (B, T, K, G, H), keys and values, and rules."""
+    q, k, v = (_with_batch(x) for x in (query, key, value))
+    _check(q, k, v)
+    b, t, n, h = q.shape
+    heads = k.shape[2]
+    groups = n // heads
+    rules = _Rules(
+        1.0 / math.sqrt(h) if scale is None else scale,
+        None if bias is None else _grouped(bias, heads, groups),
+        _checked_mask(mask, heads, groups),
+        is_causal,
+        *map(_lengths, lengths),
+        window,
+        softcap,
+        None if sinks is None else _checked_sinks(sinks, heads, groups),
+    )
+    return lax.reshape(q, (b, t, heads, groups, h)), k, v, rules
+
+
+_Sums = Callable[[Array, Any], tuple[Array, ...]]  # of scores and sinks, what a softmax is divided by
+
+
+def _attend_in_blocks(q: Array, k: Array, v: Array, rules: _Rules, sums: _Sums) -> tuple[Array, ...]:
     """Attention, block of queries by block of queries if the scores of all of them are many.
 
     A block's scores are computed again in the derivative, so that they never exist for all queries
@@ -134,21 +189,20 @@ def _attend_in_blocks(q: Array, k: Array, v: Array, rules: _Rules) -> tuple[Arra
     t, s = q.shape[1], k.shape[1]
     blocks = t // _BLOCK
     if t * s <= _FEW_SCORES or blocks < 2:
-        return _attend(q, k, v, rules, 0)
+        return _attend(q, k, v, rules, 0, sums)
 
-    def block(start: Any, queries: Array) -> tuple[Array, Array]:
-        return _attend(queries, k, v, _at_block(rules, start, queries.shape[1], t), start)
+    def block(start: Any, queries: Array) -> tuple[Array, ...]:
+        return _attend(queries, k, v, _at_block(rules, start, queries.shape[1], t), start, sums)
 
     recomputed = checkpoint(block)
     whole = blocks * _BLOCK
     starts = lax.iota(np.int32, blocks) * _BLOCK
     split = lax.reshape(q[:, :whole], (q.shape[0], blocks, _BLOCK, *q.shape[2:]))
-    mixed, residual = lax.map(lambda x: recomputed(*x), (starts, jnp.moveaxis(split, 1, 0)))
-    mixed, residual = _joined(mixed), _joined(residual)
+    found = [_joined(part) for part in lax.map(lambda x: recomputed(*x), (starts, jnp.moveaxis(split, 1, 0)))]
     if whole == t:
-        return mixed, residual
-    rest, rest_residual = recomputed(np.int32(whole), q[:, whole:])
-    return lax.concatenate([mixed, rest], 1), lax.concatenate([residual, rest_residual], 1)
+        return tuple(found)
+    rest = recomputed(np.int32(whole), q[:, whole:])
+    return tuple(lax.concatenate([*pair], 1) for pair in zip(found, rest, strict=True))
 
 
 def _joined(blocks: Array) -> Array:
@@ -168,8 +222,8 @@ def _at_block(rules: _Rules, start: Any, count: int, total: int) -> _Rules:
     return rules._replace(bias=part(rules.bias), mask=part(rules.mask))
 
 
-def _attend(q: Array, k: Array, v: Array, rules: _Rules, start: Any) -> tuple[Array, Array]:
-    """Attention of queries (B, T, K, G, H) from position `start` on: (B, T, K, G, H) and the residual (B, T, K, G)."""
+def _attend(q: Array, k: Array, v: Array, rules: _Rules, start: Any, sums: _Sums) -> tuple[Array, ...]:
+    """Attention of queries (B, T, K, G, H) from position `start` on: (B, T, K, G, H) and the sums (B, T, K, G)."""
     allowed = _allowed(q.shape[1], k.shape[1], rules, start)
     scores = _adjusted(_scores(q, k) * rules.factor, rules.bias, allowed, rules.softcap)
     weights = lax.convert_element_type(_shares(scores, rules.sinks), k.dtype)
@@ -178,7 +232,7 @@ def _attend(q: Array, k: Array, v: Array, rules: _Rules, start: Any) -> tuple[Ar
     if rules.query_lengths is not None:
         counted = start + lax.iota(np.int32, q.shape[1])[None, :] < rules.query_lengths[:, None]
         result = result * lax.convert_element_type(counted[:, :, None, None, None], result.dtype)
-    return result, lax.transpose(_denominator(scores, rules.sinks), (0, 3, 1, 2))
+    return result, *(lax.transpose(x, (0, 3, 1, 2)) for x in sums(scores, rules.sinks))
 
 
 def attention_weights(
@@ -209,6 +263,21 @@ def _denominator(scores: Array, sinks: Any) -> Array:
     """The logarithm of the sum of exp(scores), and of the sinks' beside them."""
     found = logsumexp(scores, axis=-1)
     return found if sinks is None else jnp.logaddexp(found, sinks)
+
+
+def _denominators(scores: Array, sinks: Any) -> tuple[Array, ...]:
+    return (_denominator(scores, sinks),)
+
+
+def _sums(scores: Array, sinks: Any) -> tuple[Array, ...]:
+    """The largest score, and the sum of exponentials of what scores and sinks are below it; both count as constants."""
+    fixed = lax.stop_gradient(scores)
+    largest = lax.reduce_max(fixed, (4,))
+    if sinks is None:
+        return largest, lax.reduce_sum(jnp.exp(fixed - largest[..., None]), (4,))
+    sunk = lax.stop_gradient(sinks)
+    largest = jnp.maximum(largest, sunk)
+    return largest, lax.reduce_sum(jnp.exp(fixed - largest[..., None]), (4,)) + jnp.exp(sunk - largest)
 
 
 def _shares(scores: Array, sinks: Any) -> Array:

@@ -1,4 +1,4 @@
-"""Calls of programs: jitted functions and blocks by name, custom derivative rules, checkpoint."""
+"""Calls of programs: jitted functions by name, custom derivative rules, checkpoint."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from rlx.ops.regions import RegionPrimitive, batch_front, calls_host, drop, is_z
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive
-from rlx.trace.replay import blocks
 from rlx.trace.tracing import finish, known_value
 
 __all__ = [
     "ByValue",
     "Deferred",
-    "block",
     "call",
     "checkpoint",
     "custom_jvp_call",
@@ -88,7 +86,7 @@ class TransformedCall(CallLike):
 
 @primitive
 class call(TransformedCall):
-    """A call of a named program: a jitted function or a block. params: program, name."""
+    """A call of a named program, as of a jitted function. params: program, name."""
 
     def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
         """Two calls; the first hands its residuals to the second."""
@@ -111,58 +109,6 @@ class call(TransformedCall):
         backward = t.transpose(program, linear, used)
         outs = iter(call(*drop(inputs, linear), *keep(cotangents, used), program=backward, name=name))
         return [next(outs) if m else None for m in linear]
-
-
-@primitive
-class block(CallLike):
-    """A call that a backend may have a kernel for, by its name; elsewhere its equations stand in its place.
-
-    params: program; name; attributes: the function's static arguments by name, and under "operands" what the operands
-    are. Transforms see the equations of the program, unless the function says itself how it takes a batch
-    (see rlx.trace.replay.block). A derivative rule of its own is an equation of the program.
-    """
-
-    claimable = True
-
-    def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Op by op, as outside of programs."""
-        return tuple(interpret(params["program"], args))
-
-    def jvp(self, t: Any, primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, **params: Any) -> Any:
-        """That of the equations."""
-        return t.jvp_walk(program, primals, tangents)
-
-    def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
-        """As a call."""
-        params = {name: equation.params[name] for name in ("program", "name")}
-        return call.split(t, Equation(call, equation.inputs, params, equation.outputs, equation.origin), unknown)
-
-    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, **params: Any) -> list[Any]:
-        """That of the equations."""
-        return t.backward_walk(program, inputs, cotangents)
-
-    def batch(
-        self,
-        t: Any,
-        size: int,
-        inputs: Sequence[Any],
-        dims: Sequence[int | None],
-        axis_name: Any,
-        *,
-        program: Program,
-        name: str,
-        attributes: dict[str, Any],
-    ) -> Any:
-        """The function's own way, if it has one; else that of the equations."""
-        known = blocks.get(name)
-        if known is not None and known.batch is not None and axis_name is None:
-            found = known.batch(known.function, inputs, dims, attributes)
-            if found is not None:
-                return found
-        return t.batch_walk(program, size, inputs, dims, axis_name)
-
-    def lower(self, k: Any, *values: Any, program: Program, name: str, attributes: dict[str, Any]) -> Any:
-        return k.library(name, values, program.output_types, attributes, program)
 
 
 class Deferred:

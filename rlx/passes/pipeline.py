@@ -24,6 +24,7 @@ from rlx.lowering.lower import lower_to_nests
 from rlx.lowering.lowered import LoweredValue
 from rlx.lowering.nest import Nest, Nests
 from rlx.passes.accumulate_in_place import accumulate_in_place
+from rlx.passes.claimed_alone import claim_alone
 from rlx.passes.claimed_primitives import claim_primitives
 from rlx.passes.cse import eliminate_common
 from rlx.passes.decompose_routines import decompose_routines
@@ -147,7 +148,7 @@ def _update_carries(plan: Plan, context: Context) -> Plan:
 
 def _inlined(program: Program, context: Context) -> Program:
     """The program without calls but those of blocks that the device takes; DtypeError for a dtype that it lacks."""
-    inlined = inline_calls(program, context.claims.takes)
+    inlined = claim_alone(inline_calls(program, context.claims.takes), everywhere(simplify))
     refuse_unclaimed_dtypes(inlined, context.claims, context.device)
     return everywhere(lambda p: claim_primitives(p, context.claims))(inlined)
 

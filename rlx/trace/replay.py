@@ -25,7 +25,7 @@ from rlx.trace.primitive import Primitive, registry
 from rlx.trace.tracing import close_over, trace_program
 from rlx.trees import tree
 
-__all__ = ["Block", "block", "blocks", "replayed", "replayed_in_traces"]
+__all__ = ["Block", "Derivative", "block", "blocks", "replayed", "replayed_in_traces"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -125,28 +125,43 @@ def replayed_in_traces(function: F) -> F:
 BatchRule = Callable[[Callable[..., Any], Sequence[Any], Sequence[int | None], Mapping[str, Any]], Any]
 
 
+class Derivative(NamedTuple):
+    """How the derivative of a block begins.
+
+    ahead: a block of the same operands, that returns the same result first, and then what a kernel of the gradient
+    reads beside it; nothing is differentiated through that. results: names of all of them, for such a kernel.
+    """
+
+    ahead: Callable[..., Any]
+    results: tuple[str, ...]
+
+
 class Block(NamedTuple):
     """A function whose calls keep their name. batch: how it takes a batch axis itself."""
 
     function: Callable[..., Any]
     batch: BatchRule | None
+    derivative: Derivative | None
 
 
 blocks: dict[str, Block] = {}
 
 
-def block(batch: BatchRule | None = None) -> Callable[[F], F]:
+def block(batch: BatchRule | None = None, derivative: Derivative | None = None) -> Callable[[F], F]:
     """Decorator: a replayed function whose calls are one equation of a traced program, by the function's name.
 
     A backend may claim the name for a kernel of its own; elsewhere, and before derivatives are taken, the equations
     of the function stand in its place. batch: `(function, inputs, dims, attributes) -> (results, dims)`, the function
     of operands of which some have a batch axis (dims), or None where it has no way; then its equations are batched.
+    derivative: of a function with one result, whose derivative is blocks, too: that by which it begins, and where the
+    gradient is taken NAME_gradient, whose operands are those of the function, the results of the other block, and the
+    cotangent of the first one. Its attributes name under "wanted" the operands whose cotangents are its results.
     """
 
     def decorate(function: F) -> F:
         name = getattr(function, "__name__", "block")
         called = _replayed(function, True, name)
-        blocks[name] = Block(called, batch)
+        blocks[name] = Block(called, batch, derivative)
         return called
 
     return decorate

@@ -39,6 +39,10 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "ordered sums": (lambda v, i: jnp.zeros(11).at[i].add(v), numbers(130), PLACES),
     "sorts": (jnp.argsort, numbers(130)),
     "attention": (lambda x: nn.dot_product_attention(x, x, x, is_causal=True), numbers(1, 20, 1, 5)),
+    "gradients of attention": (
+        rlx.grad(lambda x: (nn.dot_product_attention(x, x[:, :, :1], x[:, :, 1:], is_causal=True) ** 2).sum()),
+        numbers(1, 20, 2, 5),
+    ),
     "products": (lambda x: x @ x.T, numbers(20, 37)),
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,11 @@ PER_UNIT = 25  # kernels that are compiled together
 def wave(*shape: int, dtype: str = "float32") -> np.ndarray:
     """Numbers that differ."""
     return np.sin(np.arange(np.prod(shape))).reshape(shape).astype(dtype)
+
+
+def gradient_of_attention(**how: Any) -> Callable[..., Any]:
+    """Cotangents of query, key and value, of a cotangent and those."""
+    return lambda cotangent, *given: rlx.vjp(partial(nn.dot_product_attention, **how), *given)[1](cotangent)
 
 
 PROGRAMS: dict[str, tuple[Any, ...]] = {
@@ -72,6 +78,13 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     ),
     "wide attention": (nn.dot_product_attention, *[wave(2, 100, 2, 256)] * 3),
     "attention in float64": (nn.dot_product_attention, *[wave(2, 100, 2, 64, dtype="float64")] * 3),
+    "gradient of attention": (gradient_of_attention(), *[wave(8, 512, 12, 64)] * 4),
+    "gradient of causal attention": (
+        gradient_of_attention(is_causal=True, softcap=30.0), *[wave(2, 500, 8, 128, dtype="bfloat16")] * 2,
+        *[wave(2, 500, 2, 128, dtype="bfloat16")] * 2,
+    ),
+    "gradient of wide attention": (gradient_of_attention(local_window_size=9), *[wave(2, 100, 2, 224)] * 4),
+    "gradient of attention in float64": (gradient_of_attention(), *[wave(2, 100, 2, 64, dtype="float64")] * 4),
     "random bits": (lambda: rlx.random.bits(rlx.random.key(3), (1 << 18,)),),
 }  # fmt: skip
 

@@ -176,6 +176,8 @@ LAUNCHES = {
     "product with an epilogue": ["tiled product with an epilogue"],
     "attention": ["attention"],
     "causal attention": ["attention"],
+    "gradient of attention": ["attention", "gradient of queries", "gradient of keys and values"],
+    "gradient of causal attention": ["attention", "gradient of queries", "gradient of keys and values"],
     "convolution": ["tiled product of what is loaded with an epilogue"],
     "gradient of a convolution": [
         "tiled product of what is loaded with an epilogue", "tiled product of what is loaded in parts", "sum of parts",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -462,7 +463,7 @@ def test_attention_of_dtypes(dtype: str, features: int, backend: OpenCLBackend) 
 
 
 def test_attention_that_is_no_launch(backend: OpenCLBackend) -> None:
-    """Too few queries, too many features; derivatives are those of the equations; a batch is one more axis."""
+    """Too few queries, too many features; a batch is one more axis."""
     q = numbers(2, 40, 2, 16)
     function = nn.dot_product_attention
     assert attention_steps(backend, rlx.vmap(function), q, q, q) == (["attention"], 0)
@@ -470,7 +471,87 @@ def test_attention_that_is_no_launch(backend: OpenCLBackend) -> None:
     for few in (q[:, :3], numbers(1, 20, 1, 2000)):
         assert "attention" not in attention_steps(backend, function, few, few, few)[0]
         agree(function, few, few, few)
-    agree(rlx.grad(lambda q, k, v: function(q, k, v, is_causal=True).sum(), (0, 1, 2)), q, q * 2, q + 1)
+
+
+def pulled(how: dict[str, Any], wanted: Sequence[int] = (0, 1, 2)) -> tuple[Any, list[np.ndarray]]:
+    """Cotangents of some operands of attention, as a function of a cotangent and those operands; and the rest."""
+    function, arrays = attended({name: value for name, value in how.items() if name != "return_residual"})
+
+    def pull(cotangent: Any, *operands: Any) -> Any:
+        def of_wanted(*values: Any) -> Any:
+            given = dict(zip(wanted, values, strict=True))
+            return function(*(given.get(n, x) for n, x in enumerate(operands)))
+
+        return rlx.vjp(of_wanted, *(operands[n] for n in wanted))[1](cotangent)
+
+    return pull, arrays
+
+
+GRADIENT = ["attention", "gradient of queries", "gradient of keys and values"]
+
+
+@pytest.mark.parametrize("shuffles", [True, False])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_gradients_of_attention_are_two_launches(name: str, shuffles: bool, backend: OpenCLBackend) -> None:
+    """Of shared heads, too; nothing is larger than the queries, and no order of sums is left open."""
+    backend = backend if shuffles else forced(shuffles=False, wide=True)
+    function, arrays = pulled(ATTENTION[name])
+    arguments = [numbers(2, 70, 4, 33) * 3, numbers(2, 70, 4, 33), numbers(2, 90, 2, 33), numbers(2, 90, 2, 33) * 2]
+    arguments += arrays
+    assert attention_steps(backend, function, *arguments)[0] == GRADIENT
+    plan = lower_to_plan(rlx.make_program(function)(*arguments), context=Context.of(backend))
+    assert all(b.size <= arguments[0].size for b in plan.buffers if b.role == "temporary")
+    run = backend.compile(plan).run
+    found, again = (run([backend.memory.put(a) for a in arguments]) for _ in range(2))
+    for x, y, z in zip(rlx.jit(function, device="cpu")(*arguments), found, again, strict=True):
+        first, second = (backend.memory.get(made, x.shape, x.dtype) for made in (y, z))
+        np.testing.assert_allclose(first, x, rtol=2e-5, atol=2e-5)
+        np.testing.assert_array_equal(first, second)
+
+
+def test_gradients_of_some_operands_of_attention(backend: OpenCLBackend) -> None:
+    """A launch that nobody asks for is left out; the gradients of biases and sinks are those of the equations."""
+    q, k, v = numbers(2, 40, 4, 16), numbers(2, 30, 2, 16), numbers(2, 30, 2, 16) * 2
+    rest = {"bias": numbers(4, 40, 30), "sinks": numbers(4)}
+    for wanted in ((0,), (1,), (2,), (0, 2)):
+        function, arrays = pulled({**rest, "softcap": 1.5}, wanted)
+        assert attention_steps(backend, function, q, q, k, v, *arrays)[0] == GRADIENT[: 2 + (wanted != (0,))]
+        agree(function, q, q, k, v, *arrays)
+    for wanted in ((0, 3), (4,)):
+        function, arrays = pulled(rest, wanted)
+        assert not {*GRADIENT} & {*attention_steps(backend, function, q, q, k, v, *arrays)[0]}
+        agree(function, q, q, k, v, *arrays)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "features"), [("float16", 64), ("bfloat16", 128), ("float64", 70), ("float32", 16), ("float32", 224)]
+)
+def test_gradients_of_attention_of_dtypes(dtype: str, features: int, backend: OpenCLBackend) -> None:
+    """Every size of tiles; shares are made again in float32 at least, from sums that are not rounded."""
+    function, _ = pulled({"is_causal": True})
+    given = [numbers(40 + n, 3, features).astype(dtype) for n in (0, 0, 3, 3)]
+    assert attention_steps(backend, function, *given)[0] == GRADIENT
+    expected = function(*(x.astype("float64") for x in given))
+    apart = {"float16": 5e-3, "bfloat16": 5e-2, "float64": 1e-11}.get(dtype, 2e-5)
+    for x, y in zip(rlx.jit(function, device="opencl")(*given), expected, strict=True):
+        assert x.dtype == np.dtype(dtype)
+        np.testing.assert_allclose(np.asarray(x).astype("float64"), y, rtol=apart, atol=apart * float(abs(y).max()))
+
+
+def test_gradients_of_attention_in_loops_and_checkpoints(backend: OpenCLBackend) -> None:
+    """Layers keep queries, keys, values and sums for their gradients, nothing of queries by keys."""
+    x, weights = numbers(2, 40, 2, 16), numbers(3, 16, 16) / 4
+
+    def loss(weights: Any, layer: Any) -> Any:
+        return (lax.scan(lambda c, w: (layer(c, w), None), x, weights)[0] ** 2).sum()
+
+    def attend(c: Any, w: Any) -> Any:
+        return nn.dot_product_attention(c @ w, c, c, is_causal=True)
+
+    for layer in (attend, rlx.checkpoint(attend)):
+        gradient = rlx.grad(lambda weights, layer=layer: loss(weights, layer))
+        assert {*GRADIENT} <= {*attention_steps(backend, gradient, weights)[0]}
+        agree(gradient, weights)
 
 
 def test_attention_is_claimed_by_name(backend: OpenCLBackend) -> None:

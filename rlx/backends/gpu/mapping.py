@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlx.backends.gpu.attention import attention_step
+from rlx.backends.gpu.attention import attention_steps
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.grid import grid_of, grid_step
 from rlx.backends.gpu.limits import Limits
@@ -37,7 +37,7 @@ def steps_of(kernel: Kernel, limits: Limits, dialect: DeviceDialect) -> list[Ste
         case Sort() if dialect.sort(kernel, (), ()) is not None:
             return sort_steps(kernel, limits, dialect)
         case Library() if kernel.meaning is not None:
-            return [attention_step(kernel, limits, dialect)]
+            return attention_steps(kernel, limits, dialect)
         case Scan() | While():
             loop = loop_step(kernel, limits, dialect)
             return None if loop is None else [loop]

@@ -1,0 +1,235 @@
+"""What kernels of attention have in common: tiles in a group's memory, the rules of a call, products of tiles.
+
+A group holds a tile of rows, and goes over the columns tile by tile. An item has every sixteenth row and column: scores
+are in the registers of the item that has both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.backends.c.types import literal, register_type, suffix
+from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.steps import Step, ceiling, step_of
+from rlx.backends.loops.dialect import Parameter
+from rlx.backends.loops.walk import Lines
+from rlx.ir.kernels import Buffer, Library, Operand
+from rlx.ir.types import compute_dtype
+
+__all__ = ["ACROSS", "HIDDEN", "ITEMS", "AttentionText", "Tile", "tile_width", "window_of"]
+
+ACROSS = 16  # items that share a row, and rows that the items of a group have at a time
+ITEMS = ACROSS * ACROSS
+HIDDEN = -0.7 * float(np.finfo(np.float32).max)  # the score of a key that a query does not see
+_OF_KEYS = frozenset({"key", "value"})
+
+
+class Tile(NamedTuple):
+    """How many rows and columns an item has of a tile, every sixteenth one."""
+
+    rows: int
+    columns: int
+
+
+def tile_width(features: int) -> int:
+    """The width of a tile that columns lie in: odd, so that neighbours read different banks."""
+    return ceiling(features, ACROSS) * ACROSS + 1
+
+
+def window_of(attributes: Mapping[str, Any]) -> tuple[int, int] | None:
+    """How many keys before and after itself a query sees."""
+    size = attributes["local_window_size"]
+    return (size, size) if isinstance(size, int) else size
+
+
+class AttentionText:
+    """The statements of a kernel of attention. `parameters`: the arrays that the kernel takes.
+
+    shape: batch, queries, heads, features. count, shared_by: how many keys there are, and heads of queries to one of
+    keys. tile: rows and columns of an item, and rows, columns those of a group. parts: features of an item.
+    """
+
+    def __init__(self, kernel: Library, dialect: DeviceDialect, tile: Tile | None) -> None:
+        assert tile is not None, "the claim has asked"
+        self.dialect, self.attributes, self.tile = dialect, kernel.attributes, tile
+        self.given = dict(zip(kernel.attributes["operands"], kernel.inputs, strict=True))
+        query, key = self.given["query"], self.given["key"]
+        self.shape = ((1,) * (4 - len(query.shape)) + query.shape)[-4:]
+        self.count, self.shared_by = key.shape[-3], query.shape[-2] // key.shape[-2]
+        self.dtype = compute_dtype(query.buffer.dtype)
+        self.rows, self.columns = ACROSS * tile.rows, ACROSS * tile.columns
+        self.parts = ceiling(self.shape[-1], ACROSS)
+        self.lines = Lines(dialect)
+        self.parameters: dict[Parameter, Buffer] = {}
+
+    def step(self, strategy: str, groups: int) -> Step:
+        """The launch of what has been written."""
+        arrays = [*self.parameters.values()]
+        return step_of("attention", strategy, self.dialect, [*self.parameters], arrays, self.lines.text, groups, ITEMS)
+
+    # ------------------------------------------------------------------ places
+    def begin(self, **tiles: tuple[int, int]) -> None:
+        """Arrays that the group shares, and which rows and columns an item has."""
+        item, kind = self.dialect.number_in_group(), register_type(self.dtype)
+        for name, (rows, width) in tiles.items():
+            self.lines.add(f"{self.dialect.group_space} {kind} {name}[{rows}][{width}];")
+        self.lines.add(f"const int across = {item} % {ACROSS}, down = {item} / {ACROSS};")
+
+    def place(self, count: int, heads: int) -> int:
+        """Which rows of which head and batch a group has: first_row, head, batch; and how many groups there are."""
+        dialect, tiles = self.dialect, ceiling(count, self.rows)
+        self.lines.add(
+            dialect.number("point", f"({dialect.number_type}){dialect.group_number()}"),
+            dialect.fixed("first_row", f"point % {tiles}u * {self.rows}"),
+            dialect.fixed("head", f"point / {tiles}u % {heads}u"),
+            dialect.fixed("batch", f"point / {tiles * heads}u"),
+        )
+        return self.shape[0] * heads * tiles
+
+    def each(self, name: str, count: int) -> Any:
+        """A loop over what lies in registers, written out by the compiler."""
+        return self.lines.block(self.dialect.unroll, f"for (int {name} = 0; {name} < {count}; ++{name}) {{")
+
+    def every_column(self, start: str, stop: str) -> Any:
+        """A loop over the tiles of columns from start to stop."""
+        head = self.dialect.loop("first_column", start, stop)
+        return self.lines.block(head.replace("++first_column", f"first_column += {self.columns}"))
+
+    def sees_all(self) -> bool:
+        """Whether a group goes over all columns: where a query may see no key, and all of them count alike."""
+        window = window_of(self.attributes)
+        masks = {"mask", "query_seq_lengths", "key_value_seq_lengths"} & self.given.keys()
+        return bool(masks) or (window is not None and self.shape[1] - 1 - window[0] >= self.count)
+
+    def range(self, before: int | None, after: int | None, count: int) -> tuple[str, str]:
+        """Columns that a group goes over: from so many before its first row to so many after its last; None: all."""
+        if self.sees_all():
+            return "0", str(count)
+        start, stop = "0", str(count)
+        if before is not None:
+            start = f"(first_row > {before} ? first_row - {before} : 0)"
+        if after is not None:
+            self.lines.add(self.dialect.fixed("beyond", f"first_row + {self.rows + after}"))
+            stop = f"(beyond < {count} ? beyond : {count})"
+        return start, stop
+
+    # ------------------------------------------------------------------ memory
+    def parameter(self, name: str, buffer: Buffer, written: bool = False) -> str:
+        """The name of an array that the kernel takes; operands that are one array have one name."""
+        found = next((p.name for p, other in self.parameters.items() if other is buffer), None)
+        if found is None:
+            self.parameters[Parameter(name, buffer.dtype, written)] = buffer
+        return found or name
+
+    def element(self, name: str, *axes: str) -> str:
+        """An element of an operand whose last axes have these indices; axes of size 1 are broadcast."""
+        operand = self.given[name]
+        array = self.parameter(name, operand.buffer)
+        return self.dialect.load(operand.buffer.dtype, array, self.position(operand, axes))
+
+    def position(self, operand: Operand, axes: Sequence[str]) -> str:
+        """Where an element lies."""
+        rank = len(operand.shape)
+        sides = zip(operand.shape, operand.strides, axes[len(axes) - rank :], strict=True)
+        return self.dialect.position([(stride, axis) for size, stride, axis in sides if size > 1], operand.offset)
+
+    def load(self, tile: str, name: str, first: str, rows: int, width: int, condition: str = "") -> None:
+        """A tile of what belongs to queries or keys: zero beyond their ends, and where the condition does not hold."""
+        head, count = ("key_head", self.count) if name in _OF_KEYS else ("query_head", self.shape[1])
+        loop = f"for (int at = {self.dialect.number_in_group()}; at < {rows * width}; at += {ITEMS}) {{"
+        inside = f"place < {count}" + (f" && d < {self.shape[-1]}" if width > self.shape[-1] else "")
+        inside += f" && {condition}" if condition else ""
+        with self.lines.block(loop):
+            self.lines.add(f"const int d = at % {width}, f = at / {width};")
+            self.lines.add(self.dialect.fixed("place", f"{first} + f"))
+            value = self.element(name, "batch", "place", head, "d")
+            self.lines.add(f"{tile}[f][d] = {inside} ? {value} : {literal(self.dtype, 0)};")
+
+    def write_to(self, name: str, operand: Operand, value: str, *axes: str) -> None:
+        """An element of a result."""
+        array = self.parameter(name, operand.buffer, True)
+        place = self.position(operand, axes)
+        self.lines.add(self.dialect.store(operand.buffer.dtype, self.dtype, array, place, f"({value})"))
+
+    # ------------------------------------------------------------------ numbers
+    def function(self, name: str, argument: str) -> str:
+        """A function of C's library."""
+        return f"{name}{suffix(self.dtype)}({argument})"
+
+    def product(self, result: str, left: str, right: str) -> None:
+        """Products of rows and columns of two tiles, in registers: of each item some."""
+        add, kind, (rows, columns) = self.lines.add, register_type(self.dtype), self.tile
+        with self.each("r", rows):
+            add(f"for (int c = 0; c < {columns}; ++c) {result}[r][c] = {literal(self.dtype, 0)};")
+        with self.lines.block(f"for (int d = 0; d < {self.shape[-1]}; ++d) {{"):
+            add(f"{kind} left[{rows}], right[{columns}];")
+            add(f"for (int r = 0; r < {rows}; ++r) left[r] = {left}[down + {ACROSS} * r][d];")
+            add(f"for (int c = 0; c < {columns}; ++c) right[c] = {right}[across + {ACROSS} * c][d];")
+            product = f"fma{suffix(self.dtype)}(left[r], right[c], {result}[r][c])"
+            add(f"for (int r = 0; r < {rows}; ++r)")
+            add(f"    for (int c = 0; c < {columns}; ++c) {result}[r][c] = {product};")
+
+    def mix(self, result: str) -> None:
+        """The columns in `tile`, by their shares, added to the rows of a result in registers."""
+        rows, kind = self.tile.rows, register_type(self.dtype)
+        with self.lines.block(f"for (int k = 0; k < {self.columns}; ++k) {{"):
+            self.lines.add(
+                f"{kind} left[{rows}], right[{self.parts}];",
+                f"for (int r = 0; r < {rows}; ++r) left[r] = shares[down + {ACROSS} * r][k];",
+                f"for (int e = 0; e < {self.parts}; ++e) right[e] = tile[k][across + {ACROSS} * e];",
+                f"for (int r = 0; r < {rows}; ++r)",
+                f"    for (int e = 0; e < {self.parts}; ++e)",
+                f"        {result}[r][e] = fma{suffix(self.dtype)}(left[r], right[e], {result}[r][e]);",
+            )
+
+    def sums(self, names: Iterable[str]) -> None:
+        """Registers in which rows are mixed."""
+        rows, kind, zero = self.tile.rows, register_type(self.dtype), literal(self.dtype, 0)
+        for name in names:
+            self.lines.add(f"{kind} {name}[{rows}][{self.parts}];")
+            with self.each("r", rows):
+                self.lines.add(f"for (int e = 0; e < {self.parts}; ++e) {name}[r][e] = {zero};")
+
+    def store_row(self, name: str, operand: Operand, value: str, number: str, head: str) -> None:
+        """A row of a result: `value` for each feature e of an item."""
+        with self.each("e", self.parts):
+            self.lines.add(self.dialect.fixed("d", f"across + {ACROSS} * e"))
+            with self.lines.block(self.dialect.condition(f"d < {self.shape[-1]}")):
+                self.write_to(name, operand, value, "batch", number, head, "d")
+
+    # ------------------------------------------------------------------ rules
+    @property
+    def factor(self) -> str:
+        """What products are multiplied by."""
+        scale = self.attributes["scale"]
+        return literal(self.dtype, 1.0 / math.sqrt(self.shape[-1]) if scale is None else scale)
+
+    def capped(self, score: str) -> str:
+        """A score between the caps, if there are some, with its bias."""
+        cap = self.attributes["softcap"]
+        if cap is not None:
+            number = literal(self.dtype, cap)
+            score = f"{self.function('tanh', f'{score} / {number}')} * {number}"
+        return f"{score} + {self.at_score('bias')}" if "bias" in self.given else score
+
+    def at_score(self, name: str) -> str:
+        """The element of a bias or a mask that a score meets."""
+        return self.element(name, "batch", "query_head", "query_number", "key_number")
+
+    def seen(self) -> str:
+        """The condition under which a query sees a key; empty if there is none."""
+        conditions, window = [], window_of(self.attributes)
+        if "mask" in self.given:
+            conditions.append(self.at_score("mask"))
+        if self.attributes["is_causal"]:
+            conditions.append("query_number >= key_number")
+        if window is not None:
+            conditions.append(f"query_number <= key_number + {window[0]} && query_number >= key_number - {window[1]}")
+        for name, number in (("query_seq_lengths", "query_number"), ("key_value_seq_lengths", "key_number")):
+            if name in self.given:
+                conditions.append(f"{number} < {self.element(name, 'batch')}")
+        return " && ".join(conditions)

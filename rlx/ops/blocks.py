@@ -1,0 +1,210 @@
+"""Blocks: calls that a backend may have a kernel for, and derivatives that are blocks again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rlx.ir.program import Equation, Program, Var, dead_code, substitute
+from rlx.ir.types import TensorType
+from rlx.ops.call import CallLike, call
+from rlx.ops.families import instantiate
+from rlx.ops.linear_rule import linear_call
+from rlx.ops.regions import is_zero, keep
+from rlx.trace.interpret import interpret
+from rlx.trace.primitive import primitive, type_of
+from rlx.trace.replay import Derivative, blocks
+from rlx.trace.tracing import trace_program
+from rlx.trees import tree
+
+__all__ = ["block"]
+
+
+@primitive
+class block(CallLike):
+    """A call that a backend may have a kernel for, by its name; elsewhere its equations stand in its place.
+
+    params: program; name; attributes: the function's static arguments by name, and under "operands" what the operands
+    are. alone: where equations hand values to one another that a kernel has no use for, what a kernel computes: the
+    first results, of the first operands. Transforms see the equations of the program, unless the function says itself
+    how it takes a batch, or that its derivative is a block (see rlx.trace.replay.block). A derivative rule of its own
+    is an equation of the program.
+    """
+
+    claimable = True
+
+    def evaluate(self, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Op by op, as outside of programs."""
+        return tuple(interpret(params["program"], args))
+
+    def jvp(
+        self,
+        t: Any,
+        primals: Sequence[Any],
+        tangents: Sequence[Any],
+        *,
+        program: Program,
+        name: str,
+        attributes: dict[str, Any],
+        alone: Program | None = None,
+    ) -> Any:
+        """That of the equations; where the function names a block that begins its derivative, by that one."""
+        known = blocks.get(name)
+        if alone is None and known is not None and known.derivative is not None and len(program.outputs) == 1:
+            found = _by_blocks(t, known.derivative, primals, tangents, name, attributes)
+            if found is not None:
+                return found
+        return t.jvp_walk(program, primals, tangents)
+
+    def split(self, t: Any, equation: Equation, unknown: Sequence[bool]) -> tuple[list[Equation], list[Equation]]:
+        """As a call."""
+        params = {name: equation.params[name] for name in ("program", "name")}
+        return call.split(t, Equation(call, equation.inputs, params, equation.outputs, equation.origin), unknown)
+
+    def transpose(self, t: Any, cotangents: Sequence[Any], *inputs: Any, program: Program, **params: Any) -> list[Any]:
+        """That of the equations."""
+        return t.backward_walk(program, inputs, cotangents)
+
+    def batch(
+        self,
+        t: Any,
+        size: int,
+        inputs: Sequence[Any],
+        dims: Sequence[int | None],
+        axis_name: Any,
+        *,
+        program: Program,
+        name: str,
+        attributes: dict[str, Any],
+        alone: Program | None = None,
+    ) -> Any:
+        """The function's own way, if it has one; else that of the equations."""
+        known = blocks.get(name)
+        if alone is None and known is not None and known.batch is not None and axis_name is None:
+            found = known.batch(known.function, inputs, dims, attributes)
+            if found is not None:
+                return found
+        return t.batch_walk(program, size, inputs, dims, axis_name)
+
+    def lower(self, k: Any, *values: Any, program: Program, name: str, attributes: dict[str, Any], **_: Any) -> Any:
+        return k.library(name, values, program.output_types, attributes, program)
+
+
+# ------------------------------------------------------------------ derivatives by blocks
+def _by_blocks(
+    t: Any,
+    derivative: Derivative,
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    name: str,
+    attributes: Mapping[str, Any],
+) -> Any:
+    """The result and its tangent, by a block that keeps what a linear call needs whose transpose is a block, too.
+
+    Both hand over what the equations keep, and what a kernel would read in its place: whichever is not read is not
+    computed in the end.
+    """
+    ahead = _ahead(derivative, [type_of(x) for x in primals], attributes)
+    if ahead is None:
+        return None
+    moving = [not is_zero(x) for x in tangents]
+    halves = _Halves.of(t, ahead.params["program"], moving)
+    outs = block.bind(*primals, **{**ahead.params, "program": halves.known, "alone": ahead.params["program"]})
+    values = [*primals, *outs]
+    given = ahead.params["attributes"]
+    names = given["operands"]
+    behind = {
+        "name": f"{name}_gradient",
+        "attributes": {
+            **given, "operands": (*names, *derivative.results, "cotangent"), "wanted": tuple(keep(names, moving)),
+        },
+    }  # fmt: skip
+    (tangent,) = linear_call.bind(
+        *values,
+        *map(instantiate, keep(tangents, moving)),
+        program=halves.forward(),
+        backward=halves.backward(behind),
+        residuals=len(values),
+    )
+    return (outs[0],), (tangent,)
+
+
+def _ahead(derivative: Derivative, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> Equation | None:
+    """The call of the block that begins a derivative, with the arguments of the one that is differentiated."""
+    names = attributes["operands"]
+    if len(names) != len(types):  # operands in front of constants of the function
+        return None
+    taken = inspect.signature(derivative.ahead).parameters
+    static = {name: value for name, value in attributes.items() if name in taken}
+
+    def call_it(*values: Any) -> list[Any]:
+        return tree.leaves(derivative.ahead(**dict(zip(names, values, strict=True)), **static))
+
+    staged, captured = trace_program(call_it, types)
+    (equation,) = staged.equations
+    return equation if not captured and len(equation.inputs) == len(types) else None
+
+
+class _Halves(NamedTuple):
+    """The derivative of a program whose first result alone has one, cut in two.
+
+    known: operands -> results, then what the equations keep. linear: what they keep, then operands at `forwarded`, then
+    tangents -> the tangent of the first result. transposed: with its cotangent in place of the tangents -> theirs.
+    results: of the program.
+    """
+
+    known: Program
+    linear: Program
+    transposed: Program
+    forwarded: tuple[int, ...]
+    results: int
+
+    @classmethod
+    def of(cls, t: Any, program: Program, moving: Sequence[bool]) -> _Halves:
+        count, results = sum(moving), len(program.outputs)
+        moved, kept = t.jvp(program, moving)
+        assert kept == (True, *[False] * (results - 1)), "only the first result has a derivative"
+        unknown = [*[False] * len(program.inputs), *[True] * count]
+        halves = t.split(moved, unknown, [*[False] * results, True])
+        behind = len(halves.linear.inputs) - count
+        transposed = t.transpose(halves.linear, [*[False] * behind, *[True] * count])
+        return cls(halves.known, halves.linear, transposed, halves.forwarded, results)
+
+    def _operands(self, inputs: Sequence[Var]) -> tuple[list[Var], list[Var], list[Var]]:
+        """Of the inputs of a half: variables of the operands, what is kept, and what the inputs end with."""
+        kept = len(self.known.outputs) - self.results
+        operands = [Var(v.type) for v in self.known.inputs]
+        for number, var in zip(self.forwarded, inputs[kept:], strict=False):
+            operands[number] = var
+        return operands, list(inputs[:kept]), list(inputs[kept + len(self.forwarded) :])
+
+    def _results(self) -> list[Var]:
+        return [Var(a.type) for a in self.known.outputs[: self.results]]
+
+    def forward(self) -> Program:
+        """Operands, results, what is kept, tangents -> the tangent of the first result."""
+        operands, kept, tangents = self._operands(self.linear.inputs)
+        return self.linear.replace(inputs=(*operands, *self._results(), *kept, *tangents))
+
+    def backward(self, params: Mapping[str, Any]) -> Program:
+        """Operands, results, what is kept, a cotangent -> cotangents of the operands that move; one block."""
+        operands, kept, cotangents = self._operands(self.transposed.inputs)
+        program = self.transposed.replace(inputs=(*operands, *self._results(), *cotangents, *kept))
+        inputs = [Var(v.type) for v in program.inputs]
+        first = len(inputs) - len(kept)
+        outputs = tuple(Var(a.type) for a in program.outputs)
+        equation = Equation(block, tuple(inputs), {"program": program, **params, "alone": self.alone()}, outputs)
+        ahead = first - len(cotangents)
+        return Program((*inputs[:ahead], *inputs[first:], *inputs[ahead:first]), [equation], outputs, (), program.name)
+
+    def alone(self) -> Program:
+        """Operands, results, a cotangent -> cotangents of the operands that move: what is kept is computed again."""
+        operands, kept, cotangents = self._operands(self.transposed.inputs)
+        again = dict(zip(kept, self.known.outputs[self.results :], strict=True))
+        again.update(zip(operands, self.known.inputs, strict=True))
+        behind = substitute(self.transposed, again)
+        equations = [*self.known.equations, *behind.equations]
+        inputs = (*self.known.inputs, *self._results(), *cotangents)
+        constants = (*self.known.constants, *behind.constants)
+        return dead_code(Program(inputs, equations, behind.outputs, constants, behind.name))
