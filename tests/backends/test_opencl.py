@@ -713,7 +713,9 @@ def test_narrow_products_are_summed_in_float32(dtype: str, units: bool, backend:
     device.units = units
     x, w = (numbers(*shape).astype(dtype) for shape in ((70, 37), (37, 90)))
     for name, function in MIXED.items():
-        plan = lower_to_plan(rlx.make_program(function)(x, w), None, device.lowering)
+        with rlx.default_matmul_precision("tensorfloat32"):
+            program = rlx.make_program(function)(x, w)
+        plan = lower_to_plan(program, None, device.lowering)
         products = [k for kernel in plan.kernels for k in members(kernel) if isinstance(k, Contract)]
         assert products and all(k.tf32 or k.accumulator for k in products)
         expected = rlx.jit(function, device="cpu")(x, w)
