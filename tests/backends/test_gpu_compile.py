@@ -169,6 +169,7 @@ LAUNCHES = {
     "sum of columns": ["chunks by items", "warps"],
     "gradient of a norm": ["chunks by groups", "warps"],
     "running sums": ["scans"],
+    "running sums of a long row": ["parts of scans", "scans of parts"],
     "small loop": ["items", "loop"],
     "product": ["tiled product"],
     "thin product": ["warps"],
