@@ -73,7 +73,7 @@ DIFFERS = {
     "jax.Device": "a platform's name and a number",
     "jax.config": "64-bit numbers need no switch: jax_enable_x64 makes them the default; further switches of rlx's own",
     "jax.numpy.array": "a Python integer that the default dtype cannot hold becomes int64 or uint64",
-    "jax.default_matmul_precision": "every precision is granted: products are always in full precision",
+    "jax.default_matmul_precision": "None is full float32; less than that lets GPUs round float32 to tf32, and changes nothing elsewhere",
     "jax.device_put": "values are copied to a device that they do not lie on; the array's sharding is the one asked for",
     "jax.jit": "runs eagerly at once without it; donate, static and keyword arguments as JAX's; results lie whole"
     " on the device unless out_shardings say otherwise",

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,8 @@ class Config(threading.local):
     check_tracer_leaks: raise as soon as a function has been traced, if one of its traced values is still held.
     no_tracing: raise where a jitted function would be traced.
     num_cpu_devices: how many devices the CPU is (RLX_NUM_CPU_DEVICES); set before devices are first asked for.
+    default_matmul_precision: what products are made in that name no precision: None for full float32, or a name such as
+      "tensorfloat32" (see rlx.lax.dot_general).
     mesh: what rlx.set_mesh and its kin have set, for functions that are traced under it.
     default_prng_impl: the generator that random keys belong to where none is named.
     enable_custom_prng: random.PRNGKey makes typed keys, as random.key does.
@@ -98,6 +101,7 @@ class Config(threading.local):
     check_tracer_leaks: bool = False
     no_tracing: bool = False
     num_cpu_devices: int | str = os.environ.get("RLX_NUM_CPU_DEVICES", 1)
+    default_matmul_precision: Any = None
     mesh: Any = None
     default_prng_impl: str = "threefry2x32"
     enable_custom_prng: bool = False
@@ -186,7 +190,6 @@ _TRANSFERS = (("host", "device"), ("device", "device"), ("device", "host"))
 _GIVEN: dict[str, Any] = {
     # granted whatever they say: no result depends on them
     "compilation_cache_dir": None,
-    "default_matmul_precision": None,
     "disable_most_optimizations": False,
     "enable_compilation_cache": True,
     "include_full_tracebacks_in_locations": False,
@@ -219,13 +222,13 @@ _PRECISIONS = frozenset(
 
 
 def check_precision(precision: Any) -> None:
-    """Raises ValueError unless this is one of JAX's precisions of products; each is granted.
+    """Raises ValueError unless this is one of JAX's precisions of products.
 
     >>> import rlx
     >>> from rlx.config import check_precision
     >>> check_precision("highest")
     """
-    if isinstance(precision, str) and precision not in _PRECISIONS:
+    if not (precision is None or isinstance(precision, (tuple, Enum)) or precision in _PRECISIONS):
         raise ValueError(f"{precision!r} is no precision of products; there are: {', '.join(sorted(_PRECISIONS))}")
 
 
@@ -288,7 +291,8 @@ def _token(values: Any) -> int:
     dtypes = values.default_float, values.default_int, values.narrow
     key = (*dtypes, values.device, values.disable_jit, values.excess_precision, values.deterministic)
     contexts = [(type(value), value) for value in (getattr(values, name) for name in _contexts)]
-    return _tokens.setdefault((*key, *watching, *generator, values.mesh, *contexts), len(_tokens))
+    products = type(values.default_matmul_precision), values.default_matmul_precision
+    return _tokens.setdefault((*key, *watching, *generator, *products, values.mesh, *contexts), len(_tokens))
 
 
 def _watched(values: Any) -> bool:

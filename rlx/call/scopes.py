@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from rlx.config import check_precision, scoped
+from rlx.config import scoped
 from rlx.trace.at_once import AtOnce
 from rlx.trace.builder import state
 
@@ -57,11 +57,11 @@ def debug_infs(new_val: bool = True) -> AbstractContextManager[None]:
     return scoped(debug_infs=bool(new_val))
 
 
-@contextmanager
-def default_matmul_precision(precision: Any) -> Generator[None]:
-    """Ask for a precision of products inside a `with` block. Every device here computes them in full precision,
-    so that each of JAX's precisions is granted.
+def default_matmul_precision(precision: Any) -> AbstractContextManager[None]:
+    """Products of this thread that name no precision are made in this one, inside of a `with` block.
 
+    "tensorfloat32", "high" and what is less exact let GPUs round float32 to tf32 (see rlx.lax.dot_general); without it,
+    and with "float32" and "highest", products are in full float32. Jitted functions are compiled for each.
     Raises ValueError for what is no precision.
 
     >>> import rlx
@@ -69,8 +69,7 @@ def default_matmul_precision(precision: Any) -> Generator[None]:
     ...     float(rlx.numpy.ones(3) @ rlx.numpy.ones(3))
     3.0
     """
-    check_precision(precision)
-    yield
+    return scoped(default_matmul_precision=precision)
 
 
 @contextmanager

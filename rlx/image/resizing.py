@@ -105,7 +105,7 @@ def _apply(
 ) -> Array:
     for axis, factor, move in zip(axes, scale, shift, strict=True):
         weights = _weights(x.shape[axis], shape[axis], factor, move, method, antialias).astype(x.dtype)
-        x = jnp.moveaxis(jnp.tensordot(x, weights, ((axis,), (0,))), -1, axis)
+        x = jnp.moveaxis(jnp.tensordot(x, weights, ((axis,), (0,)), precision="highest"), -1, axis)
     return x
 
 

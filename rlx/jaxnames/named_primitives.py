@@ -361,7 +361,7 @@ _SPELLED: dict[str, Callable[[Equation], tuple[str, dict[str, Any]]]] = {
         "dot_general",
         {
             "dimension_numbers": e.params["dimension_numbers"],
-            "precision": None,
+            "precision": (lax.Precision.HIGH,) * 2 if e.params.get("tf32") else None,
             "preferred_element_type": e.params["preferred_dtype"],
             "out_sharding": None,
         },

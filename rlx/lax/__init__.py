@@ -21,7 +21,6 @@ from rlx.lax import (
     loops,
     parametric,
     patches,
-    precision,
     product,
     ragged,
     random_bits,
@@ -44,7 +43,6 @@ from rlx.lax.indexing import *
 from rlx.lax.loops import *
 from rlx.lax.parametric import *
 from rlx.lax.patches import *
-from rlx.lax.precision import *
 from rlx.lax.product import *
 from rlx.lax.ragged import *
 from rlx.lax.random_bits import *
@@ -55,6 +53,8 @@ from rlx.lax.solving import *
 from rlx.lax.sorting import *
 from rlx.lax.window_shapes import *
 from rlx.lax.windows import *
+from rlx.ops import precision
+from rlx.ops.precision import *
 from rlx.sharding.constraint import with_sharding_constraint
 
 __all__ = [

@@ -13,6 +13,7 @@ from rlx.lax.operands import as_array, as_dtype, canonical_shape, operands
 from rlx.lax.shape import convert_element_type, rev, transpose
 from rlx.ops import convolution
 from rlx.ops.convolution import ConvDimensionNumbers
+from rlx.ops.precision import tf32_param
 
 __all__ = [
     "ConvDimensionNumbers",
@@ -148,7 +149,7 @@ def conv_general_dilated(
       dimension_numbers: layouts, for instance ("NHWC", "HWIO", "NHWC").
       feature_group_count, batch_group_count: how many separate convolutions the features, or the
         batch, are divided into.
-      precision: accepted for JAX's sake.
+      precision: as of dot_general.
       preferred_element_type: the dtype of the result.
 
     >>> from rlx import lax
@@ -190,6 +191,7 @@ def conv_general_dilated(
         dimension_numbers=numbers,
         feature_group_count=int(feature_group_count),
         batch_group_count=int(batch_group_count),
+        **tf32_param(precision, x.dtype),
     )
 
 
@@ -207,7 +209,9 @@ def conv(
     >>> lax.conv(lax.full((1, 1, 5), 1.0), lax.full((2, 1, 3), 1.0), (2,), "VALID").shape
     (1, 2, 2)
     """
-    return conv_general_dilated(lhs, rhs, window_strides, padding, preferred_element_type=preferred_element_type)
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, precision=precision, preferred_element_type=preferred_element_type
+    )
 
 
 def conv_with_general_padding(
@@ -238,6 +242,7 @@ def conv_with_general_padding(
         padding,
         lhs_dilation,
         rhs_dilation,
+        precision=precision,
         preferred_element_type=preferred_element_type,
     )
 
@@ -295,6 +300,7 @@ def conv_transpose(
         strides,
         dilation,
         numbers,
+        precision=precision,
         preferred_element_type=preferred_element_type,
     )
 

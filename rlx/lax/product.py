@@ -11,11 +11,10 @@ from rlx.config import config
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import is_float, promote_dtypes
 from rlx.lax.operands import as_array, as_dtype, operands
-from rlx.lax.precision import accumulation_of
 from rlx.lax.shape import convert_element_type, expand_dims, reshape
-from rlx.ops import contract
 from rlx.ops.arithmetic import multiply
 from rlx.ops.families import broadcast_to
+from rlx.ops.precision import product
 
 __all__ = ["DotDimensionNumbers", "batch_matmul", "dot", "dot_general", "scaled_dot"]
 
@@ -35,8 +34,9 @@ def dot_general(
 
     Args:
       dimension_numbers: ((lhs contracting, rhs contracting), (lhs batch, rhs batch)) axes.
-      precision: a Precision, DotAlgorithm or preset, or a name. Sums are at least as exact as it asks:
-        narrower operands are widened to an algorithm's accumulation type.
+      precision: a Precision, DotAlgorithm or preset, or a name; None is the switch default_matmul_precision.
+        Results are at least as exact as it asks: narrower operands are widened to an algorithm's accumulation type,
+        and float32 is rounded to tf32 where "high" or less is asked for and the device multiplies that faster.
       preferred_element_type: the dtype of the result, at least as wide as that of the operands.
 
     Returns: an array with the batch axes, then lhs's other axes, then rhs's. Of operands of different dtypes it
@@ -55,13 +55,7 @@ def dot_general(
         (_axes(lhs_sum, x.ndim), _axes(rhs_sum, y.ndim)),
         (_axes(lhs_batch, x.ndim), _axes(rhs_batch, y.ndim)),
     )
-    wide = None if precision is None else accumulation_of(precision)
-    if wide is not None and is_float(x.dtype) and x.dtype.itemsize < wide.itemsize:
-        result = x.dtype if preferred is None else preferred
-        x, y = convert_element_type(x, wide), convert_element_type(y, wide)
-        product = contract.dot_general(x, y, dimension_numbers=numbers, preferred_dtype=None)
-        return convert_element_type(product, result)
-    return contract.dot_general(x, y, dimension_numbers=numbers, preferred_dtype=preferred)
+    return product(x, y, numbers, precision, preferred)
 
 
 def _factors(lhs: Any, rhs: Any, preferred: Any) -> list[Array]:
@@ -161,8 +155,8 @@ def scaled_dot(
     if dimension_numbers is None:
         lead = tuple(range(x.ndim - 2))
         dimension_numbers = (((x.ndim - 1,), (y.ndim - 2,)), (lead, lead))
-    product = dot_general(_scaled(x, lhs_scale), _scaled(y, rhs_scale), dimension_numbers)
-    return convert_element_type(product, result)
+    found = dot_general(_scaled(x, lhs_scale), _scaled(y, rhs_scale), dimension_numbers)
+    return convert_element_type(found, result)
 
 
 def _scaled(x: Array, scale: Any) -> Array:

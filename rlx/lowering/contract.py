@@ -37,11 +37,13 @@ def contract(
     batch: _DimensionPair,
     accumulator: np.dtype | None = None,
     result: np.dtype | None = None,
+    tf32: bool = False,
 ) -> LoweredValue:
     """Sum of products over pairs of contracting axes; axes (batch, lhs free, rhs free).
 
     accumulator: the dtype to sum in, or a wider one; what numbers of the operands' dtype are computed in by default.
-    result: that of the result, the operands' by default.
+    result: that of the result, the operands' by default. tf32: float32 may be rounded to it where the device has such
+    a product.
     """
     result = lhs.dtype if result is None else result
     accumulator = _computed_in(lhs.dtype) if accumulator is None else accumulator
@@ -53,10 +55,10 @@ def contract(
     if prod(shape) == 0 or prod(k) == 0:
         return kernels.full(TensorType(shape, result), 0)
     matrices = prod(k) > 1 and prod(m) > 1 and prod(n) > 1
-    found = _product_type(kernels, lhs.dtype, accumulator) if matrices else None
+    found = _product_type(kernels, lhs.dtype, accumulator, tf32) if matrices else None
     if found is None and lhs.dtype != accumulator:
         lhs, rhs = (_converted(kernels, v, accumulator) for v in (lhs, rhs))
-        found = _product_type(kernels, accumulator, accumulator) if matrices else None
+        found = _product_type(kernels, accumulator, accumulator, tf32) if matrices else None
     if found is None:
         return _converted(kernels, _by_reduction(kernels, lhs, rhs, left, right), result)
     out = TensorType(shape, result if result == lhs.dtype else found.accumulator)
@@ -67,9 +69,12 @@ def _computed_in(dtype: np.dtype) -> np.dtype:
     return compute_dtype(dtype) if is_narrow(dtype) else dtype
 
 
-def _product_type(kernels: NestBuilder, operands: np.dtype, accumulator: np.dtype) -> ProductType | None:
-    """The device's own product of such operands that sums in this dtype, or a wider one."""
-    for found in kernels.options.products.types:
+def _product_type(
+    kernels: NestBuilder, operands: np.dtype, accumulator: np.dtype, tf32: bool
+) -> ProductType | None:
+    """The device's own product of such operands that sums in this dtype, or a wider one; rounded ones if asked for."""
+    types = kernels.options.products.types
+    for found in (*(t for t in types if t.tf32 and tf32), *(t for t in types if not t.tf32)):
         wide = found.accumulator
         if found.operands == operands and dtype_kind(wide) == dtype_kind(accumulator):
             if bits_of(wide) >= bits_of(accumulator):

@@ -97,8 +97,8 @@ def einsum(
 
     Args: subscripts: such as "ij,jk->ik" (or arrays and lists of axis numbers in turn); operands:
     arrays; optimize: how opt_einsum orders the products ("auto", "optimal", "greedy", a path);
-    preferred_element_type: dtype of the result; _dot_general: a function like lax.dot_general that products of two
-    operands are made with. Returns: an array.
+    precision: as of lax.dot_general; preferred_element_type: dtype of the result; _dot_general: a function like
+    lax.dot_general that products of two operands are made with. Returns: an array.
     Raises: ShapeError if subscripts and shapes do not fit.
 
     >>> import rlx.numpy as jnp
@@ -118,7 +118,7 @@ def einsum(
         result = taken[0]
         for position, other in enumerate(taken[1:]):
             later = needed.union(*[letters for _, letters in taken[position + 2 :]])
-            result = _pair(result, other, later, preferred_element_type, _dot_general)
+            result = _pair(result, other, later, precision, preferred_element_type, _dot_general)
         work.append(_summed(result, needed))
     x, letters = _summed(work[0], set(output))
     result = transpose(x, tuple(letters.index(c) for c in output))
@@ -171,7 +171,7 @@ def _squeezed(term: Term, other: Term) -> Term:
     return shapes.squeeze(x, gone), "".join(c for i, c in enumerate(letters) if i not in gone)
 
 
-def _pair(first: Term, second: Term, needed: set[str], preferred: Any, dot_general: Any) -> Term:
+def _pair(first: Term, second: Term, needed: set[str], precision: Any, preferred: Any, dot_general: Any) -> Term:
     """The product of two operands, summed over shared letters that nobody needs later."""
     first, second = _squeezed(first, second), _squeezed(second, first)
     first = _summed(first, needed | set(second[1]))
@@ -183,9 +183,9 @@ def _pair(first: Term, second: Term, needed: set[str], preferred: Any, dot_gener
     contracting = tuple(left.index(c) for c in over), tuple(right.index(c) for c in over)
     together = tuple(left.index(c) for c in batch), tuple(right.index(c) for c in batch)
     if dot_general is None:
-        product = contract(x, y, contracting, together, preferred)
+        product = contract(x, y, contracting, together, precision, preferred)
     else:
-        product = dot_general(x, y, (contracting, together), precision=None, preferred_element_type=preferred)
+        product = dot_general(x, y, (contracting, together), precision=precision, preferred_element_type=preferred)
     rest = [c for c in left if c not in shared] + [c for c in right if c not in shared]
     return product, "".join(batch + rest)
 

@@ -14,7 +14,7 @@ from rlx.numpy.manipulation import moveaxis, ravel, reshape
 from rlx.numpy.placement import check_placement, refuse_out
 from rlx.numpy.promotion import canonical_axes, canonical_axis, convert_to, promote, shared, to_dtype
 from rlx.ops import shape as shapes
-from rlx.ops.contract import dot_general
+from rlx.ops.precision import product
 from rlx.trace.replay import replayed, replayed_in_traces
 
 __all__ = [
@@ -35,14 +35,18 @@ Axes = tuple[int, ...]
 
 
 def contract(
-    x: Any, y: Any, contracting: tuple[Axes, Axes], batch: tuple[Axes, Axes] = ((), ()), preferred: Any = None
+    x: Any,
+    y: Any,
+    contracting: tuple[Axes, Axes],
+    batch: tuple[Axes, Axes] = ((), ()),
+    precision: Any = None,
+    preferred: Any = None,
 ) -> Any:
     """dot_general of promoted operands, cast to the preferred dtype."""
     wanted = None if preferred is None else to_dtype(preferred)
     if wanted is not None and wanted.itemsize < x.dtype.itemsize:
-        result = dot_general(x, y, dimension_numbers=(contracting, batch), preferred_dtype=None)
-        return convert_to(result, wanted)
-    return dot_general(x, y, dimension_numbers=(contracting, batch), preferred_dtype=wanted)
+        return convert_to(product(x, y, (contracting, batch), precision, None), wanted)
+    return product(x, y, (contracting, batch), precision, wanted)
 
 
 def _mismatch(name: str, x: Any, y: Any) -> ShapeError:
@@ -59,7 +63,7 @@ def matmul(
     """The matrix product, over broadcast leading axes.
 
     Args: a, b: arrays of one axis or more; a 1-d one is a row (a) or a column (b) vector;
-    preferred_element_type: dtype of the result and the sums.
+    precision: as of lax.dot_general; preferred_element_type: dtype of the result and the sums.
     Returns: an array. Raises: ShapeError if the shapes do not fit.
 
     >>> import rlx.numpy as jnp
@@ -74,11 +78,11 @@ def matmul(
     if x.shape[-1] != y.shape[row]:
         raise _mismatch("matmul", x, y)
     if y.ndim <= 2 or x.ndim == 1:
-        return contract(x, y, ((x.ndim - 1,), (row,)), preferred=preferred_element_type)
-    return _batched_matmul(x, y, preferred_element_type)
+        return contract(x, y, ((x.ndim - 1,), (row,)), precision=precision, preferred=preferred_element_type)
+    return _batched_matmul(x, y, precision, preferred_element_type)
 
 
-def _batched_matmul(x: Any, y: Any, preferred: Any) -> Any:
+def _batched_matmul(x: Any, y: Any, precision: Any, preferred: Any) -> Any:
     """Leading axes of equal size are batch axes; one that is missing or 1 on a side is left out there."""
     rank = max(x.ndim, y.ndim) - 2
     left, right = _aligned(x, rank), _aligned(y, rank)
@@ -97,12 +101,12 @@ def _batched_matmul(x: Any, y: Any, preferred: Any) -> Any:
     x, left_axes = _without_axes(x, rank, left_gone)
     y, right_axes = _without_axes(y, rank, right_gone)
     batch_axes = tuple(left_axes[i] for i in batch), tuple(right_axes[i] for i in batch)
-    product = contract(x, y, ((x.ndim - 1,), (y.ndim - 2,)), batch_axes, preferred)
+    result = contract(x, y, ((x.ndim - 1,), (y.ndim - 2,)), batch_axes, precision, preferred)
     produced = [*batch, *left_free, rank, *right_free, rank + 1]
     order = tuple(produced.index(i) for i in range(rank + 2))
     if order == tuple(range(rank + 2)):
-        return product
-    return shapes.transpose(product, permutation=order)
+        return result
+    return shapes.transpose(result, permutation=order)
 
 
 def _aligned(x: Any, rank: int) -> list[int | None]:
@@ -141,7 +145,7 @@ def dot(
     row = max(y.ndim - 2, 0)
     if x.shape[-1] != y.shape[row]:
         raise _mismatch("dot", x, y)
-    return contract(x, y, ((x.ndim - 1,), (row,)), preferred=preferred_element_type)
+    return contract(x, y, ((x.ndim - 1,), (row,)), precision=precision, preferred=preferred_element_type)
 
 
 @replayed
@@ -159,7 +163,7 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
         return multiply(x, y)
     if x.shape[-1] != y.shape[-1]:
         raise _mismatch("inner", x, y)
-    return contract(x, y, ((x.ndim - 1,), (y.ndim - 1,)), preferred=preferred_element_type)
+    return contract(x, y, ((x.ndim - 1,), (y.ndim - 1,)), precision=precision, preferred=preferred_element_type)
 
 
 @replayed
@@ -188,7 +192,7 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
     >>> complex(jnp.vdot(jnp.array([1j]), jnp.array([1j])))
     (1+0j)
     """
-    return dot(ravel(conj(a)), ravel(b), preferred_element_type=preferred_element_type)
+    return dot(ravel(conj(a)), ravel(b), precision=precision, preferred_element_type=preferred_element_type)
 
 
 @replayed
@@ -205,12 +209,13 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
     x, y = [moveaxis(v, canonical_axis(axis, v.ndim, "vecdot"), -1) for v in (conj(x), y)]
     if x.shape[-1] != y.shape[-1]:
         raise _mismatch("vecdot", x, y)
-    product = matmul(
+    result = matmul(
         reshape(x, (*x.shape[:-1], 1, x.shape[-1])),
         reshape(y, (*y.shape, 1)),
+        precision=precision,
         preferred_element_type=preferred_element_type,
     )
-    return shapes.reshape(product, shape=product.shape[:-2])
+    return shapes.reshape(result, shape=result.shape[:-2])
 
 
 @replayed
@@ -224,8 +229,8 @@ def matvec(x1: Any, x2: Any, /) -> Array:
     (3, 2)
     """
     x, y = promote("matvec", x1, x2)
-    product = matmul(x, reshape(y, (*y.shape, 1)))
-    return shapes.reshape(product, shape=product.shape[:-1])
+    result = matmul(x, reshape(y, (*y.shape, 1)))
+    return shapes.reshape(result, shape=result.shape[:-1])
 
 
 @replayed
@@ -239,8 +244,8 @@ def vecmat(x1: Any, x2: Any, /) -> Array:
     (3, 2)
     """
     x, y = promote("vecmat", x1, x2)
-    product = matmul(reshape(conj(x), (*x.shape[:-1], 1, x.shape[-1])), y)
-    return shapes.reshape(product, shape=(*product.shape[:-2], product.shape[-1]))
+    result = matmul(reshape(conj(x), (*x.shape[:-1], 1, x.shape[-1])), y)
+    return shapes.reshape(result, shape=(*result.shape[:-2], result.shape[-1]))
 
 
 @replayed
@@ -273,7 +278,7 @@ def tensordot(
         right = canonical_axes(axes[1], y.ndim, "tensordot")
     if [x.shape[i] for i in left] != [y.shape[i] for i in right]:
         raise _mismatch("tensordot", x, y)
-    return contract(x, y, (left, right), preferred=preferred_element_type)
+    return contract(x, y, (left, right), precision=precision, preferred=preferred_element_type)
 
 
 @replayed

@@ -18,12 +18,13 @@ from rlx.numpy.promotion import canonical_size, convert_to, promote_inexact, to_
 from rlx.ops import arithmetic
 from rlx.ops import shape as shapes
 from rlx.ops.convolution import ConvDimensionNumbers, conv_general_dilated
+from rlx.ops.precision import tf32_param
 from rlx.trace.replay import replayed
 
 __all__ = ["bartlett", "blackman", "convolve", "correlate", "hamming", "hanning", "kaiser"]
 
 
-def _slide(name: str, x: Any, y: Any, mode: str, preferred: Any) -> Any:
+def _slide(name: str, x: Any, y: Any, mode: str, precision: Any, preferred: Any) -> Any:
     """Products of x with y slid along it, for x not shorter than y."""
     size, length = x.shape[0], y.shape[0]
     padding = {
@@ -47,6 +48,7 @@ def _slide(name: str, x: Any, y: Any, mode: str, preferred: Any) -> Any:
         dimension_numbers=ConvDimensionNumbers((0, 1, 2), (0, 1, 2), (0, 1, 2)),
         feature_group_count=1,
         batch_group_count=1,
+        **tf32_param(precision, x.dtype),
     )
     return shapes.reshape(result, shape=result.shape[2:])
 
@@ -76,7 +78,7 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
     x, y = _vectors("convolve", a, v)
     if x.shape[0] < y.shape[0]:
         x, y = y, x
-    return _slide("convolve", x, flip(y), mode, preferred_element_type)
+    return _slide("convolve", x, flip(y), mode, precision, preferred_element_type)
 
 
 @replayed
@@ -94,8 +96,8 @@ def correlate(
     x, y = _vectors("correlate", a, v)
     y = conj(y)
     if x.shape[0] >= y.shape[0]:
-        return _slide("correlate", x, y, mode, preferred_element_type)
-    return flip(_slide("correlate", y, x, mode, preferred_element_type))
+        return _slide("correlate", x, y, mode, precision, preferred_element_type)
+    return flip(_slide("correlate", y, x, mode, precision, preferred_element_type))
 
 
 # ------------------------------------------------------------------ windows

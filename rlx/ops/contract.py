@@ -67,7 +67,8 @@ class dot_general(Primitive):
 
     dimension_numbers = ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result has
     the batch axes, then lhs's free axes, then rhs's. preferred_dtype: the dtype of the sum, at
-    least as wide as the operands'; None for theirs.
+    least as wide as the operands'; None for theirs. tf32: a device that multiplies float32 faster if it is
+    rounded to ten bits behind the point first may do so.
     """
 
     def type(
@@ -77,6 +78,7 @@ class dot_general(Primitive):
         *,
         dimension_numbers: DotDimensionNumbers,
         preferred_dtype: np.dtype | None,
+        tf32: bool = False,
     ) -> TensorType:
         refuse_keys(self.name, lhs, rhs)
         if lhs.dtype != rhs.dtype:
@@ -108,6 +110,7 @@ class dot_general(Primitive):
         *,
         dimension_numbers: DotDimensionNumbers,
         preferred_dtype: np.dtype | None,
+        tf32: bool = False,
     ) -> AxisMap:
         """Contracted axes are combined with one another."""
         d = layout(lhs.ndim, rhs.ndim, _hashable(dimension_numbers))
@@ -127,6 +130,7 @@ class dot_general(Primitive):
         *,
         dimension_numbers: DotDimensionNumbers,
         preferred_dtype: np.dtype | None,
+        tf32: bool = False,
     ) -> np.ndarray:
         if preferred_dtype is None and rhs.ndim <= 2 and lhs.dtype.char in "fdFD":
             contracting, batch_axes = dimension_numbers
@@ -155,8 +159,9 @@ class dot_general(Primitive):
         *,
         dimension_numbers: DotDimensionNumbers,
         preferred_dtype: np.dtype | None,
+        tf32: bool = False,
     ) -> tuple[Any, Any]:
-        params = {"dimension_numbers": dimension_numbers, "preferred_dtype": preferred_dtype}
+        params = _params(dimension_numbers, preferred_dtype, tf32)
         (lhs, rhs), (lhs_dot, rhs_dot) = primals, tangents
         out = self.bind(lhs, rhs, **params)
         tangent: Any = Zero(type_of(out))
@@ -174,14 +179,15 @@ class dot_general(Primitive):
         *,
         dimension_numbers: DotDimensionNumbers,
         preferred_dtype: np.dtype | None,
+        tf32: bool = False,
     ) -> tuple[Any, ...]:
         if isinstance(cotangent, Zero):
             return tuple(Zero(x.type) if isinstance(x, Linear) else None for x in (lhs, rhs))
         d = layout(type_of(lhs).ndim, type_of(rhs).ndim, _hashable(dimension_numbers))
         if isinstance(lhs, Linear):
-            return _cotangent_of_lhs(cotangent, lhs.type, rhs, d, swapped=False), None
+            return _cotangent_of_lhs(cotangent, lhs.type, rhs, d, False, tf32), None
         mirrored = DotLayout(d.rhs_contracting, d.lhs_contracting, d.rhs_batch, d.lhs_batch, d.rhs_free, d.lhs_free)
-        return None, _cotangent_of_lhs(cotangent, rhs.type, lhs, mirrored, swapped=True)
+        return None, _cotangent_of_lhs(cotangent, rhs.type, lhs, mirrored, True, tf32)
 
     def batch(
         self,
@@ -191,6 +197,7 @@ class dot_general(Primitive):
         *,
         dimension_numbers: DotDimensionNumbers,
         preferred_dtype: np.dtype | None,
+        tf32: bool = False,
     ) -> tuple[Any, int]:
         (lhs, rhs), (ldim, rdim) = inputs, dims
         (lc, rc), (lb, rb) = dimension_numbers
@@ -206,15 +213,23 @@ class dot_general(Primitive):
                 out_dim = len(lb) + d.lhs_free.index(ldim)
             else:
                 out_dim = len(lb) + len(d.lhs_free) + d.rhs_free.index(rdim)
-        params = {"dimension_numbers": numbers, "preferred_dtype": preferred_dtype}
+        params = _params(numbers, preferred_dtype, tf32)
         return self.bind(lhs, rhs, **params), out_dim
 
     def lower(
-        self, k: Any, lhs: Any, rhs: Any, *, dimension_numbers: DotDimensionNumbers, preferred_dtype: np.dtype | None
+        self,
+        k: Any,
+        lhs: Any,
+        rhs: Any,
+        *,
+        dimension_numbers: DotDimensionNumbers,
+        preferred_dtype: np.dtype | None,
+        tf32: bool = False,
     ) -> Any:
         result = lhs.type.dtype if preferred_dtype is None else np.dtype(preferred_dtype)
         contracting, batch = dimension_numbers
-        return k.contract(lhs, rhs, contracting, batch, accumulation_dtype(lhs.type.dtype, preferred_dtype), result)
+        accumulator = accumulation_dtype(lhs.type.dtype, preferred_dtype)
+        return k.contract(lhs, rhs, contracting, batch, accumulator, result, tf32)
 
     def samples(self) -> Iterator[Sample]:
         def case(lhs: Axes, rhs: Axes, numbers: DotDimensionNumbers) -> Any:
@@ -232,7 +247,15 @@ class dot_general(Primitive):
         )
 
 
-def _cotangent_of_lhs(cotangent: Any, lhs: TensorType, rhs: Any, d: DotLayout, swapped: bool) -> Any:
+def _params(numbers: DotDimensionNumbers, preferred: np.dtype | None, tf32: bool) -> dict[str, Any]:
+    """The parameters of an equation: tf32 is said where it is asked for."""
+    params: dict[str, Any] = {"dimension_numbers": numbers, "preferred_dtype": preferred}
+    return params | {"tf32": True} if tf32 else params
+
+
+def _cotangent_of_lhs(
+    cotangent: Any, lhs: TensorType, rhs: Any, d: DotLayout, swapped: bool, tf32: bool
+) -> Any:
     """The cotangent contracted with rhs over rhs's free axes, its axes put in lhs's order.
 
     `swapped`: lhs was the second operand, so that its free axes come last in the cotangent.
@@ -242,7 +265,7 @@ def _cotangent_of_lhs(cotangent: Any, lhs: TensorType, rhs: Any, d: DotLayout, s
     over = tuple(range(first, first + columns))
     numbers = ((over, d.rhs_free), (tuple(range(batches)), d.rhs_batch))
     rhs = cast(rhs, type_of(cotangent).dtype)
-    product = dot_general(cotangent, rhs, dimension_numbers=numbers, preferred_dtype=None)
+    product = dot_general(cotangent, rhs, **_params(numbers, None, tf32))
     # the product has lhs's batch and free axes, then the contracted ones in rhs's own order
     contracted = sorted(range(len(d.rhs_contracting)), key=lambda i: d.rhs_contracting[i])
     order = d.lhs_batch + d.lhs_free + tuple(d.lhs_contracting[i] for i in contracted)

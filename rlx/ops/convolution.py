@@ -54,10 +54,11 @@ class ConvolutionSpec:
     dimension_numbers: ConvDimensionNumbers
     feature_group_count: int
     batch_group_count: int
+    tf32: bool = False
 
     def params(self) -> dict[str, Any]:
-        """The fields as parameters of the primitive."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        """The fields as parameters of the primitive: tf32 is said where it is asked for."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "tf32" or self.tf32}
 
     @property
     def groups(self) -> int:
@@ -123,12 +124,16 @@ class ConvolutionSpec:
 
 @primitive
 class conv_general_dilated(Primitive):
-    """Sliding products of lhs with the kernel rhs (a correlation: the kernel is not flipped)."""
+    """Sliding products of lhs with the kernel rhs (a correlation: the kernel is not flipped).
+
+    tf32: as dot_general's.
+    """
 
     claimed_as = "convolution"
 
     def claim(self, **params: Any) -> dict[str, Any]:
-        """The parameters, with the layouts one by one."""
+        """The parameters, with the layouts one by one; whoever claims it may always compute more exactly than tf32."""
+        params.pop("tf32", None)
         specs = zip(("lhs_spec", "rhs_spec", "out_spec"), params.pop("dimension_numbers").encode_key(), strict=True)
         return {"operands": ("lhs", "rhs"), **params, **dict(specs)}
 
@@ -379,7 +384,7 @@ def _lowered(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> Any:
     windows, weights = ([first + i for i in order] for first in (2 + rank, 2))
     batch, *positions = (1 + free.index(i) for i in range(1 + rank))
     if numbers.out_spec[1] > min(numbers.out_spec[2:], default=0):
-        out = k.contract(patches, kernel, (windows, weights), ((0,), (0,)))  # (group, *free, out)
+        out = k.contract(patches, kernel, (windows, weights), ((0,), (0,)), tf32=spec.tf32)  # (group, *free, out)
         out = k.transpose(out, (batch, 0, 2 + rank, *positions))
     elif bands := _bands(spec, shape, patches.type, k.options):
         # (group, batch, band, *positions in it, feature, *offsets): one product for each band of each member
@@ -389,10 +394,10 @@ def _lowered(k: Any, lhs: Any, rhs: Any, spec: ConvolutionSpec) -> Any:
         wide = (*split[:3], *kernel.type.shape[1:])
         kernel = k.broadcast(kernel, wide, (0, *range(3, len(wide))))
         both = (range(3), range(3))
-        out = k.contract(kernel, patches, ([2 + i for i in weights], [1 + i for i in windows]), both)
+        out = k.contract(kernel, patches, ([2 + i for i in weights], [1 + i for i in windows]), both, tf32=spec.tf32)
         out = k.transpose(out, (1, 0, 3, 2, *range(4, 4 + rank)))  # of (group, batch, band, out, *positions)
     else:
-        out = k.contract(kernel, patches, (weights, windows), ((0,), (0,)))  # (group, out, *free)
+        out = k.contract(kernel, patches, (weights, windows), ((0,), (0,)), tf32=spec.tf32)  # (group, out, *free)
         out = k.transpose(out, (1 + batch, 0, 1, *(1 + i for i in positions)))
     return k.transpose(k.reshape(out, shape), tuple(np.argsort(numbers.out_spec).tolist()))
 
@@ -466,9 +471,7 @@ def _cotangent_of_lhs(ct: Any, lhs: TensorType, rhs: Any, spec: ConvolutionSpec)
         # out features lose their groups, in features gain them
         rhs = _move_groups(rhs, rhs_spec[0], rhs_spec[1], groups)
     kernel_spec = (rhs_spec[1], rhs_spec[0], *rhs_spec[2:])
-    result = conv_general_dilated(
-        ct,
-        reverse(rhs, axes=rhs_spec[2:]),
+    of_cotangent = ConvolutionSpec(
         window_strides=spec.lhs_dilation,
         padding=tuple(padding),
         lhs_dilation=spec.window_strides,
@@ -476,7 +479,9 @@ def _cotangent_of_lhs(ct: Any, lhs: TensorType, rhs: Any, spec: ConvolutionSpec)
         dimension_numbers=ConvDimensionNumbers(out_spec, kernel_spec, lhs_spec),
         feature_group_count=groups,
         batch_group_count=1,
+        tf32=spec.tf32,
     )
+    result = conv_general_dilated(ct, reverse(rhs, axes=rhs_spec[2:]), **of_cotangent.params())
     if spec.batch_group_count > 1:
         result = _move_groups(result, lhs_spec[1], lhs_spec[0], groups)
     return result
@@ -489,9 +494,7 @@ def _cotangent_of_rhs(ct: Any, lhs: Any, rhs: TensorType, spec: ConvolutionSpec)
     ]
     lhs_spec, rhs_spec, out_spec = spec.dimension_numbers.encode_key()
     swapped = [(s[1], s[0], *s[2:]) for s in (lhs_spec, out_spec, rhs_spec)]
-    return conv_general_dilated(
-        lhs,
-        ct,
+    of_cotangent = ConvolutionSpec(
         window_strides=spec.rhs_dilation,
         padding=tuple(padding),
         lhs_dilation=spec.lhs_dilation,
@@ -499,7 +502,9 @@ def _cotangent_of_rhs(ct: Any, lhs: Any, rhs: TensorType, spec: ConvolutionSpec)
         dimension_numbers=ConvDimensionNumbers(*swapped),
         feature_group_count=spec.batch_group_count,
         batch_group_count=spec.feature_group_count,
+        tf32=spec.tf32,
     )
+    return conv_general_dilated(lhs, ct, **of_cotangent.params())
 
 
 # ------------------------------------------------------------- folding axes

@@ -217,12 +217,14 @@ class cumlogsumexp(Cumulative):
         value = k.reverse(x, (axis,)) if reverse else x
         shape = x.type.shape
         lowest = k.full(TensorType((), x.type.dtype), neutral("max", x.type.dtype))
+        pad = k.pad_where_read if k.options.products.fused else k.pad
         distance = 1
         while distance < shape[axis]:
             k.realise(value)
             config = [(0, 0, 0)] * len(shape)
-            config[axis] = (distance, -distance, 0)
-            before = k.pad(value, lowest, tuple(config))
+            config[axis] = (distance, 0, 0)
+            limits = [n - distance * (a == axis) for a, n in enumerate(shape)]
+            before = pad(k.slice(value, (0,) * len(shape), limits, (1,) * len(shape)), lowest, tuple(config))
             value = k.elementwise(logaddexp.scalar, [before, value], x.type)
             distance *= 2
         return k.reverse(value, (axis,)) if reverse else value

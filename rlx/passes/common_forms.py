@@ -144,7 +144,7 @@ def _exp2(x: Any) -> Any:
 
 # ------------------------------------------------------------------ contraction
 @common_form("dot_general")
-def _dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, preferred_dtype: Any) -> Any:
+def _dot_general(lhs: Any, rhs: Any, *, dimension_numbers: Any, preferred_dtype: Any, tf32: bool = False) -> Any:
     """A product with both operands broadcast to all axes, summed over the contracted ones."""
     (contract_lhs, contract_rhs), (batch_lhs, batch_rhs) = dimension_numbers
     left, right = type_of(lhs), type_of(rhs)

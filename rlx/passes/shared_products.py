@@ -67,7 +67,8 @@ class FuseSharedInputMatMul:
             x, matrix = equation.inputs
             plain = (((x.type.ndim - 1,), (0,)), ((), ()))
             if matrix in allowed and matrix.type.ndim == 2 and equation.params["dimension_numbers"] == plain:
-                found.setdefault((x, equation.params["preferred_dtype"]), []).append(equation)
+                key = (x, equation.params["preferred_dtype"], equation.params.get("tf32", False))
+                found.setdefault(key, []).append(equation)
         return [group for group in found.values() if len(group) > 1]
 
 

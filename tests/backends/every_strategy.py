@@ -31,6 +31,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "rows": (nn.softmax, numbers(20, 37)),
     "sums": (lambda x: (x.sum(), x.sum(0)), numbers(200, 100)),
     "scans": (lambda x: jnp.cumsum(x, 1), numbers(2, 150)),
+    "scans of parts": (jnp.cumsum, numbers(2100)),
     "last writes": (lambda v, i: jnp.zeros(11).at[i].set(v), numbers(130), PLACES),
     "atomics": (
         lambda v, i: (jnp.zeros(11).at[i].add(v), jnp.zeros(11, "bfloat16").at[i].max(v.astype("bfloat16"))),

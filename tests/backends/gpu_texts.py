@@ -49,6 +49,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "sum of columns": (lambda x: x.sum(0), wave(4096, 512)),
     "gradient of a norm": (rlx.grad(lambda w, x: (nn.standardize(x) * w).sum()), wave(512), wave(1024, 512)),
     "running sums": (lambda x: jnp.cumsum(x, -1), wave(512, 2000)),
+    "running sums of a long row": (lambda x: jnp.cumsum(x) * 2, wave(1 << 20)),
     "sorts": (lambda x: (jnp.sort(x, -1), jnp.argsort(x, -1)), wave(64, 3000)),
     "product": (lambda x, y: x @ y, wave(512, 300), wave(300, 512)),
     "thin product": (lambda x, y: x @ y, wave(512, 300), wave(300)),

@@ -148,6 +148,10 @@ def test_products_are_cublas(cupy: FakeCupy) -> None:
     rlx.jit(lambda z, y: jnp.einsum("bkm,kn->bmn", z, y), device="cuda")(z, y.astype("float64"))
     products = [e for e in cupy.log if e[0] == "gemm"]
     assert len(products) == 1 and products[0][-1] == 70
+    del cupy.log[:]
+    with rlx.default_matmul_precision("tensorfloat32"):
+        rlx.jit(lambda x, y: x @ y, device="cuda")(x, y)
+    assert [e[-1] for e in cupy.log if e[0] == "gemm"] == [77]  # CUBLAS_COMPUTE_32F_FAST_TF32
 
 
 def by_columns(kernel: Contract, x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -129,7 +129,7 @@ def test_tensor_cores_multiply_what_is_narrow(architecture: str) -> None:
         types = (ProductType.of(dtype, "float32", tf32=dtype == "float32"),)
         options = replace(OPTIONS, products=replace(OPTIONS.products, types=types))
         x, w = np.ones((200, 100), dtype), np.ones((100, 300), dtype)
-        plan = plan_of(lambda x, w: jnp.maximum(x @ w * 2, 0), x, w, options=options)
+        plan = plan_of(lambda x, w: jnp.maximum(jnp.matmul(x, w, precision="high") * 2, 0), x, w, options=options)
         program = DeviceProgram(plan, CudaDialect(tensor_cores=True), Limits())
         assert [s.strategy for steps in program.steps.values() for s in steps] == ["tiled product with an epilogue"]
         compiled = nvrtc.compile_program(program.source, architecture)
@@ -169,6 +169,7 @@ LAUNCHES = {
     "sum of columns": ["chunks by items", "warps"],
     "gradient of a norm": ["chunks by groups", "warps"],
     "running sums": ["scans"],
+    "running sums of a long row": ["parts of scans", "scans of parts"],
     "small loop": ["items", "loop"],
     "product": ["tiled product"],
     "thin product": ["warps"],

@@ -211,6 +211,55 @@ def test_running_results_of_every_length(length: int, backend: OpenCLBackend) ->
     agree(lambda x: (jnp.cumsum(x, -1), lax.cummax(x, 1, reverse=True), jnp.cumprod(x, 0)), x)
 
 
+def computed(backend: OpenCLBackend, function: Any, *arguments: Any) -> tuple[list[str], list[np.ndarray]]:
+    """How the launches of a program share work on a backend, and its results there: twice the same."""
+    plan = lower_to_plan(rlx.make_program(function)(*arguments), None, backend.lowering)
+    launches = DeviceProgram(plan, OpenCLDialect(), backend.engine.limits).steps.values()
+    made = backend.compile(plan)
+    results = [made.run([backend.memory.put(a) for a in arguments]) for _ in range(2)]
+    types = [(x.shape, x.dtype) for x in rlx.tree.leaves(rlx.eval_shape(function, *arguments))]
+    found, again = ([backend.memory.get(y, *t) for y, t in zip(ys, types, strict=True)] for ys in results)
+    for x, y in zip(found, again, strict=True):
+        np.testing.assert_array_equal(x, y)
+    return [s.strategy for each in launches for s in each], found
+
+
+def running(x: Any, signs: Any) -> list[Any]:
+    """Running results from both ends."""
+    products = lax.cumprod(signs, axis=1)
+    return [f(x, axis=1, reverse=True) for f in (lax.cumsum, lax.cummax, lax.cummin)] + [lax.cumsum(x, axis=1), products]
+
+
+@pytest.mark.parametrize("dtype", "float16 bfloat16 float32 float64 int32 int8 uint8".split())
+@pytest.mark.parametrize("length", [2047, 8191])
+def test_long_rows_are_scanned_in_parts(length: int, dtype: str) -> None:
+    """By groups that find what the parts before theirs come to."""
+    x = np.sin(np.arange(2 * length)).reshape(2, length) * (100 if dtype[-1] in "28" and "int" in dtype else 1)
+    if dtype == "uint8":
+        x = np.abs(x)
+    signs = np.where(np.arange(2 * length).reshape(2, length) % 7 == 3, -1, 1)
+    given = x.astype(dtype), signs.astype(dtype)
+    how, results = computed(forced(group=64, units=8, least_row=8), running, *given)
+    assert set(how) == ({"scans"} if length < 2048 else {"parts of scans", "scans of parts"})
+    coarse = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5, "float64": 1e-12}.get(dtype, 0)
+    for found, expected in zip(results, rlx.jit(running, device="cpu")(*given), strict=True):
+        wide = [np.asarray(v).astype("float64") for v in (found, expected)]
+        np.testing.assert_allclose(*wide, rtol=coarse, atol=10 * coarse)
+
+
+def test_running_results_that_need_one_another_are_scanned_whole() -> None:
+    """What a reduction, or another running result, goes into; the log of running sums is a map for each doubling."""
+    backend, x = forced(group=64, units=8, least_row=8), wave(8191)
+    for function in (lambda x: jnp.cumsum(x / x.max()), lambda x: jnp.cumsum(jnp.cumsum(x)), lax.cumlogsumexp):
+        how, (found,) = computed(backend, function, x)
+        expected = np.asarray(rlx.jit(function, device="cpu")(x))
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(found / scale, expected / scale, atol=2e-5)
+    assert how == ["items"] * 13
+
+
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 31, 64, 257, 1024, 1025, 5000])
 def test_sorts_of_every_length(length: int, backend: OpenCLBackend) -> None:
     """In a group's memory, or in parts that are merged: stable, with NaN last."""
@@ -796,7 +845,9 @@ def test_narrow_products_are_summed_in_float32(dtype: str, units: bool, backend:
     device.units = units
     x, w = (numbers(*shape).astype(dtype) for shape in ((70, 37), (37, 90)))
     for name, function in MIXED.items():
-        plan = lower_to_plan(rlx.make_program(function)(x, w), None, device.lowering)
+        with rlx.default_matmul_precision("tensorfloat32"):
+            program = rlx.make_program(function)(x, w)
+        plan = lower_to_plan(program, None, device.lowering)
         products = [k for kernel in plan.kernels for k in members(kernel) if isinstance(k, Contract)]
         assert products and all(k.tf32 or k.accumulator for k in products)
         expected = rlx.jit(function, device="cpu")(x, w)

@@ -189,7 +189,8 @@ def test_a_device_without_products_gets_loops():
 def test_tf32_is_said_by_the_product():
     a = np.random.default_rng(0).normal(size=(32, 32)).astype(np.float32)
     rounded = ProductLimits(types=(ProductType.of("float32", tf32=True),))
-    plan = plan_of(lambda a: a @ a, a, products=rounded)
+    assert not products(plan_of(lambda a: a @ a, a, products=rounded))  # where nobody asks for it there is none
+    plan = plan_of(lambda a: jnp.matmul(a, a, precision="tensorfloat32"), a, products=rounded)
     (kernel,) = plan.kernels
     assert isinstance(kernel, Contract) and kernel.tf32
     (result,) = run(plan, a)

@@ -18,7 +18,11 @@ __all__ = ["CudaBackend"]
 
 _SHOWN = "sm_90"  # what programs are shown for where there is no GPU
 _TENSOR_CORES = 80
-_MIXED = (ProductType.of("float16", "float32"), ProductType.of("bfloat16", "float32"))
+_OF_UNITS = (
+    ProductType.of("float16", "float32"),
+    ProductType.of("bfloat16", "float32"),
+    ProductType.of("float32", tf32=True),
+)
 _OF_ASSEMBLER = ("--ptxas-options", "--no-cache")  # flags that CuPy has no use for
 
 
@@ -42,16 +46,16 @@ class CudaBackend(DeviceBackend):
 
     @property
     def _has_tensor_cores(self) -> bool:
-        """Whether fragments of 16-bit floats are multiplied in one step: from sm_80 on."""
+        """Whether fragments of 16-bit floats and of tf32 are multiplied in one step: from sm_80 on."""
         return int(self._architecture.removeprefix("sm_")) >= _TENSOR_CORES
 
     @property
     def lowering(self) -> LoweringOptions:
-        """With products of 16-bit floats that are summed in float32, where the GPU has units for them."""
+        """With products of 16-bit floats, and of float32 as tf32, where the GPU has units for them."""
         options = super().lowering
         if not self._has_tensor_cores:
             return options
-        return replace(options, products=replace(options.products, types=(*options.products.types, *_MIXED)))
+        return replace(options, products=replace(options.products, types=(*options.products.types, *_OF_UNITS)))
 
     def dialect(self) -> DeviceDialect:
         """cuBLAS multiplies, where there is a GPU, but for 16-bit floats."""

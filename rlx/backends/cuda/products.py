@@ -13,14 +13,15 @@ __all__ = ["is_cublas_product", "multiply"]
 # numbers of cuBLAS: cudaDataType_t, cublasComputeType_t, cublasGemmAlgo_t
 _TYPES = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
 _COMPUTE = {"float32": 68, "float64": 70, "complex64": 68, "complex128": 70}
+_FAST_TF32 = 77
 _DEFAULT_ALGORITHM = -1
 _NOT_TRANSPOSED, _TRANSPOSED = 0, 1
 
 
 def is_cublas_product(kernel: Contract) -> bool:
-    """Whether cuBLAS takes a product: one batch dimension at most, sizes of 32 bits, in the operands' dtype."""
+    """Whether cuBLAS takes a product: one batch dimension at most, sizes of 32 bits, one dtype."""
     dtype = kernel.out.buffer.dtype
-    plain = dtype.name in _TYPES and kernel.lhs.buffer.dtype == dtype == kernel.summed_in and not kernel.tf32
+    plain = dtype.name in _TYPES and kernel.lhs.buffer.dtype == dtype == kernel.summed_in
     sizes = (kernel.batches, kernel.rows, kernel.columns, kernel.depth)
     strides = [s for o in (kernel.lhs, kernel.rhs, kernel.out) for s in o.strides[-2:]]
     return plain and len(kernel.out.shape) <= 3 and 0 not in sizes and max(*sizes, *strides) < 1 << 31
@@ -47,10 +48,11 @@ def multiply(cupy: Any, stream: int, kernel: Contract, lhs: int, rhs: int, out: 
     # read when the call is made: cuBLAS takes numbers of the host at once
     one, before = np.ones(1, dtype), np.full(1, kernel.accumulate, dtype)
     cublas, kind = cupy.cuda.cublas, _TYPES[dtype.name]
+    compute = _FAST_TF32 if kernel.tf32 else _COMPUTE[dtype.name]
     handle = cupy.cuda.device.get_cublas_handle()
     cublas.setStream(handle, stream)
     cublas.gemmStridedBatchedEx(
         handle, right, left, kernel.columns, kernel.rows, kernel.depth, one.ctypes.data,
         addresses[0], kind, right_apart, batches[0], addresses[1], kind, left_apart, batches[1], before.ctypes.data,
-        addresses[2], kind, apart, batches[2], kernel.batches, _COMPUTE[dtype.name], _DEFAULT_ALGORITHM,
+        addresses[2], kind, apart, batches[2], kernel.batches, compute, _DEFAULT_ALGORITHM,
     )  # fmt: skip

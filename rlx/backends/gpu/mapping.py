@@ -10,7 +10,7 @@ from rlx.backends.gpu.loops import loop_step
 from rlx.backends.gpu.maps import map_step
 from rlx.backends.gpu.ordered_sums import ordered_sum_steps
 from rlx.backends.gpu.products import product_as_loops, product_steps, tiled_product
-from rlx.backends.gpu.scans import scan_step
+from rlx.backends.gpu.scans import scan_steps
 from rlx.backends.gpu.scatters import last_write_steps
 from rlx.backends.gpu.sorting import sort_steps
 from rlx.backends.gpu.steps import Step
@@ -51,5 +51,5 @@ def _nest(kernel: Loops, limits: Limits, dialect: DeviceDialect) -> list[Step]:
     grid = grid_of(kernel, limits, dialect)
     if not grid.points:
         return []
-    special = scan_step(grid, limits, dialect) or map_step(grid, limits, dialect)
-    return [special or grid_step(grid, limits, dialect)]
+    scans = scan_steps(grid, limits, dialect)
+    return scans or [map_step(grid, limits, dialect) or grid_step(grid, limits, dialect)]

@@ -1,24 +1,34 @@
-"""Running results along rows: a group scans a tile of a row at a time, and carries its result to the next one."""
+"""Running results along rows: a group scans a tile of a row at a time, and carries its result to the next one.
+
+A few long rows are cut in parts, each of which a group takes: one launch finds what each part comes to, the next one
+scans, where each group first combines what the parts before its own come to, in an order that is always the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.grid import Grid, GridMapping
+from rlx.backends.gpu.grid import Grid, GridMapping, open_point
 from rlx.backends.gpu.limits import Limits
-from rlx.backends.gpu.steps import Step, loops_step, moves_apart
-from rlx.backends.loops.dialect import Reduction
+from rlx.backends.gpu.steps import Step, ceiling, loops_step, moves_apart
+from rlx.backends.loops.dialect import Parameter, Reduction
 from rlx.backends.loops.walk import Walk
-from rlx.ir.kernels import Loops, Store
+from rlx.ir.fused_products import with_stores
+from rlx.ir.kernels import Access, Buffer, Loops, Store
 from rlx.ir.scalar import neutral
 
-__all__ = ["scan_step"]
+__all__ = ["scan_steps"]
+
+_LEAST_TILES = 16  # of a part
+_GROUPS_A_UNIT = 4  # while one waits at a barrier, others go on
 
 
-def scan_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> Step | None:
-    """The launch of a kernel with running results; None where a point takes its row alone."""
+def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[Step] | None:
+    """The launches of a kernel with running results; None where a point takes its row alone."""
     kernel = grid.kernel
     if not any(i.op == "cumulate" for i in kernel.instructions) or kernel.outer != len(kernel.sizes) - 1:
         return None
@@ -33,8 +43,110 @@ def scan_step(grid: Grid, limits: Limits, dialect: DeviceDialect) -> Step | None
         for number, instruction in enumerate(kernel.instructions)
         if instruction.op in ("reduce", "cumulate")
     ]
-    mapping = _Tiles(dialect, grid, limits, limits.group)
-    return loops_step(kernel, dialect, limits, mapping, "scans", grid.points, limits.group, arrays)
+    parts = _part_count(grid, limits)
+    totals = _totals(kernel, parts) if parts > 1 else {}
+    mapping = _Tiles(dialect, grid, limits, parts, {number: buffer.name for number, buffer in totals.items()})
+    groups = grid.points * parts
+    if parts == 1:
+        return [loops_step(kernel, dialect, limits, mapping, "scans", groups, limits.group, arrays)]
+    summed = _summed(kernel, totals, parts)
+    before = _Totals(dialect, replace(grid, kernel=summed), limits, parts)
+    shared = [
+        dialect.group_array(f"r{number}", instruction.dtype, limits.group)
+        for number, instruction in enumerate(summed.instructions)
+        if instruction.op == "reduce"
+    ]
+    scratch = [(Parameter(buffer.name, buffer.dtype, False), buffer) for buffer in totals.values()]
+    return [
+        loops_step(summed, dialect, limits, before, "parts of scans", groups, limits.group, shared),
+        loops_step(kernel, dialect, limits, mapping, "scans of parts", groups, limits.group, arrays, scratch),
+    ]
+
+
+# ------------------------------------------------------------------ rows in parts
+def _part_count(grid: Grid, limits: Limits) -> int:
+    """In how many parts each row is cut, so that the device is full; 1 where parts would need one another's results."""
+    instructions = grid.kernel.instructions
+    depends = [False] * len(instructions)
+    for number, instruction in enumerate(instructions):
+        depends[number] = any(depends[a] or instructions[a].op == "cumulate" for a in instruction.args)
+    chained = any(i.op == "reduce" or (i.op == "cumulate" and depends[n]) for n, i in enumerate(instructions))
+    if chained or any(s.once for s in grid.kernel.stores):
+        return 1
+    wanted = _GROUPS_A_UNIT * limits.units // max(grid.points, 1)
+    row = grid.kernel.sizes[-1]
+    parts = min(wanted, row // (_LEAST_TILES * limits.group))
+    return ceiling(row, _part_length(row, parts, limits.group)) if parts > 1 else 1
+
+
+def _part_length(row: int, parts: int, items: int) -> int:
+    """Elements of a part: whole tiles."""
+    return ceiling(ceiling(row, parts), items) * items
+
+
+def _totals(kernel: Loops, parts: int) -> Mapping[int, Buffer]:
+    """For each running result what the parts of each row come to."""
+    count = math.prod(kernel.sizes[: kernel.outer]) * parts
+    return {
+        number: Buffer(instruction.dtype, count, name=f"totals{number}")
+        for number, instruction in enumerate(kernel.instructions)
+        if instruction.op == "cumulate"
+    }
+
+
+def _summed(kernel: Loops, totals: Mapping[int, Buffer], parts: int) -> Loops:
+    """The kernel with results of parts in place of running ones."""
+    rows = [parts * math.prod(kernel.sizes[d + 1 : kernel.outer]) for d in range(kernel.outer)]
+    places = enumerate(totals, len(kernel.operands))
+    stores = [Store(number, Access(operand, (*rows, 0))) for operand, number in places]
+    instructions = [replace(i, op="reduce") if i.op == "cumulate" else i for i in kernel.instructions]
+    made = replace(kernel, operands=(*kernel.operands, *totals.values()), instructions=tuple(instructions))
+    return replace(with_stores(made, stores), label=f"{kernel.label}_parts")
+
+
+class _Parts(GridMapping):
+    """A group takes a part of a row, or all of it."""
+
+    def __init__(self, dialect: DeviceDialect, grid: Grid, limits: Limits, parts: int) -> None:
+        super().__init__(dialect, grid, limits, limits.group)
+        self.parts = parts
+
+    def enter(self, walk: Walk, nest: ExitStack) -> Collection[int]:
+        """Which row it is, and which part."""
+        if self.parts == 1:
+            return super().enter(walk, nest)
+        dialect = self.dialect
+        group = f"({dialect.number_type}){dialect.group_number()}"
+        walk.lines.add(
+            dialect.fixed("part", f"{group} % {self.parts}u"), dialect.number("point", f"{group} / {self.parts}u")
+        )
+        open_point(walk, dialect, self.grid.kernel, self.grid.opened)
+        return self.grid.opened
+
+    def bounds(self, walk: Walk, dimension: int) -> tuple[str, str]:
+        """Where the part begins and ends."""
+        start, stop = walk.bounds(dimension)
+        if self.parts == 1:
+            return start, stop
+        length = _part_length(walk.loops.sizes[dimension], self.parts, self.items)
+        walk.lines.add(
+            self.dialect.fixed("first", f"part * {length}"),
+            self.dialect.fixed("last", f"{stop} - first < {length} ? {stop} : first + {length}"),
+        )
+        return "first", "last"
+
+
+class _Totals(_Parts):
+    """Items share a part, whose result the first one writes."""
+
+    def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
+        """Every so many elements of the part."""
+        start, stop = self.bounds(walk, dimension)
+        return (self.dialect.strided_loop(walk.index(dimension), start, stop, self.lane, self.items),)
+
+    def overwrite(self, walk: Walk, store: Store, array: str, place: str, value: str) -> None:
+        """At the place of the part."""
+        super().overwrite(walk, store, array, f"{place} + part", value)
 
 
 def _each_its_own(kernel: Loops) -> bool:
@@ -46,12 +158,31 @@ def _each_its_own(kernel: Loops) -> bool:
     )
 
 
-class _Tiles(GridMapping):
-    """A group takes a tile at a time. Items beyond the row's end stay for the barriers, on its last element."""
+class _Tiles(_Parts):
+    """A group takes a tile at a time. Items beyond the row's end stay for the barriers, on its last element.
+
+    totals: the arrays that hold what parts come to, for each running result; none where rows are whole.
+    """
+
+    def __init__(
+        self, dialect: DeviceDialect, grid: Grid, limits: Limits, parts: int, totals: Mapping[int, str]
+    ) -> None:
+        super().__init__(dialect, grid, limits, parts)
+        self.totals = totals
+
+    def _before(self, walk: Walk, number: int, totals: str) -> None:
+        """A running result begins with what the parts before come to."""
+        dialect, (name, reducer, dtype) = self.dialect, walk.reduction(number)
+        total = dialect.load(dtype, totals, f"point * {self.parts} + before")
+        with walk.lines.block(dialect.strided_loop("before", "0", "part", self.lane, self.items)):
+            walk.lines.add(dialect.assign(name, dialect.combine(reducer, dtype, name, total)))
+        walk.lines.add(*dialect.combine_group(name, reducer, dtype, self.items, self.limits.warp))
 
     def row_dimension(self, walk: Walk, dimension: int, reductions: Sequence[Reduction]) -> tuple[str, ...]:
         """Tiles of the row, the same number of them for every item."""
-        start, stop = walk.bounds(dimension)
+        for number, totals in self.totals.items():
+            self._before(walk, number, totals)
+        start, stop = self.bounds(walk, dimension)
         kind, name = self.dialect.position_type, walk.index(dimension)
         extent = self.dialect.extent
         return (

@@ -113,9 +113,9 @@ def matrix_power(a: Any, n: int) -> Array:
     result: Any = None
     while exponent:
         if exponent & 1:
-            result = base if result is None else matmul(result, base)
+            result = base if result is None else matmul(result, base, precision="highest")
         exponent >>= 1
-        base = matmul(base, base) if exponent else base
+        base = matmul(base, base, precision="highest") if exponent else base
     return result
 
 
@@ -143,7 +143,8 @@ def multi_dot(arrays: Sequence[Any], *, precision: Any = None) -> Array:
         raise ShapeError(
             f"multi_dot got shapes {', '.join(str(x.shape) for x in factors)}.", "Neighbouring sizes must be equal."
         )
-    out = _chain(factors, _best_cuts([factors[0].shape[0], *[x.shape[1] for x in factors]]), 0, len(factors) - 1)
+    cuts = _best_cuts([factors[0].shape[0], *[x.shape[1] for x in factors]])
+    out = _chain(factors, cuts, 0, len(factors) - 1, precision)
     shape = out.shape[row : 2 - column]
     return manipulation.reshape(out, shape)
 
@@ -164,8 +165,11 @@ def _best_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
     return cuts
 
 
-def _chain(factors: Sequence[Any], cuts: dict[tuple[int, int], int], first: int, last: int) -> Any:
+def _chain(
+    factors: Sequence[Any], cuts: dict[tuple[int, int], int], first: int, last: int, precision: Any
+) -> Any:
     if first == last:
         return factors[first]
     cut = cuts[first, last]
-    return matmul(_chain(factors, cuts, first, cut), _chain(factors, cuts, cut + 1, last))
+    parts = _chain(factors, cuts, first, cut, precision), _chain(factors, cuts, cut + 1, last, precision)
+    return matmul(*parts, precision=precision)

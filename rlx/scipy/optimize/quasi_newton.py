@@ -79,7 +79,7 @@ def minimize_with_matrix(
 
     def step(state: Minimum) -> Minimum:
         inverse, before = state.memory
-        direction = -jnp.matmul(inverse, state.gradient)
+        direction = -jnp.matmul(inverse, state.gradient, precision="highest")
         slope = jnp.sum(direction * state.gradient)
         guess = 2.02 * (state.value - before) / slope
         trial = jnp.where((guess > 0) & (guess < 1), guess, 1)

@@ -25,7 +25,13 @@ def _dot(w: Writer, e: Equation, xs: Values) -> Values:
         f" lhs_contracting_dimensions = {[*left]}, rhs_contracting_dimensions = {[*right]}>"
     )
     operands = [w.convert(x, out.dtype) if not is_float(x.dtype) else x for x in xs]
-    return [w.op("stablehlo.dot_general", operands, out.shape, out.dtype, dot_dimension_numbers=numbers)]
+    said = {"dot_dimension_numbers": numbers, **_precision(e)}
+    return [w.op("stablehlo.dot_general", operands, out.shape, out.dtype, **said)]
+
+
+def _precision(e: Equation) -> dict[str, str]:
+    """For both operands, where float32 may be rounded."""
+    return {"precision_config": f"[{', '.join(['#stablehlo<precision HIGH>'] * 2)}]"} if e.params.get("tf32") else {}
 
 
 @rule("conv_general_dilated")
@@ -54,6 +60,7 @@ def _convolution(w: Writer, e: Equation, xs: Values) -> Values:
             dimension_numbers=f"#stablehlo.conv<{numbers}>",
             batch_group_count=f"{p['batch_group_count']} : i64",
             feature_group_count=f"{p['feature_group_count']} : i64",
+            **_precision(e),
         )
     ]
 

@@ -24,13 +24,14 @@ _METHODS = ("batched", "incremental")
 # ------------------------------------------------------------------ the basis: trees with a leading axis
 def _combined(basis: Any, weights: Array) -> Any:
     """The sum of basis vectors, each with its weight."""
-    return tree.map(lambda v: convert_to(jnp.tensordot(weights, v, 1), v.dtype), basis)
+    return tree.map(lambda v: convert_to(jnp.tensordot(weights, v, 1, precision="highest"), v.dtype), basis)
 
 
 def _projections(basis: Any, x: Any) -> Array:
     """The inner product of each basis vector with x."""
     leaves = zip(tree.leaves(basis), tree.leaves(x), strict=True)
-    parts = [jnp.matmul(jnp.conj(jnp.reshape(v, (v.shape[0], -1))), jnp.ravel(y)) for v, y in leaves]
+    rows = [(jnp.conj(jnp.reshape(v, (v.shape[0], -1))), jnp.ravel(y)) for v, y in leaves]
+    parts = [jnp.matmul(v, y, precision="highest") for v, y in rows]
     total = parts[0]
     for part in parts[1:]:
         total = total + part
@@ -108,7 +109,7 @@ def _incremental_cycle(system: LinearSystem, residual: Any, restart: int, enough
     def step(state: Any) -> Any:
         number, basis, triangle, rotations, _ = state
         basis, column, _ = _next_vector(system, basis, number, dtype)
-        column = jnp.matmul(rotations, column)
+        column = jnp.matmul(rotations, column, precision="highest")
         upper, lower = column[number], column[number + 1]
         length = jnp.hypot(jnp.abs(upper), jnp.abs(lower))
         safe = convert_to(jnp.where(length > 0, length, 1), dtype)

@@ -1,6 +1,7 @@
 """How exact a product or a function is asked to be: Precision, DotAlgorithm, AccuracyMode and their kin.
 
-rlx computes every product in the operands' dtype or wider, so that a request never makes it less exact.
+rlx computes every product in the operands' dtype or wider. A request for less than float32 lets devices round float32
+operands to tf32 (ten bits behind the point), which multiply that faster; the others compute as without it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from rlx.config import config
 from rlx.errors import UnsupportedError
-from rlx.ir.types import dtype_of
+from rlx.ir.types import dtype_of, is_float
+from rlx.ops.contract import DotDimensionNumbers, accumulation_dtype, cast, dot_general
 
 __all__ = [
     "AccuracyMode",
@@ -55,7 +58,7 @@ class Tolerance(NamedTuple):
 
 
 class Precision(enum.Enum):
-    """How exact a product is asked to be. Those of rlx are always as exact as the dtype allows.
+    """How exact a product is asked to be. HIGH lets float32 be rounded to tf32; DEFAULT and HIGHEST do not.
 
     >>> from rlx import lax
     >>> lax.Precision("float32")
@@ -93,7 +96,8 @@ _PRECISION_NAMES: dict[str | None, Precision] = {
 class DotAlgorithm(NamedTuple):
     """A way to compute products: the dtypes that operands are rounded to, and that of the sum.
 
-    rlx takes from it the dtype of the sum, and does not round operands.
+    rlx takes from it the dtype of the sum. Operands are not rounded but to tf32, and that where one product of 16-bit
+    floats is asked for and a device has such units.
 
     >>> from rlx import lax
     >>> import rlx.numpy as jnp
@@ -171,12 +175,52 @@ def accumulation_of(precision: Any) -> np.dtype | None:
         return precision.accumulation_type
     if isinstance(precision, str) and precision in DotAlgorithmPreset.__members__:
         return DotAlgorithmPreset[precision].accumulation_type
-    pair = precision if isinstance(precision, Sequence) and not isinstance(precision, str) else (precision,)
-    for part in pair:
+    _parts(precision)
+    return None
+
+
+def _parts(precision: Any) -> Sequence[Any]:
+    """What is asked for each operand: a Precision, or its name. Raises UnsupportedError for what is neither."""
+    parts = precision if isinstance(precision, Sequence) and not isinstance(precision, str) else (precision,)
+    for part in parts:
         if not isinstance(part, Precision) and part not in _PRECISION_NAMES:
             raise UnsupportedError(
                 f"There is no precision {part!r}.",
                 "Use None, a lax.Precision, a lax.DotAlgorithmPreset, or one of their names: "
                 f"{', '.join(name for name in _PRECISION_NAMES if name)}.",
             )
-    return None
+    return parts
+
+
+# what is no more exact than tf32: names, JAX's for GPUs, and algorithms of one product of rounded operands
+_COARSE_NAMES = frozenset((Precision.HIGH, "high", "bfloat16_3x", "tensorfloat32", "fastest", "bfloat16"))
+_COARSE_PRESETS = frozenset("F16_F16_F16 F16_F16_F32 BF16_BF16_BF16 BF16_BF16_F32 TF32_TF32_F32".split())
+_COARSE_DTYPES = frozenset((np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)))
+
+
+def tf32_param(precision: Any, dtype: np.dtype) -> dict[str, bool]:
+    """The parameter tf32 of a product of such operands, where `precision` lets them be rounded; None: the switch's."""
+    asked = config.default_matmul_precision if precision is None else precision
+    return {"tf32": True} if asked is not None and dtype == np.float32 and _is_coarse(asked) else {}
+
+
+def _is_coarse(precision: Any) -> bool:
+    if isinstance(precision, DotAlgorithm):
+        rounded = {dtype_of(precision.lhs_precision_type), dtype_of(precision.rhs_precision_type)}
+        return precision.num_primitive_operations == 1 and rounded <= _COARSE_DTYPES
+    if isinstance(precision, DotAlgorithmPreset) or precision in DotAlgorithmPreset.__members__:
+        return getattr(precision, "name", precision) in _COARSE_PRESETS
+    return all(part in _COARSE_NAMES for part in _parts(precision))
+
+
+def product(x: Any, y: Any, numbers: DotDimensionNumbers, precision: Any, preferred: np.dtype | None) -> Any:
+    """dot_general as exact as `precision` asks; None: as the switch default_matmul_precision does."""
+    asked = config.default_matmul_precision if precision is None else precision
+    if asked is None:
+        return dot_general(x, y, dimension_numbers=numbers, preferred_dtype=preferred)
+    wide = accumulation_of(asked)
+    if wide is None or not is_float(x.dtype) or accumulation_dtype(x.dtype, preferred).itemsize >= wide.itemsize:
+        coarse = tf32_param(asked, x.dtype)
+        return dot_general(x, y, dimension_numbers=numbers, preferred_dtype=preferred, **coarse)
+    result = x.dtype if preferred is None else preferred
+    return cast(dot_general(cast(x, wide), cast(y, wide), dimension_numbers=numbers, preferred_dtype=None), result)
