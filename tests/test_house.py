@@ -85,7 +85,7 @@ LAYERS: dict[str, set[str]] = {
     "profiling": ARRAYS | {"numpy", "backends", "call"},
     "graph": FRONTS | {"lowering", "planning", "passes", "backends", "precision", "call"},
     # JAX's names are those of all rooms; compat puts the top, which is "", in place of jax
-    "jaxnames": FRONTS | {"optim", "sharding", "testing", "call", ""},
+    "jaxnames": FRONTS | {"optim", "sharding", "testing", "call", "export", ""},
 }
 # the top names what users call, in whatever room it is
 EVERYTHING = {""}

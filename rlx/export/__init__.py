@@ -10,14 +10,16 @@ from types import ModuleType
 from typing import Any
 
 from rlx.export.exported import Exported, deserialize, export, load_exported
-from rlx.export.sizes import Size, symbolic_args_specs, symbolic_shape
+from rlx.export.sizes import Size, SymbolicScope, is_symbolic_dim, symbolic_args_specs, symbolic_shape
 from rlx.export.structures import register_namedtuple_serialization, register_pytree_node_serialization
 
 __all__ = [
     "Exported",
     "Size",
+    "SymbolicScope",
     "deserialize",
     "export",
+    "is_symbolic_dim",
     "load_exported",
     "register_namedtuple_serialization",
     "register_pytree_node_serialization",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx.export.exported import Exported, export, load_exported
-from rlx.export.sizes import names_in
+from rlx.export.sizes import unknowns_in
 
 __all__ = ["load", "save"]
 
@@ -43,7 +43,7 @@ def save(
     [3.0, 3.0]
     """
     exported = export(f if params is None else _with_parameters(f, params))(*types)
-    has_code = not names_in(exported.in_avals) if object_code is None else object_code
+    has_code = not unknowns_in(exported.in_avals).names if object_code is None else object_code
     exported.save(path, vjp_order, object_code=has_code)
     return exported
 

@@ -27,7 +27,7 @@ __all__ = ["FORMAT", "MANIFEST", "Member", "read_archive", "write_archive"]
 
 MANIFEST = "manifest.json"
 FORMAT = "rlx.exported"
-VERSION = (1, 0)  # another first number: another format; a larger second one: additions
+VERSION = (1, 1)  # another first number: another format; a larger second one: additions
 ALIGNMENT = 64
 MOST_MEMBERS = 100_000
 MOST_MANIFEST = 1 << 26

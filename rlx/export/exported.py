@@ -20,8 +20,9 @@ from rlx.call.jitted import Jitted
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import FileFormatError, InputTypeError, OptionError, ShapeError, UnsupportedError
 from rlx.export.functions import Function, Source, derivative_of, function_of
-from rlx.export.sizes import bind_sizes, evaluate_shape, names_in
+from rlx.export.sizes import bind_sizes, evaluate_shape, unknowns_in
 from rlx.export.store import read_functions, write_functions
+from rlx.export.templates import points_of
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.arithmetic import convert
@@ -106,9 +107,10 @@ class Exported:
         <Program lambda: (float32[5,3]) -> (float32[5]), 1 equations>
         """
         function = self._functions[0]
-        if set(sizes) != set(function.names):
+        if set(sizes) != set(function.unknowns.names):
             given = f"got {', '.join(sorted(sizes)) or 'none'}"
-            raise ShapeError(f"{self.fun_name} has the sizes {', '.join(function.names) or 'none'}, {given}.")
+            raise ShapeError(f"{self.fun_name} has the sizes {', '.join(function.unknowns.names) or 'none'}, {given}.")
+        self._check_sizes(sizes)
         return function.program(sizes)
 
     def as_text(self) -> str:
@@ -172,7 +174,7 @@ class Exported:
     def _sizes(self, arrays: Sequence[Array]) -> dict[str, int]:
         """The sizes that arguments have. Raises InputTypeError, with a list, where they are others."""
         function = self._functions[0]
-        sizes = bind_sizes([t.shape for t in function.in_avals], [x.shape for x in arrays], function.names)
+        sizes = bind_sizes([t.shape for t in function.in_avals], [x.shape for x in arrays], function.unknowns.names)
         wrong = [
             f"leaf {number} is {x.type!r}, exported for {_type_text(t)}"
             for number, (x, t) in enumerate(zip(arrays, function.in_avals, strict=True))
@@ -186,7 +188,17 @@ class Exported:
                 f"{self.fun_name} was called with other types than it was exported for:\n  {listed}",
                 "Convert with .astype and .reshape, or export the function again for these types.",
             )
+        self._check_sizes(sizes)
         return sizes
+
+    def _check_sizes(self, sizes: Mapping[str, int]) -> None:
+        broken = self._functions[0].unknowns.broken(sizes)
+        if broken:
+            said = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+            raise ShapeError(
+                f"{self.fun_name} was exported for sizes with {broken[0]}, and got {said}.",
+                "Call it with other arrays, or export it without the constraint.",
+            )
 
     def _recorded(self, sizes: Mapping[str, int]) -> Callable[..., Any]:
         """The function of leaves while a program is recorded: a call of its program, with its derivative."""
@@ -235,7 +247,7 @@ class Exported:
         out_tree = tree.structure(tuple([0] * sum(is_inexact(t.dtype) for t in first.in_avals)))
         source = derivative_of(self._source)
         name = f"{first.name}_vjp"
-        function = function_of(source, name, first.names, in_tree, in_avals, lambda: out_tree)
+        function = function_of(source, name, first.unknowns, in_tree, in_avals, lambda: out_tree)
         return Exported([function], source, self.platforms)
 
     def _through(self, order: int) -> list[Function]:
@@ -288,7 +300,7 @@ class Exported:
         write_functions(file, functions, self.platforms, native)
 
     def _object_code(self, functions: Sequence[Function]) -> Mapping[str, bytes]:
-        if functions[0].names:
+        if functions[0].unknowns.names:
             raise UnsupportedError(
                 f"{self.fun_name} has sizes that are not known, for which there is no object code.",
                 "Export it for sizes that are numbers, or leave object_code out: the code is cached on disk.",
@@ -394,13 +406,13 @@ def export(
 
 def _exported(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any], platforms: tuple[str, ...]) -> Exported:
     leaves, structure = tree.flatten((args, kwargs))
-    names = names_in([x for x in leaves if isinstance(x, ShapeDtypeStruct)])
+    unknowns = unknowns_in([x for x in leaves if isinstance(x, ShapeDtypeStruct)])
     trees: list[TreeDef] = []
     avals: list[list[ShapeDtypeStruct]] = []
     programs: dict[tuple[int, ...], Program] = {}
 
     def source(sizes: Mapping[str, int]) -> Program:
-        key = tuple(sizes[name] for name in names)
+        key = tuple(sizes[name] for name in unknowns.names)
         if key not in programs:
             concrete = [_concrete(x, sizes) if isinstance(x, ShapeDtypeStruct) else x for x in leaves]
             own_args, own_kwargs = tree.unflatten(structure, concrete)
@@ -410,14 +422,14 @@ def _exported(jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any], pla
             programs[key] = traced.closed()
         return programs[key]
 
-    first = source(dict.fromkeys(names, 3))
+    first = source(points_of(unknowns, jitted.name)[0])
     in_avals = [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in first.input_types]
-    if names:
+    if unknowns.names:
         # static arguments are no leaves of the program: those that are follow in order
         given = [x for x in leaves if hasattr(x, "shape")]
         in_avals = given if len(given) == len(in_avals) else _with_names(leaves, in_avals)
         in_avals = [_as_struct(x, t) for x, t in zip(in_avals, first.input_types, strict=True)]
-    function = function_of(source, jitted.name, names, trees[0], in_avals, lambda: trees[1])
+    function = function_of(source, jitted.name, unknowns, trees[0], in_avals, lambda: trees[1])
     return Exported([function], source, platforms)
 
 

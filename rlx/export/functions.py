@@ -11,8 +11,8 @@ from rlx.array import ConcreteArray
 from rlx.call.compiled import prepare_program
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import FileFormatError, UnsupportedError, source_line
-from rlx.export.sizes import Size
-from rlx.export.templates import template
+from rlx.export.sizes import Size, Unknowns
+from rlx.export.templates import points_of, template
 from rlx.ir.program import Equation, Program
 from rlx.ir.show import show_bindings, show_program
 from rlx.ir.types import TensorType, is_inexact, is_key
@@ -37,7 +37,7 @@ class Function:
     name: str
     text: str
     constants: Mapping[str, ConcreteArray]
-    names: tuple[str, ...]
+    unknowns: Unknowns
     in_tree: TreeDef
     in_avals: tuple[ShapeDtypeStruct, ...]
     out_tree: TreeDef
@@ -49,7 +49,7 @@ class Function:
 
     def program(self, sizes: Sizes) -> Program:
         """The program for given sizes. Raises FileFormatError where the text is none."""
-        key = tuple(sizes[name] for name in self.names)
+        key = tuple(sizes[name] for name in self.unknowns.names)
         found = self._programs.get(key)
         if found is None:
             reason = ""
@@ -65,7 +65,7 @@ class Function:
 
     def caller(self, sizes: Sizes) -> Callable[[Sequence[Any]], list[Any]]:
         """What runs the program for given sizes, compiled once for each backend."""
-        key = tuple(sizes[name] for name in self.names)
+        key = tuple(sizes[name] for name in self.unknowns.names)
         found = self._calls.get(key)
         if found is None:
             with self._lock:
@@ -76,7 +76,7 @@ class Function:
 def function_of(
     source: Source,
     name: str,
-    names: Sequence[str],
+    unknowns: Unknowns,
     in_tree: TreeDef,
     in_avals: Sequence[ShapeDtypeStruct],
     out_tree: Callable[[], TreeDef],
@@ -84,19 +84,19 @@ def function_of(
     """The function whose programs a source gives. Raises UnsupportedError for what no text can hold."""
     types: list[Any]
     program: Program | None = None
-    if not names:
+    if not unknowns.names:
         program = exported_form(source({}))
         text, constants = show_program(program), show_bindings(program)
         types = [(t.shape, t.dtype, t.weak) for t in program.output_types]
         optimized = not _has_keys(program)
     else:
-        text, constants = _general_text(source, name, names)
-        example = source(dict.fromkeys(names, 3))
-        shapes = _result_shapes(source, name, names)
+        text, constants = _general_text(source, name, unknowns)
+        example = source(points_of(unknowns, name)[0])
+        shapes = _result_shapes(source, name, unknowns)
         types = [(s, t.dtype, t.weak) for s, t in zip(shapes, example.output_types, strict=True)]
         optimized = False
     out_avals = tuple(ShapeDtypeStruct(shape, dtype, weak) for shape, dtype, weak in types)
-    found = Function(name, text, constants, tuple(names), in_tree, tuple(in_avals), out_tree(), out_avals, optimized)
+    found = Function(name, text, constants, unknowns, in_tree, tuple(in_avals), out_tree(), out_avals, optimized)
     if program is not None:
         found._programs[()] = program  # which knows the user's lines, as its text does not
     return found
@@ -145,7 +145,7 @@ def _has_keys(program: Program) -> bool:
     return any(is_key(t.dtype) for t in types) or any(map(_has_keys, program.regions()))
 
 
-def _general_text(source: Source, name: str, names: Sequence[str]) -> tuple[str, dict[str, Any]]:
+def _general_text(source: Source, name: str, unknowns: Unknowns) -> tuple[str, dict[str, Any]]:
     """The text for all sizes, and the arrays that it names, which have to be the same ones."""
     seen: list[dict[str, Any]] = []
 
@@ -155,7 +155,7 @@ def _general_text(source: Source, name: str, names: Sequence[str]) -> tuple[str,
         seen.append(show_bindings(program))
         return show_program(program)
 
-    text = template(render, names, name)
+    text = template(render, unknowns, name)
     first = seen[0]
     for other in seen[1:]:
         if other.keys() != first.keys() or any(_differ(first[k], other[k]) for k in first):
@@ -173,13 +173,13 @@ def _differ(one: Any, other: Any) -> bool:
     return a is not b and (a.dtype != b.dtype or a.shape != b.shape or a.tobytes() != b.tobytes())
 
 
-def _result_shapes(source: Source, name: str, names: Sequence[str]) -> list[tuple[int | Size, ...]]:
+def _result_shapes(source: Source, name: str, unknowns: Unknowns) -> list[tuple[int | Size, ...]]:
     """The shapes of the results, with expressions of sizes."""
 
     def render(sizes: Sizes) -> str:
         return " ".join(f"[{','.join(map(str, t.shape))}]" for t in source(sizes).output_types)
 
-    parts = [part.strip() for part in template(render, names, name).replace("]", "").split("[")[1:]]
+    parts = [part.strip() for part in template(render, unknowns, name).replace("]", "").split("[")[1:]]
     return [tuple(_size(text) for text in part.split(",") if text) for part in parts]
 
 

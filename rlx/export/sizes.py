@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import InconclusiveDimensionOperation, ShapeError
@@ -13,11 +14,26 @@ from rlx.trace.flat import shared_array
 from rlx.trace.read import Unreadable, evaluate_size
 from rlx.trees import tree
 
-__all__ = ["Size", "bind_sizes", "evaluate_shape", "names_in", "symbolic_args_specs", "symbolic_shape"]
+__all__ = [
+    "Constraint",
+    "Size",
+    "SymbolicScope",
+    "Unknowns",
+    "bind_sizes",
+    "evaluate_shape",
+    "is_symbolic_dim",
+    "symbolic_args_specs",
+    "symbolic_shape",
+    "unknowns_in",
+]
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _RESERVED = re.compile(r"[xcv]\d+|array|complex|dtype|inf|nan|ndarray|ops|program|tensor|weak")
 _PROBES = (2, 3, 5)  # a size is found by what an expression is at such values
+_RELATIONS: dict[str, Callable[[int, int], bool]] = {">=": operator.ge, "<=": operator.le, "==": operator.eq}
+_STRICTLY = {">=": operator.gt, "<=": operator.lt, "==": operator.eq}
+# what JAX writes as functions
+_FUNCTIONS: dict[str, type[ast.operator]] = {"mod": ast.Mod, "floordiv": ast.FloorDiv}
 
 
 class Size:
@@ -31,11 +47,12 @@ class Size:
     2 * b + 1
     """
 
-    __slots__ = ("names", "text")
+    __slots__ = ("names", "scope", "text")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, scope: SymbolicScope | None = None) -> None:
+        self.scope = scope or SymbolicScope()
         try:
-            found = ast.parse(text.strip(), mode="eval").body
+            found = _Functions().visit(ast.parse(text.strip(), mode="eval").body)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             found = None
         names = {n.id for n in ast.walk(found) if isinstance(n, ast.Name)} if found is not None else set()
@@ -60,7 +77,8 @@ class Size:
         if not isinstance(other, (int, Size)):
             return NotImplemented
         left, right = (other, self) if reverse else (self, other)
-        return Size(f"({left}) {operation} ({right})")
+        scope = self.scope if isinstance(other, int) else self.scope._and(other.scope)
+        return Size(f"({left}) {operation} ({right})", scope)
 
     def __add__(self, other: Any) -> Size:
         return self._with(other, "+")
@@ -101,6 +119,72 @@ class Size:
         return self.text
 
 
+class _Functions(ast.NodeTransformer):
+    """mod(a, b) and floordiv(a, b), which JAX writes, as a % b and a // b."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """A call."""
+        self.generic_visit(node)
+        kind = _FUNCTIONS.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        if kind is None or len(node.args) != 2 or node.keywords:
+            return node
+        return ast.BinOp(node.args[0], kind(), node.args[1])
+
+
+class Constraint(NamedTuple):
+    """What sizes have to fulfil: an inequality or an equation of expressions of them."""
+
+    left: Size
+    relation: str
+    right: Size
+
+    @classmethod
+    def of(cls, text: str) -> Constraint:
+        """The constraint that a text is: "a >= b", "2*a == b + 1". Raises ShapeError for another."""
+        for relation in _RELATIONS:
+            left, found, right = text.partition(relation)
+            if found:
+                return cls(Size(left), relation, Size(right))
+        raise ShapeError(f"{text!r:.80} is no constraint of sizes.", "Write expressions and >=, <= or == between them.")
+
+    def holds(self, sizes: Mapping[str, int], strictly: bool = False) -> bool:
+        """Whether sizes fulfil it; `strictly`: and an inequality not as an equation."""
+        relations = _STRICTLY if strictly else _RELATIONS
+        return relations[self.relation](self.left.evaluate(sizes), self.right.evaluate(sizes))
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.relation} {self.right}"
+
+
+class SymbolicScope:
+    """The constraints that some sizes have in common.
+
+    >>> import rlx
+    >>> scope = rlx.export.SymbolicScope(["a >= b"])
+    >>> a, b = rlx.export.symbolic_shape("a, b", scope=scope)
+    >>> x = rlx.ShapeDtypeStruct((a, b), "float32")
+    >>> rlx.export.export(lambda x: x[: x.shape[1]])(x).out_avals
+    (ShapeDtypeStruct(shape=(b, b), dtype=float32),)
+    """
+
+    __slots__ = ("constraints",)
+
+    def __init__(self, constraints_str: Sequence[str] = ()) -> None:
+        given = (constraints_str,) if isinstance(constraints_str, str) else constraints_str
+        self.constraints = tuple(map(Constraint.of, given))
+
+    def _and(self, other: SymbolicScope) -> SymbolicScope:
+        """The scope of what is made of two sizes."""
+        if other is self or not other.constraints:
+            return self
+        found = SymbolicScope()
+        found.constraints = tuple(dict.fromkeys((*self.constraints, *other.constraints)))
+        return found
+
+    def __repr__(self) -> str:
+        return f"SymbolicScope({list(map(str, self.constraints))})"
+
+
 def _is_part(node: ast.AST) -> bool:
     """Whether a node may stand in a size."""
     if isinstance(node, ast.Constant):
@@ -109,32 +193,77 @@ def _is_part(node: ast.AST) -> bool:
     return isinstance(node, parts)
 
 
-def symbolic_shape(shape_spec: str) -> tuple[int | Size, ...]:
+def symbolic_shape(
+    shape_spec: str | None,
+    *,
+    constraints: Sequence[str] = (),
+    scope: SymbolicScope | None = None,
+    like: Sequence[int | None] | None = None,
+) -> tuple[int | Size, ...]:
     """The shape that a text describes: numbers, names of sizes that a call decides, and expressions of them.
 
-    Raises ShapeError for another text.
+    Args:
+      shape_spec: the text. With `like`, `_` stands for its size there, and `...` at the end for the rest of it; None is
+        all of it.
+      constraints: what the sizes fulfil: texts with >=, <= or == between two expressions. Functions are traced for such
+        sizes only, and calls with others are refused.
+      scope: the constraints of other sizes, instead: `size.scope`, or a SymbolicScope.
+      like: a shape.
+
+    Raises ShapeError for another text, and where it does not fit `like`.
 
     >>> import rlx
-    >>> rlx.export.symbolic_shape("batch, 2*channels, 64")
+    >>> rlx.export.symbolic_shape("batch, 2*channels, 64", constraints=["batch >= 2"])
     (batch, 2 * channels, 64)
+    >>> rlx.export.symbolic_shape("batch, ...", like=(7, 5, 3))
+    (batch, 5, 3)
     """
-    parts = [part.strip() for part in shape_spec.strip().removeprefix("(").removesuffix(")").split(",")]
+    if constraints and scope is not None:
+        raise ShapeError("symbolic_shape got constraints and a scope.", "A scope has its own: SymbolicScope(texts).")
+    scope = scope or SymbolicScope(constraints)
+    text = "..." if shape_spec is None else shape_spec.strip().removeprefix("(").removesuffix(")")
+    head, dots, rest = text.partition("...")
+    if rest.strip():
+        raise ShapeError(f"In the shape {text!r} something follows the dots.", "The dots come last: 'b, ...'.")
+    parts = [part.strip() for part in head.split(",")]
     if parts and parts[-1] == "":
         parts.pop()
-    return tuple(_plain(Size(part)) for part in parts)
+    known = tuple(like or ())
+    if like is not None and (len(parts) > len(known) or (not dots and len(parts) != len(known))):
+        raise ShapeError(f"The shape {text!r} does not fit an array of shape {known}.", "Write a size for each axis.")
+    if like is None and (dots or "_" in parts):
+        raise ShapeError(f"The shape {text!r} leaves sizes out.", "Give the shape that has them: like=x.shape.")
+    sizes = [known[at] if part == "_" else _plain(Size(part, scope)) for at, part in enumerate(parts)]
+    sizes += known[len(parts) :] if dots else ()
+    if None in sizes:
+        raise ShapeError(f"The shape {text!r} takes a size from {known} that is None.", "Name it.")
+    return tuple(size for size in sizes if size is not None)
+
+
+def is_symbolic_dim(p: Any) -> bool:
+    """Whether something is a size that a call decides.
+
+    >>> import rlx
+    >>> list(map(rlx.export.is_symbolic_dim, rlx.export.symbolic_shape("b, 3")))
+    [True, False]
+    """
+    return isinstance(p, Size)
 
 
 def _plain(size: Size) -> int | Size:
     return size if size.names else size.evaluate({})
 
 
-def symbolic_args_specs(args: Any, shapes_specs: Any) -> Any:
+def symbolic_args_specs(
+    args: Any, shapes_specs: Any, constraints: Sequence[str] = (), scope: SymbolicScope | None = None
+) -> Any:
     """Arguments as types whose shapes are written as texts.
 
     Args:
       args: a tree of arrays, or of what has .shape and .dtype.
       shapes_specs: a tree of texts, or a prefix of that tree: "b, 64", or "b, ..." where what follows is as in the
-        array; None where all of the shape is.
+        array, and `_` for one size of the array; None where all of the shape is.
+      constraints, scope: see symbolic_shape.
 
     Returns: a tree of ShapeDtypeStruct. Raises ShapeError where a text does not fit its array.
 
@@ -145,31 +274,37 @@ def symbolic_args_specs(args: Any, shapes_specs: Any) -> Any:
     leaves, treedef = tree.flatten(args)
     specs = tree.broadcast(shapes_specs, args, is_leaf=lambda x: x is None or isinstance(x, str))
     texts = tree.leaves(specs, is_leaf=lambda x: x is None or isinstance(x, str))
-    return tree.unflatten(treedef, list(map(_specified, leaves, texts)))
+    if constraints and scope is not None:
+        symbolic_shape("", constraints=constraints, scope=scope)  # raises
+    scope = scope or SymbolicScope(constraints)
+    return tree.unflatten(treedef, [_specified(x, text, scope) for x, text in zip(leaves, texts, strict=True)])
 
 
-def _specified(leaf: Any, text: str | None) -> ShapeDtypeStruct:
+def _specified(leaf: Any, text: str | None, scope: SymbolicScope) -> ShapeDtypeStruct:
     known = leaf if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else shared_array(leaf)
-    shape = tuple(known.shape)
-    if text is None:
-        return ShapeDtypeStruct(shape, known.dtype)
-    head, dots, rest = text.partition("...")
-    if rest.strip():
-        raise ShapeError(f"In the shape {text!r} something follows the dots.", "The dots come last: 'b, ...'.")
-    given = symbolic_shape(head)
-    if len(given) > len(shape) or (not dots and len(given) != len(shape)):
-        raise ShapeError(f"The shape {text!r} does not fit an array of shape {shape}.", "Write a size for each axis.")
-    sizes: Any = (*given, *shape[len(given) :])
+    sizes: Any = symbolic_shape(text, scope=scope, like=tuple(known.shape))
     return ShapeDtypeStruct(sizes, known.dtype)
 
 
 # ------------------------------------------------------------------ values
-def names_in(types: Iterable[Any]) -> tuple[str, ...]:
-    """The names in the shapes of types, in order."""
-    found: dict[str, None] = {}
-    for size in (size for t in types for size in t.shape if isinstance(size, Size)):
-        found |= dict.fromkeys(sorted(size.names))
-    return tuple(found)
+class Unknowns(NamedTuple):
+    """The names of the sizes that calls of a function decide, and what they have to fulfil."""
+
+    names: tuple[str, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+
+    def broken(self, sizes: Mapping[str, int], strictly: bool = False) -> tuple[Constraint, ...]:
+        """The constraints that sizes do not fulfil."""
+        return tuple(c for c in self.constraints if not c.holds(sizes, strictly))
+
+
+def unknowns_in(types: Iterable[Any]) -> Unknowns:
+    """The unknown sizes in the shapes of types, in order, and the constraints of these alone."""
+    sizes = [size for t in types for size in t.shape if isinstance(size, Size)]
+    names = tuple(dict.fromkeys(name for size in sizes for name in sorted(size.names)))
+    constraints = tuple(dict.fromkeys(c for size in sizes for c in size.scope.constraints))
+    mine = tuple(c for c in constraints if c.left.names | c.right.names <= set(names))
+    return Unknowns(names, mine)
 
 
 def evaluate_shape(shape: Sequence[int | Size], sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import RlxError
 from rlx.export.archive import Member, read_archive, write_archive
 from rlx.export.functions import Function
-from rlx.export.sizes import Size
+from rlx.export.sizes import Constraint, Size, Unknowns
 from rlx.export.structures import described, structure_of
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.types import is_key
@@ -27,6 +27,7 @@ __all__ = ["read_functions", "write_functions"]
 WEIGHTS = "weights.safetensors"
 NATIVE = "native/"
 MOST_FUNCTIONS = 16
+MOST_CONSTRAINTS = 64
 
 
 def write_functions(
@@ -47,7 +48,8 @@ def write_functions(
     listed = [
         {
             "name": f.name,
-            "sizes": list(f.names),
+            "sizes": list(f.unknowns.names),
+            "constraints": list(map(str, f.unknowns.constraints)),
             "optimized": f.optimized,
             "in_tree": described(f.in_tree),
             "in_avals": list(map(_aval, f.in_avals)),
@@ -135,10 +137,11 @@ def _function(number: int, entry: Any, members: Mapping[str, memoryview], arrays
             raise Broken("its trees have other numbers of leaves than it has types")
         if not all(isinstance(n, str) and n.isidentifier() for n in names):
             raise Broken(f"its sizes are called {brief(names)}")
+        unknowns = Unknowns(tuple(names), _constraints(entry.get("constraints", []), names))
         held = {name: arrays[at] for name, at in constants.items()}
         name = _entry(entry, "name", str)
         optimized = bool(entry.get("optimized"))
-        return Function(name, text, held, tuple(names), in_tree, in_avals, out_tree, out_avals, optimized)
+        return Function(name, text, held, unknowns, in_tree, in_avals, out_tree, out_avals, optimized)
     except Broken as broken:
         reason = str(broken)
     except RlxError as error:
@@ -146,6 +149,16 @@ def _function(number: int, entry: Any, members: Mapping[str, memoryview], arrays
     except (ValueError, TypeError, RecursionError, UnicodeDecodeError, KeyError) as error:
         reason = f"{error}"
     raise Broken(reason)
+
+
+def _constraints(texts: Any, names: Sequence[str]) -> tuple[Constraint, ...]:
+    """What a manifest says of its sizes; version 1.0 has nothing."""
+    if not isinstance(texts, list) or len(texts) > MOST_CONSTRAINTS or not all(isinstance(t, str) for t in texts):
+        raise Broken(f"its sizes fulfil {brief(texts)}")
+    found = tuple(map(Constraint.of, texts))
+    if any(not c.left.names | c.right.names <= set(names) for c in found):
+        raise Broken(f"its constraints name other sizes than {brief(names)}")
+    return found
 
 
 def _aval_of(entry: Any) -> ShapeDtypeStruct:

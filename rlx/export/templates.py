@@ -11,14 +11,15 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from math import lcm
+from math import gcd, lcm
 from typing import Any
 
 import numpy as np
 
 from rlx.errors import ShapeError
+from rlx.export.sizes import Unknowns
 
-__all__ = ["template"]
+__all__ = ["points_of", "template"]
 
 # a number, unless it is part of a name
 _NUMBER = re.compile(r"(?<![\w.\"])-?(?:\d+\.?\d*(?:e[+-]?\d+)?)(?![\w.\"])")
@@ -29,21 +30,21 @@ MOST_DIVISOR = 16
 Sizes = Mapping[str, int]
 
 
-def template(render: Callable[[Sizes], str], names: Sequence[str], what: str) -> str:
-    """The text of a program for any values of the sizes called `names`.
+def template(render: Callable[[Sizes], str], unknowns: Unknowns, what: str) -> str:
+    """The text of a program for any values of sizes.
 
     Args:
       render: the text for given values.
+      unknowns: the sizes.
       what: whose program it is, for messages.
 
-    Raises ShapeError where programs of two sizes differ in more than numbers, or a number follows no rule.
+    Raises ShapeError where programs of two sizes differ in more than numbers, or a number follows no rule, and where
+    too few sizes fulfil their constraints.
     """
-    if len(names) > MOST_NAMES:
-        raise ShapeError(f"{what} has {len(names)} sizes that are not known.", f"There may be {MOST_NAMES} names.")
     refused = ""
-    for values in (_FEW, _MANY):
-        points = list(_points(names, values))
-        found = _generalised([render(point) for point in points], points, values is _MANY)
+    for thorough in (False, True):
+        points = points_of(unknowns, what, thorough)
+        found = _generalised([render(point) for point in points], points, thorough)
         if not isinstance(found, _Refusal):
             return found
         refused = found.why
@@ -63,11 +64,36 @@ class _Refusal:
         self.why, self.final = why, final
 
 
-def _points(names: Sequence[str], values: Sequence[int]) -> Iterator[dict[str, int]]:
-    """Values for all names, such that none follows from another."""
-    count = 3 + (len(names) + 1) * (len(names) + 2) // 2 if values is _FEW else len(values)
-    for turn in range(count):
-        yield {name: values[(turn * (2 * at + 1) + 4 * at) % len(values)] for at, name in enumerate(names)}
+def points_of(unknowns: Unknowns, what: str, thorough: bool = False) -> list[dict[str, int]]:
+    """Values for all names, such that none follows from another and constraints are fulfilled."""
+    names, values = unknowns.names, _MANY if thorough else _FEW
+    if len(names) > MOST_NAMES:
+        raise ShapeError(f"{what} has {len(names)} sizes that are not known.", f"There may be {MOST_NAMES} names.")
+    least = 1 + (len(names) + 1) * (len(names) + 2) // 2  # one more than a polynomial has coefficients
+    count = len(values) if thorough else 2 + least
+    found = [
+        {name: values[(turn * (2 * at + 1) + 4 * at) % len(values)] for at, name in enumerate(names)}
+        for turn in range(count)
+    ]
+    if not any(unknowns.broken(point, strictly=True) for point in found):
+        return found
+    # sizes near the numbers of the constraints, too
+    near = [int(n) + v for c in unknowns.constraints for n in re.findall(r"\d+", str(c)) for v in (-1, 0, *_FEW[:6])]
+    tried = dict.fromkeys((*(range(1, 33) if len(names) < 3 else _FEW), *(n for n in near if n > 0)))
+    every = [dict(zip(names, at, strict=True)) for at in itertools.product(tried, repeat=len(names))]
+    allowed = [point for point in every if not unknowns.broken(point)]
+    # where two sizes are equal a function may leave out what it does elsewhere
+    inside = [point for point in allowed if not unknowns.broken(point, strictly=True)]
+    allowed = inside if len(inside) >= least else allowed
+    if len(allowed) < least:
+        listed = ", ".join(map(str, unknowns.constraints))
+        raise ShapeError(
+            f"{what} has sizes with {listed}, and {len(allowed)} of {len(every)} tried fulfil that.",
+            "Write weaker constraints; instead of an equation write one size as an expression of the others.",
+        )
+    # far from one another in the list, whose last names change fastest
+    stride = next(s for s in range(max(1, len(allowed) // count), len(allowed) + 1) if gcd(s, len(allowed)) == 1)
+    return [allowed[turn * stride % len(allowed)] for turn in range(min(count, len(allowed)))]
 
 
 def _generalised(texts: Sequence[str], points: Sequence[Sizes], thorough: bool) -> str | _Refusal:

@@ -43,6 +43,7 @@ SAME = frozenset(
 LOCATED = {
     "jax": "rlx",
     "jax.ops": "rlx.jaxnames.segments",
+    "jax.export": "rlx.jaxnames.exporting",
     "jax.ad_checkpoint": "rlx",
     "jax.api_util": "rlx.jaxnames.api_util",
     "jax.core": "rlx.jaxnames.extend_core",
@@ -66,7 +67,6 @@ LOCATED = {
 # names that JAX's users know elsewhere than rlx's
 PLACEHOLDERS: dict[str, str] = {
     "jax.stages": "Compiled Lowered Traced Wrapped CompilerOptions",
-    "jax.export": "Exported export",
     "jax.ffi": "ffi_call register_ffi_target",
     "jax.core": "Trace",
     "jax.extend.core": "Trace TraceTag set_current_trace take_current_trace",

@@ -71,6 +71,21 @@ def test_names_for_several_devices_are_rlx_s() -> None:
             assert jax.core.get_aval(1.0).weak_type
 
 
+def test_programs_are_exported_by_jax_s_names() -> None:
+    with rlx.compat.as_jax():
+        import jax
+        from jax import export
+
+        (b,) = export.symbolic_shape("b", constraints=["b >= 2"])
+        checks = [export.DisabledSafetyCheck.platform(), export.DisabledSafetyCheck.custom_call("f")]
+        platforms = [export.default_export_platform()]
+        make = export.export(jax.jit(lambda x: x * 2.0), platforms=platforms, disabled_checks=checks)
+        exported = make(jax.ShapeDtypeStruct((b,), "float32"))
+    assert [check.is_custom_call() for check in checks] == [None, "f"]
+    assert isinstance(exported, export.Exported) and exported.platforms == ("cpu",)
+    assert export.deserialize(exported.serialize(vjp_order=1)).call(np.ones(3, np.float32)).tolist() == [2.0] * 3
+
+
 def test_a_placeholder_refuses() -> None:
     with rlx.compat.as_jax():
         stages = importlib.import_module("jax.stages")

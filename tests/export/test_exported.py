@@ -386,3 +386,49 @@ def test_symbolic_shapes() -> None:
     with pytest.raises(ShapeError, match="last"):
         rlx.export.symbolic_args_specs(np.ones((3, 3)), "..., b")
     assert TensorType((3,), np.float32) == rlx.typeof(np.ones(3, np.float32))
+
+
+def test_sizes_that_a_shape_gives() -> None:
+    """`_` and `...` with `like`; whether something is a size."""
+    shape = rlx.export.symbolic_shape("b, _, ...", like=(3, 4, 5, 6))
+    assert list(map(str, shape)) == ["b", "4", "5", "6"] and rlx.export.symbolic_shape(None, like=(2,)) == (2,)
+    assert [rlx.export.is_symbolic_dim(size) for size in shape] == [True, False, False, False]
+    (spec,) = rlx.export.symbolic_args_specs((np.ones((4, 3)),), "_, n", ["n >= 2"])
+    assert str(spec.shape) == "(4, n)" and [str(c) for c in spec.shape[1].scope.constraints] == ["n >= 2"]
+    for wrong, like in (("a, _", None), ("a, ...", None), ("a", (1, 2)), ("a, _", (1, None))):
+        with pytest.raises(ShapeError):
+            rlx.export.symbolic_shape(wrong, like=like)
+
+
+def test_constraints_of_sizes() -> None:
+    """A function is traced for sizes that fulfil them, called for no others, and its file keeps them."""
+    a, b = rlx.export.symbolic_shape("a, b", constraints=("a >= b", "b >= 200"))
+    exported = rlx.export(lambda x: x[: x.shape[1], :200])(rlx.ShapeDtypeStruct((a, b), np.int32))
+    assert str(exported.out_avals[0].shape) == "(b, 200)"
+    for one in (exported, rlx.export.deserialize(exported.serialize())):
+        assert one.call(np.ones((300, 250), np.int32)).shape == (250, 200)
+        with pytest.raises(ShapeError, match="a >= b"):
+            one.call(np.ones((249, 250), np.int32))
+        with pytest.raises(ShapeError, match="b >= 200"):
+            one.program(a=7, b=5)
+    (k,) = rlx.export.symbolic_shape("k", constraints=["mod(k, 2) == 0", "k <= 10"])
+    x = np.arange(10.0)
+    top = rlx.export(lambda d, x: rlx.lax.top_k(x, d.shape[0])[0])(rlx.ShapeDtypeStruct((k,), np.int32), x)
+    assert top.call(np.zeros(4, np.int32), x).tolist() == [9.0, 8.0, 7.0, 6.0]
+    with pytest.raises(ShapeError, match="k % 2 == 0"):
+        top.call(np.zeros(3, np.int32), x)
+
+
+def test_scopes_of_sizes() -> None:
+    """Sizes share constraints by their scope; what is made of two has those of both."""
+    scope = rlx.export.SymbolicScope(["m >= 2"])
+    (m,) = rlx.export.symbolic_shape("m", scope=scope)
+    (n,) = rlx.export.symbolic_shape("n", constraints=["n >= 3"])
+    assert m.scope is scope and [str(c) for c in (m + n).scope.constraints] == ["m >= 2", "n >= 3"]
+    with pytest.raises(ShapeError, match="a scope"):
+        rlx.export.symbolic_shape("n", constraints=["n >= 3"], scope=scope)
+    with pytest.raises(ShapeError, match="no constraint"):
+        rlx.export.SymbolicScope(["m < 2"])
+    (wide,) = rlx.export.symbolic_shape("w", constraints=["w >= 5", "w <= 3"])
+    with pytest.raises(ShapeError, match="0 of"):
+        rlx.export(lambda x: x + 1)(rlx.ShapeDtypeStruct((wide,), np.float32))

@@ -85,7 +85,7 @@ def test_a_file_is_readable_by_others(saved: bytes) -> None:
     parts = members(saved)
     assert set(parts) == {"manifest.json", "0.mir", "1.mir", "weights.safetensors"}
     manifest = json.loads(parts["manifest.json"])
-    assert manifest["format"] == "rlx.exported" and manifest["version"] == [1, 0]
+    assert manifest["format"] == "rlx.exported" and manifest["version"] == [1, 1]
     assert "def network" in parts["0.mir"].decode() and "rows" in parts["0.mir"].decode()
     weights = read(parts["weights.safetensors"]).arrays
     assert len(weights) == 1, "the derivative's constant is the function's"
