@@ -111,13 +111,14 @@ def main() -> None:
     if options.here:
         print(json.dumps(measure(options.programs[0], options.order)))
         return
-    print(f"load before: {_load()}")
+    print(f"load before: {load()}")
     rows = [row for name in options.programs or PROGRAMS for row in in_a_process(name, options.order)]
     print(text(rows))
-    print(f"peaks at the end: {rows[-1]['peaks']}\nload after: {_load()}")
+    print(f"peaks at the end: {rows[-1]['peaks']}\nload after: {load()}")
 
 
-def _load() -> str:
+def load() -> str:
+    """What the machine does besides, over one, five and fifteen minutes."""
     return ", ".join(f"{load:.2f}" for load in os.getloadavg()) if hasattr(os, "getloadavg") else "unknown"
 
 

@@ -241,3 +241,15 @@ def test_profiles_are_put_beside_calls(benchmarks: Benchmarks) -> None:
     table = trust.text(rows).splitlines()
     assert table[0].split() == [word for word in trust.HEADINGS if word] and "2.00" in table[1] and "0.95" in table[2]
     assert table[-1].startswith("1 of 2 profiles are within 0.7 to 1.3 of the call; largest share ")
+
+
+# ---------------------------------------------------------------------- what a saved program needs to begin
+def test_first_results_are_measured_in_fresh_processes(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    first = benchmarks.first_result
+    files = first.saved("softmax_rows", tmp_path)
+    row = first.measure("softmax_rows", files, 1)
+    wall, processor, loading, least, largest = row["times"]
+    assert least == wall == largest and 0 < loading < wall and processor > 0
+    assert "load_exported" in first.alone(files, "profile")
+    table = first.text([row | {"times": (wall, 1.0, 2.0, 3.0, 4.0)} for wall in (149.0, 151.0)]).splitlines()
+    assert [line.endswith("missed") for line in table] == [False, False, True]

@@ -97,7 +97,7 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self.tokens = [m[0] for m in _TOKEN.finditer(text) if m.lastgroup]
-        assert "".join(self.tokens) == "".join(text.split()).replace(" ", ""), "a part of C that is not read"
+        assert "".join(self.tokens) == "".join(text.split()), "a part of C that is not read"
         self.at = 0
         self.whole: set[str] = set()  # variables that are ints
 

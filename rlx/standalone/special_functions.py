@@ -62,8 +62,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cosh": cosh, "atan2": atan2, "erfc": erfc, "lgamma": lgamma,
     "rlx_inverse_erf_float64": erf_inv,
 }  # fmt: skip
-# those of libm that rlx has a text for
-_TEXT_OF = {"tgamma": "whole_gamma", "gamma": "whole_gamma"}
 # for each symbol what it does with numbers that are known, and with arrays
 _BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "+": (operator.add, add), "-": (operator.sub, subtract), "*": (operator.mul, multiply),
@@ -74,16 +72,15 @@ _BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 def has_special_program(name: str) -> bool:
     """Whether a function of `ir.scalar.SPECIAL` has a text to make a program of."""
-    return name in SPECIAL and _TEXT_OF.get(name, name) in SPECIAL_TEXTS
+    return name in SPECIAL and name in SPECIAL_TEXTS
 
 
 @lru_cache(maxsize=256)
 def special_program(name: str, shape: tuple[int, ...]) -> Program:
     """A function of `ir.scalar.SPECIAL` as a program of float64 arrays of one shape."""
-    text = _TEXT_OF.get(name, name)
 
     def run(*xs: Any) -> list[Any]:
-        return [broadcast_to(_array(_Call(_function(text), xs, True, shape).value()), shape)]
+        return [broadcast_to(_array(_Call(_function(name), xs, True, shape).value()), shape)]
 
     program, _ = trace_program(run, [TensorType(shape, _FLOAT64)] * SPECIAL[name].arity, name=name)
     return program
@@ -287,7 +284,7 @@ class _Call:
     def called(self, name: str, arguments: Sequence[Any]) -> Any:
         if name in _FUNCTIONS:
             return _FUNCTIONS[name](*map(_array, arguments))
-        text = _TEXT_OF.get(name) or name.removeprefix("rlx_").removesuffix("_float64")
+        text = "gamma" if name == "tgamma" else name.removeprefix("rlx_").removesuffix("_float64")
         return _Call(_function(text), arguments, self.live, self.shape).value()
 
 

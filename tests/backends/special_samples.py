@@ -10,6 +10,7 @@ __all__ = ["DRAWS", "close_to_scipy", "drawn"]
 
 # ranges: (lowest, highest) of magnitudes that are spread over all scales, "+-": of both signs; "-": evenly; "n": whole
 DRAWS: dict[str, tuple[tuple[str, float, float], ...]] = {
+    "gamma": (("-", -20, 170),),
     "digamma": (("-", -20, 20),),
     "polygamma": (("n", 0, 10), ("", 0.05, 1e3)),
     "zeta": (("-", 1.01, 30), ("", 0.05, 1e4)),

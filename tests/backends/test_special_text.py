@@ -18,7 +18,7 @@ LOOSE["log_beta"] = 1e-11  # near where it is 0
 INFINITE = (np.inf, -np.inf, np.nan)
 LIMITS: dict[str, tuple[float, ...]] = {
     name: (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -3.5, 1e-30, 700.0, -700.0, *INFINITE)
-    for name in "digamma bessel_i0e bessel_i1e erfcx log_ndtr ndtri dawson expint_one expint_i sine_integral"
+    for name in "gamma digamma bessel_i0e bessel_i1e erfcx log_ndtr ndtri dawson expint_one expint_i sine_integral"
     " cosine_integral fresnel_sine fresnel_cosine igamma igammac betainc owens_t".split()
 }
 

@@ -36,7 +36,7 @@ _HELPERS = {
     "population_count": "population_count", "count_leading_zeros": "count_leading_zeros",
 }  # fmt: skip
 # SciPy's functions that libm has, or of which special.py has the text
-_SPECIAL = frozenset({"lgamma", "gamma", *SPECIAL_TEXTS} & SPECIAL.keys())
+_SPECIAL = frozenset({"lgamma", *SPECIAL_TEXTS} & SPECIAL.keys())
 
 _KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if inline int long
     register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while

@@ -270,16 +270,14 @@ _BODIES: dict[str, tuple[str, Sequence[str]]] = {
         "const double powers = a * log1p(b / a) + (b - 0.5) * log1p(a / b);",
         "return rest + rlx_stirling_float64(a) + 0.5 * log(N{2 * pi} / a) - powers;",
     ]),
-    # gamma(x) where there is no tgamma: Stirling's series, with powers whose arguments are exact
-    "whole_gamma": ("x", [
+    # where there is no tgamma: Stirling's series, with powers whose arguments are exact
+    "gamma": ("x", [
         "if (x == 0) return copysign((double)INFINITY, x);",
         "if (x < 0 && x == floor(x)) return NAN;",
         "if (x > 172) return INFINITY;",
-        "if (x < 0.5) {",
-        "    const double part = x - 2 * floor(0.5 * x);",
-        "    return N{pi} / (sin(N{pi} * part) * rlx_positive_gamma_float64(1 - x));",
-        "}",
-        "return rlx_positive_gamma_float64(x);",
+        "if (x >= 0.5) return rlx_positive_gamma_float64(x);",
+        "const double whole = floor(x + 0.5), sign = floor(whole / 2) * 2 == whole ? 1.0 : -1.0;",
+        "return sign * N{pi} / (sin(N{pi} * (x - whole)) * rlx_positive_gamma_float64(1 - x));",
     ]),
     "positive_gamma": ("x", [
         "double factor = 1;",
