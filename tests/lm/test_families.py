@@ -248,9 +248,14 @@ def test_what_is_missing_is_listed_at_once() -> None:
     config = config_of_hugging_face(theirs.config.to_dict())
     del tensors["model.norm.weight"]
     tensors["lm_head.weight"] = tensors["lm_head.weight"][:5]
-    with pytest.raises(
-        FileFormatError, match=r"no model\.norm\.weight.*head\.weight is \[5, 64\] instead of \[99, 64\]"
-    ):
+    tensors["model.layers.0.self_attn.q_proj.bias"] = tensors["model.layers.7.mlp.up_proj.weight"] = np.ones(4)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(8)
+    with pytest.raises(FileFormatError) as raised:
         parameters_of_tensors(config, tensors)
+    for said in (
+        "there is no model.norm.weight; head.weight is [5, 64] instead of [99, 64]",
+        "model.layers.0.self_attn.q_proj.bias has no place; model.layers.7.mlp.up_proj.weight has no place.",
+    ):
+        assert said in str(raised.value)
     with pytest.raises(UnsupportedError, match="(?s)mamba.*Known: llama"):
         config_of_hugging_face({"model_type": "mamba"})

@@ -227,8 +227,13 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(InputTypeError, match="ndarray for a weight"):
         quant.dequant_matmul(np.ones((2, 64), np.float32), np.ones((64, 2)))  # ty: ignore[invalid-argument-type]
     short: Any = quant.QuantizedArray(w.elements, w.scales[:, :1], None, None, w.scheme)
-    with pytest.raises(ShapeError, match=r"scales of \[3, 1\]; it needs \[3, 2\]"):
+    with pytest.raises(ShapeError, match=r"scales of \[3, 1\]; it needs \[3, 2\]") as raised:
         quant.dequant_matmul(np.ones((2, 64), np.float32), short)
+    assert "test_products.py" in str(raised.value), "the user's line"
+    for scheme, width in (("gguf_q4_0", 35), ("gguf_q6_k", 211)):
+        cut: Any = quant.QuantizedArray(np.zeros((3, width), np.uint8), None, None, None, quant.QuantScheme(scheme))
+        with pytest.raises(ShapeError, match=f"rows of {width} bytes, which are no whole blocks"):
+            quant.dequant_matmul(np.ones((2, cut.length), np.float32), cut)
 
 
 def test_the_packages_are_there_where_rlx_is_imported_and_loaded_when_asked_for() -> None:
