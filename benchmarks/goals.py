@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["BESIDE", "CALLS", "COLD_MEAN", "DEPTH", "DEPTH_BESIDE", "IMPORT", "KERNELS", "MEMORY_MEAN", "MEAN"]
-__all__ += ["MODEL", "MODEL_SECONDS", "NBITS", "NEW_BATCH", "OTHERS", "SECOND", "Goal", "packed_goal", "program_goal"]
+__all__ = ["BESIDE", "CALLS", "COLD_MEAN", "DECODING", "DEPTH", "DEPTH_BESIDE", "IMPORT", "KERNELS", "MEMORY_MEAN"]
+__all__ += ["MEAN", "MODEL", "MODEL_SECONDS", "NBITS", "NEW_BATCH", "OTHERS", "SECOND", "Goal"]
+__all__ += ["packed_goal", "program_goal"]
 
 
 class Goal(NamedTuple):
@@ -67,11 +68,14 @@ MODEL: dict[tuple[str, str], Goal] = {
     ("decode", "transformers"): Goal(1.5, least=True),
     ("prefill", "transformers"): Goal(0.7, least=True),
 }
-# and of rlx by itself: opening its file, and the first token of a second process
+# and of rlx by itself: opening its file, the first token of a second process and of the very first
 MODEL_SECONDS: dict[str, Goal] = {
     "opened": Goal(0.3, least=False, unit=" s"),
     "first": Goal(1.0, least=False, unit=" s"),
+    "cold": Goal(5.0, least=False, unit=" s"),
 }
+# libgguf's time as a multiple of rlx's where packed numbers are decoded
+DECODING = Goal(0.7, least=True)
 # float32's time as a multiple of that of a product with a packed weight of 4096 x 4096
 _ONE_ROW = {
     **dict.fromkeys(("gguf_q4_0", "gguf_q4_1", "gguf_q4_k", "int4/32", "nf4/64"), Goal(3.0, least=True)),
