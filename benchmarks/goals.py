@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["BESIDE", "CALLS", "COLD_MEAN", "DEPTH", "DEPTH_BESIDE", "FIRST", "IMPORT", "KERNELS", "LIBRARY"]
+__all__ = ["BESIDE", "CALLS", "COLD_MEAN", "DECODING", "DEPTH", "DEPTH_BESIDE", "FIRST", "IMPORT", "KERNELS", "LIBRARY"]
 __all__ += ["LIBRARY_MEANS", "MEAN", "MEMORY_MEAN", "MODEL", "MODEL_SECONDS", "NBITS", "NEW_BATCH", "OTHERS", "SECOND"]
 __all__ += ["Goal", "packed_goal", "program_goal"]
 
@@ -70,15 +70,18 @@ MODEL: dict[tuple[str, str], Goal] = {
     ("decode", "transformers"): Goal(1.5, least=True),
     ("prefill", "transformers"): Goal(0.7, least=True),
 }
-# and of rlx by itself: opening its file, and the first token of a second process
+# and of rlx by itself: opening its file, the first token of a second process and of the very first
 MODEL_SECONDS: dict[str, Goal] = {
     "opened": Goal(0.3, least=False, unit=" s"),
     "first": Goal(1.0, least=False, unit=" s"),
+    "cold": Goal(5.0, least=False, unit=" s"),
 }
 # jax's seconds as a multiple of rlx's in quick-starts of libraries written for it: a second run of each of them,
 LIBRARY = Goal(1.0, least=True)
 # and the geometric mean from start to end, with an empty cache of compiled kernels and a filled one
 LIBRARY_MEANS = {"cold": Goal(2.0, least=True), "warm": Goal(2.0, least=True)}
+# libgguf's time as a multiple of rlx's where packed numbers are decoded
+DECODING = Goal(0.7, least=True)
 # float32's time as a multiple of that of a product with a packed weight of 4096 x 4096
 _ONE_ROW = {
     **dict.fromkeys(("gguf_q4_0", "gguf_q4_1", "gguf_q4_k", "int4/32", "nf4/64"), Goal(3.0, least=True)),

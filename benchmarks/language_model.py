@@ -1,4 +1,4 @@
-"""Tokens a second of SmolLM2 beside llama.cpp and transformers, and products with packed weights beside onnxruntime's.
+"""Tokens a second of SmolLM2, products with packed weights, and decoding, beside other libraries.
 
     python -m benchmarks.language_model [--threads 2] [--tokens 64] [--only NAME] [--json]
 
@@ -19,12 +19,14 @@ import numpy as np
 
 import rlx
 import rlx.numpy as jnp
-from rlx import lm, quant
+from rlx import gguf, lm, quant
 from rlx.cli.generate import model_path
+from rlx.gguf.types import StorageType
 
 PROMPT = "The capital of France is"
 SCHEMES = ("gguf_q4_0", "gguf_q4_1", "gguf_q4_k", "gguf_q6_k", "gguf_q8_0", "int4/32", "int8/32", "nf4/64")
 ROWS = (1, 8, 128)  # of x in products
+KINDS = ("Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K")  # that are decoded
 
 
 def quickest(call: Callable[[], Any], times: int = 20, least: float = 0.0) -> float:
@@ -66,6 +68,24 @@ def products(size: int = 4096) -> dict[str, dict[str, float]]:
         for call in calls.values():
             call()
         found[str(rows)] = {name: quickest(call, least=0.25) for name, call in calls.items()}
+    return found
+
+
+def decoding(count: int = 1 << 22) -> dict[str, dict[str, float]]:
+    """Seconds in which packed numbers are decoded, by kind, beside libgguf's."""
+    import libgguf
+
+    found = {}
+    for kind in KINDS:
+        block = gguf.layout(kind)
+        # scales are small numbers
+        packed = np.random.default_rng(0).integers(0, 64, (64, count // 64 // block.elements * block.nbytes), np.uint8)
+        decode = rlx.jit(lambda packed, kind=kind: gguf.dequantize(packed, kind))
+        number = int(StorageType[kind])
+        found[kind] = {
+            "rlx": quickest(lambda decode=decode, packed=packed: decode(packed)),
+            "libgguf": quickest(lambda packed=packed, number=number: libgguf.dequantize_rows(packed, number)),
+        }
     return found
 
 
@@ -170,6 +190,12 @@ def product_lines(found: dict[str, dict[str, float]]) -> Iterator[str]:
             yield f"  {name:12} {taken * 1e3:7.2f} ms, {seconds['float32'] / taken:5.2f} times float32"
 
 
+def decoding_lines(found: dict[str, dict[str, float]]) -> Iterator[str]:
+    """Decoding in lines."""
+    for kind, seconds in found.items():
+        yield f"{kind} decoded in {seconds['rlx'] * 1e3:.2f} ms, by libgguf in {seconds['libgguf'] * 1e3:.2f} ms"
+
+
 def told(name: str, found: dict[str, float]) -> str:
     """What a library did, in a line."""
     said = f"{name}: {found['decode']:.1f} tokens a second, prompt of 512: {found['prefill']:.0f} tokens a second"
@@ -185,13 +211,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--only", choices=["products", *MODELS])
+    parser.add_argument("--only", choices=["products", "decoding", *MODELS])
     parser.add_argument("--json", action="store_true", help="figures as JSON")
     options = parser.parse_args()
     rlx.set_num_threads(options.threads)
     if options.only in (None, "products"):
         seconds = products()
         print(json.dumps(seconds) if options.json else "\n".join(product_lines(seconds)), flush=True)
+    if options.only in (None, "decoding"):
+        taken = decoding()
+        print(json.dumps(taken) if options.json else "\n".join(decoding_lines(taken)), flush=True)
     for name, measure in MODELS.items():
         if options.only in (None, name):
             found = measure(options.tokens)

@@ -154,21 +154,30 @@ def _depth_rows(found: Results) -> Iterator[Row]:
 _STEPS = {"decode": "a token of SmolLM2", "prefill": "a prompt of 512 tokens"}
 
 
-_ALONE = {"opened": "SmolLM2's file is opened", "first": "its first token in a second process"}
+_ALONE = {
+    "opened": "SmolLM2's file is opened",
+    "first": "its first token in a second process",
+    "cold": "its first token in the very first process",
+}
 
 
-def _product_rows(found: Results) -> Iterator[Row]:
-    for rows, seconds in found.items():
+def _packed_rows(found: Results) -> Iterator[Row]:
+    products = found["products"]
+    for rows, seconds in products.items():
         for name, taken in seconds.items():
             goal = goals.packed_goal(int(rows), name)
             if goal is not None and name not in ("float32", "MatMulNBits"):
                 label = f"{rows} × 4096 × 4096, {name}, float32 in jax's place"
                 verdict = goal.verdict(seconds["float32"] / taken)
                 yield [label, duration(taken), duration(seconds["float32"]), f"jax/rlx {goal}", verdict]
-    if "MatMulNBits" in found["1"]:
-        ours, theirs = found["1"]["int4/32"], found["1"]["MatMulNBits"]
+    if "MatMulNBits" in products["1"]:
+        ours, theirs = products["1"]["int4/32"], products["1"]["MatMulNBits"]
         label = "1 × 4096 × 4096, int4/32, MatMulNBits in jax's place"
         yield [label, duration(ours), duration(theirs), f"jax/rlx {goals.NBITS}", goals.NBITS.verdict(theirs / ours)]
+    for kind, seconds in found["decoding"].items():
+        ours, theirs = seconds["rlx"], seconds["libgguf"]
+        label, goal = f"decoding {kind}, libgguf in jax's place", goals.DECODING
+        yield [label, duration(ours), duration(theirs), f"jax/rlx {goal}", goal.verdict(theirs / ours)]
 
 
 def _model_rows(found: Results) -> Iterator[Row]:
@@ -176,7 +185,7 @@ def _model_rows(found: Results) -> Iterator[Row]:
         yield [f"SmolLM2, {name}", "skipped", "", "", f"not installed: {packages}"]
     for part, label in _ALONE.items():
         if "rlx" in found:
-            goal, seconds = goals.MODEL_SECONDS[part], found["rlx"][part]
+            goal, seconds = goals.MODEL_SECONDS[part], {**found["rlx"], "cold": found["cold"]}[part]
             yield [label, duration(seconds), "", str(goal), goal.verdict(seconds)]
     for step, label in _STEPS.items():
         for name in ("llama.cpp", "transformers"):
@@ -205,7 +214,7 @@ def _library_rows(found: Results) -> Iterator[Row]:
 def figure_rows(results: Results) -> list[Row]:
     """A header, and a row for each figure that is not a program's own."""
     parts = {"import": _import_rows, "second_process": _second_rows, "new_batch": _batch_rows, "depth": _depth_rows}
-    parts |= {"packed_products": _product_rows, "language_model": _model_rows, "libraries": _library_rows}
+    parts |= {"packed_weights": _packed_rows, "language_model": _model_rows, "libraries": _library_rows}
     rows = [["figure", "rlx", "jax", "bar", "missed"]]
     if results["programs"]:
         rows += [*_mean_rows(results["programs"]), *_call_rows(results["programs"])]

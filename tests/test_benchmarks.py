@@ -63,7 +63,7 @@ def test_the_results_are_of_every_program(benchmarks: Benchmarks) -> None:
     found = benchmarks.readme.results()
     assert [p["name"] for p in found["programs"]] == [p.name for p in benchmarks.programs.programs]
     measured = set(found["figures"])  # a language model and JAX's libraries where they were installed
-    assert measured | {"language_model", "libraries", "packed_products"} == set(benchmarks.figures.figures)
+    assert measured | {"language_model", "libraries", "packed_weights"} == set(benchmarks.figures.figures)
     assert not [p["name"] for p in found["programs"] if p["wrong"]]
 
 
@@ -148,20 +148,22 @@ def test_a_language_model_has_rows_and_what_lacks_is_named(benchmarks: Benchmark
         "rlx": {"decode": 50.0, "prefill": 500.0, "opened": 0.2, "first": 1.1},
         "transformers": {"decode": 40.0, "prefill": 600.0},
         "skipped": {"llama.cpp": "xllamacpp"},
+        "cold": 4.0,
     }
     rows = benchmarks.report.figure_rows({"programs": [], "figures": {"language_model": found}})[1:]
-    assert [row[-1] for row in rows] == ["not installed: xllamacpp", "", "missed", "missed", ""]
-    assert rows[3][1:4] == ["50 tokens/s", "40 tokens/s", "rlx/transformers ≥ 1.5"]
+    assert [row[-1] for row in rows] == ["not installed: xllamacpp", "", "missed", "", "missed", ""]
+    assert rows[4][1:4] == ["50 tokens/s", "40 tokens/s", "rlx/transformers ≥ 1.5"]
 
 
 def test_products_with_packed_weights_have_bars(benchmarks: Benchmarks) -> None:
     """At one row by how many bits they have, at many rows all the same, and beside onnxruntime's."""
     one = {"float32": 4e-3, "gguf_q4_0": 1e-3, "gguf_q8_0": 2.5e-3, "gguf_q6_k": 4e-3, "int4/32": 1.3e-3}
     many = {"float32": 4e-2, "gguf_q4_0": 6e-2, "int4/32": 4e-2}
-    found = {"1": one | {"MatMulNBits": 1e-3}, "8": one, "128": many}
-    rows = benchmarks.report.figure_rows({"programs": [], "figures": {"packed_products": found}})[1:]
-    assert [row[0].split(" ")[0] for row in rows] == ["1", "1", "1", "128", "128", "1"]
-    assert [row[-1] for row in rows] == ["", "missed", "", "missed", "", ""]
+    found = {"products": {"1": one | {"MatMulNBits": 1e-3}, "8": one, "128": many}}
+    found["decoding"] = {"Q4_0": {"rlx": 1e-3, "libgguf": 8e-4}, "Q4_K": {"rlx": 1e-3, "libgguf": 6e-4}}
+    rows = benchmarks.report.figure_rows({"programs": [], "figures": {"packed_weights": found}})[1:]
+    assert [row[0].split(" ")[0] for row in rows] == ["1", "1", "1", "128", "128", "1", "decoding", "decoding"]
+    assert [row[-1] for row in rows] == ["", "missed", "", "missed", "", "", "", "missed"]
     assert [row[3] for row in rows[:2]] == ["jax/rlx ≥ 3", "jax/rlx ≥ 2"] and rows[-1][3] == "jax/rlx ≥ 0.7"
 
 

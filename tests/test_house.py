@@ -72,7 +72,7 @@ LAYERS: dict[str, set[str]] = {
     "parallel": ARRAYS | {"ops", "transforms", "numpy", "lax", "nn", "optim", "sharding", "distributed", "call"},
     "bench": ARRAYS | {"numpy", "call", "testing"},
     # the command knows the whole of rlx
-    "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "lm", "distributed"},
+    "cli": FOUNDATION | {"", "ir", "backends", "bench", "profiling", "testing", "gguf", "lm", "distributed"},
     "__main__": {"cli"},
     "gguf": {"columns", "errors", "call", "numpy", "lax", "serialization"},
     # fronts over what users have

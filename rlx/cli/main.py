@@ -31,6 +31,7 @@ COMMANDS = {
     "explain": "what an error means, and what to do about it",
     "export": "save a function as a file that runs without its Python",
     "generate": "text from a language model, token by token",
+    "gguf": "what a GGUF file holds",
     "launch": "a program as several processes that compute together",
     "cache": "the files that rlx keeps: ls, size, clear",
 }

@@ -10,6 +10,7 @@ from rlx.lm.config import DecoderConfig, EncoderConfig, Experts, Rope
 from rlx.lm.decoder import Steps, forward, readout
 from rlx.lm.encoder import Encoder, encode, load_encoder
 from rlx.lm.generation import Model, load
+from rlx.lm.layers import balance_loss
 from rlx.lm.recurrent import gated_delta_rule, gru, lstm, selective_scan, state_space_dual
 from rlx.lm.sampling import Sampling, processed
 from rlx.lm.speculation import lookup_draft, model_draft, speculate, speculative_accept
@@ -30,6 +31,7 @@ __all__ = [
     "TextTokenizer",
     "Utf8",
     "apply_lora",
+    "balance_loss",
     "chat_text",
     "encode",
     "forward",

@@ -23,6 +23,7 @@ __all__ = [
     "alibi_slopes",
     "attend",
     "attention",
+    "balance_loss",
     "decoder_layer",
     "embed",
     "feed_forward",
@@ -208,13 +209,15 @@ def feed_forward(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
     return linear(hidden, parameters["down"])
 
 
-def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Experts) -> Any:
+def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Experts, name: str = "") -> Any:
     """Each token's best experts, weighted by a softmax over all. Tokens are sorted by expert for grouped products.
 
-    Args: parameters: "router": a linear; "gate", "up", "down": stacks of weights [experts, out, in].
+    Args: parameters: "router": a linear; "gate", "up", "down": stacks of weights [experts, out, in]; name: of the
+    router's scores, for those who look at them.
     """
     flat = x.reshape(-1, x.shape[-1])
-    weights = nn.softmax(linear(flat, parameters["router"]).astype(np.float32), axis=-1)
+    scores = linear(flat, parameters["router"]).astype(np.float32)
+    weights = nn.softmax(checkpoint_name(scores, name) if name else scores, axis=-1)
     best, chosen = lax.top_k(weights, experts.chosen)
     if experts.normalised:
         best = best / jnp.sum(best, axis=-1, keepdims=True)
@@ -232,6 +235,28 @@ def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Expe
     return jnp.zeros_like(flat).at[order // experts.chosen].add(given).reshape(x.shape)
 
 
+def balance_loss(scores: Any, chosen: int) -> Any:
+    """How unevenly routers use their experts: what training adds, with a small factor, to its loss.
+
+    Args:
+      scores: of routers, float32 [..., experts]: what `rlx.quant.taps_of(rlx.lm.forward)` hands out as
+        "layers.0.router", of one layer or of several together.
+      chosen: how many experts each token has.
+
+    Returns float32[]: experts * sum(share of tokens * mean probability), which is `chosen` where all are used alike.
+
+    >>> import numpy as np
+    >>> from rlx import lm
+    >>> lm.balance_loss(np.zeros((8, 4), np.float32), chosen=4).item()
+    4.0
+    """
+    flat = jnp.asarray(scores).reshape(-1, scores.shape[-1])
+    chances = nn.softmax(flat, axis=-1)
+    _, best = lax.top_k(chances, chosen)
+    taken = jnp.mean(jnp.sum(nn.one_hot(best, flat.shape[-1]), axis=1), axis=0)
+    return flat.shape[-1] * jnp.sum(lax.stop_gradient(taken) * jnp.mean(chances, axis=0))
+
+
 def decoder_layer(
     x: Any, parameters: Parameters, config: DecoderConfig, place: Place, remember: Callable[[Any, Any], Remembered]
 ) -> tuple[Any, Any]:
@@ -240,7 +265,7 @@ def decoder_layer(
     x = x + (normalise(given, parameters["post_attention_norm"], config) if config.post_norms else given)
     inner = normalise(x, parameters["ffn_norm"], config)
     if config.experts is not None and "router" in parameters:
-        given = mixture(inner, parameters, config, config.experts)
+        given = mixture(inner, parameters, config, config.experts, place.name and f"{place.name}.router")
     else:
         given = feed_forward(inner, parameters, config)
     found = x + (normalise(given, parameters["post_ffn_norm"], config) if config.post_norms else given)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rlx import nn, random
 from rlx import numpy as jnp
+from rlx.call.jit import jit
 from rlx.errors import OptionError
 from rlx.lm.decoder import longest_before_switch
 from rlx.lm.generation import GREEDY, Model
@@ -37,15 +39,21 @@ def speculative_accept(proposed: Sequence[int], drawn_from: Any, wanted: Any, ke
     >>> speculative_accept([1], p[:1], p, rlx.random.key(0))
     (1, 0)
     """
-    for_draws, for_rest = random.split(key)
-    u = np.asarray(random.uniform(for_draws, (len(proposed),)))
+    u, v = map(np.asarray, _draws(key, len(proposed)))
     q, p = np.asarray(drawn_from, np.float64), np.asarray(wanted, np.float64)
     kept = next((n for n, t in enumerate(proposed) if not u[n] * q[n, t] < p[n, t]), len(proposed))
     rest = p[kept] - q[kept] if kept < len(proposed) else p[kept]
     rest = np.maximum(rest, 0)
     rest = rest if rest.sum() > 0 else p[kept]
-    at = np.searchsorted(np.cumsum(rest), float(random.uniform(for_rest)) * rest.sum(), side="right")
+    at = np.searchsorted(np.cumsum(rest), float(v) * rest.sum(), side="right")
     return kept, int(min(at, np.flatnonzero(rest)[-1]))
+
+
+@partial(jit, static_argnums=(1,))
+def _draws(key: Any, count: int) -> tuple[Any, Any]:
+    """Uniform numbers: for each proposed token, and for the one behind those that are kept."""
+    for_draws, for_rest = random.split(key)
+    return random.uniform(for_draws, (count,)), random.uniform(for_rest)
 
 
 def lookup_draft(count: int = 4, longest: int = 3) -> Draft:

@@ -275,7 +275,7 @@ def _pieces(config: DecoderConfig, get: Callable[[str], Any]) -> Iterator[tuple[
 def parameters_of_tensors(config: DecoderConfig | EncoderConfig, tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The tree of parameters of tensors by Hugging Face's names, NumPy arrays or what becomes one.
 
-    Raises FileFormatError that lists everything that is missing or has another shape.
+    Raises FileFormatError that lists everything that is missing, has another shape, or is there and has no place.
     """
     missing: list[str] = []
     get = _getter(tensors, missing)
@@ -288,7 +288,7 @@ def parameters_of_tensors(config: DecoderConfig | EncoderConfig, tensors: Mappin
     if not missing and isinstance(config, DecoderConfig):
         flat.update(_pieces(config, get))
     shapes = shapes_of(config)
-    _refuse(shapes, config.family, flat, missing)
+    _refuse(shapes, config.family, flat, missing, _without_place(tensors, config))
     return _tree({path: _floats(flat[path]) for path in shapes})
 
 
@@ -300,12 +300,30 @@ def _floats(value: Any) -> Any:
     return jnp.asarray(np.ascontiguousarray(value)).astype(np.float32)
 
 
+# buffers that older files have among their weights, and heads that a model has for training alone
+_IDLE = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".position_ids", "cls.seq_relationship.weight")
+_IDLE += ("cls.seq_relationship.bias", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+
+
+def _without_place(tensors: Mapping[str, Any], config: DecoderConfig | EncoderConfig) -> list[str]:
+    """Names of tensors that no parameter is made of, but for those that may be there."""
+    names = list(hugging_face_names(config).values())
+    if isinstance(config, DecoderConfig):
+        list(_pieces(config, lambda name: names.append(name) or _NOTHING))
+        names += ["lm_head.weight"] if config.tied else []
+    known = {short for name in names for short in (name, _without_prefix(name))}
+    return [name for name in tensors if name not in known and not name.endswith(_IDLE)]
+
+
+def _without_prefix(name: str) -> str:
+    return next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
+
+
 def _getter(tensors: Mapping[str, Any], missing: list[str]) -> Callable[[str], Any]:
     """Tensors by name, with or without the prefix of the model without its head; what is not there is noted."""
 
     def get(name: str) -> Any:
-        short = next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
-        for candidate in (name, short):
+        for candidate in (name, _without_prefix(name)):
             if candidate in tensors:
                 return np.asarray(tensors[candidate])
         missing.append(name)
@@ -314,14 +332,20 @@ def _getter(tensors: Mapping[str, Any], missing: list[str]) -> Callable[[str], A
     return get
 
 
-def _refuse(shapes: Mapping[Path, tuple[int, ...]], family: str, flat: Mapping[Path, Any], missing: list[str]) -> None:
-    """FileFormatError where a parameter is missing or has another shape."""
+def _refuse(
+    shapes: Mapping[Path, tuple[int, ...]],
+    family: str,
+    flat: Mapping[Path, Any],
+    missing: list[str],
+    extra: list[str],
+) -> None:
+    """FileFormatError where a parameter is missing or has another shape, or a tensor has no place."""
     wrong = [
         f"{'.'.join(map(str, path))} is {list(value.shape)} instead of {list(shapes[path])}"
         for path, value in flat.items()
         if value is not _NOTHING and value.shape != shapes[path]
     ]
-    said = [f"there is no {name}" for name in missing] + wrong
+    said = [f"there is no {name}" for name in missing] + wrong + [f"{name} has no place" for name in extra]
     if said:
         raise FileFormatError(
             f"The weights are not those of this {family}: {'; '.join(said)}.",
@@ -389,7 +413,9 @@ def parameters_of_gguf(config: DecoderConfig, file: GGUFFile) -> dict[str, Any]:
             flat[path] = _of_tensor(file[name], slice(start, used[name]))
         else:
             flat[path] = _of_tensor(file[name])
-    _refuse(shapes, config.family, flat, sorted(set(missing)))
+    # what is read of the rotation is read by rlx.lm.load
+    extra = [name for name in file if name not in names.values() and not name.startswith("rope_")]
+    _refuse(shapes, config.family, flat, sorted(set(missing)), extra)
     return _tree(flat)
 
 

@@ -14,6 +14,9 @@ __all__ = ["METHODS", "Calibrator", "calibrate"]
 
 _LEAST_SCALE = 1e-6
 _TOP = 127
+_CODES = 128  # that a histogram is seen through
+_EMPTY = 1e-4  # counts that an empty bin has
+_MOST_BINS = 1 << 12
 METHODS = ("max", "moving_average", "percentile", "entropy", "mse")
 
 
@@ -24,7 +27,8 @@ class Calibrator:
       method: "max": max|x|; "moving_average": of the batches' max|x|; "percentile": what `percentile` of all |x| do not
         exceed; "entropy": where rounding loses the least by the divergence of histograms; "mse": where it loses the
         least by squares.
-      bins: of the histogram of |x|, an even number; they become wider as the range grows.
+      bins: of the histogram of |x|, or for "entropy" of x, that the first batch makes; an even number. There are more
+        as the range grows, and where these are too many, wider ones.
       decay: of the moving average.
 
     >>> import numpy as np
@@ -45,12 +49,13 @@ class Calibrator:
             )
         self.method, self.bins, self.percentile, self.decay = method, bins, percentile, decay
         self.largest: float | None = None
-        self.counts = np.zeros(bins, np.int64)
+        self.counts = np.zeros((2, bins // 2 if method == "entropy" else bins), np.int64)  # from 0 up, and from 0 down
         self.width = 0.0
 
     def add(self, values: Any, name: str = "value") -> None:
         """Take a batch in. Raises NanError, with the name of the tap, for NaN and infinities."""
-        magnitude = np.abs(np.asarray(values, np.float64)).reshape(-1)
+        given = np.asarray(values, np.float64).reshape(-1)
+        magnitude = np.abs(given)
         if not np.isfinite(magnitude).all():
             raise NanError(
                 f"Calibration of {name!r} met NaN or an infinity.", "Look where it comes from: rlx.debug_nans."
@@ -63,17 +68,25 @@ class Calibrator:
         else:
             self.largest = largest if self.largest is None else max(self.largest, largest)
         if self.method in ("percentile", "entropy", "mse"):
-            self._count(magnitude, largest)
+            self._count(magnitude, given < 0, largest)
 
-    def _count(self, magnitude: np.ndarray, largest: float) -> None:
+    def _count(self, magnitude: np.ndarray, below: np.ndarray, largest: float) -> None:
+        there = self.counts.shape[1]
         if not self.width:
-            self.width = max(largest, 1e-12) / self.bins
-        while largest > self.width * self.bins:  # two bins become one
-            merged = self.counts.reshape(-1, 2).sum(axis=1)
-            self.counts = np.concatenate([merged, np.zeros(self.bins - len(merged), np.int64)])
-            self.width *= 2
-        at = np.minimum((magnitude / self.width).astype(np.int64), len(self.counts) - 1)
-        np.add.at(self.counts, at, 1)
+            self.width = max(largest, 1e-12) / there
+        while self._wanted(largest) > max(2 * self.bins, _MOST_BINS):  # two bins become one
+            self.counts = np.pad(self.counts, ((0, 0), (0, there % 2))).reshape(2, -1, 2).sum(axis=2)
+            self.width, there = 2 * self.width, self.counts.shape[1]
+        self.counts = np.pad(self.counts, ((0, 0), (0, self._wanted(largest) - there)))
+        there = self.counts.shape[1]
+        at = np.minimum((magnitude / self.width).astype(np.int64), there - 1)
+        self.counts += np.bincount(below * there + at, minlength=2 * there).reshape(2, there)
+
+    def _wanted(self, largest: float) -> int:
+        """How many bins it takes to hold a number, at least as many as there are."""
+        there = self.counts.shape[1]
+        beyond = largest - there * self.width
+        return there + (int(beyond // self.width) + 1 if beyond > 0 else 0)
 
     def threshold(self) -> float:
         """What the greatest code stands for. Raises OptionError where no batch came."""
@@ -82,9 +95,11 @@ class Calibrator:
         if self.method in ("max", "moving_average") or not self.counts.any():
             return self.largest
         if self.method == "percentile":
-            below = np.cumsum(self.counts) / self.counts.sum()
-            return float(self.width * (np.searchsorted(below, self.percentile / 100) + 1))
-        return float(self.width * (_by_entropy(self.counts) if self.method == "entropy" else self._by_squares()))
+            below = np.cumsum(self.counts.sum(axis=0)) / self.counts.sum()
+            bins = int(np.searchsorted(below, self.percentile / 100)) + 1
+        else:
+            bins = _by_entropy(self.counts) if self.method == "entropy" else self._by_squares()
+        return min(float(self.width * bins), self.largest)
 
     def scale(self) -> float:
         """The scale of int8 codes: threshold / 127, at least 1e-6."""
@@ -92,50 +107,57 @@ class Calibrator:
 
     def _by_squares(self) -> int:
         """After how many bins rounding loses the least by squares."""
-        middles = (np.arange(len(self.counts)) + 0.5) * self.width
+        counts = self.counts.sum(axis=0)
+        middles = (np.arange(len(counts)) + 0.5) * self.width
 
         def lost(bins: int) -> float:
             step = bins * self.width / _TOP
             rounded = np.minimum(np.rint(middles / step), _TOP) * step
-            return float((self.counts * (middles - rounded) ** 2).sum())
+            return float((counts * (middles - rounded) ** 2).sum())
 
-        return min(range(_TOP // 16, len(self.counts) + 1), key=lost)
+        return min(range(_TOP // 16, len(counts) + 1), key=lost)
 
 
 def _by_entropy(counts: np.ndarray) -> int:
-    """After how many bins of |x| the histogram, as 128 codes see it, is nearest to itself by divergence."""
-    codes = _TOP + 1
-    if len(counts) <= codes:
-        return len(counts)
-    best, least = len(counts), np.inf
-    for bins in range(codes, len(counts) + 1):
-        inside = counts[:bins].astype(np.float64)
+    """After how many bins the histogram of x, as 128 codes see it, is nearest to itself by divergence.
+
+    As onnxruntime has it: a range reaches one bin further up than down, codes have equally many bins and what is left
+    over counts to the last one, and what a code has is shared out in whole numbers.
+    """
+    there = counts.shape[1]
+    whole = np.concatenate([counts[1, ::-1], counts[0]])
+    best, least = there, np.inf
+    for bins in range(_CODES // 2, there + 1):
+        first, last = there - bins, min(there + bins + 1, 2 * there)
+        inside = whole[first:last]
         reference = inside.copy()
-        reference[-1] += counts[bins:].sum()
-        edges = np.arange(codes + 1) * bins // codes
-        sums = np.add.reduceat(inside, edges[:-1])
-        filled = np.add.reduceat((reference > 0).astype(np.float64), edges[:-1])
-        spread = np.repeat(np.divide(sums, filled, out=np.zeros(codes), where=filled > 0), np.diff(edges))
-        candidate = np.where(reference > 0, spread, 0)
+        reference[0] += whole[:first].sum()
+        reference[-1] += whole[last:].sum()
+        size = len(inside) // _CODES
+        shared = _CODES * size
+        sums = inside[:shared].reshape(_CODES, size).sum(axis=1)
+        sums[-1] += inside[shared:].sum()
+        filled = (reference[:shared].reshape(_CODES, size) > 0).sum(axis=1)
+        candidate = np.zeros_like(inside)
+        candidate[:shared] = np.repeat(np.where(filled > 0, sums // np.maximum(filled, 1), 0), size)
         divergence = _divergence(reference, candidate)
         if divergence < least:
-            best, least = bins, divergence
+            best, least = last - there, divergence
     return best
 
 
-def _divergence(reference: np.ndarray, candidate: np.ndarray, floor: float = 1e-4) -> float:
-    """Kullback and Leibler's, of histograms whose empty bins have a little of the others."""
+def _divergence(reference: np.ndarray, candidate: np.ndarray) -> float:
+    """Kullback and Leibler's, of histograms whose empty bins have a little of the others; infinity if one is empty."""
+    if not reference.any() or not candidate.any():
+        return np.inf
 
     def smooth(counts: np.ndarray) -> np.ndarray:
         empty = counts == 0
-        if not empty.any() or empty.all():
-            return counts / max(counts.sum(), 1)
-        taken = floor * empty.sum() / (~empty).sum()
-        moved = np.where(empty, floor, counts - taken)
-        return np.maximum(moved, 1e-12) / moved.sum()
+        found = counts + np.where(empty, _EMPTY, -_EMPTY * empty.sum() / (~empty).sum())
+        return found / found.sum()
 
     p, q = smooth(reference), smooth(candidate)
-    return float((p * np.log(np.maximum(p, 1e-30) / np.maximum(q, 1e-30))).sum())
+    return float((p * np.log(p / q)).sum())
 
 
 def calibrate(

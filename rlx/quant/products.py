@@ -71,12 +71,12 @@ def dequant_matmul(x: Any, weight: QuantizedArray) -> Array:
     value = as_array(x, "dequant_matmul's x")
     if value.dtype.kind != "f" and value.dtype != jnp.bfloat16:
         raise DtypeError(f"dequant_matmul got x of {value.dtype}.", "Convert it: x.astype(numpy.float32).")
+    _check_parts(weight)
     if weight.ndim != 2 or not value.ndim or value.shape[-1] != weight.length:
         raise ShapeError(
             f"dequant_matmul got x of {list(value.shape)} and a weight of {list(weight.shape)}.",
             f"It sums over x's last axis and over the weight's axis {weight.axis}, which is cut into blocks.",
         )
-    _check_parts(weight)
     rows = value.astype(np.float32).reshape(math.prod(value.shape[:-1]), value.shape[-1])
     parts = {"elements": weight.elements, "scales": weight.scales, "zeros": weight.zeros}
     given = {name: jnp.asarray(part) for name, part in parts.items() if part is not None}
@@ -87,8 +87,15 @@ def dequant_matmul(x: Any, weight: QuantizedArray) -> Array:
 
 
 def _check_parts(weight: QuantizedArray) -> None:
-    """ShapeError where scales or zero points are not one for each block."""
+    """ShapeError where rows are no whole blocks, and where scales or zero points are not one for each block."""
     scheme = weight.scheme
+    last = weight.elements.shape[-1]
+    if scheme.row_bytes(weight.length) != last * np.dtype(weight.elements.dtype).itemsize:
+        raise ShapeError(
+            f"A QuantizedArray of {scheme} has rows of {last} bytes, which are no whole blocks of"
+            f" {scheme.row_bytes(scheme.block_size)}.",
+            "Make it with rlx.quant.quantize, or give all bytes of each row.",
+        )
     wanted = (*weight.elements.shape[:-1], weight.length // scheme.block_size)
     for name, there in (("scales", scheme.has_scale), ("zeros", scheme.has_zero_point)):
         part = getattr(weight, name)

@@ -12,6 +12,7 @@ from rlx import numpy as jnp
 from rlx.array import Array
 from rlx.errors import OptionError, ShapeError
 from rlx.numpy.promotion import canonical_axis
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 from rlx.trace.replay import block
 
@@ -60,7 +61,8 @@ def fake_quantize(
       straight_through: what the derivative is, where rounding has none: "identity", "clipped" (1 inside the range, else
         0), "tanh" (that of tanh(x / (q_max scale))) or "hard_tanh" (of its straight form).
 
-    Raises OptionError for other bits or another name, ShapeError for scales that do not fit the axis.
+    Raises OptionError for other bits or another name, and for scales that are not positive and finite where they are
+    known, ShapeError for scales that do not fit the axis.
 
     >>> import numpy as np
     >>> from rlx import quant
@@ -74,6 +76,7 @@ def fake_quantize(
             f"fake_quantize got straight_through={straight_through!r}.", f"There are: {', '.join(STRAIGHT_THROUGH)}."
         )
     if scale is not None:
+        _refuse(scale)
         return fixed_rounding(value, as_array(scale), bits, axis, straight_through)
     return _rounded(value, observed_scale(value, bits, axis), top, straight_through)
 
@@ -126,6 +129,7 @@ def lsq(x: Any, scale: Any, bits: int = 8, axis: int | None = None, gradient_sca
     """
     value = as_array(x)
     top = range_of(bits)
+    _refuse(scale)
     given = _along(as_array(scale), value, axis).astype(value.dtype)
     factor = 1.0
     if gradient_scale:
@@ -136,6 +140,15 @@ def lsq(x: Any, scale: Any, bits: int = 8, axis: int | None = None, gradient_sca
     limited = jnp.where(inside, scaled, jnp.clip(lax.stop_gradient(scaled), -top, top))
     rounded = limited + lax.stop_gradient(jnp.rint(limited) - limited)
     return rounded * step
+
+
+def _refuse(scale: Any) -> None:
+    """OptionError for scales that are no positive, finite numbers, where their values are known."""
+    if isinstance(scale, Tracer):
+        return
+    known = np.asarray(scale)
+    if not ((known > 0) & np.isfinite(known)).all():
+        raise OptionError("A scale is not positive, or not finite.", "Scales are max|x| / q_max, at least 1e-6.")
 
 
 def _along(scale: Array, value: Array, axis: int | None) -> Array:

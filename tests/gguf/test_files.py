@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import struct
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 import rlx
 import rlx.numpy as jnp
 from rlx import gguf
+from rlx.cli import main
 from rlx.errors import DtypeError, DtypeOverflowError, FileFormatError, OptionError, ShapeError, TreeMismatchError
 from rlx.gguf.types import LAYOUTS, PLAIN, StorageType
 
@@ -242,6 +244,29 @@ def test_describe_shows_everything_on_lines(tmp_path: Path) -> None:
     assert any("[0, 1, 2, 3, ... 1000 items]" in line for line in lines)
 
 
+def test_the_command_line_inspects_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a table and as data; what is wrong is said in a line."""
+    path = tmp_path / "m.gguf"
+    write(path)
+    assert main(["gguf", "inspect", str(path)]) == 0
+    assert capsys.readouterr().out == gguf.describe(path) + "\n"
+    assert main(["gguf", "inspect", str(path), "--json"]) == 0
+    found, file = json.loads(capsys.readouterr().out), gguf.GGUFFile(path)
+    assert [(t["name"], t["shape"], t["bytes"]) for t in found["tensors"]] == [
+        (t.name, list(t.shape), t.nbytes) for t in file.values()
+    ]
+    assert list(found["metadata"]) == list(file.metadata) and found["metadata"]["a.texts"]["items"] == 3
+    assert found["metadata"]["general.name"]["value"] == file.metadata["general.name"]
+    path.write_bytes(path.read_bytes()[:40])
+    for words, said in (
+        (["inspect", str(path)], "at byte"),
+        (["inspect", str(tmp_path / "n.gguf")], "There is no file"),
+        (["inspct", str(path)], "rlx gguf has no action inspct"),
+    ):
+        assert main(["gguf", *words]) == 2
+        assert said in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------- tokenizers
 def with_tokenizer(path: Path, **changes: Any) -> gguf.GGUFFile:
     """A file with a byte-level tokenizer of five tokens."""
@@ -452,6 +477,7 @@ import sys, rlx
 assert not [m for m in sys.modules if m.startswith("rlx.gguf")]
 import psutil
 from rlx import gguf
+from rlx.cli import main
 before = psutil.Process().memory_info().rss
 file = gguf.GGUFFile({str(path)!r})
 assert file["w"].shape == (1 << 18, 4096) and file["w"][100000].sum() == 0

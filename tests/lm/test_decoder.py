@@ -6,14 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from needs import beside
 
 import rlx
+import rlx.numpy as jnp
 from rlx import gguf, lm, quant
 from rlx.cli import main
 from rlx.errors import FileFormatError, InputTypeError, OptionError, UnsupportedError
+from rlx.lm.layers import attend, normalise
 from rlx.lm.sampling import choose
 
 CONFIG = lm.DecoderConfig(
@@ -172,6 +175,28 @@ def test_other_kinds_of_attention_go_on_with_a_cache(kind: str) -> None:
     for start, stop in ((0, 8), (8, 9), (9, 12)):
         logits, cache = steps.advance(tokens[:, start:stop], cache, every=True)
         np.testing.assert_allclose(logits, whole[:, start:stop], atol=1e-4)
+
+
+def test_queries_that_see_nothing_give_zero() -> None:
+    draw = np.random.default_rng(0)
+    query, key, value = (draw.standard_normal((1, 2, 3, 4)).astype(np.float32) for _ in range(3))
+    visible = np.tril(np.ones((3, 3), bool), -1)[None]  # the first sees no key
+
+    def attended(query: Any) -> Any:
+        return attend(query, key, value, visible, 0.5)
+
+    found = np.asarray(rlx.jit(attended)(query))
+    assert not found[:, :, 0].any() and np.abs(found[:, :, 1:]).min() > 0
+    assert np.isfinite(np.asarray(rlx.grad(lambda q: (attended(q) ** 2).sum())(query))).all()
+
+
+def test_norms_of_half_as_many_bits_are_computed_in_float32() -> None:
+    x = (300 + np.random.default_rng(0).standard_normal((4, 32))).astype(ml_dtypes.bfloat16)
+    weight = {"weight": np.linspace(0.5, 2, 32).astype(np.float32)}
+    wide = np.asarray(x, np.float32)
+    expected = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + CONFIG.norm_eps) * weight["weight"]
+    found = normalise(jnp.asarray(x), weight, CONFIG)
+    np.testing.assert_array_equal(found, expected.astype(ml_dtypes.bfloat16))
 
 
 def test_values_of_a_pass_are_handed_out(model: lm.Model) -> None:

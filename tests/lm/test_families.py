@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from needs import LM
 
-from rlx import lm
+import rlx
+from rlx import lm, quant
 from rlx.errors import FileFormatError, OptionError, UnsupportedError
 from rlx.lm.config import config_of_hugging_face
 from rlx.lm.layers import alibi_slopes, attend
@@ -69,12 +70,15 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3", {"head_dim": 24}),
     "qwen3-moe": ("Qwen3Moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
                   "norm_topk_prob": True}),
+    "qwen3-moe-apart": ("Qwen3Moe", {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                        "norm_topk_prob": False, "decoder_sparse_step": 2}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}),
     "gemma": ("Gemma", {"head_dim": 16}),
     "gemma2": ("Gemma2", {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 20}),
     "gemma3": ("Gemma3Text", {"head_dim": 16, "sliding_window": 5, "num_hidden_layers": 3, "layer_types":
                ["sliding_attention", "sliding_attention", "full_attention"]}),
     "phi3": ("Phi3", {}),
+    "phi3-partial": ("Phi3", {"partial_rotary_factor": 0.5}),
     "phi3-longrope": ("Phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 256}),
     "gpt2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256}),
 }  # fmt: skip
@@ -230,6 +234,27 @@ def test_kinds_of_attention_are_those_of_bloom_and_gpt_oss() -> None:
     np.testing.assert_allclose(np.swapaxes(found, 1, 2), expected, atol=1e-6)
 
 
+def test_the_loss_of_routers_is_that_of_transformers() -> None:
+    """And so is its gradient."""
+    import torch
+
+    theirs = oracle("qwen3-moe")
+    model = ours(theirs)
+    tokens = np.random.default_rng(0).integers(2, 99, (2, 23))
+    seen_of = quant.taps_of(lambda p, tokens: lm.forward(p, tokens, model.config))
+
+    def loss(p: Any) -> Any:
+        seen = seen_of(p, tokens)
+        return lm.balance_loss(rlx.numpy.stack([seen[f"layers.{n}.router"] for n in range(2)]), chosen=2)
+
+    expected = theirs(torch.tensor(tokens), output_router_logits=True).aux_loss
+    expected.backward()
+    value, slope = rlx.jit(rlx.value_and_grad(loss))(model.parameters)
+    np.testing.assert_allclose(value, expected.detach(), rtol=1e-5)
+    for layer, part in zip(slope["layers"], theirs.model.layers, strict=True):
+        np.testing.assert_allclose(layer["router"]["weight"], part.mlp.gate.weight.grad, atol=1e-4)
+
+
 def test_a_folder_of_shards_is_loaded(tmp_path: Path) -> None:
     theirs = oracle("llama")
     theirs.save_pretrained(tmp_path, max_shard_size="50KB")
@@ -248,9 +273,14 @@ def test_what_is_missing_is_listed_at_once() -> None:
     config = config_of_hugging_face(theirs.config.to_dict())
     del tensors["model.norm.weight"]
     tensors["lm_head.weight"] = tensors["lm_head.weight"][:5]
-    with pytest.raises(
-        FileFormatError, match=r"no model\.norm\.weight.*head\.weight is \[5, 64\] instead of \[99, 64\]"
-    ):
+    tensors["model.layers.0.self_attn.q_proj.bias"] = tensors["model.layers.7.mlp.up_proj.weight"] = np.ones(4)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(8)
+    with pytest.raises(FileFormatError) as raised:
         parameters_of_tensors(config, tensors)
+    for said in (
+        "there is no model.norm.weight; head.weight is [5, 64] instead of [99, 64]",
+        "model.layers.0.self_attn.q_proj.bias has no place; model.layers.7.mlp.up_proj.weight has no place.",
+    ):
+        assert said in str(raised.value)
     with pytest.raises(UnsupportedError, match="(?s)mamba.*Known: llama"):
         config_of_hugging_face({"model_type": "mamba"})

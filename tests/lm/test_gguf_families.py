@@ -188,6 +188,9 @@ def test_what_is_missing_is_listed(tmp_path: Path) -> None:
     writer.write(tmp_path / "less.gguf")
     with pytest.raises(FileFormatError, match=r"no blk\.0\.ffn_down\.weight; there is no blk\.1\.ffn_down\.weight"):
         lm.load(tmp_path / "less.gguf")
+    writer.add_tensor("blk.0.attn_q.bias", np.ones(64, np.float32), "F32").write(tmp_path / "other.gguf")
+    with pytest.raises(FileFormatError, match=r"(?s)no blk\.1\.ffn_down\.weight.*blk\.0\.attn_q\.bias has no place"):
+        lm.load(tmp_path / "other.gguf")
 
 
 def _tensors(model: lm.Model, folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -96,21 +97,60 @@ def test_the_delta_rule_is_its_loop() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_it_learns_to_remember_the_first_bit(kind: str) -> None:
-    x = RNG.integers(0, 2, (64, 8, 1)).astype(np.float32)
-    gates, size = {"lstm": 4, "gru": 3}[kind], 8
-    p: dict[str, Any] = {
-        "input": drawn(gates * size, 1),
-        "hidden": 0.3 * drawn(gates * size, size),
-        "bias": 0 * drawn(gates * size),
+# inputs of a layer that are linear in what comes: their names and shapes of a position
+MADE: dict[str, dict[str, tuple[int, ...]]] = {
+    "selective_scan": {"x": (4,), "step": (4,), "b": (3,), "c": (3,)},
+    "state_space_dual": {"x": (2, 3), "step": (2,), "b": (1, 4), "c": (1, 4)},
+    "gated_delta_rule": {"q": (2, 4), "k": (2, 4), "v": (2, 3), "decay": (2,), "beta": (2,)},
+}
+
+
+def rows_of(kind: str, p: Any, x: Any) -> Any:
+    """What a layer gives for x [batch, time, features], all of whose inputs are made of x: [batch, time, outputs]."""
+    if kind in ("lstm", "gru"):
+        return getattr(recurrent, kind)(x, p)[0]
+    made = {
+        name: (x @ p[name]["weight"] + p[name]["bias"]).reshape(*x.shape[:2], *shape)
+        for name, shape in MADE[kind].items()
     }
-    p |= {"hidden_bias": 0 * drawn(gates * size)} if kind == "gru" else {}
-    p["out"] = 0.3 * drawn(size)
+    if kind == "gated_delta_rule":
+        key = made["k"] / jnp.linalg.norm(made["k"], axis=-1, keepdims=True)
+        decay, beta = -rlx.nn.softplus(made["decay"]), rlx.nn.sigmoid(made["beta"])
+        found, _ = recurrent.gated_delta_rule(made["q"], key, made["v"], decay, beta)
+    else:
+        given = (made["x"], rlx.nn.softplus(made["step"]), -jnp.exp(p["a"]), made["b"], made["c"])
+        found, _ = getattr(recurrent, kind)(*given)
+    return found.reshape(*x.shape[:2], -1)
+
+
+def parameters_of(kind: str) -> dict[str, Any]:
+    """Parameters for two features, and for what reads eight or fewer outputs."""
+    if kind in ("lstm", "gru"):
+        gates, size = {"lstm": 4, "gru": 3}[kind], 8
+        p: dict[str, Any] = {
+            "input": drawn(gates * size, 2),
+            "hidden": 0.3 * drawn(gates * size, size),
+            "bias": 0 * drawn(gates * size),
+        }
+        return p | ({"hidden_bias": 0 * drawn(gates * size)} if kind == "gru" else {}) | {"out": 0.3 * drawn(size)}
+    p = {
+        name: {"weight": 0.5 * drawn(2, math.prod(shape)), "bias": 0.5 * drawn(math.prod(shape))}
+        for name, shape in MADE[kind].items()
+    }
+    shape = {"selective_scan": (4, 3), "state_space_dual": (2,), "gated_delta_rule": ()}[kind]
+    return p | {"a": 0 * drawn(*shape), "out": 0.3 * drawn(4 if kind == "selective_scan" else 6)}
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", *MADE])
+def test_it_learns_to_remember_the_first_bit(kind: str) -> None:
+    """Of eight bits, the first of which is marked."""
+    bits = RNG.integers(0, 2, (64, 8)).astype(np.float32)
+    x = np.stack([bits, np.zeros_like(bits)], axis=-1)
+    x[:, 0, 1] = 1
+    p = parameters_of(kind)
 
     def loss(p: Any) -> Any:
-        rows, _ = getattr(recurrent, kind)(x, p)
-        return ((rlx.nn.sigmoid(rows[:, -1] @ p["out"]) - x[:, 0, 0]) ** 2).mean()
+        return ((rlx.nn.sigmoid(rows_of(kind, p, x)[:, -1] @ p["out"]) - bits[:, 0]) ** 2).mean()
 
     rule = rlx.optim.adam(0.03)
     state, first = rule.init(p), float(loss(p))

@@ -138,6 +138,19 @@ def test_it_is_differentiable_in_x_batched_and_compiled() -> None:
         assert claimed == (scheme != "int8/8"), "a batch of x is more rows of it"
 
 
+@pytest.mark.parametrize("scheme", ["int8/32", "gguf_q4_k", "nvfp4", "int4/6"])
+def test_mixed_precision_leaves_codes_alone(scheme: str) -> None:
+    """So do folding and equal products, where a weight is a constant of the program."""
+    length = 258 if scheme == "int4/6" else 256
+    w, x = weight(scheme, 5, length), np.random.default_rng(1).standard_normal((3, length)).astype(np.float32)
+    exact = np.asarray(quant.dequant_matmul(x, w))
+    policy = rlx.PrecisionPolicy.mixed("bfloat16")
+    mixed = rlx.jit(rlx.mixed_precision(quant.dequant_matmul, policy))(x, w)
+    np.testing.assert_allclose(np.asarray(mixed, np.float32), exact, atol=0.02 * np.abs(exact).max())
+    twice = rlx.jit(lambda x: quant.dequant_matmul(x, w) + quant.dequant_matmul(x, w))(x)
+    np.testing.assert_allclose(twice, 2 * exact, rtol=1e-5, atol=1e-5)
+
+
 def test_weights_may_be_columns() -> None:
     x, w = np.random.default_rng(0).standard_normal((2, 64)), np.random.default_rng(1).standard_normal((64, 3))
     q = quant.quantize(w.astype(np.float32), "int8/32", axis=0)
@@ -227,8 +240,13 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(InputTypeError, match="ndarray for a weight"):
         quant.dequant_matmul(np.ones((2, 64), np.float32), np.ones((64, 2)))  # ty: ignore[invalid-argument-type]
     short: Any = quant.QuantizedArray(w.elements, w.scales[:, :1], None, None, w.scheme)
-    with pytest.raises(ShapeError, match=r"scales of \[3, 1\]; it needs \[3, 2\]"):
+    with pytest.raises(ShapeError, match=r"scales of \[3, 1\]; it needs \[3, 2\]") as raised:
         quant.dequant_matmul(np.ones((2, 64), np.float32), short)
+    assert "test_products.py" in str(raised.value), "the user's line"
+    for scheme, width in (("gguf_q4_0", 35), ("gguf_q6_k", 211)):
+        cut: Any = quant.QuantizedArray(np.zeros((3, width), np.uint8), None, None, None, quant.QuantScheme(scheme))
+        with pytest.raises(ShapeError, match=f"rows of {width} bytes, which are no whole blocks"):
+            quant.dequant_matmul(np.ones((2, cut.length), np.float32), cut)
 
 
 def test_the_packages_are_there_where_rlx_is_imported_and_loaded_when_asked_for() -> None:
