@@ -307,7 +307,7 @@ class Jitted:
     def _entry(self, request: _Request) -> _Entry:
         entry = self._entry_of(request)
         if request.cells and entry.cells is not None:
-            refuse_closed_over(self.name, entry.cells, _named_leaves(request))
+            refuse_closed_over(self.name, entry.cells.used, _named_leaves(request))
         return entry
 
     def _entry_of(self, request: _Request) -> _Entry:
@@ -366,9 +366,10 @@ class Jitted:
         # what asks for the default device means the one that the program is for
         with scoped(device=self._device(request)):
             program, captured = trace_program(threaded, types, None, self.name)
-        if not threaded.count:
+        count = len(threaded.used)
+        if not count:
             return _Entry(program, captured, flat.out_tree, marks)
-        return _Entry(program, captured[: -threaded.count], flat.out_tree, marks, threaded)
+        return _Entry(program, captured[:-count], flat.out_tree, marks, threaded)
 
     def _device(self, request: _Request) -> str:
         """The name of the device that a call's program is for; inside of another program that one's."""
