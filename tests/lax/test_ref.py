@@ -67,6 +67,20 @@ def test_a_part_of_a_part(under: Any) -> None:
     assert f().item() == 2.0 and ref[...].tolist() == [0, 1, 2, 13, 4, 5]
 
 
+def test_a_part_is_an_argument(under: Any) -> None:
+    ref = rlx.new_ref(jnp.zeros((3, 4)))
+
+    @under
+    def f(part: Any, i: Any) -> Any:
+        inner = part["a"].at[i]
+        lax.cond(i > 0, lambda p: p.__setitem__(..., p[...] + 1.0), lambda p: None, inner)
+        return part["a"][...]
+
+    assert f({"a": ref.at[1, :3]}, 2).tolist() == [0.0, 0.0, 1.0]
+    assert f({"a": ref.at[jnp.array(2)]}, 1).tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert ref[...].sum() == 2.0 and ref.at[1:].shape == (2, 4) and ref.at[1:].dtype == np.float32
+
+
 def test_an_index_may_be_traced() -> None:
     ref = rlx.new_ref(jnp.zeros(4))
 
