@@ -202,6 +202,23 @@ def test_one_program_serves_other_references_of_the_type() -> None:
     assert f.cache_info().currsize == 1
 
 
+def test_what_is_only_read_is_not_written_back() -> None:
+    read, written = rlx.new_ref(1.0), rlx.new_ref(2.0)
+    f = rlx.jit(lambda r, w: w.addupdate(r[...]))
+    before = read[...]
+    f(read, written)
+    assert read[...] is before and written[...] == 3.0
+    assert len(f.trace(read, written).program.outputs) == 1
+
+    def body(carry: Any, _: Any) -> Any:
+        f(read, written)
+        return carry, None
+
+    program = rlx.jit(lambda: lax.scan(body, 0, length=2)).trace().program
+    (scanned,) = [e for e in program.equations if e.primitive.name == "scan"]
+    assert (scanned.params["carries"], scanned.params["constants"]) == (2, 1)
+
+
 def test_a_reference_stands_for_one_argument() -> None:
     ref = rlx.new_ref(0.0)
     with pytest.raises(ReferenceUseError, match=r"twice, as a\['x'\] and as b"):
@@ -498,6 +515,8 @@ def test_what_a_differentiated_function_writes_outside(under: Any) -> None:
 
     assert under(rlx.grad(count))(2.0) == 1.0 and under(rlx.value_and_grad(count))(3.0)[0] == 6.0
     assert under(lambda x: rlx.jvp(count, (x,), (1.0,))[1])(1.0) == 3.0 and ref[...] == 3.0
+    pair = under(rlx.grad(lambda x: (count(x), {"seen": ref[...]}), has_aux=True))(2.0)
+    assert [float(v) for v in rlx.tree.leaves(pair)] == [4.0, 4.0]
     stopped = under(rlx.grad(lambda x: (rlx.ref.set(ref, ..., lax.stop_gradient(x)), x * ref[...])[1]))
     assert stopped(5.0) == 5.0 and ref[...] == 5.0
     for transform in (rlx.grad, lambda f: lambda x: rlx.jvp(f, (x,), (x,))):
