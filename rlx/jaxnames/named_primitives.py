@@ -220,8 +220,10 @@ def _jit(*args: Any, jaxpr: Any, name: str = "f", **_: Any) -> Any:
     return call(*held, *args, program=program, name=name)
 
 
-def _call(*args: Any, subfuns: Sequence[Any]) -> Any:
-    """A function of flat arrays (linear_util.WrappedFun) as an equation of its own."""
+def _call(*args: Any, call_jaxpr: Any = None, subfuns: Sequence[Any] = (), **_: Any) -> Any:
+    """A jaxpr, or a function of flat arrays (linear_util.WrappedFun), as an equation of its own."""
+    if call_jaxpr is not None:
+        return _jit(*args, jaxpr=call_jaxpr)
     (function,) = subfuns
     operands = list(map(as_array, args))
     program, captured = trace_program(
@@ -285,9 +287,7 @@ def _custom_vjp(*args: Any, call_jaxpr: Any, fwd_jaxpr_thunk: Any, bwd: Any, num
 
 _define("jit", _jit, True)
 _define("core_call", _call, True, known_as="call")
-_define("core_closed_call", _call, True, known_as="closed_call")
-_define("core_call", lambda *args, call_jaxpr, **_: _jit(*args, jaxpr=call_jaxpr), True, known_as="call")
-_define("closed_call", lambda *args, call_jaxpr, **_: _jit(*args, jaxpr=call_jaxpr), True)
+_define("closed_call", _call, True)
 _define("scan", _scan, True)
 _define("while", _while, True)
 _define("cond", _cond, True)
