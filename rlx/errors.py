@@ -761,7 +761,7 @@ class UnsupportedError(RlxError, NotImplementedError):
     """
 
 
-class ReferenceUseError(RlxError, ValueError):
+class ReferenceUseError(InputTypeError, ValueError):
     """A mutable reference where it cannot be used: given twice, or written to where that cannot be handed on.
 
     >>> import rlx

@@ -103,7 +103,7 @@ class CacheInfo(NamedTuple):
 class _Entry:
     """One traced signature: its program, how to call it, what it returns."""
 
-    __slots__ = ("captured", "cells", "compiled", "marks", "out_tree", "places", "program")
+    __slots__ = ("captured", "cells", "compiled", "given", "marks", "out_tree", "places", "program")
     compiled: CompiledProgram | None
 
     def __init__(
@@ -112,6 +112,7 @@ class _Entry:
         self.program = program
         self.captured = captured
         self.cells = cells  # those that it closes over: their contents follow `captured` among the program's inputs
+        self.given: tuple[int, ...] = ()  # which of the cells among the arguments it writes to
         self.out_tree = out_tree
         self.marks = marks  # shardings of values, where the function said them
         self.places: list[Any] | None = None  # the results' shardings, where some are known, once it is compiled
@@ -133,7 +134,8 @@ class _Entry:
 
     def returned(self, outs: Any, given: Sequence[Cell] = ()) -> Any:
         """The results, of what the program gave; the rest is written to the cells. given: those among the arguments."""
-        return write_last(given, outs if self.cells is None else self.cells.write(outs))
+        outs = outs if self.cells is None else self.cells.write(outs)
+        return write_last([given[i] for i in self.given], outs) if self.given else outs
 
     def placed(self, outs: list[Any]) -> list[Any]:
         """The results, known to lie where the function said while it was traced."""
@@ -307,7 +309,7 @@ class Jitted:
     def _entry(self, request: _Request) -> _Entry:
         entry = self._entry_of(request)
         if request.cells and entry.cells is not None:
-            refuse_closed_over(self.name, entry.cells, _named_leaves(request))
+            refuse_closed_over(self.name, entry.cells.used, _named_leaves(request))
         return entry
 
     def _entry_of(self, request: _Request) -> _Entry:
@@ -360,15 +362,16 @@ class Jitted:
                     place_known(x, place)
             outs = flat(*leaves)
             marks.update(places_known())
-            return [*outs, *request.left_in_cells()]
+            return [*outs, *request.left_in_cells()] if request.cells else outs
 
         threaded = Threaded(placed)
         # what asks for the default device means the one that the program is for
         with scoped(device=self._device(request)):
             program, captured = trace_program(threaded, types, None, self.name)
-        if not threaded.count:
-            return _Entry(program, captured, flat.out_tree, marks)
-        return _Entry(program, captured[: -threaded.count], flat.out_tree, marks, threaded)
+        count = len(captured) - len(threaded.used)
+        entry = _Entry(program, captured[:count], flat.out_tree, marks, threaded if threaded.used else None)
+        entry.given = request.written
+        return entry
 
     def _device(self, request: _Request) -> str:
         """The name of the device that a call's program is for; inside of another program that one's."""
@@ -476,7 +479,8 @@ class _Request:
         leaves, self.in_tree = flatten_values((dynamic, dynamic_kwargs))
         self.args, self.kwargs = args, kwargs
         # the cells among the arguments, and those that the function got in their place while it was traced
-        self.cells, self._inner_cells = cells_in(leaves), list[Cell]()
+        self.cells, self._inner_cells = cells_in(leaves), list[tuple[Cell, Array]]()
+        self.written: tuple[int, ...] = ()  # which of them the function wrote to
         if self.cells:
             leaves, self.in_tree = flatten_values(as_given((dynamic, dynamic_kwargs)))
         self.given = leaves
@@ -560,12 +564,15 @@ class _Request:
     def function(self, *dynamic: Any, **keywords: Any) -> Any:
         """The user's function with its static arguments put back."""
         if self.cells:
-            (dynamic, keywords), self._inner_cells = received((dynamic, keywords))
+            (dynamic, keywords), own = received((dynamic, keywords))
+            self._inner_cells = [(cell, cell.read()) for cell in own]
         return self.jitted.fun(*self._complete(dynamic), **keywords, **self.held_names)
 
     def left_in_cells(self) -> list[Array]:
-        """What the function left in the cells among its arguments, once it was traced."""
-        return [cell.read() for cell in self._inner_cells]
+        """What the function that was just called left in those cells among its arguments that it wrote to."""
+        found = [cell.read() for cell, _ in self._inner_cells]
+        self.written = tuple(i for i, (_, before) in enumerate(self._inner_cells) if found[i] is not before)
+        return [found[i] for i in self.written]
 
     def _complete(self, dynamic: tuple[Any, ...]) -> tuple[Any, ...]:
         """All positional arguments, of those that are not static."""

@@ -166,7 +166,7 @@ def typeof(x: Any) -> Any:
     if isinstance(x, AbstractArray):
         return x
     if isinstance(x, Ref):
-        return AbstractRef(aval_of(x.type))
+        return AbstractRef(aval_of(x.type, abstract_sharding(x._content)))
     if isinstance(x, TensorType):
         return aval_of(x)
     if isinstance(x, Linear):

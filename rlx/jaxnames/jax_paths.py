@@ -173,6 +173,7 @@ def own_names() -> dict[str, dict[str, Any]]:
         "jax._src.compiler": {"backend_compile_and_load": api_util.safe_map},  # chex (which puts its own in its place)
         "jax._src.dispatch": {"wait_for_tokens": rlx.effects_barrier},  # equinox
         "jax._src.distributed": {"global_state": SimpleNamespace(client=None, process_id=0)},  # orbax
+        "jax._src.core": {name: PRIMITIVES[name] for name in ("call_p", "closed_call_p")},
         "jax._src.dtypes": {  # equinox, flax
             **{name: getattr(dtypes, name) for name in dtypes.__all__},
             "TypePromotionError": rlx.errors.TypePromotionError,

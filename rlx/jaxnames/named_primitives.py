@@ -220,6 +220,18 @@ def _jit(*args: Any, jaxpr: Any, name: str = "f", **_: Any) -> Any:
     return call(*held, *args, program=program, name=name)
 
 
+def _call(*args: Any, call_jaxpr: Any = None, subfuns: Sequence[Any] = (), **_: Any) -> Any:
+    """A jaxpr, or a function of flat arrays (linear_util.WrappedFun), as an equation of its own."""
+    if call_jaxpr is not None:
+        return _jit(*args, jaxpr=call_jaxpr)
+    (function,) = subfuns
+    operands = list(map(as_array, args))
+    program, captured = trace_program(
+        lambda *xs: list(map(as_array, function.call_wrapped(*xs))), [x.type for x in operands], name=function.__name__
+    )
+    return call(*captured, *operands, program=program, name=program.name)
+
+
 def _scan(*args: Any, jaxpr: Any, num_consts: int, num_carry: int, length: int, reverse: bool = False, **_: Any) -> Any:
     body, held = staged(jaxpr)
     return scan(
@@ -274,8 +286,8 @@ def _custom_vjp(*args: Any, call_jaxpr: Any, fwd_jaxpr_thunk: Any, bwd: Any, num
 
 
 _define("jit", _jit, True)
-_define("core_call", lambda *args, call_jaxpr, **_: _jit(*args, jaxpr=call_jaxpr), True, known_as="call")
-_define("closed_call", lambda *args, call_jaxpr, **_: _jit(*args, jaxpr=call_jaxpr), True)
+_define("core_call", _call, True, known_as="call")
+_define("closed_call", _call, True)
 _define("scan", _scan, True)
 _define("while", _while, True)
 _define("cond", _cond, True)

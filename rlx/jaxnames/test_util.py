@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.types import is_complex
-from rlx.testing.compare import assert_close, gradient_tolerance
-from rlx.testing.grads import Tolerance, paired, wide
+from rlx.testing.compare import assert_close
+from rlx.testing.grads import Tolerance, by_dtype, paired, wide
 from rlx.testing.grads import check_grads as checked
 from rlx.trace.primitive import to_numpy, type_of
 from rlx.trees import tree
@@ -46,12 +46,10 @@ def _slope(f: Callable[..., Any], args: Any, direction: Any, step: float) -> lis
         return [np.where(a == b, 0, a - b) / (2 * step) for a, b in zip(ahead, behind, strict=True)]
 
 
-def _compare(actual: Any, expected: Any, atol: float | None, rtol: float | None, message: str) -> None:
+def _compare(actual: Any, expected: Any, atol: Tolerance, rtol: Tolerance, message: str) -> None:
     for x, y in zip(tree.leaves(actual), tree.leaves(expected), strict=True):
-        usual = gradient_tolerance(to_numpy(x).dtype)
-        assert_close(
-            x, y, usual if rtol is None else rtol, usual if atol is None else atol, check_dtype=False, message=message
-        )
+        dtype = to_numpy(x).dtype
+        assert_close(x, y, by_dtype(rtol)(dtype), by_dtype(atol)(dtype), check_dtype=False, message=message)
 
 
 def check_grads(
@@ -77,8 +75,8 @@ def check_jvp(
     f: Callable[..., Any],
     f_jvp: Callable[..., Any],
     args: Sequence[Any],
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float = STEP,
     err_msg: str = "",
 ) -> None:
@@ -88,7 +86,7 @@ def check_jvp(
       f: a function of trees of floats.
       f_jvp: takes primals and tangents, tuples both, to (value, tangent): partial(rlx.jvp, f).
       args: where.
-      atol, rtol: tolerances; by default those of the dtype.
+      atol, rtol: tolerances, or those of some dtypes by dtype; by default those of the dtype.
       eps: the step of the central difference.
       err_msg: the head of an error's message.
 
@@ -108,8 +106,8 @@ def check_vjp(
     f: Callable[..., Any],
     f_vjp: Callable[..., Any],
     args: Sequence[Any],
-    atol: float | None = None,
-    rtol: float | None = None,
+    atol: Tolerance = None,
+    rtol: Tolerance = None,
     eps: float = STEP,
     err_msg: str = "",
 ) -> None:
@@ -135,11 +133,11 @@ def check_vjp(
     expected = paired(tree.leaves(cotangent), _slope(f, tuple(args), direction, eps))
     found = paired(tree.leaves(pulled), tree.leaves(direction))
     size = sum(np.abs(wide(c)).sum() for c in tree.leaves(cotangent))
-    widest = max((gradient_tolerance(to_numpy(x).dtype) for x in tree.leaves(args)), default=0.0)
+    dtypes = [to_numpy(x).dtype for x in tree.leaves(args)]
     np.testing.assert_allclose(
         found,
         expected,
-        rtol=widest if rtol is None else rtol,
-        atol=(widest if atol is None else atol) * max(1.0, float(size)),
+        rtol=max(map(by_dtype(rtol), dtypes), default=0.0),
+        atol=max(map(by_dtype(atol), dtypes), default=0.0) * max(1.0, float(size)),
         err_msg=f"{err_msg} cotangent projection".strip(),
     )

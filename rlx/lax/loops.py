@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, memory_of, moved
 from rlx.config import config
-from rlx.errors import ControlFlowTypeError, ReferenceUseError
+from rlx.errors import ControlFlowTypeError
 from rlx.ir.types import is_complex, is_integer, promote_dtypes
 from rlx.lax.bodies import (
     as_weak_as,
@@ -73,10 +73,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         return _checked_condition(as_array(holds), cond_fun)
 
     _, condition, condition_captured, asked = trace_threaded("while_loop", condition_fun, in_tree, types)
-    if asked.written:
-        raise ReferenceUseError(
-            "cond_fun of lax.while_loop writes to a Ref.", "It reads Refs only: write to them in body_fun."
-        )
+    asked.refuse_writes("cond_fun of lax.while_loop")
     asking, condition_captured = asked.taking(condition, condition_captured, cells.written)
     condition = asking.replace(outputs=asking.outputs[:1])
     # contents of cells that the body writes to are carried, too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rlx.ops.arithmetic import add
 from rlx.ops.conversion import convert
 from rlx.trace.flat import as_array
 from rlx.trace.references import Cell
+from rlx.trees import tree
 
 __all__ = ["Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
 
@@ -102,10 +104,20 @@ class _At:
 
 
 class _Part:
-    """A part of a reference, named by indices one after another."""
+    """A part of a reference, named by indices one after another: a tree of the reference and of traced indices."""
 
     def __init__(self, ref: Ref, path: tuple[Any, ...]) -> None:
         self._ref, self._path = ref, path
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the part."""
+        return self[...].shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """dtype of the part."""
+        return self._ref.dtype
 
     @property
     def at(self) -> _At:
@@ -125,6 +137,41 @@ class _Part:
         for whole, part in zip(reversed(wholes), reversed((*self._path, index)), strict=True):
             value = _with_part(whole, part, value, "set")
         self._ref.write(value)
+
+
+def _divided(part: _Part) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The reference and the arrays among the indices, and the indices without them."""
+    arrays: list[Any] = []
+
+    def static(index: Any) -> Any:
+        if isinstance(index, tuple):
+            return tuple(map(static, index))
+        if isinstance(index, slice):
+            return slice, index.start, index.stop, index.step
+        if isinstance(index, (Array, np.ndarray)):
+            arrays.append(index)
+            return Array
+        return index
+
+    path = static(part._path)
+    return (part._ref, *arrays), path
+
+
+def _joined(path: tuple[Any, ...], children: Sequence[Any]) -> _Part:
+    ref, *rest = children
+    arrays = iter(rest)
+
+    def dynamic(index: Any) -> Any:
+        if index is Array:
+            return next(arrays)
+        if isinstance(index, tuple):
+            return slice(*index[1:]) if index[:1] == (slice,) else tuple(map(dynamic, index))
+        return index
+
+    return _Part(ref, dynamic(path))
+
+
+tree.register_node(_Part, _divided, _joined)
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: Any = None) -> Ref:

@@ -12,9 +12,9 @@ from rlx.lax.bodies import as_weak_as, check_callable, converted, line_of_result
 from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
 from rlx.ops.scan import scan as scan_op
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import flatten_arrays, flatten_call, flatten_local, named_after
-from rlx.trace.references import as_given, cells_in, received
+from rlx.trace.references import as_given, cells_in, received, refuse_closed_over, refuse_twice
 from rlx.trace.spanning import refuse_spanning
 from rlx.transforms.vmap import vmap
 from rlx.trees import tree
@@ -118,8 +118,11 @@ def _scan_over_cells(
         x, own = received(x)
         out = f(carry, x)
         _check_pair(out, f)
+        refuse_closed_over("the body of lax.scan", state.builder.cells or () if state.builder else (), named)
         return out[0], (out[1], [cell.read() for cell in own])
 
+    named = [(f"xs{tree.path_text(path)}", leaf) for path, leaf in tree.leaves_with_path(xs)]
+    refuse_twice("lax.scan", named)
     carry, (ys, contents) = scan(step, init, as_given(xs), length, reverse)
     for cell, content in zip(cells_in(tree.leaves(xs)), contents, strict=True):
         cell.write(content)

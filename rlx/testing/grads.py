@@ -30,7 +30,7 @@ class _Check:
         self, modes: Sequence[str], atol: Tolerance, rtol: Tolerance, eps: float | None
     ) -> None:
         self.modes, self.eps = modes, eps
-        self.atol, self.rtol = _by_dtype(atol), _by_dtype(rtol)
+        self.atol, self.rtol = by_dtype(atol), by_dtype(rtol)
         self.generator = np.random.default_rng(0)
 
     def run(self, f: Flat, args: Sequence[np.ndarray], order: int, path: str) -> None:
@@ -100,12 +100,12 @@ class _Check:
             assert_close(x, y, self.rtol(dtype), self.atol(dtype), check_dtype=False, message=what)
 
 
-def _by_dtype(given: Tolerance) -> Callable[[np.dtype], float]:
+def by_dtype(given: Tolerance) -> Callable[[np.dtype], float]:
     """The tolerance of a derivative with a dtype, where one number or one for some dtypes is given."""
     if isinstance(given, Mapping):
         table = {np.dtype(dtype): value for dtype, value in given.items()}
-        return lambda dtype: table.get(dtype) or gradient_tolerance(dtype)
-    return lambda dtype: given or gradient_tolerance(dtype)
+        return lambda dtype: table[dtype] if dtype in table else gradient_tolerance(dtype)
+    return lambda dtype: gradient_tolerance(dtype) if given is None else given
 
 
 def _gap(ahead: np.ndarray, behind: np.ndarray) -> np.ndarray:

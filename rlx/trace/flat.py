@@ -12,7 +12,7 @@ import numpy as np
 
 from rlx.array import Array, ConcreteArray, asarray_numpy, number_array, unshared, wrap
 from rlx.config import config
-from rlx.errors import InputTypeError, describe
+from rlx.errors import InputTypeError, ReferenceUseError, describe
 from rlx.ir.types import TensorType, float0, scalar_dtype
 from rlx.trace.builder import state
 from rlx.trace.places import execution
@@ -31,6 +31,9 @@ __all__ = [
     "zero_tangent",
 ]
 
+
+# mutable references are leaves that are no arrays, and part of the structure where arrays are asked for
+opaque_types: set[type] = set()
 
 _ARGUMENTS = (
     "Pass arrays or numbers; in jit mark other arguments with static_argnums or static_argnames, or register the class"
@@ -83,6 +86,10 @@ def _converted(value: Any, what: str, hold: Callable[[np.ndarray], Array], inste
             return found if isinstance(found, Array) else _converted(found, what, hold, instead)
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         return hold(asarray_numpy(np.asarray(value)))
+    if type(value) in opaque_types:
+        raise ReferenceUseError(
+            f"{what[0].upper()}{what[1:]} is a Ref, which is no array.", "Use what it holds: ref[...]."
+        )
     raise InputTypeError(
         f"{what[0].upper()}{what[1:]} is of type {type(value).__name__}, which is not an array, a number,"
         f" or a tree of them: {value!r:.80}.",
@@ -215,9 +222,6 @@ def flatten_local(values: Any) -> tuple[list[Any], tree.TreeDef]:
     leaves, treedef = tree.flatten(values)
     carried = at_border(values, leaves)
     return (leaves, treedef) if carried is values else tree.flatten(carried)
-
-
-opaque_types: set[type] = set()  # of leaves that are no arrays, and part of the structure where arrays are asked for
 
 
 def flatten_arrays(values: Any) -> tuple[list[Any], tree.TreeDef]:

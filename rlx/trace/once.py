@@ -85,7 +85,7 @@ class Traces:
         return _trace(flat, types, leaves, known=True)
 
     def _keep(self, key: Any, made: TracedProgram) -> TracedProgram:
-        if not (made.cells.count or any(isinstance(value, Tracer) for value in made.captured)):
+        if not (made.cells.used or any(isinstance(value, Tracer) for value in made.captured)):
             if len(self._entries) >= _MOST:
                 self._entries.clear()
             self._entries[key] = made

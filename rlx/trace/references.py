@@ -7,7 +7,7 @@ around it, if that is being traced in turn. Programs and what is made of them kn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from rlx.array import Array
@@ -131,17 +131,17 @@ class Threaded:
         if held:
             # what they capture comes before the contents
             outs = [builder.tracer(builder.lift(x)) for x in (*outs, *[held[cell].value for cell in self.written])]
-            builder.release((*self.read, *self.written))
+            builder.release(self.used)
         return outs
 
     @property
-    def count(self) -> int:
-        """How many captured values are contents of cells."""
-        return len(self.read) + len(self.written)
+    def used(self) -> list[Cell]:
+        """The cells whose contents are captured, in their order."""
+        return [*self.read, *self.written]
 
     def contents(self) -> list[Array]:
         """The contents of the cells, as they are now."""
-        return [cell.read() for cell in (*self.read, *self.written)]
+        return [cell.read() for cell in self.used]
 
     def write(self, values: Sequence[Any]) -> Sequence[Any]:
         """Write new contents, which are the last of the values, to the cells; the other values."""
@@ -152,10 +152,17 @@ class Threaded:
         n = len(self.written)
         return self.write([*values[n:], *values[:n]])
 
+    def refuse_writes(self, who: str) -> None:
+        """Raise ReferenceUseError if a cell was written to by a function that has no results but its own."""
+        if self.written:
+            raise ReferenceUseError(
+                f"{who} writes to a Ref of outside.", "Return the value, and write it where the function was called."
+            )
+
     def taking(self, program: Program, captured: Sequence[Any], cells: Sequence[Cell]) -> tuple[Program, list[Any]]:
         """The program with the contents of `cells`, among which are those it writes to, as inputs before its arguments
         and new ones after its results; and what it captured but for those."""
-        own, n = [*self.read, *self.written], len(captured)
+        own, n = self.used, len(captured)
         if not (own or cells):
             return program, list(captured)
         lead, results = n - len(own), len(program.outputs) - len(self.written)
@@ -179,7 +186,7 @@ def write_last(cells: Sequence[Cell], values: Sequence[Any]) -> Sequence[Any]:
     return values[:results]
 
 
-def refuse_twice(name: str, leaves: Sequence[tuple[str, Any]]) -> None:
+def refuse_twice(name: str, leaves: Iterable[tuple[str, Any]]) -> None:
     """Raise ReferenceUseError where a cell stands among the arguments, given with what they are called, twice."""
     seen: dict[Cell, str] = {}
     for where, x in leaves:
@@ -190,10 +197,10 @@ def refuse_twice(name: str, leaves: Sequence[tuple[str, Any]]) -> None:
             )
 
 
-def refuse_closed_over(name: str, cells: Threaded, leaves: Sequence[tuple[str, Any]]) -> None:
-    """Raise ReferenceUseError where a cell among the arguments is one that the function closes over."""
+def refuse_closed_over(name: str, used: Collection[Cell], leaves: Iterable[tuple[str, Any]]) -> None:
+    """Raise ReferenceUseError where a cell among the arguments is one of those that the function closes over."""
     for where, x in leaves:
-        if isinstance(x, Cell) and x in (*cells.read, *cells.written):
+        if x in used:
             raise ReferenceUseError(
                 f"{name} closes over a Ref that it also got as the argument {where}.",
                 "Use the argument inside of the function, or leave it out.",

@@ -15,6 +15,7 @@ from rlx.ops.families import add_values, full_like
 from rlx.trace.builder import state
 from rlx.trace.flat import FlatFunction, as_array, flatten_call
 from rlx.trace.primitive import type_of
+from rlx.trace.references import Threaded
 from rlx.trace.tracing import close_over, known_value, trace_program
 from rlx.transforms.checkpoint import checkpoint, checkpoint_policies
 from rlx.transforms.custom_reverse import custom_gradient, custom_vjp
@@ -93,7 +94,9 @@ class custom_jvp(CustomRule[Parameters, Result]):
         if state.builder is None:  # nothing is traced, so that nothing is differentiated
             return flat.unflatten(flat(*leaves))
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
-        program, captured = trace_program(flat, types, known, flat.name)
+        cells = Threaded(flat)
+        program, captured = trace_program(cells, types, known, flat.name)
+        cells.refuse_writes(f"{self.name}, which has a rule for its derivative,")
         values: list[Any] = captured
         rule: Program | Deferred = self._deferred_rule(flat, held, types, program, captured)
         if not self.symbolic_zeros and not self._within_rule():

@@ -14,9 +14,10 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.call import ByValue, Deferred, custom_vjp_call
 from rlx.trace.builder import state
-from rlx.trace.flat import FlatFunction, as_array, flatten_call, named_after
+from rlx.trace.flat import FlatFunction, as_array, flatten_arrays, flatten_call, named_after
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
+from rlx.trace.references import Cell, Threaded
 from rlx.trace.tracing import close_over, known_value, trace_program
 from rlx.transforms.custom_rules import (
     CustomRule,
@@ -113,13 +114,15 @@ class custom_vjp(CustomRule[Parameters, Result]):
         if state.builder is None:  # nothing is traced, so that nothing is differentiated
             return flat.unflatten(flat(*leaves))
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
-        program, captured = trace_program(flat, types, known, name)
+        cells = Threaded(flat)
+        program, captured = trace_program(cells, types, known, name)
+        cells.refuse_writes(f"{name}, which has a rule for its derivative,")
         rules = _Rules(self, flat, join, held, types)
         values, ahead, behind = captured, *_deferred(rules, program, captured, known, rule_scope())
         if not self.symbolic_zeros and not self._within_rule():
             try:
                 with self._tracing_rule(rule_scope()):
-                    forward, more, residual_tree = rules.forward(known, None)
+                    forward, more, residual_tree = rules.forward(known, None, Threaded)
                     backward, third = rules.backward(forward, residual_tree, None)
                 values = [*captured, *more, *third]
                 program, ahead, behind = prefix_captures(program, captured, forward, more, backward, third)
@@ -156,9 +159,15 @@ class _Rules:
         self.owner, self.flat, self.join, self.held, self.types = owner, flat, join, held, types
 
     def forward(
-        self, known: Sequence[Any] | None, mask: Sequence[bool] | None
+        self,
+        known: Sequence[Any] | None,
+        mask: Sequence[bool] | None,
+        through: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda run: run,
     ) -> tuple[Program, list[Any], tree.TreeDef]:
-        """fwd's program, what it captured, and the residuals' structure. `mask`: which arguments are perturbed."""
+        """fwd's program, what it captured, and the residuals' structure. `mask`: which arguments are perturbed.
+
+        through: Threaded where the rule may read cells of outside, since its program is used at once.
+        """
         name, flat, fwd = self.owner.name, self.flat, self.owner.fwd
         assert fwd is not None
         found: list[tree.TreeDef] = []
@@ -178,11 +187,14 @@ class _Rules:
                     f" returns {flat.out_tree}.",
                     "The first element of fwd's result has the structure that the function returns.",
                 )
-            residuals, residual_tree = tree.flatten(tree.map(lambda x: Flag(x) if type(x) is bool else x, pair[1]))
+            residuals, residual_tree = flatten_arrays(tree.map(lambda x: Flag(x) if type(x) is bool else x, pair[1]))
             found.append(residual_tree)
             return [as_array(x) for x in (*outs, *residuals)]
 
-        program, captured = trace_program(run, self.types, known, f"{name}_fwd")
+        flat_run = through(run)
+        program, captured = trace_program(flat_run, self.types, known, f"{name}_fwd")
+        if isinstance(flat_run, Threaded):
+            flat_run.refuse_writes(f"The fwd rule of {name}")
         return program, captured, found[0]
 
     def _marked(self, leaves: Sequence[Any], mask: Sequence[bool] | None) -> Sequence[Any]:
@@ -222,6 +234,7 @@ class _Rules:
         """The moving leaves of what bwd returned."""
         name, types = self.owner.name, self.types
         arguments, _ = tree.unflatten(self.flat.in_tree, list(range(len(types))))
+        arguments = tree.map(lambda x: None if isinstance(x, Cell) else x, arguments)  # has no cotangent
         cts = tuple(cts) if isinstance(cts, list) else cts
         if not isinstance(cts, tuple) or len(cts) != len(arguments):
             raise CustomRuleError(

@@ -194,11 +194,11 @@ class LinearizedCall:
         values = [*captured, *self.leaves]
         outs = interpret(halves.known, values)
         self.residuals = [*outs[n_out:], *[values[i] for i in halves.forwarded]]
-        cells.write(outs[:n_out])
-        self.values = outs[: flat.results]
+        results = cells.write(outs[:n_out])
+        self.values = results[: flat.results]
         self.out_tree = flat.out_tree
-        self.result = flat.unflatten(outs[:n_out])
-        self.auxiliary = flat.auxiliary(outs[:n_out]) if has_aux else None
+        self.result = flat.unflatten(results)
+        self.auxiliary = flat.auxiliary(results) if has_aux else None
         self.spec = LinearSpec(
             flat.name,
             halves.linear,

@@ -158,7 +158,7 @@ def _mapped(
             "Pass the Ref as a mapped argument of the function, or return the values.",
         )
     outs = cells.write(outs)
-    refuse_closed_over(flat.name, cells, [(f"leaf {i} of the arguments", x) for i, x in given.items()])
+    refuse_closed_over(flat.name, cells.used, [(f"leaf {i} of the arguments", x) for i, x in given.items()])
     contents = zip(given, outs[len(outs) - len(given) :], out_dims[len(outs) - len(given) :], strict=False)
     for i, x, dim in contents:
         given[i].write(_place(x, dim, axes[i], size))

@@ -294,3 +294,24 @@ def test_a_program_of_many_calls_keeps_their_bodies_apart(jax: Any) -> None:
     counts = [n % 7 for n in range(60)]
     program = rlx.make_program(lambda *xs: [outer.bind(*xs[: n + 1]) for n in counts])(*xs)
     assert len(inline_calls(program).equations) == sum(2 * n for n in counts)
+
+
+def test_a_function_is_a_call_of_its_own(jax: Any) -> None:
+    """jax.core's call_p takes a wrapped function, as JAX's own tests bind it."""
+    lu, core = importlib.import_module("jax.extend.linear_util"), importlib.import_module("jax._src.core")
+    for primitive in (core.call_p, core.closed_call_p):
+
+        def f(x: Any, primitive: Any = primitive) -> Any:
+            function = lu.wrap_init(lambda y: [jnp.sin(x * y), y])
+            return primitive.bind(2.0 * x, subfuns=(function,))[0]
+
+        assert [e.primitive.name for e in jax.make_jaxpr(f)(1.0).eqns] == ["mul", "jit"]
+        np.testing.assert_allclose(jax.grad(f)(0.7), 2.8 * np.cos(0.98), rtol=1e-6)
+
+
+def test_tolerances_by_dtype(jax: Any) -> None:
+    tolerance = {np.float32: 1e-2, np.float64: 1e-5}
+    check = importlib.import_module("jax.test_util").check_vjp
+    check(jnp.sin, lambda x: rlx.vjp(jnp.sin, x), (np.float32(1.0),), atol=tolerance, rtol=tolerance)
+    with pytest.raises(AssertionError):
+        check(jnp.sin, lambda x: rlx.vjp(jnp.cos, x), (np.float32(1.0),), atol=tolerance, rtol=tolerance)

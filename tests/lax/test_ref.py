@@ -67,6 +67,20 @@ def test_a_part_of_a_part(under: Any) -> None:
     assert f().item() == 2.0 and ref[...].tolist() == [0, 1, 2, 13, 4, 5]
 
 
+def test_a_part_is_an_argument(under: Any) -> None:
+    ref = rlx.new_ref(jnp.zeros((3, 4)))
+
+    @under
+    def f(part: Any, i: Any) -> Any:
+        inner = part["a"].at[i]
+        lax.cond(i > 0, lambda p: p.__setitem__(..., p[...] + 1.0), lambda p: None, inner)
+        return part["a"][...]
+
+    assert f({"a": ref.at[1, :3]}, 2).tolist() == [0.0, 0.0, 1.0]
+    assert f({"a": ref.at[jnp.array(2)]}, 1).tolist() == [0.0, 1.0, 0.0, 0.0]
+    assert ref[...].sum() == 2.0 and ref.at[1:].shape == (2, 4) and ref.at[1:].dtype == np.float32
+
+
 def test_an_index_may_be_traced() -> None:
     ref = rlx.new_ref(jnp.zeros(4))
 
@@ -188,6 +202,23 @@ def test_one_program_serves_other_references_of_the_type() -> None:
     assert f.cache_info().currsize == 1
 
 
+def test_what_is_only_read_is_not_written_back() -> None:
+    read, written = rlx.new_ref(1.0), rlx.new_ref(2.0)
+    f = rlx.jit(lambda r, w: w.addupdate(r[...]))
+    before = read[...]
+    f(read, written)
+    assert read[...] is before and written[...] == 3.0
+    assert len(f.trace(read, written).program.outputs) == 1
+
+    def body(carry: Any, _: Any) -> Any:
+        f(read, written)
+        return carry, None
+
+    program = rlx.jit(lambda: lax.scan(body, 0, length=2)).trace().program
+    (scanned,) = [e for e in program.equations if e.primitive.name == "scan"]
+    assert (scanned.params["carries"], scanned.params["constants"]) == (2, 1)
+
+
 def test_a_reference_stands_for_one_argument() -> None:
     ref = rlx.new_ref(0.0)
     with pytest.raises(ReferenceUseError, match=r"twice, as a\['x'\] and as b"):
@@ -234,7 +265,7 @@ def test_a_reference_stays_in_its_function() -> None:
     with pytest.raises(UnexpectedTracerError):
         rlx.jit(lambda: kept[0][...])()
     for f in (rlx.new_ref, lambda x: kept[0]):
-        with pytest.raises(InputTypeError, match="is of type Ref"):
+        with pytest.raises(ReferenceUseError, match="is a Ref"):
             rlx.jit(f)(1.0)
 
 
@@ -332,7 +363,7 @@ def test_a_carry_is_no_reference() -> None:
         lambda: lax.scan(lambda c, _: (c, None), ref, length=2),
         lambda: lax.while_loop(lambda c: False, lambda c: c, ref),
     ):
-        with pytest.raises(InputTypeError, match="is of type Ref"):
+        with pytest.raises(ReferenceUseError, match="is a Ref"):
             loop()
 
 
@@ -413,6 +444,14 @@ def test_map_and_checkpoint(under: Any) -> None:
     assert under(f)(2.0) == 10.0
 
 
+def test_scan_gets_a_reference_once() -> None:
+    ref = rlx.new_ref(jnp.zeros(3))
+    with pytest.raises(ReferenceUseError, match=r"twice, as xs\[0\] and as xs\[1\]"):
+        lax.scan(lambda c, x: (c, x[0][...]), 0, (ref, ref))
+    with pytest.raises(ReferenceUseError, match="closes over a Ref"):
+        lax.scan(lambda c, r: (c, r[...] + ref[0]), 0, ref)
+
+
 # ---------------------------------------------------------------- transforms
 def test_vmap_over_a_reference(under: Any) -> None:
     ref, shared, total = rlx.new_ref(jnp.zeros((2, 3))), rlx.new_ref(2.0), rlx.new_ref(0.0)
@@ -476,12 +515,45 @@ def test_what_a_differentiated_function_writes_outside(under: Any) -> None:
 
     assert under(rlx.grad(count))(2.0) == 1.0 and under(rlx.value_and_grad(count))(3.0)[0] == 6.0
     assert under(lambda x: rlx.jvp(count, (x,), (1.0,))[1])(1.0) == 3.0 and ref[...] == 3.0
+    pair = under(rlx.grad(lambda x: (count(x), {"seen": ref[...]}), has_aux=True))(2.0)
+    assert [float(v) for v in rlx.tree.leaves(pair)] == [4.0, 4.0]
     stopped = under(rlx.grad(lambda x: (rlx.ref.set(ref, ..., lax.stop_gradient(x)), x * ref[...])[1]))
     assert stopped(5.0) == 5.0 and ref[...] == 5.0
     for transform in (rlx.grad, lambda f: lambda x: rlx.jvp(f, (x,), (x,))):
         with pytest.raises(ReferenceUseError, match="value with a derivative"):
             under(transform(lambda x: (rlx.ref.set(ref, ..., x), x)[1]))(1.0)
     assert ref[...] == 5.0
+
+
+def test_functions_with_rules_read_references(under: Any) -> None:
+    scale = rlx.new_ref(2.0)
+
+    @rlx.custom_vjp
+    def f(x: Any, ref: Any) -> Any:
+        return ref[...] * jnp.sin(x)
+
+    f.defvjp(lambda x, ref: (f(x, ref), (ref[...], x)), lambda res, ct: (ct * 10 * res[0] * res[1], None))
+    for factor in (2.0, 3.0):
+        scale[...] = factor
+        np.testing.assert_allclose(under(lambda x: f(x, scale))(1.0), factor * np.sin(1.0), rtol=1e-6)
+        assert under(rlx.grad(lambda x: f(x, scale)))(3.0) == factor * 30
+
+    ahead = rlx.custom_jvp(lambda x: x * scale[...])
+    ahead.defjvp(lambda primals, tangents: (3 * primals[0], 5 * tangents[0]))
+    assert under(ahead)(2.0) == 6.0 and under(rlx.grad(ahead))(2.0) == 5.0
+
+
+def test_functions_with_rules_write_to_none() -> None:
+    ref = rlx.new_ref(0.0)
+    primal = rlx.custom_vjp(lambda x: (ref.addupdate(1.0), x)[1])
+    primal.defvjp(lambda x: (x, None), lambda res, ct: (ct,))
+    with pytest.raises(ReferenceUseError, match="which has a rule"):
+        rlx.jit(primal)(1.0)
+    backward = rlx.custom_vjp(lambda x: x)
+    backward.defvjp(lambda x: (x, None), lambda res, ct: (ref.addupdate(ct), (ct,))[1])
+    with pytest.raises(ReferenceUseError, match="does not hand on"):
+        rlx.grad(backward)(1.0)
+    assert ref[...] == 0.0
 
 
 def test_whoever_does_not_hand_on_says_so() -> None:
