@@ -22,6 +22,7 @@ from rlx.jaxnames import (
     dtypes,
     hijax,
     layout,
+    numpy_names,
     references,
     tracebacks,
     views,
@@ -147,6 +148,7 @@ def own_names() -> dict[str, dict[str, Any]]:
             "pure_callback": callbacks.pure_callback,
             "device_put": layout.device_put,
         },
+        "jax.numpy": {name: getattr(numpy_names, name) for name in numpy_names.__all__},
         "jax.core": {
             "ConcretizationTypeError": rlx.errors.ConcretizationTypeError,
             # tensorflow_probability names its class of arrays here

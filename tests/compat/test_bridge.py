@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -291,3 +292,38 @@ def test_a_program_of_many_calls_keeps_their_bodies_apart(jax: Any) -> None:
     counts = [n % 7 for n in range(60)]
     program = rlx.make_program(lambda *xs: [outer.bind(*xs[: n + 1]) for n in counts])(*xs)
     assert len(inline_calls(program).equations) == sum(2 * n for n in counts)
+
+
+def test_a_number_made_an_array_is_a_constant_of_what_closes_over_it(jax):
+    found = []
+
+    def function(x):
+        one, other = jax.numpy.array(0), x[0] * 0
+        found.extend(jax.make_jaxpr(partial(jax.numpy.add, i))(x) for i in (one, other))
+        return x
+
+    jax.jit(function)(np.ones(3, np.float32))
+    assert [len(closed.consts) for closed in found] == [1, 1]
+    assert not isinstance(jax.numpy.array(0), jax.core.Tracer)
+
+
+def test_reshape_leaves_an_array_of_numpy_one(jax):
+    kinds = []
+    jax.jit(lambda x: kinds.append(type(jax.numpy.reshape(np.ones((2, 3)), (3, -1)))) or x)(1.0)
+    assert kinds == [np.ndarray]
+    assert jax.numpy.reshape(jax.numpy.arange(4), (2, 2), order="F").tolist() == [[0, 2], [1, 3]]
+
+
+def test_traced_values_are_keys_and_arrays_are_none(jax):
+    found = []
+    jax.jit(lambda x: found.append({x: 1, x + 0: 2}[x]) or x)(1.0)
+    assert found == [1]
+    with pytest.raises(TypeError):
+        hash(jax.numpy.ones(3))
+
+
+def test_traced_values_are_no_keys_without_jax_in_place():
+    with rlx.compat.as_jax():
+        pass
+    with pytest.raises(TypeError):
+        rlx.jit(lambda x: {x: 1}[x])(1.0)
