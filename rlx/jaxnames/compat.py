@@ -131,7 +131,7 @@ class Installation:
             del sys.modules[name]
         sys.meta_path.insert(0, self._finder)
         self._hash = Array.__hash__
-        type.__setattr__(Array, "__hash__", None)  # funsor asks whether arrays can be keys before it takes them for some
+        type.__setattr__(Array, "__hash__", None)  # funsor asks whether arrays can be keys
         self._switches = {name: getattr(Config, name) for name in ("default_float", "default_int", "narrow")}
         if _asks_for_64_bits():
             config.update("jax_enable_x64", True)

@@ -51,6 +51,7 @@ LOCATED = {
     "jax.extend.core": "rlx.jaxnames.extend_core",
     "jax.extend.linear_util": "rlx.jaxnames.linear_util",
     "jax.interpreters.ad": "rlx.jaxnames.ad",
+    "jax._src.interpreters.ad": "rlx.jaxnames.ad",  # diffrax's tests
     "jax.interpreters.batching": "rlx.jaxnames.batching",
     "jax.interpreters.mlir": "rlx.jaxnames.mlir",
     "jax.interpreters.partial_eval": "rlx.jaxnames.partial_eval",

@@ -326,3 +326,10 @@ def test_arrays_explain_that_they_are_no_keys_once_jax_is_back():
         pass
     with pytest.raises(TypeError, match="An rlx array cannot be hashed"):
         hash(jnp.ones(3))
+
+
+def test_forward_mode_through_a_reverse_rule_raises_what_diffrax_expects(jax):
+    identity = jax.custom_vjp(lambda x: x)
+    identity.defvjp(lambda x: (x, None), lambda _, g: (g,))
+    with pytest.raises(importlib.import_module("jax._src.interpreters.ad").CustomVJPException):
+        jax.jvp(identity, (1.0,), (1.0,))
