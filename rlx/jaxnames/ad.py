@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rlx.errors import CustomRuleError
 from rlx.jaxnames.core import View
 from rlx.jaxnames.rules import DERIVATIVES, TRANSPOSES, UndefinedPrimal, Zero, instantiate_zeros
 from rlx.ops.families import add_values
@@ -12,6 +13,7 @@ from rlx.trace import primitive as rlx_primitive
 from rlx.trace.builder import Tracer
 
 __all__ = [
+    "CustomVJPException",
     "JVPTracer",
     "UndefinedPrimal",
     "Zero",
@@ -27,6 +29,7 @@ __all__ = [
     "primitive_transposes",
 ]
 
+CustomVJPException = CustomRuleError  # what forward mode through a custom_vjp raises (diffrax's tests)
 primitive_jvps = DERIVATIVES
 primitive_transposes = TRANSPOSES
 

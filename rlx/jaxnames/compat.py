@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any
 
+from rlx.array import Array
 from rlx.config import Config, config
 from rlx.jaxnames.avals import AbstractArray, typeof
 from rlx.jaxnames.jax_paths import LOCATED, PLACEHOLDERS, SAME, own_names, placeholder
@@ -129,6 +130,8 @@ class Installation:
         for name in self._before:
             del sys.modules[name]
         sys.meta_path.insert(0, self._finder)
+        self._hash = Array.__hash__
+        type.__setattr__(Array, "__hash__", None)  # funsor asks whether arrays can be keys
         self._switches = {name: getattr(Config, name) for name in ("default_float", "default_int", "narrow")}
         if _asks_for_64_bits():
             config.update("jax_enable_x64", True)
@@ -141,6 +144,7 @@ class Installation:
             return
         sys.meta_path.remove(self._finder)
         self._finder = None
+        type.__setattr__(Array, "__hash__", self._hash)
         for name in _jax_modules():
             del sys.modules[name]
         sys.modules.update(self._before)

@@ -22,6 +22,7 @@ from rlx.jaxnames import (
     dtypes,
     hijax,
     layout,
+    numpy_names,
     tracebacks,
     views,
 )
@@ -50,6 +51,7 @@ LOCATED = {
     "jax.extend.core": "rlx.jaxnames.extend_core",
     "jax.extend.linear_util": "rlx.jaxnames.linear_util",
     "jax.interpreters.ad": "rlx.jaxnames.ad",
+    "jax._src.interpreters.ad": "rlx.jaxnames.ad",  # diffrax's tests
     "jax.interpreters.batching": "rlx.jaxnames.batching",
     "jax.interpreters.mlir": "rlx.jaxnames.mlir",
     "jax.interpreters.partial_eval": "rlx.jaxnames.partial_eval",
@@ -143,6 +145,7 @@ def own_names() -> dict[str, dict[str, Any]]:
             "pure_callback": callbacks.pure_callback,
             "device_put": layout.device_put,
         },
+        "jax.numpy": {name: getattr(numpy_names, name) for name in numpy_names.__all__},
         "jax.core": {
             "ConcretizationTypeError": rlx.errors.ConcretizationTypeError,
             # tensorflow_probability names its class of arrays here

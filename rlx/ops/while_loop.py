@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlx.errors import CallbackTransformError, CheckError
 from rlx.ir.loop_parts import WhileParts, fixpoint
-from rlx.ir.program import Equation, Program, Var, dead_code
+from rlx.ir.program import Atom, Equation, Program, Var, dead_code
 from rlx.ir.types import TensorType
 from rlx.ops.arithmetic import add, divide, multiply, select, subtract
 from rlx.ops.call import call
 from rlx.ops.check import has_check
 from rlx.ops.comparison import bitwise_and, equal, greater, less
+from rlx.ops.dynamic import dynamic_slice, dynamic_update_slice, dynamic_update_slice_where
 from rlx.ops.families import full_like, instantiate
-from rlx.ops.indexing import dynamic_slice, dynamic_update_slice
 from rlx.ops.reduction import reduce_or
 from rlx.ops.regions import (
     RegionPrimitive,
@@ -29,6 +29,7 @@ from rlx.ops.regions import (
     run_region,
     tangent_inputs,
 )
+from rlx.ops.scatter import scatter, scatter_where
 from rlx.ops.shape import broadcast_in_dim, reshape
 from rlx.ops.shape import slice as slice_
 from rlx.ops.spanning_axis import SpanningAxis, meets
@@ -234,15 +235,33 @@ def _masked_body(test: Program, body: Program, n_condition: int, n_body: int, ty
         tests = [builder.input(t) for t in types[:n_condition]]
         carry = [builder.input(t.strong()) for t in types[lead:]]
         (lanes,) = interpret(test, [*tests, *carry])
-        merged = []
-        for new, old in zip(interpret(body, [*constants, *carry]), carry, strict=True):
-            if new is old:
-                merged.append(old)
-                continue
-            shape = type_of(old).shape
-            mask = broadcast_in_dim(lanes, shape=shape, dims=(0,)) if len(shape) > 1 else lanes
-            merged.append(select(mask, new, old))
+        steps = interpret(body, [*constants, *carry])
+        writes: dict[Atom, Equation] = {e.outputs[0]: e for e in builder.equations if e.primitive in _WRITES}
+        merged = [_merged(builder, writes, lanes, new, old) for new, old in zip(steps, carry, strict=True)]
         return finish(builder, merged)
+
+
+def _merged(builder: Builder, writes: Mapping[Atom, Equation], lanes: Any, new: Any, old: Any) -> Any:
+    """`new` where lanes go on and `old` elsewhere; what the body writes into `old` is chosen before it is written."""
+    chain, base = [], new.atom
+    while base in writes:
+        chain.append(writes[base])
+        base = chain[-1].inputs[0]
+    if base is old.atom:
+        merged = old
+        for e in reversed(chain):
+            merged = _WRITES[e.primitive](lanes, merged, *map(builder.tracer, e.inputs[1:]), **e.params)
+            if merged is None:
+                break
+        else:
+            return merged
+    shape = type_of(old).shape
+    mask = broadcast_in_dim(lanes, shape=shape, dims=(0,)) if len(shape) > 1 else lanes
+    return select(mask, new, old)
+
+
+# how to write in some lanes only
+_WRITES: dict[Any, Callable[..., Any]] = {scatter: scatter_where, dynamic_update_slice: dynamic_update_slice_where}
 
 
 # ------------------------------------------------------------------ reverse mode

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -315,3 +316,44 @@ def test_tolerances_by_dtype(jax: Any) -> None:
     check(jnp.sin, lambda x: rlx.vjp(jnp.sin, x), (np.float32(1.0),), atol=tolerance, rtol=tolerance)
     with pytest.raises(AssertionError):
         check(jnp.sin, lambda x: rlx.vjp(jnp.cos, x), (np.float32(1.0),), atol=tolerance, rtol=tolerance)
+
+
+def test_a_number_made_an_array_is_a_constant_of_what_closes_over_it(jax):
+    found = []
+
+    def function(x):
+        one, other = jax.numpy.array(0), x[0] * 0
+        found.extend(jax.make_jaxpr(partial(jax.numpy.add, i))(x) for i in (one, other))
+        return x
+
+    jax.jit(function)(np.ones(3, np.float32))
+    assert [len(closed.consts) for closed in found] == [1, 1]
+    assert not isinstance(jax.numpy.array(0), jax.core.Tracer)
+
+
+def test_reshape_leaves_an_array_of_numpy_one(jax):
+    kinds = []
+    jax.jit(lambda x: kinds.append(type(jax.numpy.reshape(np.ones((2, 3)), (3, -1)))) or x)(1.0)
+    assert kinds == [np.ndarray]
+    assert jax.numpy.reshape(jax.numpy.arange(4), (2, 2), order="F").tolist() == [[0, 2], [1, 3]]
+
+
+def test_arrays_say_that_they_are_no_keys(jax):
+    found = []
+    jax.jit(lambda x: found.append(isinstance(x, Hashable)) or x)(1.0)
+    assert found == [False]
+    assert not isinstance(jax.numpy.ones(3), Hashable)
+
+
+def test_arrays_explain_that_they_are_no_keys_once_jax_is_back():
+    with rlx.compat.as_jax():
+        pass
+    with pytest.raises(TypeError, match="An rlx array cannot be hashed"):
+        hash(jnp.ones(3))
+
+
+def test_forward_mode_through_a_reverse_rule_raises_what_diffrax_expects(jax):
+    identity = jax.custom_vjp(lambda x: x)
+    identity.defvjp(lambda x: (x, None), lambda _, g: (g,))
+    with pytest.raises(importlib.import_module("jax._src.interpreters.ad").CustomVJPException):
+        jax.jvp(identity, (1.0,), (1.0,))

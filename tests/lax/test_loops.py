@@ -11,6 +11,7 @@ from control_cases import check, check_forward_only, compare
 
 import rlx
 from rlx import errors, lax
+from rlx.ir.program import dead_code
 
 F = np.float32
 
@@ -188,3 +189,42 @@ def test_bounds_may_be_floats():
     assert lax.fori_loop(0.5, 3.0, lambda i, v: v + i, 0.0).item() == 0.5 + 1.5 + 2.5
     with pytest.raises(errors.ControlFlowTypeError, match="dtypes"):
         lax.fori_loop(np.int32(0), np.asarray(3, np.int64), lambda i, v: v, 0)
+
+
+# what each step writes into a carry: at the lane's own index, beyond the end, at one for all lanes, at one twice
+_WRITES = {
+    "scatter": lambda lib, x, i: x.at[i].set(i * 2.0),
+    "slice": lambda lib, x, i: lib.lax.dynamic_update_slice(x, x[:2] + 1.0, (i,)),
+    "beyond": lambda lib, x, i: x.at[i + 6].set(-1.0),
+    "one place": lambda lib, x, i: x.at[0].set(i * 1.0),
+    "twice": lambda lib, x, i: x.at[i].set(x[i - 1] + 1.0).at[lib.numpy.array([1, 1, 3])].set(i * 1.0),
+}
+
+
+def _writing(lib, write):
+    def function(i, x):
+        def step(carry):
+            i, x = carry
+            return i + 1, write(lib, x, i)
+
+        return lib.lax.while_loop(lambda c: c[0] < 7, step, (i, x))
+
+    return function
+
+
+@pytest.mark.parametrize("write", _WRITES.values(), ids=_WRITES)
+def test_lanes_that_are_done_keep_what_others_write_into(write):
+    starts, xs = np.array([0, 5, 7, 9], np.int32), np.arange(32, dtype=F).reshape(4, 8)
+    compare(rlx.jit(rlx.vmap(_writing(rlx, write)))(starts, xs), jax.vmap(_writing(jax, write))(starts, xs))
+    nested, several = (np.stack([a, a[::-1]]) for a in (starts, xs))
+    expected = jax.vmap(jax.vmap(_writing(jax, write)))(nested, several)
+    compare(rlx.vmap(rlx.vmap(_writing(rlx, write)))(nested, several), expected)
+
+
+@pytest.mark.parametrize("write", _WRITES.values(), ids=_WRITES)
+def test_a_mapped_loop_copies_no_carry_that_it_writes_into(write):
+    loop = rlx.vmap(_writing(rlx, write))
+    program = rlx.make_program(loop)(np.zeros(3, np.int32), np.zeros((3, 8), F))
+    (body,) = [e.params["body"] for e in program.equations if e.primitive.name == "while_loop"]
+    used = dead_code(body).equations
+    assert not [e for e in used if e.primitive.name == "select" and e.outputs[0].type.shape == (3, 8)]

@@ -1,0 +1,32 @@
+"""jax.numpy's functions whose results JAX's libraries ask for the class of: what is traced, and what stays NumPy's."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+import rlx.numpy as jnp
+from rlx.array import ConcreteArray
+from rlx.ops.shape import reshape as reshaped
+from rlx.trace.builder import state
+
+__all__ = ["array", "reshape"]
+
+
+@wraps(jnp.array)
+def array(object: Any, *options: Any, **more: Any) -> Any:
+    """As rlx.numpy.array; traced inside of a traced function, where rlx keeps a single number as it is (optimistix)."""
+    found = jnp.array(object, *options, **more)
+    if state.builder is None or found.ndim or type(found) is not ConcreteArray:
+        return found
+    return state.builder.emit(reshaped, (found,), {"shape": ()})
+
+
+@wraps(jnp.reshape)
+def reshape(a: Any, shape: Any, order: str = "C", **more: Any) -> Any:
+    """As rlx.numpy.reshape; an array of NumPy's stays one (numpyro)."""
+    if isinstance(a, np.ndarray) and not more:
+        return a.reshape(shape, order=order)
+    return jnp.reshape(a, shape, order, **more)
