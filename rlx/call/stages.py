@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,10 +112,15 @@ def _shardings() -> Any:
     return importlib.import_module("rlx.sharding.trees")
 
 
-def _undivided(structure: tree.TreeDef) -> Any:
-    """For each leaf of a structure, the sharding of an array that was put nowhere."""
+def _known(structure: tree.TreeDef, shardings: Sequence[Any] | None) -> Any:
+    """For each leaf of a structure its sharding; where nothing is known that of an array that was put nowhere."""
     default = importlib.import_module("rlx.sharding.shardings").default_sharding()
-    return tree.unflatten(structure, [default] * structure.num_leaves)
+    return tree.unflatten(structure, [s or default for s in shardings or [None] * structure.num_leaves])
+
+
+def placed_at(outs: Sequence[Any], places: Sequence[Any]) -> list[Any]:
+    """The results, known to lie at these places, where one is known."""
+    return [x if place is None else x.with_sharding(place) for x, place in zip(outs, places, strict=True)]
 
 
 class ArgInfo(NamedTuple):
@@ -202,9 +207,16 @@ class Traced(_Stage):
     1
     """
 
-    def __init__(self, request: Any, program: Program, captured: Sequence[Any], out_tree: tree.TreeDef) -> None:
+    def __init__(
+        self,
+        request: Any,
+        program: Program,
+        captured: Sequence[Any],
+        out_tree: tree.TreeDef,
+        follow: Callable[[], list[Any] | None],
+    ) -> None:
         super().__init__(self)
-        self._request, self._captured, self._result_tree = request, captured, out_tree
+        self._request, self._captured, self._result_tree, self._follow = request, captured, out_tree, follow
         self.program = program
         self.fun_name = request.jitted.name
 
@@ -267,6 +279,7 @@ class Compiled(_Stage):
         jitted = traced._request.jitted
         backend = jitted.backend_for(traced._request, traced.program, traced._captured)
         self._compiled = CompiledProgram(traced.closed(), backend, jitted.memory_limit)
+        self._places = traced._follow()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         request, traced = self._traced._request.again(args, kwargs), self._traced._request
@@ -279,18 +292,20 @@ class Compiled(_Stage):
                 f"{self._traced.fun_name} was compiled for ({expected}) and called with ({given}).",
                 "Call the jitted function itself, which compiles for new arguments.",
             )
-        return request.jitted.delivered(tree.unflatten(self.out_tree, request.run(self._compiled)))
+        outs = request.run(self._compiled)
+        placed = outs if self._places is None else placed_at(outs, self._places)
+        return request.jitted.delivered(tree.unflatten(self.out_tree, placed))
 
     @property
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:
         """How the positional and the keyword arguments are divided: a sharding for each array."""
-        arguments, keywords = _undivided(self.in_tree)
+        arguments, keywords = _known(self.in_tree, self._traced._request.divisions)
         return self._traced._request.jitted.shardings_of_arguments(arguments), keywords
 
     @property
     def output_shardings(self) -> Any:
         """How the results are divided: a sharding for each array."""
-        return self._traced._request.jitted.shardings_of_results(_undivided(self.out_tree))
+        return self._traced._request.jitted.shardings_of_results(_known(self.out_tree, self._places))
 
     @property
     def plan(self) -> Any:

@@ -189,6 +189,12 @@ class Primitive:
         device needs whole, as all are unless the operation says otherwise."""
         return tuple((None,) * t.ndim for t in types)
 
+    def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """How the results are divided over devices, of operands that are divided so: for each axis the mesh axes, or
+        None for a value of which nothing is known. By `axis_map`, unless the operation says otherwise; `walk` goes
+        through programs that it has."""
+        return walk.by_axes(equation, operands)
+
     def effect(self, **params: Any) -> bool:
         """Whether the operation must run even if nobody uses its result, and in order."""
         return False
