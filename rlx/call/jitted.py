@@ -110,18 +110,27 @@ class _Entry:
         if self.followed:
             return self.places
         self.followed = True
-        given = [_divided(x) for x in (*self.captured, *arguments)]
-        if self.marks or any(given):
-            propagation = importlib.import_module("rlx.sharding.propagation")
-            places, exchanges = propagation.propagated(self.program, given, self.marks)
+        arguments = (*self.captured, *arguments)
+        if self.marks or any(map(_divided, arguments)):
+            places = places_of(self.program, arguments, self.marks)
             self.places = places if any(places) else None
-            if config.explain and exchanges:
-                print(propagation.explained(self.program.name, exchanges), file=sys.stderr)
         return self.places
 
     def placed(self, outs: list[Any]) -> list[Any]:
         """The results, known to lie where the function said while it was traced."""
         return outs if self.places is None else placed_at(outs, self.places)
+
+
+def places_of(program: Program, arguments: Sequence[Any], marks: Any = None) -> list[Any]:
+    """How the results of a program are divided, None where nobody knows; explain what devices exchange."""
+    propagation = importlib.import_module("rlx.sharding.propagation")
+    places, exchanges = propagation.propagated(program, [_divided(x) for x in arguments], marks or {})
+    if config.explain and exchanges:
+        print(propagation.explained(program.name, exchanges), file=sys.stderr)
+    return places
+
+
+execution.places = places_of
 
 
 class _Traces:

@@ -159,7 +159,8 @@ def test_exchanges_of_processes_count() -> None:
         return sent(f, mesh_of(m=1), P(), shape(6))
 
     for found in threads.run(3, work):
-        assert found == parallel.Traffic((parallel.AxisTraffic("process_all_reduce", ("world",), 1, 4, 2 * 2 * 48 // 3),))
+        row = parallel.AxisTraffic("process_all_reduce", ("world",), 1, 4, 2 * 2 * 48 // 3)
+        assert found == parallel.Traffic((row,))
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])

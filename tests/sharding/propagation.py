@@ -123,6 +123,10 @@ def specs(function: Callable[..., Any], *args: Any) -> list[str]:
 
 
 found = {name: specs(function, *args) for name, (function, *args) in PROGRAMS.items()}
+EAGERLY = ("elementwise", "softmax", "contracted", "convert", "pad", "loop", "branches", "columns written", "images")
+for name in EAGERLY:  # operation by operation
+    function, *args = PROGRAMS[name]
+    found[f"{name}, eagerly"] = [str(x.sharding.spec) for x in LIBRARY.tree.leaves(function(*args))]
 if LIBRARY.__name__ == "rlx":
     double = LIBRARY.jit(lambda x: 2 * x)
     plain = np.ones((16, 8), np.float32)
@@ -137,6 +141,6 @@ if LIBRARY.__name__ == "rlx":
     assert compiled.input_shardings == ((x.sharding,), {})
     assert [s.spec for s in compiled.output_shardings] == [P("b", "a"), P()]
     assert [v.sharding for v in compiled(x)] == list(compiled.output_shardings)
-    assert (2 * x).sharding.num_devices == 1  # eager operations do not follow
+    assert (2 * x).sharding.spec == P("a", "b") and x[0].sharding.spec == P("b")
     assert LIBRARY.jit(lambda x: 2 * x, in_shardings=NamedSharding(MESH, P("b")))(plain).sharding.spec == P("b")
 print(json.dumps(found))
