@@ -17,7 +17,7 @@ from rlx.ir.work import Work, plan_work
 from rlx.passes.pipeline import stages
 from rlx.trace.flat import shared_array
 from rlx.trace.primitive import type_of
-from rlx.trace.tracing import close_over
+from rlx.trace.tracing import close_over, place_of
 from rlx.trees import tree
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct", "Traced"]
@@ -67,7 +67,7 @@ class ShapeDtypeStruct:
         ShapeDtypeStruct(shape=(3,), dtype=float32)
         """
         found = type_of(shared_array(array))
-        return cls(found.shape, found.dtype, found.weak, sharding=getattr(array, "_sharding", None))
+        return cls(found.shape, found.dtype, found.weak, sharding=place_of(array) or getattr(array, "_sharding", None))
 
     @property
     def ndim(self) -> int:
