@@ -32,7 +32,7 @@ NO_AXES = {
     "head_dim": "a size",
     "CalibrationEntry.axis": "what was found along one",
     "QuantizedArray.axis": "what was quantised along one",
-    "Exchange.axes": "names of a mesh's axes",
+    "AxisTraffic.axes": "names of a mesh's axes",
     "Exported.source": "the traced function",
     "cuda_call.source": "the text of a kernel",
     "opencl_call.source": "the text of a kernel",

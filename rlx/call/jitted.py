@@ -24,7 +24,7 @@ from rlx.backends.base import Backend
 from rlx.call.compiled import CompiledProgram, adopted, backend_on, borrowed, prepare_program, run_program
 from rlx.call.default_place import default_memory, program_stays_on_host
 from rlx.call.jit_options import chosen_arguments, parameter_at, refuse_both
-from rlx.call.stages import Lowered, Traced
+from rlx.call.stages import Lowered, ShapeDtypeStruct, Traced, placed_at
 from rlx.config import config, scoped
 from rlx.errors import (
     DonatedArrayError,
@@ -103,7 +103,7 @@ class CacheInfo(NamedTuple):
 class _Entry:
     """One traced signature: its program, how to call it, what it returns."""
 
-    __slots__ = ("captured", "cells", "compiled", "given", "marks", "out_tree", "places", "program")
+    __slots__ = ("captured", "cells", "compiled", "followed", "given", "marks", "out_tree", "places", "program")
     compiled: CompiledProgram | None
 
     def __init__(
@@ -115,18 +115,20 @@ class _Entry:
         self.given: tuple[int, ...] = ()  # which of the cells among the arguments it writes to
         self.out_tree = out_tree
         self.marks = marks  # shardings of values, where the function said them
-        self.places: list[Any] | None = None  # the results' shardings, where some are known, once it is compiled
+        self.places: list[Any] | None = None  # the results' shardings, where some are known, once it is followed
+        self.followed = False
         self.compiled = None
 
-    def follow(self, arguments: Sequence[Any]) -> None:
-        """Find the results' shardings, by those of what comes in and what the function said; explain what is moved."""
-        given = [_divided(x) for x in (*self.captured, *arguments)]
-        if self.marks or any(given):
-            propagation = importlib.import_module("rlx.sharding.propagation")
-            places, exchanges = propagation.propagated(self.program, given, self.marks)
+    def follow(self, arguments: Sequence[Any]) -> list[Any] | None:
+        """The results' shardings, by those of what comes in and what the function said; explain what is moved."""
+        if self.followed:
+            return self.places
+        self.followed = True
+        arguments = (*self.captured, *arguments)
+        if self.marks or any(map(_divided, arguments)):
+            places = places_of(self.program, arguments, self.marks)
             self.places = places if any(places) else None
-            if config.explain and exchanges:
-                print(propagation.explained(self.program.name, exchanges), file=sys.stderr)
+        return self.places
 
     def operands(self, leaves: list[Any]) -> list[Any]:
         """What the program takes after what is captured: contents of cells, as they are now, and the arguments."""
@@ -139,9 +141,19 @@ class _Entry:
 
     def placed(self, outs: list[Any]) -> list[Any]:
         """The results, known to lie where the function said while it was traced."""
-        if self.places is None:
-            return outs
-        return [x if place is None else x.with_sharding(place) for x, place in zip(outs, self.places, strict=True)]
+        return outs if self.places is None else placed_at(outs, self.places)
+
+
+def places_of(program: Program, arguments: Sequence[Any], marks: Any = None) -> list[Any]:
+    """How the results of a program are divided, None where nobody knows; explain what devices exchange."""
+    propagation = importlib.import_module("rlx.sharding.propagation")
+    places, exchanges = propagation.propagated(program, [_divided(x) for x in arguments], marks or {})
+    if config.explain and exchanges:
+        print(propagation.explained(program.name, exchanges), file=sys.stderr)
+    return places
+
+
+execution.places = places_of
 
 
 class _Traces:
@@ -510,9 +522,9 @@ class _Request:
         # what a compiled call has to agree with
         self.signature: Any = (self.in_tree, *types, *self.places, config.token, values, n, state.axes, where)
         # how several devices have the arguments, which says how they have the results
-        divided = tuple(map(_divided, self.leaves))
-        self.divided = any(divided)
-        self.key: Any = (*divided, *self.signature) if self.divided else self.signature
+        self.divisions = tuple(map(_divided, self.leaves))
+        self.divided = any(self.divisions)
+        self.key: Any = (*self.divisions, *self.signature) if self.divided else self.signature
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None
         if jitted._plain and not kwargs and state.builder is None:
@@ -650,6 +662,8 @@ def _explicit_place(x: Array) -> Any:
 
 def _divided(x: Any) -> Any:
     """The sharding of an array that several devices have; None for others."""
+    if type(x) is _Abstract:
+        return None if x._sharding is None or x._sharding.num_devices == 1 else x._sharding
     return x._type.sharding if type(x) is DividedArray else None
 
 
@@ -659,19 +673,20 @@ def _placed_type(x: Array) -> Any:
 
 
 class _Abstract(Array):
-    """An argument of which only shape and dtype are known."""
+    """An argument of which only shape and dtype are known, and how it is divided if somebody said."""
 
-    __slots__ = ("type",)
+    __slots__ = ("_sharding", "type")
 
-    def __init__(self, type: TensorType) -> None:
-        self.type = type
+    def __init__(self, type: TensorType, sharding: Any) -> None:
+        self.type, self._sharding = type, sharding
 
 
 def _leaf(x: Any, jitted: Jitted, abstract: bool) -> Any:
     if isinstance(x, Array):
         return x
     if abstract and not hasattr(x, "__array__") and hasattr(x, "shape") and hasattr(x, "dtype"):
-        return _Abstract(TensorType(tuple(x.shape), x.dtype, getattr(x, "weak_type", False)))
+        type = TensorType(tuple(x.shape), x.dtype, getattr(x, "weak_type", False))
+        return _Abstract(type, x.sharding if isinstance(x, ShapeDtypeStruct) else None)
     return shared_array(x, f"An argument of {jitted.name}")
 
 

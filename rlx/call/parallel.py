@@ -112,11 +112,15 @@ def pmap(
         return tree.unflatten(tree.structure(out), arrays)
 
     donated = numbers_of(donate_argnums)
-    return Parallel(together, mesh, out_axes, static_argnums=static, donate_argnums=donated, device=backend)
+    mapped = Parallel(together, mesh, out_axes, static_argnums=static, donate_argnums=donated, device=backend)
+    mapped.__wrapped__ = fun
+    return mapped
 
 
 class Parallel(Jitted):
     """A function that runs on each device; see `pmap`. Its results are divided along the mapped axis."""
+
+    __wrapped__: Callable[..., Any]
 
     def __init__(self, fun: Callable[..., Any], mesh: Mesh, out_axes: Any, **options: Any) -> None:
         super().__init__(fun, **options)

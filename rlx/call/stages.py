@@ -17,7 +17,7 @@ from rlx.ir.work import Work, plan_work
 from rlx.passes.pipeline import stages
 from rlx.trace.flat import shared_array
 from rlx.trace.primitive import type_of
-from rlx.trace.tracing import close_over
+from rlx.trace.tracing import close_over, place_of
 from rlx.trees import tree
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "MemoryAnalysis", "ShapeDtypeStruct", "Traced"]
@@ -67,7 +67,7 @@ class ShapeDtypeStruct:
         ShapeDtypeStruct(shape=(3,), dtype=float32)
         """
         found = type_of(shared_array(array))
-        return cls(found.shape, found.dtype, found.weak, sharding=getattr(array, "_sharding", None))
+        return cls(found.shape, found.dtype, found.weak, sharding=place_of(array) or getattr(array, "_sharding", None))
 
     @property
     def ndim(self) -> int:
@@ -112,10 +112,15 @@ def _shardings() -> Any:
     return importlib.import_module("rlx.sharding.trees")
 
 
-def _undivided(structure: tree.TreeDef) -> Any:
-    """For each leaf of a structure, the sharding of an array that was put nowhere."""
+def _known(structure: tree.TreeDef, shardings: Sequence[Any] | None) -> Any:
+    """For each leaf of a structure its sharding; where nothing is known that of an array that was put nowhere."""
     default = importlib.import_module("rlx.sharding.shardings").default_sharding()
-    return tree.unflatten(structure, [default] * structure.num_leaves)
+    return tree.unflatten(structure, [s or default for s in shardings or [None] * structure.num_leaves])
+
+
+def placed_at(outs: Sequence[Any], places: Sequence[Any]) -> list[Any]:
+    """The results, known to lie at these places, where one is known."""
+    return [x if place is None else x.with_sharding(place) for x, place in zip(outs, places, strict=True)]
 
 
 class ArgInfo(NamedTuple):
@@ -209,6 +214,10 @@ class Traced(_Stage):
         self.program: Program = entry.program
         self.fun_name = request.jitted.name
 
+    def _follow(self) -> list[Any] | None:
+        """How the results are divided, by how the arguments are."""
+        return self._entry.follow(self._entry.operands(self._request.leaves))
+
     def closed(self) -> Program:
         """The program with what the function closed over as constants.
 
@@ -286,6 +295,7 @@ class Compiled(_Stage):
         backend = jitted.backend_for(traced._request, traced.program, traced._captured)
         closed = close_over(traced.program, traced._captured)
         self._compiled = CompiledProgram(closed, backend, jitted.memory_limit)
+        self._places = traced._follow()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         request, traced = self._traced._request.again(args, kwargs), self._traced._request
@@ -300,18 +310,19 @@ class Compiled(_Stage):
             )
         entry = self._traced._entry
         outs = request.run(self._compiled, entry.operands(request.leaves))
-        return request.jitted.delivered(tree.unflatten(self.out_tree, entry.returned(outs, request.cells)))
+        placed = outs if self._places is None else placed_at(outs, self._places)
+        return request.jitted.delivered(tree.unflatten(self.out_tree, entry.returned(placed, request.cells)))
 
     @property
     def input_shardings(self) -> tuple[Any, dict[str, Any]]:
         """How the positional and the keyword arguments are divided: a sharding for each array."""
-        arguments, keywords = _undivided(self.in_tree)
+        arguments, keywords = _known(self.in_tree, self._traced._request.divisions)
         return self._traced._request.jitted.shardings_of_arguments(arguments), keywords
 
     @property
     def output_shardings(self) -> Any:
         """How the results are divided: a sharding for each array."""
-        return self._traced._request.jitted.shardings_of_results(_undivided(self.out_tree))
+        return self._traced._request.jitted.shardings_of_results(_known(self.out_tree, self._places))
 
     @property
     def plan(self) -> Any:

@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray, array_of_type, asarray_numpy, owned, unshared, wrap
+from rlx.array import (
+    Array,
+    ConcreteArray,
+    DeviceArray,
+    DividedArray,
+    array_of_type,
+    asarray_numpy,
+    owned,
+    unshared,
+    wrap,
+)
 from rlx.config import config
 from rlx.errors import DtypeError, DtypeOverflowError, InputTypeError, ShapeError
 from rlx.ir.types import TensorType, float0, promote_dtypes, scalar_dtype
@@ -128,7 +138,8 @@ def _from_object(value: Any, dtype: np.dtype | None, copy: bool | None) -> Array
     if not copy:
         return given if given is value else owned(given)
     try:
-        return array_of_type(given.numpy().copy(), given.type)
+        made = array_of_type(given.numpy().copy(), given.type)
+        return made.with_sharding(given._sharding) if type(given) is DividedArray else made
     except MemoryError as error:
         raise not_made(error, given.shape, given.dtype) from None
 
@@ -397,6 +408,8 @@ def full_like(
     else:
         value = convert_to(_from_object(fill_value, None, None), wanted, dtype is None and like.weak)
         filled = broadcast_array(value, sizes, "full_like")
+    if type(a) is DividedArray and shape is None and isinstance(filled, ConcreteArray):
+        filled = filled.with_sharding(a._sharding)
     return placed(filled, device, out_sharding, a)
 
 

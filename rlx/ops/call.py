@@ -532,6 +532,10 @@ class optimization_barrier(Primitive):
     def type(self, *types: TensorType) -> Any:
         return types
 
+    def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """As they are."""
+        return operands
+
     def reference(self, *args: np.ndarray) -> Any:
         return args
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.ir.types import TensorType
+from rlx.ops.shape import AxisMap, axes_but
 from rlx.trace.primitive import Linear, Primitive, Sample, primitive
 
 __all__ = ["checkpoint_name"]
@@ -19,6 +20,9 @@ class checkpoint_name(Primitive):
 
     def type(self, x: TensorType, *, name: str) -> TensorType:
         return x
+
+    def axis_map(self, x: TensorType, *, name: str) -> AxisMap:
+        return (axes_but(x.ndim, ()),)
 
     def reference(self, x: np.ndarray, *, name: str) -> np.ndarray:
         return x

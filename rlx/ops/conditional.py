@@ -50,6 +50,10 @@ class cond(RegionPrimitive):
         """Whether a branch has effects."""
         return any(e.primitive.effect(**e.params) for b in params["branches"] for e in b.equations)
 
+    def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """As the branches together."""
+        return walk.alternatives(equation, [walk.program(b, operands[1:]) for b in equation.params["branches"]])
+
     def reference(self, index: np.ndarray, *args: np.ndarray, branches: tuple[Program, ...]) -> Any:
         return tuple(run_region(branches[int(np.clip(index, 0, len(branches) - 1))], args))
 

@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx.array import KeyArray, wrap
+from rlx.array import DividedArray, KeyArray, wrap
 from rlx.errors import DtypeError
 from rlx.ir.types import TensorType, bits_of, is_complex, is_float, is_inexact, is_integer, is_key, is_narrow
 from rlx.ops.families import (
@@ -20,6 +20,7 @@ from rlx.ops.families import (
     refuse_keys,
     sample_array,
 )
+from rlx.trace.places import followed
 from rlx.trace.primitive import Linear, Sample, Zero, host_operand, primitive, registry, type_of
 
 __all__ = [
@@ -250,8 +251,8 @@ class convert(Elementwise):
         """Run eagerly; the result is as weak as it was asked to be."""
         if isinstance(args[0], KeyArray) or is_key(params["dtype"]):
             self.type(type_of(args[0]), **params)
-        result = self.reference(host_operand(args[0]), **params)
-        return wrap(result, params.get("weak", False))
+        out = wrap(self.reference(host_operand(args[0]), **params), params.get("weak", False))
+        return followed(self, args, [args[0].type], params, [out])[0] if type(args[0]) is DividedArray else out
 
     def scalar(self, s: Any, x: Any, *, dtype: np.dtype, weak: bool = False) -> Any:
         return s.cast(x, dtype)

@@ -14,7 +14,7 @@ from rlx.ir.options import LoweringOptions, ProductLimits
 from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_narrow
 from rlx.ops.families import add_values, full_like, move_axis
 from rlx.ops.sample_dtypes import NUMBERS, typed_samples
-from rlx.ops.shape import check_axes, reshape, reverse
+from rlx.ops.shape import AxisMap, check_axes, reshape, reverse
 from rlx.ops.window_spec import WindowSpec, dilated, lowered_windows, numpy_windows
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, type_of
 
@@ -150,6 +150,18 @@ class conv_general_dilated(Primitive):
         for axis, size in zip(spec.dimension_numbers.out_spec, shape, strict=True):
             placed[axis] = size
         return TensorType(tuple(placed), lhs.dtype, lhs.weak and rhs.weak)
+
+    def axis_map(self, lhs: TensorType, rhs: TensorType, **params: Any) -> AxisMap:
+        """Batch and features stay, and features of the input are combined, but for groups of them."""
+        spec = ConvolutionSpec(**params)
+        numbers = spec.dimension_numbers
+        batch, features = numbers.out_spec[:2]
+        left = {} if spec.batch_group_count > 1 else {numbers.lhs_spec[0]: batch}
+        right = {}
+        if spec.groups == 1:
+            left[numbers.lhs_spec[1]] = right[numbers.rhs_spec[1]] = -1
+            right[numbers.rhs_spec[0]] = features
+        return tuple(map(left.get, range(lhs.ndim))), tuple(map(right.get, range(rhs.ndim)))
 
     def reference(self, lhs: np.ndarray, rhs: np.ndarray, **params: Any) -> np.ndarray:
         spec = ConvolutionSpec(**params)

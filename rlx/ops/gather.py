@@ -21,7 +21,7 @@ from rlx.ops.index_windows import (
     gather_windows,
 )
 from rlx.ops.sample_dtypes import ANY, typed_samples
-from rlx.ops.shape import Movement
+from rlx.ops.shape import AxisMap, Movement
 from rlx.trace.primitive import Sample, Zero, primitive, registry, type_of
 
 __all__ = ["default_fill", "gather"]
@@ -70,6 +70,19 @@ class gather(Movement):
             raise UnsupportedError(f"gather has no mode {mode!r}.", f"Use one of {MODES}.")
         windows = gather_windows(self.name, operand, indices, dimension_numbers, slice_sizes)
         return TensorType(windows.windows_shape, operand.dtype, operand.weak)
+
+    def axis_map(
+        self,
+        operand: TensorType,
+        indices: TensorType,
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        slice_sizes: Axes,
+        mode: str,
+        fill_value: Any,
+    ) -> AxisMap:
+        """Axes of whole windows, and those of the indices."""
+        return gather_windows(self.name, operand, indices, dimension_numbers, slice_sizes).axis_maps()
 
     def reference(
         self,

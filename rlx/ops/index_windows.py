@@ -11,7 +11,7 @@ import numpy as np
 
 from rlx.errors import DtypeError, ShapeError
 from rlx.ir.types import TensorType, is_integer
-from rlx.ops.shape import check_axes, check_lengths
+from rlx.ops.shape import AxisMap, check_axes, check_lengths
 
 __all__ = [
     "GatherDimensionNumbers",
@@ -127,6 +127,13 @@ class WindowMap:
     def leading_order(self) -> Axes:
         """The permutation of the array of windows that brings its batch axes in front."""
         return self.batch_places + self.window_places
+
+    def axis_maps(self) -> AxisMap:
+        """Of operand and indices, for an axis_map: the axes of the array of windows that theirs are."""
+        of_operand = {a: p for a, p in zip(self.window_axes, self.window_places, strict=True) if a in self._whole}
+        pairs = zip(self.operand_batching, self.indices_batching, strict=True)
+        of_operand.update({axis: self.batch_places[i] for axis, i in pairs})
+        return tuple(map(of_operand.get, range(len(self.operand_shape)))), (*self.batch_places, None)
 
     def batch_leading(self) -> WindowMap:
         """The map for an array of windows that was permuted so."""

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from rlx.array import ConcreteArray, array_of_type
+from rlx.array import ConcreteArray, DividedArray, array_of_type
 from rlx.config import config
 from rlx.errors import ControlFlowTypeError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.families import instantiate, to_front
 from rlx.trace.interpret import interpret
-from rlx.trace.places import execution, program_of
+from rlx.trace.places import execution, followed, program_of
 from rlx.trace.primitive import Region, Zero, type_of, watching
 
 __all__ = [
@@ -56,7 +56,9 @@ class RegionPrimitive(Region):
         """Compile and run the equation on its own, or op by op for debugging."""
         if execution.compiled is None or config.disable_jit or watching():
             return super().evaluate(args, params)
-        return tuple(execution.compiled(program_of(self, [type_of(a) for a in args], params), args))
+        types = [type_of(a) for a in args]
+        outs = tuple(execution.compiled(program_of(self, types, params), args))
+        return followed(self, args, types, params, outs) if DividedArray in set(map(type, args)) else outs
 
 
 def is_zero(x: Any) -> bool:

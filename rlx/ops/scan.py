@@ -81,6 +81,19 @@ class scan(RegionPrimitive):
         """Whether the body has effects."""
         return any(e.primitive.effect(**e.params) for e in params["body"].equations)
 
+    def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """Carries by their fixed point; the leading axes of xs are needed whole."""
+        p = equation.params
+        parts = ScanParts.of(operands, p["constants"], p["carries"])
+        lead = len(parts.constants) + len(parts.carries)
+        slices = []
+        for number, division in enumerate(parts.xs, lead):
+            if division is not None:
+                walk.gather(equation, number, division, ((), *division[1:]))
+            slices.append(None if division is None else division[1:])
+        carries, ys = walk.loop(equation, p["body"], (parts.constants, parts.carries, slices), p["length"])
+        return [*carries, *(None if y is None else ((), *y) for y in ys)]
+
     def reference(
         self, *args: np.ndarray, body: Program, constants: int, carries: int, length: int, reverse: bool
     ) -> Any:

@@ -13,7 +13,7 @@ from rlx.ops.families import add_values, full_like, instantiate, refuse_keys, to
 from rlx.ops.gather import batched_numbers, gather
 from rlx.ops.index_windows import ScatterDimensionNumbers, scatter_windows
 from rlx.ops.sample_dtypes import NUMBERS, ORDERED, typed_samples
-from rlx.ops.shape import iota, reshape
+from rlx.ops.shape import AxisMap, iota, reshape
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
 
 __all__ = ["scatter", "scatter_add", "scatter_max", "scatter_min", "scatter_mul", "scatter_where"]
@@ -54,6 +54,27 @@ class Scatter(Primitive):
             refuse_keys(self.name, operand)
         scatter_windows(self.name, operand, indices, updates, dimension_numbers)
         return operand
+
+    def axis_map(
+        self,
+        operand: TensorType,
+        indices: TensorType,
+        updates: TensorType,
+        *,
+        dimension_numbers: ScatterDimensionNumbers,
+        **params: Any,
+    ) -> AxisMap:
+        """Axes of whole windows; positions that are divided are combined, where the order is nothing."""
+        windows = scatter_windows(self.name, operand, indices, updates, dimension_numbers)
+        of_operand, of_indices = windows.axis_maps()
+        place = {at: axis for axis, at in enumerate(of_operand) if at is not None}
+        if self.ufunc is not None:
+            place = {at: -1 - i for i, at in enumerate(windows.batch_places)} | place
+        return (
+            tuple(None if at is None else axis for axis, at in enumerate(of_operand)),
+            tuple(map(place.get, of_indices)),
+            tuple(map(place.get, range(updates.ndim))),
+        )
 
     def reference(
         self,

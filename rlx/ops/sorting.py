@@ -168,6 +168,9 @@ class top_k(Primitive):
         shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
         return TensorType(shape, x.dtype, x.weak), TensorType(shape, INT32)
 
+    def axis_map(self, x: TensorType, *, k: int, axis: int) -> AxisMap:
+        return (axes_but(x.ndim, (axis,)),)
+
     def reference(self, x: np.ndarray, *, k: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
         size = x.shape[axis]
         # ascending order of the reversed axis, read backwards, keeps ties in their own order

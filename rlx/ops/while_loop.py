@@ -64,6 +64,14 @@ class while_loop(RegionPrimitive):
         programs = (params["body"], params["condition"])
         return any(e.primitive.effect(**e.params) for p in programs for e in p.equations)
 
+    def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """Carries by their fixed point."""
+        p = equation.params
+        parts = WhileParts.of(operands, p["condition_constants"], p["body_constants"])
+        carries, _ = walk.loop(equation, p["body"], (parts.body_constants, parts.carries, ()), None)
+        walk.repeated(None).program(p["condition"], [*parts.condition_constants, *carries])
+        return carries
+
     def reference(
         self, *args: np.ndarray, condition: Program, body: Program, condition_constants: int, body_constants: int
     ) -> Any:

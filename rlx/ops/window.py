@@ -13,7 +13,7 @@ from rlx.ir.types import TensorType, compute_dtype, dtype_kind, is_narrow
 from rlx.ops.families import full_like, to_front
 from rlx.ops.overlap import overlap_add, windows
 from rlx.ops.sample_dtypes import NUMBERS, ORDERED, typed_samples
-from rlx.ops.shape import broadcast_in_dim, pad
+from rlx.ops.shape import AxisMap, broadcast_in_dim, pad
 from rlx.ops.window_select import select_and_gather_add, select_and_scatter_add
 from rlx.ops.window_spec import WindowSpec, lowered_windows, numpy_windows
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
@@ -45,6 +45,9 @@ class reduce_window(Primitive):
         spec = WindowSpec(**fields)
         spec.check(self.name, x.shape)
         return TensorType(spec.positions(x.shape), x.dtype, x.weak)
+
+    def axis_map(self, x: TensorType, *, op: str, **fields: Any) -> AxisMap:
+        return (WindowSpec(**fields).axis_map(),)
 
     def reference(self, x: np.ndarray, *, op: str, **fields: Any) -> np.ndarray:
         spec = WindowSpec(**fields)

@@ -14,7 +14,7 @@ from rlx.ir.types import TensorType, dtype_kind, is_float
 from rlx.ops.families import in_compute_dtype, refuse_keys, to_front
 from rlx.ops.overlap import lower_overlap, lower_side_by_side, offset_number, overlap_add, settled
 from rlx.ops.sample_dtypes import ORDERED, typed_samples
-from rlx.ops.shape import Movement, pad
+from rlx.ops.shape import AxisMap, Movement, pad
 from rlx.ops.window_spec import WindowSpec, lowered_windows, numpy_windows
 from rlx.trace.primitive import Sample, primitive
 
@@ -101,6 +101,9 @@ class select_and_gather_add(Movement):
             )
         return TensorType(spec.positions(operand.shape), tangents.dtype, tangents.weak)
 
+    def axis_map(self, tangents: TensorType, operand: TensorType, *, select: str, **fields: Any) -> AxisMap:
+        return (WindowSpec(**fields).axis_map(),) * 2
+
     def reference(self, tangents: np.ndarray, operand: np.ndarray, *, select: str, **fields: Any) -> np.ndarray:
         spec = WindowSpec(**fields)
         first = _first_extreme(operand, select, spec)
@@ -149,6 +152,9 @@ class select_and_scatter_add(Movement):
                 f"The source has one element for each window: {spec.positions(operand.shape)}.",
             )
         return TensorType(operand.shape, source.dtype, source.weak)
+
+    def axis_map(self, source: TensorType, operand: TensorType, *, select: str, **fields: Any) -> AxisMap:
+        return (WindowSpec(**fields).axis_map(),) * 2
 
     def reference(self, source: np.ndarray, operand: np.ndarray, *, select: str, **fields: Any) -> np.ndarray:
         spec = WindowSpec(**fields)

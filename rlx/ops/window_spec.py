@@ -57,6 +57,11 @@ class WindowSpec:
                 "Negative padding may not cut more than there is.",
             )
 
+    def axis_map(self) -> tuple[int | None, ...]:
+        """For an axis_map: axes along which each element is a window stay."""
+        entries = zip(self.window, self.strides, self.padding, self.base_dilation, self.window_dilation, strict=True)
+        return tuple(axis if entry == (1, 1, (0, 0), 1, 1) else None for axis, entry in enumerate(entries))
+
     def params(self) -> dict[str, Any]:
         """The fields as parameters of a primitive."""
         names = ("window", "strides", "padding", "base_dilation", "window_dilation")

@@ -7,11 +7,11 @@ from rlx.parallel.planning import Machine, Plan, measure, plan
 from rlx.parallel.sequence import ring_attention
 from rlx.parallel.stages import Step, pipeline, schedule
 from rlx.parallel.tensor import attention, column_parallel, copied, feed_forward, row_parallel, summed
-from rlx.parallel.traffic import Exchange, Traffic, traffic
+from rlx.parallel.traffic import AxisTraffic, Traffic, traffic
 from rlx.parallel.zero import zero1
 
 __all__ = [
-    "Exchange",
+    "AxisTraffic",
     "Machine",
     "Plan",
     "Routing",

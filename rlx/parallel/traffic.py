@@ -27,16 +27,16 @@ from rlx.trace.primitive import type_of
 from rlx.trace.tracing import named_axis, trace_program
 from rlx.trees import tree
 
-__all__ = ["DeviceProgram", "Exchange", "Traffic", "device_program", "exchanges_of", "traffic"]
+__all__ = ["DeviceProgram", "AxisTraffic", "Traffic", "device_program", "exchanges_of", "traffic"]
 
 Axes = frozenset[Any]
 
 
-class Exchange(NamedTuple):
+class AxisTraffic(NamedTuple):
     """Exchanges of one kind over one axis: how often, in how many rounds one after another, the bytes that are sent.
 
-    >>> from rlx.parallel import Exchange
-    >>> Exchange("psum", ("model",), 2, 12, 4096).sent
+    >>> from rlx.parallel import AxisTraffic
+    >>> AxisTraffic("psum", ("model",), 2, 12, 4096).sent
     4096
     """
 
@@ -50,13 +50,13 @@ class Exchange(NamedTuple):
 class Traffic(NamedTuple):
     """The exchanges of a program; `sent` and `rounds` are those of all together.
 
-    >>> from rlx.parallel import Exchange, Traffic
-    >>> found = Traffic((Exchange("psum", ("x",), 1, 6, 96), Exchange("ppermute", ("y",), 3, 3, 30)))
+    >>> from rlx.parallel import AxisTraffic, Traffic
+    >>> found = Traffic((AxisTraffic("psum", ("x",), 1, 6, 96), AxisTraffic("ppermute", ("y",), 3, 3, 30)))
     >>> found.sent, found.rounds, found.of("psum").sent
     (126, 9, 96)
     """
 
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[AxisTraffic, ...]
 
     @property
     def sent(self) -> int:
@@ -162,7 +162,7 @@ def exchanges_of(found: DeviceProgram) -> Traffic:
     """The exchanges of a device's program."""
     counter = _Counter(found.sizes)
     counter.walk(found.program, found.divided, 1)
-    rows = (Exchange(*key, *map(int, row)) for key, row in counter.rows.items())
+    rows = (AxisTraffic(*key, *map(int, row)) for key, row in counter.rows.items())
     return Traffic(tuple(rows))
 
 

@@ -179,9 +179,11 @@ def _check_equal(x: Array, sharding: Sharding) -> None:
 
 # ------------------------------------------------------------- arrays from their parts
 def _sharding(owner: str, sharding: Any) -> Sharding:
-    if not isinstance(sharding, Sharding):
+    """A sharding; of a device, and of a spec with the mesh in force. Raises InputTypeError for other things."""
+    found = SingleDeviceSharding(sharding) if isinstance(sharding, Device) else resolve(owner, sharding)
+    if found is None:
         raise InputTypeError(f"{owner} got {sharding!r:.60} as the sharding.", "Pass a rlx.sharding.Sharding.")
-    return sharding
+    return found
 
 
 def _check_part(owner: str, part: Array, shape: Sequence[int], dtype: Any) -> None:
@@ -211,7 +213,8 @@ def make_array_from_callback(
     [0.0, 1.0, 2.0, 3.0]
     """
     owner = "make_array_from_callback"
-    part_shape = _sharding(owner, sharding).shard_shape(shape)
+    sharding = _sharding(owner, sharding)
+    part_shape = sharding.shard_shape(shape)
     indices = list(sharding.addressable_devices_indices_map(shape).values())
     parts: list[ConcreteArray] = []
     for index in indices[:1] if sharding.is_fully_replicated else indices:
@@ -265,7 +268,8 @@ def make_array_from_single_device_arrays(
     parts = [x for x in arrays if isinstance(x, ConcreteArray)]
     if len(parts) < len(arrays):
         raise ShardingError(f"{owner} got a traced value.", "Make arrays of parts outside of traced functions.")
-    part_shape = _sharding(owner, sharding).shard_shape(shape)
+    sharding = _sharding(owner, sharding)
+    part_shape = sharding.shard_shape(shape)
     indices = sharding.addressable_devices_indices_map(shape)
     if len(parts) != len(indices):
         what = f"{owner} got {len(parts)} arrays for {len(indices)} device{'s' if len(indices) > 1 else ''}."
@@ -286,8 +290,9 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     """Arrays of what each process has: with one process, of all.
 
     Args:
-      sharding: a sharding, or a tree of them. local_data: an array, or a tree of them: the parts of this process's
-        devices, one after another along the axes that processes divide; along the others all of the array.
+      sharding: a sharding, a device, or a PartitionSpec under rlx.set_mesh, or a tree of them.
+      local_data: an array, or a tree of them: the parts of this process's devices, one after another along the axes
+        that processes divide; along the others all of the array.
       global_shape: the arrays' shapes, if given. Along an axis where the data is as long, it is all of the array, of
         which the process's part is taken.
 
@@ -301,11 +306,11 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any, global_sh
     """
     owner = "make_array_from_process_local_data"
     shapes = spread(f"{owner}'s global_shape", global_shape, local_data, lambda s: isinstance(s, tuple))
-    places = spread(f"{owner}'s sharding", sharding, local_data)
-    if any(not _sharding(owner, place).is_fully_addressable for place in places):
+    places: list[Any] = [_sharding(owner, place) for place in spread(f"{owner}'s sharding", sharding, local_data)]
+    if any(not place.is_fully_addressable for place in places):
         leaves, treedef = tree.flatten(local_data)
         triples = zip(leaves, shapes, places, strict=True)
-        return tree.unflatten(treedef, [_of_local_data(owner, as_array(x), *rest) for x, *rest in triples])
+        return tree.unflatten(treedef, [_of_local_data(owner, as_array(x), shape, s) for x, shape, s in triples])
     for shape, leaf in zip(shapes, tree.leaves(local_data), strict=True):
         if shape is not None and tuple(shape) != np.shape(leaf):
             raise ShardingError(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlx.array import Array
+from rlx.array import Array, DividedArray
 from rlx.errors import ShardingError
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
@@ -35,6 +35,11 @@ def check_entries(owner: str, spec: PartitionSpec, shape: Sequence[int]) -> None
             f"{owner} got {spec!r}, which has {len(spec)} entries, for an array of shape {tuple(shape)}.",
             "A spec has at most as many entries as the array has axes; for a scalar it is P().",
         )
+
+
+def _whole(x: Any) -> Any:
+    """An array of which nobody says how it is divided."""
+    return x.with_sharding(None) if type(x) is DividedArray else x
 
 
 @dataclass(frozen=True)
@@ -90,8 +95,8 @@ class Grid:
         captured = [as_each_ones(x, self._across(())) for x in captured]
         whole = [frozenset[Any]()] * len(captured)
         program, varying = self.batched(program, [*whole, *(frozenset(names_in(s.partitions)) for _, s in divided)])
-        parts = [self.split(as_each_ones(x, self._across(names_in(s.partitions))), s) for x, s in divided]
-        outs = interpret(program, [*captured, *parts])
+        parts = [self.split(as_each_ones(_whole(x), self._across(names_in(s.partitions))), s) for x, s in divided]
+        outs = interpret(program, [*map(_whole, captured), *parts])
         return result, [self.join(*of) for of in zip(range(len(outs)), outs, varying, specs, strict=True)]
 
     def batched(self, program: Program, divided: Sequence[frozenset[Any]]) -> tuple[Program, list[list[Any]]]:

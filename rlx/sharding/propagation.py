@@ -12,16 +12,17 @@ from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec, names_of_entry
 
-__all__ = ["Exchange", "explained", "propagated"]
+__all__ = ["Resharding", "explained", "propagated"]
 
 Names = tuple[Any, ...]  # the mesh axes that an axis of an array is divided over
 Division = tuple[Names, ...]  # of each axis of an array
 
 
-class Exchange(NamedTuple):
+class Resharding(NamedTuple):
     """What devices send one another for an operation: a value that all need whole, or the parts of a result.
 
-    axes: of the mesh, along which it is exchanged. nbytes: what each device has of the value afterwards.
+    axes: of the mesh, along which it is exchanged. nbytes: what each device has of the value afterwards. times: how
+    often; None in a loop of unknown length.
     """
 
     kind: str
@@ -29,11 +30,12 @@ class Exchange(NamedTuple):
     axes: Names
     nbytes: int
     origin: Origin | None
+    times: int | None = 1
 
 
 def propagated(
     program: Program, given: Sequence[Any], marks: Mapping[Any, Any]
-) -> tuple[list[NamedSharding | None], list[Exchange]]:
+) -> tuple[list[NamedSharding | None], list[Resharding]]:
     """The shardings of a program's results, where they are known, and what devices exchange on the way.
 
     given: shardings of its inputs, or None; marks: of variables, where the function said them. Nothing but the
@@ -44,32 +46,40 @@ def propagated(
     summed = any(s.spec.unreduced or s.spec.reduced for s in shardings)
     if not meshes or summed or any(mesh != meshes[0] for mesh in meshes) or not isinstance(meshes[0], Mesh):
         return [marks.get(a) for a in program.outputs], []
-    walk = _Walk(meshes[0], marks)
+    walk = _Walk(meshes[0].shape, marks, [])
     divisions = walk.program(program, [_division(s, v.type.ndim) for s, v in zip(given, program.inputs, strict=True)])
     said = {v: s for v, s in zip(program.inputs, given, strict=True) if s is not None} | dict(marks)
+    # what depends on no input every device has; what depends on one that lies nowhere may lie anywhere
+    others = () if None not in given else None
+    found = [others if division is None else division for division in divisions]
     return [
         said[a] if a in said else None if division is None else NamedSharding(meshes[0], _spec(division))
-        for a, division in zip(program.outputs, divisions, strict=True)
-    ], walk.exchanges
+        for a, division in zip(program.outputs, found, strict=True)
+    ], walk.found
 
 
-def explained(name: str, exchanges: Sequence[Exchange]) -> str:
-    """The exchanges of a function's devices, a line for each."""
+def explained(name: str, found: Sequence[Resharding]) -> str:
+    """What the devices of a function exchange, a line for each."""
     lines = [f"rlx: the devices of {name} exchange"]
-    for e in exchanges:
+    for e in found:
         where = "" if e.origin is None else f" at {e.origin}"
         axes = ", ".join(map(repr, e.axes))
-        lines.append(f"  {e.kind} over {axes}, {e.nbytes} bytes on each device: {e.operation}{where}")
+        often = "" if e.times == 1 else ", in each round" if e.times is None else f", {e.times} times"
+        lines.append(f"  {e.kind} over {axes}, {e.nbytes} bytes on each device{often}: {e.operation}{where}")
     return "\n".join(lines)
 
 
-class _Walk:
-    """One walk through a program over a mesh, and what is exchanged on the way."""
+class _Walk(NamedTuple):
+    """A walk through a program over the axes of a mesh; it notes what it found to be exchanged on the way.
 
-    def __init__(self, mesh: Mesh, marks: Mapping[Any, Any]) -> None:
-        self.sizes: Mapping[Any, int] = mesh.shape
-        self.marks = marks
-        self.exchanges: list[Exchange] = []
+    sizes: of the mesh's axes. marks: shardings of variables, where the function said them. times: how often what it
+    walks through runs, None if that is not known.
+    """
+
+    sizes: Mapping[Any, int]
+    marks: Mapping[Any, Any]
+    found: list[Resharding]
+    times: int | None = 1
 
     def program(self, program: Program, given: Sequence[Division | None]) -> list[Division | None]:
         """How the results are divided; None for those that depend on nothing of which it is known."""
@@ -78,11 +88,11 @@ class _Walk:
             self._settle(known, var, division, None)
         for equation in program.equations:
             operands = [known.get(a) for a in equation.inputs]
-            found: Sequence[Division | None] = [None] * len(equation.outputs)
+            found: Sequence[Division | None]
             if equation.primitive.inlined:
                 found = self.program(equation.primitive.meaning(equation), operands)
-            elif any(division is not None for division in operands):
-                found = self._equation(equation, operands)
+            else:
+                found = equation.primitive.divided(self, equation, operands)
             for var, division in zip(equation.outputs, found, strict=True):
                 self._settle(known, var, division, equation.origin)
         return [known.get(a) for a in program.outputs]
@@ -91,28 +101,82 @@ class _Walk:
         """Note how a value is divided: as the function says, where it does."""
         wanted = _division(self.marks.get(var), var.type.ndim)
         if division is not None and wanted is not None:
-            self._gather("with_sharding_constraint", var.type, division, wanted, origin)
+            self._whole("with_sharding_constraint", var.type, division, wanted, origin)
         division = division if wanted is None else wanted
         if division is not None:
             known[var] = division
 
-    def _equation(self, equation: Equation, operands: Sequence[Division | None]) -> list[Division]:
-        """How the results of an operation are divided; operands that it needs otherwise are gathered."""
+    def by_axes(self, equation: Equation, operands: Sequence[Division | None]) -> Sequence[Division | None]:
+        """How the results of an operation are divided, by its axis_map; operands needed otherwise are gathered."""
+        if all(division is None for division in operands):
+            return [None] * len(equation.outputs)
         types = [a.type for a in equation.inputs]
         axis_map = equation.primitive.axis_map(*types, **equation.params)
         result = equation.outputs[0].type if equation.outputs else TensorType((), bool)
         chosen = self._chosen(axis_map, operands, result)
-        for type, division, places in zip(types, operands, axis_map, strict=True):
+        for number, (division, places) in enumerate(zip(operands, axis_map, strict=True)):
             if division is not None:
                 wanted = tuple(() if place is None else chosen.get(place, ()) for place in places)
-                self._gather(equation.primitive.name, type, division, wanted, equation.origin)
+                self.gather(equation, number, division, wanted)
         divisions = [tuple(chosen.get(axis, ()) for axis in range(v.type.ndim)) for v in equation.outputs]
         summed = tuple(name for place, names in chosen.items() if place < 0 for name in names)
         if summed:
             nbytes = sum(self._bytes(v.type, d) for v, d in zip(equation.outputs, divisions, strict=True))
-            exchange = Exchange("all-reduce", equation.primitive.name, summed, nbytes, equation.origin)
-            self.exchanges.append(exchange)
+            self._note("all-reduce", equation.primitive.name, summed, nbytes, equation.origin)
         return divisions
+
+    def repeated(self, times: int | None) -> _Walk:
+        """A walk through what runs so often where this one is; None: nobody knows."""
+        return self._replace(times=None if times is None or self.times is None else times * self.times)
+
+    def loop(
+        self, equation: Equation, body: Program, parts: Sequence[Sequence[Division | None]], times: int | None
+    ) -> tuple[list[Division | None], list[Division | None]]:
+        """How the carries of a loop are divided, in every round alike, and what else its body gives.
+
+        parts: of what the body takes: constants, initial carries, slices. An axis of a carry is divided as it is at
+        first, or else as the body leaves it.
+        """
+        constants, initial, slices = parts
+        carries = list(initial)
+        while True:
+            outs = self._replace(found=[]).program(body, [*constants, *carries, *slices])
+            grown = [self._joined(pair) for pair in zip(carries, outs, strict=False)]
+            if grown == carries:
+                break
+            carries = grown
+        inside = self.repeated(times)
+        outs = inside.program(body, [*constants, *carries, *slices])
+        inside.agree(equation, outs[: len(carries)], carries)
+        for number, (have, wanted) in enumerate(zip(initial, carries, strict=True)):
+            if have is not None and wanted is not None:
+                self._whole(equation.primitive.name, equation.outputs[number].type, have, wanted, equation.origin)
+        return carries, outs[len(carries) :]
+
+    def alternatives(self, equation: Equation, results: Sequence[Sequence[Division | None]]) -> list[Division | None]:
+        """How the results of an operation are divided of which one of several programs is run."""
+        together = [self._joined(found) for found in zip(*results, strict=True)]
+        for found in results:
+            self.agree(equation, found, together)
+        return together
+
+    def agree(self, equation: Equation, have: Sequence[Division | None], wanted: Sequence[Division | None]) -> None:
+        """Note what is gathered for results of an operation to be divided as they should be, which they are inside."""
+        for var, own, common in zip(equation.outputs, have, wanted, strict=False):
+            if own is not None and common is not None:
+                self._whole(equation.primitive.name, var.type, own, common, equation.origin)
+
+    def _joined(self, divisions: Sequence[Division | None]) -> Division | None:
+        """Each axis as the first says that divides it by mesh axes still free; None where none says anything."""
+        known = [division for division in divisions if division is not None]
+        if not known:
+            return None
+        chosen: list[Names] = [()] * len(known[0])
+        for division in known:
+            for axis, names in enumerate(division):
+                if not chosen[axis] and not {name for taken in chosen for name in taken} & set(names):
+                    chosen[axis] = names
+        return tuple(chosen)
 
     def _chosen(
         self, axis_map: Sequence[Sequence[int | None]], operands: Sequence[Division | None], result: TensorType
@@ -128,14 +192,21 @@ class _Walk:
                     chosen[place] = names
         return chosen
 
-    def _gather(
+    def gather(self, equation: Equation, number: int, have: Division, wanted: Division) -> None:
+        """Note that parts of an operand are gathered, unless each device has what is wanted of it."""
+        self._whole(equation.primitive.name, equation.inputs[number].type, have, wanted, equation.origin)
+
+    def _whole(
         self, operation: str, type: TensorType, division: Division, wanted: Division, origin: Origin | None
     ) -> None:
         """Note that parts of a value are gathered, unless each device has what is wanted of it."""
         kept = tuple(_shared(have, want) for have, want in zip(division, wanted, strict=True))
         axes = tuple(name for have, keep in zip(division, kept, strict=True) for name in have[len(keep) :])
         if axes:
-            self.exchanges.append(Exchange("all-gather", operation, axes, self._bytes(type, kept), origin))
+            self._note("all-gather", operation, axes, self._bytes(type, kept), origin)
+
+    def _note(self, kind: str, operation: str, axes: Names, nbytes: int, origin: Origin | None) -> None:
+        self.found.append(Resharding(kind, operation, axes, nbytes, origin, self.times))
 
     def _parts(self, names: Names) -> int:
         return prod(self.sizes[name] for name in names)

@@ -73,6 +73,10 @@ class PartitionSpec:
                 "Each of the three names other axes of a mesh.",
             )
 
+    def __init_subclass__(cls) -> None:
+        what = f"{cls.__qualname__} is a class derived from PartitionSpec, which has none."
+        raise InputTypeError(what, "Make specs with rlx.P(...), and keep what else there is beside them.")
+
     @property
     def partitions(self) -> tuple[Any, ...]:
         """The entries."""

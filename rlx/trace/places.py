@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlx.array import ConcreteArray, DeviceArray, memory_of
+from rlx.array import ConcreteArray, DeviceArray, DividedArray, memory_of
 from rlx.errors import DeviceError
 from rlx.ir.program import Equation, Program, Var, encode_params
 from rlx.ir.types import TensorType
@@ -25,6 +25,7 @@ __all__ = [
     "Elsewhere",
     "common_memory",
     "execution",
+    "followed",
     "forget_operations",
     "program_of",
     "run_elsewhere",
@@ -44,7 +45,7 @@ class _Execution:
     primitives nor tracing need know the compiler. `prepared` gives a function that compiles its program only once;
     `default_memory` the default device's memory for values, None for the host's; `adopted` an array of another library
     that lies in a device's memory, as one of ours there, None for what is none; `borrowed` the same over its memory,
-    which its owner may write to.
+    which its owner may write to; `places` how the results of a program are divided for arguments that are.
     """
 
     compiled: Callable[[Program, Sequence[Any]], Sequence[Any]] | None = None
@@ -52,10 +53,12 @@ class _Execution:
     default_memory: Callable[[Iterable[Any]], Memory | None] = staticmethod(lambda values: None)
     adopted: Callable[[Any], ConcreteArray | None] = staticmethod(lambda value: None)
     borrowed: Callable[[Any], ConcreteArray | None] = staticmethod(lambda value: None)
+    places: Callable[[Program, Sequence[Any]], Sequence[Any]] = staticmethod(lambda program, args: program.outputs)
 
 
 execution = _Execution()
 _runners: OrderedDict[Any, tuple[Any, Runner]] = OrderedDict()
+_places: OrderedDict[Any, tuple[Any, Sequence[Any]]] = OrderedDict()
 
 
 # ------------------------------------------------------------------ which memory
@@ -106,6 +109,21 @@ def run_elsewhere(primitive: Any, operands: Sequence[ConcreteArray], params: dic
     return tuple(results) if primitive.multiple else results[0]
 
 
+def followed(
+    primitive: Any, args: Sequence[Any], types: Sequence[TensorType], params: dict[str, Any], results: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The results of an operation, divided as follows from its operands, some of which are; types: of the operands."""
+    kinds = tuple([a._type if type(a) is DividedArray else t for a, t in zip(args, types, strict=True)])
+    key = primitive.name, kinds, encode_params(params)
+    found = _places.get(key)
+    if found is None or found[0] is not primitive:
+        found = _places[key] = primitive, execution.places(program_of(primitive, types, params), args)
+        if len(_places) > _MOST:
+            _places.popitem(last=False)
+    return tuple([x if s is None else x.with_sharding(s) for x, s in zip(results, found[1], strict=True)])
+
+
 def forget_operations() -> None:
-    """Forget what was compiled for single operations."""
+    """Forget what was found for single operations."""
     _runners.clear()
+    _places.clear()

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rlx.array import Array, ConcreteArray, DeviceArray, array_of_type, asarray_numpy, unshared, wrap
+from rlx.array import Array, ConcreteArray, DeviceArray, DividedArray, array_of_type, asarray_numpy, unshared, wrap
 from rlx.config import config
 from rlx.errors import MissingRuleError, NanError, UnsupportedError, not_linear, out_of_memory
 from rlx.ir.program import Atom, Equation, Program
 from rlx.ir.types import TensorType, is_inexact, scalar_dtype
 from rlx.trace import builder as builders
-from rlx.trace.places import Elsewhere, common_memory, run_elsewhere
+from rlx.trace.places import Elsewhere, common_memory, followed, run_elsewhere
 from rlx.trace.strictness import check_ranks
 
 __all__ = ["Linear", "Primitive", "Region", "Sample", "Zero", "primitive", "registry", "type_of"]
@@ -189,6 +189,12 @@ class Primitive:
         device needs whole, as all are unless the operation says otherwise."""
         return tuple((None,) * t.ndim for t in types)
 
+    def divided(self, walk: Any, equation: Equation, operands: Sequence[Any]) -> Sequence[Any]:
+        """How the results are divided over devices, of operands that are divided so: for each axis the mesh axes, or
+        None for a value of which nothing is known. By `axis_map`, unless the operation says otherwise; `walk` goes
+        through programs that it has."""
+        return walk.by_axes(equation, operands)
+
     def effect(self, **params: Any) -> bool:
         """Whether the operation must run even if nobody uses its result, and in order."""
         return False
@@ -292,10 +298,12 @@ class Primitive:
         # strong operands give a strong result, unless a parameter asks for weakness (convert)
         if args and not params.get("weak") and all(type(a) is ConcreteArray and not a._weak for a in args):
             return tuple(map(wrap, out)) if self.multiple else wrap(out)
-        types = self.type(*map(type_of, args), **params)
-        if self.multiple:
-            return tuple(map(array_of_type, out, types))
-        return array_of_type(out, types)
+        given = list(map(type_of, args))
+        types = self.type(*given, **params)
+        outs = tuple(map(array_of_type, out, types)) if self.multiple else (array_of_type(out, types),)
+        if DividedArray in set(map(type, args)):
+            outs = followed(self, args, given, params, outs)
+        return outs if self.multiple else outs[0]
 
     def __repr__(self) -> str:
         return f"<primitive {self.name}>"

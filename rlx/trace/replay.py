@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MOST = 1024  # programs kept of one function
 _LONGEST = 256  # entries of a key: a long list of numbers is data
 _ARRAYS = frozenset({ConcreteArray, DeviceArray, DividedArray, KeyArray, Tracer})
-_NOT_HERE = frozenset({DeviceArray, Tracer})  # not for steps on NumPy arrays
+_NOT_HERE = frozenset({DeviceArray, DividedArray, Tracer})  # not for steps on NumPy arrays that say nothing else
 _STATIC = frozenset({int, bool, str, type(None), type(Ellipsis)})
 
 

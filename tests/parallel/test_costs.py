@@ -46,7 +46,7 @@ def test_each_exchange_sends_what_its_ring_does(n: int) -> None:
     }
     for kind, (f, nbytes, rounds) in rows.items():
         found = sent(f, mesh, P("m"), x)
-        assert found == parallel.Traffic((parallel.Exchange(kind, ("m",), 1, rounds, nbytes),)), kind
+        assert found == parallel.Traffic((parallel.AxisTraffic(kind, ("m",), 1, rounds, nbytes),)), kind
 
 
 def test_nothing_is_sent_for_what_all_have() -> None:
@@ -100,7 +100,7 @@ def test_a_tensor_parallel_block_sends_four_activations(n: int) -> None:
     step = rlx.grad(block, (0, 1, 2, 3, 4))
     found = sent(step, mesh_of(m=n), (P(), columns, rows, columns, rows), *shapes)
     nbytes = 4 * 2 * (n - 1) * 4 * length * width // n
-    assert found.exchanges == (parallel.Exchange("psum", ("m",), 4, 8 * (n - 1), nbytes),)
+    assert found.exchanges == (parallel.AxisTraffic("psum", ("m",), 4, 8 * (n - 1), nbytes),)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -137,7 +137,7 @@ def test_a_pipeline_sends_one_activation_a_tick(kind: str, p: int, m: int) -> No
     f = lambda w, x, t: run(w[0], (), x, t)  # noqa: E731
     found = sent(f, mesh_of(p=p), (P("p"), P(), P()), shape(p, 5), shape(m, 5), shape(m, 5))
     ticks = 2 * (m + p - 1)
-    assert found.of("ppermute").exchanges == (parallel.Exchange("ppermute", ("p",), ticks, ticks, ticks * 20),)
+    assert found.of("ppermute").exchanges == (parallel.AxisTraffic("ppermute", ("p",), ticks, ticks, ticks * 20),)
     assert found.of("psum").sent == -(-2 * (p - 1) * 4 // p)  # the value
 
 
@@ -159,7 +159,8 @@ def test_exchanges_of_processes_count() -> None:
         return sent(f, mesh_of(m=1), P(), shape(6))
 
     for found in threads.run(3, work):
-        assert found == parallel.Traffic((parallel.Exchange("process_all_reduce", ("world",), 1, 4, 2 * 2 * 48 // 3),))
+        row = parallel.AxisTraffic("process_all_reduce", ("world",), 1, 4, 2 * 2 * 48 // 3)
+        assert found == parallel.Traffic((row,))
 
 
 @pytest.mark.parametrize("n", [2, 4, 8])
