@@ -39,6 +39,7 @@ from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.call import call
+from rlx.passes.place_exchanges import explained_exchanges
 from rlx.trace.builder import Tracer, leaked, state
 from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_array
 from rlx.trace.interpret import Environment
@@ -110,9 +111,14 @@ class _Entry:
         if self.marks or any(given):
             propagation = importlib.import_module("rlx.sharding.propagation")
             places, exchanges = propagation.propagated(self.program, given, self.marks)
+            results = tree.leaves(self.out_tree.unflatten(range(len(places))))
+            blocks = {x.local for x in results if type(x) is SpanningArray}
+            places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
             if config.explain and exchanges:
                 print(propagation.explained(self.program.name, exchanges), file=sys.stderr)
+        if config.explain and (sent := explained_exchanges(self.program)):
+            print(sent, file=sys.stderr)
 
     def placed(self, outs: list[Any]) -> list[Any]:
         """The results, known to lie where the function said while it was traced."""

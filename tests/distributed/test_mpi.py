@@ -41,6 +41,13 @@ def test_training_on_several_processes_is_training_on_one() -> None:
     assert text.count("same bits everywhere: True") == 4  # in float64 and in float32
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_jit_divides_training_among_processes(count: int) -> None:
+    code, text = launched(count, HERE / "partitioned.py")
+    assert code == 0, text
+    assert text.count("from one process") == count, text
+
+
 @pytest.mark.parametrize(
     ("how", "said"),
     [
