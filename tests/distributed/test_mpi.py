@@ -53,8 +53,8 @@ def test_jit_divides_training_among_processes(count: int) -> None:
     [
         ("killed", "waited 3 s for rank 1 in the group 'world': all_reduce (sum) of float32[3]"),
         ("raises", "ValueError: mine alone"),
-        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:12."),
-        ("programs", "rank 1: all_reduce (sum) of float32[3] at failing.py:13."),
+        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:14."),
+        ("programs", "rank 1: all_reduce (sum) of float32[3] at failing.py:15."),
     ],
 )
 def test_a_member_that_does_something_else_is_named(how: str, said: str) -> None:
