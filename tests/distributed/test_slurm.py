@@ -19,7 +19,7 @@ TRAINING = ROOT / "examples" / "data_parallel.py"
 pytestmark = [
     pytest.mark.skipif("RLX_TEST_CLUSTERS" not in os.environ, reason="RLX_TEST_CLUSTERS is not set"),
     pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="mpi4py is not installed"),
-    pytest.mark.skipif(not slurm.is_installed(), reason="SLURM is not installed: apt-get install slurmctld slurmd munge"),
+    pytest.mark.skipif(not slurm.is_installed(), reason="apt-get install slurmctld slurmd munge"),
 ]
 
 
