@@ -161,8 +161,8 @@ check-mac: $(MLX_VENV)/tested
 test-mpi: $(VENV)/with-mpi
 	RLX_CHECK=1 RLX_TEST_MPI=1 $(BIN)/python -m pytest -n 0 tests/distributed/test_mpi.py
 
-test-clusters: $(VENV)/with-clusters
-	RLX_CHECK=1 RLX_TEST_CLUSTERS=1 $(BIN)/python -m pytest -n 0 tests/distributed/test_clusters.py
+test-clusters: $(VENV)/with-clusters $(VENV)/with-mpi
+	RLX_CHECK=1 RLX_TEST_CLUSTERS=1 $(BIN)/python -m pytest -n 0 tests/distributed/test_clusters.py tests/distributed/test_slurm.py
 
 test-lm: $(LM_VENV)/tested
 	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) -m lm tests/lm tests/quant tests/onnx_models/test_real_models.py \

@@ -39,6 +39,7 @@ from rlx.forks import reopen_after_fork
 from rlx.ir.program import Program
 from rlx.ir.types import TensorType
 from rlx.ops.call import call
+from rlx.passes.place_exchanges import explained_exchanges
 from rlx.trace.builder import Tracer, leaked, state
 from rlx.trace.flat import FlatFunction, flatten_values, function_name, shared_array
 from rlx.trace.interpret import Environment
@@ -127,7 +128,12 @@ class _Entry:
         arguments = (*self.captured, *arguments)
         if self.marks or any(map(_divided, arguments)):
             places = places_of(self.program, arguments, self.marks)
+            results = self.out_tree.unflatten(range(self.out_tree.num_leaves))
+            blocks = {x.local for x in tree.leaves(results) if type(x) is SpanningArray}
+            places = [None if n in blocks else place for n, place in enumerate(places)]
             self.places = places if any(places) else None
+        if config.explain and (sent := explained_exchanges(self.program)):
+            print(sent, file=sys.stderr)
         return self.places
 
     def operands(self, leaves: list[Any]) -> list[Any]:

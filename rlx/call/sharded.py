@@ -8,13 +8,14 @@ from typing import Any
 
 from rlx.call.jitted import Jitted
 from rlx.errors import InputTypeError, ShardingError
+from rlx.sharding.blocks import spans
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding, Sharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec
-from rlx.sharding.trees import check_shape, placed_all, resolve, spread
+from rlx.sharding.trees import check_shape, divided_so, placed, placed_all, resolve, spread
 from rlx.trace.builder import Tracer
 from rlx.trace.flat import shared_array
-from rlx.trace.tracing import place_known
+from rlx.trace.spanning import SpanningArray
 from rlx.trees import tree
 
 __all__ = ["ShardedJitted"]
@@ -103,24 +104,33 @@ def _rebuild(fun: Callable[..., Any], in_shardings: Any, out_shardings: Any, **o
 
 
 def _checked(jitted: ShardedJitted, *args: Any, **kwargs: Any) -> Any:
-    """The user's function while it is traced: its arguments' and results' shapes fit the shardings."""
+    """The user's function while it is traced, of arguments and with results that lie as the shardings say."""
     if jitted.in_shardings is not None:
         n = len(args)
         static = {i % n for i in jitted.static_argnums if n and -n <= i < n}
         dynamic = tuple(a for i, a in enumerate(args) if i not in static)
-        _check_shapes(f"in_shardings of {jitted.name}", dynamic, jitted.of_arguments(dynamic))
+        shardings = jitted.of_arguments(dynamic)
+        for leaf, sharding in zip(tree.leaves(dynamic), shardings, strict=True):
+            if isinstance(leaf, SpanningArray):
+                divided_so(leaf, sharding)
+        rest = iter(_lying_so(f"in_shardings of {jitted.name}", dynamic, shardings))
+        args = tuple(a if i in static else next(rest) for i, a in enumerate(args))
     out = jitted.plain_fun(*args, **kwargs)
-    if jitted.out_shardings is not None:
-        _check_shapes(f"out_shardings of {jitted.name}", out, jitted.of_results(out))
-    return out
+    if jitted.out_shardings is None:
+        return out
+    return _lying_so(f"out_shardings of {jitted.name}", out, jitted.of_results(out))
 
 
-def _check_shapes(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> None:
-    """Raises ShardingError where shapes do not fit the shardings, which traced values are known to have then."""
-    for leaf, sharding in zip(tree.leaves(values), shardings, strict=True):
+def _lying_so(owner: str, values: Any, shardings: Sequence[Sharding | None]) -> Any:
+    """The values, traced ones known to lie so, and divided among processes. Raises ShardingError for other shapes."""
+    leaves, treedef = tree.flatten(values)
+    for leaf, sharding in zip(leaves, shardings, strict=True):
         check_shape(owner, sharding, shared_array(leaf).shape)
-        if isinstance(leaf, Tracer) and sharding is not None and sharding.num_devices > 1:
-            place_known(leaf, sharding)
+    return tree.unflatten(treedef, [_lies_so(x, s) for x, s in zip(leaves, shardings, strict=True)])
+
+
+def _lies_so(x: Any, sharding: Sharding | None) -> Any:
+    return placed(x, sharding) if isinstance(x, (Tracer, SpanningArray)) or spans(sharding) else x
 
 
 def _check_leaves(owner: str, shardings: Any) -> None:

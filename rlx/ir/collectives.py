@@ -30,6 +30,7 @@ __all__ = [
     "Members",
     "communicator",
     "exchange",
+    "exchange_where_it_lies",
     "group_among",
     "members",
     "start_exchange",
@@ -280,11 +281,32 @@ def start_exchange(
     return own.later(partial(_carry_out, own, what, mark, array, out, origins))
 
 
+def exchange_where_it_lies(
+    what: Exchange, mark: bytes, shape: tuple[int, ...], dtype: np.dtype, work: Callable[[], None],
+    origins: Sequence[Origin] = (),
+) -> None:  # fmt: skip
+    """As `exchange`, of arrays in another memory, which `work` exchanges once all members have come for the same."""
+    own = communicator(what.group)
+    own.settle()
+
+    def meet() -> None:
+        _agree(own, what, mark, shape, dtype, origins)
+        if prod(shape) or prod(what.result(shape)):
+            work()
+
+    _at_line(meet, origins)
+
+
 def _carry_out(
     own: Communicator, what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin]
 ) -> None:
+    _at_line(partial(_meet, own, what, mark, array, out, origins), origins)
+
+
+def _at_line(work: Callable[[], None], origins: Sequence[Origin]) -> None:
+    """Do it; errors of exchanges name the user's line."""
     try:
-        _meet(own, what, mark, array, out, origins)
+        work()
     except CollectiveError as error:
         refused = error
     else:
@@ -294,10 +316,11 @@ def _carry_out(
     raise refused
 
 
-def _meet(
-    own: Communicator, what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin]
+def _agree(
+    own: Communicator, what: Exchange, mark: bytes, shape: tuple[int, ...], dtype: np.dtype, origins: Sequence[Origin]
 ) -> None:
-    text = what.described(array.shape, array.dtype)
+    """See whether all members have come for the same."""
+    text = what.described(shape, dtype)
     if origins:
         text += f" at {os.path.basename(origins[0].file)}:{origins[0].line}"
     if own.size != what.members:
@@ -306,6 +329,12 @@ def _meet(
             "Call rlx.distributed.initialize() before functions are traced and compiled.",
         )
     own.agree(mark, text)
+
+
+def _meet(
+    own: Communicator, what: Exchange, mark: bytes, array: np.ndarray, out: np.ndarray, origins: Sequence[Origin]
+) -> None:
+    _agree(own, what, mark, array.shape, array.dtype, origins)
     if not prod(out.shape) and not prod(array.shape):
         return
     match what.kind:

@@ -81,6 +81,9 @@ class dynamic_slice(Movement):
         cut = [a for a, (n, size) in enumerate(zip(x.shape, sizes, strict=True)) if n != size]
         return axes_but(x.ndim, cut), *(() for _ in starts)
 
+    def of_parts(self, shape: tuple[int, ...], /, **params: Any) -> dict[str, Any]:
+        return {"sizes": shape}
+
     def reference(self, x: np.ndarray, *starts: np.ndarray, sizes: Axes) -> np.ndarray:
         return x[(*_window(x.shape, sizes, starts), ...)]
 

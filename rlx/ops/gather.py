@@ -84,6 +84,20 @@ class gather(Movement):
         """Axes of whole windows, and those of the indices."""
         return gather_windows(self.name, operand, indices, dimension_numbers, slice_sizes).axis_maps()
 
+    def of_parts(
+        self,
+        shape: tuple[int, ...],
+        /,
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        slice_sizes: Axes,
+        **params: Any,
+    ) -> dict[str, Any]:
+        gone = {*dimension_numbers.collapsed_slice_dims, *dimension_numbers.operand_batching_dims}
+        windows = (shape[place] for place in dimension_numbers.offset_dims)
+        sizes = tuple(size if axis in gone else next(windows) for axis, size in enumerate(slice_sizes))
+        return {"dimension_numbers": dimension_numbers, "slice_sizes": sizes, **params}
+
     def reference(
         self,
         operand: np.ndarray,

@@ -73,6 +73,10 @@ class Reduction(Primitive):
         kept = [a for a in range(x.ndim) if a not in axes]
         return (tuple(kept.index(a) if a in kept else -1 - a for a in range(x.ndim)),)
 
+    @property
+    def combination(self) -> str:  # type: ignore[override]
+        return {"add": "sum", "mul": "prod"}.get(self.reducer, self.reducer)
+
     def reference(self, x: np.ndarray, *, axes: Axes) -> Any:
         wide = in_compute_dtype(x)
         return np.asarray(self.reduce_array(wide, tuple(axes))).astype(x.dtype, copy=False)

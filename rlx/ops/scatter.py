@@ -28,6 +28,7 @@ class Scatter(Primitive):
     as does "promise_in_bounds". unique_indices promises that no two windows overlap.
     """
 
+    combination = ""  # each process would start from the operand
     ufunc: np.ufunc | None = None
     reducer: str | None = None
     takes_complex = True

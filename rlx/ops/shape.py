@@ -150,6 +150,9 @@ class broadcast_in_dim(Movement):
     def axis_map(self, x: TensorType, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> AxisMap:
         return (tuple(dims),)
 
+    def of_parts(self, shape: tuple[int, ...], /, **params: Any) -> dict[str, Any]:
+        return {**params, "shape": shape}
+
     def reference(self, x: np.ndarray, *, shape: tuple[int, ...], dims: tuple[int, ...]) -> np.ndarray:
         aligned = [1] * len(shape)
         for d, i in zip(x.shape, dims, strict=True):
@@ -209,6 +212,9 @@ class reshape(Movement):
         for a in _long_axes(x.shape):
             found[a] = reached.get(prod(x.shape[:a]))
         return (tuple(found),)
+
+    def of_parts(self, shape: tuple[int, ...], /, **params: Any) -> dict[str, Any]:
+        return {"shape": shape}
 
     def reference(self, x: np.ndarray, *, shape: tuple[int, ...]) -> np.ndarray:
         return x.reshape(shape)
@@ -329,6 +335,12 @@ class slice(Movement):
     def axis_map(self, x: TensorType, *, starts: Any, limits: Any, strides: Any) -> AxisMap:
         cuts = enumerate(zip(starts, limits, strides, x.shape, strict=True))
         return (axes_but(x.ndim, [a for a, (*cut, size) in cuts if cut != [0, size, 1]]),)
+
+    def of_parts(self, shape: tuple[int, ...], /, *, starts: Any, limits: Any, strides: Any) -> dict[str, Any]:
+        """An axis of which the part is shorter is not cut."""
+        ends = enumerate(zip(starts, limits, strides, shape, strict=True))
+        own = tuple(n if -(-(limit - start) // stride) != n else limits[a] for a, (start, limit, stride, n) in ends)
+        return {"starts": starts, "limits": own, "strides": strides}
 
     def reference(
         self, x: np.ndarray, *, starts: tuple[int, ...], limits: tuple[int, ...], strides: tuple[int, ...]

@@ -12,7 +12,7 @@ from itertools import count
 from rlx.ir.program import Equation, Program
 from rlx.trace.lower import map_regions
 
-__all__ = ["outline", "place_exchanges"]
+__all__ = ["explained_exchanges", "outline", "place_exchanges"]
 
 
 def place_exchanges(program: Program) -> Program:
@@ -59,3 +59,23 @@ def outline(program: Program) -> bytes:
 
     put(program)
     return digest.digest()
+
+
+def explained_exchanges(program: Program) -> str:
+    """What processes send one another in a traced program, a line for each exchange; "" where nothing is sent."""
+    lines = _lines_of(program)
+    return "\n".join([f"rlx: the processes of {program.name} exchange", *lines]) if lines else ""
+
+
+def _lines_of(program: Program) -> list[str]:
+    lines: list[str] = []
+    for equation in program.equations:
+        if equation.primitive.exchanges and equation.params["members"] > 1:
+            what = equation.primitive.exchange(**equation.params)
+            (sent,), (got,) = equation.inputs, equation.outputs
+            where = "" if equation.origin is None else f" at {equation.origin}"
+            said = what.described(sent.type.shape, sent.type.dtype)
+            lines.append(f"  {said} in the group {what.group!r}, {got.type.nbytes} bytes on each process{where}")
+        for inner in Program((), (equation,), ()).regions():
+            lines += _lines_of(inner)
+    return lines

@@ -8,15 +8,11 @@ from typing import Any, NamedTuple
 
 from rlx.ir.program import Atom, Equation, Origin, Program, Var
 from rlx.ir.types import TensorType
+from rlx.sharding.divisions import Division, Names, chosen_places, division_of, shared_names, spec_of
 from rlx.sharding.mesh import Mesh
 from rlx.sharding.shardings import NamedSharding
-from rlx.sharding.spec import PartitionSpec, names_of_entry
 
 __all__ = ["Resharding", "explained", "propagated"]
-
-Names = tuple[Any, ...]  # the mesh axes that an axis of an array is divided over
-Division = tuple[Names, ...]  # of each axis of an array
-
 
 class Resharding(NamedTuple):
     """What devices send one another for an operation: a value that all need whole, or the parts of a result.
@@ -47,13 +43,13 @@ def propagated(
     if not meshes or summed or any(mesh != meshes[0] for mesh in meshes) or not isinstance(meshes[0], Mesh):
         return [marks.get(a) for a in program.outputs], []
     walk = _Walk(meshes[0].shape, marks, [])
-    divisions = walk.program(program, [_division(s, v.type.ndim) for s, v in zip(given, program.inputs, strict=True)])
+    divisions = walk.program(program, [division_of(s, v.type.ndim) for s, v in zip(given, program.inputs, strict=True)])
     said = {v: s for v, s in zip(program.inputs, given, strict=True) if s is not None} | dict(marks)
     # what depends on no input every device has; what depends on one that lies nowhere may lie anywhere
     others = () if None not in given else None
     found = [others if division is None else division for division in divisions]
     return [
-        said[a] if a in said else None if division is None else NamedSharding(meshes[0], _spec(division))
+        said[a] if a in said else None if division is None else NamedSharding(meshes[0], spec_of(division))
         for a, division in zip(program.outputs, found, strict=True)
     ], walk.found
 
@@ -99,7 +95,7 @@ class _Walk(NamedTuple):
 
     def _settle(self, known: dict[Atom, Division], var: Var, division: Division | None, origin: Origin | None) -> None:
         """Note how a value is divided: as the function says, where it does."""
-        wanted = _division(self.marks.get(var), var.type.ndim)
+        wanted = division_of(self.marks.get(var), var.type.ndim)
         if division is not None and wanted is not None:
             self._whole("with_sharding_constraint", var.type, division, wanted, origin)
         division = division if wanted is None else wanted
@@ -113,7 +109,7 @@ class _Walk(NamedTuple):
         types = [a.type for a in equation.inputs]
         axis_map = equation.primitive.axis_map(*types, **equation.params)
         result = equation.outputs[0].type if equation.outputs else TensorType((), bool)
-        chosen = self._chosen(axis_map, operands, result)
+        chosen = chosen_places(self.sizes, axis_map, operands, result)
         for number, (division, places) in enumerate(zip(operands, axis_map, strict=True)):
             if division is not None:
                 wanted = tuple(() if place is None else chosen.get(place, ()) for place in places)
@@ -178,20 +174,6 @@ class _Walk(NamedTuple):
                     chosen[axis] = names
         return tuple(chosen)
 
-    def _chosen(
-        self, axis_map: Sequence[Sequence[int | None]], operands: Sequence[Division | None], result: TensorType
-    ) -> dict[int, Names]:
-        """For each place of axes how it is divided: as the first operand has it whose mesh axes are still free."""
-        chosen: dict[int, Names] = {}
-        for division, places in zip(operands, axis_map, strict=True):
-            for place, names in zip(places, division or (), strict=False):
-                used = {name for taken in chosen.values() for name in taken}
-                if place is None or not names or place in chosen or not used.isdisjoint(names):
-                    continue
-                if place < 0 or result.shape[place] % self._parts(names) == 0:
-                    chosen[place] = names
-        return chosen
-
     def gather(self, equation: Equation, number: int, have: Division, wanted: Division) -> None:
         """Note that parts of an operand are gathered, unless each device has what is wanted of it."""
         self._whole(equation.primitive.name, equation.inputs[number].type, have, wanted, equation.origin)
@@ -200,7 +182,7 @@ class _Walk(NamedTuple):
         self, operation: str, type: TensorType, division: Division, wanted: Division, origin: Origin | None
     ) -> None:
         """Note that parts of a value are gathered, unless each device has what is wanted of it."""
-        kept = tuple(_shared(have, want) for have, want in zip(division, wanted, strict=True))
+        kept = tuple(shared_names(have, want) for have, want in zip(division, wanted, strict=True))
         axes = tuple(name for have, keep in zip(division, kept, strict=True) for name in have[len(keep) :])
         if axes:
             self._note("all-gather", operation, axes, self._bytes(type, kept), origin)
@@ -214,23 +196,3 @@ class _Walk(NamedTuple):
     def _bytes(self, type: TensorType, division: Division) -> int:
         """What each device has of a value."""
         return type.nbytes // prod(map(self._parts, division))
-
-
-def _shared(have: Names, want: Names) -> Names:
-    """The leading names that two divisions of an axis share: what is divided further needs no exchange."""
-    count = next((i for i, (a, b) in enumerate(zip(have, want, strict=False)) if a != b), min(len(have), len(want)))
-    return have[:count]
-
-
-def _division(sharding: Any, ndim: int) -> Division | None:
-    """How a sharding divides the axes of an array; None where it says nothing of them."""
-    if not isinstance(sharding, NamedSharding):
-        return None
-    entries = tuple(map(names_of_entry, sharding.spec.partitions))
-    return entries + ((),) * (ndim - len(entries))
-
-
-def _spec(division: Division) -> PartitionSpec:
-    """As a spec, which ends with the last axis that is divided."""
-    count = max((axis + 1 for axis, names in enumerate(division) if names), default=0)
-    return PartitionSpec(*division[:count])

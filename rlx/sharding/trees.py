@@ -10,10 +10,11 @@ from rlx.backends import memory_named
 from rlx.errors import InputTypeError, ShardingError
 from rlx.sharding.blocks import array_of_block, own_block, spans
 from rlx.sharding.context import context_mesh
-from rlx.sharding.mesh import AxisType
+from rlx.sharding.mesh import AxisType, Mesh
+from rlx.sharding.partition import resharded
 from rlx.sharding.shardings import NamedSharding, Sharding, SingleDeviceSharding
 from rlx.sharding.spec import UNCONSTRAINED, PartitionSpec, names_in
-from rlx.trace.builder import Tracer
+from rlx.trace.builder import Tracer, state
 from rlx.trace.spanning import SpanningArray
 from rlx.trace.tracing import place_known
 from rlx.trees import tree
@@ -92,10 +93,13 @@ def placed(x: Array, sharding: Sharding | Device | None) -> Array:
     """The array where `sharding` says, copied there unless it lies there. None leaves it as it is.
 
     A traced value stays what it is, too: of one that several devices have is noted how they have it. Of an array that
-    processes divide, this one takes its part. Raises ShardingError where they divide it otherwise.
+    processes divide, this one takes its part. Where they divide it otherwise, traced functions exchange it. Raises
+    ShardingError where nothing is traced.
     """
     if isinstance(x, SpanningArray):
-        return _divided_so(x, sharding)
+        if state.builder is not None and isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+            return resharded(x, sharding)
+        return divided_so(x, sharding)
     if isinstance(sharding, NamedSharding) and spans(sharding):
         return array_of_block(own_block(x, sharding), x.shape, sharding)
     if sharding is None or not isinstance(x, ConcreteArray):
@@ -109,7 +113,7 @@ def placed(x: Array, sharding: Sharding | Device | None) -> Array:
     return x.with_sharding(sharding)
 
 
-def _divided_so(x: SpanningArray, sharding: Sharding | Device | None) -> SpanningArray:
+def divided_so(x: SpanningArray, sharding: Sharding | Device | None) -> SpanningArray:
     """The array, if processes divide it as a sharding says; raises ShardingError otherwise."""
     if sharding is None or (isinstance(sharding, Sharding) and x._sharding.is_equivalent_to(sharding, x.ndim)):
         return x

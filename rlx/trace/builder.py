@@ -14,6 +14,7 @@ from rlx.config import config
 from rlx.ir.program import Atom, Equation, Literal, Origin, Program, Var
 from rlx.ir.types import TensorType, scalar_dtype
 from rlx.trace.origins import current_origin
+from rlx.trace.spanning import operations
 
 __all__ = ["Builder", "NamedAxis", "Tracer", "state"]
 
@@ -201,7 +202,12 @@ class Builder:
 
     def emit(self, primitive: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Append an equation; returns a tracer, or a tuple of them for multiple results."""
-        atoms = primitive.lift(self, args)
+        try:
+            atoms = primitive.lift(self, args)
+        except errors.ShardingError:  # for an array that processes divide
+            atoms = None
+        if atoms is None:
+            return operations.on_parts(primitive, args, params)
         types = primitive.type(*[a.type for a in atoms], **params)
         origin = self._origin_override or current_origin()
         if primitive.multiple:

@@ -217,6 +217,11 @@ def flatten_values(values: Any) -> tuple[list[Any], tree.TreeDef]:
     return leaves, treedef
 
 
+def local_tree(values: Any) -> Any:
+    """The tree with a node in the place of an array that spans processes, whose leaf is what this one has."""
+    return at_border(values, tree.leaves(values))
+
+
 def flatten_local(values: Any) -> tuple[list[Any], tree.TreeDef]:
     """Leaves and structure; of an array that spans processes the leaf is what this one has."""
     leaves, treedef = tree.flatten(values)

@@ -164,6 +164,7 @@ class Primitive:
     claimable = False  # such a call that stays, under params['name'], where the backend has a kernel for it
     exchanges = False  # processes meet there: params has its place, which a pass fills in
     routine = ""  # the library routine that computes it
+    combination = "sum"  # of axes that are gone, by axis_map, over processes: of ir.collectives.OPERATIONS; "": none
     claimed_as = ""  # the name of a block that one equation of it is, where the backend has a kernel for that
 
     type: Callable[..., Any] = _missing("type")
@@ -194,6 +195,10 @@ class Primitive:
         None for a value of which nothing is known. By `axis_map`, unless the operation says otherwise; `walk` goes
         through programs that it has."""
         return walk.by_axes(equation, operands)
+
+    def of_parts(self, shape: tuple[int, ...], /, **params: Any) -> dict[str, Any]:
+        """The params of the operation on parts of its operands, by `axis_map`, of which a result has this shape."""
+        return params
 
     def effect(self, **params: Any) -> bool:
         """Whether the operation must run even if nobody uses its result, and in order."""

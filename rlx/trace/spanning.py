@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,14 +12,14 @@ from rlx.errors import ShardingError
 from rlx.ir.types import TensorType
 from rlx.trees import tree
 
-__all__ = ["SpanningArray", "at_border", "locals_of", "refuse_spanning"]
+__all__ = ["SpanningArray", "at_border", "locals_of", "operations", "refuse_spanning", "shardings_in"]
 
 
 class SpanningArray(Array):
     """An array that is divided over processes: `local` is what this one has, an array of the parts of its devices.
 
-    Traced functions, such as jitted ones, take and return what is local; rlx.shard_map computes with it. No other
-    operation does: they raise ShardingError.
+    Traced functions, such as jitted ones, take and return what is local; rlx.shard_map computes with it, and in traced
+    functions every operation does (`operations`). What runs eagerly raises ShardingError.
     """
 
     __slots__ = ("_type", "local")
@@ -47,7 +48,7 @@ class SpanningArray(Array):
         raise ShardingError(
             f"The values of a {self.type!r} are needed here, but it is divided over processes as"
             f" {self._type.sharding.spec!r}, and this one has its part only.",
-            "Compute with it in rlx.shard_map, inside of rlx.jit, too; or fetch all of it:"
+            "Compute with it in a function under rlx.jit, or in rlx.shard_map; or fetch all of it:"
             " rlx.experimental.multihost_utils.process_allgather(x).",
         )
 
@@ -82,6 +83,17 @@ class SpanningArray(Array):
         return self
 
 
+class _Operations:
+    """What records an operation on such arrays into the open program: `on_parts(primitive, args, params)`. Set by
+    rlx.sharding, so that tracing need not know meshes.
+    """
+
+    on_parts: Callable[[Any, Sequence[Any], dict[str, Any]], Any]
+
+
+operations = _Operations()
+
+
 class _AtBorder:
     """Stands for a SpanningArray where a traced function begins or ends: a node whose one leaf is what is local."""
 
@@ -106,6 +118,11 @@ def at_border(values: Any, leaves: list[Any]) -> Any:
 def locals_of(leaves: Any) -> list[Any]:
     """What is local of each leaf: all of it, but of spanning arrays."""
     return [x.local if type(x) is SpanningArray else x for x in leaves]
+
+
+def shardings_in(values: Any) -> list[Any]:
+    """How the arrays of a tree lie that span processes."""
+    return [x._sharding for x in tree.leaves(values) if type(x) is SpanningArray]
 
 
 def refuse_spanning(values: Any) -> None:

@@ -13,7 +13,7 @@ from rlx.ir.types import TensorType
 from rlx.ops.call import Deferred, custom_jvp_call
 from rlx.ops.families import add_values, full_like
 from rlx.trace.builder import state
-from rlx.trace.flat import FlatFunction, as_array, flatten_call
+from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_local, local_tree
 from rlx.trace.primitive import type_of
 from rlx.trace.references import Threaded
 from rlx.trace.tracing import close_over, known_value, trace_program
@@ -168,8 +168,8 @@ def _tangents_of(out_tree: tree.TreeDef, tangent: Any) -> list[Any]:
 
 def _checked_pair(name: str, flat: FlatFunction, pair: Sequence[Any]) -> list[Any]:
     """The leaves of a rule's result, then its moving tangents."""
-    outs, out_tree = tree.flatten(pair[0])
-    out_tangents = _tangents_of(out_tree, pair[1])
+    outs, out_tree = flatten_local(pair[0])
+    out_tangents = _tangents_of(out_tree, local_tree(pair[1]))
     if out_tree != flat.out_tree or len(out_tangents) != len(outs):
         raise CustomRuleError(
             f"The custom_jvp rule of {name} returned a result of structure {out_tree} and"

@@ -14,10 +14,11 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.call import ByValue, Deferred, custom_vjp_call
 from rlx.trace.builder import state
-from rlx.trace.flat import FlatFunction, as_array, flatten_arrays, flatten_call, named_after
+from rlx.trace.flat import FlatFunction, as_array, flatten_arrays, flatten_call, flatten_local, local_tree, named_after
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.references import Cell, Threaded
+from rlx.trace.spanning import shardings_in
 from rlx.trace.tracing import close_over, known_value, trace_program
 from rlx.transforms.custom_rules import (
     CustomRule,
@@ -180,7 +181,7 @@ class _Rules:
                     f"The fwd rule of {name} must return a pair (result, residuals), got {type(pair).__name__}.",
                     "Return (f(*args), residuals) from fwd.",
                 )
-            outs, out_tree = tree.flatten(pair[0])
+            outs, out_tree = flatten_local(pair[0])
             if out_tree != flat.out_tree:
                 raise CustomRuleError(
                     f"The fwd rule of {name} returned a result of structure {out_tree}; the function"
@@ -245,7 +246,13 @@ class _Rules:
             )
         flat_cts: list[Any] = []
         for argument, ct in zip(arguments, cts, strict=True):
-            flat_cts += _leaves_like(name, argument, ct)
+            own, given = (shardings_in(part) for part in (argument, ct))
+            if len(own) == len(given) and own != given:
+                raise CustomRuleError(
+                    f"The bwd rule of {name} returned a cotangent that processes divide otherwise than its argument.",
+                    "Divide it as the argument: rlx.lax.with_sharding_constraint(ct, sharding).",
+                )
+            flat_cts += _leaves_like(name, local_tree(argument), local_tree(ct))
         return moving_values(types, flat_cts, f"A cotangent from the bwd rule of {name}")
 
 

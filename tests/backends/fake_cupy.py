@@ -165,6 +165,7 @@ class FakeCupy:
         runtime = SimpleNamespace(
             is_hip=is_hip, CUDARuntimeError=CUDARuntimeError, getDeviceCount=lambda: self.count(devices),
             memcpyAsync=self.memcpy, memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
+            memsetAsync=self.memset, deviceGetPCIBusId=lambda number: f"0000:{number:02x}:00.0",
             eventRecord=self.record, streamWaitEvent=self.wait_for, pointerGetAttributes=self.attributes_of,
         )  # fmt: skip
         self.cuda = SimpleNamespace(
@@ -242,6 +243,11 @@ class FakeCupy:
             self.at(target, nbytes)[:] = self.at(source, nbytes)
         if self.captured is None:
             self.log.append(("copy", kind, nbytes))
+
+    def memset(self, target: int, value: int, nbytes: int, stream: int) -> None:
+        assert stream == STREAM + self.devices[-1] and self.captured is None
+        self.at(target, nbytes)[:] = value
+        self.log.append(("set", nbytes))
 
     def gemm(self, handle: int, *arguments: Any) -> None:
         if "cublas" in self.broken:

@@ -1,8 +1,6 @@
 """A program that starts its ranks by Ray or Dask: exchanges, training, and ranks that do something else."""
 
-import os
 import runpy
-import signal
 import sys
 import time
 from pathlib import Path
@@ -10,7 +8,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SAID = {
     "raises": "ValueError: mine alone",
-    "shapes": "rank 1: all_reduce (sum) of float32[4] at on_clusters.py:",
+    "shapes": "rank 1: all_reduce (sum) of float32[4] at failing.py:",
     "killed": "waited 3 s for rank 1 in the group 'world': all_reduce (sum) of float32[3]",
 }
 
@@ -37,24 +35,8 @@ def training():
 
 
 def fails(how):
-    """Rank 1 does something else at its second step."""
-    import rlx
-    import rlx.numpy as jnp
-
-    function = rlx.jit(lambda x: rlx.distributed.all_reduce(x))
-    function(jnp.ones(3))
-    os.environ["RLX_COLLECTIVE_TIMEOUT"] = "3"
-    if rlx.process_index() == 1:
-        match how:
-            case "killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "raises":
-                raise ValueError("mine alone")
-            case "shapes":
-                function(jnp.ones(4))
-            case "slow":
-                time.sleep(1.5)
-    return function(jnp.ones(3)).tolist()
+    """Rank 1 does something else at its second step, as under MPI."""
+    return runpy.run_path(str(HERE / "failing.py"))["fails"](how)
 
 
 def main(run):

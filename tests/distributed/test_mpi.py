@@ -41,13 +41,20 @@ def test_training_on_several_processes_is_training_on_one() -> None:
     assert text.count("same bits everywhere: True") == 4  # in float64 and in float32
 
 
+@pytest.mark.parametrize("count", [2, 4])
+def test_jit_divides_training_among_processes(count: int) -> None:
+    code, text = launched(count, HERE / "partitioned.py")
+    assert code == 0, text
+    assert text.count("from one process") == count, text
+
+
 @pytest.mark.parametrize(
     ("how", "said"),
     [
         ("killed", "waited 3 s for rank 1 in the group 'world': all_reduce (sum) of float32[3]"),
         ("raises", "ValueError: mine alone"),
-        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:12."),
-        ("programs", "rank 1: all_reduce (sum) of float32[3] at failing.py:13."),
+        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:14."),
+        ("programs", "rank 1: all_reduce (sum) of float32[3] at failing.py:15."),
     ],
 )
 def test_a_member_that_does_something_else_is_named(how: str, said: str) -> None:

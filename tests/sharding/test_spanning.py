@@ -28,11 +28,12 @@ def mesh_of(*axes: str, shape: tuple[int, ...] = (-1,)) -> Mesh:
     return Mesh(np.array(rlx.devices()).reshape(shape), axes)
 
 
-def check_programs(*names: str) -> int:
-    """Run cases of spanning.py, all if none is named; returns how many."""
+def check_programs(module: str, *names: str) -> int:
+    """Run cases of a module beside this one, all if none is named; returns how many."""
     environment = {**os.environ, "RLX_NUM_CPU_DEVICES": "4"}
-    command = [sys.executable, str(HERE / "spanning.py"), *names]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    command = [sys.executable, "-m", f"tests.sharding.{module}", *names]
+    root = HERE.parents[1]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=root)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
     failed = {name: text for name, text in found.items() if text}
@@ -41,12 +42,21 @@ def check_programs(*names: str) -> int:
 
 
 def test_programs_over_processes_are_those_of_one() -> None:
-    check_programs("product", "gradient_inside")
+    check_programs("spanning", "product", "gradient_inside")
 
 
 @pytest.mark.thorough
 def test_every_program_over_processes_is_that_of_one() -> None:
-    assert check_programs() >= 18
+    assert check_programs("spanning") >= 18
+
+
+def test_jit_divides_whole_arrays_as_one_process_does() -> None:
+    check_programs("partitioned", "two_axes_divide_one", "constraints")
+
+
+@pytest.mark.thorough
+def test_every_program_of_whole_arrays_is_that_of_one_process() -> None:
+    assert check_programs("partitioned") >= 17
 
 
 def test_devices_are_those_of_all_processes() -> None:
@@ -161,12 +171,11 @@ def test_arrays_are_made_of_what_processes_have() -> None:
         lambda x: x[0],
         lambda x: x.tolist(),
         lambda x: float(x[0, 0]),
-        lambda x: rlx.jit(lambda x: x.sum())(x),
         lambda x: rlx.vmap(jnp.sum)(x),
-        lambda x: rlx.jit(lambda: x * 2)(),
+        lambda x: rlx.jit(lambda x: rlx.distributed.all_reduce(x))(x),
     ],
 )
-def test_nothing_is_gathered_silently(use: Any) -> None:
+def test_outside_of_traces_nothing_is_computed(use: Any) -> None:
     def work() -> None:
         x = rlx.device_put(X, NamedSharding(mesh_of("a"), P("a")))
         with pytest.raises(ShardingError, match="process_allgather"):
@@ -218,6 +227,35 @@ def test_transformations_take_and_give_them() -> None:
             rlx.lax.scan(lambda c, row: (c, row), 0, x)
         with pytest.raises(ShardingError, match="process_allgather"):
             rlx.lax.scan(lambda c, _: (c, x), 0, None, length=2)
+
+    threads.run(2, work)
+
+
+def test_what_jit_exchanges_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        x = rlx.device_put(X, NamedSharding(mesh_of("a"), P("a")))
+        with rlx.scoped(explain=rlx.process_index() == 0):
+            rlx.jit(lambda x: jnp.sin(2 * x))(x)
+            rlx.jit(lambda: (x * 2).sum(0))()
+            rlx.jit(lambda x: jnp.sort(x, 0))(x)
+
+    threads.run(2, work)
+    said = [line for line in capsys.readouterr().err.splitlines() if "exchange" in line or " in the group " in line]
+    assert len(said) == 4
+    assert "all_reduce (sum) of float64[3] in the group 'world', 24 bytes on each process at " in said[1]
+    assert "all_gather of float64[4,3] in the group 'world', 192 bytes on each process at " in said[3]
+    assert "test_spanning.py" in said[1]
+
+
+def test_jit_refuses_what_lies_otherwise_than_its_in_shardings() -> None:
+    def work() -> None:
+        rows, columns = (NamedSharding(mesh_of("a"), spec) for spec in (P("a"), P(None, "a")))
+        x = rlx.device_put(X[:, :2], rows)
+        with pytest.raises(ShardingError, match="would have to be exchanged"):
+            rlx.jit(lambda x: x, in_shardings=columns)(x)
+        other = rlx.device_put(X[:, :2], NamedSharding(mesh_of("b"), P("b")))
+        with pytest.raises(ShardingError, match="one mesh"):
+            rlx.jit(jnp.add)(x, other)
 
     threads.run(2, work)
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import register_type
+from rlx.backends.cuda.nccl import takes
 from rlx.backends.cuda.products import is_cublas_product
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.products import is_mixed
-from rlx.ir.kernels import Contract
+from rlx.ir.kernels import Collective, Contract
 
 __all__ = ["CudaDialect"]
 
@@ -87,6 +88,10 @@ class CudaDialect(DeviceDialect):
     def multiplies(self, kernel: Contract) -> bool:
         """Whether cuBLAS does: where `products` says so."""
         return self.products and is_cublas_product(kernel)
+
+    def exchanges(self, kernel: Collective) -> bool:
+        """Whether NCCL does, where every process has a GPU of its own."""
+        return takes(kernel.exchange, kernel.input.buffer.dtype)
 
     group_space = "__shared__"
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from rlx.backends.cuda.nccl import NcclGroups
 from rlx.backends.cuda.products import multiply
 from rlx.backends.gpu.dlpack import KINDS, Lent, borrowed_by_interface, taken
 from rlx.backends.gpu.engine import Engine, View
 from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
-from rlx.ir.kernels import Contract
+from rlx.ir.kernels import Collective, Contract
 from rlx.storage import AllocationError
 
 __all__ = ["CupyEngine"]
@@ -171,6 +172,24 @@ class CupyEngine(Engine):
             self._checked(self._on_stream, multiply, self._cupy, self._stream.ptr, kernel, *addresses)
         except ImportError as error:  # CuPy looks for its libraries when they are asked for
             raise DeviceError(f"cuBLAS is not installed: {error}", "pip install 'rlx[cuda]' brings it.") from None
+
+    # ------------------------------------------------------------------ other processes
+    @cached_property
+    def _groups(self) -> NcclGroups:
+        runtime = self._cupy.cuda.runtime
+        try:
+            nccl = importlib.import_module("cupy.cuda.nccl")
+        except ImportError:  # a CuPy for machines that have none
+            nccl = None
+        device = self._checked(runtime.deviceGetPCIBusId, self.number)
+        return NcclGroups(nccl, device, lambda at, nbytes, stream: runtime.memsetAsync(at, 0, nbytes, stream))
+
+    def exchange(self, kernel: Collective, source: View, target: View) -> bool:
+        """By NCCL, on the stream; HIP's devices go by way of the host."""
+        if self.name != "cuda":
+            return False
+        addresses = map(self.address, (source, target))
+        return self._checked(self._groups.carry_out, kernel, *addresses, self._stream.ptr)
 
     # ------------------------------------------------------------------ graphs
     @property

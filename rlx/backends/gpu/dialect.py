@@ -15,7 +15,7 @@ from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import memory_type, register_type
 from rlx.backends.loops.dialect import Parameter, Reduction
 from rlx.ir.fused_products import FusedProduct
-from rlx.ir.kernels import Contract, Library, Sort
+from rlx.ir.kernels import Collective, Contract, Library, Sort
 from rlx.ir.types import compute_dtype, is_complex, is_narrow
 
 __all__ = ["DeviceDialect"]
@@ -116,6 +116,10 @@ class DeviceDialect(CDialect):
 
     def multiplies(self, kernel: Contract) -> bool:
         """Whether a library of the device's makes a product."""
+        return False
+
+    def exchanges(self, kernel: Collective) -> bool:
+        """Whether a library of the device's carries an exchange between processes out."""
         return False
 
     def matrix_units(self, product: Contract) -> str | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.backends.gpu.dlpack import Lent
 from rlx.backends.gpu.limits import Limits
-from rlx.ir.kernels import Contract
+from rlx.ir.kernels import Collective, Contract
 
 __all__ = ["Engine", "View"]
 
@@ -63,6 +63,10 @@ class Engine(ABC):
     def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
         """Queue a matrix product that the dialect says a library makes."""
         raise NotImplementedError
+
+    def exchange(self, kernel: Collective, source: View, target: View) -> bool:
+        """Queue an exchange between processes; False where it has to go by way of the host."""
+        return False
 
     @abstractmethod
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ from rlx.backends.gpu.program import DeviceProgram, is_call_of
 from rlx.backends.gpu.timed import Clock, TimedDeviceExecutable, timed_steps
 from rlx.backends.loops.program import host_reason
 from rlx.backends.timing import TimedExecutable
-from rlx.ir.kernels import Branch, Callback, Kernel, Plan, Scan, While
+from rlx.ir.kernels import Branch, Callback, Collective, Kernel, Plan, Scan, While
 from rlx.ir.show_plan import describe_plan, show_host_steps, show_plan
 from rlx.storage import Storage
 
@@ -92,6 +92,8 @@ def device_host_reason(kernel: Kernel, dialect: DeviceDialect, limits: Limits) -
         return "the host queues each step" if loop_step(kernel, limits, dialect) is None else None
     if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
         return None
+    if isinstance(kernel, Collective):
+        return None if dialect.exchanges(kernel) else "what processes exchange is copied to the host, and back"
     if isinstance(kernel, Branch):
         return "the host reads which branch is taken"
     return host_reason(kernel, dialect)

@@ -19,7 +19,20 @@ from rlx.backends.gpu.steps import Step
 from rlx.backends.gpu.timed import Clock
 from rlx.backends.reference.kernels import run_kernel
 from rlx.errors import DeviceError
-from rlx.ir.kernels import Branch, Buffer, Callback, Contract, Kernel, Plan, RowTiles, Scan, While, constants_of
+from rlx.ir.kernels import (
+    Branch,
+    Buffer,
+    Callback,
+    Collective,
+    Contract,
+    Kernel,
+    Operand,
+    Plan,
+    RowTiles,
+    Scan,
+    While,
+    constants_of,
+)
 from rlx.ir.user_functions import KernelCall
 
 __all__ = ["LaunchProgram"]
@@ -200,6 +213,9 @@ class LaunchProgram:
                 self._call(kernel, kernel.function, memory)
             case Contract():
                 self.engine.multiply(kernel, *(memory[o.buffer] for o in (kernel.lhs, kernel.rhs, kernel.out)))
+            case Collective():
+                if not self.engine.exchange(kernel, *(_part(o, memory) for o in (kernel.input, kernel.output))):
+                    self._on_host(kernel, memory)
             case RowTiles():
                 with self._taken(b.nbytes for b in kernel.local) as views:
                     local = dict(zip(kernel.local, views, strict=True))
@@ -318,6 +334,12 @@ class LaunchProgram:
 
 class _NotRecordedError(Exception):
     """The device does not take something into a graph."""
+
+
+def _part(operand: Operand, memory: Mapping[Buffer, View]) -> View:
+    """Where a contiguous operand lies."""
+    size = operand.buffer.dtype.itemsize
+    return memory[operand.buffer].part(operand.offset * size, prod(operand.shape) * size)
 
 
 def _no_plans(*_: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rlx.backends.cuda.dialect import CudaDialect
+from rlx.ir.kernels import Collective
 
 __all__ = ["HipDialect"]
 
@@ -30,6 +31,10 @@ class HipDialect(CudaDialect):
 
     device: ClassVar[str] = "rocm"
     language: ClassVar[str] = "HIP"
+
+    def exchanges(self, kernel: Collective) -> bool:
+        """By way of the host: nobody has tried RCCL."""
+        return False
 
     def _shuffled(self, value: str, distance: str, warp: int) -> str:
         return f"__shfl_xor({value}, {distance}, {warp})"

@@ -1,0 +1,149 @@
+"""Exchanges between processes that have a GPU each, from memory to memory by NCCL, on the stream of the kernels.
+
+Processes find one another, and agree on what they are about to do, by the group's own Communicator on the host. What
+NCCL has no words for is left to that one, through copies on the host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from rlx.errors import CollectiveError
+from rlx.ir.collectives import Communicator, Exchange, communicator, exchange_where_it_lies
+from rlx.ir.kernels import Collective
+
+__all__ = ["NcclGroup", "NcclGroups", "takes"]
+
+# NCCL's numbers of dtypes and of reductions, in nccl.h
+_BYTES = 1
+_TYPES = {
+    "bool": 1, "int8": 0, "uint8": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
+    "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "complex64": 7, "complex128": 8,
+}  # fmt: skip
+_OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3}
+_OF_BOOLS = {"or": "max", "and": "min", "max": "max", "min": "min"}
+_REDUCES = ("all_reduce", "reduce_scatter", "reduce")
+_DIGEST = 16
+
+
+def takes(what: Exchange, dtype: np.dtype) -> bool:
+    """Whether NCCL carries an exchange out: all that moves bytes, and most reductions."""
+    if what.kind not in _REDUCES:
+        return True
+    known = _OF_BOOLS if dtype.kind == "b" else ("sum",) if dtype.kind == "c" else _OPERATIONS
+    return what.mode == "fast" and dtype.name in _TYPES and what.op in known
+
+
+class NcclGroup:
+    """A member of a group of processes: NCCL's, and the same ranks as `host` has, by which they have met.
+
+    nccl: CuPy's module. clear: fills so many bytes from an address on with zeros, on a stream.
+    """
+
+    def __init__(self, nccl: Any, host: Communicator, clear: Callable[[int, int, int], None]) -> None:
+        self._nccl, self._clear = nccl, clear
+        self.rank, self.size = host.rank, host.size
+        own = np.asarray(nccl.get_unique_id() if self.rank == 0 else [0] * 128, np.int8).view(np.uint8)
+        common = np.empty_like(own)
+        host.broadcast(own, common, 0)
+        self._comm = nccl.NcclCommunicator(self.size, tuple(common.view(np.int8).tolist()), self.rank)
+
+    def carry_out(
+        self, what: Exchange, shape: Sequence[int], dtype: np.dtype, source: int, target: int, stream: int
+    ) -> None:
+        """Queue an exchange of an array of this shape that lies at `source`; the result comes to `target`."""
+        nbytes = prod(shape) * dtype.itemsize
+        count = prod(shape) * (2 if dtype.kind == "c" else 1)
+        number = _TYPES.get(dtype.name, _BYTES)
+        op = _OPERATIONS.get(_OF_BOOLS.get(what.op, what.op) if dtype.kind == "b" else what.op, 0)
+        match what.kind:
+            case "all_reduce":
+                self._comm.allReduce(source, target, count, number, op, stream)
+            case "all_gather":
+                self._comm.allGather(source, target, nbytes, _BYTES, stream)
+            case "reduce_scatter":
+                self._comm.reduceScatter(source, target, count // self.size, number, op, stream)
+            case "broadcast":
+                self._comm.broadcast(source, target, nbytes, _BYTES, what.root, stream)
+            case "reduce":
+                self._comm.reduce(source, target, count, number, op, what.root, stream)
+                if self.rank != what.root:
+                    self._clear(target, nbytes, stream)
+            case "all_to_all":
+                row = nbytes // self.size
+                everyone = [(source + rank * row, target + rank * row, rank) for rank in range(self.size)]
+                self._swap([(at, to) for at, _, to in everyone], [(at, of) for _, at, of in everyone], row, stream)
+            case "permute":
+                sent = [(source, to) for of, to in what.pairs if of == self.rank]
+                come = [(target, of) for of, to in what.pairs if to == self.rank]
+                self._swap(sent, come, nbytes, stream)
+                if not come:
+                    self._clear(target, nbytes, stream)
+
+    def _swap(
+        self, sent: Sequence[tuple[int, int]], come: Sequence[tuple[int, int]], nbytes: int, stream: int
+    ) -> None:
+        """Messages of one length, as (address, other rank), all at once."""
+        self._nccl.groupStart()
+        for address, rank in sent:
+            self._comm.send(address, nbytes, _BYTES, rank, stream)
+        for address, rank in come:
+            self._comm.recv(address, nbytes, _BYTES, rank, stream)
+        self._nccl.groupEnd()
+
+
+class NcclGroups:
+    """The groups of this process, for one GPU, made when the first exchange asks for them.
+
+    nccl: CuPy's module, or None where there is none. device: what tells the GPU from others of this machine.
+    """
+
+    def __init__(self, nccl: Any, device: str, clear: Callable[[int, int, int], None]) -> None:
+        self._nccl, self._clear = nccl, clear
+        self._device = f"{socket.gethostname()} {device}"
+        self._known: WeakKeyDictionary[Communicator, NcclGroup | None] = WeakKeyDictionary()
+
+    def carry_out(self, kernel: Collective, source: int, target: int, stream: int) -> bool:
+        """Queue an exchange of what lies at an address; False where it has to go by way of the host."""
+        what, dtype, shape = kernel.exchange, kernel.input.buffer.dtype, kernel.input.shape
+        host = communicator(what.group)
+        if host.size == 1 or not takes(what, dtype):
+            return False
+        if host not in self._known:
+            self._known[host] = self._joined(host, what.described(shape, dtype))
+        group = self._known[host]
+        if group is None:
+            return False
+
+        def queued() -> None:
+            try:
+                group.carry_out(what, shape, dtype, source, target, stream)
+            except self._nccl.NcclError as error:
+                raise CollectiveError(f"NCCL failed in the group {what.group!r}: {error}.", _LOOK) from None
+
+        exchange_where_it_lies(what, kernel.mark, shape, dtype, queued, kernel.origins)
+        return True
+
+    def _joined(self, host: Communicator, text: str) -> NcclGroup | None:
+        """The group, if each of its processes has NCCL, and a GPU of its own. All of them come here together."""
+        host.settle()
+        mark = hashlib.blake2b(b"NCCL", digest_size=_DIGEST).digest()
+        host.agree(mark, f"{text}, from GPU to GPU")
+        named = hashlib.blake2b(self._device.encode(), digest_size=_DIGEST).digest()
+        own = np.frombuffer(named if self._nccl is not None else bytes(_DIGEST), np.uint8).copy()
+        every = np.empty((host.size, _DIGEST), np.uint8)
+        host.all_gather(own, every)
+        devices = {row.tobytes() for row in every}
+        if len(devices) < host.size or bytes(_DIGEST) in devices:
+            return None
+        return NcclGroup(self._nccl, host, self._clear)
+
+
+_LOOK = "NCCL_DEBUG=INFO in the environment makes it say more."

@@ -1,0 +1,205 @@
+"""Whole programs of divided arrays over two and four processes, against one process with as many devices.
+
+Processes are threads. The number of devices is read when rlx is imported, so that tests start this file with
+RLX_NUM_CPU_DEVICES=4; it prints what went wrong with each case. Results are compared in value, and in how they lie.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import rlx
+import rlx.numpy as jnp
+from rlx import lax
+from rlx.distributed import threads
+from rlx.experimental.multihost_utils import process_allgather
+from rlx.sharding import NamedSharding
+from rlx.sharding import PartitionSpec as P
+from tests.sharding.spanning import W, X, alone, device_mesh
+
+
+class Case(NamedTuple):
+    """A function of whole arrays, how its arguments are divided, and over which mesh; whether derivatives, and how its
+    results lie, are compared.
+    """
+
+    function: Callable[..., Any]
+    specs: tuple[Any, ...]
+    axes: dict[str, int]
+    derivatives: bool = True
+    lies: bool = True
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(*specs: Any, derivatives: bool = True, lies: bool = True, **axes: int) -> Callable[..., Any]:
+    """Take a function as a case."""
+
+    def take(function: Callable[..., Any]) -> Callable[..., Any]:
+        CASES[function.__name__] = Case(function, specs, axes, derivatives, lies)
+        return function
+
+    return take
+
+
+@case(P("i"), P(), i=4)
+def layer(x, w):
+    return jnp.tanh(x @ w) + 1.0
+
+
+@case(P("i", "j"), P("j"), i=2, j=2)
+def product_over_divided_axes(x, w):
+    return x @ w
+
+
+@case(P("i"), P(("i",)), i=4)
+def the_second_operand_is_gathered(x, w):
+    return x @ w
+
+
+@case(P(("i", "j")), P("j"), i=2, j=2)
+def two_axes_divide_one(x, w):
+    return jnp.sin(x) @ w, x.T @ w, (x * w[:, :1]).sum(1)
+
+
+@case(P("i"), P(), i=4)
+def loss(x, w):
+    return jnp.mean((x @ w - 0.5) ** 2) + jnp.abs(w).max()
+
+
+@case(P("i"), P("i"), i=4)
+def reductions(x, w):
+    return x.sum(0), x.mean(), x.max(1), jnp.prod(w, 0), jnp.var(x), rlx.nn.logsumexp(x, 0)
+
+
+@case(P("i"), P(), i=4, derivatives=False)
+def integers_and_bools(x, w):
+    n = jnp.round(4 * x).astype(jnp.int32)
+    return n.sum(), n.max(0), (x > 0).any(), (x > -2).all(0), jnp.argmax(x, 1), jnp.argmax(x), (n & 3).sum(1)
+
+
+@case(P("i"), P(), i=4)
+def shapes(x, w):
+    rows = x.reshape(4, 2, 8).transpose(1, 0, 2)
+    return rows, rows.reshape(8, 8), x[:, 1:5], x[2:6], jnp.concatenate([x, 2 * x], 1), jnp.pad(x, 1), x.ravel()
+
+
+@case(P(("i", "j")), P(), i=2, j=2)
+def merged_and_split(x, w):
+    return x.reshape(64), x.reshape(4, 2, 8) + 1.0, x.reshape(2, 4, 8) * 2.0
+
+
+@case(P("i"), P(), i=4)
+def softmax_and_norm(x, w):
+    return rlx.nn.softmax(x @ w), rlx.nn.standardize(x, axis=-1), rlx.nn.relu(x)
+
+
+@case(P("i"), P(), i=4, derivatives=False)
+def order(x, w):
+    return jnp.sort(x, 1), jnp.sort(x, 0), jnp.cumsum(x, 1), jnp.cumsum(x, 0), x[::-1], x[jnp.array([3, 1])]
+
+
+@case(P("i"), P(), lies=False, i=4)
+def loops(x, w):
+    total = lax.fori_loop(0, 3, lambda _, c: jnp.sin(c) + x, x)
+    rows = lax.scan(lambda c, _: (c + (x @ c).mean(0), c.sum()), w[:, 0], None, length=2)
+    return total, rows, lax.cond(w[0, 0] > 0, lambda x: 2 * x, jnp.cos, x)
+
+
+@case(P("i"), P(), i=4)
+def mapped(x, w):
+    return rlx.vmap(lambda row: jnp.sin(row @ w))(x), rlx.vmap(lambda column: column.sum(), 1)(x)
+
+
+@case(P("i"), P(), i=4)
+def inner_functions(x, w):
+    @rlx.custom_jvp
+    def square(x):
+        return x**2
+
+    square.defjvp(lambda primals, tangents: (primals[0] ** 2, 2 * primals[0] * tangents[0]))
+    return rlx.jit(lambda x, w: x @ w)(x, w), rlx.checkpoint(jnp.sin)(x), square(x)
+
+
+@case(P("i"), P(), i=4)
+def rules_of_reverse_mode(x, w):
+    @rlx.custom_vjp
+    def product(x, w):
+        return x @ w
+
+    product.defvjp(lambda x, w: (x @ w, (x, w)), lambda kept, ct: (ct @ kept[1].T, kept[0].T @ ct))
+    return rlx.grad(lambda x, w: jnp.sin(product(x, w)).sum(), (0, 1))(x, w)
+
+
+@case(P("i"), P(), i=4)
+def gradients_inside(x, w):
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x @ w) ** 2)
+
+    return rlx.grad(loss)(w, x), rlx.grad(loss, 1)(w, x), rlx.jvp(lambda w: loss(w, x), (w,), (w,))[1]
+
+
+@case(P("i"), P(), i=4)
+def constraints(x, w):
+    mesh = device_mesh({"i": 4}, False)
+    columns = lax.with_sharding_constraint(x * 2, NamedSharding(mesh, P(None, "i")))
+    whole = lax.with_sharding_constraint(columns + 1, NamedSharding(mesh, P()))
+    return columns, whole, lax.with_sharding_constraint(whole @ w, NamedSharding(mesh, P("i")))
+
+
+@case(P("i"), P(), i=4)
+def beside_shard_map(x, w):
+    mesh = device_mesh({"i": 4}, False)
+    centred = rlx.shard_map(lambda x: x - lax.pmean(x, "i"), mesh=mesh, in_specs=P("i"), out_specs=P("i"))
+    return centred(2 * x) @ w
+
+
+def gathered(x: Any) -> np.ndarray:
+    """All of an array."""
+    return np.asarray(x) if x.is_fully_addressable or x.is_fully_replicated else process_allgather(x)
+
+
+def results(given: Case, swapped: bool) -> tuple[list[Any], list[np.ndarray]]:
+    """How results of the jitted function lie, and the values of those and of derivatives of both modes."""
+    mesh = device_mesh(given.axes, swapped)
+    x, w = rlx.device_put([X, W], [NamedSharding(mesh, spec) for spec in given.specs])
+    found = rlx.jit(given.function)(x, w)
+    specs = [getattr(leaf.sharding, "spec", None) for leaf in rlx.tree.leaves(found)]
+    leaves = rlx.tree.leaves((found, rlx.jit(given.function)(2 * X, W)))
+    if given.derivatives:
+
+        def scalar(x: Any, w: Any) -> Any:
+            return sum((jnp.cos(leaf) * (leaf + 1.0)).sum() for leaf in rlx.tree.leaves(given.function(x, w)))
+
+        inside = rlx.jit(rlx.grad(scalar, (0, 1)))(x, w)
+        outside = rlx.grad(rlx.jit(scalar), (0, 1))(x, w)
+        forward = rlx.jit(lambda x, w: rlx.jvp(scalar, (x, w), (x, w))[1])(x, w)
+        assert x.is_fully_addressable or inside[0].sharding == outside[0].sharding == x.sharding
+        leaves += rlx.tree.leaves((inside, outside, forward))
+    return specs, list(map(gathered, leaves))
+
+
+def run(name: str) -> str:
+    """What went wrong with a case, or nothing."""
+    try:
+        given = CASES[name]
+        specs, values = alone(results, given, False)
+        for count, swapped in ((4, False), (2, False), *([(2, True)] if len(given.axes) > 1 else [])):
+            for found_specs, found in threads.run(count, results, given, swapped):
+                assert found_specs == specs or not given.lies, (count, swapped, found_specs, specs)
+                for number, (a, b) in enumerate(zip(found, values, strict=True)):
+                    np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12, err_msg=f"{count} {swapped} {number}")
+    except Exception:
+        return traceback.format_exc()[-3000:]
+    return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: run(name) for name in sys.argv[1:] or CASES}))
