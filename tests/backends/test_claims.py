@@ -227,6 +227,15 @@ DERIVATIVES: dict[str, tuple[Callable[..., Any], list[str]]] = {
     "gradient of a checkpoint": (
         rlx.grad(lambda q: (rlx.checkpoint(attend)(q) ** 2).sum()), [AHEAD, AHEAD, GRADIENT],
     ),
+    "gradient of a checkpoint that keeps products": (
+        rlx.grad(lambda q: (rlx.checkpoint(attend, policy=rlx.checkpoint_policies.dots_saveable)(q) ** 2).sum()), [GRADIENT],
+    ),
+    "gradient of a checkpoint that keeps names": (
+        rlx.grad(
+            lambda q: (rlx.checkpoint(attend, policy=rlx.checkpoint_policies.save_only_these_names("x"))(q) ** 2).sum()
+        ),
+        [AHEAD, AHEAD, GRADIENT],
+    ),
     "gradient of a map": (
         rlx.grad(lambda q: (rlx.vmap(nn.dot_product_attention)(q, q, q) ** 2).sum()), [AHEAD, GRADIENT],
     ),
