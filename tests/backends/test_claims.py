@@ -228,7 +228,8 @@ DERIVATIVES: dict[str, tuple[Callable[..., Any], list[str]]] = {
         rlx.grad(lambda q: (rlx.checkpoint(attend)(q) ** 2).sum()), [AHEAD, AHEAD, GRADIENT],
     ),
     "gradient of a checkpoint that keeps products": (
-        rlx.grad(lambda q: (rlx.checkpoint(attend, policy=rlx.checkpoint_policies.dots_saveable)(q) ** 2).sum()), [GRADIENT],
+        rlx.grad(lambda q: (rlx.checkpoint(attend, policy=rlx.checkpoint_policies.dots_saveable)(q) ** 2).sum()),
+        [GRADIENT],
     ),
     "gradient of a checkpoint that keeps names": (
         rlx.grad(
