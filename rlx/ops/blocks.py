@@ -13,6 +13,7 @@ from rlx.ops.families import instantiate
 from rlx.ops.linear_rule import linear_call
 from rlx.ops.regions import is_zero, keep
 from rlx.trace.interpret import interpret
+from rlx.trace.lower import map_regions
 from rlx.trace.primitive import primitive, type_of
 from rlx.trace.replay import Derivative, blocks
 from rlx.trace.tracing import trace_program
@@ -146,6 +147,12 @@ def _ahead(derivative: Derivative, types: Sequence[TensorType], attributes: Mapp
     return equation if not captured and len(equation.inputs) == len(types) else None
 
 
+def _without_lines(program: Program) -> Program:
+    """The program, in whose equations no lines stand: those of the call count."""
+    placed = (map_regions(e, _without_lines) for e in program.equations)
+    return program.replace(equations=[Equation(e.primitive, e.inputs, e.params, e.outputs) for e in placed])
+
+
 class _Halves(NamedTuple):
     """The derivative of a program whose first result alone has one, cut in two.
 
@@ -169,7 +176,8 @@ class _Halves(NamedTuple):
         halves = t.split(moved, unknown, [*[False] * results, True])
         behind = len(halves.linear.inputs) - count
         transposed = t.transpose(halves.linear, [*[False] * behind, *[True] * count])
-        return cls(halves.known, halves.linear, transposed, halves.forwarded, results)
+        known, linear, transposed = map(_without_lines, (halves.known, halves.linear, transposed))
+        return cls(known, linear, transposed, halves.forwarded, results)
 
     def _operands(self, inputs: Sequence[Var]) -> tuple[list[Var], list[Var], list[Var]]:
         """Of the inputs of a half: variables of the operands, what is kept, and what the inputs end with."""

@@ -15,6 +15,7 @@ from rlx.ops.reduction import reduce_sum
 from rlx.ops.regions import RegionPrimitive, batch_front, calls_host, drop, is_zero, keep, run_region, tangent_inputs
 from rlx.trace.builder import Builder
 from rlx.trace.interpret import interpret
+from rlx.trace.lower import inline_calls
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive
 from rlx.trace.tracing import finish, known_value
 
@@ -455,6 +456,7 @@ class checkpoint(TransformedCall):
                 "The call would be made again with the rest: make it outside of rlx.checkpoint.",
             )
         halves = t.split(program, unknown)
+        halves = halves._replace(known=_opened(halves.known, policy))
         saved = _saved_by_policy(halves.known, policy)
         known_in, unknown_in = drop(equation.inputs, unknown), keep(equation.inputs, unknown)
         n_out = halves.unknown_out.count(False)
@@ -487,6 +489,20 @@ class checkpoint(TransformedCall):
         guarded = optimization_barrier(*operands)
         outs = iter(call(*guarded, program=backward, name="checkpoint"))
         return [next(outs) if m else None for m in linear]
+
+
+def _opened(known: Program, policy: Any) -> Program:
+    """The known half with equations in place of the blocks that derivatives begin with, where a policy keeps some."""
+    if policy is None:
+        return known
+
+    def stays(e: Equation) -> bool:
+        if e.params.get("alone") is None:
+            return True
+        inside = e.params["program"].equations
+        return not any(policy(x.primitive, *[a.type for a in x.inputs], **x.params) for x in inside)
+
+    return inline_calls(known, stays)
 
 
 def _saved_by_policy(known: Program, policy: Any) -> list[Var]:

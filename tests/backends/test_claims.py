@@ -22,6 +22,8 @@ from rlx.ir.types import supported_dtypes
 from rlx.ir.verify_plan import verify_plan
 from rlx.passes.pipeline import Context, executables, lower_to_plan
 from rlx.trace.replay import block
+from rlx.trace.replay import blocks as blocks_by_name
+from rlx.transforms.programs import clear_transform_cache
 
 rng = np.random.default_rng(0)
 
@@ -202,6 +204,111 @@ def test_a_batch_that_a_block_does_not_take_goes_through_its_equations(device):
     assert wide.shape == (4, 2, 5) and names(device) == []
 
 
+# ------------------------------------------------------------------ derivatives that are blocks
+AHEAD, GRADIENT = "attention_and_sums", "dot_product_attention_gradient"
+BOTH = frozenset({AHEAD, GRADIENT})
+QUERIES = normal(2, 9, 4, 6)
+
+
+def attend(q: Any) -> Any:
+    return nn.dot_product_attention(q * 0.5, q[:, :, ::2], q[:, :, 1::2], is_causal=True)
+
+
+def layers(q: Any) -> Any:
+    return lax.scan(lambda c, _: (attend(c), None), q, None, length=3)[0]
+
+
+DERIVATIVES: dict[str, tuple[Callable[..., Any], list[str]]] = {
+    "gradient": (rlx.grad(lambda q: (attend(q) ** 2).sum()), [AHEAD, GRADIENT]),
+    "value and gradient of calls": (
+        rlx.value_and_grad(lambda q: (rlx.jit(rlx.jit(attend))(q) ** 2).sum()), [AHEAD, GRADIENT],
+    ),
+    "gradient of a loop": (rlx.grad(lambda q: (layers(q) ** 2).sum()), [AHEAD, GRADIENT]),
+    "gradient of a checkpoint": (
+        rlx.grad(lambda q: (rlx.checkpoint(attend)(q) ** 2).sum()), [AHEAD, AHEAD, GRADIENT],
+    ),
+    "gradient of a checkpoint that keeps products": (
+        rlx.grad(lambda q: (rlx.checkpoint(attend, policy=rlx.checkpoint_policies.dots_saveable)(q) ** 2).sum()),
+        [GRADIENT],
+    ),
+    "gradient of a checkpoint that keeps names": (
+        rlx.grad(
+            lambda q: (rlx.checkpoint(attend, policy=rlx.checkpoint_policies.save_only_these_names("x"))(q) ** 2).sum()
+        ),
+        [AHEAD, AHEAD, GRADIENT],
+    ),
+    "gradient of a map": (
+        rlx.grad(lambda q: (rlx.vmap(nn.dot_product_attention)(q, q, q) ** 2).sum()), [AHEAD, GRADIENT],
+    ),
+    "tangent": (lambda q: rlx.jvp(attend, (q,), (q,)), []),
+    "map of a gradient": (rlx.vmap(rlx.grad(lambda q: (nn.dot_product_attention(q, q, q) ** 2).sum())), []),
+    "gradient of a gradient": (rlx.grad(lambda q: (rlx.grad(lambda q: (attend(q) ** 2).sum())(q) ** 2).sum()), []),
+    "gradient of a residual": (
+        rlx.grad(lambda q: nn.dot_product_attention(q, q, q, return_residual=True)[0].sum()), [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_a_derivative_is_blocks_where_nothing_else_is_kept(name, device):
+    """In loops and calls, too; values are those of the equations, and so are they where one of two is claimed."""
+    function, blocks = DERIVATIVES[name]
+    expected = rlx.tree.leaves(rlx.jit(function)(QUERIES))
+    first = [AHEAD] * (blocks.count(AHEAD) - 1)  # what is computed again is not kept, either
+    for claimed, found in ((BOTH, blocks), (BOTH - {GRADIENT}, first), (BOTH - {AHEAD}, blocks[-1:])):
+        device.compiled.clear()
+        device.taken = Claims(blocks=claimed)
+        results = rlx.tree.leaves(rlx.jit(lambda q: function(q), device="claiming")(QUERIES))
+        assert device.compiled and sorted(names(device)) == sorted(found), claimed
+        for x, y in zip(results, expected, strict=True):
+            np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5)
+        if claimed == BOTH and found:
+            kept = [b for plan in device.compiled for b in plan.buffers if b.role == "temporary"]
+            assert all(b.size <= 3 * QUERIES.size for b in kept), "no array of queries by keys in any loop"
+
+
+def counted(plan: Plan) -> tuple[Any, ...]:
+    """What a plan costs: its kernels, what they compute on, and the bytes of its temporaries, of plans inside, too."""
+    made = sorted((type(k).__name__, sorted(b.size for b in (*k.reads, *k.writes))) for k in plan.kernels)
+    inside = sorted(counted(inner) for k in plan.kernels for inner in nested_plans(k))
+    return made, inside, plan.arena
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_a_derivative_by_blocks_that_nobody_claims_is_that_of_the_equations(name, monkeypatch):
+    """The same plan, and the same values op by op."""
+    function, _ = DERIVATIVES[name]
+    plan = lower_to_plan(rlx.make_program(function)(QUERIES))
+    by_op = rlx.tree.leaves(function(QUERIES))
+    monkeypatch.setitem(blocks_by_name, "dot_product_attention", blocks_by_name["dot_product_attention"]._replace(
+        derivative=None
+    ))  # fmt: skip
+    clear_transform_cache()
+    again = rlx.make_program(lambda q: function(q))(QUERIES)
+    assert "dot_product_attention_gradient" not in str(again)
+    assert counted(plan) == counted(lower_to_plan(again))
+    for x, y in zip(by_op, rlx.tree.leaves(function(QUERIES)), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6)
+
+
+def test_what_a_gradients_kernel_is_given(device):
+    """The operands, what the other block gives, and a cotangent, by name; and which gradients are wanted."""
+    device.taken = Claims(blocks=BOTH)
+    k, mask = normal(2, 7, 2, 6), np.ones((9, 7), bool)
+
+    def loss(q, k, mask):
+        return (nn.dot_product_attention(q, k, k * 2, mask=mask, scale=0.5) ** 2).sum()
+
+    found = rlx.jit(rlx.grad(loss), device="claiming")(QUERIES, k, mask)
+    np.testing.assert_allclose(found, rlx.grad(loss)(QUERIES, k, mask), rtol=1e-4, atol=1e-5)
+    ahead, behind = device.blocks()
+    assert [ahead.routine, behind.routine] == [AHEAD, GRADIENT] and len(ahead.outputs) == 3
+    assert ahead.attributes["operands"] == ("query", "key", "value", "mask") and ahead.attributes["scale"] == 0.5
+    more = ("output", "largest", "total", "cotangent")
+    assert behind.attributes["operands"] == (*ahead.attributes["operands"], *more)
+    assert behind.attributes["wanted"] == ("query",) and len(behind.outputs) == 1
+
+
 def test_a_backend_may_look_at_a_call_before_it_takes_it(device):
     def last_axis_only(name, types, attributes):
         return types[0].dtype == np.float32 and attributes["axis"] == -1
@@ -240,10 +347,11 @@ def test_lines_of_a_block_are_those_of_its_calls():
     f = lambda x: nn.softmax(x)  # noqa: E731
     g = lambda x: nn.softmax(x)  # noqa: E731
     lines = []
-    for function in (f, g, rlx.grad(lambda x: nn.softmax(x).std())):
+    gradient = rlx.grad(lambda x: nn.dot_product_attention(x[None, None], x[None, None], x[None, None]).sum())
+    for function in (f, g, rlx.grad(lambda x: nn.softmax(x).std()), gradient):
         plan = lower_to_plan(rlx.make_program(function)(X))
         lines.append({origin.line for kernel in plan.kernels for origin in kernel.origins})
-    assert all(len(found) == 1 for found in lines) and len(set.union(*lines)) == 3
+    assert all(len(found) == 1 for found in lines) and len(set.union(*lines)) == 4
 
 
 def test_a_meaning_that_does_not_fit_is_refused():

@@ -195,6 +195,7 @@ def test_sums_in_order_are_rare(backend: OpenCLBackend) -> None:
 
 def test_the_last_of_several_writes_stays(backend: OpenCLBackend) -> None:
     index = (np.arange(500) * 31 % 7).astype(np.int32)
+
     def scattered(x: Any, i: Any) -> Any:
         return jnp.zeros(7).at[i].set(x), jnp.zeros((7, 3), "complex64").at[i, 1].set(x + 1j)
 
@@ -539,8 +540,7 @@ def pulled(how: dict[str, Any], wanted: Sequence[int] = (0, 1, 2)) -> tuple[Any,
 GRADIENT = ["attention", "gradient of queries", "gradient of keys and values"]
 
 
-@pytest.mark.parametrize("shuffles", [True, False])
-@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize(("name", "shuffles"), [*((name, True) for name in ATTENTION), ("lengths", False)])
 def test_gradients_of_attention_are_two_launches(name: str, shuffles: bool, backend: OpenCLBackend) -> None:
     """Of shared heads, too; nothing is larger than the queries, and no order of sums is left open."""
     backend = backend if shuffles else forced(shuffles=False, wide=True)
@@ -561,19 +561,18 @@ def test_gradients_of_attention_are_two_launches(name: str, shuffles: bool, back
 def test_gradients_of_some_operands_of_attention(backend: OpenCLBackend) -> None:
     """A launch that nobody asks for is left out; the gradients of biases and sinks are those of the equations."""
     q, k, v = numbers(2, 40, 4, 16), numbers(2, 30, 2, 16), numbers(2, 30, 2, 16) * 2
-    rest = {"bias": numbers(4, 40, 30), "sinks": numbers(4)}
-    for wanted in ((0,), (1,), (2,), (0, 2)):
-        function, arrays = pulled({**rest, "softcap": 1.5}, wanted)
-        assert attention_steps(backend, function, q, q, k, v, *arrays)[0] == GRADIENT[: 2 + (wanted != (0,))]
-        agree(function, q, q, k, v, *arrays)
-    for wanted in ((0, 3), (4,)):
+    rest = {"bias": numbers(4, 40, 30), "sinks": numbers(4), "softcap": 1.5}
+    for wanted, count in (((0,), 2), ((1,), 3), ((2,), 3), ((0, 2), 3), ((0, 3), 0), ((4,), 0)):
         function, arrays = pulled(rest, wanted)
-        assert not {*GRADIENT} & {*attention_steps(backend, function, q, q, k, v, *arrays)[0]}
-        agree(function, q, q, k, v, *arrays)
+        assert [s for s in attention_steps(backend, function, q, q, k, v, *arrays)[0] if s in GRADIENT] == GRADIENT[
+            :count
+        ]
+        if wanted in ((1,), (0, 2)):
+            agree(function, q, q, k, v, *arrays)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "features"), [("float16", 64), ("bfloat16", 128), ("float64", 70), ("float32", 16), ("float32", 224)]
+    ("dtype", "features"), [("bfloat16", 128), ("float64", 70), ("float16", 16), ("float32", 64), ("float32", 224)]
 )
 def test_gradients_of_attention_of_dtypes(dtype: str, features: int, backend: OpenCLBackend) -> None:
     """Every size of tiles; shares are made again in float32 at least, from sums that are not rounded."""

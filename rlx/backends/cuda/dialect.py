@@ -95,9 +95,9 @@ class CudaDialect(DeviceDialect):
 
     group_space = "__shared__"
 
-    def kernel_mark(self, items: int) -> str:
+    def kernel_mark(self, items: int, roomy: bool = False) -> str:
         """A name that is not mangled; registers are given out for groups of this size."""
-        return f'extern "C" __global__ void __launch_bounds__({items})'
+        return f'extern "C" __global__ void __launch_bounds__({items}{", 1" if roomy else ""})'
 
     def group_number(self) -> str:
         """blockIdx."""

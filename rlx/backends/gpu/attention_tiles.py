@@ -25,6 +25,7 @@ __all__ = ["ACROSS", "HIDDEN", "ITEMS", "AttentionText", "Tile", "tile_width", "
 ACROSS = 16  # items that share a row, and rows that the items of a group have at a time
 ITEMS = ACROSS * ACROSS
 HIDDEN = -0.7 * float(np.finfo(np.float32).max)  # the score of a key that a query does not see
+_TURNS = 4  # of loops over features and columns that compilers write out: more of them would not fit in registers
 _OF_KEYS = frozenset({"key", "value"})
 
 
@@ -69,7 +70,8 @@ class AttentionText:
     def step(self, strategy: str, groups: int) -> Step:
         """The launch of what has been written."""
         arrays = [*self.parameters.values()]
-        return step_of("attention", strategy, self.dialect, [*self.parameters], arrays, self.lines.text, groups, ITEMS)
+        text = self.lines.text
+        return step_of("attention", strategy, self.dialect, [*self.parameters], arrays, text, groups, ITEMS, True)
 
     # ------------------------------------------------------------------ places
     def begin(self, **tiles: tuple[int, int]) -> None:
@@ -93,6 +95,11 @@ class AttentionText:
     def each(self, name: str, count: int) -> Any:
         """A loop over what lies in registers, written out by the compiler."""
         return self.lines.block(self.dialect.unroll, f"for (int {name} = 0; {name} < {count}; ++{name}) {{")
+
+    def turns(self, name: str, count: int) -> Any:
+        """A loop over what the group shares."""
+        head = f"for (int {name} = 0; {name} < {count}; ++{name}) {{"
+        return self.lines.block(*self.dialect.unrolled(_TURNS, head))
 
     def every_column(self, start: str, stop: str) -> Any:
         """A loop over the tiles of columns from start to stop."""
@@ -165,7 +172,7 @@ class AttentionText:
         add, kind, (rows, columns) = self.lines.add, register_type(self.dtype), self.tile
         with self.each("r", rows):
             add(f"for (int c = 0; c < {columns}; ++c) {result}[r][c] = {literal(self.dtype, 0)};")
-        with self.lines.block(f"for (int d = 0; d < {self.shape[-1]}; ++d) {{"):
+        with self.turns("d", self.shape[-1]):
             add(f"{kind} left[{rows}], right[{columns}];")
             add(f"for (int r = 0; r < {rows}; ++r) left[r] = {left}[down + {ACROSS} * r][d];")
             add(f"for (int c = 0; c < {columns}; ++c) right[c] = {right}[across + {ACROSS} * c][d];")
@@ -176,7 +183,7 @@ class AttentionText:
     def mix(self, result: str) -> None:
         """The columns in `tile`, by their shares, added to the rows of a result in registers."""
         rows, kind = self.tile.rows, register_type(self.dtype)
-        with self.lines.block(f"for (int k = 0; k < {self.columns}; ++k) {{"):
+        with self.turns("k", self.columns):
             self.lines.add(
                 f"{kind} left[{rows}], right[{self.parts}];",
                 f"for (int r = 0; r < {rows}; ++r) left[r] = shares[down + {ACROSS} * r][k];",

@@ -46,8 +46,15 @@ class DeviceDialect(CDialect):
 
     # ------------------------------------------------------------------ what a language says
     @abstractmethod
-    def kernel_mark(self, items: int) -> str:
-        """What a function begins with that the host launches in groups of `items`."""
+    def kernel_mark(self, items: int, roomy: bool = False) -> str:
+        """What a function begins with that the host launches in groups of `items`.
+
+        roomy: items may have as many registers as they need, though fewer groups run at the same time then.
+        """
+
+    def unrolled(self, count: int, loop: str) -> tuple[str, ...]:
+        """The head of a loop of which compilers write out so many turns at a time, where they would write out all."""
+        return (f"{self.unroll} {count}", loop)
 
     @abstractmethod
     def group_number(self) -> str:
@@ -97,7 +104,9 @@ class DeviceDialect(CDialect):
         """The text of helper functions; long ones are called: compilers of devices inline what they can."""
         return "\n\n".join(re.sub(r"^static double", f"static {_CALLED} double", h) for h in helpers_of(helpers))
 
-    def kernel(self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str]) -> str:
+    def kernel(
+        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: bool = False
+    ) -> str:
         """A kernel whose arrays have the names of the parameters."""
         kinds = [f"{self.global_space} {'' if p.written else 'const '}{memory_type(p.dtype)} *" for p in parameters]
         arrays = ", ".join(
@@ -108,7 +117,7 @@ class DeviceDialect(CDialect):
             for kind, p in zip(kinds, parameters, strict=True)
         ]
         lines = "\n".join(f"    {line}" for line in (*pointers, *body))
-        return f"{self.kernel_mark(items)} {name}({arrays.replace('( ', '(')}) {{\n{lines}\n}}"
+        return f"{self.kernel_mark(items, roomy)} {name}({arrays.replace('( ', '(')}) {{\n{lines}\n}}"
 
     def contract(self, kernel: Contract, lhs: str, rhs: str, out: str) -> tuple[str, ...] | None:
         """Matrix products are launches of their own."""

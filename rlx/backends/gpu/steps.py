@@ -84,11 +84,12 @@ def step_of(
     body: Sequence[str],
     groups: int,
     items: int,
+    roomy: bool = False,
 ) -> Step:
-    """A step of a kernel with this body."""
+    """A step of a kernel with this body. roomy: see DeviceDialect.kernel_mark."""
 
     def text(name: str) -> str:
-        return dialect.kernel(name, parameters, items, body)
+        return dialect.kernel(name, parameters, items, body, roomy)
 
     return Step(f"{identifier(label, 'nest')}_kernel", strategy, text, tuple(arrays), groups, items)
 

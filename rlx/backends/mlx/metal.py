@@ -58,11 +58,13 @@ class MetalDialect(DeviceDialect):
     def __init__(self) -> None:
         super().__init__(shuffles=False)
 
-    def kernel_mark(self, items: int) -> str:
+    def kernel_mark(self, items: int, roomy: bool = False) -> str:
         """MLX's."""
         return ""
 
-    def kernel(self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str]) -> str:
+    def kernel(
+        self, name: str, parameters: Sequence[Parameter], items: int, body: Sequence[str], roomy: bool = False
+    ) -> str:
         """The body alone."""
         return "\n".join(body)
 
