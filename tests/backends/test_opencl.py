@@ -224,7 +224,8 @@ def computed(backend: OpenCLBackend, function: Any, *arguments: Any) -> tuple[li
 def running(x: Any, signs: Any) -> list[Any]:
     """Running results from both ends."""
     products = lax.cumprod(signs, axis=1)
-    return [f(x, axis=1, reverse=True) for f in (lax.cumsum, lax.cummax, lax.cummin)] + [lax.cumsum(x, axis=1), products]
+    backwards = [f(x, axis=1, reverse=True) for f in (lax.cumsum, lax.cummax, lax.cummin)]
+    return [*backwards, lax.cumsum(x, axis=1), products]
 
 
 @pytest.mark.parametrize("dtype", "float16 bfloat16 float32 float64 int32 int8 uint8".split())
