@@ -13,7 +13,7 @@ CLAIMS = Claims(blocks=BLOCKS, fits=fits)  # of devices with work-groups that ha
 
 _MOST_CHUNKS = 512
 _LEAST_FUSED = 16  # rows and columns of products that are made in tiles
-_LEAST_CUT = 256  # elements of a sum: one item takes longer for them than a launch does
+_LEAST_CUT = 1000  # elements of a sum: one item takes longer for them than a launch does
 _LEAST_APART = 64  # elements of sums that stay apart from scatters
 
 
