@@ -34,7 +34,9 @@ class FusionLimits:
 
     instructions: scalar operations of a kernel. operands: its buffers. reduce_depth: reductions of which each needs
     the one before. serial_operations, serial_elements: a nest of more operations on at least so many elements stays
-    apart from one that scatters, which runs on one thread and without vectors.
+    apart from one that scatters, which runs on one thread and without vectors. mixed_sums: a nest may combine rows and
+    accumulate elements of a row in fewer places, or scatter, too; False where units share rows, which that would keep
+    them from.
 
     >>> from rlx import fusion
     >>> fusion.FusionLimits(instructions=100).operands
@@ -46,6 +48,7 @@ class FusionLimits:
     reduce_depth: int = 4
     serial_operations: int = 16
     serial_elements: int = 1 << 12
+    mixed_sums: bool = True
 
 
 @dataclass(frozen=True, slots=True)

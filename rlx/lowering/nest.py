@@ -107,6 +107,11 @@ class Nest:
         """Whether a store goes to a computed place."""
         return any(store.address is not None for store in self.stores)
 
+    @cached_property
+    def sums(self) -> bool:
+        """Whether several elements go into one, at places that are known: a row's, or what is accumulated."""
+        return bool(self.row) or any(store.accumulate and store.address is None for store in self.stores)
+
 
 Step = Nest | Kernel
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rlx.ir.kernels import Branch, Buffer, Callback, Collective, Kernel, Plan, Scan, While
 from rlx.ir.options import LoweringOptions
-from rlx.lowering.nest import Nest, Nests, Step, store_roots
+from rlx.lowering.nest import Nest, Nests, NestStore, Step, store_roots
 from rlx.lowering.nodes import Node, NodeTable, postorder
 from rlx.planning.merge import Merged, alone, merge
 
@@ -231,12 +231,12 @@ class _Fusion:
         return None
 
     def _serial_cost(self, first: Nest | None, second: Nest) -> str | None:
-        """Why two nests stay apart of which one scatters, on one thread, and the other has much to compute."""
+        """Why two nests stay apart of which one scatters, and the other has much to compute, or sums to share."""
         assert first is not None
         if first.scatters == second.scatters:
             return None
         other = second if first.scatters else first
-        many = other.operations > self.limits.serial_operations
+        many = other.operations > self.limits.serial_operations or (other.sums and not self.limits.mixed_sums)
         expensive = many and other.total >= self.limits.serial_elements
         return "the other scatters element by element" if expensive else None
 
@@ -246,6 +246,8 @@ class _Fusion:
         outcome = merge(self.table, group.nest, step, produced, related, self.rows)
         if isinstance(outcome, str):
             return outcome
+        if outcome.row and not self.limits.mixed_sums and any(_adds_in_rows(s, outcome.row) for s in outcome.stores):
+            return "one sums rows, the other elements of them"
         return self._within_limits(group, outcome)
 
     def _within_limits(self, group: _Group, outcome: Merged) -> Merged | str:
@@ -330,6 +332,11 @@ class _Fusion:
                     heapq.heappush(ready, (user.position, id(user), user))
         assert len(order) == len(roots), "fusion made a cycle"
         return order
+
+
+def _adds_in_rows(store: NestStore, row: int) -> bool:
+    """Whether several elements of a row are accumulated in one place."""
+    return bool(store.accumulate) and not store.once and not all(store.strides[len(store.strides) - row :])
 
 
 def fuse(nests: Nests, options: LoweringOptions) -> Nests:

@@ -44,6 +44,7 @@ def split_chunks(nests: Nests, options: LoweringOptions) -> Nests:
     steps: list[Step] = []
     buffers = list(nests.buffers)
     for step in nests.steps:
+        step = _cut_first(nests.table, step, options) if isinstance(step, Nest) else step
         chunks = _chunk_count(options, step) if isinstance(step, Nest) else 1
         if chunks == 1 or not isinstance(step, Nest):
             steps.append(step)
@@ -52,6 +53,20 @@ def split_chunks(nests: Nests, options: LoweringOptions) -> Nests:
         steps.extend(parts)
         buffers.extend(partials)
     return replace(nests, steps=tuple(steps), buffers=tuple(buffers))
+
+
+def _cut_first(table: NodeTable, nest: Nest, options: LoweringOptions) -> Nest:
+    """The nest with that outer dimension first which is cut in most chunks, where no row tiles want another order."""
+    outer, rank = len(nest.sizes) - nest.row, len(nest.sizes)
+    summed = [d for d in range(1, outer) if any(s.accumulate and not s.strides[d] for s in nest.stores)]
+    if options.least_row_tiles or nest.chunks > 1 or nest.ordered or not summed:
+        return nest
+    forms = [nest]
+    for dimension in summed:
+        order = [dimension, *(d for d in range(rank) if d != dimension)]
+        sizes, row, stores = collapse(table, nest.sizes, nest.stores, nest.row, order)
+        forms.append(replace(nest, sizes=sizes, row=row, stores=stores))
+    return max(forms, key=lambda form: _chunk_count(options, form))
 
 
 def _accumulates_over_outermost(store: NestStore) -> bool:
@@ -125,7 +140,7 @@ def _combinations(
     nests = []
     for size, group in groups.items():
         sizes = (size, chunks // limits.group) if not few else (size,) if size > 1 else ()
-        row = 0 if few else 1
+        sizes, row, group = collapse(table, sizes, group, 0 if few else 1)
         nests.append(Nest(sizes, group, preferred_row=row, origins=nest.origins, label=label, epoch=nest.epoch))
     return nests
 

@@ -525,7 +525,13 @@ def _dot(r: _Reader, op: Any, xs: Values) -> Any:
     n = _numbers(op, "dot_dimension_numbers")
     contracting = n.get("lhs_contracting_dimensions", ()), n.get("rhs_contracting_dimensions", ())
     batch = n.get("lhs_batching_dimensions", ()), n.get("rhs_batching_dimensions", ())
-    return lax.dot_general(xs[0], xs[1], (contracting, batch), preferred_element_type=_out(op)[1])
+    return lax.dot_general(xs[0], xs[1], (contracting, batch), _precision(op), preferred_element_type=_out(op)[1])
+
+
+def _precision(op: Any) -> str | None:
+    """What both operands may be rounded to; None for what the switch says."""
+    asked = str(op.attributes["precision_config"]) if "precision_config" in op.attributes else ""
+    return "high" if asked.count("precision HIGH>") == 2 else None
 
 
 @rule("stablehlo.convolution")
@@ -555,6 +561,7 @@ def _convolution(r: _Reader, op: Any, xs: Values) -> Any:
         numbers,
         int(op.attributes["feature_group_count"]),
         int(op.attributes["batch_group_count"]),
+        _precision(op),
     )
 
 

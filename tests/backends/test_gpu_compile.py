@@ -14,6 +14,7 @@ import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +22,11 @@ from gpu_texts import OPTIONS, PROGRAMS, Unit, plan_of, sample_plans, units
 from special_samples import DRAWS
 from test_special_text import kernel_of
 
+import rlx
 import rlx.numpy as jnp
+from rlx import lax
 from rlx.backends.c.special import SPECIAL_TEXTS
-from rlx.backends.cuda import nvrtc
+from rlx.backends.cuda import CudaBackend, nvrtc
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.mapping import steps_of
@@ -136,6 +139,19 @@ def test_tensor_cores_multiply_what_is_narrow(architecture: str) -> None:
         (facts,) = compiled.facts.values()
         assert compiled.ptx.count("mma.sync") == (8 if dtype == "float32" else 4)
         assert facts.spilled == 0 and facts.stack == 0 and facts.registers <= 128, facts
+
+
+def test_tensor_cores_multiply_windows_as_tf32() -> None:
+    """A convolution and both its derivatives keep what the convolution was asked for."""
+
+    def loss(x: Any, w: Any) -> Any:
+        return jnp.tanh(lax.conv(x, w, (1, 1), "SAME", precision="high")).sum()
+
+    images, windows = np.ones((8, 16, 32, 32), np.float32), np.ones((32, 16, 3, 3), np.float32)
+    plan = plan_of(rlx.grad(loss, (0, 1)), images, windows, options=CudaBackend().lowering)
+    compiled = nvrtc.compile_program(DeviceProgram(plan, CudaDialect(tensor_cores=True), Limits()).source, "sm_90")
+    assert compiled.ptx.count("mma.sync.aligned.m16n8k8.row.col.f32.tf32") == 3 * 8
+    assert all(f.spilled == 0 and f.registers <= 128 for f in compiled.facts.values()), compiled.facts
 
 
 def disassembled(code: bytes, folder: Path) -> str:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
+import pytest
 from gpu_texts import PROGRAMS, plan_of
 
+import rlx
+import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.gpu.cost import H100, Prediction, predict
+from rlx.backends.gpu.grid import grid_of
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.program import DeviceProgram
+from rlx.ir.kernels import Loops
 
 
 def predicted(*program: object, limits: Limits | None = None) -> Prediction:
@@ -44,3 +52,45 @@ def test_what_is_idle_costs() -> None:
     few, many = (predict(plan, DeviceProgram(plan, CudaDialect(), limits), H100, limits) for limits in both)
     assert few.launches == many.launches and few.seconds > many.seconds
     assert predicted(*PROGRAMS["small loop"], limits=Limits(loop_work=0)).launches > 100
+
+
+# ------------------------------------------------------------------ sums
+def embedded(words: Any, places: Any, gain: Any, tokens: Any) -> Any:
+    """A loss of normalised embeddings: its gradient sums over positions, over sequences, and where tokens lead."""
+    x = words[tokens] + places
+    x = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5) * gain
+    return (x**3).mean()
+
+
+def chosen(scores: Any, words: Any) -> Any:
+    """A loss that looks at one score of each row."""
+    return -jnp.take_along_axis(nn.log_softmax(scores), words[:, None], axis=-1).mean()
+
+
+def normal(*shape: int) -> np.ndarray:
+    """Normal numbers."""
+    return np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
+
+
+TOKENS = (np.arange(8 * 96) * 7919 % 200).astype(np.int32)
+SUMS: dict[str, tuple[Any, ...]] = {
+    "embeddings": (
+        rlx.grad(embedded, (0, 1, 2)), normal(200, 96), normal(96, 96), normal(96), TOKENS.reshape(8, 96),
+    ),
+    "labels": (rlx.value_and_grad(chosen), normal(768, 200), TOKENS),
+    "a few rows": (lambda x: (jnp.exp(x).sum(0), (x * 2).mean(), jnp.tanh(x)), normal(100, 10)),
+    "all": (lambda x: jnp.tanh(x).mean() * 3, normal(300, 500)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_no_item_sums_for_long(name: str) -> None:
+    """Sums are cut along the dimension that has most to give, and stay apart from scatters, whose places may meet."""
+    kernels = [k for k in plan_of(*SUMS[name]).kernels if isinstance(k, Loops)]
+    grids = [grid_of(k, Limits(), CudaDialect()) for k in kernels]
+    assert max(math.prod(g.kernel.sizes) / (g.points * g.lanes) for g in grids) <= 32
+
+
+def test_what_follows_a_sum_of_all_is_computed_with_it() -> None:
+    """Two launches: parts; their sum, and the rest."""
+    assert predicted(*SUMS["all"]).launches == 2

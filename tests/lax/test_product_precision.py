@@ -170,6 +170,12 @@ def test_plans_for_tensor_cores() -> None:
 
 
 def test_programs_elsewhere_say_it() -> None:
-    """StableHLO's text, and JAX's names of parameters."""
-    found = export.export(rlx.jit(lambda x, y: jnp.dot(x, y, precision="high")))(X, Y)
-    assert found.mlir_module().count("#stablehlo<precision HIGH>") == 2
+    """StableHLO's text, written and read."""
+
+    def f(x: Any, line: Any, window: Any) -> Any:
+        return jnp.dot(x, x, precision="high"), lax.conv(line, window, (1,), "SAME", "high"), jnp.dot(x, x)
+
+    text = export.export(rlx.jit(f))(X, LINE, WINDOW).mlir_module()
+    assert text.count("precision HIGH") == 4
+    pytest.importorskip("jaxlib.mlir", reason="reading StableHLO takes the parser of jaxlib")
+    assert [bool(e.params.get("tf32")) for e in products(rlx.import_stablehlo(text).program())] == [True, True, False]

@@ -13,6 +13,8 @@ CLAIMS = Claims(blocks=BLOCKS, fits=fits)  # of devices with work-groups that ha
 
 _MOST_CHUNKS = 512
 _LEAST_FUSED = 16  # rows and columns of products that are made in tiles
+_LEAST_CUT = 1000  # elements of a sum: one item takes longer for them than a launch does
+_LEAST_APART = 64  # elements of sums that stay apart from scatters
 
 
 def lowering_options(limits: Limits) -> LoweringOptions:
@@ -30,10 +32,11 @@ def lowering_options(limits: Limits) -> LoweringOptions:
     most = min(_MOST_CHUNKS, 1 << (limits.units - 1).bit_length())
     counts = tuple(8 << n for n in range(most.bit_length() - 3)) or (most,)
     return LoweringOptions(
-        fusion=FusionLimits(serial_operations=400),
-        rows=RowLimits(outer=limits.units, split=(256, 4096)),
+        fusion=FusionLimits(serial_operations=400, serial_elements=_LEAST_APART, mixed_sums=False),
+        rows=RowLimits(outer=limits.units, split=(256, 4096), lane=0),
         chunks=ChunkLimits(counts=counts, rows=1),
         products=ProductLimits(patches=1 << 26, fused=_LEAST_FUSED),
+        chunk_elements=_LEAST_CUT,
         recompute_cost=48,
         free_cost=20,
         least_row_tiles=0,

@@ -38,28 +38,25 @@ def scan_steps(grid: Grid, limits: Limits, dialect: DeviceDialect) -> list[Step]
     if not _each_its_own(kernel) or kernel.chunks > 1 or kernel.outer != kernel.parallel:
         return None
     grid = replace(grid, lanes=limits.group)
-    arrays = [
-        dialect.group_array(f"r{number}", instruction.dtype, limits.group)
-        for number, instruction in enumerate(kernel.instructions)
-        if instruction.op in ("reduce", "cumulate")
-    ]
     parts = _part_count(grid, limits)
-    totals = _totals(kernel, parts) if parts > 1 else {}
-    mapping = _Tiles(dialect, grid, limits, parts, {number: buffer.name for number, buffer in totals.items()})
-    groups = grid.points * parts
+
+    def step(part: Loops, mapping: GridMapping, how: str, scratch: Sequence[tuple[Parameter, Buffer]] = ()) -> Step:
+        arrays = [
+            dialect.group_array(f"r{number}", instruction.dtype, limits.group)
+            for number, instruction in enumerate(part.instructions)
+            if instruction.op in ("reduce", "cumulate")
+        ]
+        return loops_step(part, dialect, limits, mapping, how, grid.points * parts, limits.group, arrays, scratch)
+
     if parts == 1:
-        return [loops_step(kernel, dialect, limits, mapping, "scans", groups, limits.group, arrays)]
+        return [step(kernel, _Tiles(dialect, grid, limits, 1, {}), "scans")]
+    totals = _totals(kernel, parts)
     summed = _summed(kernel, totals, parts)
-    before = _Totals(dialect, replace(grid, kernel=summed), limits, parts)
-    shared = [
-        dialect.group_array(f"r{number}", instruction.dtype, limits.group)
-        for number, instruction in enumerate(summed.instructions)
-        if instruction.op == "reduce"
-    ]
     scratch = [(Parameter(buffer.name, buffer.dtype, False), buffer) for buffer in totals.values()]
+    names = {number: buffer.name for number, buffer in totals.items()}
     return [
-        loops_step(summed, dialect, limits, before, "parts of scans", groups, limits.group, shared),
-        loops_step(kernel, dialect, limits, mapping, "scans of parts", groups, limits.group, arrays, scratch),
+        step(summed, _Totals(dialect, replace(grid, kernel=summed), limits, parts), "parts of scans"),
+        step(kernel, _Tiles(dialect, grid, limits, parts, names), "scans of parts", scratch),
     ]
 
 
