@@ -66,6 +66,7 @@ PUBLIC = [
     "rlx.profiling",
     "rlx.quant",
     "rlx.random",
+    "rlx.ref",
     "rlx.scipy.cluster.vq",
     "rlx.scipy.fft",
     "rlx.scipy.integrate",

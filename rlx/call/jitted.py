@@ -386,6 +386,7 @@ class Jitted:
         # what asks for the default device means the one that the program is for
         with scoped(device=self._device(request)):
             program, captured = trace_program(threaded, types, None, self.name)
+        threaded.forget()
         count = len(captured) - len(threaded.used)
         entry = _Entry(program, captured[:count], flat.out_tree, marks, threaded if threaded.used else None)
         entry.given = request.written

@@ -82,6 +82,9 @@ class AbstractArray(AbstractValue):
         """The type as text."""
         return repr(tensor_type(self).strong())
 
+    def __str__(self) -> str:
+        return f"{'~' if self.weak_type else ''}{tensor_type(self).strong()!r}"
+
     def __repr__(self) -> str:
         return f"ShapedArray({tensor_type(self).strong()!r}{', weak_type=True' if self.weak_type else ''})"
 

@@ -66,7 +66,7 @@ def _keep_nothing(_: Any) -> None:
     """The program holds what it calls."""
 
 
-def register_lowering(primitive: Any, rule: Any, platform: str | None = None, **_: Any) -> Any:
+def register_lowering(prim: Any, rule: Any, platform: str | None = None, **_: Any) -> Any:
     """Compile a primitive by this rule: a function of lower_fun, or a rule that calls back to Python.
 
     One that writes MLIR itself is not kept: the implementation is compiled.
@@ -82,9 +82,9 @@ def register_lowering(primitive: Any, rule: Any, platform: str | None = None, **
     if platform not in (None, "cpu"):
         return rule
     if isinstance(rule, Lowered):
-        LOWERINGS[primitive] = rule.function
+        LOWERINGS[prim] = rule.function
     elif "emit_python_callback" in getattr(getattr(rule, "__code__", None), "co_names", ()):
-        LOWERINGS[primitive] = _function_of(primitive, rule)
+        LOWERINGS[prim] = _function_of(prim, rule)
     return rule
 
 

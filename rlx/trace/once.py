@@ -111,4 +111,5 @@ def _trace(flat: FlatFunction, types: Sequence[Any], leaves: Sequence[Array], kn
     values = [known_value(x) for x in leaves] if known else None
     cells = Threaded(flat)
     program, captured = trace_program(cells, types, values, flat.name)
+    cells.forget()
     return TracedProgram(program, captured, flat.out_tree, cells)

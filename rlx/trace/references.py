@@ -134,6 +134,10 @@ class Threaded:
             builder.release(self.used)
         return outs
 
+    def forget(self) -> None:
+        """Hold the function no longer: it was traced."""
+        del self.function
+
     @property
     def used(self) -> list[Cell]:
         """The cells whose contents are captured, in their order."""
