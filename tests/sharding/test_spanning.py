@@ -243,7 +243,7 @@ def test_what_jit_exchanges_is_listed(capsys: pytest.CaptureFixture[str]) -> Non
     said = [line for line in capsys.readouterr().err.splitlines() if "exchange" in line or " in the group " in line]
     assert len(said) == 4
     assert "all_reduce (sum) of float64[3] in the group 'world', 24 bytes on each process at " in said[1]
-    assert "all_gather of float64[4,3] in the group 'world', 192 bytes on each process at " in said[3]
+    assert "all_gather of float64[1,4,3] in the group 'world', 192 bytes on each process at " in said[3]
     assert "test_spanning.py" in said[1]
 
 
