@@ -82,7 +82,11 @@ CASES: dict[MissReason, Case] = {
     MissReason.NOTHING_SHARED: (lambda x: x + 1, (random(8),), None),
     MissReason.RUNS_BEFORE_OPERANDS: (through_product, (random(64, 64), random(64, 64)), None),
     MissReason.BARRIER: (lambda x: (jnp.tanh(x), jnp.sin(rlx.lax.optimization_barrier(x))), (random(64),), None),
-    MissReason.MIXED_SUMS: (lambda x: (x.sum((1, 2)), x.sum((0, 1))), (random(8, 16, 32),), limits(mixed_sums=False)),
+    MissReason.MIXED_SUMS: (
+        lambda x: (x.sum((1, 2)), x.sum((0, 1))),
+        (random(8, 16, 32),),
+        limits(mixed_sums=False),
+    ),
     MissReason.INDEX_MAPS: (reversed_operand, (random(64),), None),
     MissReason.LOOP_SIZES: (part_of_operand, (random(64),), None),
     MissReason.ROW_LENGTHS: (other_rows, (random(4, 5, 6),), None),
