@@ -96,8 +96,8 @@ _HINTS = {
     " fusing them would be a cycle.",
     MissReason.SCATTERS: "Scattering runs on one thread, so that what is expensive to compute is computed before it, by"
     " all of them: nothing to do, or compute less for each element.",
-    MissReason.MIXED_SUMS: "What sums a row would add to other sums in turn, where a GPU's groups share rows: nothing to"
-    " do. FusionLimits.mixed_sums lets them be one kernel, as on the CPU.",
+    MissReason.MIXED_SUMS: "What sums a row would add to other sums in turn, where groups of a GPU share rows: nothing"
+    " to do. FusionLimits.mixed_sums lets them be one kernel, as on the CPU.",
     MissReason.BARRIER: "lax.optimization_barrier, rlx.checkpoint or a memory_limit keeps the two apart: leave it out.",
     MissReason.EXCHANGE: "The other needs the exchange's result: fused they would both wait for it. Nothing to do.",
     MissReason.INDEX_MAPS: "The operand is needed at other positions than it is computed at: compute both in one"
