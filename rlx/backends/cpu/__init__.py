@@ -6,13 +6,13 @@ from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
 from rlx.backends.cpu.routines.packed_products import PACKED_PRODUCT, takes_packed_product
 from rlx.backends.cpu.runtime.entry import start_loading
-from rlx.backends.cpu.runtime.executable import NativeExecutable
+from rlx.backends.cpu.runtime.executable import native_executable
 from rlx.backends.cpu.runtime.texts import step_reason
 from rlx.backends.cpu.runtime.threads import get_num_threads
 from rlx.ir.kernels import Await, Kernel, Plan
 from rlx.ir.options import LEAST_ROW_TILES, LoweringOptions
 
-__all__ = ["NativeExecutable", "CpuBackend"]
+__all__ = ["CpuBackend"]
 
 
 class CpuBackend(Backend):
@@ -38,4 +38,4 @@ class CpuBackend(Backend):
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan; kernels that are known already, here or on disk, are not compiled."""
-        return NativeExecutable(plan)
+        return native_executable(plan)

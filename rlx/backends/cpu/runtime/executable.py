@@ -30,7 +30,7 @@ from rlx.interrupts import abandonable
 from rlx.ir.kernels import Plan
 from rlx.storage import Blocks, Storage, allocate, padded, queue_for, take
 
-__all__ = ["NativeExecutable"]
+__all__ = ["NativeExecutable", "native_executable"]
 
 # a plan that takes longer runs without the GIL; so do all plans that use several threads, since
 # code in a worker (SciPy's reports of errors) may want it
@@ -97,26 +97,18 @@ class NativeExecutable(Executable):
         self._template = self._frame_template()
         self._frames: list[_Frame] = []
         self._keeps_arena = self._table.arena <= KEPT_ARENA
-        self._apart = longest_stretch(plan) >= STRETCH_NANOSECONDS
 
-    def run(self, inputs: Sequence[Storage]) -> list[Storage]:
-        """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back."""
+    def run(self, inputs: Sequence[Storage], frame: _Frame | None = None) -> list[Storage]:
+        """Run on dense inputs in the order of plan.inputs; fresh (pooled) storages come back. `frame`: to run on."""
         if len(inputs) != self._input_count:
             raise InputTypeError(f"{len(inputs)} inputs for a plan of {self._input_count}")
         outputs = self._outputs() if self._blocks else list(map(take, self._queues))
         frames = self._frames
-        try:
-            frame = frames.pop()
-        except IndexError:
-            frame = None
         if frame is None:
-            frame = self._new_frame()
-        if self._apart:
-            return abandonable(lambda: self._run_on(frame, inputs, outputs), frame.stop)
-        return self._run_on(frame, inputs, outputs)
-
-    def _run_on(self, frame: _Frame, inputs: Sequence[Storage], outputs: list[Storage]) -> list[Storage]:
-        """Run on a frame, which goes back to the others at the end."""
+            try:
+                frame = frames.pop()
+            except IndexError:
+                frame = self._new_frame()
         if not self._keeps_arena:
             frame.rest_on(allocate(self._table.arena), self._table.relative)
         done = False
@@ -129,7 +121,7 @@ class NativeExecutable(Executable):
                 self._table.underway.abandon(frame.address)
             if not self._keeps_arena:
                 frame.arena = None
-            self._frames.append(frame)
+            frames.append(frame)
 
     def _outputs(self) -> list[Storage]:
         """Memory for the results, small ones from blocks."""
@@ -169,3 +161,21 @@ class NativeExecutable(Executable):
         if self._keeps_arena:
             frame.rest_on(allocate(self._table.arena), self._table.relative)
         return frame
+
+
+class AbandonableExecutable(NativeExecutable):
+    """A plan with a step that takes long and cannot look for Ctrl-C: an interrupt need not wait for its end."""
+
+    def run(self, inputs: Sequence[Storage], frame: _Frame | None = None) -> list[Storage]:
+        """As that of other plans, in a thread of its own."""
+        try:
+            own = frame or self._frames.pop()
+        except IndexError:
+            own = self._new_frame()
+        return abandonable(lambda: super(AbandonableExecutable, self).run(inputs, own), own.stop)
+
+
+def native_executable(plan: Plan) -> NativeExecutable:
+    """The plan, to be run as its longest step asks for."""
+    kind = AbandonableExecutable if longest_stretch(plan) >= STRETCH_NANOSECONDS else NativeExecutable
+    return kind(plan)
