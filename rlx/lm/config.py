@@ -51,7 +51,7 @@ class Experts:
     """A mixture of experts in place of a feed-forward block.
 
     Args: count: of experts; chosen: by each token; size: of each expert's inner layer; normalised: the weights of the
-    chosen are made to sum to one.
+    chosen are made to sum to one; shared: the size of an expert that all tokens have too, times a gate of theirs, or 0.
 
     >>> from rlx.lm import Experts
     >>> Experts(count=8, chosen=2, size=64).normalised
@@ -62,6 +62,7 @@ class Experts:
     chosen: int
     size: int
     normalised: bool = True
+    shared: int = 0
 
 
 @dataclass(frozen=True)
@@ -248,17 +249,19 @@ def _qwen3(given: Mapping[str, Any]) -> DecoderConfig:
     return replace(_qwen2(given), qk_norm=True)
 
 
-def _qwen3_moe(given: Mapping[str, Any]) -> DecoderConfig:
+def _qwen_moe(given: Mapping[str, Any], found: DecoderConfig) -> DecoderConfig:
+    """The decoder with experts in all layers but some."""
     experts = Experts(
         given.get("num_experts") or given["num_local_experts"],
         given["num_experts_per_tok"],
         given["moe_intermediate_size"],
         bool(given.get("norm_topk_prob", False)),
+        given.get("shared_expert_intermediate_size", 0),
     )
     step = given.get("decoder_sparse_step", 1)
     plain: set[int] = set(given.get("mlp_only_layers") or ())
     plain |= {layer for layer in range(given["num_hidden_layers"]) if (layer + 1) % step}
-    return replace(_qwen3(given), experts=experts, plain_layers=tuple(sorted(plain)))
+    return replace(found, experts=experts, plain_layers=tuple(sorted(plain)))
 
 
 def _mixtral(given: Mapping[str, Any]) -> DecoderConfig:
@@ -330,8 +333,9 @@ _FAMILIES: dict[str, Callable[[Mapping[str, Any]], DecoderConfig]] = {
     "mistral": _windowed,
     "mixtral": _mixtral,
     "qwen2": _qwen2,
+    "qwen2_moe": lambda given: _qwen_moe(given, _qwen2(given)),
     "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe,
+    "qwen3_moe": lambda given: _qwen_moe(given, _qwen3(given)),
     "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,

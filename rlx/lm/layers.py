@@ -212,8 +212,9 @@ def feed_forward(x: Any, parameters: Parameters, config: DecoderConfig) -> Any:
 def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Experts, name: str = "") -> Any:
     """Each token's best experts, weighted by a softmax over all. Tokens are sorted by expert for grouped products.
 
-    Args: parameters: "router": a linear; "gate", "up", "down": stacks of weights [experts, out, in]; name: of the
-    router's scores, for those who look at them.
+    Args: parameters: "router": a linear; "gate", "up", "down": stacks of weights [experts, out, in]; where an expert is
+    shared, linears "shared_gate", "shared_up", "shared_down", and "shared_router" [1, width]; name: of the router's
+    scores, for those who look at them.
     """
     flat = x.reshape(-1, x.shape[-1])
     scores = linear(flat, parameters["router"]).astype(np.float32)
@@ -232,7 +233,11 @@ def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Expe
 
     hidden = activate(grouped(rows, "gate"), config.activation) * grouped(rows, "up")
     given = grouped(hidden, "down") * best.reshape(-1)[order][:, None]
-    return jnp.zeros_like(flat).at[order // experts.chosen].add(given).reshape(x.shape)
+    found = jnp.zeros_like(flat).at[order // experts.chosen].add(given)
+    if experts.shared:
+        shared = {name: parameters[f"shared_{name}"] for name in ("gate", "up", "down")}
+        found = found + nn.sigmoid(linear(flat, parameters["shared_router"])) * feed_forward(flat, shared, config)
+    return found.reshape(x.shape)
 
 
 def balance_loss(scores: Any, chosen: int) -> Any:

@@ -59,7 +59,7 @@ def shapes_of(config: DecoderConfig | EncoderConfig) -> dict[Path, tuple[int, ..
             found[at("sinks", "weight")] = (config.heads,)
         for name, size in products.items():
             found[at(name, "weight")] = (size, width)
-            if biased or config.family == "qwen2":
+            if biased or config.family in ("qwen2", "qwen2_moe"):
                 found[at(name, "bias")] = (size,)
         found[at("o", "weight")] = (width, config.heads * dim)
         if biased:
@@ -68,6 +68,10 @@ def shapes_of(config: DecoderConfig | EncoderConfig) -> dict[Path, tuple[int, ..
         experts = None if layer in config.plain_layers else config.experts
         if experts is not None:
             found[at("router", "weight")] = (experts.count, width)
+            if experts.shared:
+                found[at("shared_router", "weight")] = (1, width)
+                found[at("shared_gate", "weight")] = found[at("shared_up", "weight")] = (experts.shared, width)
+                found[at("shared_down", "weight")] = (width, experts.shared)
         for name in parts:
             inner = config.inner if experts is None else experts.size
             shape = (width, inner) if name == "down" else (inner, width)
@@ -156,6 +160,10 @@ _LAYER = {
     "gate": "mlp.gate_proj",
     "up": "mlp.up_proj",
     "down": "mlp.down_proj",
+    "shared_gate": "mlp.shared_expert.gate_proj",
+    "shared_up": "mlp.shared_expert.up_proj",
+    "shared_down": "mlp.shared_expert.down_proj",
+    "shared_router": "mlp.shared_expert_gate",
     "attention_norm": "input_layernorm",
     "ffn_norm": "post_attention_layernorm",
 }

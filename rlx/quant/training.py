@@ -34,18 +34,36 @@ def range_of(bits: int) -> int:
     return 2 ** (bits - 1) - 1
 
 
-def observed_scale(x: Any, bits: int = 8, axis: int | None = None) -> Array:
+def observed_scale(x: Any, bits: int = 8, axis: int | None = None, before: Any = None, decay: float = 0.9) -> Array:
     """max|x| / q_max, at least 1e-6: of the whole array, or of each position along an axis (shaped to broadcast).
+
+    Args:
+      x: floating numbers; bits, axis: as fake_quantize's.
+      before: scales of what was seen until now, or None. What comes back is then a moving average:
+        decay * before + (1 - decay) * that of x, which fake_quantize takes for a scale and the next call for `before`.
+      decay: in [0, 1).
+
+    Raises OptionError for other bits, another decay, and scales before that are not positive and finite where they are
+    known, ShapeError where they do not fit the axis.
 
     >>> import numpy as np
     >>> observed_scale(np.array([[1.0, -127.0], [0.0, 0.0]], np.float32), axis=0).tolist()
     [[1.0], [9.999999974752427e-07]]
+    >>> first = observed_scale(np.array([127.0], np.float32))
+    >>> observed_scale(np.array([254.0], np.float32), before=first, decay=0.5).item()
+    1.5
     """
     value = as_array(x)
     kept = None if axis is None else canonical_axis(axis, value.ndim, "observed_scale")
     axes = tuple(i for i in range(value.ndim) if i != kept)
     largest = jnp.max(jnp.abs(value), axis=axes, keepdims=axis is not None)
-    return jnp.maximum(largest / np.float32(range_of(bits)), np.float32(LEAST_SCALE))
+    now = jnp.maximum(largest / np.float32(range_of(bits)), np.float32(LEAST_SCALE))
+    if not 0 <= decay < 1:
+        raise OptionError(f"observed_scale got decay={decay}.", "A decay lies in [0, 1).")
+    if before is None:
+        return now
+    _refuse(before)
+    return np.float32(decay) * _along(as_array(before), value, axis) + np.float32(1 - decay) * now
 
 
 def fake_quantize(
@@ -55,7 +73,8 @@ def fake_quantize(
 
     Args:
       x: floating numbers.
-      scale: of the whole array, or one for each position along `axis`; None: observed_scale(x, bits, axis).
+      scale: of the whole array, or one for each position along `axis`; None: observed_scale(x, bits, axis). A moving
+        average of what was seen is observed_scale's, too.
       bits: 2, 4 or 8.
       axis: of scales.
       straight_through: what the derivative is, where rounding has none: "identity", "clipped" (1 inside the range, else

@@ -50,6 +50,28 @@ def test_straight_through_estimates() -> None:
     np.testing.assert_allclose(slope("tanh"), 1 - np.tanh(x / 3.5) ** 2, rtol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [None, 0])
+def test_a_scale_may_be_a_moving_average_of_what_was_seen(axis: int | None) -> None:
+    """It is the calibrator's, and a state that compiled steps take in and hand out."""
+
+    @rlx.jit
+    def step(x: Any, before: Any) -> Any:
+        scale = quant.observed_scale(x, 4, axis, before, 0.75)
+        return quant.fake_quantize(x, scale, 4, axis), scale
+
+    batches = [size * X for size in (1.0, 3.0, 0.5)]
+    calibrators = [quant.Calibrator("moving_average", decay=0.75) for _ in range(1 if axis is None else len(X))]
+    scale = None
+    for batch in batches:
+        for calibrator, part in zip(calibrators, [batch] if axis is None else batch, strict=True):
+            calibrator.add(part)
+        rounded, scale = step(batch, scale)
+        expected = np.array([c.threshold() / 7 for c in calibrators], np.float32)
+        np.testing.assert_allclose(np.reshape(scale, -1), expected, rtol=1e-6)
+        assert np.array_equal(rounded, np.clip(np.rint(batch / scale), -7, 7) * scale)
+    assert np.isfinite(rlx.grad(lambda x: step(x, scale)[0].sum())(X)).all()
+
+
 def test_quantise_and_back_is_numpys_to_the_bit() -> None:
     entry = quant.CalibrationEntry.per_channel(1, [0.1, 0.2, 0.5], [0, 3, -7])
     x = X[:, :3]
@@ -135,6 +157,10 @@ def test_mistakes_are_named() -> None:
         quant.fake_quantize(X, straight_through="relu")
     with pytest.raises(ShapeError, match="for axis 0"):
         quant.fake_quantize(X, np.ones(5, np.float32), axis=0)
+    with pytest.raises(OptionError, match="decay=1"):
+        quant.observed_scale(X, decay=1.0)
+    with pytest.raises(ShapeError, match="for axis 1"):
+        quant.observed_scale(X, axis=1, before=np.ones(6, np.float32))
     with pytest.raises(AxisError, match="axis 2"):
         quant.lsq(X, np.ones(5, np.float32), axis=2)
     with pytest.raises(OptionError, match="not positive"):
@@ -151,6 +177,8 @@ def test_mistakes_are_named() -> None:
         with pytest.raises(OptionError, match="not positive, or not finite") as raised:
             quant.fake_quantize(X, scale)
         assert "test_training.py" in str(raised.value), "the user's line"
+        with pytest.raises(OptionError, match="not positive, or not finite"):
+            quant.observed_scale(X, before=scale)
         with pytest.raises(OptionError, match="not positive, or not finite"):
             quant.lsq(X, np.array([1.0, scale] * 3, np.float32), axis=0)
 
@@ -198,6 +226,31 @@ def test_straight_through_gradients_are_torchs(bits: int, axis: int | None) -> N
     slope = rlx.grad(lambda x: (quant.fake_quantize(x, scales, bits, axis) * weight).sum())(X)
     np.testing.assert_allclose(quant.fake_quantize(X, scales, bits, axis), made.detach(), atol=1e-6)
     np.testing.assert_allclose(slope, x.grad, atol=1e-6)
+
+
+@beside
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("axis", [None, 0])
+def test_moving_averages_are_those_of_torchs_observers(axis: int | None) -> None:
+    """Theirs are of the least and the greatest apart, so the greatest are the largest here."""
+    import torch
+    from torch.ao import quantization
+
+    given: dict[str, Any] = {"averaging_constant": 0.1, "quant_min": -127, "quant_max": 127, "dtype": torch.qint8}
+    if axis is None:
+        observer: Any = quantization.MovingAverageMinMaxObserver
+        given |= {"qscheme": torch.per_tensor_symmetric}
+    else:
+        observer = quantization.MovingAveragePerChannelMinMaxObserver
+        given |= {"qscheme": torch.per_channel_symmetric, "ch_axis": axis}
+    theirs, scale = quantization.FakeQuantize(observer, **given), None
+    for batch in (X, 2 * X, 0.3 * X):
+        x = np.maximum(batch, -np.abs(batch).max(1, keepdims=True) / 8) + np.float32(0.01)
+        x[:, 0] = np.abs(batch).max(1)
+        scale = quant.observed_scale(x, 8, axis, scale, 0.9)
+        expected = theirs(torch.tensor(x))
+        np.testing.assert_allclose(np.reshape(scale, -1), theirs.scale.reshape(-1), rtol=1e-6)
+        np.testing.assert_allclose(quant.fake_quantize(x, scale, 8, axis), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(3))
