@@ -75,7 +75,7 @@ def embed(tokens: Any, parameters: Parameters, config: DecoderConfig) -> Any:
     weight = parameters["weight"]
     if isinstance(weight, QuantizedArray):
         found = decode(
-            weight.elements[tokens], None if weight.scales is None else weight.scales[tokens], None, weight.scheme
+            weight.elements[tokens], None if weight.scales is None else weight.plain_scales[tokens], None, weight.scheme
         )
     else:
         found = weight[tokens].astype(np.float32)

@@ -4,11 +4,12 @@ Everything is made of rlx's public functions, and of one block, the product with
 backends may claim. `import rlx` does not load this package.
 """
 
-from rlx.quant.arrays import NF4_LEVELS, QuantizedArray, dequantize, quantize
+from rlx.quant.arrays import NF4_LEVELS, QuantizedArray, dequantize, double_quantize, quantize
 from rlx.quant.calibration import Calibrator, calibrate
 from rlx.quant.products import dequant_matmul
 from rlx.quant.propagation import quant_propagate, quantized_weight_bits
 from rlx.quant.records import CalibrationEntry, CalibrationRecord, QuantMap, quantize_dequantize
+from rlx.quant.scales import QuantizedScales
 from rlx.quant.schemes import QuantScheme
 from rlx.quant.taps import insert_q_dq, taps_of
 from rlx.quant.training import fake_quantize, first_scale, lsq, observed_scale
@@ -21,9 +22,11 @@ __all__ = [
     "QuantMap",
     "QuantScheme",
     "QuantizedArray",
+    "QuantizedScales",
     "calibrate",
     "dequant_matmul",
     "dequantize",
+    "double_quantize",
     "fake_quantize",
     "first_scale",
     "insert_q_dq",

@@ -78,7 +78,7 @@ def dequant_matmul(x: Any, weight: QuantizedArray) -> Array:
             f"It sums over x's last axis and over the weight's axis {weight.axis}, which is cut into blocks.",
         )
     rows = value.astype(np.float32).reshape(math.prod(value.shape[:-1]), value.shape[-1])
-    parts = {"elements": weight.elements, "scales": weight.scales, "zeros": weight.zeros}
+    parts = {"elements": weight.elements, "scales": weight.plain_scales, "zeros": weight.zeros}
     given = {name: jnp.asarray(part) for name, part in parts.items() if part is not None}
     found = dequantized_product(rows, **given, scheme=weight.scheme.name)
     if weight.global_scale is not None:

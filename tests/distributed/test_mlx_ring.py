@@ -37,7 +37,7 @@ def test_exchanges_and_training() -> None:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:12."),
+        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:14."),
         ("raises", "ValueError: mine alone"),
     ],
 )

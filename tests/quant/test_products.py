@@ -19,6 +19,7 @@ from rlx.backends.cpu.runtime.entry import load_runtime
 from rlx.backends.cpu.runtime.table import build_table
 from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError
 from rlx.gguf.types import LAYOUTS, StorageType
+from rlx.quant.scales import LEVELS
 
 PLAIN = ["int8/32", "int8a/64", "int4/32", "nf4/64", "mxfp4", "nvfp4", "fp8e4m3", "fp8e5m2", "int8/8", "int4/6"]
 PACKED = [
@@ -252,3 +253,44 @@ def test_mistakes_are_named() -> None:
 def test_the_packages_are_there_where_rlx_is_imported_and_loaded_when_asked_for() -> None:
     code = "import rlx, sys; assert not {'rlx.quant', 'rlx.lm'} & {*sys.modules}; rlx.quant.quantize, rlx.lm.load"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---------------------------------------------------------------------- scales of eight bits
+def test_scales_in_eight_bits() -> None:
+    """Each scale is the nearest level of its block; products and gathers of rows take them; 4.127 bits a number."""
+    weight = np.random.default_rng(5).standard_normal((96, 512)).astype(np.float32)
+    plain = quant.quantize(weight, "nf4/64")
+    double = quant.double_quantize(plain)
+    scales = np.asarray(plain.scales)
+    mean = scales.mean()
+    blocks = (scales - mean).ravel().reshape(-1, 256)
+    largest = np.abs(blocks).max(1, keepdims=True)
+    nearest = np.abs((blocks / largest)[..., None] - LEVELS).min(-1) * largest
+    found = np.asarray(double.plain_scales)
+    np.testing.assert_allclose(np.abs(found - scales).ravel(), nearest.ravel(), atol=1e-6)
+    assert double.nbytes * 8 / weight.size < 4.13 and double.elements is plain.elements
+    x = np.random.default_rng(6).standard_normal((3, 512)).astype(np.float32)
+    expected = x @ np.asarray(quant.dequantize(double)).T
+    for run in (quant.dequant_matmul, rlx.jit(quant.dequant_matmul)):
+        np.testing.assert_allclose(run(x, double), expected, rtol=1e-5, atol=1e-4)
+    slope = rlx.grad(lambda x: quant.dequant_matmul(x, double).sum())(jnp.asarray(x))
+    np.testing.assert_allclose(slope[0], np.asarray(quant.dequantize(double)).sum(0), rtol=1e-4, atol=1e-4)
+
+
+def test_levels_of_scales() -> None:
+    """256 of them: for each of seven powers of ten the middles of 2**n equal parts, both signs, 0 and 1."""
+    assert len(LEVELS) == len(set(LEVELS.tolist())) == 256 and LEVELS.dtype == np.float32
+    np.testing.assert_allclose(LEVELS[-5:], [0.95078125, 0.96484375, 0.97890625, 0.99296875, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(LEVELS[126:131], [-5.5e-7, 0.0, 5.5e-7, 3.25e-6, 7.75e-6], rtol=1e-5)
+
+
+def test_scales_that_are_not_quantised_again() -> None:
+    ones = np.ones((2, 64), np.float32)
+    for scheme in ("mxfp4", "fp8e4m3", "gguf_q4_0"):
+        with pytest.raises(OptionError, match="double_quantize"):
+            quant.double_quantize(quant.quantize(ones, scheme))
+    w = quant.double_quantize(quant.quantize(ones, "nf4"))
+    np.testing.assert_allclose(quant.dequantize(w), ones)  # all scales equal: blocks of zeros
+    for wrong, block in ((w, 256), (quant.quantize(ones, "nf4"), 0)):
+        with pytest.raises(OptionError, match="double_quantize"):
+            quant.double_quantize(wrong, block)
