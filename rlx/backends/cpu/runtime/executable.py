@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,8 @@ class NativeExecutable(Executable):
             try:
                 frame = frames.pop()
             except IndexError:
+                frame = None
+            if frame is None:
                 frame = self._new_frame()
         if not self._keeps_arena:
             frame.rest_on(allocate(self._table.arena), self._table.relative)
@@ -168,10 +171,10 @@ class AbandonableExecutable(NativeExecutable):
 
     def run(self, inputs: Sequence[Storage], frame: _Frame | None = None) -> list[Storage]:
         """As that of other plans, in a thread of its own."""
-        try:
-            own = frame or self._frames.pop()
-        except IndexError:
-            own = self._new_frame()
+        frames = self._frames
+        with suppress(IndexError):
+            frame = frame or frames.pop()
+        own = frame or self._new_frame()
         return abandonable(lambda: super(AbandonableExecutable, self).run(inputs, own), own.stop)
 
 
