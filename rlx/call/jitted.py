@@ -534,7 +534,7 @@ class _Request:
         self.key: Any = (*self.divisions, *self.signature) if self.divided else self.signature
         self.fast_key: Any = None
         self.order: Callable[[Any], Any] | None = None
-        if jitted._plain and not kwargs and state.builder is None:
+        if jitted._plain and not (kwargs or self.cells) and state.builder is None:
             self._describe(args, types)
         self._check_donated()
 

@@ -200,6 +200,10 @@ def test_one_program_serves_other_references_of_the_type() -> None:
     with pytest.raises(InputTypeError, match="takes a Ref"):
         f(jnp.float32(1))  # an array of that type is traced for itself
     assert f.cache_info().currsize == 1
+    g = rlx.jit(lambda pair: rlx.ref.swap(pair[0], ..., pair[0][...] + pair[1]))
+    g((refs[0], jnp.float32(2)))
+    with pytest.raises(InputTypeError, match="takes a Ref"):
+        g((jnp.float32(1), jnp.float32(2)))
 
 
 def test_what_is_only_read_is_not_written_back() -> None:
