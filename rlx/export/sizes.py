@@ -218,9 +218,7 @@ def symbolic_shape(
     >>> rlx.export.symbolic_shape("batch, ...", like=(7, 5, 3))
     (batch, 5, 3)
     """
-    if constraints and scope is not None:
-        raise ShapeError("symbolic_shape got constraints and a scope.", "A scope has its own: SymbolicScope(texts).")
-    scope = scope or SymbolicScope(constraints)
+    scope = _one_scope(constraints, scope)
     text = "..." if shape_spec is None else shape_spec.strip().removeprefix("(").removesuffix(")")
     head, dots, rest = text.partition("...")
     if rest.strip():
@@ -238,6 +236,12 @@ def symbolic_shape(
     if None in sizes:
         raise ShapeError(f"The shape {text!r} takes a size from {known} that is None.", "Name it.")
     return tuple(size for size in sizes if size is not None)
+
+
+def _one_scope(constraints: Sequence[str], scope: SymbolicScope | None) -> SymbolicScope:
+    if constraints and scope is not None:
+        raise ShapeError("Sizes got constraints and a scope.", "A scope has its own: SymbolicScope(texts).")
+    return scope or SymbolicScope(constraints)
 
 
 def is_symbolic_dim(p: Any) -> bool:
@@ -274,9 +278,7 @@ def symbolic_args_specs(
     leaves, treedef = tree.flatten(args)
     specs = tree.broadcast(shapes_specs, args, is_leaf=lambda x: x is None or isinstance(x, str))
     texts = tree.leaves(specs, is_leaf=lambda x: x is None or isinstance(x, str))
-    if constraints and scope is not None:
-        symbolic_shape("", constraints=constraints, scope=scope)  # raises
-    scope = scope or SymbolicScope(constraints)
+    scope = _one_scope(constraints, scope)
     return tree.unflatten(treedef, [_specified(x, text, scope) for x, text in zip(leaves, texts, strict=True)])
 
 

@@ -8,7 +8,7 @@ of a kernel, not part of its `code`, so that equal layers and new batch sizes sh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
@@ -40,6 +40,7 @@ __all__ = [
     "While",
     "constants_of",
     "members",
+    "all_kernels",
     "nested_plans",
     "reaches_apart",
 ]
@@ -583,6 +584,14 @@ def nested_plans(kernel: Kernel) -> tuple[Plan, ...]:
     if isinstance(kernel, While):
         return (kernel.condition, kernel.body)
     return kernel.branches if isinstance(kernel, Branch) else ()
+
+
+def all_kernels(plan: Plan) -> Iterator[Kernel]:
+    """The kernels of a plan, and of the plans inside them."""
+    for kernel in plan.kernels:
+        yield kernel
+        for inner in nested_plans(kernel):
+            yield from all_kernels(inner)
 
 
 def constants_of(plan: Plan) -> tuple[Buffer, ...]:

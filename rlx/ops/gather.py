@@ -78,8 +78,7 @@ class gather(Movement):
         *,
         dimension_numbers: GatherDimensionNumbers,
         slice_sizes: Axes,
-        mode: str,
-        fill_value: Any,
+        **_: Any,
     ) -> AxisMap:
         """Axes of whole windows, and those of the indices."""
         return gather_windows(self.name, operand, indices, dimension_numbers, slice_sizes).axis_maps()

@@ -6,7 +6,6 @@ What a kernel computes and moves is counted in rlx.ir.work; here it is guessed h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from rlx.ir.kernels import (
     Branch,
@@ -21,7 +20,7 @@ from rlx.ir.kernels import (
     Scan,
     Sort,
     While,
-    nested_plans,
+    all_kernels,
 )
 from rlx.ir.routine_work import routine_flops
 from rlx.ir.scalar import ALPHABET
@@ -89,17 +88,10 @@ def longest_stretch(plan: Plan) -> float:
 
     0 where it calls users' functions or other processes: the thread that called the plan has to call them.
     """
-    kernels = list(_all_kernels(plan))
+    kernels = list(all_kernels(plan))
     if any(isinstance(kernel, (Callback, Collective)) for kernel in kernels):
         return 0.0
     return max(map(_stretch, kernels), default=0.0)
-
-
-def _all_kernels(plan: Plan) -> Iterator[Kernel]:
-    for kernel in plan.kernels:
-        yield kernel
-        for inner in nested_plans(kernel):
-            yield from _all_kernels(inner)
 
 
 def _stretch(kernel: Kernel) -> float:

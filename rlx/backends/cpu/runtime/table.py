@@ -45,7 +45,7 @@ from rlx.ir.kernels import (
     Scan,
     Sort,
     While,
-    nested_plans,
+    all_kernels,
 )
 from rlx.ir.row_tiles import iterations
 from rlx.ir.user_functions import ArrayCall
@@ -378,13 +378,11 @@ class _Builder:
 def _runtime_parts(plan: Plan) -> set[str]:
     """The parts of the run-time system that a plan's steps are in, other than its core."""
     parts: set[str] = set()
-    for kernel in plan.kernels:
+    for kernel in all_kernels(plan):
         if isinstance(kernel, (Contract, RowTiles)):
             parts.add("products")
         elif isinstance(kernel, (Scan, While, Branch)):
             parts.add("control")
-        for inner in nested_plans(kernel):
-            parts |= _runtime_parts(inner)
     return parts
 
 
