@@ -34,7 +34,7 @@ class KernelFacts:
 
     registers: int
     spilled: int
-    scratch: int
+    stack: int
     shared: int
 
 
