@@ -33,7 +33,7 @@ from rlx.forks import reopen_after_fork
 from rlx.ir.kernels import Plan
 from rlx.ir.program import Literal, Program, Var
 from rlx.ir.types import TensorType, is_key
-from rlx.passes.pipeline import executables
+from rlx.passes.pipeline import Planned, executables
 from rlx.planning.rematerialize import temporary_bytes
 from rlx.storage import AllocationError, Storage
 from rlx.trace.places import common_memory
@@ -71,11 +71,16 @@ class CompiledProgram:
 
     Results that are an input, a constant or a literal are handed through without a kernel, and
     inputs that nothing reads are not handed to the executable. memory_limit: most bytes of temporaries.
-    optimized: the program is MIR that the passes have seen.
+    optimized: the program is MIR that the passes have seen. planned: what may know the plan of what is computed.
     """
 
     def __init__(
-        self, program: Program, backend: Backend, memory_limit: int | None = None, optimized: bool = False
+        self,
+        program: Program,
+        backend: Backend,
+        memory_limit: int | None = None,
+        optimized: bool = False,
+        planned: Planned | None = None,
     ) -> None:
         self.program = program
         self.backend = backend
@@ -104,7 +109,7 @@ class CompiledProgram:
         self.executable: Executable | None = None
         if needed:
             with announced(program.name, len(program.equations)):
-                self.executable = executables.get(core, backend, memory_limit, optimized)
+                self.executable = executables.get(core, backend, memory_limit, optimized, planned)
         self.types: list[Any] = [v.type for v in computed]
         self.over = _arrays_or_keys if any(is_key(t.dtype) for t in self.types) else arrays_over
         if not self.memory.host:
@@ -237,10 +242,12 @@ def run_program(program: Program, args: Sequence[Any]) -> list[Array]:
     return list(CompiledProgram(program, _backend_for(program, args)).run(_concrete(args, program)))
 
 
-def prepare_program(program: Program, optimized: bool = False) -> Callable[[Sequence[Any]], list[Array]]:
+def prepare_program(
+    program: Program, optimized: bool = False, planned: Planned | None = None
+) -> Callable[[Sequence[Any]], list[Array]]:
     """A function that runs a closed program on concrete arguments, where they lie; compiled once for each backend.
 
-    optimized: the program is MIR that the passes have seen.
+    optimized, planned: as in CompiledProgram.
     """
     callers: dict[Backend, Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]] = {}
 
@@ -248,7 +255,7 @@ def prepare_program(program: Program, optimized: bool = False) -> Callable[[Sequ
         backend = _backend_for(program, args)
         caller = callers.get(backend)
         if caller is None:
-            compiled = CompiledProgram(program, backend, optimized=optimized)
+            compiled = CompiledProgram(program, backend, optimized=optimized, planned=planned)
             # numbers and NumPy arrays have to come to a device, and to the host what lies on one that was chosen
             comes = not compiled.memory.host or type(config.device) is ChosenDevice
             caller = callers[backend] = compiled.run if comes else compiled.caller()

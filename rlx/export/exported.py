@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rlx.array import Array
-from rlx.backends import backend_named
-from rlx.backends.cpu.runtime.shipped import object_code_of, take_object_code
-from rlx.call.compiled import CompiledProgram
 from rlx.call.jit import jit
 from rlx.call.jitted import Jitted
 from rlx.call.stages import ShapeDtypeStruct
 from rlx.errors import FileFormatError, InputTypeError, OptionError, ShapeError, UnsupportedError
 from rlx.export.functions import Function, Source, derivative_of, function_of
+from rlx.export.native import native_members, with_native_members
 from rlx.export.sizes import bind_sizes, evaluate_shape, unknowns_in
 from rlx.export.store import read_functions, write_functions
 from rlx.export.templates import points_of
@@ -276,8 +274,8 @@ class Exported:
         Args:
           path: the file, which is replaced when the new one is whole.
           vjp_order: derivatives to save with it: 1 for gradients, 2 for gradients of gradients.
-          object_code: put this processor's object code in, too; `load_exported(path, trust=True)` then compiles
-            nothing on such a processor. Not where sizes are not known.
+          object_code: put this processor's plans and object code in, too; `load_exported(path, trust=True)` then
+            lowers and compiles nothing on such a processor. Not where sizes are not known.
 
         Raises: OptionError for a vjp_order below 0; UnsupportedError for more derivatives than it has, and for
           object_code with sizes that are not known; OSError where the file cannot be written.
@@ -305,11 +303,7 @@ class Exported:
                 f"{self.fun_name} has sizes that are not known, for which there is no object code.",
                 "Export it for sizes that are numbers, or leave object_code out: the code is cached on disk.",
             )
-        backend = backend_named("cpu")
-        programs = [function.program({}) for function in functions]
-        compiled = [CompiledProgram(program, backend, optimized=functions[0].optimized) for program in programs]
-        plans = [found.executable.plan for found in compiled if found.executable is not None]
-        return object_code_of(plans)
+        return native_members(functions)
 
 
 def _called(program: Program, name: str, *leaves: Any) -> tuple[Any, ...]:
@@ -457,8 +451,8 @@ def load_exported(path: str | os.PathLike[str], *, trust: bool = False) -> Expor
 
     Args:
       path: the file. Its arrays are mapped: they take memory when something reads them.
-      trust: take object code from the file, which is native code that this process then runs: for files that you have
-        made. Without it, and on other processors, programs are compiled here, or found in the cache.
+      trust: take plans and object code from the file, which is native code that this process then runs: for files
+        that you have made. Without it, and on other processors, programs are compiled here, or found in the cache.
 
     Nothing of the file is run or unpickled: programs are a text that is read, checksums are compared, and types are
     derived anew from the operations.
@@ -502,5 +496,5 @@ def _loaded(data: memoryview, what: str, trust: bool) -> Exported:
         instead = "rlx.export(f)(*types).save(path) makes one."
         raise FileFormatError(f"{what} is no exported function: {reason}.", instead)
     if trust and native:
-        take_object_code(native)
+        functions = with_native_members(functions, native)
     return Exported(functions, None, platforms)

@@ -16,7 +16,7 @@ from rlx.export.templates import points_of, template
 from rlx.ir.program import Equation, Program
 from rlx.ir.show import show_bindings, show_program
 from rlx.ir.types import TensorType, is_inexact, is_key
-from rlx.passes.pipeline import passes, walk
+from rlx.passes.pipeline import Planned, passes, walk
 from rlx.trace.interpret import interpret
 from rlx.trace.lower import inline_calls
 from rlx.trace.read import Unreadable, read_program
@@ -32,7 +32,10 @@ Source = Callable[[Sizes], Program]  # the traced program for given sizes
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A function as text: its program, with expressions where sizes are not known, and the arrays that it names."""
+    """A function as text: its program, with expressions where sizes are not known, and the arrays that it names.
+
+    optimized: the text is MIR that the passes have seen. planned: what may know the program's plan.
+    """
 
     name: str
     text: str
@@ -43,6 +46,7 @@ class Function:
     out_tree: TreeDef
     out_avals: tuple[ShapeDtypeStruct, ...]
     optimized: bool
+    planned: Planned | None = None
     _programs: dict[tuple[int, ...], Program] = field(default_factory=dict)
     _calls: dict[tuple[int, ...], Callable[[Sequence[Any]], list[Any]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,7 +73,7 @@ class Function:
         found = self._calls.get(key)
         if found is None:
             with self._lock:
-                found = self._calls.setdefault(key, prepare_program(self.program(sizes), self.optimized))
+                found = self._calls.setdefault(key, prepare_program(self.program(sizes), self.optimized, self.planned))
         return found
 
 

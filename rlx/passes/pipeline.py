@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -17,6 +18,7 @@ from rlx.config import config
 from rlx.errors import VerificationError
 from rlx.ir.kernels import Await, Plan, RowTiles
 from rlx.ir.options import LoweringOptions
+from rlx.ir.plan_data import FORM
 from rlx.ir.program import Program, Var, dead_code
 from rlx.ir.verify import verify_program
 from rlx.ir.verify_plan import verify_plan
@@ -46,9 +48,11 @@ from rlx.planning.schedule import schedule, split_chunks
 from rlx.planning.short_rows import unroll_short_rows
 from rlx.planning.stack_products import stack_products
 from rlx.trace.lower import inline_calls, map_regions
+from rlx.version import __version__
 
 __all__ = [
     "Context",
+    "Planned",
     "Stage",
     "Step",
     "compile_stages",
@@ -86,6 +90,16 @@ class Context:
     def of(cls, backend: Backend) -> Context:
         """What a backend says of its device."""
         return cls(backend.lowering, backend.claims, backend.name)
+
+    @property
+    def identity(self) -> bytes:
+        """What plans depend on besides their program, as a digest that is the same in every process."""
+        claims = self.claims
+        kinds, dtypes = (kind.__name__ for kind in claims.kinds), (dtype.name for dtype in claims.dtypes)
+        names = [sorted(named) for named in (kinds, dtypes, claims.routines, claims.blocks)]
+        taken = (names, claims.loops_up_to, getattr(claims.fits, "__qualname__", None))
+        told = repr((__version__, FORM, self.device, self.options, taken, self.loop))
+        return hashlib.blake2b(told.encode(), digest_size=16).digest()
 
     def plan_region(self, program: Program, loop: tuple[int, int] | None) -> Plan:
         """The plan of a program inside the one that is lowered."""
@@ -357,6 +371,15 @@ def lower_to_plan(
     return _plan(found)
 
 
+Planned = Callable[[Program, Context], Plan | None]
+
+
+def _planned_now(program: Program, memory_limit: int | None, context: Context, optimized: bool) -> Plan:
+    if optimized and memory_limit is None and _decomposed(program, context) is program:
+        return lower_program(program, context=context)
+    return lower_to_plan(program, memory_limit, context=context)
+
+
 class ExecutableCache:
     """Compiled programs by structure, the least recently used dropped beyond `limit`."""
 
@@ -367,10 +390,15 @@ class ExecutableCache:
         self._lock = threading.RLock()
 
     def get(
-        self, program: Program, backend: Backend, memory_limit: int | None = None, optimized: bool = False
+        self,
+        program: Program,
+        backend: Backend,
+        memory_limit: int | None = None,
+        optimized: bool = False,
+        planned: Planned | None = None,
     ) -> Executable:
         """The executable of a program, compiled now if it is not there; of `optimized` MIR without passes, unless the
-        device decomposes its routines."""
+        device decomposes its routines. planned: what may know the plan."""
         context = Context.of(backend)
         key = (backend, context.options, context.claims, memory_limit, program.fingerprint)
         with self._lock:
@@ -382,11 +410,8 @@ class ExecutableCache:
             self.misses += 1
             level = logging.WARNING if config.log_compiles else logging.DEBUG
             _logger.log(level, "Compiling %s for %s: %s", program.name, backend.name, program.input_types)
-            if optimized and memory_limit is None and _decomposed(program, context) is program:
-                plan = lower_program(program, context=context)
-            else:
-                plan = lower_to_plan(program, memory_limit, context=context)
-            executable = backend.compile(plan)
+            plan = planned(program, context) if planned is not None and memory_limit is None else None
+            executable = backend.compile(plan or _planned_now(program, memory_limit, context, optimized))
             self._entries[key] = (program, executable)
             while len(self._entries) > self.limit:
                 self._entries.popitem(last=False)

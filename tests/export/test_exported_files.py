@@ -148,18 +148,25 @@ def test_saving_replaces_whole(tmp_path: Path) -> None:
 ALONE = """
 import sys, numpy as np, rlx
 from rlx.backends.cpu.runtime.store import statistics
+from rlx.passes import pipeline
 loaded = rlx.load_exported(sys.argv[1], trust=sys.argv[2] == "trust")
+lowered = []
+def count(*given, **how):
+    lowered.append(1)
+    return lower(*given, **how)
+lower, pipeline.lower_program = pipeline.lower_program, count
 print([float(np.sum(x)) for x in loaded(np.ones((4, 3), np.float32), np.ones((3, 2), np.float32))])
-print(statistics().compiled)
+print(statistics().compiled, len(lowered))
 """
 
 
-def in_another_process(path: Path, trust: bool) -> tuple[str, int]:
-    """What a process without a cache gets, and how often it compiles."""
-    environment = {**os.environ, "RLX_CACHE": "0"}
+def in_another_process(path: Path, trust: bool, **variables: str) -> tuple[str, int, int]:
+    """What a process without a cache gets, how often it compiles kernels, and how many programs it lowers."""
+    environment = {**os.environ, "RLX_CACHE": "0", **variables}
     command = [sys.executable, "-c", ALONE, str(path), "trust" if trust else "no"]
     lines = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
-    return lines[0], int(lines[1])
+    compiled, lowered = map(int, lines[1].split())
+    return lines[0], compiled, lowered
 
 
 START = """
@@ -190,7 +197,7 @@ def test_the_first_result_needs_little(tmp_path: Path) -> None:
 
 
 def test_object_code_is_used_if_trusted(tmp_path: Path) -> None:
-    """With it nothing is compiled; without trust, or of another processor, everything is, to the same result."""
+    """With it nothing is lowered or compiled; without trust, or of another processor, all is, to the same result."""
 
     def function(x: Any, w: Any) -> Any:
         return jnp.tanh(x @ w).sum(axis=0), jnp.sort(jnp.exp(x), axis=0), jnp.cumsum(x)
@@ -199,11 +206,14 @@ def test_object_code_is_used_if_trusted(tmp_path: Path) -> None:
     made = rlx.export(function)(np.ones((4, 3), np.float32), np.ones((3, 2), np.float32))
     made.save(path, object_code=True)
     made.save(plain)
-    trusted, compiled = in_another_process(path, True)
-    assert compiled == 0
-    untrusted, compiled = in_another_process(path, False)
-    assert compiled > 0 and untrusted == trusted
-    # damaged object code is not run: it is compiled again
+    trusted, *made_anew = in_another_process(path, True)
+    assert made_anew == [0, 0]
+    untrusted, compiled, lowered = in_another_process(path, False)
+    assert compiled > 0 and lowered == 1 and untrusted == trusted
+    # a plan is for a number of threads
+    threads, _, lowered = in_another_process(path, True, RLX_NUM_THREADS="3")
+    assert lowered == 1 and threads == trusted
+    # damaged object code is not run, as damaged plans: both are made again
     parts = members(path.read_bytes())
     for name in [n for n in parts if n.startswith("native/")]:
         parts[name] = parts[name][:-1] + bytes([parts[name][-1] ^ 1])
@@ -211,8 +221,8 @@ def test_object_code_is_used_if_trusted(tmp_path: Path) -> None:
     for name, entry in manifest["members"].items():
         entry["blake2b"] = hashlib.blake2b(parts[name], digest_size=32).hexdigest()
     path.write_bytes(packed({**parts, "manifest.json": json.dumps(manifest).encode()}))
-    found, compiled = in_another_process(path, True)
-    assert found == trusted and compiled > 0
+    found, compiled, lowered = in_another_process(path, True)
+    assert found == trusted and compiled > 0 and lowered == 1
 
 
 def test_object_code_needs_sizes(tmp_path: Path) -> None:

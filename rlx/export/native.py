@@ -1,0 +1,76 @@
+"""What a file holds for one kind of processor: plans, and the object code that they and what runs them need."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+
+from rlx.backends import backend_named
+from rlx.backends.cpu.runtime.shipped import object_code_of, take_object_code
+from rlx.call.compiled import CompiledProgram
+from rlx.export.functions import Function
+from rlx.ir.kernels import Plan
+from rlx.ir.plan_data import Unwritable, read_plan, write_plan
+from rlx.ir.program import Program
+from rlx.passes.pipeline import Context, Planned
+
+__all__ = ["native_members", "with_native_members"]
+
+_DIGEST = 32  # bytes of a checksum
+
+
+def native_members(functions: Sequence[Function]) -> dict[str, bytes]:
+    """Plans and object code of functions on this processor, by names that say for which."""
+    backend = backend_named("cpu")
+    context = Context.of(backend)
+    compiled = [CompiledProgram(f.program({}), backend, optimized=f.optimized) for f in functions]
+    plans = [found.executable.plan for found in compiled if found.executable is not None]
+    members: dict[str, bytes] = {}
+    for number, found in enumerate(compiled):
+        if found.executable is not None:
+            with suppress(Unwritable):  # lowered again where it is read
+                members[_plan_name(number, context)] = _sealed(
+                    write_plan(found.executable.plan, _constants(found.core))
+                )
+    return {**members, **object_code_of(plans)}
+
+
+def with_native_members(functions: Sequence[Function], members: Mapping[str, bytes]) -> list[Function]:
+    """Functions that use what `native_members` gave, where this is such a processor; for members that are trusted."""
+    take_object_code(members)
+    return [replace(f, planned=_planned(number, members)) for number, f in enumerate(functions)]
+
+
+def _planned(number: int, members: Mapping[str, bytes]) -> Planned:
+    def planned(program: Program, context: Context) -> Plan | None:
+        data = members.get(_plan_name(number, context))
+        with suppress(ValueError):  # as with object code, what cannot be read is made anew
+            return None if data is None else read_plan(_opened(data), _constants(program))
+        return None
+
+    return planned
+
+
+def _sealed(data: bytes) -> bytes:
+    """Data behind its checksum. It tells accidents, as that of object code; against malice there is `trust`."""
+    return hashlib.blake2b(data, digest_size=_DIGEST).digest() + data
+
+
+def _opened(sealed: bytes) -> bytes:
+    data = sealed[_DIGEST:]
+    if _sealed(data) != sealed:
+        raise ValueError("its checksum is another one")
+    return data
+
+
+def _plan_name(number: int, context: Context) -> str:
+    return f"{context.identity.hex()}_{number}.plan"
+
+
+def _constants(program: Program) -> list[np.ndarray]:
+    """What a program closes over, as plans hold it."""
+    return [array.numpy() for _, array in program.constants]
