@@ -495,17 +495,28 @@ def moved(array: ConcreteArray, memory: Memory) -> ConcreteArray:
     here = memory_of(array)
     if here is memory or (here is None and memory.host):
         return array
-    values = array.numpy()
     if memory.host:
-        return array_of_type(values, array.type)
-    if is_key(array.dtype):
-        dtype: Any = array.dtype
-        values = dtype.words_of(values)
+        return array_of_type(array.numpy(), array.type)
     try:
-        storage = memory.put(np.ascontiguousarray(values).reshape(values.shape))
+        storage = _storage_in(memory, array)
     except AllocationError:
         raise out_of_memory((array.type,)) from None
     return DeviceArray(storage, Placed(memory, array.type))
+
+
+def _storage_in(memory: Memory, array: ConcreteArray) -> Storage:
+    """A copy of an array's values in a device's memory: from device to device where there is a way, or by the host."""
+    here = memory_of(array)
+    if here is not None:
+        words = words_type(array.type) if is_key(array.dtype) else array.type
+        storage = memory.take_from(here, array.storage(), words.nbytes)
+        if storage is not None:
+            return storage
+    values = array.numpy()
+    if is_key(array.dtype):
+        dtype: Any = array.dtype
+        values = dtype.words_of(values)
+    return memory.put(np.ascontiguousarray(values).reshape(values.shape))
 
 
 def wrap(array: Any, weak: bool = False) -> ConcreteArray:

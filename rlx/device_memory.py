@@ -43,6 +43,13 @@ class Memory(ABC):
     def get(self, storage: Storage, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """The elements as a C-contiguous NumPy array. Waits for them, and raises what the run raised that made them."""
 
+    def take_from(self, memory: Memory, storage: Storage, nbytes: int) -> Storage | None:
+        """A copy of the first bytes of another memory's storage that the host has no part in; None: there is no way.
+
+        Raises AllocationError.
+        """
+        return None
+
     @abstractmethod
     def synchronize(self) -> None:
         """Wait until everything that was begun is over. Errors stay with the arrays of their runs."""

@@ -166,6 +166,7 @@ class FakeCupy:
             is_hip=is_hip, CUDARuntimeError=CUDARuntimeError, getDeviceCount=lambda: self.count(devices),
             memcpyAsync=self.memcpy, memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
             memsetAsync=self.memset, deviceGetPCIBusId=lambda number: f"0000:{number:02x}:00.0",
+            memcpyPeerAsync=self.memcpy_peer,
             eventRecord=self.record, streamWaitEvent=self.wait_for, pointerGetAttributes=self.attributes_of,
         )  # fmt: skip
         self.cuda = SimpleNamespace(
@@ -243,6 +244,14 @@ class FakeCupy:
             self.at(target, nbytes)[:] = self.at(source, nbytes)
         if self.captured is None:
             self.log.append(("copy", kind, nbytes))
+
+    def memcpy_peer(self, target: int, to: int, source: int, of: int, nbytes: int, stream: int) -> None:
+        self.check("memcpy")
+        assert stream == STREAM + self.devices[-1] == STREAM + to and self.captured is None
+        with self.cuda.Device(of):
+            found = self.at(source, nbytes).copy()
+        self.at(target, nbytes)[:] = found
+        self.log.append(("copy from", of, nbytes))
 
     def memset(self, target: int, value: int, nbytes: int, stream: int) -> None:
         assert stream == STREAM + self.devices[-1] and self.captured is None

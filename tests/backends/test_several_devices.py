@@ -75,8 +75,13 @@ def test_each_has_its_programs_and_its_pool(cupy: FakeCupy) -> None:
 
 def test_values_move_between_them(cupy: FakeCupy) -> None:
     x = rlx.device_put(X, "cuda:1")
+    cupy.log.clear()
     y = rlx.device_put(x, "cuda:0")
     assert y.device == "cuda:0"
+    # the copy waits for what writes the array, and what comes to its memory next waits for the copy; the host does not
+    assert [entry[:2] for entry in cupy.log if entry[0] != "record"] == [
+        ("wait for", STREAM), ("copy from", 1), ("wait for", STREAM + 1),
+    ]  # fmt: skip
     np.testing.assert_array_equal(np.asarray(y), X)
     assert rlx.jit(jnp.sin, device="cuda:0")(x).device == "cuda:0"  # brought
 
@@ -89,3 +94,21 @@ def test_mixing_is_an_error_that_says_what_to_write(cupy: FakeCupy) -> None:
     with pytest.raises(DeviceError, match=lesson):
         rlx.jit(jnp.add)(x, y)
     x + rlx.device_put(y, x.device)
+
+
+def test_what_moves_between_them(cupy: FakeCupy) -> None:
+    """Keys, nothing, and scalars; an error of the driver names the device; the arrays stay as they were."""
+    key = rlx.random.key(3)
+    values = (jnp.float32(2), np.zeros((0, 3)), np.arange(3, dtype="int8"))
+    for x in values:
+        there = rlx.device_put(rlx.device_put(x, "cuda:1"), "cuda:0")
+        assert there.device == "cuda:0" and there.dtype == x.dtype
+        np.testing.assert_array_equal(np.asarray(there), np.asarray(x))
+    moved = rlx.device_put(rlx.device_put(key, "cuda:1"), "cuda:0")
+    assert rlx.random.key_data(rlx.device_put(moved, "cpu")).tolist() == rlx.random.key_data(key).tolist()
+    x = rlx.device_put(X, "cuda:1")
+    cupy.broken.add("memcpy")
+    with pytest.raises(DeviceError, match="illegal memory access"):
+        rlx.device_put(x, "cuda:0")
+    cupy.broken.clear()
+    np.testing.assert_array_equal(np.asarray(rlx.device_put(x, "cuda:0")), X)

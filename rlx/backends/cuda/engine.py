@@ -234,6 +234,18 @@ class CupyEngine(Engine):
         kind = self._cupy.cuda.runtime.memcpyDeviceToDevice
         self._move(self.address(target), self.address(source), source.nbytes, kind)
 
+    def reaches(self, other: Engine) -> bool:
+        """The runtime copies between all devices of its own, over the host's memory where there is no other way."""
+        return isinstance(other, CupyEngine) and other.name == self.name
+
+    def copy_from(self, other: Engine, target: View, source: View) -> None:
+        """On this device's stream."""
+        assert isinstance(other, CupyEngine)
+        other.order_behind(self._stream.ptr)
+        devices = (self.address(target), self.number, other.address(source), other.number)
+        self._checked(self._cupy.cuda.runtime.memcpyPeerAsync, *devices, source.nbytes, self._stream.ptr)
+        self.order_behind(other._stream.ptr)
+
     def read(self, view: View, array: np.ndarray) -> None:
         """On the stream, which is waited for."""
         self._move(array.ctypes.data, self.address(view), array.nbytes, self._cupy.cuda.runtime.memcpyDeviceToHost)

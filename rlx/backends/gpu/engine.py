@@ -84,6 +84,18 @@ class Engine(ABC):
     def copy(self, target: View, source: View) -> None:
         """Queue a copy of all bytes of `source`."""
 
+    def reaches(self, other: Engine) -> bool:
+        """Whether `copy_from` can read that device's memory."""
+        del other
+        return False
+
+    def copy_from(self, other: Engine, target: View, source: View) -> None:
+        """Queue a copy of all bytes of `source`, which is another device's: behind the work of both so far.
+
+        What the other device queues from now on comes after it. Whoever calls it holds both locks.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def read(self, view: View, array: np.ndarray) -> None:
         """Wait for the work so far, then copy the bytes to a contiguous host array."""

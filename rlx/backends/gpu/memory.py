@@ -191,6 +191,20 @@ class DeviceMemory(Memory):
                 self.engine.read(view, array.reshape(-1).view(np.uint8))
         return array
 
+    def take_from(self, memory: Memory, storage: Storage, nbytes: int) -> Storage | None:
+        """A copy over the bus, which the queues of both devices wait for where they have to."""
+        if not isinstance(memory, DeviceMemory) or not self.engine.reaches(memory.engine):
+            return None
+        assert isinstance(storage, DeviceStorage)
+        target = DeviceStorage(self.pool, nbytes)
+        if nbytes:
+            first, second = sorted((self.engine, memory.engine), key=lambda engine: engine.number)
+            with first.lock, second.lock:
+                views = (target.view_on_device.part(0, nbytes), storage.view_on_device.part(0, nbytes))
+                self.engine.copy_from(memory.engine, *views)
+                target.written_by(self.engine.mark(), storage._kernels)
+        return target
+
     # ------------------------------------------------------------------ other libraries
     def borrow(self, value: Any) -> tuple[Storage, tuple[int, ...], np.dtype]:
         """Another library's array on this device, over the same memory; what it has queued comes first.
