@@ -166,8 +166,8 @@ class FakeCupy:
             is_hip=is_hip, CUDARuntimeError=CUDARuntimeError, getDeviceCount=lambda: self.count(devices),
             memcpyAsync=self.memcpy, memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
             memsetAsync=self.memset, deviceGetPCIBusId=lambda number: f"0000:{number:02x}:00.0",
-            memcpyPeerAsync=self.memcpy_peer,
-            eventRecord=self.record, streamWaitEvent=self.wait_for, pointerGetAttributes=self.attributes_of,
+            memcpyPeerAsync=self.memcpy_peer, eventRecord=self.record, streamWaitEvent=self.wait_for,
+            pointerGetAttributes=self.attributes_of,
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, Stream=Stream, Event=Event,
