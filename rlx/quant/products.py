@@ -34,15 +34,19 @@ def _batched_rows(
 
 
 @block(_batched_rows)
-def dequantized_product(x: Any, elements: Any, scales: Any = None, zeros: Any = None, *, scheme: str) -> Array:
+def dequantized_product(
+    x: Any, elements: Any, scales: Any = None, zeros: Any = None, global_scale: Any = None, *, scheme: str
+) -> Array:
     """x @ decoded.T: a backend that claims it decodes rows piece by piece.
 
-    Args: x: float32 [m, k]; elements, scales, zeros: those of a QuantizedArray of n rows; scheme: its name.
+    Args: x: float32 [m, k]; elements, scales, zeros: those of a QuantizedArray of n rows; global_scale: float32 [],
+    which results are multiplied with; scheme: its name.
 
     Returns float32 [m, n].
     """
     rows = decode(elements, scales, zeros, QuantScheme(scheme))
-    return lax.dot_general(x, rows, (((1,), (1,)), ((), ())))
+    found = lax.dot_general(x, rows, (((1,), (1,)), ((), ())))
+    return found if global_scale is None else found * global_scale
 
 
 def dequant_matmul(x: Any, weight: QuantizedArray) -> Array:
@@ -80,14 +84,14 @@ def dequant_matmul(x: Any, weight: QuantizedArray) -> Array:
     rows = value.astype(np.float32).reshape(math.prod(value.shape[:-1]), value.shape[-1])
     parts = {"elements": weight.elements, "scales": weight.plain_scales, "zeros": weight.zeros}
     given = {name: jnp.asarray(part) for name, part in parts.items() if part is not None}
-    found = dequantized_product(rows, **given, scheme=weight.scheme.name)
     if weight.global_scale is not None:
-        found = found * weight.global_scale
+        given["global_scale"] = jnp.asarray(weight.global_scale, np.float32).reshape(())
+    found = dequantized_product(rows, **given, scheme=weight.scheme.name)
     return found.reshape(*value.shape[:-1], found.shape[-1]).astype(value.dtype)
 
 
 def _check_parts(weight: QuantizedArray) -> None:
-    """ShapeError where rows are no whole blocks, and where scales or zero points are not one for each block."""
+    """ShapeError for rows that are no whole blocks, and for scales and zero points that are not one for each."""
     scheme = weight.scheme
     last = weight.elements.shape[-1]
     if scheme.row_bytes(weight.length) != last * np.dtype(weight.elements.dtype).itemsize:
@@ -105,3 +109,8 @@ def _check_parts(weight: QuantizedArray) -> None:
                 f"A QuantizedArray of {scheme} has {shown}; it needs {list(wanted) if there else 'none'}.",
                 "Make it with rlx.quant.quantize, or give one for each block of each row.",
             )
+    if np.size(weight.global_scale) != 1:
+        raise ShapeError(
+            f"A QuantizedArray has a global scale of {list(np.shape(weight.global_scale))}.",
+            "It is one number; scales of rows or columns are multiplied with the product.",
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -100,10 +101,7 @@ def test_large_products_are_cut_into_tiles(scheme: str, threads: int) -> None:
 @pytest.mark.parametrize("rows", [1, 8, 128])
 @pytest.mark.parametrize("scheme", CLAIMED)
 def test_claimed_products_take_a_mebibyte_of_temporaries_at_most(scheme: str, rows: int) -> None:
-    """All that the frame of a call has beside its arguments and results: what each thread decodes into, too.
-
-    A scheme with a global scale has the result once more, before that scale.
-    """
+    """All that the frame of a call has beside its arguments and results: what each thread decodes into, too."""
     packed = rlx.tree.map(
         lambda part: rlx.ShapeDtypeStruct((4096, *part.shape[1:]) if part.ndim else (), part.dtype),
         weight(scheme, 1, 4096 - 4096 % quant.QuantScheme(scheme).block_size),
@@ -116,9 +114,22 @@ def test_claimed_products_take_a_mebibyte_of_temporaries_at_most(scheme: str, ro
         table = build_table(compiled.plan, load_runtime().addresses)
     finally:
         rlx.set_num_threads(before)
-    unscaled = 0 if packed.global_scale is None else 4 * rows * 4096
-    assert "dequantized_product" in str(compiled.plan) and table.arena - unscaled <= 1 << 20
-    assert (table.arena - unscaled > 1 << 17) == (rows > FEW_ROWS), "many rows have tiles that are counted"
+    assert "dequantized_product" in str(compiled.plan) and table.arena <= 1 << 20
+    assert (table.arena > 1 << 17) == (rows > FEW_ROWS), "many rows have tiles that are counted"
+
+
+@pytest.mark.parametrize("rows", [1, 6, 130])
+@pytest.mark.parametrize("scheme", [name for name in CLAIMED if name.startswith(("int", "nf4", "nv", "mx", "gguf_q4"))])
+def test_a_scale_of_the_whole_array_is_multiplied_in_the_kernel(scheme: str, rows: int) -> None:
+    """Of any scheme, whether it makes such scales itself or not: no other kernel reads or writes the result."""
+    w = replace(weight(scheme, 500), global_scale=np.float32(0.75))
+    x = np.random.default_rng(rows).standard_normal((rows, 768)).astype(np.float32)
+    product = rlx.jit(quant.dequant_matmul)
+    assert len(product.lower(x, w).compile().plan.kernels) == 1
+    expected = x @ np.asarray(quant.dequantize(w), np.float64).T
+    np.testing.assert_allclose(product(x, w), expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+    unscaled = np.asarray(product(x, replace(w, global_scale=None)))
+    np.testing.assert_array_equal(product(x, w), unscaled * np.float32(0.75))
 
 
 def test_it_is_differentiable_in_x_batched_and_compiled() -> None:
@@ -244,6 +255,8 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ShapeError, match=r"scales of \[3, 1\]; it needs \[3, 2\]") as raised:
         quant.dequant_matmul(np.ones((2, 64), np.float32), short)
     assert "test_products.py" in str(raised.value), "the user's line"
+    with pytest.raises(ShapeError, match=r"global scale of \[2\]"):
+        quant.dequant_matmul(np.ones((2, 64), np.float32), replace(w, global_scale=np.ones(2, np.float32)))
     for scheme, width in (("gguf_q4_0", 35), ("gguf_q6_k", 211)):
         cut: Any = quant.QuantizedArray(np.zeros((3, width), np.uint8), None, None, None, quant.QuantScheme(scheme))
         with pytest.raises(ShapeError, match=f"rows of {width} bytes, which are no whole blocks"):
