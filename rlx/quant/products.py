@@ -11,11 +11,13 @@ import numpy as np
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
-from rlx.errors import DtypeError, InputTypeError, ShapeError
+from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError
 from rlx.quant.arrays import QuantizedArray, decode
+from rlx.quant.integer_products import check_integer, integer_product
 from rlx.quant.schemes import QuantScheme
 from rlx.trace.flat import as_array
 from rlx.trace.replay import block
+from rlx.transforms.custom import custom_jvp
 
 __all__ = ["dequant_matmul", "dequantized_product"]
 
@@ -49,18 +51,40 @@ def dequantized_product(
     return found if global_scale is None else found * global_scale
 
 
-def dequant_matmul(x: Any, weight: QuantizedArray) -> Array:
+@custom_jvp
+def rounded_product(x: Any, weight: QuantizedArray) -> Array:
+    """x @ decoded.T of x float32 [m, k] rounded to int8, with the derivative of the product without rounding."""
+    return integer_product(x, weight)
+
+
+@rounded_product.defjvp
+def _rounded_product_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Array, Array]:
+    return rounded_product(*primals), _exact_product(tangents[0], primals[1])
+
+
+def _exact_product(rows: Any, weight: QuantizedArray) -> Array:
+    parts = {"elements": weight.elements, "scales": weight.plain_scales, "zeros": weight.zeros}
+    given = {name: jnp.asarray(part) for name, part in parts.items() if part is not None}
+    if weight.global_scale is not None:
+        given["global_scale"] = jnp.asarray(weight.global_scale, np.float32).reshape(())
+    return dequantized_product(rows, **given, scheme=weight.scheme.name)
+
+
+def dequant_matmul(x: Any, weight: QuantizedArray, activations: str | None = None) -> Array:
     """The product of an array with a quantised matrix, over the axis that is cut into blocks.
 
     Args:
       x: floating numbers of shape [..., k].
       weight: a QuantizedArray of shape [k, n] with axis -2, or [n, k] with axis -1.
+      activations: None, or "int8" to round x to int8, too, a scale max|x| / 127 for each of the weight's blocks, and to
+        sum the products of a block as int32, exactly: for weights of int8, int8a, int4, gguf_q8_0, gguf_q4_0 and
+        gguf_q4_1. The derivative passes through the rounding.
 
     Returns an array of shape [..., n] and of x's dtype; sums are in float32. It is differentiable in x, and the
     processor's backend computes it from the packed bytes, decoded tile by tile.
 
     Raises InputTypeError where the weight is not quantised, DtypeError where x is not floating, ShapeError where the
-    lengths differ.
+    lengths differ, OptionError for other activations, and where the weight's codes are no integers.
 
     >>> import numpy as np
     >>> from rlx import quant
@@ -81,12 +105,12 @@ def dequant_matmul(x: Any, weight: QuantizedArray) -> Array:
             f"dequant_matmul got x of {list(value.shape)} and a weight of {list(weight.shape)}.",
             f"It sums over x's last axis and over the weight's axis {weight.axis}, which is cut into blocks.",
         )
+    if activations is not None:
+        if activations != "int8":
+            raise OptionError(f"dequant_matmul got activations={activations!r}.", 'There are None and "int8".')
+        check_integer(weight.scheme)
     rows = value.astype(np.float32).reshape(math.prod(value.shape[:-1]), value.shape[-1])
-    parts = {"elements": weight.elements, "scales": weight.plain_scales, "zeros": weight.zeros}
-    given = {name: jnp.asarray(part) for name, part in parts.items() if part is not None}
-    if weight.global_scale is not None:
-        given["global_scale"] = jnp.asarray(weight.global_scale, np.float32).reshape(())
-    found = dequantized_product(rows, **given, scheme=weight.scheme.name)
+    found = _exact_product(rows, weight) if activations is None else rounded_product(rows, weight)
     return found.reshape(*value.shape[:-1], found.shape[-1]).astype(value.dtype)
 
 

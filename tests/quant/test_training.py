@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -281,40 +280,3 @@ def test_bins_become_wider_where_there_would_be_too_many() -> None:
         calibrator.add(size * np.linspace(-1, 1, 1001))
     assert calibrator.counts.shape[1] <= 4096 and calibrator.counts.sum() == 3003
     assert abs(calibrator.threshold() - 0.5) <= calibrator.width
-
-
-@beside
-@pytest.mark.parametrize("m", [1, 7])
-def test_four_bit_products_are_onnxruntimes(m: int, tmp_path: Path) -> None:
-    """MatMulNBits, whose weights [n, blocks, 16] are ours: the first code in the low bits, less 8."""
-    import onnx
-    import onnxruntime
-    from onnx import TensorProto, helper
-
-    w = np.random.default_rng(0).standard_normal((24, 128)).astype(np.float32)
-    x = np.random.default_rng(1).standard_normal((m, 128)).astype(np.float32)
-    q = quant.quantize(w, "int4/32")
-    node = helper.make_node(
-        "MatMulNBits",
-        ["x", "b", "s"],
-        ["y"],
-        domain="com.microsoft",
-        K=128,
-        N=24,
-        bits=4,
-        block_size=32,
-        accuracy_level=0,
-    )
-    given = [
-        helper.make_tensor("b", TensorProto.UINT8, [24, 4, 16], np.asarray(q.elements).tobytes(), raw=True),
-        helper.make_tensor("s", TensorProto.FLOAT, [96], np.asarray(q.scales).tobytes(), raw=True),
-    ]
-    graph = helper.make_graph(
-        [node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [m, 128])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [m, 24])], given,
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    path = tmp_path / "m.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
-    theirs = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
-    np.testing.assert_allclose(quant.dequant_matmul(x, q), theirs, atol=1e-5)
