@@ -211,6 +211,19 @@ def test_what_is_missing_is_listed(tmp_path: Path) -> None:
         lm.load(tmp_path / "other.gguf")
 
 
+@pytest.mark.parametrize(("alignment", "part_bytes"), [(32, None), (64, None), (4096, None), (64, 140_000)])
+def test_llama_cpp_reads_other_alignments_and_parts(alignment: int, part_bytes: int | None, tmp_path: Path) -> None:
+    write(ours(oracle("llama")), "llama", tmp_path / "m.gguf")
+    file = gguf.GGUFFile(tmp_path / "m.gguf")
+    writer = gguf.GGUFWriter(alignment=alignment).add_all_metadata(file.metadata)
+    for name, tensor in file.items():
+        writer.add_tensor(name, tensor)
+    writer.write(tmp_path / "other.gguf", part_bytes=part_bytes)
+    parts = sorted(tmp_path.glob("other*"))
+    assert len(parts) == (1 if part_bytes is None else 3)
+    assert llama_cpp(parts[0], [5, 6, 7, 8], 8) == llama_cpp(tmp_path / "m.gguf", [5, 6, 7, 8], 8)
+
+
 def test_a_mixture_without_a_number_of_experts_is_refused(tmp_path: Path) -> None:
     write(ours(oracle("qwen2-moe")), "qwen2moe", tmp_path / "m.gguf")
     file = gguf.GGUFFile(tmp_path / "m.gguf")
