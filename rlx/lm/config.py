@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import OptionError, UnsupportedError
+from rlx.errors import FileFormatError, OptionError, UnsupportedError
 
 __all__ = [
     "DecoderConfig",
@@ -453,8 +453,18 @@ def _gguf_gpt2(found: DecoderConfig, told: Told) -> DecoderConfig:
     )
 
 
+def _gguf_qwen2_moe(found: DecoderConfig, told: Told) -> DecoderConfig:
+    """Files do not say that the chosen experts' weights are left as they are: the architecture means it."""
+    if found.experts is None:
+        raise FileFormatError("The file says nothing of qwen2moe.expert_count.", "Write it anew from the model.")
+    shared = int(told("expert_shared_feed_forward_length", found.inner))
+    size = int(told("expert_feed_forward_length", found.inner // found.experts.chosen))
+    return replace(found, experts=replace(found.experts, size=size, normalised=False, shared=shared))
+
+
 _GGUF_FAMILIES: dict[str, Callable[[DecoderConfig, Told], DecoderConfig]] = {
     **dict.fromkeys(("llama", "qwen2", "phi3"), lambda found, told: found),
+    "qwen2moe": _gguf_qwen2_moe,
     **dict.fromkeys(("qwen3", "qwen3moe"), lambda found, told: replace(found, qk_norm=True)),
     "gemma": _gguf_gemma,
     "gemma2": _gguf_gemma2,

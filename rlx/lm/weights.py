@@ -59,7 +59,7 @@ def shapes_of(config: DecoderConfig | EncoderConfig) -> dict[Path, tuple[int, ..
             found[at("sinks", "weight")] = (config.heads,)
         for name, size in products.items():
             found[at(name, "weight")] = (size, width)
-            if biased or config.family in ("qwen2", "qwen2_moe"):
+            if biased or config.family in ("qwen2", "qwen2_moe", "qwen2moe"):
                 found[at(name, "bias")] = (size,)
         found[at("o", "weight")] = (width, config.heads * dim)
         if biased:
@@ -375,6 +375,10 @@ _GGUF_LAYER = {
     "up": "ffn_up",
     "down": "ffn_down",
     "router": "ffn_gate_inp",
+    "shared_router": "ffn_gate_inp_shexp",
+    "shared_gate": "ffn_gate_shexp",
+    "shared_up": "ffn_up_shexp",
+    "shared_down": "ffn_down_shexp",
     "attention_norm": "attn_norm",
     "ffn_norm": "ffn_norm",
     "post_attention_norm": "post_attention_norm",
@@ -420,7 +424,8 @@ def parameters_of_gguf(config: DecoderConfig, file: GGUFFile) -> dict[str, Any]:
             used[name] = start + shapes[path][0]
             flat[path] = _of_tensor(file[name], slice(start, used[name]))
         else:
-            flat[path] = _of_tensor(file[name])
+            found = _of_tensor(file[name])
+            flat[path] = found[None] if shapes[path] == (1, *found.shape) else found  # files drop axes of one
     # what is read of the rotation is read by rlx.lm.load
     extra = [name for name in file if name not in names.values() and not name.startswith("rope_")]
     _refuse(shapes, config.family, flat, sorted(set(missing)), extra)

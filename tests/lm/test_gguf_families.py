@@ -29,8 +29,9 @@ pytestmark = [
 
 # the name of test_families -> the architecture of the file
 FAMILIES = {
-    "llama": "llama", "llama-tied": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen3": "qwen3",
-    "qwen3-moe": "qwen3moe", "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "phi3": "phi3", "gpt2": "gpt2",
+    "llama": "llama", "llama-tied": "llama", "mixtral": "llama", "qwen2": "qwen2", "qwen2-moe": "qwen2moe",
+    "qwen3": "qwen3", "qwen3-moe": "qwen3moe", "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "phi3": "phi3",
+    "gpt2": "gpt2",
 }  # fmt: skip
 # what files do not say: they take it as it is in the models that there are
 AS_FILES_HAVE_IT: dict[str, dict[str, Any]] = {
@@ -66,6 +67,8 @@ def write(model: lm.Model, architecture: str, path: Path, kind: str = "F32") -> 
     if c.experts is not None:
         told |= {"expert_count": c.experts.count, "expert_used_count": c.experts.chosen}
         told["expert_feed_forward_length"] = c.experts.size
+        if c.experts.shared:
+            told["expert_shared_feed_forward_length"] = c.experts.shared
     if any(c.windows):
         told["attention.sliding_window"] = next(filter(None, c.windows))
     if c.attention_softcap:
@@ -90,6 +93,7 @@ def write(model: lm.Model, architecture: str, path: Path, kind: str = "F32") -> 
         joined.setdefault(name, []).append(value + np.float32(c.norm_offset) if "norm" in name else value)
     for name, parts in joined.items():
         whole = np.concatenate(parts)
+        whole = whole.reshape(whole.shape[len(whole) == 1 :])  # as the converters squeeze what they write
         writer.add_tensor(name, whole, "F32" if whole.ndim == 1 or whole.shape[-1] % 32 else kind)
     writer.write(path)
 
@@ -130,7 +134,21 @@ def test_a_file_gives_the_numbers_of_the_model_that_it_was_made_of(name: str, tm
             break
 
 
-@pytest.mark.parametrize("name", ["phi3", "qwen3-moe", "gemma2"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_names_are_those_of_the_format(name: str) -> None:
+    """Of the gguf package, which llama.cpp's converters write by."""
+    import gguf as package
+
+    architecture = FAMILIES[name]
+    number = next(n for n, known in package.MODEL_ARCH_NAMES.items() if known == architecture)
+    config = ours(oracle(name)).config
+    stems = [package.TENSOR_NAMES[tensor] for tensor in package.MODEL_TENSORS[number]]
+    known = {stem.format(bid=layer) for stem in stems for layer in range(config.layers)}
+    found = {name.rpartition(".")[0] for name in gguf_names(replace(config, family=architecture)).values()}
+    assert found <= known
+
+
+@pytest.mark.parametrize("name", ["phi3", "qwen2-moe", "qwen3-moe", "gemma2"])
 def test_packed_weights_stay_packed(name: str, tmp_path: Path) -> None:
     model = ours(oracle(name))
     write(model, FAMILIES[name], tmp_path / "m.gguf", "Q8_0")
@@ -191,6 +209,33 @@ def test_what_is_missing_is_listed(tmp_path: Path) -> None:
     writer.add_tensor("blk.0.attn_q.bias", np.ones(64, np.float32), "F32").write(tmp_path / "other.gguf")
     with pytest.raises(FileFormatError, match=r"(?s)no blk\.1\.ffn_down\.weight.*blk\.0\.attn_q\.bias has no place"):
         lm.load(tmp_path / "other.gguf")
+
+
+@pytest.mark.parametrize(("alignment", "part_bytes"), [(32, None), (64, None), (4096, None), (64, 140_000)])
+def test_llama_cpp_reads_other_alignments_and_parts(alignment: int, part_bytes: int | None, tmp_path: Path) -> None:
+    write(ours(oracle("llama")), "llama", tmp_path / "m.gguf")
+    file = gguf.GGUFFile(tmp_path / "m.gguf")
+    writer = gguf.GGUFWriter(alignment=alignment).add_all_metadata(file.metadata)
+    for name, tensor in file.items():
+        writer.add_tensor(name, tensor)
+    writer.write(tmp_path / "other.gguf", part_bytes=part_bytes)
+    parts = sorted(tmp_path.glob("other*"))
+    assert len(parts) == (1 if part_bytes is None else 3)
+    assert llama_cpp(parts[0], [5, 6, 7, 8], 8) == llama_cpp(tmp_path / "m.gguf", [5, 6, 7, 8], 8)
+
+
+def test_a_mixture_without_a_number_of_experts_is_refused(tmp_path: Path) -> None:
+    write(ours(oracle("qwen2-moe")), "qwen2moe", tmp_path / "m.gguf")
+    file = gguf.GGUFFile(tmp_path / "m.gguf")
+    writer = gguf.GGUFWriter("qwen2moe")
+    for key, value in file.metadata.items():
+        if key not in ("qwen2moe.expert_count", "general.architecture"):
+            writer.add_metadata(key, value)
+    for key, tensor in file.items():
+        writer.add_tensor(key, tensor)
+    writer.write(tmp_path / "less.gguf")
+    with pytest.raises(FileFormatError, match=r"nothing of qwen2moe\.expert_count"):
+        lm.load(tmp_path / "less.gguf")
 
 
 def _tensors(model: lm.Model, folder: Path) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from needs import beside
 
 import rlx
 import rlx.numpy as jnp
@@ -100,10 +102,7 @@ def test_large_products_are_cut_into_tiles(scheme: str, threads: int) -> None:
 @pytest.mark.parametrize("rows", [1, 8, 128])
 @pytest.mark.parametrize("scheme", CLAIMED)
 def test_claimed_products_take_a_mebibyte_of_temporaries_at_most(scheme: str, rows: int) -> None:
-    """All that the frame of a call has beside its arguments and results: what each thread decodes into, too.
-
-    A scheme with a global scale has the result once more, before that scale.
-    """
+    """All that the frame of a call has beside its arguments and results: what each thread decodes into, too."""
     packed = rlx.tree.map(
         lambda part: rlx.ShapeDtypeStruct((4096, *part.shape[1:]) if part.ndim else (), part.dtype),
         weight(scheme, 1, 4096 - 4096 % quant.QuantScheme(scheme).block_size),
@@ -116,9 +115,22 @@ def test_claimed_products_take_a_mebibyte_of_temporaries_at_most(scheme: str, ro
         table = build_table(compiled.plan, load_runtime().addresses)
     finally:
         rlx.set_num_threads(before)
-    unscaled = 0 if packed.global_scale is None else 4 * rows * 4096
-    assert "dequantized_product" in str(compiled.plan) and table.arena - unscaled <= 1 << 20
-    assert (table.arena - unscaled > 1 << 17) == (rows > FEW_ROWS), "many rows have tiles that are counted"
+    assert "dequantized_product" in str(compiled.plan) and table.arena <= 1 << 20
+    assert (table.arena > 1 << 17) == (rows > FEW_ROWS), "many rows have tiles that are counted"
+
+
+@pytest.mark.parametrize("rows", [1, 6, 130])
+@pytest.mark.parametrize("scheme", [name for name in CLAIMED if name.startswith(("int", "nf4", "nv", "mx", "gguf_q4"))])
+def test_a_scale_of_the_whole_array_is_multiplied_in_the_kernel(scheme: str, rows: int) -> None:
+    """Of any scheme, whether it makes such scales itself or not: no other kernel reads or writes the result."""
+    w = replace(weight(scheme, 500), global_scale=np.float32(0.75))
+    x = np.random.default_rng(rows).standard_normal((rows, 768)).astype(np.float32)
+    product = rlx.jit(quant.dequant_matmul)
+    assert len(product.lower(x, w).compile().plan.kernels) == 1
+    expected = x @ np.asarray(quant.dequantize(w), np.float64).T
+    np.testing.assert_allclose(product(x, w), expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+    unscaled = np.asarray(product(x, replace(w, global_scale=None)))
+    np.testing.assert_array_equal(product(x, w), unscaled * np.float32(0.75))
 
 
 def test_it_is_differentiable_in_x_batched_and_compiled() -> None:
@@ -201,6 +213,29 @@ def test_codes_decode_as_ml_dtypes() -> None:
     np.testing.assert_array_equal(quant.dequantize(q)[0], quant.NF4_LEVELS)
 
 
+def test_casts_are_those_of_ml_dtypes() -> None:
+    """Rounded to the nearest, ties to even, and limited to the greatest; of four bits behind their scales."""
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((8, 64)) * np.exp(6 * rng.standard_normal((8, 64)))).astype(np.float32)
+    for name, dtype in (("fp8e4m3", ml_dtypes.float8_e4m3fn), ("fp8e5m2", ml_dtypes.float8_e5m2)):
+        every = np.arange(128, dtype=np.uint8).view(dtype).astype(np.float32)
+        every = np.sort(every[np.isfinite(every)])
+        ties = (every[1:] + every[:-1]) / 2
+        given = np.concatenate([x.ravel(), every, ties, [1e9]])[None]
+        largest = float(ml_dtypes.finfo(dtype).max)
+        expected = np.clip(given, -largest, largest).astype(np.float32).astype(dtype)
+        np.testing.assert_array_equal(np.asarray(quant.quantize(given, name).elements), expected)
+    for name, block in (("mxfp4", 32), ("nvfp4", 16)):
+        q = quant.quantize(x, name)
+        factors = np.asarray(q.scales).astype(np.float32)
+        scaled = x if q.global_scale is None else np.asarray(jnp.asarray(x) / q.global_scale)
+        blocks = scaled.reshape(8, -1, block) / np.where(factors == 0, 1, factors)[..., None]
+        expected = np.clip(blocks, -6, 6).astype(ml_dtypes.float4_e2m1fn).astype(np.float32).reshape(8, 64)
+        codes = np.asarray(q.elements)
+        found = np.stack([codes & 15, codes >> 4], -1).reshape(8, 64).astype(np.uint8).view(ml_dtypes.float4_e2m1fn)
+        np.testing.assert_array_equal(found.astype(np.float32), expected)
+
+
 def test_mixed_formats_are_what_scaled_products_use() -> None:
     x = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
     config = nn.get_scaled_dot_general_config("nvfp4", jnp.ones((1,)))
@@ -244,6 +279,8 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ShapeError, match=r"scales of \[3, 1\]; it needs \[3, 2\]") as raised:
         quant.dequant_matmul(np.ones((2, 64), np.float32), short)
     assert "test_products.py" in str(raised.value), "the user's line"
+    with pytest.raises(ShapeError, match=r"global scale of \[2\]"):
+        quant.dequant_matmul(np.ones((2, 64), np.float32), replace(w, global_scale=np.ones(2, np.float32)))
     for scheme, width in (("gguf_q4_0", 35), ("gguf_q6_k", 211)):
         cut: Any = quant.QuantizedArray(np.zeros((3, width), np.uint8), None, None, None, quant.QuantScheme(scheme))
         with pytest.raises(ShapeError, match=f"rows of {width} bytes, which are no whole blocks"):
@@ -256,6 +293,30 @@ def test_the_packages_are_there_where_rlx_is_imported_and_loaded_when_asked_for(
 
 
 # ---------------------------------------------------------------------- scales of eight bits
+@beside
+@pytest.mark.parametrize("block", [64, 128])
+def test_nf4_and_its_scales_of_eight_bits_are_those_of_bitsandbytes(block: int) -> None:
+    """The same bytes and maxima; of its scales in eight bits the same levels, where their mean is rounded alike."""
+    torch, functional = pytest.importorskip("torch"), pytest.importorskip("bitsandbytes.functional")
+    x = np.random.default_rng(0).standard_normal((96, 512)).astype(np.float32)
+    q = quant.quantize(x, f"nf4/{block}")
+    packed, state = functional.quantize_4bit(torch.tensor(x), blocksize=block, quant_type="nf4")
+    np.testing.assert_array_equal(np.asarray(q.elements).ravel(), packed.numpy().ravel())
+    np.testing.assert_array_equal(np.asarray(q.scales).ravel(), state.absmax.numpy())
+    np.testing.assert_array_equal(quant.dequantize(q), functional.dequantize_4bit(packed, state).numpy())
+    packed, state = functional.quantize_4bit(
+        torch.tensor(x), blocksize=block, quant_type="nf4", compress_statistics=True
+    )
+    double = quant.double_quantize(q)
+    np.testing.assert_allclose(LEVELS, state.state2.code.numpy(), rtol=2e-7)
+    np.testing.assert_allclose(double.scales.largest, state.state2.absmax.numpy(), rtol=1e-5)
+    same = np.asarray(double.scales.codes).ravel() == state.absmax.numpy().ravel()
+    assert same.mean() > 0.99
+    np.testing.assert_allclose(
+        quant.dequantize(double), functional.dequantize_4bit(packed, state).numpy(), atol=2e-3 * np.abs(x).max()
+    )
+
+
 def test_scales_in_eight_bits() -> None:
     """Each scale is the nearest level of its block; products and gathers of rows take them; 4.127 bits a number."""
     weight = np.random.default_rng(5).standard_normal((96, 512)).astype(np.float32)

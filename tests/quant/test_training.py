@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,32 @@ def test_named_values_are_rounded_wherever_they_are_read() -> None:
         quant.insert_q_dq(network, {"y": record["x"]})(X, w)
     with pytest.raises(OptionError, match="names no values"):
         quant.taps_of(lambda x: x)(X)
+
+
+@pytest.mark.parametrize("axis", [None, 1])
+def test_what_is_inserted_is_numpys_to_the_bit(axis: int | None) -> None:
+    """Every reader of a value, and the result, has what NumPy rounds: of functions, compiled ones and graphs."""
+    scales, zeros = (np.float32(0.1), np.float32(3)) if axis is None else (np.linspace(0.01, 2, 50), np.arange(50) - 25)
+    scales, zeros = np.float32(scales), np.float32(zeros)
+    entry = quant.CalibrationEntry(axis, tuple(scales.ravel().tolist()), tuple(zeros.ravel().astype(int).tolist()))
+
+    def numpy_rounded(x: np.ndarray) -> np.ndarray:
+        return (np.clip(np.rint(x / scales) + zeros, -128, 127) - zeros) * scales
+
+    def function(x: Any) -> Any:
+        named = checkpoint_name(x, "x")
+        return named, 2 * named, checkpoint_name(rlx.nn.relu(named), "y")
+
+    x = numpy_rounded(X)
+    expected = x, 2 * x, numpy_rounded(np.maximum(x, 0))
+    inserted = quant.insert_q_dq(function, {"x": entry, "y": entry})
+    graph = rlx.Graph("net")
+    node = graph.input("x", rlx.Shape(list(X.shape)))
+    twice, other = graph.add(node, node), graph.relu(node)
+    graph.set_outputs([node, twice, other])
+    for run in (inserted, rlx.jit(inserted), lambda x: quant.insert_q_dq(graph, {node: entry, other: entry})(x=x)):
+        for found, wanted in zip(run(X), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
 
 
 def test_methods_of_calibration_order_themselves() -> None:
@@ -274,6 +301,49 @@ def test_thresholds_are_those_of_onnxruntime(method: str, bins: int, seed: int) 
     assert ours.largest is not None and 0 < ours.threshold() <= ours.largest
 
 
+@pytest.mark.parametrize("moving", [False, True])
+def test_greatest_values_are_those_of_onnxruntime(moving: bool, tmp_path: Path) -> None:
+    """MinMaxCalibrater looks at a model's values; its average goes over the greatest of each batch, as ours."""
+    calibrate = pytest.importorskip("onnxruntime.quantization.calibrate")
+    from onnx import TensorProto, helper, save
+
+    graph = helper.make_graph(
+        [helper.make_node("Abs", ["x"], ["h"]), helper.make_node("Mul", ["h", "h"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6, 50])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [6, 50])],
+    )  # fmt: skip
+    path = tmp_path / "m.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    batches = [size * X for size in (1.0, 3.0, 0.5)]
+    theirs = calibrate.MinMaxCalibrater(
+        path, augmented_model_path=str(tmp_path / "a.onnx"), moving_average=moving, averaging_constant=0.25
+    )
+    theirs.augment_graph()
+    theirs.create_inference_session()
+    for batch in batches:  # each by itself, as their average wants it
+        given = iter([{"x": batch.astype(np.float32)}])
+        theirs.collect_data(SimpleNamespace(get_next=lambda given=given: next(given, None)))
+    ranges = theirs.compute_data().data
+    how: dict[str, Any] = {"method": "moving_average", "decay": 0.75} if moving else {"method": "max"}
+    record = quant.calibrate(lambda x: {"h": np.abs(x), "y": x * x}, batches, **how)
+    for name, entry in record.items():
+        assert entry.scales[0] * 127 == pytest.approx(np.ravel(ranges[name].range_value[1]).item(), rel=1e-6)
+
+
+def test_the_threshold_by_squares_is_the_best_of_all() -> None:
+    """With the values themselves and not their histogram, by which ours is found."""
+    values = np.append(np.random.default_rng(0).laplace(size=300_000), 60.0).astype(np.float32)
+    calibrator = quant.Calibrator("mse")
+    calibrator.add(values)
+
+    def lost(threshold: float) -> float:
+        step = threshold / 127
+        return float(((values - np.clip(np.rint(values / step), -127, 127) * step) ** 2).sum())
+
+    best = min(map(lost, np.arange(1.0, 60.0, 0.4)))
+    assert lost(calibrator.threshold()) <= 1.02 * best < 0.5 * lost(60.0)
+
+
 def test_bins_become_wider_where_there_would_be_too_many() -> None:
     """A range that grows a millionfold takes no more memory, and counts are kept."""
     calibrator = quant.Calibrator("percentile", bins=64, percentile=50.0)
@@ -281,40 +351,3 @@ def test_bins_become_wider_where_there_would_be_too_many() -> None:
         calibrator.add(size * np.linspace(-1, 1, 1001))
     assert calibrator.counts.shape[1] <= 4096 and calibrator.counts.sum() == 3003
     assert abs(calibrator.threshold() - 0.5) <= calibrator.width
-
-
-@beside
-@pytest.mark.parametrize("m", [1, 7])
-def test_four_bit_products_are_onnxruntimes(m: int, tmp_path: Path) -> None:
-    """MatMulNBits, whose weights [n, blocks, 16] are ours: the first code in the low bits, less 8."""
-    import onnx
-    import onnxruntime
-    from onnx import TensorProto, helper
-
-    w = np.random.default_rng(0).standard_normal((24, 128)).astype(np.float32)
-    x = np.random.default_rng(1).standard_normal((m, 128)).astype(np.float32)
-    q = quant.quantize(w, "int4/32")
-    node = helper.make_node(
-        "MatMulNBits",
-        ["x", "b", "s"],
-        ["y"],
-        domain="com.microsoft",
-        K=128,
-        N=24,
-        bits=4,
-        block_size=32,
-        accuracy_level=0,
-    )
-    given = [
-        helper.make_tensor("b", TensorProto.UINT8, [24, 4, 16], np.asarray(q.elements).tobytes(), raw=True),
-        helper.make_tensor("s", TensorProto.FLOAT, [96], np.asarray(q.scales).tobytes(), raw=True),
-    ]
-    graph = helper.make_graph(
-        [node], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [m, 128])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [m, 24])], given,
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    path = tmp_path / "m.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
-    theirs = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
-    np.testing.assert_allclose(quant.dequant_matmul(x, q), theirs, atol=1e-5)

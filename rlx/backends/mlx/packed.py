@@ -21,6 +21,7 @@ __all__ = ["PACKED_PRODUCT", "fits_packed", "packed_product", "with_packed_const
 
 PACKED_PRODUCT = "dequantized_product"
 _GROUPS = frozenset((32, 64, 128))  # that mx.quantized_matmul takes in its mode "affine"
+_GLOBAL = "global_scale"  # the operand behind those of the weight, where there is one
 _READY = "packed"  # an attribute of products whose weight is as MLX wants it
 
 
@@ -51,8 +52,10 @@ def _layout(scheme: str) -> _Layout | None:
 def fits_packed(types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:
     """Whether MLX has the scheme, and the operands are what it is for."""
     layout = _layout(attributes["scheme"])
-    wanted = ("x", "elements", "scales", "zeros")
-    if layout is None or attributes["operands"] != wanted[: 3 + layout.zeros]:
+    if layout is None:
+        return False
+    wanted = ("x", "elements", "scales", "zeros")[: 3 + layout.zeros]
+    if attributes["operands"] not in (wanted, (*wanted, _GLOBAL)) or len(types) != len(attributes["operands"]):
         return False
     x, elements, scales = types[:3]
     rows, nbytes = elements.shape
@@ -64,7 +67,7 @@ def fits_packed(types: tuple[TensorType, ...], attributes: Mapping[str, Any]) ->
         and scales.dtype.name == layout.scales
         and x.shape[1] == length
         and length % layout.group == 0
-        and all(t.shape == groups for t in types[2:])
+        and all(t.shape == groups for t in types[2 : len(wanted)])
         and 0 not in (*x.shape, rows)
     )
 
@@ -74,9 +77,11 @@ def packed_product(operands: Sequence[MxArray], attributes: Mapping[str, Any]) -
     layout = _layout(attributes["scheme"])
     assert layout is not None
     x, *weight = operands
+    factor = weight.pop() if _GLOBAL in attributes["operands"] else None
     words, scales, *offsets = weight if attributes.get(_READY) else _packed(weight, layout)
     biases = offsets[0] if offsets else None
-    return mx.quantized_matmul(x, words, scales, biases, group_size=layout.group, bits=layout.bits, mode=layout.mode)
+    found = mx.quantized_matmul(x, words, scales, biases, group_size=layout.group, bits=layout.bits, mode=layout.mode)
+    return found if factor is None else found * factor
 
 
 def _packed(weight: Sequence[MxArray], layout: _Layout) -> list[MxArray]:
@@ -96,6 +101,7 @@ def with_packed_constants(kernel: Kernel, constants: MutableMapping[Buffer, MxAr
     if not isinstance(kernel, Library) or kernel.routine != PACKED_PRODUCT:
         return kernel
     x, *weight = kernel.inputs
+    factor = [weight.pop()] if _GLOBAL in kernel.attributes["operands"] else []
     if any(operand.buffer.role != "constant" for operand in weight):
         return kernel
     layout = _layout(kernel.attributes["scheme"])
@@ -106,7 +112,7 @@ def with_packed_constants(kernel: Kernel, constants: MutableMapping[Buffer, MxAr
         mx.eval(*arrays)
     made = [_constant(array) for array in arrays]
     constants.update((operand.buffer, array) for operand, array in zip(made, arrays, strict=True))
-    return replace(kernel, inputs=(x, *made), attributes={**kernel.attributes, _READY: True})
+    return replace(kernel, inputs=(x, *made, *factor), attributes={**kernel.attributes, _READY: True})
 
 
 def _constant(array: MxArray) -> Operand:

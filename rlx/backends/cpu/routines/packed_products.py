@@ -19,7 +19,7 @@ from rlx.backends.cpu.routines.gemm import NOT_TRANSPOSED, ROW_MAJOR, TRANSPOSED
 from rlx.backends.cpu.routines.packed_blocks import DECODE, DOTS, PackedScheme, packed_scheme
 from rlx.backends.cpu.routines.script_builder import MissingRoutine, Place, Script
 from rlx.backends.cpu.routines.scripts import ACTION_HEAD, MATRIX, PLACE_WORDS, place
-from rlx.backends.cpu.runtime.native import Signature, Word, minimum, native
+from rlx.backends.cpu.runtime.native import Signature, Word, minimum, native, pointer_operation
 from rlx.errors import UnsupportedError
 from rlx.ir.types import TensorType
 
@@ -36,8 +36,13 @@ _PRODUCT_NANOSECONDS = 0.02
 call_dot = Signature("void", ("ptr",) * 2 + ("i64",) * 2 + ("ptr",) * 3 + ("i64",) * 5)
 call_decode = Signature("void", ("ptr", "i64") + ("ptr",) * 3 + ("i64",) * 5)
 
-# Fields of an action, behind the places of x, elements, scales, zeros, results and the tile.
-FIELDS = ACTION_HEAD + 6 * PLACE_WORDS
+multiply_single = pointer_operation(
+    "{a}factor = inttoptr i64 {1} to ptr\n{b} = load float, ptr {a}factor\n{c} = load float, ptr {a}\n"
+    "{c}all = fmul float {b}, {c}\nstore float {c}all, ptr {a}\n{result} = add i64 0, 0"
+)
+
+# Fields of an action, behind the places of x, elements, scales, zeros, results, the global scale and the tile.
+FIELDS = ACTION_HEAD + 7 * PLACE_WORDS
 DOT_FUNCTION = FIELDS
 FOUR_FUNCTION = FIELDS + 1  # the same for four rows of x at once
 DECODE_FUNCTION = FIELDS + 2
@@ -54,6 +59,17 @@ BLOCK_SCALES = FIELDS + 12
 BLOCK_ZEROS = FIELDS + 13
 DEPTH_BLOCKS = FIELDS + 14  # of a row in a tile
 GEMM = FIELDS + 15
+SCALED = FIELDS + 16  # whether there is a global scale
+
+
+@native
+def scale_results(action: Word, out: Word, rows: Word, factor: Word) -> int:
+    """Multiply the results of a tile by the global scale."""
+    if action[SCALED]:
+        for row in range(action[ROWS]):
+            for column in range(rows):
+                multiply_single(out + 4 * (action[COLUMNS] * row + column), factor)
+    return 0
 
 
 @native
@@ -79,7 +95,7 @@ def multiply_packed_rows(state: Word, action: Word) -> int:
             rows, action[BLOCKS], action[ELEMENTS_BYTES], action[SCALES_BYTES], action[ZEROS_BYTES],
         )  # fmt: skip
         row = row + step
-    return 0
+    return scale_results(action, out, rows, place(state, action + 8 * (ACTION_HEAD + 5 * PLACE_WORDS)))
 
 
 @native
@@ -90,7 +106,7 @@ def multiply_packed_tile(state: Word, action: Word) -> int:
     scales = place(state, action + 8 * (ACTION_HEAD + 2 * PLACE_WORDS))
     zeros = place(state, action + 8 * (ACTION_HEAD + 3 * PLACE_WORDS))
     out = place(state, action + 8 * (ACTION_HEAD + 4 * PLACE_WORDS))
-    tile = place(state, action + 8 * (ACTION_HEAD + 5 * PLACE_WORDS))
+    tile = place(state, action + 8 * (ACTION_HEAD + 6 * PLACE_WORDS))
     columns = action[COLUMNS]
     rows = minimum(action[TILE], columns - state[MATRIX] * action[TILE])
     length = action[BLOCKS] * action[BLOCK_ELEMENTS]
@@ -108,7 +124,7 @@ def multiply_packed_tile(state: Word, action: Word) -> int:
             x + 4 * done * action[BLOCK_ELEMENTS], length, tile, depth, done != 0, out, columns,
         )  # fmt: skip
         done = done + blocks
-    return 0
+    return scale_results(action, out, rows, place(state, action + 8 * (ACTION_HEAD + 5 * PLACE_WORDS)))
 
 
 PACKED_ACTIONS = (multiply_packed_rows, multiply_packed_tile)
@@ -116,22 +132,29 @@ PACKED_ACTIONS = (multiply_packed_rows, multiply_packed_tile)
 
 def takes_packed_product(types: tuple[TensorType, ...], attributes: Mapping[str, Any]) -> bool:
     """Whether this backend has a rule for the scheme, and the operands are of the kinds that it is for."""
-    x, elements = types[0], types[1]
     scheme = packed_scheme(attributes["scheme"])
     # behind its operands a block has the constants of its equations
+    given = dict(zip(attributes["operands"], types, strict=False))
+    x, elements = given["x"], given["elements"]
     return (
         scheme is not None
-        and len(attributes["operands"]) == 2 + bool(scheme.scales) + bool(scheme.zeros)
+        and given.keys() - {"global_scale"} == {"x", "elements", *_apart(scheme)}
         and x.dtype == np.float32
         and elements.dtype.itemsize == 1
         and 0 not in (*x.shape, *elements.shape)
         and elements.shape[-1] % scheme.nbytes == 0
         and x.shape[-1] == elements.shape[-1] // scheme.nbytes * scheme.elements
         and all(
-            part.size * part.dtype.itemsize == elements.size // scheme.nbytes * nbytes
-            for part, nbytes in zip(types[2:], filter(None, (scheme.scales, scheme.zeros)), strict=False)
+            given[name].size * given[name].dtype.itemsize == elements.size // scheme.nbytes * nbytes
+            for name, nbytes in _apart(scheme).items()
         )
     )
+
+
+def _apart(scheme: PackedScheme) -> dict[str, int]:
+    """Bytes of a block that lie apart from its elements, by the operand that has them."""
+    parts = {"scales": scheme.scales, "zeros": scheme.zeros}
+    return {name: nbytes for name, nbytes in parts.items() if nbytes}
 
 
 def fill_packed_product(script: Script, functions: Mapping[str, int]) -> None:
@@ -151,12 +174,12 @@ def fill_packed_product(script: Script, functions: Mapping[str, int]) -> None:
     if not few:
         script.nanoseconds += _PRODUCT_NANOSECONDS * rows * columns * blocks * scheme.elements
     scratch = Place(0) if few else script.scratch(4 * tile * depth * scheme.elements)
-    apart = iter(script.inputs[2:])
+    given = dict(zip(script.attributes["operands"], script.inputs, strict=False))
+    steps = {"x": 0, **dict(zip(("elements", "scales", "zeros"), (tile * nbytes for nbytes in strides), strict=True))}
     places = [
-        replace(script.inputs[0], step=0),
-        replace(script.inputs[1], step=tile * strides[0]),
-        *(replace(next(apart), step=tile * nbytes) if nbytes else script.constant(0) for nbytes in strides[1:]),
+        *(replace(given[name], step=step) if name in given else Place(0) for name, step in steps.items()),
         replace(script.outputs[0], step=4 * tile),
+        replace(given.get("global_scale", Place(0)), step=0),
         scratch,
     ]
     script.act(
@@ -176,6 +199,7 @@ def fill_packed_product(script: Script, functions: Mapping[str, int]) -> None:
         scheme.zeros,
         depth,
         0 if few else _gemm(),
+        "global_scale" in given,
     )
 
 
