@@ -30,6 +30,7 @@ if not wanted:
     pytest.importorskip("pyopencl", reason="pyopencl is not installed: make test-opencl")
 
 from rlx.backends.cuda.dialect import CudaDialect  # noqa: E402
+from rlx.backends.gpu.fragments import Fragments  # noqa: E402
 from rlx.backends.gpu.limits import Limits  # noqa: E402
 from rlx.backends.gpu.memory import DeviceMemory  # noqa: E402
 from rlx.backends.gpu.program import DeviceProgram  # noqa: E402
@@ -797,14 +798,14 @@ static void fragment_product_UNITS(float *sums, uint a, uint b, uint c, uint d, 
 class FragmentDialect(OpenCLDialect):
     """Words of a device that multiplies fragments: here a warp's items ask each other, as the hardware is described."""
 
-    matrix_units = CudaDialect.matrix_units
+    fragments = CudaDialect.fragments
     tensor_cores = True
 
-    def fragment_product(self, units: str) -> str:
-        self.units = units
+    def fragment_product(self, fragments: Fragments) -> str:
+        self.units = fragments.name
         for dtype in ("float16", "bfloat16"):
             self.helper(f"rlx_decode_{dtype}")
-        return f"fragment_product_{units}"
+        return f"fragment_product_{fragments.name}"
 
     def helper_text(self) -> str:
         text = FRAGMENTS.replace("UNITS", self.units).replace("PARTS", "1" if self.units == "tf32" else "2")
