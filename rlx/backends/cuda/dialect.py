@@ -47,7 +47,7 @@ _LEFT = (("lane / 4", "lane % 4"), ("lane / 4 + 8", "lane % 4"))
 _TENSOR_CORES = {
     dtype: Fragments(
         name, 32, 8, (*_LEFT, *((row, f"{word} + 4") for row, word in _LEFT)),
-        (("lane / 4", "lane % 4"), ("lane / 4", "lane % 4 + 4")), 4, "lane / 4 + c / 2 * 8", "lane % 4 * 2 + c % 2",
+        (("lane / 4", "lane % 4"), ("lane / 4", "lane % 4 + 4")), 4, "lane / 4 + {0} / 2 * 8", "lane % 4 * 2 + {0} % 2",
         chained=name != "tf32",
     )
     for dtype, name in {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}.items()

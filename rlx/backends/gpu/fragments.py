@@ -16,9 +16,9 @@ class Fragments:
 
     name: of what a word has, two numbers ("f16", "bf16") or one ("tf32"). items: of a warp. columns: of the sums. left,
     right: each word that an item has, as the row (of the right matrix the column) and the number of the word in it.
-    sums: how many an item has, of type float; row, column: those of its sum number `c`. These are texts; in them
-    `lane` is the number of an item in its warp. chained: whether two neighbouring fragments of sums, rounded and packed
-    in pairs, are a left fragment: words (2 c, 2 c + 1) of the first one, then of the second.
+    sums: how many an item has, of type float; row, column: those of its sum {0}. These are texts; in them `lane` is the
+    number of an item in its warp. chained: whether an item has two neighbouring sums of each of two rows, and those of
+    two neighbouring fragments, rounded and packed in pairs, are its words of a left fragment, in the same order.
     """
 
     name: str

@@ -329,7 +329,8 @@ class _Text:
         ):
             row, column = f"down + {self.down} * r", f"across + {self.across} * c"
             if self.units:
-                row, column = self._row_of_warp(self.units.row), self._column_of_warp(self.units.column, "r")
+                row = self._row_of_warp(self.units.row.format("c"))
+                column = self._column_of_warp(self.units.column.format("c"), "r")
             self.lines.add(dialect.fixed("row", f"first_row + {row}"))
             self.lines.add(dialect.fixed("column", f"first_column + {column}"))
             with self.lines.block(dialect.condition(f"row < {product.rows} && column < {product.columns}")):
