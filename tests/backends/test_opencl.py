@@ -800,6 +800,7 @@ class FragmentDialect(OpenCLDialect):
 
     fragments = CudaDialect.fragments
     tensor_cores = True
+    unroll = ""  # compilers of processors would take seconds for what shuffles stand for
 
     def fragment_product(self, fragments: Fragments) -> str:
         self.units = fragments.name
@@ -856,3 +857,40 @@ def test_narrow_products_are_summed_in_float32(dtype: str, units: bool, backend:
         wide = [np.asarray(v).astype("float64") for v in (found, expected)]
         coarse = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-3}[dtype]
         np.testing.assert_allclose(*wide, rtol=coarse, atol=coarse * 6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_by_fragments(name: str, backend: OpenCLBackend) -> None:
+    """Every rule, with features that are loaded one by one: scores, shares and sums never leave a warp's registers."""
+    if not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    function, arrays = attended(ATTENTION[name])
+    arguments = [*(x.astype("float16") for x in (numbers(2, 70, 4, 33), *[numbers(2, 90, 2, 33)] * 2)), *arrays]
+    computed_by_fragments(function, arguments, 2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("queries", "features"), [(16, 8), (130, 64), (65, 40), (64, 128), (20, 6)])
+def test_attention_by_fragments_of_sizes(queries: int, features: int, dtype: str, backend: OpenCLBackend) -> None:
+    """A warp has one fragment of rows or two; an item loads eight features at once, two or one."""
+    if not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    given = [numbers(queries + n, 2, features).astype(dtype) for n in (0, 70, 70)]
+    given[2] = given[2][::-1].copy()
+    coarse = {"float16": 2e-3, "bfloat16": 1.6e-2}[dtype]
+    computed_by_fragments(lambda *x: nn.dot_product_attention(*x, is_causal=True), given, coarse)
+
+
+def computed_by_fragments(function: Any, arguments: Sequence[np.ndarray], coarse: float) -> None:
+    """One launch; twice the same, and as exact as numbers in float64 that are rounded once."""
+    device = MixedBackend()
+    assert attention_steps(device, function, *arguments) == (["attention by fragments"], 0)
+    run = device.compile(lower_to_plan(rlx.make_program(function)(*arguments), context=Context.of(device))).run
+    found, again = (run([device.memory.put(a) for a in arguments]) for _ in range(2))
+    wide = [a.astype("float64") if a.dtype.itemsize == 2 else a for a in arguments]
+    expected = rlx.tree.leaves(rlx.jit(function, device="cpu")(*wide))
+    types = rlx.tree.leaves(rlx.eval_shape(function, *arguments))
+    for x, t, y, z in zip(expected, types, found, again, strict=True):
+        first, second = (device.memory.get(made, t.shape, t.dtype) for made in (y, z))
+        np.testing.assert_allclose(first.astype("float64"), x, rtol=coarse, atol=coarse)
+        np.testing.assert_array_equal(first, second)

@@ -12,7 +12,7 @@ from typing import Any
 from rlx.backends.c.types import register_type
 from rlx.backends.gpu.attention_tiles import AttentionText, Tile
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, Fragments
+from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS
 from rlx.ir.kernels import Library, Operand
 
 __all__ = ["FragmentText", "fragment_tile", "takes_fragments"]
@@ -57,7 +57,7 @@ class FragmentText(AttentionText):
         self.held = self.given["query"].buffer.dtype
         fragments = dialect.fragments(self.held)
         assert fragments is not None and fragments.items * _WARPS == self.items
-        self.fragments: Fragments = fragments
+        self.fragments, self.unit = fragments, fragments.name
         self.blocks = self.tile.rows // _ROWS  # fragments of a warp, one below the other
         self.row = self.row_of("r / 2", fragments.row.format("(r % 2 * 2)"))
         self.column, self.feature = (

@@ -55,7 +55,7 @@ class AttentionText:
 
     What follows is a way to share work, and another one may be put in its place. items: of a group; sharing: how many
     of them have parts of one row. row, column, feature: of an item's row r, column c and feature e in the group's tile.
-    at_column, at_feature: which register of an array they have.
+    at_column, at_feature: which register of an array they have. unit: that for matrices, if one makes the products.
     """
 
     items: ClassVar[int] = ITEMS
@@ -65,6 +65,7 @@ class AttentionText:
     feature: str = f"across + {ACROSS} * e"
     at_column: ClassVar[str] = "[r][c]"
     at_feature: ClassVar[str] = "[r][e]"
+    unit: str = ""
 
     def __init__(self, kernel: Library, dialect: DeviceDialect, tile: Tile | None) -> None:
         assert tile is not None, "the claim has asked"
@@ -81,9 +82,11 @@ class AttentionText:
 
     def step(self, strategy: str, groups: int) -> Step:
         """The launch of what has been written."""
-        arrays = [*self.parameters.values()]
-        text = self.lines.text
-        return step_of("attention", strategy, self.dialect, [*self.parameters], arrays, text, groups, self.items, True)
+        arrays, text = [*self.parameters.values()], self.lines.text
+        return step_of(
+            "attention", strategy, self.dialect, [*self.parameters], arrays, text, groups, self.items, roomy=True,
+            unit=self.unit,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ places
     def begin(self, **tiles: tuple[int, int]) -> None:

@@ -123,7 +123,8 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
 
     def step(text: _Text, how: str, groups: int, items: int) -> Step:
         buffers = [*text.parameters.values()]
-        return step_of(name, how, dialect, [*text.parameters], buffers, text.lines.text, groups, items)
+        unit = text.units.name if text.units else ""
+        return step_of(name, how, dialect, [*text.parameters], buffers, text.lines.text, groups, items, unit=unit)
 
     if parts == 1:
         return [step(text, strategy + end, groups, _ITEMS)]
@@ -302,7 +303,8 @@ class _Text:
             left = [f"lhs_words[{self._row_of_warp(row)}][{word} + {first}]" for row, word in units.left]
             right = [f"rhs_words[{self._column_of_warp(c, 'part')}][{word} + {first}]" for c, word in units.right]
             call = f"{self.dialect.fragment_product(units)}(sums[part], {', '.join([*left, *right])});"
-            self.lines.add(self.dialect.unroll, f"for (int part = 0; part < {self.held_sums[0]}; ++part)", f"    {call}")
+            loop = f"for (int part = 0; part < {self.held_sums[0]}; ++part)"
+            self.lines.add(self.dialect.unroll, loop, f"    {call}")
 
     def multiply(self) -> None:
         """A slice's products."""
