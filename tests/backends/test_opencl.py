@@ -775,7 +775,7 @@ FRAGMENTS = """
 static float fragment_number_f16(uint word, int part) { return rlx_decode_float16((uint16_t)(word >> (16 * part))); }
 static float fragment_number_bf16(uint word, int part) { return rlx_decode_bfloat16((uint16_t)(word >> (16 * part))); }
 static float fragment_number_tf32(uint word, int part) { return as_float(word); }
-static void fragment_product_UNITS(float *sums, uint a, uint b, uint c, uint d, uint e, uint f) {
+static __attribute__((noinline)) void fragment_product_UNITS(float *sums, uint a, uint b, uint c, uint d, uint e, uint f) {
     const int lane = (int)get_sub_group_local_id(), row = lane / 4, column = lane % 4 * 2;
     for (int word = 0; word < 8; ++word) {
         const uint upper = sub_group_shuffle(word < 4 ? a : c, row * 4 + word % 4);
@@ -800,7 +800,7 @@ class FragmentDialect(OpenCLDialect):
 
     fragments = CudaDialect.fragments
     tensor_cores = True
-    unroll = ""  # compilers of processors would take seconds for what shuffles stand for
+    unroll = "__attribute__((opencl_unroll_hint(1)))"  # compilers of processors would take seconds for what shuffles stand for
 
     def fragment_product(self, fragments: Fragments) -> str:
         self.units = fragments.name
