@@ -166,6 +166,7 @@ class FakeCupy:
             is_hip=is_hip, CUDARuntimeError=CUDARuntimeError, getDeviceCount=lambda: self.count(devices),
             memcpyAsync=self.memcpy, memcpyHostToDevice=1, memcpyDeviceToHost=2, memcpyDeviceToDevice=3,
             memsetAsync=self.memset, deviceGetPCIBusId=lambda number: f"0000:{number:02x}:00.0",
+            getDeviceProperties=lambda number: {"gcnArchName": b"gfx90a:sramecc+:xnack-"},
             eventRecord=self.record, streamWaitEvent=self.wait_for, pointerGetAttributes=self.attributes_of,
         )  # fmt: skip
         self.cuda = SimpleNamespace(

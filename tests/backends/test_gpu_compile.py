@@ -143,6 +143,25 @@ def test_tensor_cores_multiply_what_is_narrow(architecture: str) -> None:
         assert facts.spilled == 0 and facts.stack == 0 and facts.registers <= 128, facts
 
 
+@pytest.mark.parametrize(("architecture", "builtin"), [("gfx90a", "mfma"), ("gfx942", "mfma"), ("gfx1100", "wmma")])
+def test_matrix_cores_multiply_what_is_narrow(architecture: str, builtin: str) -> None:
+    """Clang's own functions, each of which is an instruction; nothing spills."""
+    if clang.missing():
+        pytest.skip(clang.missing())
+    dialect = HipDialect(architecture)
+    types = tuple(ProductType.of(dtype, "float32") for dtype in MIXED[:2])
+    options = replace(OPTIONS, products=replace(OPTIONS.products, types=types))
+    for dtype, name in zip(MIXED, ("f16", "bf16"), strict=False):
+        x, w = np.ones((200, 100), dtype), np.ones((100, 300), dtype)
+        plan = plan_of(lambda x, w: jnp.maximum(x @ w * 2, 0), x, w, options=options)
+        program = DeviceProgram(plan, dialect, Limits())
+        ((step,),) = program.steps.values()
+        assert (step.strategy, step.unit) == ("tiled product with an epilogue", f"{builtin}_{name}")
+        assert f"__builtin_amdgcn_{builtin}_f32_16x16x16" in program.source
+        (facts,) = clang.compile_program(program.source, architecture).facts.values()
+        assert facts.spilled == 0 and facts.stack == 0 and facts.registers <= 128, facts
+
+
 ATTENTION: dict[str, tuple[int, int, dict[str, Any]]] = {
     "two fragments of rows": (512, 64, {}),
     "one fragment of rows": (500, 128, {"is_causal": True}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -77,9 +78,6 @@ static __device__ uint32_t packed_{name}(float low, float high) {{
 }}"""
 
 
-_ASSEMBLED = {"fragment_product": _fragment_product, "packed": _packed}
-
-
 class CudaDialect(DeviceDialect):
     """CUDA C++. Functions are the device's where nothing else is said: the compiler is told so."""
 
@@ -87,6 +85,10 @@ class CudaDialect(DeviceDialect):
 
     device: ClassVar[str] = "cuda"
     language: ClassVar[str] = "CUDA C++"
+    # functions of what only this language has, by the beginning of their names; what follows it is a unit's name
+    own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
+        "fragment_product": _fragment_product, "packed": _packed,
+    }  # fmt: skip
 
     def __init__(self, products: bool = False, tensor_cores: bool = False) -> None:
         super().__init__()
@@ -108,10 +110,11 @@ class CudaDialect(DeviceDialect):
         return f"{self.helper(f'packed_{_TENSOR_CORES[dtype.name].name}')}({low}, {high})"
 
     def helper_text(self) -> str:
-        """With those in the assembler's words."""
+        """With the language's own."""
         parts = {name: name.rpartition("_") for name in self.helpers}
-        assembled = [_ASSEMBLED[kind](of) for kind, _, of in parts.values() if kind in _ASSEMBLED]
-        return "\n\n".join([*assembled, self.spelled(n for n, (kind, *_) in parts.items() if kind not in _ASSEMBLED)])
+        known = self.own_functions
+        own = {name: known[kind](unit) for name, (kind, _, unit) in parts.items() if kind in known}
+        return "\n\n".join([*own.values(), self.spelled(name for name in self.helpers if name not in own)])
 
     def multiplies(self, kernel: Contract) -> bool:
         """Whether cuBLAS does: where `products` says so."""
