@@ -168,6 +168,7 @@ class FakeCupy:
             memsetAsync=self.memset, deviceGetPCIBusId=lambda number: f"0000:{number:02x}:00.0",
             memcpyPeerAsync=self.memcpy_peer, eventRecord=self.record, streamWaitEvent=self.wait_for,
             pointerGetAttributes=self.attributes_of,
+            getDeviceProperties=lambda number: {"gcnArchName": b"gfx90a:sramecc+:xnack-"},
         )  # fmt: skip
         self.cuda = SimpleNamespace(
             runtime=runtime, Device=Device, Stream=Stream, Event=Event,

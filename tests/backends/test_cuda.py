@@ -218,6 +218,21 @@ def test_the_other_package(monkeypatch: pytest.MonkeyPatch) -> None:
         assert rlx.device_put(X, "rocm").device == "rocm"
 
 
+@pytest.mark.parametrize(
+    ("name", "unit"), [(b"gfx90a:sramecc+:xnack-", "mfma_f16"), (b"gfx1100", "wmma_f16"), (b"gfx1030", "")]
+)
+def test_matrix_cores_are_those_of_the_gpu(name: bytes, unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver says which GPU it is; one without them multiplies in float32, as other narrow floats are."""
+    fake = FakeCupy(is_hip=True)
+    fake.cuda.runtime.getDeviceProperties = lambda number: {"gcnArchName": name}
+    for _ in installed(monkeypatch, fake):
+        x = np.ones((64, 64), "float16")
+        rlx.jit(lambda x: x @ x, device="rocm")(x)
+        (source,) = fake.sources
+        assert ("fragment_product_" in source) == bool(unit)
+        assert f"fragment_product_{unit}(" in source or not unit
+
+
 def test_a_program_that_does_not_compile(cupy: FakeCupy) -> None:
     cupy.broken.add("compile")
     with pytest.raises(DeviceError, match="error: what is this"):

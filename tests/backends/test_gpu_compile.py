@@ -23,6 +23,7 @@ from special_samples import DRAWS
 from test_special_text import kernel_of
 
 import rlx
+import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx import lax
 from rlx.backends.c.special import SPECIAL_TEXTS
@@ -140,6 +141,53 @@ def test_tensor_cores_multiply_what_is_narrow(architecture: str) -> None:
         (facts,) = compiled.facts.values()
         assert compiled.ptx.count("mma.sync") == (8 if dtype == "float32" else 4)
         assert facts.spilled == 0 and facts.stack == 0 and facts.registers <= 128, facts
+
+
+@pytest.mark.parametrize(("architecture", "builtin"), [("gfx90a", "mfma"), ("gfx942", "mfma"), ("gfx1100", "wmma")])
+def test_matrix_cores_multiply_what_is_narrow(architecture: str, builtin: str) -> None:
+    """Clang's own functions, each of which is an instruction; nothing spills."""
+    if clang.missing():
+        pytest.skip(clang.missing())
+    dialect = HipDialect(architecture)
+    types = tuple(ProductType.of(dtype, "float32") for dtype in MIXED[:2])
+    options = replace(OPTIONS, products=replace(OPTIONS.products, types=types))
+    for dtype, name in zip(MIXED, ("f16", "bf16"), strict=False):
+        x, w = np.ones((200, 100), dtype), np.ones((100, 300), dtype)
+        plan = plan_of(lambda x, w: jnp.maximum(x @ w * 2, 0), x, w, options=options)
+        program = DeviceProgram(plan, dialect, Limits())
+        ((step,),) = program.steps.values()
+        assert (step.strategy, step.unit) == ("tiled product with an epilogue", f"{builtin}_{name}")
+        assert f"__builtin_amdgcn_{builtin}_f32_16x16x16" in program.source
+        (facts,) = clang.compile_program(program.source, architecture).facts.values()
+        assert facts.spilled == 0 and facts.stack == 0 and facts.registers <= 128, facts
+
+
+ATTENTION: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "two fragments of rows": (512, 64, {}),
+    "one fragment of rows": (500, 128, {"is_causal": True}),
+    "odd features": (70, 33, {"is_causal": True, "softcap": 30.0, "local_window_size": 9}),
+}
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_tensor_cores_multiply_in_attention(name: str, architecture: str) -> None:
+    """An instruction for 16 x 8 x 16 numbers of each product that a warp makes of a tile; nothing leaves registers,
+    keys and values come 16 bytes at once, and a multiprocessor has two groups."""
+    queries, features, how = ATTENTION[name]
+    x = np.ones((2, queries, 4, features), "bfloat16" if how else "float16")
+    given = [x, x, x, np.ones((4, queries, queries), x.dtype)]
+    plan = plan_of(lambda *x: nn.dot_product_attention(*x, **how), *given)
+    program = DeviceProgram(plan, CudaDialect(tensor_cores=True), Limits())
+    ((step,),) = program.steps.values()
+    assert step.strategy == "attention by fragments"
+    compiled = nvrtc.compile_program(program.source, architecture)
+    (facts,) = compiled.facts.values()
+    rows, deep = (2 if features <= 64 and queries > 64 else 1), -(-features // 16)
+    assert compiled.ptx.count("mma.sync") == rows * (deep * 8 + 4 * deep * 2)
+    assert ("ld.global.v4" in compiled.ptx) == (features % 8 == 0)
+    assert facts.spilled == 0 and facts.stack == 0, facts
+    assert facts.registers * step.items * 2 <= REGISTERS and facts.shared <= SHARED, facts
 
 
 def test_tensor_cores_multiply_windows_as_tf32() -> None:

@@ -12,6 +12,7 @@ from gpu_texts import PROGRAMS, plan_of
 import rlx
 import rlx.nn as nn
 import rlx.numpy as jnp
+from rlx.backends.cuda import CudaBackend
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.gpu.cost import H100, Prediction, predict
 from rlx.backends.gpu.grid import grid_of
@@ -43,6 +44,26 @@ def test_small_programs_cost_their_launches() -> None:
 def test_large_products_reach_the_peak() -> None:
     x = np.empty((4096, 4096), np.float32)
     assert predicted(lambda x: x @ x, x).share(H100) > 0.95
+
+
+NARROW = {
+    "attention": nn.dot_product_attention,
+    "product": lambda q, k, v: q[0, :, 0] @ k[0, :, 0].T + v[0, 0, 0, 0],
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_units_for_matrices_have_a_peak_of_their_own(name: str) -> None:
+    """Attention and products of 16-bit floats take a fraction of the time in which items multiply, and say so."""
+    options = CudaBackend().lowering
+    plan = plan_of(NARROW[name], *[np.ones((1, 4096, 4, 128), "bfloat16")] * 3, options=options)
+    by_units, by_items = (
+        predict(plan, DeviceProgram(plan, CudaDialect(tensor_cores=units), Limits()), H100, Limits())
+        for units in (True, False)
+    )
+    assert by_units.launches == by_items.launches
+    assert 10 * by_units.products < by_items.products <= by_items.seconds
+    assert by_units.products <= by_units.seconds < by_items.seconds / 2
 
 
 def test_what_is_idle_costs() -> None:

@@ -30,12 +30,15 @@ if not wanted:
     pytest.importorskip("pyopencl", reason="pyopencl is not installed: make test-opencl")
 
 from rlx.backends.cuda.dialect import CudaDialect  # noqa: E402
+from rlx.backends.gpu.dialect import DeviceDialect  # noqa: E402
+from rlx.backends.gpu.fragments import Fragments  # noqa: E402
 from rlx.backends.gpu.limits import Limits  # noqa: E402
 from rlx.backends.gpu.memory import DeviceMemory  # noqa: E402
 from rlx.backends.gpu.program import DeviceProgram  # noqa: E402
 from rlx.backends.gpu.steps import Step  # noqa: E402
 from rlx.backends.opencl import OpenCLBackend  # noqa: E402
 from rlx.backends.opencl.dialect import OpenCLDialect  # noqa: E402
+from rlx.backends.rocm.dialect import HipDialect  # noqa: E402
 from rlx.ir.kernels import Contract, members  # noqa: E402
 from rlx.ir.options import LoweringOptions, ProductType  # noqa: E402
 from rlx.ir.scalar import SPECIAL  # noqa: E402
@@ -770,11 +773,14 @@ def test_trainings_reach_the_losses_of_the_cpu(example: str, steps: int, backend
 
 
 # ------------------------------------------------------------------ units for matrices
-FRAGMENTS = """
+NUMBERS = """
 static float fragment_number_f16(uint word, int part) { return rlx_decode_float16((uint16_t)(word >> (16 * part))); }
 static float fragment_number_bf16(uint word, int part) { return rlx_decode_bfloat16((uint16_t)(word >> (16 * part))); }
 static float fragment_number_tf32(uint word, int part) { return as_float(word); }
-static void fragment_product_UNITS(float *sums, uint a, uint b, uint c, uint d, uint e, uint f) {
+"""
+MMA = """
+static __attribute__((noinline)) void fragment_product_UNITS(
+    float *sums, uint a, uint b, uint c, uint d, uint e, uint f) {
     const int lane = (int)get_sub_group_local_id(), row = lane / 4, column = lane % 4 * 2;
     for (int word = 0; word < 8; ++word) {
         const uint upper = sub_group_shuffle(word < 4 ? a : c, row * 4 + word % 4);
@@ -792,32 +798,72 @@ static void fragment_product_UNITS(float *sums, uint a, uint b, uint c, uint d, 
     }
 }
 """
+MFMA = """
+static __attribute__((noinline)) void fragment_product_mfma_UNITS(float *sums, uint a, uint b, uint c, uint d) {
+    const int lane = (int)get_sub_group_local_id();
+    for (int number = 0; number < 4; ++number) {
+        for (int k = 0; k < 16; ++k) {
+            const uint left = sub_group_shuffle(k % 4 < 2 ? a : b, k / 4 * 16 + lane / 16 * 4 + number);
+            const uint right = sub_group_shuffle(k % 4 < 2 ? c : d, k / 4 * 16 + lane % 16);
+            sums[number] += fragment_number_UNITS(left, k % 2) * fragment_number_UNITS(right, k % 2);
+        }
+    }
+}
+"""
+WMMA = """
+static __attribute__((noinline)) void fragment_product_wmma_UNITS(
+    float *sums, uint a0, uint a1, uint a2, uint a3, uint a4, uint a5, uint a6, uint a7,
+    uint b0, uint b1, uint b2, uint b3, uint b4, uint b5, uint b6, uint b7) {
+    const int lane = (int)get_sub_group_local_id(), upper = lane / 16;
+    const uint a[8] = {a0, a1, a2, a3, a4, a5, a6, a7}, b[8] = {b0, b1, b2, b3, b4, b5, b6, b7};
+    for (int number = 0; number < 8; ++number) {
+        for (int k = 0; k < 16; ++k) {
+            const uint left = sub_group_shuffle(a[k / 2], upper * 16 + number * 2 + upper);
+            const uint right = sub_group_shuffle(b[k / 2], lane);
+            sums[number] += fragment_number_UNITS(left, k % 2) * fragment_number_UNITS(right, k % 2);
+        }
+    }
+}
+"""
+UNITS: dict[str, tuple[DeviceDialect, str]] = {
+    "tensor cores": (CudaDialect(tensor_cores=True), MMA),
+    "mfma": (HipDialect("gfx90a"), MFMA),
+    "wmma": (HipDialect("gfx1100"), WMMA),
+}
 
 
 class FragmentDialect(OpenCLDialect):
     """Words of a device that multiplies fragments: here a warp's items ask each other, as the hardware is described."""
 
-    matrix_units = CudaDialect.matrix_units
-    tensor_cores = True
+    unroll = "__attribute__((opencl_unroll_hint(1)))"  # compilers would take seconds for what shuffles stand for
 
-    def fragment_product(self, units: str) -> str:
-        self.units = units
+    def __init__(self, device: DeviceDialect, text: str) -> None:
+        found = device.fragments(np.dtype("float16"))
+        assert found is not None
+        super().__init__(True, found.items)
+        self.device_dialect, self.text, self.units = device, text, ""
+
+    def fragments(self, dtype: np.dtype) -> Fragments | None:
+        return self.device_dialect.fragments(dtype)
+
+    def fragment_product(self, fragments: Fragments) -> str:
+        self.units = fragments.name.rpartition("_")[2]
         for dtype in ("float16", "bfloat16"):
             self.helper(f"rlx_decode_{dtype}")
-        return f"fragment_product_{units}"
+        return f"fragment_product_{fragments.name}"
 
     def helper_text(self) -> str:
-        text = FRAGMENTS.replace("UNITS", self.units).replace("PARTS", "1" if self.units == "tf32" else "2")
-        return super().helper_text() + text
+        text = self.text.replace("UNITS", self.units).replace("PARTS", "1" if self.units == "tf32" else "2")
+        return super().helper_text() + (NUMBERS + text if self.units else "")
 
 
 class MixedBackend(OpenCLBackend):
     """A device that multiplies narrow numbers, and sums in float32."""
 
-    units = True
+    units = "tensor cores"
 
     def dialect(self) -> OpenCLDialect:
-        return FragmentDialect(True, 32) if self.units else super().dialect()  # ty: ignore[invalid-return-type]
+        return FragmentDialect(*UNITS[self.units]) if self.units else super().dialect()
 
     @property
     def lowering(self) -> LoweringOptions:
@@ -835,9 +881,9 @@ MIXED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("units", [True, False], ids=["fragments", "tiles"])
+@pytest.mark.parametrize("units", [*UNITS, ""], ids=[*UNITS, "tiles"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_narrow_products_are_summed_in_float32(dtype: str, units: bool, backend: OpenCLBackend) -> None:
+def test_narrow_products_are_summed_in_float32(dtype: str, units: str, backend: OpenCLBackend) -> None:
     if units and not backend.engine.shuffles:
         pytest.skip("the runtime has no sub-groups")
     device = MixedBackend()
@@ -850,8 +896,48 @@ def test_narrow_products_are_summed_in_float32(dtype: str, units: bool, backend:
         products = [k for kernel in plan.kernels for k in members(kernel) if isinstance(k, Contract)]
         assert products and all(k.tf32 or k.accumulator for k in products)
         expected = rlx.jit(function, device="cpu")(x, w)
+        made = DeviceProgram(plan, device.dialect(), device.engine.limits).steps.values()
+        fragments = device.dialect().fragments(x.dtype)
+        assert {step.unit for each in made for step in each} == {fragments.name if fragments else ""}
         (storage,) = device.compile(plan).run([device.memory.put(a) for a in (x, w)])
         found = device.memory.get(storage, expected.shape, np.asarray(expected).dtype)
         wide = [np.asarray(v).astype("float64") for v in (found, expected)]
         coarse = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-3}[dtype]
         np.testing.assert_allclose(*wide, rtol=coarse, atol=coarse * 6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_by_fragments(name: str, backend: OpenCLBackend) -> None:
+    """Every rule, with features that are loaded one by one: scores, shares and sums never leave a warp's registers."""
+    if not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    function, arrays = attended(ATTENTION[name])
+    arguments = [*(x.astype("float16") for x in (numbers(2, 70, 4, 33), *[numbers(2, 90, 2, 33)] * 2)), *arrays]
+    computed_by_fragments(function, arguments, 2e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("queries", "features"), [(16, 8), (130, 64), (65, 40), (64, 128), (20, 6)])
+def test_attention_by_fragments_of_sizes(queries: int, features: int, dtype: str, backend: OpenCLBackend) -> None:
+    """A warp has one fragment of rows or two; an item loads eight features at once, two or one."""
+    if not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    given = [numbers(queries + n, 2, features).astype(dtype) for n in (0, 70, 70)]
+    given[2] = given[2][::-1].copy()
+    coarse = {"float16": 2e-3, "bfloat16": 1.6e-2}[dtype]
+    computed_by_fragments(lambda *x: nn.dot_product_attention(*x, is_causal=True), given, coarse)
+
+
+def computed_by_fragments(function: Any, arguments: Sequence[np.ndarray], coarse: float) -> None:
+    """One launch; twice the same, and as exact as numbers in float64 that are rounded once."""
+    device = MixedBackend()
+    assert attention_steps(device, function, *arguments) == (["attention by fragments"], 0)
+    run = device.compile(lower_to_plan(rlx.make_program(function)(*arguments), context=Context.of(device))).run
+    found, again = (run([device.memory.put(a) for a in arguments]) for _ in range(2))
+    wide = [a.astype("float64") if a.dtype.itemsize == 2 else a for a in arguments]
+    expected = rlx.tree.leaves(rlx.jit(function, device="cpu")(*wide))
+    types = rlx.tree.leaves(rlx.eval_shape(function, *arguments))
+    for x, t, y, z in zip(expected, types, found, again, strict=True):
+        first, second = (device.memory.get(made, t.shape, t.dtype) for made in (y, z))
+        np.testing.assert_allclose(first.astype("float64"), x, rtol=coarse, atol=coarse)
+        np.testing.assert_array_equal(first, second)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ from rlx.backends.c.types import register_type
 from rlx.backends.cuda.nccl import takes
 from rlx.backends.cuda.products import is_cublas_product
 from rlx.backends.gpu.dialect import DeviceDialect
-from rlx.backends.gpu.products import is_mixed
+from rlx.backends.gpu.fragments import Fragments
 from rlx.ir.kernels import Collective, Contract
 
 __all__ = ["CudaDialect"]
@@ -43,16 +44,37 @@ _ATOMICS = {
 }
 
 
-def _fragment_product(units: str) -> str:
+_LEFT = (("lane / 4", "lane % 4"), ("lane / 4 + 8", "lane % 4"))
+_TENSOR_CORES = {
+    dtype: Fragments(
+        name, 32, 8, (*_LEFT, *((row, f"{word} + 4") for row, word in _LEFT)),
+        (("lane / 4", "lane % 4"), ("lane / 4", "lane % 4 + 4")), 4, "lane / 4 + {0} / 2 * 8", "lane % 4 * 2 + {0} % 2",
+        chained=name != "tf32",
+    )
+    for dtype, name in {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}.items()
+}  # fmt: skip
+
+
+def _fragment_product(name: str) -> str:
     """The function that a warp multiplies fragments by."""
-    shape = "m16n8k8" if units == "tf32" else "m16n8k16"
+    shape = "m16n8k8" if name == "tf32" else "m16n8k16"
     return f"""\
-static __device__ void fragment_product_{units}(
+static __device__ void fragment_product_{name}(
     float *sums, uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e, uint32_t f) {{
-    asm volatile("mma.sync.aligned.{shape}.row.col.f32.{units}.{units}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, "
+    asm volatile("mma.sync.aligned.{shape}.row.col.f32.{name}.{name}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, "
                  "{{%8, %9}}, {{%0, %1, %2, %3}};"
                  : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
                  : "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f));
+}}"""
+
+
+def _packed(name: str) -> str:
+    """The function that rounds two numbers to a word."""
+    return f"""\
+static __device__ uint32_t packed_{name}(float low, float high) {{
+    uint32_t word;
+    asm("cvt.rn.{name}x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
 }}"""
 
 
@@ -63,27 +85,36 @@ class CudaDialect(DeviceDialect):
 
     device: ClassVar[str] = "cuda"
     language: ClassVar[str] = "CUDA C++"
+    # functions of what only this language has, by the beginning of their names; what follows it is a unit's name
+    own_functions: ClassVar[Mapping[str, Callable[[str], str]]] = {
+        "fragment_product": _fragment_product, "packed": _packed,
+    }  # fmt: skip
 
     def __init__(self, products: bool = False, tensor_cores: bool = False) -> None:
         super().__init__()
         self.products = products
         self.tensor_cores = tensor_cores
 
-    def matrix_units(self, product: Contract) -> str | None:
+    def fragments(self, dtype: np.dtype) -> Fragments | None:
         """Tensor cores, where `tensor_cores` says that there are some of these: from sm_80 on."""
-        kinds = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}
-        fits = product.summed_in.name == "float32" and is_mixed(product)
-        return kinds.get(product.lhs.buffer.dtype.name) if self.tensor_cores and fits else None
+        return _TENSOR_CORES.get(dtype.name) if self.tensor_cores else None
 
-    def fragment_product(self, units: str) -> str:
-        """mma.sync, whose fragments lie as the caller's do."""
-        return self.helper(f"fragment_product_{units}")
+    def fragment_product(self, fragments: Fragments) -> str:
+        """mma.sync."""
+        return self.helper(f"fragment_product_{fragments.name}")
+
+    def packed(self, dtype: np.dtype, low: str, high: str) -> str:
+        """One instruction where there are tensor cores."""
+        if not self.tensor_cores:
+            return super().packed(dtype, low, high)
+        return f"{self.helper(f'packed_{_TENSOR_CORES[dtype.name].name}')}({low}, {high})"
 
     def helper_text(self) -> str:
-        """With the products of fragments."""
-        kinds = [name.rpartition("_")[2] for name in self.helpers if name.startswith("fragment_product_")]
-        others = [name for name in self.helpers if not name.startswith("fragment_product_")]
-        return "\n\n".join([*map(_fragment_product, kinds), self.spelled(others)])
+        """With the language's own."""
+        parts = {name: name.rpartition("_") for name in self.helpers}
+        known = self.own_functions
+        own = {name: known[kind](unit) for name, (kind, _, unit) in parts.items() if kind in known}
+        return "\n\n".join([*own.values(), self.spelled(name for name in self.helpers if name not in own)])
 
     def multiplies(self, kernel: Contract) -> bool:
         """Whether cuBLAS does: where `products` says so."""

@@ -117,7 +117,10 @@ class CupyEngine(Engine):
 
     @property
     def architecture(self) -> str:
-        """What its compiler calls the device; CUDA's only."""
+        """What its compiler calls the device."""
+        if self.name == "rocm":
+            found = self._cupy.cuda.runtime.getDeviceProperties(self.number)["gcnArchName"]
+            return found.decode().partition(":")[0]  # what follows are features that may be on or off
         return f"sm_{self._device.compute_capability}"
 
     @cached_property

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.c.types import literal, register_type
+from rlx.backends.gpu.attention_fragments import FragmentText, fragment_tile, takes_fragments
 from rlx.backends.gpu.attention_gradient import gradient_fits, gradient_steps
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, AttentionText, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, ceiling
-from rlx.ir.kernels import Library
+from rlx.ir.kernels import Library, Operand
 from rlx.ir.types import TensorType, compute_dtype
 
 __all__ = ["BLOCKS", "attention_steps", "fits"]
@@ -68,91 +69,128 @@ def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
     """The launches of a claimed call of attention, or of its gradient."""
     largest = max(o.buffer.size for o in (*kernel.inputs, *kernel.outputs))
     with dialect.positions(limits.wide or largest + ITEMS * ITEMS >= 1 << 30):
-        return gradient_steps(kernel, dialect) if kernel.routine == _GRADIENT else [_Text(kernel, dialect).written()]
+        if kernel.routine == _GRADIENT:
+            return gradient_steps(kernel, dialect)
+        query = kernel.inputs[kernel.attributes["operands"].index("query")]
+        text = _OfFragments if takes_fragments(query, dialect) else _Text
+        return [text(kernel, dialect).written()]
 
 
 class _Text(AttentionText):
     """The statements of attention: rows are queries, columns are keys."""
 
+    strategy = "attention"
+
     def __init__(self, kernel: Library, dialect: DeviceDialect) -> None:
-        query = kernel.inputs[kernel.attributes["operands"].index("query")]
-        super().__init__(kernel, dialect, _tile(query.shape[-1], query.buffer.dtype))
+        super().__init__(kernel, dialect, self.tile_of(kernel.inputs[kernel.attributes["operands"].index("query")]))
         self.mixed, *self.more = kernel.outputs
+
+    def tile_of(self, query: Operand) -> Tile | None:
+        """The tile of an item."""
+        return _tile(query.shape[-1], query.buffer.dtype)
 
     def written(self) -> Step:
         """All of them."""
         add, kind = self.lines.add, register_type(self.dtype)
-        features, zero, low = self.shape[-1], literal(self.dtype, 0), literal(self.dtype, -np.inf)
         rows = self.tile.rows
-        if not self.dialect.shuffles:
-            add(*(self.dialect.group_array(name, self.dtype, ITEMS) for name in ("largest", "sum")))
-        self.begin(
-            query_tile=(self.rows, features), tile=(self.columns, tile_width(features)),
-            shares=(self.rows, self.columns),
-        )  # fmt: skip
+        self.tiles()
         groups = self.place(self.shape[1], self.shape[2])
         add(self.dialect.fixed("query_head", "head"), self.dialect.fixed("key_head", f"head / {self.shared_by}"))
-        self.load("query_tile", "query", "first_row", self.rows, features)
-        add(f"{kind} highest[{rows}], total[{rows}], scores[{rows}][{self.tile.columns}];")
+        self.load_queries()
+        add(f"{kind} highest[{rows}], total[{rows}];")
+        self.registers("scores", self.tile.columns)
+        sunk = "sinks" in self.given
         with self.each("r", rows):
-            sunk = "sinks" in self.given
-            add(f"highest[r] = {self.element('sinks', 'head') if sunk else low};")
-            add(f"total[r] = {literal(self.dtype, 1) if sunk else zero};")
+            add(f"highest[r] = {self.element('sinks', 'head') if sunk else literal(self.dtype, -np.inf)};")
+            add(f"total[r] = {literal(self.dtype, 1 if sunk else 0)};")
         self.sums(["mixed"])
         window, causal = window_of(self.attributes), self.attributes["is_causal"]
         after = 0 if causal else None if window is None else window[1]
         with self.every_column(*self.range(None if window is None else window[0], after, self.count)):
             add(self.dialect.barrier())
-            self.load("tile", "key", "first_column", self.columns, features)
+            self.load_keys()
             add(self.dialect.barrier())
             self.score()
             self.share()
-            add(self.dialect.barrier())
-            self.load("tile", "value", "first_column", self.columns, self.parts * ACROSS)
-            add(self.dialect.barrier())
+            self.load_values()
             self.mix("mixed")
         self.store()
-        return self.step("attention", groups)
+        return self.step(self.strategy, groups)
 
+    # ------------------------------------------------------------------ what the group shares
+    def tiles(self) -> None:
+        """The memory of the group."""
+        features = self.shape[-1]
+        if not self.dialect.shuffles:
+            self.lines.add(*(self.dialect.group_array(name, self.dtype, ITEMS) for name in ("largest", "sum")))
+        self.begin(
+            query_tile=(self.rows, features), tile=(self.columns, tile_width(features)),
+            shares=(self.rows, self.columns),
+        )  # fmt: skip
+
+    def load_queries(self) -> None:
+        """The rows."""
+        self.load("query_tile", "query", "first_row", self.rows, self.shape[-1])
+
+    def load_keys(self) -> None:
+        """A tile of columns."""
+        self.load("tile", "key", "first_column", self.columns, self.shape[-1])
+
+    def load_values(self) -> None:
+        """What is mixed, in place of the keys."""
+        self.lines.add(self.dialect.barrier())
+        self.load("tile", "value", "first_column", self.columns, self.parts * ACROSS)
+        self.lines.add(self.dialect.barrier())
+
+    def score_product(self) -> None:
+        """The products of queries and keys."""
+        self.product("scores", "query_tile", "tile")
+
+    def keep_share(self) -> None:
+        """A share, where the group mixes by it."""
+        self.lines.add(f"shares[{self.row}][{self.column}] = share;")
+
+    # ------------------------------------------------------------------ what an item does
     def score(self) -> None:
         """The scores of a tile, in registers."""
-        add, tile, seen = self.lines.add, self.tile, self.seen()
-        self.product("scores", "query_tile", "tile")
-        with self.each("r", tile.rows), self.each("c", tile.columns):
-            add(self.dialect.fixed("query_number", f"first_row + down + {ACROSS} * r"))
-            add(self.dialect.fixed("key_number", f"first_column + across + {ACROSS} * c"))
+        add, seen, score = self.lines.add, self.seen(), f"scores{self.at_column}"
+        self.score_product()
+        with self.each("r", self.tile.rows), self.each("c", self.tile.columns):
+            add(self.dialect.fixed("query_number", f"first_row + {self.row}"))
+            add(self.dialect.fixed("key_number", f"first_column + {self.column}"))
             inside = f"query_number < {self.shape[1]} && key_number < {self.count}"
             with self.lines.block(self.dialect.condition(inside)):
-                score = self.capped(f"scores[r][c] * {self.factor}")
-                add(f"scores[r][c] = {f'{seen} ? {score} : {literal(self.dtype, HIDDEN)}' if seen else score};")
+                found = self.capped(f"{score} * {self.factor}")
+                add(f"{score} = {f'{seen} ? {found} : {literal(self.dtype, HIDDEN)}' if seen else found};")
             with self.lines.block(self.dialect.otherwise()):
-                add(f"scores[r][c] = {literal(self.dtype, -np.inf)};")
+                add(f"{score} = {literal(self.dtype, -np.inf)};")
 
     def share(self) -> None:
         """What each key of the tile counts for, by the largest score so far; what was mixed before is scaled to it."""
         add, kind, dtype = self.lines.add, register_type(self.dtype), self.dtype
-        low, zero = literal(dtype, -np.inf), literal(dtype, 0)
+        low, zero, score = literal(dtype, -np.inf), literal(dtype, 0), f"scores{self.at_column}"
         with self.each("r", self.tile.rows):
-            add(f"{kind} largest = scores[r][0], sum = {zero};")
-            larger = self.dialect.combine("max", dtype, "largest", "scores[r][c]")
-            add(f"for (int c = 1; c < {self.tile.columns}; ++c) largest = {larger};")
-            add(*self.dialect.combine_group("largest", "max", dtype, ACROSS, ACROSS))
+            add(f"{kind} largest = {low}, sum = {zero};")
+            with self.each("c", self.tile.columns):
+                add(f"largest = {self.dialect.combine('max', dtype, 'largest', score)};")
+            add(*self.dialect.combine_group("largest", "max", dtype, self.sharing, self.sharing))
             add(f"largest = {self.dialect.combine('max', dtype, 'largest', 'highest[r]')};")
             add(f"const {kind} base = largest == {low} ? {zero} : largest;")
             add(f"const {kind} before = {self.function('exp', 'highest[r] - base')};")
-            with self.lines.block(f"for (int c = 0; c < {self.tile.columns}; ++c) {{"):
-                add(f"const {kind} share = {self.function('exp', 'scores[r][c] - base')};")
-                add(f"shares[down + {ACROSS} * r][across + {ACROSS} * c] = share;", "sum += share;")
-            add(*self.dialect.combine_group("sum", "add", dtype, ACROSS, ACROSS))
+            with self.each("c", self.tile.columns):
+                add(f"const {kind} share = {self.function('exp', f'{score} - base')};", "sum += share;")
+                self.keep_share()
+            add(*self.dialect.combine_group("sum", "add", dtype, self.sharing, self.sharing))
             add("total[r] = total[r] * before + sum;", "highest[r] = largest;")
-            add(f"for (int e = 0; e < {self.parts}; ++e) mixed[r][e] *= before;")
+            with self.each("e", self.parts):
+                add(f"mixed{self.at_feature} *= before;")
 
     def store(self) -> None:
         """The mixture; where it is asked for, the logarithm of what it was divided by, or what that was made of."""
         with self.each("r", self.tile.rows):
-            self.lines.add(self.dialect.fixed("query_number", f"first_row + down + {ACROSS} * r"))
+            self.lines.add(self.dialect.fixed("query_number", f"first_row + {self.row}"))
             with self.lines.block(self.dialect.condition(f"query_number < {self.shape[1]}")):
-                counted = "mixed[r][e] / total[r]"
+                counted = f"mixed{self.at_feature} / total[r]"
                 if "query_seq_lengths" in self.given:
                     length = self.element("query_seq_lengths", "batch")
                     counted = f"query_number < {length} ? {counted} : {literal(self.dtype, 0)}"
@@ -162,3 +200,41 @@ class _Text(AttentionText):
                 for name, operand, value in zip(("largest_score", "sum_of_all"), self.more, values, strict=False):
                     with self.lines.block(self.dialect.condition("across == 0")):
                         self.write_to(name, operand, value, "batch", "query_number", "head")
+
+
+class _OfFragments(_Text, FragmentText):
+    """By a unit for matrices: keys and values are in the group's memory together, and shares in registers."""
+
+    strategy = "attention by fragments"
+
+    def tile_of(self, query: Operand) -> Tile | None:
+        """The tile of an item."""
+        return fragment_tile(query.shape[-1], query.shape[-3])
+
+    def tiles(self) -> None:
+        """The memory of the group."""
+        self.begin_words(key_words=self.along, value_words=self.beside)
+
+    def load_queries(self) -> None:
+        """Into registers."""
+        self.hold("query_words", "query")
+
+    def load_keys(self) -> None:
+        """And values."""
+        self.load_along("key_words", "key", "first_column")
+        self.load_beside("value_words", "value", "first_column")
+
+    def load_values(self) -> None:
+        """They are there."""
+
+    def score_product(self) -> None:
+        """By fragments."""
+        self.fragment_product("scores", "query_words", "key_words")
+
+    def keep_share(self) -> None:
+        """In place of the score."""
+        self.lines.add(f"scores{self.at_column} = share;")
+
+    def mix(self, result: str) -> None:
+        """Shares are the left fragments."""
+        self.fragment_mix(result, "scores", "value_words")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -52,7 +52,20 @@ class AttentionText:
 
     shape: batch, queries, heads, features. count, shared_by: how many keys there are, and heads of queries to one of
     keys. tile: rows and columns of an item, and rows, columns those of a group. parts: features of an item.
+
+    What follows is a way to share work, and another one may be put in its place. items: of a group; sharing: how many
+    of them have parts of one row. row, column, feature: of an item's row r, column c and feature e in the group's tile.
+    at_column, at_feature: which register of an array they have. unit: that for matrices, if one makes the products.
     """
+
+    items: ClassVar[int] = ITEMS
+    sharing: ClassVar[int] = ACROSS
+    row: str = f"down + {ACROSS} * r"
+    column: str = f"across + {ACROSS} * c"
+    feature: str = f"across + {ACROSS} * e"
+    at_column: ClassVar[str] = "[r][c]"
+    at_feature: ClassVar[str] = "[r][e]"
+    unit: str = ""
 
     def __init__(self, kernel: Library, dialect: DeviceDialect, tile: Tile | None) -> None:
         assert tile is not None, "the claim has asked"
@@ -62,23 +75,30 @@ class AttentionText:
         self.shape = ((1,) * (4 - len(query.shape)) + query.shape)[-4:]
         self.count, self.shared_by = key.shape[-3], query.shape[-2] // key.shape[-2]
         self.dtype = compute_dtype(query.buffer.dtype)
-        self.rows, self.columns = ACROSS * tile.rows, ACROSS * tile.columns
-        self.parts = ceiling(self.shape[-1], ACROSS)
+        self.rows, self.columns = self.items // self.sharing * tile.rows, self.sharing * tile.columns
+        self.parts = ceiling(self.shape[-1], ACROSS) * ACROSS // self.sharing
         self.lines = Lines(dialect)
         self.parameters: dict[Parameter, Buffer] = {}
 
     def step(self, strategy: str, groups: int) -> Step:
         """The launch of what has been written."""
-        arrays = [*self.parameters.values()]
-        text = self.lines.text
-        return step_of("attention", strategy, self.dialect, [*self.parameters], arrays, text, groups, ITEMS, True)
+        arrays, text = [*self.parameters.values()], self.lines.text
+        return step_of(
+            "attention", strategy, self.dialect, [*self.parameters], arrays, text, groups, self.items, roomy=True,
+            unit=self.unit,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ places
     def begin(self, **tiles: tuple[int, int]) -> None:
         """Arrays that the group shares, and which rows and columns an item has."""
-        item, kind = self.dialect.number_in_group(), register_type(self.dtype)
+        kind = register_type(self.dtype)
         for name, (rows, width) in tiles.items():
             self.lines.add(f"{self.dialect.group_space} {kind} {name}[{rows}][{width}];")
+        self.number()
+
+    def number(self) -> None:
+        """Which rows and columns an item has: names that `row` and `column` are made of."""
+        item = self.dialect.number_in_group()
         self.lines.add(f"const int across = {item} % {ACROSS}, down = {item} / {ACROSS};")
 
     def place(self, count: int, heads: int) -> int:
@@ -144,10 +164,14 @@ class AttentionText:
         sides = zip(operand.shape, operand.strides, axes[len(axes) - rank :], strict=True)
         return self.dialect.position([(stride, axis) for size, stride, axis in sides if size > 1], operand.offset)
 
+    def ends(self, name: str) -> tuple[str, int]:
+        """The head of what belongs to queries or keys, and how many of them there are."""
+        return ("key_head", self.count) if name in _OF_KEYS else ("query_head", self.shape[1])
+
     def load(self, tile: str, name: str, first: str, rows: int, width: int, condition: str = "") -> None:
         """A tile of what belongs to queries or keys: zero beyond their ends, and where the condition does not hold."""
-        head, count = ("key_head", self.count) if name in _OF_KEYS else ("query_head", self.shape[1])
-        loop = f"for (int at = {self.dialect.number_in_group()}; at < {rows * width}; at += {ITEMS}) {{"
+        head, count = self.ends(name)
+        loop = f"for (int at = {self.dialect.number_in_group()}; at < {rows * width}; at += {self.items}) {{"
         inside = f"place < {count}" + (f" && d < {self.shape[-1]}" if width > self.shape[-1] else "")
         inside += f" && {condition}" if condition else ""
         with self.lines.block(loop):
@@ -193,18 +217,21 @@ class AttentionText:
                 f"        {result}[r][e] = fma{suffix(self.dtype)}(left[r], right[e], {result}[r][e]);",
             )
 
+    def registers(self, name: str, each: int) -> None:
+        """An array with registers for each row: `each` of them for a row."""
+        self.lines.add(f"{register_type(self.dtype)} {name}[{self.tile.rows}][{each}];")
+
     def sums(self, names: Iterable[str]) -> None:
         """Registers in which rows are mixed."""
-        rows, kind, zero = self.tile.rows, register_type(self.dtype), literal(self.dtype, 0)
         for name in names:
-            self.lines.add(f"{kind} {name}[{rows}][{self.parts}];")
-            with self.each("r", rows):
-                self.lines.add(f"for (int e = 0; e < {self.parts}; ++e) {name}[r][e] = {zero};")
+            self.registers(name, self.parts)
+            with self.each("r", self.tile.rows), self.each("e", self.parts):
+                self.lines.add(f"{name}{self.at_feature} = {literal(self.dtype, 0)};")
 
     def store_row(self, name: str, operand: Operand, value: str, number: str, head: str) -> None:
         """A row of a result: `value` for each feature e of an item."""
         with self.each("e", self.parts):
-            self.lines.add(self.dialect.fixed("d", f"across + {ACROSS} * e"))
+            self.lines.add(self.dialect.fixed("d", self.feature))
             with self.lines.block(self.dialect.condition(f"d < {self.shape[-1]}")):
                 self.write_to(name, operand, value, "batch", number, head, "d")
 

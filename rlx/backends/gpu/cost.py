@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
-from rlx.ir.kernels import Contract, Kernel, Plan, Scan, While, members
+from rlx.ir.kernels import Contract, Kernel, Library, Plan, Scan, While, members
 from rlx.ir.work import kernel_work
 
 __all__ = ["H100", "Card", "Prediction", "predict"]
@@ -20,6 +20,7 @@ _TRANSCENDENTAL = 20  # operations that a function such as exp is worth
 @dataclass(frozen=True, slots=True)
 class Card:
     """Published or measured rates of a GPU, by the second; launch: seconds of one, launch_queued: when others wait.
+    units: of its units for matrices, by what they multiply.
 
     >>> H100.name
     'H100'
@@ -30,16 +31,23 @@ class Card:
     flops: float
     launch: float
     launch_queued: float
+    units: Mapping[str, float] = field(default_factory=dict)
+
+    def product_rate(self, unit: str) -> float:
+        """Operations of matrix products, by a unit or without one."""
+        return self.units.get(unit, self.flops)
 
 
-# copy bandwidth as others have measured it; float32 without tensor cores; launches as graphs and queues hide them
-H100 = Card("H100", 3.0e12, 67e12, 6.4e-6, 2e-6)
+# copy bandwidth as others have measured it; published peaks of float32 without tensor cores, and of dense products with
+# them; launches as graphs and queues hide them
+H100 = Card("H100", 3.0e12, 67e12, 6.4e-6, 2e-6, {"f16": 989e12, "bf16": 989e12, "tf32": 494e12})
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """Seconds of a program; launches, those of a loop that the host drives once for each step; bytes that its inputs
-    and results have, which it has to move at least; bytes that its kernels move."""
+    and results have, which it has to move at least; bytes that its kernels move; products: the seconds that its matrix
+    products take at the peak."""
 
     seconds: float
     launches: int
@@ -49,7 +57,7 @@ class Prediction:
 
     def share(self, card: Card) -> float:
         """The share of the copy bandwidth, or of the peak if products take longer, that the program reaches."""
-        least = max(self.least_bytes / card.bandwidth, self.products / card.flops)
+        least = max(self.least_bytes / card.bandwidth, self.products)
         return least / self.seconds if self.seconds else 0.0
 
 
@@ -60,14 +68,29 @@ def predict(plan: Plan, program: DeviceProgram, card: Card, limits: Limits) -> P
         work, steps = kernel_work(kernel), program.steps.get(kernel)
         count = len(steps) if steps is not None else _driven(kernel, program)
         filled = max((_filled(step, limits) for step in steps or ()), default=1.0)
-        operations = work.flops + _TRANSCENDENTAL * work.transcendentals
-        seconds += max(work.bytes / card.bandwidth / filled, operations / card.flops / filled)
+        unit = _unit(kernel, steps or ())
+        operations = work.flops / card.product_rate(unit) + _TRANSCENDENTAL * work.transcendentals / card.flops
+        seconds += max(work.bytes / card.bandwidth, operations) / filled
         launches += count
         moved += work.bytes
-        products += sum(kernel_work(k).flops for k in members(kernel) if isinstance(k, Contract))
+        products += _product_flops(kernel) / card.product_rate(unit)
     seconds += launches * card.launch_queued
     outside = sum(b.nbytes for b in dict.fromkeys((*plan.inputs, *plan.outputs)))
     return Prediction(seconds, launches, outside, moved, products)
+
+
+def _unit(kernel: Kernel, steps: Iterable[Step]) -> str:
+    """The unit that makes a kernel's products: that of its launches, or a library's."""
+    if isinstance(kernel, Contract) and kernel.tf32:
+        return "tf32"
+    return next((step.unit for step in steps if step.unit), "")
+
+
+def _product_flops(kernel: Kernel) -> float:
+    """Operations of a kernel's matrix products; those of a claimed block are nearly all that it does."""
+    if isinstance(kernel, Library) and kernel.meaning is not None:
+        return kernel_work(kernel).flops
+    return sum(kernel_work(k).flops for k in members(kernel) if isinstance(k, Contract))
 
 
 def _driven(kernel: Kernel, program: DeviceProgram) -> int:

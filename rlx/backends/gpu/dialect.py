@@ -13,6 +13,7 @@ import numpy as np
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import memory_type, register_type
+from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.loops.dialect import Parameter, Reduction
 from rlx.ir.fused_products import FusedProduct
 from rlx.ir.kernels import Collective, Contract, Library, Sort
@@ -131,18 +132,19 @@ class DeviceDialect(CDialect):
         """Whether a library of the device's carries an exchange between processes out."""
         return False
 
-    def matrix_units(self, product: Contract) -> str | None:
-        """What units for matrices multiply a product's operands as ("f16", "bf16", "tf32"), where a device has them."""
+    def fragments(self, dtype: np.dtype) -> Fragments | None:
+        """The unit that multiplies matrices of a dtype and sums in float32, where a device has one; float32 is rounded
+        to tf32 then."""
         return None
 
-    def fragment_product(self, units: str) -> str:
-        """The function of a warp that adds to 16 x 8 sums: of an item's 4 sums, 4 words of lhs and 2 of rhs.
-
-        Item 4 g + t of the warp has columns 2 t and 2 t + 1 of rows g and g + 8 of the sums; of lhs the words t and
-        t + 4 of rows g and g + 8, in the order (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4); of rhs those
-        of column g.
-        """
+    def fragment_product(self, fragments: Fragments) -> str:
+        """The function of a warp that multiplies: of an item's sums, its words of the left matrix and of the right."""
         raise NotImplementedError
+
+    def packed(self, dtype: np.dtype, low: str, high: str) -> str:
+        """A word of two float32 registers that are rounded to a 16-bit dtype."""
+        codes = [f"(uint32_t){self._call('encode', [dtype], number)}" for number in (low, high)]
+        return f"({codes[0]} | {codes[1]} << 16)"
 
     def fuses(self, fused: FusedProduct) -> bool:
         """Whether a product and the nests around it are one launch: a library's product takes in none, but reading the

@@ -11,6 +11,7 @@ import numpy as np
 from rlx.backends.c.prelude import helper_name
 from rlx.backends.c.types import literal, memory_type, register_type, suffix
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS, Fragments
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.steps import Step, ceiling, is_wide, step_of
 from rlx.backends.loops.decompose import contract_as_loops
@@ -122,7 +123,8 @@ def tiled_product(fused: FusedProduct, limits: Limits, dialect: DeviceDialect, l
 
     def step(text: _Text, how: str, groups: int, items: int) -> Step:
         buffers = [*text.parameters.values()]
-        return step_of(name, how, dialect, [*text.parameters], buffers, text.lines.text, groups, items)
+        unit = text.units.name if text.units else ""
+        return step_of(name, how, dialect, [*text.parameters], buffers, text.lines.text, groups, items, unit=unit)
 
     if parts == 1:
         return [step(text, strategy + end, groups, _ITEMS)]
@@ -138,9 +140,15 @@ def _tile(product: Contract, limits: Limits, dialect: DeviceDialect) -> tuple[in
         side *= 2
     long = _TILE * _TILE // side
     tile = (side, long) if product.rows <= product.columns else (long, side)
-    if dialect.matrix_units(product) or _groups(product, tile) < limits.units:
+    if _fragments(product, dialect) or _groups(product, tile) < limits.units:
         return _TILE, _TILE
     return tile
+
+
+def _fragments(product: Contract, dialect: DeviceDialect) -> Fragments | None:
+    """The device's unit for matrices that multiplies a product's operands, if it has one."""
+    fits = product.summed_in == np.float32 and is_mixed(product)
+    return dialect.fragments(product.lhs.buffer.dtype) if fits else None
 
 
 def _groups(product: Contract, tile: tuple[int, int]) -> int:
@@ -167,10 +175,11 @@ class _Text:
         self.lines = Lines(dialect)
         self.dtype = self.product.summed_in
         self.held = self.product.lhs.buffer.dtype
-        self.units = dialect.matrix_units(self.product)
+        self.units = _fragments(self.product, dialect)
         self.kind, self.zero = register_type(self.dtype), literal(self.dtype, 0)
         self.tiles = _tiles(self.product, tile)
         self.rows, self.columns = tile
+        self.held_sums = self._of_warps() if self.units else (_EACH, _EACH)
         self.down, self.across = self.rows // _EACH, self.columns // _EACH  # items
         self.parameters: dict[Parameter, Buffer] = {}
         self.axes = [f"batch{n}" for n in range(len(self.product.out.shape) - 2)]
@@ -196,11 +205,12 @@ class _Text:
             start, stop = "start", "stop"
         item = dialect.number_in_group()
         if self.units:
-            add(f"const int lane = {item} % 32, warp = {item} / 32;")
+            add(f"const int lane = {item} % {self.units.items}, warp = {item} / {self.units.items};")
         else:
             add(f"const int across = {item} % {self.across}, down = {item} / {self.across};")
-        add(f"{self.kind} sums[{_EACH}][{_EACH}];")
-        add(f"for (int r = 0; r < {_EACH}; ++r) for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {self.zero};")
+        parts, each = self.held_sums
+        add(f"{self.kind} sums[{parts}][{each}];")
+        add(f"for (int r = 0; r < {parts}; ++r) for (int c = 0; c < {each}; ++c) sums[r][c] = {self.zero};")
         with self.lines.block(dialect.loop("depth", start, stop).replace("++depth", f"depth += {_DEPTH}")):
             self.load("lhs", product.lhs, self.fused.lhs, "row", product.rows)
             self.load("rhs", product.rhs, self.fused.rhs, "column", product.columns)
@@ -249,7 +259,7 @@ class _Text:
     def _into(self, name: str, value: str) -> str:
         if not self.units:
             return f"{name}_tile[d][f] = {value};"
-        if self.units == "tf32":
+        if self._words == _DEPTH:
             return f"{name}_words[f][d] = {value};"
         return f"(({self.dialect.group_pointer} uint16_t *){name}_words[f])[d] = {value};".replace("( ", "(")
 
@@ -269,17 +279,32 @@ class _Text:
             value = value if self.units else call("bits", [bits, self.dtype], value)
         return self._into(name, value)
 
-    def multiply_fragments(self) -> None:
-        """A slice's products by the device's units for matrices: a warp makes 16 rows and 32 columns."""
+    def _of_warps(self) -> tuple[int, int]:
+        """How many fragments of sums a warp has, next to each other, and how many sums of each an item."""
         assert self.units is not None
-        row, deep, column = "warp % 4 * 16 + lane / 4", "lane % 4", "warp / 4 * 32 + part * 8 + lane / 4"
-        for first in range(0, self._words, 8):
-            left = ", ".join(
-                f"lhs_words[{row}{rows}][{deep} + {first + words}]" for words in (0, 4) for rows in ("", " + 8")
-            )
-            right = ", ".join(f"rhs_words[{column}][{deep} + {first + words}]" for words in (0, 4))
-            call = f"{self.dialect.fragment_product(self.units)}(sums[part], {left}, {right});"
-            self.lines.add(self.dialect.unroll, f"for (int part = 0; part < {_EACH}; ++part)", f"    {call}")
+        warps = _ITEMS // self.units.items
+        return self.rows * self.columns // (warps * FRAGMENT_ROWS * self.units.columns), self.units.sums
+
+    def _row_of_warp(self, row: str) -> str:
+        """Where in the tile a row of a warp's fragments lies."""
+        return f"warp % {self.rows // FRAGMENT_ROWS} * {FRAGMENT_ROWS} + {row}"
+
+    def _column_of_warp(self, column: str, part: str) -> str:
+        """Where in the tile a column of one of a warp's fragments lies: warps of other rows have the same columns."""
+        assert self.units is not None
+        width = self.units.columns
+        return f"warp / {self.rows // FRAGMENT_ROWS} * {self.held_sums[0] * width} + {part} * {width} + {column}"
+
+    def multiply_fragments(self) -> None:
+        """A slice's products by the device's unit for matrices."""
+        units = self.units
+        assert units is not None
+        for first in range(0, self._words, FRAGMENT_WORDS):
+            left = [f"lhs_words[{self._row_of_warp(row)}][{word} + {first}]" for row, word in units.left]
+            right = [f"rhs_words[{self._column_of_warp(c, 'part')}][{word} + {first}]" for c, word in units.right]
+            call = f"{self.dialect.fragment_product(units)}(sums[part], {', '.join([*left, *right])});"
+            loop = f"for (int part = 0; part < {self.held_sums[0]}; ++part)"
+            self.lines.add(self.dialect.unroll, loop, f"    {call}")
 
     def multiply(self) -> None:
         """A slice's products."""
@@ -300,12 +325,14 @@ class _Text:
     def store(self) -> None:
         """The tile's part of the result, or of what its reader makes of it."""
         dialect, product = self.dialect, self.product
-        with self.lines.block(f"for (int r = 0; r < {_EACH}; ++r)" + " {"), self.lines.block(
-            f"for (int c = 0; c < {_EACH}; ++c)" + " {"
+        parts, each = self.held_sums
+        with self.lines.block(f"for (int r = 0; r < {parts}; ++r)" + " {"), self.lines.block(
+            f"for (int c = 0; c < {each}; ++c)" + " {"
         ):
             row, column = f"down + {self.down} * r", f"across + {self.across} * c"
             if self.units:
-                row, column = "warp % 4 * 16 + lane / 4 + c / 2 * 8", "warp / 4 * 32 + r * 8 + lane % 4 * 2 + c % 2"
+                row = self._row_of_warp(self.units.row.format("c"))
+                column = self._column_of_warp(self.units.column.format("c"), "r")
             self.lines.add(dialect.fixed("row", f"first_row + {row}"))
             self.lines.add(dialect.fixed("column", f"first_column + {column}"))
             with self.lines.block(dialect.condition(f"row < {product.rows} && column < {product.columns}")):

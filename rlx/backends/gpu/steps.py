@@ -26,7 +26,8 @@ class Step:
     """One launch: `groups` groups of `items` work-items run a kernel on arrays, in the order of its parameters.
 
     strategy: how the work was shared, for people. text: the kernel's, by its name. Arrays that no plan has are
-    scratch, for this kernel and those beside it that do the same work.
+    scratch, for this kernel and those beside it that do the same work. unit: the name of the unit for matrices that
+    makes its products, if one does (`Fragments.name`).
     """
 
     label: str
@@ -35,6 +36,7 @@ class Step:
     arrays: tuple[Buffer, ...]
     groups: int
     items: int
+    unit: str = ""
 
 
 def ceiling(number: int, divisor: int) -> int:
@@ -85,13 +87,14 @@ def step_of(
     groups: int,
     items: int,
     roomy: bool = False,
+    unit: str = "",
 ) -> Step:
-    """A step of a kernel with this body. roomy: see DeviceDialect.kernel_mark."""
+    """A step of a kernel with this body. roomy: see DeviceDialect.kernel_mark; unit: see Step."""
 
     def text(name: str) -> str:
         return dialect.kernel(name, parameters, items, body, roomy)
 
-    return Step(f"{identifier(label, 'nest')}_kernel", strategy, text, tuple(arrays), groups, items)
+    return Step(f"{identifier(label, 'nest')}_kernel", strategy, text, tuple(arrays), groups, items, unit)
 
 
 def loops_step(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rlx.backends.cuda.engine import CupyEngine
 from rlx.backends.gpu.backend import DeviceBackend
-from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.rocm.dialect import HipDialect
+from rlx.ir.options import LoweringOptions, ProductType
 
 __all__ = ["RocmBackend"]
 
+_SHOWN = "gfx942"  # what programs are shown for where there is no GPU
+_OF_UNITS = (ProductType.of("float16", "float32"), ProductType.of("bfloat16", "float32"))
 _FLAGS = ("-O3", "-ffp-contract=off", "-std=c++17")
 
 
@@ -17,6 +21,7 @@ class RocmBackend(DeviceBackend):
     """A GPU of AMD's. Without one, programs can be shown, but not run."""
 
     name = "rocm"
+    engine: CupyEngine
 
     def __init__(self, number: int = 0) -> None:
         super().__init__(CupyEngine(self.name, "ROCm", _FLAGS, Limits(), number))
@@ -25,6 +30,13 @@ class RocmBackend(DeviceBackend):
         """Another GPU."""
         return RocmBackend(number)
 
-    def dialect(self) -> DeviceDialect:
+    @property
+    def lowering(self) -> LoweringOptions:
+        """With products of 16-bit floats where the GPU has matrix cores."""
+        options = super().lowering
+        held = [kind for kind in _OF_UNITS if self.dialect().fragments(kind.operands) is not None]
+        return replace(options, products=replace(options.products, types=(*options.products.types, *held)))
+
+    def dialect(self) -> HipDialect:
         """Products are kernels of our own: no library was tried."""
-        return HipDialect()
+        return HipDialect(self.engine.architecture if self.engine.present else _SHOWN)

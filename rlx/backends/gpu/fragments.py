@@ -1,0 +1,32 @@
+"""Fragments: what the items of a warp hold of matrices that a device multiplies as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FRAGMENT_ROWS", "FRAGMENT_WORDS", "Fragments"]
+
+FRAGMENT_ROWS = 16  # of sums
+FRAGMENT_WORDS = 8  # of 32 bits that each row of the left matrix has, and each column of the right one
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """A unit for matrices: a warp adds to 16 rows of some columns of sums what 8 words of each row and column give.
+
+    name: of what a word has, two numbers ("f16", "bf16") or one ("tf32"). items: of a warp. columns: of the sums. left,
+    right: each word that an item has, as the row (of the right matrix the column) and the number of the word in it.
+    sums: how many an item has, of type float; row, column: those of its sum {0}. These are texts; in them `lane` is the
+    number of an item in its warp. chained: whether an item has two neighbouring sums of each of two rows, and those of
+    two neighbouring fragments, rounded and packed in pairs, are its words of a left fragment, in the same order.
+    """
+
+    name: str
+    items: int
+    columns: int
+    left: tuple[tuple[str, str], ...]
+    right: tuple[tuple[str, str], ...]
+    sums: int
+    row: str
+    column: str
+    chained: bool = False
