@@ -655,6 +655,19 @@ def test_pullbacks_add_gradients_to_references(under: Any) -> None:
             pull.with_refs(*wrong)(1.0)
 
 
+def test_shard_map_takes_references(under: Any) -> None:
+    mesh, whole = rlx.make_mesh((1,), ("x",)), rlx.new_ref(jnp.arange(4.0))
+    part = rlx.new_ref(jnp.zeros(5))
+    double = rlx.shard_map(
+        lambda r, v: (r.addupdate(r[...]), v.__setitem__(..., r[:2]), r[1])[2],
+        mesh=mesh,
+        in_specs=(rlx.P("x"), rlx.P()),
+        out_specs=rlx.P(),
+    )
+    assert under(lambda: double(whole, part.at[1:3]))() == 2.0
+    assert whole[...].tolist() == [0.0, 2.0, 4.0, 6.0] and part[...].tolist() == [0.0, 0.0, 2.0, 0.0, 0.0]
+
+
 def test_whoever_does_not_hand_on_says_so() -> None:
     ref = rlx.new_ref(1.0)
     for call in (
