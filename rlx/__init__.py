@@ -57,6 +57,7 @@ jacobian = jacrev
 
 # imported on first use: submodules, and names that live in one
 _SUBMODULES = (
+    "ad",
     "ad_checkpoint",
     "aot",
     "autodiff",

@@ -51,7 +51,8 @@ from rlx.trace.references import (
     Cell,
     Threaded,
     as_given,
-    cells_in,
+    cells_given,
+    flow_back,
     received,
     refuse_closed_over,
     refuse_twice,
@@ -104,7 +105,7 @@ class CacheInfo(NamedTuple):
 class _Entry:
     """One traced signature: its program, how to call it, what it returns."""
 
-    __slots__ = ("captured", "cells", "compiled", "followed", "given", "marks", "out_tree", "places", "program")
+    __slots__ = "captured cells compiled flows followed given marks out_tree places program".split()
     compiled: CompiledProgram | None
 
     def __init__(
@@ -114,6 +115,7 @@ class _Entry:
         self.captured = captured
         self.cells = cells  # those that it closes over: their contents follow `captured` among the program's inputs
         self.given: tuple[int, ...] = ()  # which of the cells among the arguments it writes to
+        self.flows = False  # whether a derivative may write to some of those
         self.out_tree = out_tree
         self.marks = marks  # shardings of values, where the function said them
         self.places: list[Any] | None = None  # the results' shardings, where some are known, once it is followed
@@ -285,6 +287,9 @@ class Jitted:
         request = _Request(self, args, kwargs)
         if state.builder is not None:
             entry = self._entry(request)
+            if entry.flows and not request.flowing:
+                request = _Request(self, args, kwargs, flowing=True)
+                entry = self._entry(request)
             operands = entry.operands(request.leaves)
             outs = call(*entry.captured, *operands, program=entry.program, name=self.name)
             places_inside(entry.marks)
@@ -389,7 +394,7 @@ class Jitted:
         threaded.forget()
         count = len(captured) - len(threaded.used)
         entry = _Entry(program, captured[:count], flat.out_tree, marks, threaded if threaded.used else None)
-        entry.given = request.written
+        entry.given, entry.flows = request.written, request.flow_back()
         return entry
 
     def _device(self, request: _Request) -> str:
@@ -476,7 +481,14 @@ def _kind_of(value: Any) -> str:
 class _Request:
     """The arguments of one call: dynamic leaves, static values, the cache key."""
 
-    def __init__(self, jitted: Jitted, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False) -> None:
+    def __init__(
+        self,
+        jitted: Jitted,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        abstract: bool = False,
+        flowing: bool = False,
+    ) -> None:
         self.jitted = jitted
         static: list[tuple[Any, Any]] = []
         n = len(args)
@@ -498,10 +510,11 @@ class _Request:
         leaves, self.in_tree = flatten_values((dynamic, dynamic_kwargs))
         self.args, self.kwargs = args, kwargs
         # the cells among the arguments, and those that the function got in their place while it was traced
-        self.cells, self._inner_cells = cells_in(leaves), list[tuple[Cell, Array]]()
+        self.cells, self._inner_cells = cells_given(leaves, flowing), list[tuple[Cell, Array]]()
         self.written: tuple[int, ...] = ()  # which of them the function wrote to
+        self.flowing = flowing
         if self.cells:
-            leaves, self.in_tree = flatten_values(as_given((dynamic, dynamic_kwargs)))
+            leaves, self.in_tree = flatten_values(as_given((dynamic, dynamic_kwargs), flowing))
         self.given = leaves
         self.held, self.held_names, self.count = held, held_names, n
         if self.cells:
@@ -592,6 +605,10 @@ class _Request:
         found = [cell.read() for cell, _ in self._inner_cells]
         self.written = tuple(i for i, (_, before) in enumerate(self._inner_cells) if found[i] is not before)
         return [found[i] for i in self.written]
+
+    def flow_back(self) -> bool:
+        """Whether the function that was just called is one whose derivative may write to those cells."""
+        return flow_back(cell for cell, _ in self._inner_cells)
 
     def _complete(self, dynamic: tuple[Any, ...]) -> tuple[Any, ...]:
         """All positional arguments, of those that are not static."""

@@ -26,6 +26,7 @@ _ROOMS = {
     " flatten_util profiler segments test_util",
     "lax": "ref",
     "sharding": "memory",
+    "transforms": "ad",
     "trees": "tree tree_util",
 }
 PATHS = {f"rlx.{name}": f"rlx.{room}.{name}" for room, names in _ROOMS.items() for name in names.split()}

@@ -37,7 +37,7 @@ VERSION = "0.10.2"  # the JAX whose names these are
 
 # modules of jax that are modules of rlx of the same name, with all that is below them
 SAME = frozenset(
-    "ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors example_libraries"
+    "ad ad_checkpoint custom_batching custom_derivatives debug distributed dtypes errors example_libraries"
     " experimental flatten_util image lax nn memory numpy ops profiler random scipy sharding test_util tree tree_util"
     " typing".split()
 )

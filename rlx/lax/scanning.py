@@ -14,7 +14,7 @@ from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim,
 from rlx.ops.scan import scan as scan_op
 from rlx.trace.builder import Tracer, state
 from rlx.trace.flat import flatten_arrays, flatten_call, flatten_local, named_after
-from rlx.trace.references import as_given, cells_in, received, refuse_closed_over, refuse_twice
+from rlx.trace.references import as_given, cells_given, cells_in, flow_back, received, refuse_closed_over, refuse_twice
 from rlx.trace.spanning import refuse_spanning
 from rlx.transforms.vmap import vmap
 from rlx.trees import tree
@@ -60,7 +60,11 @@ def scan(
     if not isinstance(unroll, bool) and operator.index(unroll) < 0:
         raise ShapeError(f"lax.scan got unroll={unroll}.", "It is a bool, or an integer from 0 on.")
     if cells_in(tree.leaves(xs)):
-        return _scan_over_cells(f, init, xs, length, reverse)
+        try:
+            return _scan_over_cells(f, init, xs, length, reverse, False)
+        except _FlowBackError:
+            pass
+        return _scan_over_cells(f, init, xs, length, reverse, True)
     carries, _ = flatten_call((init,), {}, "the initial carry of lax.scan")
     refuse_spanning(xs)
     slices, _ = flatten_call((xs,), {}, "xs of lax.scan")
@@ -108,8 +112,12 @@ def scan(
     return tree.unflatten(split[0], last), tree.unflatten(split[1], outs[n:])
 
 
+class _FlowBackError(Exception):
+    """A derivative may write to cells in xs, which were not given flowing."""
+
+
 def _scan_over_cells(
-    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: int | None, reverse: bool
+    f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: int | None, reverse: bool, flowing: bool
 ) -> tuple[Any, Any]:
     """As scan, with cells in xs: f gets cells of their slices, and what it leaves in those is written back."""
 
@@ -118,13 +126,16 @@ def _scan_over_cells(
         x, own = received(x)
         out = f(carry, x)
         _check_pair(out, f)
+        if around is not None and not flowing and flow_back(own):
+            raise _FlowBackError
         refuse_closed_over("the body of lax.scan", state.builder.cells or () if state.builder else (), named)
         return out[0], (out[1], [cell.read() for cell in own])
 
     named = [(f"xs{tree.path_text(path)}", leaf) for path, leaf in tree.leaves_with_path(xs)]
     refuse_twice("lax.scan", named)
-    carry, (ys, contents) = scan(step, init, as_given(xs), length, reverse)
-    for cell, content in zip(cells_in(tree.leaves(xs)), contents, strict=True):
+    around = state.builder
+    carry, (ys, contents) = scan(step, init, as_given(xs, flowing), length, reverse)
+    for cell, content in zip(cells_given(tree.leaves(xs), flowing), contents, strict=True):
         cell.write(content)
     return carry, ys
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import CustomRuleError, UnexpectedTracerError, UnsupportedError
+from rlx.errors import CustomRuleError, ReferenceUseError, UnexpectedTracerError, UnsupportedError
 from rlx.ir.program import Equation, Program, Var, dead_code, substitute
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.families import instantiate, to_front
@@ -262,7 +262,8 @@ class custom_vjp_call(CallLike):
 
     params: program; forward: inputs -> (outputs, residuals); backward: (residuals, cotangents of the
     outputs) -> cotangents of the inputs that can have one; captured: how many leading operands the function or its
-    rules closed over.
+    rules closed over; cells: how many of the last operands, which are the last results, stand for cells that the
+    backward rule uses: their cotangents are what those hold (see trace/references.py).
     """
 
     def jvp(
@@ -275,9 +276,13 @@ class custom_vjp_call(CallLike):
         forward: Program | Deferred,
         backward: Program | Deferred,
         captured: int,
+        cells: int = 0,
     ) -> Any:
         """Run `forward`; the tangents go through an equation that only transposition can read."""
         _refuse_captured(program.name, tangents, captured)
+        if cells and all(map(is_zero, tangents[:-cells])):  # nothing is differentiated
+            zeros = [Zero(ty) for ty in program.output_types[:-cells]]
+            return interpret(program, primals), [*zeros, *tangents[-cells:]]
         mask = [not is_zero(x) for x in _float_tangents(program, tangents)]
         results = interpret(_made(forward, mask), primals)
         n = len(program.outputs)
@@ -287,7 +292,7 @@ class custom_vjp_call(CallLike):
         later = isinstance(backward, Deferred) and not backward.symbolic
         behind = backward if later else _made(backward, mask)
         moving = custom_vjp_tangent(
-            *results[n:], *explicit, backward=behind, residuals=len(results) - n, types=out_types
+            *results[n:], *explicit, backward=behind, residuals=len(results) - n, types=out_types, cells=cells
         )
         return results[:n], _scatter_tangents(program, moving)
 
@@ -311,6 +316,7 @@ class custom_vjp_call(CallLike):
         forward: Program | Deferred,
         backward: Program | Deferred,
         captured: int,
+        cells: int = 0,
     ) -> Any:
         """Batch all three programs; cotangents of unbatched inputs are summed over the batch."""
         batched = [d is not None for d in dims]
@@ -326,9 +332,9 @@ class custom_vjp_call(CallLike):
         inner, _ = t.batch(program, size, batched, force, axis_name)
         moving = [b for b, ty in zip(batched, program.input_types, strict=True) if _moves(ty)]
 
-        behind = _batch_backward(t, backward, size, moving, axis_name, given)
+        behind = _batch_backward(t, backward, size, moving, axis_name, given, cells)
         values = batch_front(inputs, dims, batched, size)
-        outs = custom_vjp_call(*values, program=inner, forward=ahead, backward=behind, captured=captured)
+        outs = custom_vjp_call(*values, program=inner, forward=ahead, backward=behind, captured=captured, cells=cells)
         return outs, [0 if f else None for f in force]
 
 
@@ -339,13 +345,14 @@ def _batch_backward(
     moving: Sequence[bool] | None,
     axis_name: Any,
     given: Sequence[bool] | None = None,
+    cells: int = 0,
 ) -> Program | Deferred:
     """A backward rule over a batch; cotangents of what `moving` leaves out are summed over it where they differ.
 
-    `given`: which residuals and cotangents are batched; all.
+    `given`: which residuals and cotangents are batched; all. What the last `cells` hold must not differ.
     """
     if isinstance(rule, Deferred):
-        return rule.then(lambda program, _: _batch_backward(t, program, size, moving, axis_name, given))
+        return rule.then(lambda program, _: _batch_backward(t, program, size, moving, axis_name, given, cells))
     if isinstance(rule, ByValue):
         rule = rule.program(None)
     if given is None:
@@ -354,9 +361,15 @@ def _batch_backward(
         behind, wide = t.batch(rule, size, given, True if moving is None else moving, axis_name)
     if moving is None or all(moving):
         return behind
+    pairs = list(zip(wide, moving, strict=True))
+    if any(w and not b for w, b in pairs[len(pairs) - cells :]):
+        raise ReferenceUseError(
+            f"{behind.name} under vmap writes a value that differs along the mapped axis to a Ref of outside.",
+            "Pass the Ref as a mapped argument, or write what is the same for all, for instance a sum over the axis.",
+        )
     with Builder(behind.name) as builder:
         cts = interpret(behind, [builder.input(x) for x in behind.input_types])
-        summed = [reduce_sum(c, axes=(0,)) if w and not b else c for c, w, b in zip(cts, wide, moving, strict=True)]
+        summed = [reduce_sum(c, axes=(0,)) if w and not b else c for c, (w, b) in zip(cts, pairs, strict=True)]
         return finish(builder, summed)
 
 
@@ -377,11 +390,17 @@ def _scatter_tangents(program: Program, moving: Sequence[Any]) -> list[Any]:
 class custom_vjp_tangent(RegionPrimitive):
     """The tangent of a custom_vjp function: linear in the tangents, known only by its transpose.
 
-    Operands: residuals, then tangents. params: backward; residuals: how many; types of the results.
+    Operands: residuals, then tangents. params: backward; residuals: how many; types of the results; cells: as those of
+    custom_vjp_call.
     """
 
     def type(
-        self, *operands: TensorType, backward: Program | Deferred, residuals: int, types: tuple[TensorType, ...]
+        self,
+        *operands: TensorType,
+        backward: Program | Deferred,
+        residuals: int,
+        types: tuple[TensorType, ...],
+        cells: int = 0,
     ) -> Any:
         return types
 
@@ -406,9 +425,18 @@ class custom_vjp_tangent(RegionPrimitive):
         return [], [equation]
 
     def transpose(
-        self, t: Any, cotangents: Sequence[Any], *inputs: Any, backward: Program | Deferred, residuals: int, types: Any
+        self,
+        t: Any,
+        cotangents: Sequence[Any],
+        *inputs: Any,
+        backward: Program | Deferred,
+        residuals: int,
+        types: Any,
+        cells: int = 0,
     ) -> list[Any]:
         """The user's backward rule."""
+        if cells and all(map(is_zero, cotangents[:-cells])):  # nobody asks for it
+            return [*[None] * (len(inputs) - cells), *cotangents[-cells:]]
         mask, explicit = _moving_of(backward, cotangents)
         operands = [*inputs[:residuals], *explicit]
         rule = _made(backward, mask)
@@ -426,12 +454,13 @@ class custom_vjp_tangent(RegionPrimitive):
         backward: Program | Deferred,
         residuals: int,
         types: Any,
+        cells: int = 0,
     ) -> Any:
         """Every operand batched in front."""
         behind = _batch_backward(t, backward, size, None, axis_name)
         values = [to_front(x, d, size) for x, d in zip(inputs, dims, strict=True)]
         wide = tuple(ty.update(shape=(size, *ty.shape)) for ty in types)
-        outs = custom_vjp_tangent(*values, backward=behind, residuals=residuals, types=wide)
+        outs = custom_vjp_tangent(*values, backward=behind, residuals=residuals, types=wide, cells=cells)
         return outs, [0] * len(outs)
 
 

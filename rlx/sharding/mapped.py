@@ -22,7 +22,8 @@ from rlx.sharding.shardings import NamedSharding, check_names
 from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
 from rlx.sharding.trees import placed, spread
 from rlx.trace.builder import Tracer
-from rlx.trace.flat import as_array, function_name
+from rlx.trace.flat import as_array, function_name, named_after
+from rlx.trace.references import Cell, as_given, cells_in, received, refuse_twice
 from rlx.trace.spanning import SpanningArray
 from rlx.trace.tracing import known_value, named_axis, place_of
 from rlx.trees import tree
@@ -147,10 +148,12 @@ def _mapped(
         _check_specs(f"out_specs of {name}", out_specs, found, manual)
         leaves, treedef = tree.flatten(args)
         pairs = list(zip(leaves, specs, strict=True))
-        values = [x if spec is None else as_array(x, "an argument of shard_map") for x, spec in pairs]
+        keeps = [spec is None or isinstance(x, Cell) for x, spec in pairs]
+        values = [x if kept else as_array(x, "an argument of shard_map") for x, kept in zip(leaves, keeps, strict=True)]
         for value, spec in zip(values, specs, strict=True):
             if spec is not None:
-                _check_shape(f"in_specs of {name}", found, spec, value.shape)
+                shape = value.type.shape if isinstance(value, Cell) else value.shape
+                _check_shape(f"in_specs of {name}", found, spec, shape)
         mapped = {n: size for n, size in found.shape.items() if n in manual and found.type_of(n) is not AxisType.Manual}
 
         def on_device(*parts: Any) -> Any:
@@ -163,6 +166,15 @@ def _mapped(
 
         if all(size == 1 for size in mapped.values()):
             return _results(name, found, on_device(*values), out_specs)
+        cells = [spec for x, spec in pairs if isinstance(x, Cell) and spec is not None]
+        if cells:
+            given = [x if spec is None else as_given(x, False) for x, spec in pairs]
+            options = mesh, tuple(specs), (out_specs, cells), axis_names, check_vma
+            refuse_twice(name, [(f"args{tree.path_text(path)}", x) for path, x in tree.leaves_with_path(args)])
+            out, contents = _mapped(_over_contents(f, treedef), *options)(*given)
+            for cell, content in zip(cells_in(leaves), contents, strict=True):
+                cell.write(content)
+            return out
         spanning, local = _over_processes(found)
         pairs = zip(values, specs, strict=True)
         values = [x if spec is None else _of_process(name, found, x, spec) for x, spec in pairs]
@@ -170,6 +182,17 @@ def _mapped(
         grid = Grid(name, sizes, check_vma, {axis.name: axis for axis in spanning if axis.name in sizes})
         out, joined = grid.run(on_device, values, specs, lambda out: _output_specs(name, out, out_specs))
         return _placed(found, out, joined, _output_specs(name, out, out_specs))
+
+    return function
+
+
+def _over_contents(f: Callable[..., Any], treedef: Any) -> Callable[..., Any]:
+    """`f` of leaves that have contents in place of cells, returning what it leaves in those after its result."""
+
+    @named_after(f)
+    def function(*leaves: Any) -> tuple[Any, list[Array]]:
+        inside, own = received(list(leaves))
+        return f(*tree.unflatten(treedef, inside)), [cell.read() for cell in own]
 
     return function
 

@@ -3,6 +3,10 @@
 A function that is traced on its own takes the contents of the cells of outside that it uses as operands, and returns
 what it writes as results. Who runs its program hands over the former and writes the latter back, into the function
 around it, if that is being traced in turn. Programs and what is made of them know nothing of it.
+
+What the rules of derivatives do to a cell happens in the opposite order, when cotangents are pulled back. It flows as
+they do: beside the cell a second one is threaded through programs, whose content nobody looks at, and whose cotangent
+is what the cell holds. Transposition makes a function from what it held before to what it holds afterwards.
 """
 
 from __future__ import annotations
@@ -10,20 +14,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from rlx.array import Array
+import numpy as np
+
+from rlx.array import Array, wrap
 from rlx.errors import ReferenceUseError, UnexpectedTracerError
 from rlx.ir.program import Program, Var
-from rlx.ir.types import TensorType
+from rlx.ir.types import TensorType, is_inexact
 from rlx.trace.builder import Builder, HeldCell, state
 from rlx.trace.flat import as_array, opaque_types
 from rlx.trees import tree
 
 __all__ = [
+    "BackwardCell",
     "Cell",
     "GivenCell",
     "Threaded",
     "as_given",
+    "cells_given",
     "cells_in",
+    "flow_back",
     "received",
     "refuse_closed_over",
     "refuse_twice",
@@ -34,13 +43,22 @@ __all__ = [
 class Cell:
     """What holds an array that functions may replace by another of the same type."""
 
-    __slots__ = ("__weakref__", "_content", "_home", "type")
+    __slots__ = ("__weakref__", "_backward", "_content", "_home", "type")
 
     def __init__(self, value: Any) -> None:
         self._content = as_array(value, "what a Ref holds")
         self._home = state.builder
+        self._backward: BackwardCell | None = None
         self.type: TensorType = self._content.type
         opaque_types.add(type(self))
+
+    @property
+    def backward(self) -> BackwardCell | None:
+        """The cell along which the content flows back in reverse mode; None for integers too long for it."""
+        type = _flowing_type(self.type)
+        if self._backward is None and type is not None:
+            self._backward = BackwardCell(self, wrap(np.zeros(type.shape, type.dtype)))
+        return self._backward
 
     def read(self) -> Array:
         """The content, as the function sees it that is being traced."""
@@ -68,18 +86,34 @@ class Cell:
         return held
 
 
+class BackwardCell(Cell):
+    """Stands for a cell in programs that may be differentiated: its cotangent is what that cell holds."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Cell, value: Array) -> None:
+        super().__init__(value)
+        self.of, self._home = of, of._home
+
+
+def _flowing_type(type: TensorType) -> TensorType | None:
+    """The type of cotangents that hold every value of a type: integers travel as float64."""
+    if is_inexact(type.dtype):
+        return type.strong()
+    whole = type.dtype.kind in "biu" and type.dtype.itemsize <= 4
+    return TensorType(type.shape, np.dtype(np.float64)) if whole else None
+
+
 class GivenCell:
-    """Stands among arguments for a cell of a class: a node whose leaf is the content."""
+    """Stands among arguments for a cell of a class: a node over its content, and that of the cell that flows back."""
 
-    __slots__ = ("kind", "value")
+    __slots__ = ("kind", "values")
 
-    def __init__(self, kind: type[Cell], value: Any) -> None:
-        self.kind, self.value = kind, value
+    def __init__(self, kind: type[Cell], values: Sequence[Any]) -> None:
+        self.kind, self.values = kind, values
 
 
-tree.register_node(
-    GivenCell, lambda given: ((given.value,), given.kind), lambda kind, values: GivenCell(kind, values[0])
-)
+tree.register_node(GivenCell, lambda given: (tuple(given.values), given.kind), GivenCell)
 
 
 def _is_given(x: Any) -> bool:
@@ -91,9 +125,27 @@ def cells_in(leaves: Iterable[Any]) -> list[Cell]:
     return [x for x in leaves if isinstance(x, Cell)]
 
 
-def as_given(values: Any) -> Any:
-    """A tree with nodes over their contents in place of cells."""
-    return tree.map(lambda x: GivenCell(type(x), x.read()) if isinstance(x, Cell) else x, values)
+def cells_given(leaves: Iterable[Any], flowing: bool) -> list[Cell]:
+    """The cells that a function gets for those among the leaves. `flowing`: each is followed by what flows back."""
+    found: list[Cell] = []
+    for cell in cells_in(leaves):
+        behind = cell.backward if flowing else None
+        found += [cell] if behind is None else [cell, behind]
+    return found
+
+
+def as_given(values: Any, flowing: bool) -> Any:
+    """A tree with nodes over their contents in place of cells; `flowing` as for `cells_given`."""
+
+    def node(x: Any) -> Any:
+        return GivenCell(type(x), [cell.read() for cell in cells_given([x], flowing)]) if isinstance(x, Cell) else x
+
+    return tree.map(node, values)
+
+
+def flow_back(cells: Iterable[Cell]) -> bool:
+    """Whether a rule uses one of the cells that a traced function got: they are given flowing then."""
+    return any(cell._backward is not None for cell in cells)
 
 
 def received(values: Any) -> tuple[Any, list[Cell]]:
@@ -103,8 +155,12 @@ def received(values: Any) -> tuple[Any, list[Cell]]:
     def make(given: Any) -> Any:
         if not _is_given(given):
             return given
-        own.append(given.kind(given.value))
-        return own[-1]
+        cell = given.kind(given.values[0])
+        own.append(cell)
+        for value in given.values[1:]:
+            cell._backward = BackwardCell(cell, value)
+            own.append(cell._backward)
+        return cell
 
     return tree.map(make, values, is_leaf=_is_given), own
 
@@ -142,6 +198,11 @@ class Threaded:
     def used(self) -> list[Cell]:
         """The cells whose contents are captured, in their order."""
         return [*self.read, *self.written]
+
+    @property
+    def flowing(self) -> list[BackwardCell]:
+        """Those that flow back, among the last that are captured and the last results."""
+        return [cell for cell in self.written if isinstance(cell, BackwardCell)]
 
     def contents(self) -> list[Array]:
         """The contents of the cells, as they are now."""

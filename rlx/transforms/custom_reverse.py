@@ -9,17 +9,18 @@ from functools import cache, partial
 from typing import Any
 
 from rlx.array import Array
-from rlx.errors import ConcretizationTypeError, CustomRuleError, MissingCustomRuleError
-from rlx.ir.program import Program
+from rlx.errors import ConcretizationTypeError, CustomRuleError, MissingCustomRuleError, ReferenceUseError
+from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.call import ByValue, Deferred, custom_vjp_call
-from rlx.trace.builder import state
+from rlx.ops.conversion import convert
+from rlx.trace.builder import Builder, state
 from rlx.trace.flat import FlatFunction, as_array, flatten_arrays, flatten_call, flatten_local, local_tree, named_after
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
-from rlx.trace.references import Cell, Threaded
+from rlx.trace.references import BackwardCell, Cell, Threaded, write_last
 from rlx.trace.spanning import shardings_in
-from rlx.trace.tracing import close_over, known_value, trace_program
+from rlx.trace.tracing import close_over, finish, known_value, trace_program
 from rlx.transforms.custom_rules import (
     CustomRule,
     Parameters,
@@ -119,31 +120,44 @@ class custom_vjp(CustomRule[Parameters, Result]):
         program, captured = trace_program(cells, types, known, name)
         cells.refuse_writes(f"{name}, which has a rule for its derivative,")
         rules = _Rules(self, flat, join, held, types)
+        flowing: list[BackwardCell] = []
         values, ahead, behind = captured, *_deferred(rules, program, captured, known, rule_scope())
         if not self.symbolic_zeros and not self._within_rule():
             try:
                 with self._tracing_rule(rule_scope()):
                     forward, more, residual_tree = rules.forward(known, None, Threaded)
-                    backward, third = rules.backward(forward, residual_tree, None)
-                values = [*captured, *more, *third]
-                program, ahead, behind = prefix_captures(program, captured, forward, more, backward, third)
+                    backward, third, used = rules.backward_with_cells(forward, residual_tree)
+                traced = (_passing(program, len(program.outputs), used), _passing(forward, len(program.outputs), used))
+                values, flowing = [*captured, *more, *third], used
+                program, ahead, behind = prefix_captures(traced[0], captured, traced[1], more, backward, third)
             except Exception:  # it is raised where a derivative asks for the rules, if one does
                 values = captured
         params = {"program": program, "forward": ahead, "backward": behind, "captured": len(values)}
-        outs = custom_vjp_call(*values, *leaves, **params)
-        return flat.unflatten(outs)
+        outs = custom_vjp_call(*values, *leaves, *[cell.read() for cell in flowing], **params, cells=len(flowing))
+        return flat.unflatten(write_last(flowing, outs))
 
 
-class Flag:
-    """Stands among residuals for a bool of Python's, which bwd gets as it is: a node without leaves."""
+class Kept:
+    """Stands among residuals for a bool of Python's, or a Ref, which bwd gets as it is: a node without leaves."""
 
     __slots__ = ("value",)
 
-    def __init__(self, value: bool) -> None:
+    def __init__(self, value: bool | Cell) -> None:
         self.value = value
 
 
-tree.register_node(Flag, lambda flag: ((), flag.value), lambda value, _: value)
+tree.register_node(Kept, lambda kept: ((), kept.value), lambda value, _: value)
+
+
+def _kept(x: Any) -> Any:
+    return Kept(x) if type(x) is bool or isinstance(x, Cell) else x
+
+
+def _passing(program: Program, results: int, cells: Sequence[BackwardCell]) -> Program:
+    """A program that hands what stands for cells on, behind its arguments and this many of its results."""
+    passed = [Var(cell.type) for cell in cells]
+    outputs = (*program.outputs[:results], *passed, *program.outputs[results:])
+    return program.replace(inputs=(*program.inputs, *passed), outputs=outputs)
 
 
 class _Rules:
@@ -188,7 +202,9 @@ class _Rules:
                     f" returns {flat.out_tree}.",
                     "The first element of fwd's result has the structure that the function returns.",
                 )
-            residuals, residual_tree = flatten_arrays(tree.map(lambda x: Flag(x) if type(x) is bool else x, pair[1]))
+            residuals, residual_tree = flatten_arrays(
+                tree.map(lambda x: Kept(x) if type(x) is bool or isinstance(x, Cell) else x, pair[1])
+            )
             found.append(residual_tree)
             return [as_array(x) for x in (*outs, *residuals)]
 
@@ -212,8 +228,9 @@ class _Rules:
         residual_tree: tree.TreeDef,
         mask: Sequence[bool] | None,
         known: Sequence[Any] | None = None,
-    ) -> tuple[Program, list[Any]]:
-        """bwd's program over residuals and moving cotangents, of those in `mask` alone if it sees symbolic zeros.
+    ) -> tuple[Program, list[Any], Threaded]:
+        """bwd's program over residuals and moving cotangents, of those in `mask` alone if it sees symbolic zeros; what
+        it captured, and its cells.
 
         `known`: values of residuals and cotangents, or None, with which a rule's `if` may be answered.
         """
@@ -229,7 +246,40 @@ class _Rules:
             filled = fill_tangents(out_types, spread(leaves[count:], mask, moving), mask is not None)
             return self._checked_cotangents(bwd(*self.held, residuals, tree.unflatten(flat.out_tree, filled)))
 
-        return trace_program(run, [*residual_types, *given], known, f"{self.owner.name}_bwd")
+        cells = Threaded(run)
+        return *trace_program(cells, [*residual_types, *given], known, f"{self.owner.name}_bwd"), cells
+
+    def backward_with_cells(
+        self, forward: Program, residual_tree: tree.TreeDef
+    ) -> tuple[Program, list[Any], list[BackwardCell]]:
+        """bwd's program that takes what the cells hold that it uses as the last cotangents, and returns what they
+        hold then after its own results; what it captured, and what stands for the cells where it is called."""
+        program, captured, threaded = self.backward(forward, residual_tree, None)
+        cells = threaded.used
+        flowing = [cell.backward for cell in cells if cell.backward is not None]
+        if len(flowing) < len(cells):
+            raise self.refused_cells()
+        if not cells:
+            return program, captured, []
+        program, captured = threaded.taking(program, captured, cells)
+        lead, n = len(captured), len(cells)
+        others = [*program.input_types[:lead], *program.input_types[lead + n :]]
+        with Builder(program.name) as builder:
+            given = [builder.input(t) for t in others]
+            held = [builder.input(cell.type) for cell in flowing]
+            inside = [convert(x, dtype=c.type.dtype, weak=c.type.weak) for x, c in zip(held, cells, strict=True)]
+            outs = interpret(program, [*given[:lead], *inside, *given[lead:]])
+            pairs = zip(outs[len(outs) - n :], flowing, strict=True)
+            after = [convert(x, dtype=c.type.dtype, weak=False) for x, c in pairs]
+            return finish(builder, [*outs[: len(outs) - n], *after]), captured, flowing
+
+    def refused_cells(self) -> ReferenceUseError:
+        """The error for a backward rule whose use of cells cannot be threaded."""
+        return ReferenceUseError(
+            f"The bwd rule of {self.owner.name} uses a Ref, and it cannot here.",
+            "Such a Ref holds floats, or integers of at most 32 bits; the rule has no symbolic_zeros, looks at no"
+            " values, and does not call the function itself.",
+        )
 
     def _checked_cotangents(self, cts: Any) -> list[Any]:
         """The moving leaves of what bwd returned."""
@@ -301,7 +351,9 @@ def _deferred(
 
         def at(cotangent_mask: tuple[bool, ...] | None, known: Sequence[Any] | None = None) -> Program:
             with owner._tracing_rule(scope):
-                behind, third = rules.backward(own, residual_tree, cotangent_mask, known)
+                behind, third, cells = rules.backward(own, residual_tree, cotangent_mask, known)
+            if cells.used:
+                raise rules.refused_cells()
             return prefix_backward(close_over(behind, third), captured)
 
         if symbolic:

@@ -17,7 +17,7 @@ from rlx.ops.variation import variation
 from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_tangents, zero_tangent
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import Zero
-from rlx.trace.references import Threaded
+from rlx.trace.references import BackwardCell, Threaded
 from rlx.trace.tracing import known_value, trace_program, tracked_axes
 from rlx.transforms.programs import jvp_program, jvp_walk, split_program
 from rlx.trees import tree
@@ -134,11 +134,13 @@ class LinearSpec:
     in_tree: tree.TreeDef
     out_tree: tree.TreeDef
     axes: tuple[Any, ...] = ()  # of a mesh, over which copies of one value count once
+    flowing: tuple[BackwardCell, ...] = ()  # what flows back beside cotangents: first inputs that move, last results
 
     def push(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """Tangents of the results for tangents (or Zeros) of the arguments."""
         moving = [instantiate(t) for t, a in zip(tangents, self.active, strict=True) if a]
-        outs = iter(interpret(self.linear, [*residuals, *moving]))
+        still = [instantiate(Zero(cell.type)) for cell in self.flowing]
+        outs = iter(interpret(self.linear, [*residuals, *still, *moving]))
         found = [next(outs) if k else None for k in self.kept][: len(self.result_types)]
         return [
             x if x is not None else instantiate(Zero(t.strong())) if is_inexact(t.dtype) else zero_tangent(t)
@@ -185,8 +187,10 @@ class LinearizedCall:
         program, captured = trace_program(cells, types, [known_value(x) for x in self.leaves], flat.name)
         self.name = flat.name
         active = [is_inexact(t.dtype) and (active is None or active[i]) for i, t in enumerate(types)]
-        moved, kept = jvp_program(program, [*[False] * len(captured), *active])
-        _refuse_moving(flat.name, kept[len(kept) - len(cells.written) :])
+        flows = [isinstance(cell, BackwardCell) for cell in cells.written]
+        moved, kept = jvp_program(program, [*[False] * (len(captured) - len(flows)), *flows, *active])
+        left = zip(kept[len(kept) - len(flows) :], flows, strict=True)
+        _refuse_moving(flat.name, [moves and not flowing for moves, flowing in left])
         n_in, n_out = len(program.inputs), len(program.outputs)
         halves = split_program(
             moved, [i >= n_in for i in range(len(moved.inputs))], [i >= n_out for i in range(len(moved.outputs))]
@@ -209,6 +213,7 @@ class LinearizedCall:
             self.in_tree,
             flat.out_tree,
             tracked_axes(),
+            tuple(cells.flowing),
         )
         # over which axes the results vary, then the arguments
         axes = self.spec.axes

@@ -8,9 +8,9 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from rlx.array import Array, ConcreteArray, DeviceArray
-from rlx.errors import DtypeError, InputTypeError, ScalarOutputError, TreeMismatchError
+from rlx.errors import DtypeError, InputTypeError, ScalarOutputError, ShapeError, TreeMismatchError
 from rlx.ir.types import TensorType, is_complex, is_inexact, is_integer
-from rlx.ops.arithmetic import convert
+from rlx.ops.arithmetic import add, convert
 from rlx.ops.families import full_like, instantiate
 from rlx.ops.variation import once, total
 from rlx.trace.flat import (
@@ -18,13 +18,15 @@ from rlx.trace.flat import (
     as_array,
     flatten_call,
     flatten_local,
+    is_float0,
     named_after,
     tangent_array,
     zero_tangent,
 )
 from rlx.trace.primitive import Linear, Zero, type_of
-from rlx.trace.references import cells_in
+from rlx.trace.references import Cell, cells_in
 from rlx.trace.tracing import trace_program
+from rlx.transforms.ad import DidntWant, DontWant, GradRef
 from rlx.transforms.forward import LinearizedCall, LinearSpec
 from rlx.transforms.programs import backward_walk
 from rlx.trees import tree
@@ -45,10 +47,14 @@ def _pull(
     """
     cotangents = _by_marks(once, spec, cotangents, marks)
     given = [ct for ct, k in zip(cotangents, spec.kept, strict=False) if k]
-    given += [Zero(t) for t in spec.linear.output_types[len(given) :]]  # of auxiliary data
+    others = spec.linear.output_types[len(given) : len(spec.linear.outputs) - len(spec.flowing)]
+    given += [Zero(t) for t in others]  # of auxiliary data
+    given += [convert(cell.of.read(), dtype=cell.type.dtype, weak=False) for cell in spec.flowing]
     active = [t for t, a in zip(spec.argument_types, spec.active, strict=True) if a]
-    inputs = [*residuals, *[Linear(t.strong()) for t in active]]
+    inputs = [*residuals, *[Linear(t.strong()) for t in (*[cell.type for cell in spec.flowing], *active)]]
     moving = iter(backward_walk(spec.linear, inputs, given)[len(residuals) :])
+    for cell in spec.flowing:
+        cell.of.write(convert(instantiate(next(moving)), dtype=cell.of.type.dtype, weak=cell.of.type.weak))
     found = [next(moving) if a else Zero(t) for t, a in zip(spec.argument_types, spec.active, strict=True)]
     found = _by_marks(total, spec, found, marks[len(marks) - len(found) :])
     return [
@@ -82,6 +88,40 @@ class Pullback:
 
     def __call__(self, cotangent: Any) -> tuple[Any, ...]:
         """Cotangents of the arguments."""
+        args, _ = tree.unflatten(self.spec.in_tree, self._cotangents(cotangent))
+        return args
+
+    def with_refs(self, *targets: Any) -> Callable[[Any], tuple[Any, ...]]:
+        """A function of a cotangent that adds the arguments' gradients to Refs, one for each leaf of the arguments.
+
+        A leaf's gradient comes back as a value where there is something else than a Ref, for instance
+        `rlx.ad.GradValue()`, and not at all for `rlx.ad.DontWant()`.
+
+        >>> import rlx
+        >>> total = rlx.new_ref(0.0)
+        >>> _, f_vjp = rlx.vjp(lambda x: x * x, 3.0)
+        >>> f_vjp.with_refs(total)(1.0), f_vjp.with_refs(total)(1.0)
+        ((GradRef(),), (GradRef(),))
+        >>> total[...].item()
+        12.0
+        """
+        given, treedef = tree.flatten((targets, {}))
+        if treedef != self.spec.in_tree:
+            raise TreeMismatchError(
+                f"with_refs of the pullback of {self.spec.name} got targets of structure {treedef}, its arguments have"
+                f" structure {self.spec.in_tree}.",
+                "Give a Ref, rlx.ad.GradValue() or rlx.ad.DontWant() for each leaf of the arguments.",
+            )
+
+        def pulled(cotangent: Any) -> tuple[Any, ...]:
+            pairs = zip(given, self._cotangents(cotangent), strict=True)
+            args, _ = tree.unflatten(treedef, [_delivered(target, found) for target, found in pairs])
+            return args
+
+        return pulled
+
+    def _cotangents(self, cotangent: Any) -> list[Any]:
+        """Those of the arguments' leaves."""
         spec = self.spec
         leaves, treedef = flatten_local(cotangent)
         if treedef != spec.out_tree:
@@ -92,8 +132,25 @@ class Pullback:
             )
         given = [tangent_array(x, "a cotangent") for x in leaves]
         checked = _check_cotangents(f"The pullback of {spec.name}", spec.result_types, given)
-        args, _ = tree.unflatten(spec.in_tree, _pull(spec, self.residuals, checked, self.marks))
-        return args
+        return _pull(spec, self.residuals, checked, self.marks)
+
+
+def _delivered(target: Any, cotangent: Any) -> Any:
+    """What comes back of a cotangent for what was said of it; it is added to a cell."""
+    if isinstance(target, DontWant):
+        return DidntWant()
+    if not isinstance(target, Cell):
+        return cotangent
+    if cotangent.shape != target.type.shape:
+        raise ShapeError(
+            f"A gradient of shape {cotangent.shape} is added to a Ref of shape {target.type.shape}.",
+            "The Ref has the shape of the argument: rlx.new_ref(rlx.numpy.zeros_like(x)).",
+        )
+    if not is_float0(cotangent):
+        same = convert(cotangent, dtype=target.type.dtype, weak=False)
+        total = add(convert(target.read(), dtype=target.type.dtype, weak=False), same)
+        target.write(convert(total, dtype=target.type.dtype, weak=target.type.weak))
+    return GradRef()
 
 
 tree.register_node(Pullback, lambda f: ((f.residuals, f.marks), f.spec), lambda spec, parts: Pullback(spec, *parts))

@@ -11,8 +11,18 @@ from rlx.array import Array
 from rlx.errors import InputTypeError, ReferenceUseError, VmapAxisError
 from rlx.ir.types import TensorType
 from rlx.ops.families import move_axis, to_front
+from rlx.trace.builder import state
 from rlx.trace.flat import FlatFunction, as_array, function_name, is_float0, named_after
-from rlx.trace.references import Cell, Threaded, refuse_closed_over, refuse_twice
+from rlx.trace.references import (
+    Cell,
+    GivenCell,
+    Threaded,
+    cells_given,
+    flow_back,
+    received,
+    refuse_closed_over,
+    refuse_twice,
+)
 from rlx.trace.tracing import known_value, named_axis, trace_program
 from rlx.transforms.programs import batch_walk
 from rlx.transforms.vmappable import Mapping, is_spec, is_vmappable, registered
@@ -131,26 +141,40 @@ def _mapped(
     out_axes: Callable[[Any], Sequence[int | None]],
     axis_name: Hashable | None,
     axis_size: int | None,
+    flowing: bool = False,
 ) -> Any:
-    """The results for the leaves of arguments, each along its axis."""
+    """The results for the leaves of arguments, each along its axis. `flowing`: cells among them are given so."""
     given = {
         i: x for i, (x, axis) in enumerate(zip(values, axes, strict=True)) if isinstance(x, Cell) and axis is not None
     }
     refuse_twice(function_name(fun), [(f"leaf {i} of the arguments", x) for i, x in given.items()])
-    leaves, dims, restore = _mappable([x.read() if i in given else x for i, x in enumerate(values)], axes)
+    cells_of = {i: cells_given([x], flowing) for i, x in given.items()}
+    outer = [(cell, axes[i]) for i, cells in cells_of.items() for cell in cells]
+    behind = [(cell, axes[i]) for i, cells in cells_of.items() for cell in cells[1:]]
+    contents = [x.read() if i in given else x for i, x in enumerate(values)]
+    leaves, dims, restore = _mappable(
+        [*contents, *[cell.read() for cell, _ in behind]], [*axes, *[axis for _, axis in behind]]
+    )
     size, dims = _mapped_size(leaves, dims, axis_size)
     flat = FlatFunction(fun, treedef)
     types = [_element(x.type, d) for x, d in zip(leaves, dims, strict=True)]
     known = [known_value(x) if d is None else None for x, d in zip(leaves, dims, strict=True)]
 
-    def on_leaves(*values: Any) -> list[Any]:
-        own: dict[int, Any] = {i: type(given[i])(x) for i, x in enumerate(restore(values)) if i in given}
-        outs = flat(*[own.get(i, x) for i, x in enumerate(restore(values))])
-        return [*outs, *[cell.read() for cell in own.values()]]
+    own: list[Cell] = []
+
+    def on_leaves(*arrays: Any) -> list[Any]:
+        inside = restore(arrays)
+        rest = iter(inside[len(values) :])
+        for i, cells in cells_of.items():
+            inside[i] = GivenCell(type(given[i]), [inside[i], *[next(rest) for _ in cells[1:]]])
+        arguments, own[:] = received(inside[: len(values)])
+        return [*flat(*arguments), *[cell.read() for cell in own]]
 
     cells = Threaded(on_leaves)
     with named_axis(axis_name, size):
         program, captured = trace_program(cells, types, known, flat.name)
+    if state.builder is not None and not flowing and flow_back(own):
+        return _mapped(fun, treedef, values, axes, out_axes, axis_name, axis_size, True)
     outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)
     if any(dim is not None for dim in out_dims[len(outs) - len(cells.written) :]):
         raise ReferenceUseError(
@@ -159,9 +183,9 @@ def _mapped(
         )
     outs = cells.write(outs)
     refuse_closed_over(flat.name, cells.used, [(f"leaf {i} of the arguments", x) for i, x in given.items()])
-    contents = zip(given, outs[len(outs) - len(given) :], out_dims[len(outs) - len(given) :], strict=False)
-    for i, x, dim in contents:
-        given[i].write(_place(x, dim, axes[i], size))
+    left = len(outs) - len(outer)
+    for (cell, axis), x, dim in zip(outer, outs[left:], out_dims[left:], strict=False):
+        cell.write(_place(x, dim, axis, size))
     result = flat.unflatten(outs)
     computed = iter(zip(outs, out_dims, strict=False))
     placed = [

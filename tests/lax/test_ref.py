@@ -20,6 +20,7 @@ from rlx.errors import (
     InputTypeError,
     ReferenceUseError,
     ShapeError,
+    TreeMismatchError,
     UnexpectedTracerError,
 )
 
@@ -553,11 +554,118 @@ def test_functions_with_rules_write_to_none() -> None:
     primal.defvjp(lambda x: (x, None), lambda res, ct: (ct,))
     with pytest.raises(ReferenceUseError, match="which has a rule"):
         rlx.jit(primal)(1.0)
-    backward = rlx.custom_vjp(lambda x: x)
-    backward.defvjp(lambda x: (x, None), lambda res, ct: (ref.addupdate(ct), (ct,))[1])
-    with pytest.raises(ReferenceUseError, match="does not hand on"):
-        rlx.grad(backward)(1.0)
     assert ref[...] == 0.0
+
+
+def _noting(use: Callable[[Any, Any], Any] = lambda ref, ct: ref.__setitem__(..., ct)) -> Any:
+    """The identity of its second argument, whose cotangent `use` sees with the reference."""
+    note = rlx.custom_vjp(lambda ref, x: x)
+    note.defvjp(lambda ref, x: (x, ref), lambda ref, ct: (use(ref, ct), (None, ct))[1])
+    return note
+
+
+def _loop(body: Callable[[Any], Any], x: Any) -> Any:
+    return lax.scan(lambda c, _: (body(c), None), x, None, length=3)[0]
+
+
+@pytest.mark.parametrize("inner", [lambda f: f, rlx.jit, rlx.checkpoint], ids=["plain", "jit", "checkpoint"])
+def test_gradients_are_noted_in_the_opposite_order(under: Any, inner: Any) -> None:
+    note = _noting(lambda ref, ct: ref.__setitem__(..., jnp.roll(ref[...], 1).at[0].set(ct)))
+    seen = rlx.new_ref(jnp.zeros(4))
+    f = inner(lambda x: note(seen, 2.0 * note(seen, 3.0 * note(seen, x))))
+    assert under(rlx.grad(f))(1.0) == 6.0
+    assert seen[...].tolist() == [6.0, 2.0, 1.0, 0.0]
+    assert under(f)(1.0) == 6.0 and seen[...].tolist() == [6.0, 2.0, 1.0, 0.0]  # nothing was differentiated
+
+
+def test_gradients_are_noted_in_loops_and_branches(under: Any) -> None:
+    add, seen = _noting(lambda ref, ct: ref.addupdate(ct)), rlx.new_ref(jnp.float32(0.0))
+    looped = rlx.grad(lambda x: _loop(lambda c: 2.0 * add(seen, c), x))
+    assert under(looped)(1.0) == 8.0 and seen[...] == 2 + 4 + 8
+    branched = rlx.grad(lambda x, i: lax.cond(i > 0, lambda c: 5.0 * add(seen, c), lambda c: c, x))
+    assert under(branched)(1.0, 0) == 1.0 and seen[...] == 14
+    assert under(branched)(1.0, 1) == 5.0 and seen[...] == 19
+
+
+def test_gradients_are_noted_in_references_among_arguments(under: Any) -> None:
+    note, ref = _noting(), rlx.new_ref(jnp.float32(0.0))
+    f = rlx.jit(lambda ref, x: jnp.sin(note(ref, jnp.sin(x))))
+    under(lambda ref, x: rlx.grad(f, 1)(ref, x))(ref, 1.0)
+    np.testing.assert_allclose(ref[...], np.cos(np.sin(1.0)), rtol=1e-6)
+
+    rows, xs = rlx.new_ref(jnp.zeros(3)), jnp.arange(1.0, 4.0)
+    under(rlx.grad(lambda xs: jnp.sum(rlx.vmap(lambda ref, x: note(ref, x) ** 2)(rows, xs))))(xs)
+    assert rows[...].tolist() == [2.0, 4.0, 6.0]
+    scanned = lambda xs: lax.scan(lambda c, rx: (c * note(*rx), None), 1.0, (rows, xs))[0]  # noqa: E731
+    assert under(rlx.grad(scanned))(xs).tolist() == [6.0, 3.0, 2.0] and rows[...].tolist() == [6.0, 3.0, 2.0]
+
+
+def test_integers_and_bools_are_noted(under: Any) -> None:
+    count, odd = rlx.new_ref(jnp.int32(2**30)), rlx.new_ref(jnp.bool_(False))
+
+    def use(refs: Any, ct: Any) -> None:
+        refs[0][...] += 1
+        refs[1][...] = ct > 2
+
+    note = _noting(use)
+    under(rlx.grad(lambda x: 3.0 * note((count, odd), x)))(1.0)
+    assert count[...] == 2**30 + 1 and odd[...]
+    assert count.dtype == np.int32 and odd.dtype == np.bool_
+    long, steps = _noting(lambda ref, ct: ref.addupdate(1)), rlx.new_ref(np.int64(0))
+    with pytest.raises(ReferenceUseError, match="at most 32 bits"):
+        rlx.grad(lambda x: long(steps, x))(1.0)
+
+
+def test_a_rule_runs_where_something_is_pulled_back(under: Any) -> None:
+    note, ref = _noting(), rlx.new_ref(jnp.float32(7.0))
+    assert under(rlx.grad(lambda x, y: x * note(ref, y)))(2.0, 3.0) == 3.0  # by x alone
+    assert under(rlx.grad(lambda x: (note(ref, x), x * x)[1]))(2.0) == 4.0  # of what does not use it
+    assert ref[...] == 7.0
+    _, pull = rlx.vjp(lambda x: note(ref, x), 2.0)
+    assert ref[...] == 7.0
+    under(lambda ct: pull(ct))(5.0)
+    assert ref[...] == 5.0
+
+
+def test_what_differs_along_a_mapped_axis_is_not_noted() -> None:
+    note, ref = _noting(), rlx.new_ref(jnp.float32(0.0))
+    with pytest.raises(ReferenceUseError, match="differs along the mapped axis"):
+        rlx.grad(lambda xs: jnp.sum(rlx.vmap(lambda x: note(ref, x) ** 2)(xs)))(jnp.ones(3))
+    total = _noting(lambda ref, ct: ref.__setitem__(..., lax.psum(ct, "i")))
+    rlx.grad(lambda xs: jnp.sum(rlx.vmap(lambda x: total(ref, x) ** 2, axis_name="i")(xs)))(jnp.ones(3))
+    assert ref[...] == 6.0
+
+
+def test_pullbacks_add_gradients_to_references(under: Any) -> None:
+    total, last = rlx.new_ref(jnp.zeros(3)), rlx.new_ref(1.0)
+
+    def step(x: Any, y: Any) -> Any:
+        _, pull = rlx.vjp(lambda x, y, i: jnp.sum(x * x) * y * i, x, y, 2)
+        return pull.with_refs(total, rlx.ad.DontWant(), rlx.ad.GradValue())(1.0)
+
+    for _ in range(2):
+        found = under(step)(jnp.arange(3.0), 2.0)
+    assert total[...].tolist() == [0.0, 16.0, 32.0]
+    assert found[:2] == (rlx.ad.GradRef(), rlx.ad.DidntWant()) and found[2].dtype == rlx.float0
+    _, pull = rlx.vjp(lambda xs: 2.0 * xs["a"] + xs["b"], {"a": 1.0, "b": 1.0})
+    ((found, other),) = [x.values() for x in pull.with_refs({"a": last, "b": rlx.ad.GradValue()})(1.0)]
+    assert found == rlx.ad.GradRef() and other == 1.0 and last[...] == 3.0
+    for wrong, error in (((last, last), TreeMismatchError), (({"a": total, "b": last},), ShapeError)):
+        with pytest.raises(error):
+            pull.with_refs(*wrong)(1.0)
+
+
+def test_shard_map_takes_references(under: Any) -> None:
+    mesh, whole = rlx.make_mesh((1,), ("x",)), rlx.new_ref(jnp.arange(4.0))
+    part = rlx.new_ref(jnp.zeros(5))
+    double = rlx.shard_map(
+        lambda r, v: (r.addupdate(r[...]), v.__setitem__(..., r[:2]), r[1])[2],
+        mesh=mesh,
+        in_specs=(rlx.P("x"), rlx.P()),
+        out_specs=rlx.P(),
+    )
+    assert under(lambda: double(whole, part.at[1:3]))() == 2.0
+    assert whole[...].tolist() == [0.0, 2.0, 4.0, 6.0] and part[...].tolist() == [0.0, 0.0, 2.0, 0.0, 0.0]
 
 
 def test_whoever_does_not_hand_on_says_so() -> None:

@@ -642,6 +642,24 @@ def traced_values_know_what_was_said_of_them() -> None:
 
 
 @check
+def devices_write_to_their_part_of_a_reference() -> None:
+    mesh, x = mesh_of(rlx, x=4, y=2), rlx.numpy.asarray(X)
+    rows, total = rlx.new_ref(x), rlx.new_ref(0.0)
+
+    def f(rows: Any, total: Any, x: Any) -> Any:
+        rows[...] += x
+        total[...] = rlx.lax.psum(rlx.numpy.sum(x), "x")
+        return rlx.lax.psum(rows[0, 0], "x")
+
+    mapped = rlx.shard_map(f, mesh=mesh, in_specs=(rlx.P("x"), rlx.P(), rlx.P("x")), out_specs=rlx.P())
+    for n, call in enumerate((mapped, rlx.jit(mapped)), 2):
+        assert np.allclose(call(rows, total, x), n * X[::4, 0].sum())
+        assert np.allclose(rows[...], n * X) and np.allclose(total[...], X.sum())
+    own = rlx.shard_map(lambda r, x: r.addupdate(x[0, 0]), mesh=mesh, in_specs=(rlx.P(), rlx.P("x")), out_specs=None)
+    refused(lambda: own(total, x), "may vary")
+
+
+@check
 def parts_share_memory() -> None:
     x = rlx.device_put(rlx.numpy.asarray(X), rlx.NamedSharding(mesh_of(rlx, x=4, y=2), rlx.P("x")))
     assert all(np.shares_memory(np.asarray(s.data), np.asarray(x)) for s in x.addressable_shards)

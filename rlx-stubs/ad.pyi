@@ -1,0 +1,1 @@
+from rlx.transforms.ad import *
