@@ -404,3 +404,38 @@ def test_a_reduction_along_no_axes_is_shown_as_often_as_it_is_run(jax):
     closed = jax.make_jaxpr(jax.numpy.any)(True)
     again = jax.make_jaxpr(jax.extend.core.jaxpr_as_fun(closed))(True)
     assert [e.primitive for e in again.eqns] == [e.primitive for e in closed.eqns] == [jax.lax.reduce_or_p]
+
+
+def test_functions_that_are_traced_say_so_in_their_text_as_chex_asks(jax):
+    assert "PjitFunction" in str(jax.jit(jax.numpy.sin))
+    assert "PjitFunction" not in str(jax.numpy.sin)
+
+
+def test_jitted_functions_show_themselves_as_rlx_s_once_jax_is_back():
+    with rlx.compat.as_jax():
+        pass
+    assert str(rlx.jit(everything)) == "<jitted everything>"
+
+
+def test_failed_checks_show_arrays_of_jax_s(jax):
+    checkify = importlib.import_module("jax.experimental.checkify")
+    error, _ = checkify.checkify(lambda x: checkify.check(x > 0, "it is {x}, {tree}", x=x, tree={"a": x}))(-1.0)
+    assert error.get().startswith("it is -1.0, {'a': Array(-1., dtype=float32")
+
+
+def test_numbers_of_python_s_are_handed_through(jax):
+    twice = jax.custom_jvp(lambda x: x * 2)
+    twice.defjvp(lambda primals, tangents: (twice(*primals), tangents[0] * 2))
+    same = jax.custom_vjp(lambda x: x)
+    same.defvjp(lambda x: (x, None), lambda _, g: (g,))
+    assert [type(twice(1)), type(same(1.5)), type(same(jax.numpy.ones(())))] == [int, float, rlx.array.ConcreteArray]
+
+    def function(x):
+        return x * 2, {"step": 3, "rate": 0.5, "done": True, "x": x}
+
+    (_, of_vjp), (_, _, of_jvp) = (
+        jax.grad(function, has_aux=True)(1.0), jax.jvp(function, (1.0,), (1.0,), has_aux=True)
+    )  # fmt: skip
+    for found in (of_vjp, of_jvp):
+        assert [type(found[name]) for name in ("step", "rate", "done")] == [int, float, bool]
+        assert isinstance(found["x"], jax.Array)
