@@ -644,7 +644,7 @@ def the_transpose_of_a_sine() -> None:
 
 @case(
     errors.CustomRuleError,
-    "Forward-mode differentiation (jvp, jacfwd, hessian) met a function with custom_vjp.",
+    "A function with custom_vjp met forward-mode autodiff (jvp, jacfwd, hessian).",
     "Give the function a custom_jvp rule, which serves both modes, or use jacrev.",
 )
 def forward_mode_of_a_custom_vjp() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,9 +32,16 @@ class AbstractValue:
     """
 
 
+class _ArrayTypes(type):
+    """The class of AbstractArray: types of rlx's, which x.aval is, count as its instances."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, TensorType) or super().__instancecheck__(instance)
+
+
 @dataclass(frozen=True, repr=False)
-class AbstractArray(AbstractValue):
-    """What jax.typeof returns: an array's type, and where it lies.
+class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
+    """What jax.typeof returns, and jax.core.ShapedArray makes: an array's type, and where it lies.
 
     >>> import rlx
     >>> import rlx.compat
@@ -52,6 +58,10 @@ class AbstractArray(AbstractValue):
     sharding: Any = field(default=None, compare=False)
     vma: frozenset[Any] = frozenset()
     memory_space: Any = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(map(int, self.shape)))
+        object.__setattr__(self, "dtype", self.dtype if self.dtype == float0 else to_dtype(self.dtype))
 
     @property
     def ndim(self) -> int:
@@ -154,11 +164,6 @@ def aval_of(type: TensorType, sharding: Any = None) -> AbstractArray:
     return AbstractArray(type.shape, type.dtype, type.weak, sharding)
 
 
-def shaped(shape: Sequence[int], dtype: Any, weak_type: bool = False, **fields: Any) -> AbstractArray:
-    """The aval that jax.core.ShapedArray(...) makes."""
-    return AbstractArray(tuple(map(int, shape)), dtype if dtype == float0 else to_dtype(dtype), weak_type, **fields)
-
-
 def typeof(x: Any) -> Any:
     """The type of an array or number as JAX's libraries ask for it; an aval's is itself.
 
@@ -166,7 +171,7 @@ def typeof(x: Any) -> Any:
     >>> rlx.compat.typeof(rlx.numpy.ones(3)).shape
     (3,)
     """
-    if isinstance(x, AbstractArray):
+    if type(x) is AbstractArray:
         return x
     if isinstance(x, Ref):
         return AbstractRef(aval_of(x.type, abstract_sharding(x._content)))

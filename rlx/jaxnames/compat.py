@@ -12,6 +12,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from rlx.array import Array
+from rlx.call.jitted import Jitted
 from rlx.config import Config, config
 from rlx.jaxnames.avals import AbstractArray, typeof
 from rlx.jaxnames.jax_paths import LOCATED, PLACEHOLDERS, SAME, own_names, placeholder
@@ -19,6 +20,11 @@ from rlx.jaxnames.jax_paths import LOCATED, PLACEHOLDERS, SAME, own_names, place
 __all__ = ["AbstractArray", "Installation", "as_jax", "typeof"]
 
 _NOTHING = object()
+
+
+def _jitted_as_jax_shows_it(jitted: Jitted) -> str:
+    """The text by which chex knows functions that are traced."""
+    return f"<PjitFunction of {jitted.fun!r}>"
 
 
 class _Alias(ModuleType):
@@ -132,6 +138,8 @@ class Installation:
         sys.meta_path.insert(0, self._finder)
         self._hash = Array.__hash__
         type.__setattr__(Array, "__hash__", None)  # funsor asks whether arrays can be keys
+        self._shown = Jitted.__repr__
+        type.__setattr__(Jitted, "__repr__", _jitted_as_jax_shows_it)
         self._switches = {name: getattr(Config, name) for name in ("default_float", "default_int", "narrow")}
         if _asks_for_64_bits():
             config.update("jax_enable_x64", True)
@@ -145,6 +153,7 @@ class Installation:
         sys.meta_path.remove(self._finder)
         self._finder = None
         type.__setattr__(Array, "__hash__", self._hash)
+        type.__setattr__(Jitted, "__repr__", self._shown)
         for name in _jax_modules():
             del sys.modules[name]
         sys.modules.update(self._before)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.ir.program import Atom, Literal, Var
-from rlx.ir.types import TensorType
 from rlx.jaxnames import core
-from rlx.jaxnames.avals import AbstractArray, AbstractValue, aval_of, shaped, tensor_type, typeof
-from rlx.jaxnames.core import Tracer, View, ensure_compile_time_eval, valid_jaxtype
+from rlx.jaxnames.avals import AbstractArray, AbstractValue, aval_of, tensor_type, typeof
+from rlx.jaxnames.avals import AbstractArray as ShapedArray
+from rlx.jaxnames.core import Tracer, ensure_compile_time_eval, valid_jaxtype
 from rlx.jaxnames.foreign_primitive import ForeignPrimitive as Primitive
 from rlx.jaxnames.jaxprs import ClosedJaxpr, Jaxpr, JaxprEqn, eval_jaxpr
 from rlx.jaxnames.trace_state import find_top_trace, get_opaque_trace_state, trace_state_clean
@@ -44,21 +44,6 @@ __all__ = [
 ]
 
 get_aval = typeof
-
-
-class ShapedArray(metaclass=View):
-    """The types of arrays; making one gives an AbstractArray.
-
-    >>> from rlx.jaxnames.extend_core import ShapedArray
-    >>> ShapedArray((2,), "float32")
-    ShapedArray(float32[2])
-    """
-
-    of: type | tuple[type, ...] = (AbstractArray, TensorType)
-
-    def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False, **fields: Any) -> Any:
-        """The type."""
-        return shaped(shape, dtype, weak_type, **fields)
 
 
 class DropVar(Var):

@@ -15,7 +15,7 @@ from rlx.ir.program import Atom, Equation, Literal, Var
 from rlx.ir.types import TensorType
 from rlx.jaxnames.avals import AbstractArray, aval_of, tensor_type
 from rlx.jaxnames.foreign_primitive import ForeignPrimitive
-from rlx.jaxnames.jaxprs import staged
+from rlx.jaxnames.jaxprs import ClosedJaxpr, staged
 from rlx.lax import linalg
 from rlx.ops.call import call, checkpoint, custom_jvp_call, custom_vjp_call
 from rlx.ops.conditional import cond
@@ -123,8 +123,9 @@ def _dropping(function: Callable[..., Any], *dropped: str, **renamed: str) -> Ca
 
 
 def _reduction(name: str) -> Callable[..., Any]:
-    function = getattr(lax, f"reduce_{name}")
-    return lambda x, *, axes, out_sharding=None: function(x, axes)
+    function, equation = getattr(lax, f"reduce_{name}"), registry[f"reduce_{name}"]
+    # along no axes it is an equation, too, as in the program that is shown
+    return lambda x, *, axes, out_sharding=None: function(x, axes) if axes else equation(as_array(x), axes=())
 
 
 def _collective(name: str) -> Callable[..., Any]:
@@ -439,8 +440,19 @@ def _own_name(primitive: Any) -> Any:
     if isinstance(primitive, ForeignPrimitive):
         return primitive
     if primitive not in _own:
-        _own[primitive] = NamedPrimitive(primitive.name, primitive.bind, primitive.multiple)
+
+        def bind(*args: Any, **params: Any) -> Any:
+            return primitive.bind(*args, **{name: _program_of(value) for name, value in params.items()})
+
+        _own[primitive] = NamedPrimitive(primitive.name, bind, primitive.multiple)
     return _own[primitive]
+
+
+def _program_of(value: Any) -> Any:
+    """A parameter of rlx's as it was before it was shown: programs in place of jaxprs."""
+    if isinstance(value, tuple) and any(isinstance(v, ClosedJaxpr) for v in value):
+        return tuple(map(_program_of, value))
+    return close_over(*staged(value)) if isinstance(value, ClosedJaxpr) else value
 
 
 def _broadcast(e: Equation) -> Iterator[Shown]:

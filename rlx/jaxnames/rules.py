@@ -41,7 +41,7 @@ class Zero(rlx_primitive.Zero):
     __slots__ = ("aval",)
 
     def __init__(self, aval: Any) -> None:
-        self.aval = aval if isinstance(aval, AbstractArray) else aval_of(aval)
+        self.aval = aval if type(aval) is AbstractArray else aval_of(aval)
         self.type = tensor_type(aval)
 
     @property

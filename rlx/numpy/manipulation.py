@@ -290,7 +290,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         raise ShapeError(
-            f"The shapes {', '.join(map(str, shapes))} do not broadcast.",
+            f"Incompatible shapes for broadcasting: {', '.join(map(str, shapes))}.",
             "Axes are aligned from the last one and must be equal or 1.",
         ) from None
 

@@ -406,7 +406,7 @@ class custom_vjp_tangent(RegionPrimitive):
 
     def _refuse(self) -> CustomRuleError:
         return CustomRuleError(
-            "Forward-mode differentiation (jvp, jacfwd, hessian) met a function with custom_vjp.",
+            "A function with custom_vjp met forward-mode autodiff (jvp, jacfwd, hessian).",
             "Give the function a custom_jvp rule, which serves both modes, or use jacrev.",
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.array import ConcreteArray
 from rlx.errors import CheckError
 from rlx.ir.program import Origin, Program
 from rlx.ir.types import TensorType
@@ -62,7 +63,7 @@ class Failure:
 
     def message(self, payload: Sequence[Any]) -> str:
         """The text with the values in their places."""
-        args, kwargs = tree.unflatten(self.structure, [np.asarray(x) for x in payload])
+        args, kwargs = tree.unflatten(self.structure, [ConcreteArray(np.asarray(x)) for x in payload])
         return self.text.format(*args, **kwargs)
 
     def error(self, payload: Sequence[Any]) -> CheckError:

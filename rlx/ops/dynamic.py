@@ -22,7 +22,7 @@ from rlx.ops.scatter import scatter, zero_cotangents
 from rlx.ops.shape import AxisMap, Movement, axes_but, broadcast_in_dim, check_lengths, concatenate, reshape
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
 
-__all__ = ["dynamic_slice", "dynamic_update_slice", "dynamic_update_slice_where"]
+__all__ = ["dynamic_slice", "dynamic_update_slice"]
 
 Axes = tuple[int, ...]
 
@@ -172,6 +172,16 @@ class dynamic_update_slice(Primitive):
         indices = _stacked_starts(size, starts, dims[2:])
         return scatter(x, indices, update, dimension_numbers=numbers, mode="clip", **flags), 0
 
+    def write_in_lanes(self, lanes: Any, x: Any, update: Any, *starts: Any) -> Any:
+        """The window of lanes that do not write is what it was."""
+        sizes = type_of(update).shape
+        axes = tuple(range(type_of(lanes).ndim))
+        if axes and sizes[0] != type_of(x).shape[0]:
+            return None
+        mask = broadcast_in_dim(lanes, shape=sizes, dims=axes)
+        kept = dynamic_slice(x, *starts, sizes=sizes)
+        return self.bind(x, registry["select"](mask, update, kept), *starts)
+
     def lower(self, k: Any, x: Any, update: Any, *starts: Any) -> Any:
         lowered = _lowered_starts(k, x.type.shape, update.type.shape, starts)
         return k.dynamic_update_slice(x, update, lowered)
@@ -186,13 +196,3 @@ class dynamic_update_slice(Primitive):
             ([x, y[:0, :1], np.int32(0), np.int32(0)], {}),
             ([x[0, 0], y[0, 0]], {}),
         )
-
-
-def dynamic_update_slice_where(lanes: Any, x: Any, update: Any, *starts: Any) -> Any:
-    """x with its window replaced where `lanes`, along its axis 0, are true; None where it is not of all lanes."""
-    sizes = type_of(update).shape
-    if sizes[0] != type_of(x).shape[0]:
-        return None
-    mask = broadcast_in_dim(lanes, shape=sizes, dims=(0,))
-    kept = dynamic_slice(x, *starts, sizes=sizes)
-    return dynamic_update_slice(x, registry["select"](mask, update, kept), *starts)

@@ -16,7 +16,7 @@ from rlx.ops.sample_dtypes import NUMBERS, ORDERED, typed_samples
 from rlx.ops.shape import AxisMap, iota, reshape
 from rlx.trace.primitive import Linear, Primitive, Sample, Zero, primitive, registry, type_of
 
-__all__ = ["scatter", "scatter_add", "scatter_max", "scatter_min", "scatter_mul", "scatter_where"]
+__all__ = ["scatter", "scatter_add", "scatter_max", "scatter_min", "scatter_mul"]
 
 MODES = ("clip", "drop", "fill", "promise_in_bounds")
 
@@ -242,6 +242,22 @@ class scatter(LinearScatter):
                 ct_updates = registry["select"](stayed, ct_updates, full_like(type_of(ct_updates), 0))
         return ct_operand, None, ct_updates
 
+    def write_in_lanes(self, lanes: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> Any:
+        """Lanes that do not write put there what they hold, so that nothing but windows is read or written."""
+        kept = windows_of(operand, indices, type_of(updates), params, 0)
+        axes: tuple[int, ...] = ()
+        if type_of(lanes).ndim:
+            numbers, types = params["dimension_numbers"], list(map(type_of, (operand, indices, kept)))
+            windows = scatter_windows("scatter", *types, numbers)
+            if 0 in windows.operand_batching:
+                axes = (windows.batch_places[windows.indices_batching[windows.operand_batching.index(0)]],)
+            elif 0 in windows.window_axes and 0 not in windows.started:
+                axes = (windows.window_places[windows.window_axes.index(0)],)
+            else:
+                return None
+        mask = registry["broadcast_in_dim"](lanes, shape=type_of(kept).shape, dims=axes)
+        return self.bind(operand, indices, registry["select"](mask, updates, kept), **params)
+
 
 def _survivors(operand: TensorType, indices: Any, updates: TensorType, params: dict[str, Any]) -> Any:
     """Which elements of the updates no later one overwrote: scatter their numbers and look."""
@@ -250,24 +266,6 @@ def _survivors(operand: TensorType, indices: Any, updates: TensorType, params: d
     nobody = full_like(operand.update(dtype=dtype), -1)
     written = scatter(nobody, indices, numbers, **params)
     return registry["equal"](windows_of(written, indices, updates, params, -1), numbers)
-
-
-def scatter_where(lanes: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> Any:
-    """The operand with its windows replaced where `lanes`, along its axis 0, are true; None where windows cross lanes.
-
-    The other lanes write what they hold, so that nothing but windows is read or written.
-    """
-    kept = windows_of(operand, indices, type_of(updates), params, 0)
-    numbers, shape = params["dimension_numbers"], type_of(kept).shape
-    windows = scatter_windows("scatter", type_of(operand), type_of(indices), type_of(kept), numbers)
-    if 0 in windows.operand_batching:
-        axis = windows.batch_places[windows.indices_batching[windows.operand_batching.index(0)]]
-    elif 0 in windows.window_axes and 0 not in windows.started:
-        axis = windows.window_places[windows.window_axes.index(0)]
-    else:
-        return None
-    mask = registry["broadcast_in_dim"](lanes, shape=shape, dims=(axis,))
-    return scatter(operand, indices, registry["select"](mask, updates, kept), **params)
 
 
 def _needs_unique(what: str) -> UnsupportedError:

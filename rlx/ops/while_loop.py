@@ -15,7 +15,7 @@ from rlx.ops.arithmetic import add, divide, multiply, select, subtract
 from rlx.ops.call import call
 from rlx.ops.check import has_check
 from rlx.ops.comparison import bitwise_and, equal, greater, less
-from rlx.ops.dynamic import dynamic_slice, dynamic_update_slice, dynamic_update_slice_where
+from rlx.ops.dynamic import dynamic_slice, dynamic_update_slice
 from rlx.ops.families import full_like, instantiate
 from rlx.ops.reduction import reduce_or
 from rlx.ops.regions import (
@@ -29,7 +29,6 @@ from rlx.ops.regions import (
     run_region,
     tangent_inputs,
 )
-from rlx.ops.scatter import scatter, scatter_where
 from rlx.ops.shape import broadcast_in_dim, reshape
 from rlx.ops.shape import slice as slice_
 from rlx.ops.spanning_axis import SpanningAxis, meets
@@ -244,7 +243,7 @@ def _masked_body(test: Program, body: Program, n_condition: int, n_body: int, ty
         carry = [builder.input(t.strong()) for t in types[lead:]]
         (lanes,) = interpret(test, [*tests, *carry])
         steps = interpret(body, [*constants, *carry])
-        writes: dict[Atom, Equation] = {e.outputs[0]: e for e in builder.equations if e.primitive in _WRITES}
+        writes: dict[Atom, Equation] = {e.outputs[0]: e for e in builder.equations if e.primitive.writes}
         merged = [_merged(builder, writes, lanes, new, old) for new, old in zip(steps, carry, strict=True)]
         return finish(builder, merged)
 
@@ -258,7 +257,7 @@ def _merged(builder: Builder, writes: Mapping[Atom, Equation], lanes: Any, new: 
     if base is old.atom:
         merged = old
         for e in reversed(chain):
-            merged = _WRITES[e.primitive](lanes, merged, *map(builder.tracer, e.inputs[1:]), **e.params)
+            merged = e.primitive.write_in_lanes(lanes, merged, *map(builder.tracer, e.inputs[1:]), **e.params)
             if merged is None:
                 break
         else:
@@ -266,10 +265,6 @@ def _merged(builder: Builder, writes: Mapping[Atom, Equation], lanes: Any, new: 
     shape = type_of(old).shape
     mask = broadcast_in_dim(lanes, shape=shape, dims=(0,)) if len(shape) > 1 else lanes
     return select(mask, new, old)
-
-
-# how to write in some lanes only
-_WRITES: dict[Any, Callable[..., Any]] = {scatter: scatter_where, dynamic_update_slice: dynamic_update_slice_where}
 
 
 # ------------------------------------------------------------------ reverse mode

@@ -1,5 +1,6 @@
 """Sums whose terms are mostly zeros: parts side by side become concatenations (see pads), and what
 was scattered into zeros is added where it belongs. Derivatives of slices and look-ups make them.
+What is written into an array and chosen or not is chosen before it is written (see chosen_writes).
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from typing import Any
 
 from rlx.ir.program import Atom, Equation, Literal, Program
 from rlx.ir.rewrite import Match, Rule, RuleSet, rewrite
+from rlx.passes.chosen_writes import chosen_write_rules
 from rlx.passes.pads import pad_rules
 from rlx.passes.prune import prune
 from rlx.trace.primitive import registry
 
 __all__ = ["accumulate_in_place"]
 
-_SPARSE = frozenset(("pad", "scatter_add", "dynamic_update_slice"))
+_SPARSE = frozenset(("pad", "scatter", "scatter_add", "dynamic_update_slice"))
 
 
 def accumulate_in_place(program: Program) -> Program:
@@ -51,6 +53,6 @@ def _add_in_place(m: Match) -> Any:
     return None
 
 
-_rules = pad_rules + RuleSet((
+_rules = pad_rules + chosen_write_rules + RuleSet((
     Rule("add -> an update of one operand by what the other wrote into zeros", _add_in_place),
 ))  # fmt: skip

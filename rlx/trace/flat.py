@@ -156,7 +156,10 @@ class OpaqueLeaf:
 tree.register_node(OpaqueLeaf, lambda leaf: ((), leaf.value), lambda value, _: value)
 
 
-def _can_be_array(value: Any) -> bool:
+def _is_traced_data(value: Any) -> bool:
+    """Whether auxiliary data goes through the program: what is an array; numbers of Python's are handed through."""
+    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+        return False
     try:
         as_array(value)
     except InputTypeError:
@@ -238,11 +241,11 @@ def flatten_arrays(values: Any) -> tuple[list[Any], tree.TreeDef]:
 
 
 def _flatten_auxiliary(values: Any) -> tuple[list[Any], tree.TreeDef]:
-    """As flatten_values; objects that are no arrays are part of the structure, too."""
+    """As flatten_values; numbers of Python's and objects that are no arrays are part of the structure, too."""
     leaves, treedef = flatten_values(values)
-    if all(map(_can_be_array, leaves)):
+    if all(map(_is_traced_data, leaves)):
         return leaves, treedef
-    known = tree.unflatten(treedef, [x if _can_be_array(x) else OpaqueLeaf(x) for x in leaves])
+    known = tree.unflatten(treedef, [x if _is_traced_data(x) else OpaqueLeaf(x) for x in leaves])
     return flatten_values(known)
 
 

@@ -174,11 +174,19 @@ class Primitive:
     batch: Callable[..., Any] = _missing("batch")
     lower: Callable[..., Any] = _missing("lower")
     decomposition: Callable[..., Any] = _missing("decomposition")  # the results of a routine by other primitives
+    # (lanes, *operands, **params): of what writes into its first operand, the same where `lanes`, a bool or one for
+    # each element of axis 0, are true; None where it writes across lanes
+    write_in_lanes: Callable[..., Any] = _missing("write_in_lanes")
 
     @property
     def decomposes(self) -> bool:
         """Whether it states a decomposition."""
         return not hasattr(self.decomposition, "missing")
+
+    @property
+    def writes(self) -> bool:
+        """Whether its result is its first operand but for what it writes into it."""
+        return not hasattr(self.write_in_lanes, "missing")
 
     def claim(self, **params: Any) -> dict[str, Any]:
         """The attributes of that block."""

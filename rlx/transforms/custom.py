@@ -88,11 +88,12 @@ class custom_jvp(CustomRule[Parameters, Result]):
                 "Give it one with @f.defjvp.",
             )
         fun: Callable[..., Result] = self.fun
-        held, moving, join = self._divide(bind_arguments(fun, args, kwargs))
+        given = bind_arguments(fun, args, kwargs)
+        if state.builder is None:  # nothing is traced, so that nothing is differentiated
+            return fun(*given)
+        held, moving, join = self._divide(given)
         leaves, treedef = flatten_call(moving, {}, f"an argument of {self.name}")
         flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=self.name)
-        if state.builder is None:  # nothing is traced, so that nothing is differentiated
-            return flat.unflatten(flat(*leaves))
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         cells = Threaded(flat)
         program, captured = trace_program(cells, types, known, flat.name)

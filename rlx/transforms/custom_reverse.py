@@ -110,11 +110,12 @@ class custom_vjp(CustomRule[Parameters, Result]):
                 f"{name} is a custom_vjp function without a rule.", "Give it one with f.defvjp(fwd, bwd)."
             )
         fun: Callable[..., Result] = self.fun
-        held, moving, join = self._divide(bind_arguments(fun, args, kwargs))
+        given = bind_arguments(fun, args, kwargs)
+        if state.builder is None:  # nothing is traced, so that nothing is differentiated
+            return fun(*given)
+        held, moving, join = self._divide(given)
         leaves, treedef = flatten_call(moving, {}, f"an argument of {name}")
         flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=name)
-        if state.builder is None:  # nothing is traced, so that nothing is differentiated
-            return flat.unflatten(flat(*leaves))
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         cells = Threaded(flat)
         program, captured = trace_program(cells, types, known, name)

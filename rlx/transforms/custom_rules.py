@@ -97,13 +97,16 @@ class RuleScope(NamedTuple):
     """Where a function with a rule was called: a rule that is traced later sees the same."""
 
     axes: Any
-    default_float: np.dtype
-    default_int: np.dtype
+    switches: dict[str, Any]
+
+
+# switches that say what a function's operations mean
+_SWITCHES = ("default_float", "default_int", "numpy_dtype_promotion", "numpy_rank_promotion")
 
 
 def rule_scope() -> RuleScope:
-    """The mapped axes and default dtypes here."""
-    return RuleScope(state.axes, config.default_float, config.default_int)
+    """The mapped axes, default dtypes and promotion of operands here."""
+    return RuleScope(state.axes, {name: getattr(config, name) for name in _SWITCHES})
 
 
 def bind_arguments(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -159,7 +162,7 @@ class CustomRule(Generic[Parameters, Result]):
         before = _tracing.functions, state.axes
         _tracing.functions, state.axes = before[0] | {id(self)}, scope.axes
         try:
-            with scoped(default_float=scope.default_float, default_int=scope.default_int):
+            with scoped(**scope.switches):
                 yield
         finally:
             _tracing.functions, state.axes = before

@@ -357,3 +357,85 @@ def test_forward_mode_through_a_reverse_rule_raises_what_diffrax_expects(jax):
     identity.defvjp(lambda x: (x, None), lambda _, g: (g,))
     with pytest.raises(importlib.import_module("jax._src.interpreters.ad").CustomVJPException):
         jax.jvp(identity, (1.0,), (1.0,))
+
+
+def test_a_rule_that_is_traced_later_promotes_as_where_its_function_was_called(jax):
+    @jax.custom_jvp
+    def function(x):
+        return x * 2
+
+    @function.defjvp
+    def rule(primals, tangents):
+        return function(*primals), tangents[0] * jax.numpy.arange(2) * 2.0
+
+    def called(x):
+        with jax.numpy_dtype_promotion("standard"):
+            return function(x)
+
+    ones = np.ones(2, np.float32)
+    with jax.numpy_dtype_promotion("strict"):
+        again = jax.jit(lambda x: jax.jvp(lambda x: jax.jvp(called, (x,), (x,))[0], (x,), (x,)))(ones)
+        assert again[1].tolist() == [0.0, 2.0]
+        with pytest.raises(TypeError, match="strict"):
+            jax.jvp(function, (ones,), (ones,))
+
+
+def test_avals_are_of_jax_s_class(jax):
+    types = []
+    named = jax.extend.core.Primitive("named")
+    named.def_impl(lambda x: x)
+    named.def_abstract_eval(lambda aval: types.append(type(aval)) or jax.core.ShapedArray(list(aval.shape), aval.dtype))
+    assert jax.eval_shape(named.bind, np.ones(3, np.float32)).shape == (3,)
+    assert types == [jax.core.ShapedArray] == [jax.extend.core.ShapedArray]
+    assert isinstance(jax.numpy.ones(2).aval, jax.core.ShapedArray)
+    assert jax.core.ShapedArray((2,), float).dtype == np.float32
+
+
+def test_primitives_of_rlx_s_own_run_from_a_jaxpr_that_shows_their_programs(jax):
+    identity = jax.custom_vjp(jax.numpy.sin)
+    identity.defvjp(lambda x: (jax.numpy.sin(x), x), lambda x, g: (g * 3,))
+    shown = jax.make_jaxpr(lambda x, t: jax.linearize(identity, x)[1](t))(1.0, 1.0)
+    assert list(jax.extend.core.jaxprs_in_params(shown.eqns[-1].params))
+    slope = jax.linear_transpose(lambda t: jax.extend.core.jaxpr_as_fun(shown)(1.0, t)[0], 1.0)
+    assert jax.vmap(slope)(np.ones(2, np.float32))[0].tolist() == [3.0, 3.0]
+
+
+def test_a_reduction_along_no_axes_is_shown_as_often_as_it_is_run(jax):
+    closed = jax.make_jaxpr(jax.numpy.any)(True)
+    again = jax.make_jaxpr(jax.extend.core.jaxpr_as_fun(closed))(True)
+    assert [e.primitive for e in again.eqns] == [e.primitive for e in closed.eqns] == [jax.lax.reduce_or_p]
+
+
+def test_functions_that_are_traced_say_so_in_their_text_as_chex_asks(jax):
+    assert "PjitFunction" in str(jax.jit(jax.numpy.sin))
+    assert "PjitFunction" not in str(jax.numpy.sin)
+
+
+def test_jitted_functions_show_themselves_as_rlx_s_once_jax_is_back():
+    with rlx.compat.as_jax():
+        pass
+    assert str(rlx.jit(everything)) == "<jitted everything>"
+
+
+def test_failed_checks_show_arrays_of_jax_s(jax):
+    checkify = importlib.import_module("jax.experimental.checkify")
+    error, _ = checkify.checkify(lambda x: checkify.check(x > 0, "it is {x}, {tree}", x=x, tree={"a": x}))(-1.0)
+    assert error.get().startswith("it is -1.0, {'a': Array(-1., dtype=float32")
+
+
+def test_numbers_of_python_s_are_handed_through(jax):
+    twice = jax.custom_jvp(lambda x: x * 2)
+    twice.defjvp(lambda primals, tangents: (twice(*primals), tangents[0] * 2))
+    same = jax.custom_vjp(lambda x: x)
+    same.defvjp(lambda x: (x, None), lambda _, g: (g,))
+    assert [type(twice(1)), type(same(1.5)), type(same(jax.numpy.ones(())))] == [int, float, rlx.array.ConcreteArray]
+
+    def function(x):
+        return x * 2, {"step": 3, "rate": 0.5, "done": True, "x": x}
+
+    (_, of_vjp), (_, _, of_jvp) = (
+        jax.grad(function, has_aux=True)(1.0), jax.jvp(function, (1.0,), (1.0,), has_aux=True)
+    )  # fmt: skip
+    for found in (of_vjp, of_jvp):
+        assert [type(found[name]) for name in ("step", "rate", "done")] == [int, float, bool]
+        assert isinstance(found["x"], jax.Array)
