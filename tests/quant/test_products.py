@@ -62,6 +62,30 @@ def test_products_are_those_of_the_decoded_weight(scheme: str) -> None:
     np.testing.assert_allclose(other, np.ones((2, 768)) @ full.T, atol=1e-4 * np.abs(full).sum(1).max())
 
 
+OTHERS = [kind for kind in StorageType if LAYOUTS[kind].elements > 1 and f"gguf_{kind.name.lower()}" not in PACKED]
+
+
+@pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.name)
+def test_types_that_others_encode_are_multiplied_as_they_decode(kind: StorageType) -> None:
+    """Random bytes whose numbers are of moderate size."""
+    if kind.name.startswith("IQ"):
+        pytest.importorskip("gguf.quants")
+    blocks = np.random.default_rng(int(kind)).integers(0, 256, (4000, LAYOUTS[kind].nbytes), np.uint8)
+    numbers = np.asarray(gguf.dequantize(blocks, kind))
+    sizes = np.abs(np.where(np.isfinite(numbers), numbers, np.inf)).max(1)
+    chosen = np.flatnonzero((sizes > 1e-3) & (sizes < 1e3))[:111]
+    w = quant.QuantizedArray(
+        blocks[chosen].reshape(37, -1), None, None, None, quant.QuantScheme(f"gguf_{kind.name.lower()}")
+    )
+    full = numbers[chosen].reshape(37, -1).astype(np.float64)
+    assert w.shape == full.shape
+    for m in (1, 2, 7, 128):
+        x = np.random.default_rng(m).standard_normal((m, full.shape[1])).astype(np.float32)
+        expected = x @ full.T
+        found = rlx.jit(quant.dequant_matmul)(x, w)
+        np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max(), rtol=0)
+
+
 @pytest.mark.parametrize("rows", [1, 20])
 @pytest.mark.parametrize("scheme", ["fp8e4m3", "fp8e5m2", "mxfp4", "nvfp4"])
 def test_every_code_is_multiplied_as_it_decodes(scheme: str, rows: int) -> None:
