@@ -236,6 +236,21 @@ def test_codes_decode_as_ml_dtypes() -> None:
     np.testing.assert_array_equal(quant.dequantize(q)[0], quant.NF4_LEVELS)
 
 
+FLOATS = ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"]
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_every_code_of_a_narrow_float_is_ml_dtypes_own(name: str) -> None:
+    """Of eight, six and four bits, decoded in compiled code, and encoded again."""
+    dtype = getattr(ml_dtypes, name)
+    codes = np.arange(1 << ml_dtypes.finfo(dtype).bits, dtype=np.uint8)
+    every = codes.view(dtype)
+    numbers = np.asarray(rlx.jit(lambda x: x.astype(jnp.float32))(every))
+    np.testing.assert_array_equal(numbers, every.astype(np.float32))
+    again = np.asarray(rlx.jit(lambda x: x.astype(getattr(jnp, name)))(numbers))
+    np.testing.assert_array_equal(again.view(np.uint8), every.astype(np.float32).astype(dtype).view(np.uint8))
+
+
 def test_casts_are_those_of_ml_dtypes() -> None:
     """Rounded to the nearest, ties to even, and limited to the greatest; of four bits behind their scales."""
     rng = np.random.default_rng(0)
