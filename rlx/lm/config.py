@@ -153,7 +153,7 @@ class DecoderConfig:
 def config_of_hugging_face(given: Mapping[str, Any]) -> DecoderConfig:
     """The decoder that a `config.json` describes.
 
-    Raises UnsupportedError, naming the families that are known, for another one.
+    Raises UnsupportedError, naming the families that are known, for another one, FileFormatError for missing numbers.
 
     >>> from rlx.lm.config import config_of_hugging_face
     >>> sizes = dict(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
@@ -165,7 +165,12 @@ def config_of_hugging_face(given: Mapping[str, Any]) -> DecoderConfig:
         raise UnsupportedError("bert is an encoder: it makes vectors, no texts.", "Use rlx.lm.load_encoder.")
     if family not in _FAMILIES:
         raise UnsupportedError(f"No decoder of the family {family!r} is known.", f"Known: {', '.join(_FAMILIES)}.")
-    return _FAMILIES[family](given)
+    try:
+        return _FAMILIES[family](given)
+    except KeyError as missing:
+        raise FileFormatError(
+            f"The config of this {family} says nothing of {missing.args[0]}.", "Give the config.json of the model."
+        ) from missing
 
 
 def _plain(given: Mapping[str, Any], **more: Any) -> DecoderConfig:
@@ -356,7 +361,7 @@ def config_of_gguf(
     Args: factors: what a file has of the rotation in tensors, by the names "freqs", "factors_long" and "factors_short";
     tied: it has no output matrix of its own; vocabulary: rows of its embedding.
 
-    Raises UnsupportedError for an architecture that is not known.
+    Raises UnsupportedError for an architecture that is not known, FileFormatError for sizes that are missing.
     """
     family = metadata.get("general.architecture", "")
     if family not in _GGUF_FAMILIES:
@@ -367,6 +372,9 @@ def config_of_gguf(
     def told(name: str, default: Any = None) -> Any:
         return metadata.get(f"{family}.{name}", default)
 
+    for name in ("attention.head_count", "embedding_length", "block_count"):
+        if told(name) is None:
+            raise FileFormatError(f"The file says nothing of {family}.{name}.", "Write it anew from the model.")
     heads = int(told("attention.head_count"))
     head_dim = int(told("attention.key_length") or told("embedding_length") // heads)
     eos = metadata.get("tokenizer.ggml.eos_token_id")

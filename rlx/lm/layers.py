@@ -12,8 +12,9 @@ from rlx import numpy as jnp
 from rlx.lm.config import DecoderConfig, Experts, Rope
 from rlx.lm.rope import Turns, rotate
 from rlx.nn.attention import attention_weights
-from rlx.quant.arrays import QuantizedArray, decode, dequantize
+from rlx.quant.arrays import QuantizedArray, decode
 from rlx.quant.products import dequant_matmul
+from rlx.quant.ragged_products import dequant_ragged_dot
 from rlx.transforms.checkpoint import checkpoint_name
 
 __all__ = [
@@ -228,8 +229,9 @@ def mixture(x: Any, parameters: Parameters, config: DecoderConfig, experts: Expe
 
     def grouped(y: Any, name: str) -> Any:
         weight = parameters[name]["weight"]
-        stack = dequantize(weight) if isinstance(weight, QuantizedArray) else weight
-        return lax.ragged_dot(y, jnp.swapaxes(stack, 1, 2), sizes)
+        if isinstance(weight, QuantizedArray):
+            return dequant_ragged_dot(y, weight, sizes)
+        return lax.ragged_dot(y, jnp.swapaxes(weight, 1, 2), sizes)
 
     hidden = activate(grouped(rows, "gate"), config.activation) * grouped(rows, "up")
     given = grouped(hidden, "down") * best.reshape(-1)[order][:, None]

@@ -8,6 +8,7 @@ from rlx.quant.arrays import NF4_LEVELS, QuantizedArray, dequantize, double_quan
 from rlx.quant.calibration import Calibrator, calibrate
 from rlx.quant.products import dequant_matmul
 from rlx.quant.propagation import quant_propagate, quantized_weight_bits
+from rlx.quant.ragged_products import dequant_ragged_dot
 from rlx.quant.records import CalibrationEntry, CalibrationRecord, QuantMap, quantize_dequantize
 from rlx.quant.scales import QuantizedScales
 from rlx.quant.schemes import QuantScheme
@@ -25,6 +26,7 @@ __all__ = [
     "QuantizedScales",
     "calibrate",
     "dequant_matmul",
+    "dequant_ragged_dot",
     "dequantize",
     "double_quantize",
     "fake_quantize",

@@ -246,6 +246,12 @@ def test_mistakes_are_named(model: lm.Model, tmp_path: Path, capsys: pytest.Capt
         list(lm.Model(CONFIG, model.parameters).stream("a"))
     with pytest.raises(FileFormatError, match="neither a GGUF file nor a folder"):
         lm.load(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2", "vocab_size": 9}')
+    with pytest.raises(FileFormatError, match="config of this qwen2 says nothing of num_attention_heads"):
+        lm.load(tmp_path)
+    gguf.GGUFWriter("qwen3").add_metadata("qwen3.attention.head_count", 2).write(tmp_path / "m.gguf")
+    with pytest.raises(FileFormatError, match=r"nothing of qwen3\.embedding_length"):
+        lm.load(tmp_path / "m.gguf")
     assert main(["generate", "nothing", "--prompt", "a"]) == 2
     assert "There is no file nothing" in capsys.readouterr().err
 

@@ -372,3 +372,32 @@ def test_other_numbers_of_bits_are_refused() -> None:
     function, parameters = rlx.onnx.load(packed_product(2, False))
     with pytest.raises(UnsupportedError, match="multiplies by 2 bits, 96 numbers in blocks of 32"):
         function(parameters, np.ones((2, 3, 96), np.float32))
+
+
+@pytest.mark.parametrize("kind", ["QLinearMatMul", "QLinearConv"])
+def test_quantised_products_are_those_of_onnxruntime(kind: str) -> None:
+    """Random codes with zero points, of the weight one for each channel where it convolves."""
+    make = onnx.helper
+    rng = np.random.default_rng(0)
+    shapes = ((5, 48), (48, 7), (5, 7)) if kind == "QLinearMatMul" else ((2, 4, 9, 9), (6, 4, 3, 3), (2, 6, 7, 7))
+    channels = () if kind == "QLinearMatMul" else (6,)
+    given = {
+        "sa": np.float32(0.02), "za": np.uint8(120), "w": rng.integers(-128, 128, shapes[1], np.int8),
+        "sw": np.float32(rng.uniform(0.005, 0.02, channels)), "zw": np.zeros(channels, np.int8),
+        "sy": np.float32(0.15), "zy": np.uint8(131),
+    }  # fmt: skip
+    node = make.make_node(kind, ["a", *given], ["y"])
+    graph = make.make_graph(
+        [node], "g", [make.make_tensor_value_info("a", onnx.TensorProto.UINT8, shapes[0])],
+        [make.make_tensor_value_info("y", onnx.TensorProto.UINT8, shapes[2])],
+        [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in given.items()],
+    )  # fmt: skip
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=9)
+    a = rng.integers(0, 256, shapes[0], np.uint8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = session.run(None, {"a": a})[0].astype(int)
+    function, parameters = rlx.onnx.load(model)
+    for call in (function, rlx.jit(function)):
+        difference = np.asarray(call(parameters, a)).astype(int) - expected
+        assert np.abs(difference).max() <= 1 and (difference != 0).mean() < 0.01, "a factor is rounded in float32"
+    assert len(np.unique(expected)) > 20

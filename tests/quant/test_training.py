@@ -256,27 +256,22 @@ def test_straight_through_gradients_are_torchs(bits: int, axis: int | None) -> N
 
 
 @beside
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("axis", [None, 0])
-def test_moving_averages_are_those_of_torchs_observers(axis: int | None) -> None:
+def test_moving_averages_are_those_of_torch(axis: int | None) -> None:
     """Theirs are of the least and the greatest apart, so the greatest are the largest here."""
     import torch
-    from torch.ao import quantization
 
-    given: dict[str, Any] = {"averaging_constant": 0.1, "quant_min": -127, "quant_max": 127, "dtype": torch.qint8}
-    if axis is None:
-        observer: Any = quantization.MovingAverageMinMaxObserver
-        given |= {"qscheme": torch.per_tensor_symmetric}
-    else:
-        observer = quantization.MovingAveragePerChannelMinMaxObserver
-        given |= {"qscheme": torch.per_channel_symmetric, "ch_axis": axis}
-    theirs, scale = quantization.FakeQuantize(observer, **given), None
+    least, greatest = (torch.full((1 if axis is None else 6,), sign * torch.inf) for sign in (1, -1))
+    scales, zeros = torch.ones_like(least), torch.zeros_like(least, dtype=torch.int32)
+    on, scale = torch.ones(1, dtype=torch.int64), None
     for batch in (X, 2 * X, 0.3 * X):
         x = np.maximum(batch, -np.abs(batch).max(1, keepdims=True) / 8) + np.float32(0.01)
         x[:, 0] = np.abs(batch).max(1)
         scale = quant.observed_scale(x, 8, axis, scale, 0.9)
-        expected = theirs(torch.tensor(x))
-        np.testing.assert_allclose(np.reshape(scale, -1), theirs.scale.reshape(-1), rtol=1e-6)
+        expected = torch.fused_moving_avg_obs_fake_quant(
+            torch.tensor(x), on, on, least, greatest, scales, zeros, 0.1, -128, 127, axis or 0, axis is not None, True
+        )
+        np.testing.assert_allclose(np.reshape(scale, -1), scales, rtol=1e-6)
         np.testing.assert_allclose(quant.fake_quantize(x, scale, 8, axis), expected, atol=1e-5)
 
 

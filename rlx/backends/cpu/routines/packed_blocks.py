@@ -215,6 +215,18 @@ def _q8_0(t: BlockText) -> Iterator[str]:
         yield t.scaled(d, t.signed(t.bytes(start)))
 
 
+def _q8_1(t: BlockText) -> Iterator[str]:
+    d = t.halves(0)
+    for start in (4, 20):
+        yield t.scaled(d, t.signed(t.bytes(start)))
+
+
+def _q8_k(t: BlockText) -> Iterator[str]:
+    d = t.splat(t.load("float", 0))
+    for start in range(4, 260, LANES):
+        yield t.scaled(d, t.signed(t.bytes(start)))
+
+
 def _iq4_nl(t: BlockText) -> Iterator[str]:
     d, packed = t.halves(0), t.bytes(2)
     for part in (t.low(packed), t.high(packed)):
@@ -319,6 +331,61 @@ def _iq4_xs(t: BlockText) -> Iterator[str]:
             yield t.scaled(scale, t.table("iq4", part))
 
 
+# ---------------------------------------------------------------- three values, and two
+def _tq2_0(t: BlockText) -> Iterator[str]:
+    d = t.halves(64)
+    for start in (0, 32):
+        packed = [t.bytes(start), t.bytes(start + LANES)]
+        for plane in range(4):
+            for part in packed:
+                yield t.scaled(d, t.signed(t.on_bytes("sub", t.bits(part, 2 * plane), 1)))
+
+
+def _tq1_0(t: BlockText) -> Iterator[str]:
+    """Five digits of base 3 in a byte, the first one in the highest place: 3**n times it, and its upper part of 3."""
+    d = t.halves(52)
+
+    def digit(packed: str, powers: str) -> str:
+        kind = f"<{LANES} x i16>"
+        moved = t.name(f"zext {_BYTES} {t.on_bytes('mul', packed, powers)} to {kind}")
+        tripled = t.name(f"mul {kind} {moved}, {_constant('i16', 3)}")
+        upper = t.name(f"lshr {kind} {tripled}, {_constant('i16', 8)}")
+        return t.scaled(d, t.signed(t.on_bytes("sub", t.name(f"trunc {kind} {upper} to {_BYTES}"), 1)))
+
+    for group in ((0, LANES), (2 * LANES,)):
+        packed = [t.bytes(start) for start in group]
+        for place in range(5):
+            yield from (digit(part, _constant("i8", 3**place)) for part in packed)
+    four = t.name(f"bitcast i32 {t.load('i32', 48)} to <4 x i8>")
+    mask = ", ".join(f"i32 {lane % 4}" for lane in range(LANES))
+    spread = t.name(f"shufflevector <4 x i8> {four}, <4 x i8> poison, <{LANES} x i32> <{mask}>")
+    yield digit(spread, f"<{', '.join(f'i8 {3 ** (lane // 4)}' for lane in range(LANES))}>")
+
+
+def _q1_0(t: BlockText) -> Iterator[str]:
+    d = t.halves(0)
+    for start in range(2, 18, 2):
+        yield t.scaled(d, t.signed(t.on_bytes("sub", t.on_bytes("shl", t.flags(start), 1), 1)))
+
+
+def _gguf_nvfp4(t: BlockText) -> Iterator[str]:
+    """Half of scales without a sign, as above, NaN's pattern for 0; high nibbles lie eight numbers behind low ones."""
+    mask = ", ".join(f"i32 {n + LANES * k}" for k in (0, 1) for n in range(LANES // 2))
+    eight = f"<{LANES // 2} x i8>"
+    twice = ", ".join(f"i32 {lane % (LANES // 2)}" for lane in range(LANES))
+    for group in range(4):
+        code = t.load("i8", group)
+        wide = t.name(f"zext i8 {t.name(f'and i8 {code}, 127')} to i16")
+        bits = t.name(f"shl i16 {wide}, 7")
+        number = t.name(f"fpext half {t.name(f'bitcast i16 {bits} to half')} to float")
+        none = t.name(f"icmp eq i8 {code}, 127")
+        scale = t.name(f"select i1 {none}, float 0.0, float {t.times(number, '128.0')}")
+        packed = t.load(eight, 4 + 8 * group)
+        spread = t.name(f"shufflevector {eight} {packed}, {eight} poison, <{LANES} x i32> <{twice}>")
+        both = t.name(f"shufflevector {_BYTES} {t.low(spread)}, {_BYTES} {t.high(spread)}, <{LANES} x i32> <{mask}>")
+        yield t.scaled(t.splat(scale), t.table("e2m1", both))
+
+
 # ---------------------------------------------------------------- plain numbers
 def _f16(t: BlockText) -> Iterator[str]:
     yield t.name(f"fpext <{LANES} x half> {t.load(f'<{LANES} x half>', 0)} to {_FLOATS}")
@@ -415,6 +482,8 @@ _PACKED: dict[str, PackedScheme] = {
     "gguf_q5_0": PackedScheme(32, 22, 0, 0, _q5_0),
     "gguf_q5_1": PackedScheme(32, 24, 0, 0, _q5_1),
     "gguf_q8_0": PackedScheme(32, 34, 0, 0, _q8_0),
+    "gguf_q8_1": PackedScheme(32, 36, 0, 0, _q8_1),
+    "gguf_q8_k": PackedScheme(256, 292, 0, 0, _q8_k),
     "gguf_q2_k": PackedScheme(256, 84, 0, 0, _q2_k),
     "gguf_q3_k": PackedScheme(256, 110, 0, 0, _q3_k),
     "gguf_q4_k": PackedScheme(256, 144, 0, 0, _q4_k),
@@ -423,6 +492,10 @@ _PACKED: dict[str, PackedScheme] = {
     "gguf_iq4_nl": PackedScheme(32, 18, 0, 0, _iq4_nl),
     "gguf_iq4_xs": PackedScheme(256, 136, 0, 0, _iq4_xs),
     "gguf_mxfp4": PackedScheme(32, 17, 0, 0, _mxfp4),
+    "gguf_nvfp4": PackedScheme(64, 36, 0, 0, _gguf_nvfp4),
+    "gguf_tq1_0": PackedScheme(256, 54, 0, 0, _tq1_0),
+    "gguf_tq2_0": PackedScheme(256, 66, 0, 0, _tq2_0),
+    "gguf_q1_0": PackedScheme(128, 18, 0, 0, _q1_0),
     "gguf_f16": PackedScheme(LANES, 2 * LANES, 0, 0, _f16),
     "gguf_bf16": PackedScheme(LANES, 2 * LANES, 0, 0, _bf16),
     "fp8e4m3": PackedScheme(LANES, LANES, 0, 0, _fp8e4m3),
