@@ -24,8 +24,8 @@ __all__ = ["gradient_fits", "gradient_steps"]
 
 _SHARED = 44 << 10  # bytes of a group's memory that tiles may take
 _SUMS = 32  # of both gradients, in an item's registers
-_BOTH = 64  # features of which fragments of both sums fit in registers: else each has a launch
-_FRAGMENT_COLUMNS, _FEW = 32, 64  # of a group; of so few features it has twice as many keys
+_FRAGMENT_COLUMNS = 32  # of a group, by fragments
+_FEW = 64  # features of which twice as many keys fit in registers, and both sums: else those have a launch each
 _ROW = ("batch", "query_number", "query_head")
 _TILES = (Tile(4, 2), Tile(2, 4), Tile(2, 2), Tile(2, 1), Tile(1, 2), Tile(1, 1))
 
@@ -62,7 +62,7 @@ def gradient_steps(kernel: Library, dialect: DeviceDialect) -> list[Step]:
     of_keys = _OfKeysByFragments if by_fragments else _OfKeys
     steps = [of_queries(kernel, dialect, wanted, summed).written()]
     columns = {name: result for name, result in wanted.items() if name != "query"}
-    apart = by_fragments and query.shape[-1] > _BOTH
+    apart = by_fragments and query.shape[-1] > _FEW
     for results in ([{name: result} for name, result in columns.items()] if apart else [columns]):
         if results:
             steps.append(of_keys(kernel, dialect, results, summed).written())
