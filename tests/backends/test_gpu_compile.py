@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_texts import OPTIONS, PROGRAMS, Unit, plan_of, sample_plans, units
+from gpu_texts import OPTIONS, PROGRAMS, Unit, gradient_of_attention, plan_of, sample_plans, units
 from special_samples import DRAWS
 from test_special_text import kernel_of
 
@@ -188,6 +188,29 @@ def test_tensor_cores_multiply_in_attention(name: str, architecture: str) -> Non
     assert ("ld.global.v4" in compiled.ptx) == (features % 8 == 0)
     assert facts.spilled == 0 and facts.stack == 0, facts
     assert facts.registers * step.items * 2 <= REGISTERS and facts.shared <= SHARED, facts
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize(("features", "launches"), [(64, 2), (128, 3)])
+def test_tensor_cores_multiply_in_gradients_of_attention(features: int, launches: int, architecture: str) -> None:
+    """Three products for the queries; four for keys and values, of which each has two where they are apart, and keys
+    need a third one. Nothing leaves registers."""
+    x, k = (np.ones((2, 500, heads, features), "bfloat16") for heads in (4, 2))
+    plan = plan_of(gradient_of_attention(is_causal=True, softcap=30.0), x, x, k, k)
+    program = DeviceProgram(plan, CudaDialect(tensor_cores=True), Limits())
+    ahead, *steps = [step for found in program.steps.values() for step in found]
+    assert len(steps) == launches and all(s.strategy.endswith(" by fragments") and s.unit == "bf16" for s in steps)
+    compiled = nvrtc.compile_program(program.source, architecture)
+    deep, columns = features // 16, 64 if launches == 2 else 32
+    one = {number: number // 8 * deep for number in (columns, 32)}  # instructions of a warp's product with a tile
+    counts = [3 * one[columns], *([4 * one[32]] if launches == 2 else [3 * one[32], 2 * one[32]])]
+    texts = re.split(r"\.entry ", compiled.ptx)[1:]
+    found = {text.split("(")[0].strip(): text.count("mma.sync") for text in texts}
+    assert [found[step.label] for step in steps] == counts and ahead.unit == "bf16"
+    for step in steps:
+        facts = compiled.facts[step.label]
+        assert facts.spilled == 0 and facts.stack == 0 and facts.shared <= SHARED, facts
+        assert facts.registers * step.items * 2 <= REGISTERS, facts
 
 
 def test_tensor_cores_multiply_windows_as_tf32() -> None:

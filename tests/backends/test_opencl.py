@@ -928,10 +928,40 @@ def test_attention_by_fragments_of_sizes(queries: int, features: int, dtype: str
     computed_by_fragments(lambda *x: nn.dot_product_attention(*x, is_causal=True), given, coarse)
 
 
-def computed_by_fragments(function: Any, arguments: Sequence[np.ndarray], coarse: float) -> None:
-    """One launch; twice the same, and as exact as numbers in float64 that are rounded once."""
+FRAGMENT_GRADIENT = [f"{how} by fragments" for how in GRADIENT]
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_gradients_of_attention_by_fragments(name: str, backend: OpenCLBackend) -> None:
+    """Every rule; shares and cotangents of scores are rounded where they are multiplied."""
+    if not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    function, arrays = pulled(ATTENTION[name])
+    arguments = [numbers(2, 70, 4, 33), numbers(2, 70, 4, 33), numbers(2, 90, 2, 33), numbers(2, 90, 2, 33)]
+    computed_by_fragments(function, [*(x.astype("float16") for x in arguments), *arrays], 4e-3, FRAGMENT_GRADIENT)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "features", "count"), [("float16", 128, 4), ("bfloat16", 64, 3), ("bfloat16", 72, 4)]
+)
+def test_gradients_of_attention_by_fragments_of_sizes(
+    dtype: str, features: int, count: int, backend: OpenCLBackend
+) -> None:
+    """Of many features, keys and values have a launch each."""
+    if not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    function, _ = pulled({"is_causal": True})
+    given = [numbers(70 + n, 2, features).astype(dtype) for n in (0, 0, 3, 3)]
+    coarse = {"float16": 4e-3, "bfloat16": 3e-2}[dtype]
+    computed_by_fragments(function, given, coarse, [*FRAGMENT_GRADIENT, FRAGMENT_GRADIENT[-1]][:count])
+
+
+def computed_by_fragments(
+    function: Any, arguments: Sequence[np.ndarray], coarse: float, launches: Sequence[str] = ("attention by fragments",)
+) -> None:
+    """The launches; twice the same results, and those of numbers in float64 but for rounding."""
     device = MixedBackend()
-    assert attention_steps(device, function, *arguments) == (["attention by fragments"], 0)
+    assert attention_steps(device, function, *arguments)[0] == [*launches]
     run = device.compile(lower_to_plan(rlx.make_program(function)(*arguments), context=Context.of(device))).run
     found, again = (run([device.memory.put(a) for a in arguments]) for _ in range(2))
     wide = [a.astype("float64") if a.dtype.itemsize == 2 else a for a in arguments]
@@ -939,5 +969,6 @@ def computed_by_fragments(function: Any, arguments: Sequence[np.ndarray], coarse
     types = rlx.tree.leaves(rlx.eval_shape(function, *arguments))
     for x, t, y, z in zip(expected, types, found, again, strict=True):
         first, second = (device.memory.get(made, t.shape, t.dtype) for made in (y, z))
-        np.testing.assert_allclose(first.astype("float64"), x, rtol=coarse, atol=coarse)
+        apart = coarse * max(1.0, float(np.abs(x).max()))
+        np.testing.assert_allclose(first.astype("float64"), x, rtol=coarse, atol=apart)
         np.testing.assert_array_equal(first, second)

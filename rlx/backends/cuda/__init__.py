@@ -10,6 +10,7 @@ from rlx.backends.cuda.engine import CupyEngine
 from rlx.backends.cuda.nvrtc import FLAGS, compile_program, installed
 from rlx.backends.cuda.report import disassembly, register_table
 from rlx.backends.gpu.backend import DeviceBackend
+from rlx.backends.gpu.cost import H100
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.ir.options import LoweringOptions, ProductType
@@ -30,6 +31,7 @@ class CudaBackend(DeviceBackend):
     """A GPU of NVIDIA's. Without one, programs can be compiled and shown, but not run."""
 
     name = "cuda"
+    card = H100
     engine: CupyEngine
 
     def __init__(self, number: int = 0) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.c.types import literal, register_type
-from rlx.backends.gpu.attention_fragments import FragmentText, fragment_tile, takes_fragments
+from rlx.backends.gpu.attention_fragments import ONE_EACH, FragmentText, fragment_tile, takes_fragments
 from rlx.backends.gpu.attention_gradient import gradient_fits, gradient_steps
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, AttentionText, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
@@ -28,6 +28,8 @@ BLOCKS = frozenset({_ATTENTION, _WITH_SUMS, _GRADIENT})
 _SHARED = 40 << 10  # bytes of a group's memory that tiles may take
 _SUMS = 32  # of the mixture, in an item's registers
 _LEAST = 16  # fewer queries leave most of a group idle
+_COLUMNS = 64  # keys that a group multiplies by fragments at a time
+_FEW = 64  # features of which a warp takes twice the rows, and so reads keys and values half as often
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _NAMES = ("query", "key", "value", "bias", "mask", "query_seq_lengths", "key_value_seq_lengths", "sinks")
 _OF_RESULT = ("output", "largest", "total", "cotangent")
@@ -209,11 +211,12 @@ class _OfFragments(_Text, FragmentText):
 
     def tile_of(self, query: Operand) -> Tile | None:
         """The tile of an item."""
-        return fragment_tile(query.shape[-1], query.shape[-3])
+        twice = query.shape[-1] <= _FEW and query.shape[-3] > ONE_EACH
+        return fragment_tile(_COLUMNS, 2 if twice else 1)
 
     def tiles(self) -> None:
         """The memory of the group."""
-        self.begin_words(key_words=self.along, value_words=self.beside)
+        self.begin_words(key_words=self.along, value_words=self.across)
 
     def load_queries(self) -> None:
         """Into registers."""
@@ -222,7 +225,7 @@ class _OfFragments(_Text, FragmentText):
     def load_keys(self) -> None:
         """And values."""
         self.load_along("key_words", "key", "first_column")
-        self.load_beside("value_words", "value", "first_column")
+        self.load_across("value_words", "value", "first_column")
 
     def load_values(self) -> None:
         """They are there."""

@@ -9,42 +9,40 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.backends.c.types import register_type
+from rlx.backends.c.types import literal, register_type
 from rlx.backends.gpu.attention_tiles import AttentionText, Tile
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS
 from rlx.ir.kernels import Library, Operand
 
-__all__ = ["FragmentText", "fragment_tile", "takes_fragments"]
+__all__ = ["ONE_EACH", "FragmentText", "fragment_tile", "takes_fragments"]
 
 _WARPS = 4  # of a group
+ONE_EACH = _WARPS * FRAGMENT_ROWS  # rows of which each warp has a fragment
 _SHARING = 4  # items that have parts of one row of a fragment
 _ROWS, _PAIR = 2, 2  # rows and neighbouring columns of a fragment that an item has
 _DEEP = 2 * FRAGMENT_WORDS  # 16-bit floats that go into a product at a time
-_APART = 4  # words between rows: those that a warp reads at once lie in different banks
 _MOST = 128  # features: of more the sums do not fit in registers
-_FEW = 64  # features of which a warp takes twice the rows, and so reads keys and values half as often
-_COLUMNS = 64
+_APART = 4  # words between rows: those that a warp reads at once lie in different banks
 _AT_ONCE = 8  # features that an item loads, if they lie next to each other
 
 
 def takes_fragments(query: Operand, dialect: DeviceDialect) -> bool:
-    """Whether a device multiplies queries and keys, shares and values by fragments."""
+    """Whether a device multiplies what belongs to queries and keys by fragments."""
     dtype = query.buffer.dtype
     fragments = dialect.fragments(dtype) if dtype.itemsize == 2 else None
     return fragments is not None and fragments.chained and query.shape[-1] <= _MOST
 
 
-def fragment_tile(features: int, queries: int) -> Tile:
-    """Rows and columns of an item: twice the rows where they fit in registers, and there are as many."""
-    twice = features <= _FEW and queries > _WARPS * FRAGMENT_ROWS
-    return Tile(_ROWS * (2 if twice else 1), _COLUMNS // _SHARING)
+def fragment_tile(columns: int, blocks: int = 1) -> Tile:
+    """Rows and columns of an item: a group has `columns`, a warp so many fragments of rows."""
+    return Tile(_ROWS * blocks, columns // _SHARING)
 
 
 class FragmentText(AttentionText):
     """The statements of a kernel of attention whose products are those of fragments.
 
-    along: rows and words of what has a word for two neighbouring features; beside: of what has one for two columns.
+    along: rows and words of what has a word for two neighbouring features; across: of what has one for two columns.
     """
 
     items = _WARPS * 32
@@ -65,7 +63,7 @@ class FragmentText(AttentionText):
         )
         self.wide = self.parts * self.sharing  # features, and what fills the last fragment
         self.along = (self.columns, self.wide // 2 + _APART)
-        self.beside = (self.wide, self.columns // 2 + _APART)
+        self.across = (self.wide, self.columns // 2 + _APART)
 
     def row_of(self, block: str, row: str) -> str:
         """Where in the tile a row of one of a warp's fragments lies."""
@@ -113,7 +111,7 @@ class FragmentText(AttentionText):
                 word = _word(f"code.of[{pair}]", f"code.of[{pair + 1}]")
                 self.lines.add(f"{tile}[f][d / 2 + {pair // 2}] = {word};")
 
-    def load_beside(self, tile: str, source: str, first: str) -> None:
+    def load_across(self, tile: str, source: str, first: str) -> None:
         """A tile with a word for two rows of a feature: a right operand whose rows are mixed."""
         width, pairs = self.at_once(source, 1), self.columns // 2
         with self.every(pairs * self.wide // width):
@@ -146,25 +144,35 @@ class FragmentText(AttentionText):
         """The codes of features next to each other: zero beyond the ends."""
         operand = self.given[source]
         head, count = self.ends(source)
+        ended = f" && {found}" if (found := self.ended(source, place)) else ""
         array, add = self.parameter(source, operand.buffer), self.lines.add
         kind = self.dialect.vector(self.held, width)
         add(f"{kind} {name} = {{{{0}}}};")
         if self.is_whole(source, width):
             at = self.position(operand, ("batch", place, head, feature))
             pointer = f"({self.dialect.global_space} const {kind} *)".replace("( ", "(")
-            inside = f"{place} < {count}" + (f" && {feature} < {self.shape[-1]}" if self.shape[-1] < self.wide else "")
+            inside = f"{place} < {count}{ended}"
+            inside += f" && {feature} < {self.shape[-1]}" if self.shape[-1] < self.wide else ""
             add(f"if ({inside}) {name} = *{pointer}&{array}[{at}];")
             return
         for part in range(width):
             at = self.position(operand, ("batch", place, head, f"({feature} + {part})"))
-            inside = f"{place} < {count} && {feature} + {part} < {self.shape[-1]}"
+            inside = f"{place} < {count}{ended} && {feature} + {part} < {self.shape[-1]}"
             add(f"if ({inside}) {name}.of[{part}] = {array}[{at}];")
 
     # ------------------------------------------------------------------ numbers
     def fragment_product(self, result: str, left: str, right: str) -> None:
         """Products of rows that are held and of columns along which words lie."""
+        self.zero(result)
+        self.add_fragments(result, left, right)
+
+    def zero(self, name: str) -> None:
+        """Numbers of a tile that something is added to."""
         with self.each("r", self.tile.rows), self.each("c", self.tile.columns):
-            self.lines.add(f"{result}{self.at_column} = 0.0f;")
+            self.lines.add(f"{name}{self.at_column} = {literal(self.dtype, 0)};")
+
+    def add_fragments(self, result: str, left: str, right: str) -> None:
+        """The products, added."""
         with self.each("k", self.wide // _DEEP), self.each("p", self.tile.columns // _PAIR):
             words = [f"{left}[b][k][{n}]" for n in range(len(self.fragments.left))]
             self.multiply(f"{result}[b][p]", words, right)

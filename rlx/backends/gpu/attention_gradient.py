@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from rlx.backends.c.types import literal, register_type
+from rlx.backends.gpu.attention_fragments import FragmentText, fragment_tile, takes_fragments
 from rlx.backends.gpu.attention_tiles import ACROSS, HIDDEN, ITEMS, AttentionText, Tile, tile_width, window_of
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.steps import Step, ceiling
@@ -23,6 +24,8 @@ __all__ = ["gradient_fits", "gradient_steps"]
 
 _SHARED = 44 << 10  # bytes of a group's memory that tiles may take
 _SUMS = 32  # of both gradients, in an item's registers
+_FRAGMENT_COLUMNS = 32  # of a group, by fragments
+_FEW = 64  # features of which twice as many keys fit in registers, and both sums: else those have a launch each
 _ROW = ("batch", "query_number", "query_head")
 _TILES = (Tile(4, 2), Tile(2, 4), Tile(2, 2), Tile(2, 1), Tile(1, 2), Tile(1, 1))
 
@@ -53,9 +56,16 @@ def gradient_steps(kernel: Library, dialect: DeviceDialect) -> list[Step]:
     largest = kernel.inputs[kernel.attributes["operands"].index("largest")]
     scratch = Buffer(largest.buffer.dtype, largest.buffer.size, name="row_products")
     summed = replace(largest, buffer=scratch)
-    steps = [_OfQueries(kernel, dialect, wanted, summed).written()]
-    if {"key", "value"} & wanted.keys():
-        steps.append(_OfKeys(kernel, dialect, wanted, summed).written())
+    query = kernel.inputs[kernel.attributes["operands"].index("query")]
+    by_fragments = takes_fragments(query, dialect)
+    of_queries = _OfQueriesByFragments if by_fragments else _OfQueries
+    of_keys = _OfKeysByFragments if by_fragments else _OfKeys
+    steps = [of_queries(kernel, dialect, wanted, summed).written()]
+    columns = {name: result for name, result in wanted.items() if name != "query"}
+    apart = by_fragments and query.shape[-1] > _FEW
+    for results in ([{name: result} for name, result in columns.items()] if apart else [columns]):
+        if results:
+            steps.append(of_keys(kernel, dialect, results, summed).written())
     return steps
 
 
@@ -69,11 +79,15 @@ class _Gradient(AttentionText):
     near: str
     beside: str
     index: str
+    how: str = ""
 
     def __init__(self, kernel: Library, dialect: DeviceDialect, wanted: dict[str, Operand], summed: Operand) -> None:
-        query = kernel.inputs[kernel.attributes["operands"].index("query")]
-        super().__init__(kernel, dialect, _tile(query.shape[-1], query.buffer.dtype))
+        super().__init__(kernel, dialect, self.tile_of(kernel.inputs[kernel.attributes["operands"].index("query")]))
         self.wanted, self.summed = wanted, summed
+
+    def tile_of(self, query: Operand) -> Tile | None:
+        """The tile of an item."""
+        return _tile(query.shape[-1], query.buffer.dtype)
 
     def start(self) -> None:
         """The memory of the group."""
@@ -85,35 +99,34 @@ class _Gradient(AttentionText):
 
     def load_rows(self) -> None:
         """The rows of the group."""
-        self.load_of(self.near, "near_tile", "first_row", self.rows, self.shape[-1])
-        self.load_of(self.beside, "beside_tile", "first_row", self.rows, self.shape[-1])
+        self.load("near_tile", self.near, "first_row", self.rows, self.shape[-1])
+        self.load("beside_tile", self.beside, "first_row", self.rows, self.shape[-1])
 
     def load_columns(self, name: str, handed: str = "") -> None:
         """Columns of one kind, in place of others; and numbers of registers that the group is handed with them."""
         self.lines.add(self.dialect.barrier())
         if handed:
             self.hand(handed)
-        self.load_of(name, "tile", "first_column", self.columns, self.parts * ACROSS)
+        self.load("tile", name, "first_column", self.columns, self.parts * ACROSS)
         self.lines.add(self.dialect.barrier())
 
-    def load_of(self, name: str, tile: str, first: str, rows: int, width: int) -> None:
-        """A tile; cotangents of results that are 0 for being too far count as 0."""
-        ended = name == "cotangent" and "query_seq_lengths" in self.given
-        condition = f"place < {self.element('query_seq_lengths', 'batch')}" if ended else ""
-        self.load(tile, name, first, rows, width, condition)
+    def ended(self, name: str, place: str) -> str:
+        """Cotangents of results that are 0 for being too far count as 0."""
+        ends = name == "cotangent" and "query_seq_lengths" in self.given
+        return f"{place} < {self.element('query_seq_lengths', 'batch')}" if ends else ""
 
     def declare(self, count: int) -> None:
         """What is in registers: of each query what its softmax was made of."""
-        kind, (rows, columns) = register_type(self.dtype), self.tile
-        self.lines.add(f"{kind} scores[{rows}][{columns}], pulled[{rows}][{columns}];")
-        self.lines.add(f"{kind} highest[{count}], total[{count}], inner[{count}];")
+        for name in ("scores", "pulled"):
+            self.registers(name, self.tile.columns)
+        self.lines.add(f"{register_type(self.dtype)} highest[{count}], total[{count}], inner[{count}];")
 
     def load_sums(self, count: int, first: str, *names: str) -> None:
         """What the softmax of each query was made of."""
         sources = {"highest": self.given["largest"], "total": self.given["total"], "inner": self.summed}
         zero = literal(self.dtype, 0)
         with self.each(self.index, count):
-            self.lines.add(self.dialect.fixed("query_number", f"{first} + {ACROSS} * {self.index}"))
+            self.lines.add(self.dialect.fixed("query_number", first))
             for name in names:
                 buffer, place = sources[name].buffer, self.position(sources[name], _ROW)
                 value = self.dialect.load(buffer.dtype, self.parameter(f"{name}_of_rows", buffer), place)
@@ -123,13 +136,14 @@ class _Gradient(AttentionText):
         """scores: the cotangents of products of queries and keys. pulled: the shares."""
         add, kind, tile, zero = self.lines.add, register_type(self.dtype), self.tile, literal(self.dtype, 0)
         seen, cap, at = self.seen(), self.attributes["softcap"], self.index
+        scores, pulled = f"scores{self.at_column}", f"pulled{self.at_column}"
         with self.each("r", tile.rows), self.each("c", tile.columns):
             add(self.dialect.fixed("query_number", query), self.dialect.fixed("key_number", key))
             add(f"{kind} share = {zero}, moved = {zero};")
             with self.lines.block(
                 self.dialect.condition(f"query_number < {self.shape[1]} && key_number < {self.count}")
             ):
-                add(f"const {kind} score = scores[r][c] * {self.factor};")
+                add(f"const {kind} score = {scores} * {self.factor};")
                 adjusted = self.capped("score")
                 adjusted = f"({seen} ? {adjusted} : {literal(self.dtype, HIDDEN)})" if seen else adjusted
                 add(f"share = {self.function('exp', f'{adjusted} - highest[{at}]')} / total[{at}];")
@@ -137,23 +151,23 @@ class _Gradient(AttentionText):
                 if cap is not None:
                     add(f"const {kind} bent = {self.function('tanh', f'score / {literal(self.dtype, cap)}')};")
                     slope = f"{slope} * ({literal(self.dtype, 1)} - bent * bent)"
-                pushed = f"share * (pulled[r][c] - inner[{at}]) * ({slope})"
+                pushed = f"share * ({pulled} - inner[{at}]) * ({slope})"
                 add(f"moved = {f'{seen} ? {pushed} : {zero}' if seen else pushed};")
-            add("scores[r][c] = moved;", "pulled[r][c] = share;")
+            add(f"{scores} = moved;", f"{pulled} = share;")
 
     def hand(self, name: str) -> None:
         """Numbers of registers for the whole group to read."""
         with self.each("r", self.tile.rows):
-            place = f"shares[down + {ACROSS} * r][across + {ACROSS} * c]"
-            self.lines.add(f"for (int c = 0; c < {self.tile.columns}; ++c) {place} = {name}[r][c];")
+            place = f"shares[{self.row}][{self.column}]"
+            self.lines.add(f"for (int c = 0; c < {self.tile.columns}; ++c) {place} = {name}{self.at_column};")
 
     def store(self, results: dict[str, str], count: int) -> None:
         """Gradients of rows, by the registers that hold them."""
         with self.each("r", self.tile.rows):
-            self.lines.add(self.dialect.fixed("row", f"first_row + down + {ACROSS} * r"))
+            self.lines.add(self.dialect.fixed("row", f"first_row + {self.row}"))
             with self.lines.block(self.dialect.condition(f"row < {count}")):
                 for name, sums in results.items():
-                    self.store_row(f"{name}_gradient", self.wanted[name], f"{sums}[r][e]", "row", "head")
+                    self.store_row(f"{name}_gradient", self.wanted[name], f"{sums}{self.at_feature}", "row", "head")
 
 
 class _OfQueries(_Gradient):
@@ -174,40 +188,52 @@ class _OfQueries(_Gradient):
         add(dialect.barrier())
         self.sum_rows()
         if "query" in self.wanted:
-            self.load_sums(rows, "first_row + down", "highest", "total")
+            self.load_sums(rows, f"first_row + {self.row}", "highest", "total")
             self.sums(["near_sum"])
             window, causal = window_of(self.attributes), self.attributes["is_causal"]
             after = 0 if causal else None if window is None else window[1]
             with self.every_column(*self.range(None if window is None else window[0], after, self.count)):
-                self.load_columns("value")
-                self.product("pulled", "beside_tile", "tile")
-                self.load_columns("key")
-                self.product("scores", "near_tile", "tile")
-                self.pull(f"first_row + down + {ACROSS} * r", f"first_column + across + {ACROSS} * c")
-                self.hand("scores")
-                add(dialect.barrier())
-                self.mix("near_sum")
+                self.turn()
             self.store({"query": "near_sum"}, self.shape[1])
-        return self.step("gradient of queries", groups)
+        return self.step(f"gradient of queries{self.how}", groups)
+
+    def turn(self) -> None:
+        """What a tile of keys adds."""
+        self.load_columns("value")
+        self.product("pulled", "beside_tile", "tile")
+        self.load_columns("key")
+        self.product("scores", "near_tile", "tile")
+        self.pull_tile()
+        self.hand("scores")
+        self.lines.add(self.dialect.barrier())
+        self.mix("near_sum")
+
+    def pull_tile(self) -> None:
+        """Shares, and cotangents of scores."""
+        self.pull(f"first_row + {self.row}", f"first_column + {self.column}")
 
     def sum_rows(self) -> None:
         """inner: the sum of products of a row of the result and its cotangent; kept for the other launch."""
         add, kind = self.lines.add, register_type(self.dtype)
         with self.each("r", self.tile.rows):
-            add(self.dialect.fixed("query_number", f"first_row + down + {ACROSS} * r"))
+            add(self.dialect.fixed("query_number", f"first_row + {self.row}"))
             add(f"{kind} sum = {literal(self.dtype, 0)};")
-            with self.lines.block(self.dialect.condition(f"query_number < {self.shape[1]}")):
-                value = self.element("output", "batch", "query_number", "query_head", "d")
-                add(f"for (int d = across; d < {self.shape[-1]}; d += {ACROSS})")
-                add(f"    sum += beside_tile[down + {ACROSS} * r][d] * {value};")
-            add(*self.dialect.combine_group("sum", "add", self.dtype, ACROSS, ACROSS))
+            counts = self.ended("cotangent", "query_number")
+            inside = f"query_number < {self.shape[1]}" + (f" && {counts}" if counts else "")
+            with self.lines.block(self.dialect.condition(inside)):
+                value, cotangent = (
+                    self.element(name, "batch", "query_number", "query_head", "d") for name in ("output", "cotangent")
+                )
+                add(f"for (int d = across; d < {self.shape[-1]}; d += {self.sharing})")
+                add(f"    sum += {cotangent} * {value};")
+            add(*self.dialect.combine_group("sum", "add", self.dtype, self.sharing, self.sharing))
             add("inner[r] = sum;")
             with self.lines.block(self.dialect.condition(f"across == 0 && query_number < {self.shape[1]}")):
                 self.write_to("row_products", self.summed, "sum", *_ROW)
 
 
 class _OfKeys(_Gradient):
-    """Rows are keys, and the values beside them."""
+    """Rows are keys, and the values beside them. results: the registers of what is wanted, by its name."""
 
     near, beside, index = "key", "value", "c"
 
@@ -215,30 +241,119 @@ class _OfKeys(_Gradient):
         """The statements."""
         add, dialect, columns, shared = self.lines.add, self.dialect, self.tile.columns, self.shared_by
         results = {"key": "near_sum", "value": "beside_sum"}
-        results = {name: sums for name, sums in results.items() if name in self.wanted}
+        self.results = {name: sums for name, sums in results.items() if name in self.wanted}
         self.start()
         groups = self.place(self.count, self.shape[2] // shared)
         add(dialect.fixed("key_head", "head"))
         self.load_rows()
         self.declare(columns)
-        self.sums(results.values())
+        self.sums(self.results.values())
         window, causal = window_of(self.attributes), self.attributes["is_causal"]
         before = 0 if causal else None if window is None else window[1]
         start, stop = self.range(before, None if window is None else window[0], self.shape[1])
         with self.lines.block(dialect.loop("query_head", f"head * {shared}", f"(head + 1) * {shared}")):
             with self.every_column(start, stop):
-                self.load_columns("cotangent")
-                self.load_sums(columns, "first_column + across", "highest", "total", "inner")
-                self.product("pulled", "beside_tile", "tile")
-                self.load_columns("query")
-                self.product("scores", "near_tile", "tile")
-                self.pull(f"first_column + across + {ACROSS} * c", f"first_row + down + {ACROSS} * r")
-                if "key" in results:
-                    self.hand("scores")
-                    add(dialect.barrier())
-                    self.mix("near_sum")
-                if "value" in results:
-                    self.load_columns("cotangent", "pulled")
-                    self.mix("beside_sum")
-        self.store(results, self.count)
-        return self.step("gradient of keys and values", groups)
+                self.turn()
+        self.store(self.results, self.count)
+        return self.step(f"gradient of keys and values{self.how}", groups)
+
+    def turn(self) -> None:
+        """What a tile of queries adds."""
+        self.load_columns("cotangent")
+        self.load_queries()
+        self.product("pulled", "beside_tile", "tile")
+        self.load_columns("query")
+        self.product("scores", "near_tile", "tile")
+        self.pull_tile()
+        if "key" in self.results:
+            self.hand("scores")
+            self.lines.add(self.dialect.barrier())
+            self.mix("near_sum")
+        if "value" in self.results:
+            self.load_columns("cotangent", "pulled")
+            self.mix("beside_sum")
+
+    def load_queries(self) -> None:
+        """What the softmax of each of them was made of."""
+        self.load_sums(self.tile.columns, f"first_column + {self.column}", "highest", "total", "inner")
+
+    def pull_tile(self) -> None:
+        """Shares, and cotangents of scores."""
+        self.pull(f"first_column + {self.column}", f"first_row + {self.row}")
+
+
+class _OfQueriesByFragments(_OfQueries, FragmentText):
+    """By a unit for matrices: keys and values are in the group's memory together, keys both ways."""
+
+    how = " by fragments"
+
+    def tile_of(self, query: Operand) -> Tile | None:
+        """The tile of an item."""
+        return fragment_tile(_FRAGMENT_COLUMNS if query.shape[-1] > _FEW else 2 * _FRAGMENT_COLUMNS)
+
+    def start(self) -> None:
+        """The memory of the group."""
+        self.begin_words(key_words=self.along, value_words=self.along, mixed_keys=self.across)
+
+    def load_rows(self) -> None:
+        """Into registers."""
+        self.hold("query_words", "query")
+        self.hold("cotangent_words", "cotangent")
+
+    def turn(self) -> None:
+        """What a tile of keys adds."""
+        self.lines.add(self.dialect.barrier())
+        self.load_along("key_words", "key", "first_column")
+        self.load_along("value_words", "value", "first_column")
+        self.load_across("mixed_keys", "key", "first_column")
+        self.lines.add(self.dialect.barrier())
+        self.fragment_product("pulled", "cotangent_words", "value_words")
+        self.fragment_product("scores", "query_words", "key_words")
+        self.pull_tile()
+        self.fragment_mix("near_sum", "scores", "mixed_keys")
+
+
+class _OfKeysByFragments(_OfKeys, FragmentText):
+    """By a unit for matrices: queries and cotangents are in the group's memory together, both ways."""
+
+    how = " by fragments"
+
+    def tile_of(self, query: Operand) -> Tile | None:
+        """The tile of an item."""
+        return fragment_tile(_FRAGMENT_COLUMNS)
+
+    def mixes(self) -> list[tuple[str, str, str, str]]:
+        """For each result what is mixed, the tile that this is in, by which registers, and into which."""
+        mixed = {"key": ("query", "mixed_queries", "scores"), "value": ("cotangent", "mixed_cotangents", "pulled")}
+        return [(*mixed[name], sums) for name, sums in self.results.items()]
+
+    def start(self) -> None:
+        """The memory of the group."""
+        tiles = {tile: self.across for _, tile, _, _ in self.mixes()}
+        if "key" in self.results:
+            tiles["cotangent_words"] = self.along
+        self.begin_words(query_words=self.along, **tiles)
+
+    def load_rows(self) -> None:
+        """Into registers."""
+        self.hold("key_words", "key")
+        if "key" in self.results:
+            self.hold("value_words", "value")
+
+    def turn(self) -> None:
+        """What a tile of queries adds."""
+        self.lines.add(self.dialect.barrier())
+        self.load_along("query_words", "query", "first_column")
+        if "key" in self.results:
+            self.load_along("cotangent_words", "cotangent", "first_column")
+        for source, tile, _, _ in self.mixes():
+            self.load_across(tile, source, "first_column")
+        self.lines.add(self.dialect.barrier())
+        self.load_queries()
+        self.zero("pulled")
+        if "key" in self.results:
+            self.add_fragments("pulled", "value_words", "cotangent_words")
+        self.fragment_product("scores", "key_words", "query_words")
+        self.pull_tile()
+        for _, tile, shares, sums in self.mixes():
+            self.fragment_mix(sums, shares, tile)

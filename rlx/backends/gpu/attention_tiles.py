@@ -168,12 +168,17 @@ class AttentionText:
         """The head of what belongs to queries or keys, and how many of them there are."""
         return ("key_head", self.count) if name in _OF_KEYS else ("query_head", self.shape[1])
 
-    def load(self, tile: str, name: str, first: str, rows: int, width: int, condition: str = "") -> None:
-        """A tile of what belongs to queries or keys: zero beyond their ends, and where the condition does not hold."""
+    def ended(self, name: str, place: str) -> str:
+        """The condition under which what belongs to a query or key counts; empty if all of it does."""
+        return ""
+
+    def load(self, tile: str, name: str, first: str, rows: int, width: int) -> None:
+        """A tile of what belongs to queries or keys: zero beyond their ends, and for those that do not count."""
         head, count = self.ends(name)
         loop = f"for (int at = {self.dialect.number_in_group()}; at < {rows * width}; at += {self.items}) {{"
         inside = f"place < {count}" + (f" && d < {self.shape[-1]}" if width > self.shape[-1] else "")
-        inside += f" && {condition}" if condition else ""
+        ended = self.ended(name, "place")
+        inside += f" && {ended}" if ended else ""
         with self.lines.block(loop):
             self.lines.add(f"const int d = at % {width}, f = at / {width};")
             self.lines.add(self.dialect.fixed("place", f"{first} + f"))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
 from rlx.backends.base import Backend, Executable
 from rlx.backends.claims import Claims
+from rlx.backends.gpu.cost import Card
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import Engine
 from rlx.backends.gpu.executable import DeviceExecutable, device_host_reason
@@ -22,7 +24,12 @@ __all__ = ["DeviceBackend"]
 
 
 class DeviceBackend(Backend):
-    """An engine, the memory of its device, and the dialect that its compiler reads."""
+    """An engine, the memory of its device, and the dialect that its compiler reads.
+
+    card: the GPU whose rates programs are predicted by, if there are some.
+    """
+
+    card: ClassVar[Card | None] = None
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -77,4 +84,4 @@ class DeviceBackend(Backend):
 
     def compile(self, plan: Plan) -> Executable:
         """Compile a plan's kernels."""
-        return DeviceExecutable(plan, self._memory, self.dialect(), self.compiled_texts)
+        return DeviceExecutable(plan, self._memory, self.dialect(), self.compiled_texts, self.card)

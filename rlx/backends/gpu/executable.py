@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from rlx.backends.base import Executable
+from rlx.backends.gpu.cost import Card, predict, show_prediction
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.launches import LaunchProgram
@@ -24,7 +25,10 @@ __all__ = ["DeviceExecutable", "device_host_reason"]
 
 
 class DeviceExecutable(Executable):
-    """A plan's launches. Calls take turns: they share a queue."""
+    """A plan's launches. Calls take turns: they share a queue.
+
+    card: a GPU that `texts` predicts the plan's time for.
+    """
 
     def __init__(
         self,
@@ -32,11 +36,13 @@ class DeviceExecutable(Executable):
         memory: DeviceMemory,
         dialect: DeviceDialect,
         compiled_texts: Callable[[str], Mapping[str, str]],
+        card: Card | None = None,
     ) -> None:
         self.plan = plan
         self._memory = memory
         self._dialect = dialect
         self._compiled_texts = compiled_texts
+        self._card = card
         self.program = DeviceProgram(plan, dialect, memory.engine.limits)
         self._launches = LaunchProgram(plan, self.program, memory.pool) if memory.engine.present else None
 
@@ -74,14 +80,16 @@ class DeviceExecutable(Executable):
         return TimedDeviceExecutable(steps, self._memory.engine, run)
 
     def texts(self) -> dict[str, str]:
-        """The plan, its kernels, the program that was compiled, its launches, what the host runs."""
-        limits = self._memory.engine.limits
+        """The plan, its kernels, the program that was compiled, its launches and their cost, what the host runs."""
+        limits, card = self._memory.engine.limits, self._card
+        cost = {"predicted": show_prediction(predict(self.plan, self.program, card, limits), card)} if card else {}
         return {
             "plan": show_plan(self.plan),
             "kernels": describe_plan(self.plan),
             self._dialect.language.split()[0].lower(): self.program.source,
             **self._compiled_texts(self.program.source),
             "launches": self.program.shown_launches(),
+            **cost,
             "host": show_host_steps(self.plan, lambda kernel: device_host_reason(kernel, self._dialect, limits)),
         }
 
