@@ -45,7 +45,7 @@ LOCATED = {
     "jax": "rlx",
     "jax.ops": "rlx.jaxnames.segments",
     "jax.export": "rlx.jaxnames.exporting",
-    "jax.ad_checkpoint": "rlx",
+    "jax.ad_checkpoint": "rlx.jaxnames.ad_checkpoint",
     "jax.api_util": "rlx.jaxnames.api_util",
     "jax.core": "rlx.jaxnames.extend_core",
     "jax.extend.core": "rlx.jaxnames.extend_core",
