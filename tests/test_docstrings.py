@@ -14,6 +14,7 @@ from rlx.scipy import stats
 
 PUBLIC = [
     "rlx",
+    "rlx.ad",
     "rlx.ad_checkpoint",
     "rlx.aot",
     "rlx.autodiff",

@@ -7,15 +7,19 @@ import importlib.abc
 import importlib.machinery
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType, TracebackType
 from typing import Any
+
+import numpy as np
 
 from rlx.array import Array
 from rlx.call.jitted import Jitted
 from rlx.config import Config, config
 from rlx.jaxnames.avals import AbstractArray, typeof
 from rlx.jaxnames.jax_paths import LOCATED, PLACEHOLDERS, SAME, own_names, placeholder
+from rlx.trace.builder import Tracer
+from rlx.trees import tree
 
 __all__ = ["AbstractArray", "Installation", "as_jax", "typeof"]
 
@@ -136,10 +140,9 @@ class Installation:
         for name in self._before:
             del sys.modules[name]
         sys.meta_path.insert(0, self._finder)
-        self._hash = Array.__hash__
-        type.__setattr__(Array, "__hash__", None)  # funsor asks whether arrays can be keys
-        self._shown = Jitted.__repr__
-        type.__setattr__(Jitted, "__repr__", _jitted_as_jax_shows_it)
+        replaced = _methods_of_jax()
+        self._own_methods = {(owner, name): getattr(owner, name) for owner, name in replaced}
+        _set_methods(replaced)
         self._switches = {name: getattr(Config, name) for name in ("default_float", "default_int", "narrow")}
         if _asks_for_64_bits():
             config.update("jax_enable_x64", True)
@@ -152,8 +155,7 @@ class Installation:
             return
         sys.meta_path.remove(self._finder)
         self._finder = None
-        type.__setattr__(Array, "__hash__", self._hash)
-        type.__setattr__(Jitted, "__repr__", self._shown)
+        _set_methods(self._own_methods)
         for name in _jax_modules():
             del sys.modules[name]
         sys.modules.update(self._before)
@@ -167,6 +169,32 @@ class Installation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.undo()
+
+
+def _methods_of_jax() -> dict[tuple[type, str], Any]:
+    """What arrays and compiled functions do as JAX's."""
+    return {
+        (Array, "__hash__"): None,  # funsor asks whether arrays can be keys
+        (Array, "__array_function__"): _giving_numpy(vars(Array)["__array_function__"]),
+        (Jitted, "__repr__"): _jitted_as_jax_shows_it,
+    }
+
+
+def _set_methods(methods: Mapping[tuple[type, str], Any]) -> None:
+    for (owner, name), method in methods.items():
+        type.__setattr__(owner, name, method)
+
+
+def _giving_numpy(otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """What NumPy's functions of arrays do: as of JAX's they give NumPy's, which SciPy writes to; of tracers ours."""
+
+    def array_function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs))):
+            return otherwise(self, func, types, args, kwargs)
+        args, kwargs = tree.map(lambda x: np.asarray(x) if isinstance(x, Array) else x, (args, kwargs))
+        return func(*args, **kwargs)
+
+    return array_function
 
 
 def _asks_for_64_bits() -> bool:

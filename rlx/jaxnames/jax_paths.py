@@ -45,7 +45,7 @@ LOCATED = {
     "jax": "rlx",
     "jax.ops": "rlx.jaxnames.segments",
     "jax.export": "rlx.jaxnames.exporting",
-    "jax.ad_checkpoint": "rlx",
+    "jax.ad_checkpoint": "rlx.jaxnames.ad_checkpoint",
     "jax.api_util": "rlx.jaxnames.api_util",
     "jax.core": "rlx.jaxnames.extend_core",
     "jax.extend.core": "rlx.jaxnames.extend_core",
@@ -59,6 +59,7 @@ LOCATED = {
     "jax.experimental.sparse": "rlx.jaxnames.sparse",
     "jax.experimental.hijax": "rlx.jaxnames.hijax",
     "jax.experimental.layout": "rlx.jaxnames.layout",
+    "jax.experimental.xla_metadata": "rlx.jaxnames.xla_metadata",
     "jax._src.core": "rlx.jaxnames.extend_core",  # flax (8-bit floats), numpyro
     "jax._src.checkify": "rlx.experimental.checkify",  # flax.nnx
     "jax._src.flatten_util": "rlx.jaxnames.flatten_util",  # blackjax
@@ -194,5 +195,6 @@ def own_names() -> dict[str, dict[str, Any]]:
             **{name: getattr(tree_util, name) for name in tree_util.__all__},
             "_registry": _NodeTypes(),
         },
+        "jax._src.util": {"safe_map": api_util.safe_map},  # JAX's guide to interpreters
         "jax._src.xla_bridge": {"_backends": _Backends()},  # chex
     }

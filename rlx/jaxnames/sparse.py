@@ -184,11 +184,15 @@ class BCSR(_Written):
 
 
 def _product(rows: Array, columns: Array, data: Array, shape: tuple[int, ...], dense: Array) -> Array:
-    if len(shape) != 2 or dense.ndim not in (1, 2) or dense.shape[0] != shape[1]:
+    """Sums over `dense`'s last axis but one, as of matmul: the only one of a vector."""
+    axis = -min(dense.ndim, 2)
+    if len(shape) != 2 or dense.ndim == 0 or dense.shape[axis] != shape[1]:
         raise ShapeError(f"A sparse array of shape {shape} is multiplied with one of shape {dense.shape}.")
     scale = data.reshape(data.shape + (1,) * (dense.ndim - 1))
-    terms = scale * dense.at[columns].get(mode="fill", fill_value=0)
-    return jnp.zeros((shape[0], *dense.shape[1:]), terms.dtype).at[rows].add(terms, mode="drop")
+    front = jnp.moveaxis(dense, axis, 0)
+    terms = scale * front.at[columns].get(mode="fill", fill_value=0)
+    sums = jnp.zeros((shape[0], *front.shape[1:]), terms.dtype).at[rows].add(terms, mode="drop")
+    return jnp.moveaxis(sums, 0, axis)
 
 
 def todense(x: Any) -> Any:

@@ -73,5 +73,15 @@ def find_top_trace(values: Sequence[Any]) -> TopTrace:
     return TopTrace(builder)
 
 
-# equinox asks tracers themselves
-setattr(Tracer, "_trace", property(lambda tracer: TopTrace(tracer.builder)))  # noqa: B010
+def _trace_of(tracer: Tracer) -> TopTrace:
+    """The function of whose arguments a tracer is made; another that is recorded in it is none of its tracers."""
+    builder = tracer.builder
+    reached = set(builder.inputs)
+    for equation in builder.equations:
+        if not reached.isdisjoint(equation.inputs):
+            reached.update(equation.outputs)
+    return TopTrace(builder if tracer.atom in reached else builder.parent)
+
+
+# equinox asks tracers themselves, for instance whether a result moves with what is differentiated
+setattr(Tracer, "_trace", property(_trace_of))  # noqa: B010

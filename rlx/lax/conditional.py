@@ -234,9 +234,11 @@ def _join_results(name: str, names: Sequence[str], flat: FlatFunction, programs:
 
 
 def _join(types: Sequence[TensorType]) -> TensorType | None:
-    """The common type, or None: shapes are equal, and strong dtypes are."""
+    """The common type, or None: shapes are equal, and strong dtypes are; of one dtype, the first branch's type."""
     if any(t.shape != types[0].shape for t in types):
         return None
+    if all(t.dtype == types[0].dtype for t in types):
+        return types[0]
     strong = {t.dtype for t in types if not t.weak}
     if len(strong) > 1:
         return None

@@ -76,6 +76,11 @@ class Ref(Cell):
         """`ref.at[index]`: a part, which is read and written by a further index."""
         return _At(self, ())
 
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of what it holds, which each write replaces."""
+        content: Any = get(self)
+        return content.unsafe_buffer_pointer()
+
     def addupdate(self, value: Any, idx: Any = None) -> None:
         """As the function of this name."""
         addupdate(self, idx, value)

@@ -153,10 +153,11 @@ _DLPACK_HOST = (1, 0)
 def to_numpy_array(self: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     """np.asarray(x): a read-only view where possible.
 
-    Not of a traced number with a derivative, even where its value is known: NumPy's result would have none.
+    Not of a traced number with a derivative, even where its value is known: NumPy's result would have none. A
+    function with a rule for its derivative may have it.
     """
     instead = "Use the function of the same name in rlx.numpy, or rlx.pure_callback for NumPy code."
-    if isinstance(self, Tracer) and is_inexact(self.dtype) and self.known() is not None:
+    if isinstance(self, Tracer) and is_inexact(self.dtype) and not self.builder.ruled and self.known() is not None:
         raise errors.TracerArrayConversionError(
             f"A NumPy function (np.asarray or another) got a traced {self.type!r}:"
             " its result would have no derivative.",

@@ -92,12 +92,14 @@ class Builder:
     `known` maps variables to values where they are known, so that tracers can answer questions.
     `snapshots` holds what NumPy arrays were when the function used them, by their identity.
     `places` holds the shardings of variables of which one is known, `cells` the cells of outside that were used;
-    `answers` says that what is known of those is known inside.
+    `answers` says that what is known of those is known inside, `ruled` that a rule states the derivative of what is
+    recorded and that no other is asked for, so that NumPy may compute with what is known.
     """
 
     places: dict[Any, Any] | None = None
     cells: dict[Any, HeldCell] | None = None
     answers = False
+    ruled = False
 
     def __init__(self, name: str = "program") -> None:
         self.name = name

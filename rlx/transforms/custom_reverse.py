@@ -117,7 +117,7 @@ class custom_vjp(CustomRule[Parameters, Result]):
         leaves, treedef = flatten_call(moving, {}, f"an argument of {name}")
         flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
-        cells = Threaded(flat)
+        cells = Threaded(_ruled(flat))
         program, captured = trace_program(cells, types, known, name)
         cells.refuse_writes(f"{name}, which has a rule for its derivative,")
         rules = _Rules(self, flat, join, held, types)
@@ -152,6 +152,18 @@ tree.register_node(Kept, lambda kept: ((), kept.value), lambda value, _: value)
 
 def _kept(x: Any) -> Any:
     return Kept(x) if type(x) is bool or isinstance(x, Cell) else x
+
+
+def _ruled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A flat function that is traced where a rule states its derivative; of higher order others are asked for, too."""
+
+    def run(*leaves: Any) -> Any:
+        builder = state.builder
+        if builder is not None and builder.parent is not None:
+            builder.ruled = builder.parent.ruled or builder.parent.parent is None
+        return function(*leaves)
+
+    return run
 
 
 def _passing(program: Program, results: int, cells: Sequence[BackwardCell]) -> Program:
@@ -209,7 +221,7 @@ class _Rules:
             found.append(residual_tree)
             return [as_array(x) for x in (*outs, *residuals)]
 
-        flat_run = through(run)
+        flat_run = through(_ruled(run))
         program, captured = trace_program(flat_run, self.types, known, f"{name}_fwd")
         if isinstance(flat_run, Threaded):
             flat_run.refuse_writes(f"The fwd rule of {name}")

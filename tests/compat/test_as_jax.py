@@ -41,6 +41,18 @@ def test_imports_give_rlx_and_come_back() -> None:
     assert importlib.import_module("jax") is real_jax
 
 
+def test_functions_of_numpy_give_its_arrays() -> None:
+    x = rlx.numpy.arange(3.0)
+    with rlx.compat.as_jax():
+        made = np.zeros_like(x, dtype=int)
+        made[1] = 2  # as SciPy does with what it is given
+        assert type(made) is type(np.concatenate([x, x])) is np.ndarray and made.tolist() == [0, 2, 0]
+        assert rlx.jit(lambda v: np.concatenate([v, x]))(x).tolist() == [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]
+        with pytest.raises(ValueError, match="read-only"):
+            np.copyto(x, 1.0)
+    assert isinstance(np.zeros_like(x), rlx.Array)
+
+
 def test_an_alias_that_outlives_the_block_stays_rlx() -> None:
     with rlx.compat.as_jax():
         import jax

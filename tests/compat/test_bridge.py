@@ -221,6 +221,10 @@ def test_sparse_matrices(jax: Any) -> None:
         np.testing.assert_array_equal(m @ np.ones(3, np.float32), dense.sum(1))
         np.testing.assert_array_equal(jax.jit(lambda m, x: m @ x)(m, dense.T), dense @ dense.T)
     m = sparse.BCOO.fromdense(dense)
+    several = np.arange(2 * dense.shape[1] * 4, dtype=np.float32).reshape(2, dense.shape[1], 4)
+    np.testing.assert_allclose(m @ several, dense @ several, rtol=1e-6)
+    with pytest.raises(TypeError, match="is multiplied with"):
+        _ = m @ np.ones((2, dense.shape[1] + 1, 4), np.float32)
     np.testing.assert_array_equal(m.T.todense(), dense.T)
     slope = jax.grad(lambda data: (sparse.BCOO((data, m.indices), shape=m.shape) @ np.ones(3, np.float32)).sum())(
         m.data

@@ -117,6 +117,15 @@ def test_weak_results_are_joined():
     assert float(np.asarray(jitted(True))) == 2.5
 
 
+@pytest.mark.parametrize("under", [lambda f: f, rlx.jit], ids=["eager", "jit"])
+def test_of_one_dtype_the_first_branch_says_whether_it_is_weak(under):
+    weak, strong = (lambda x: x), (lambda x: x.astype(x.dtype))  # the first branch of cond is that of False
+    x = rlx.numpy.where(True, 2, 1)
+    assert under(lambda p: lax.cond(p, strong, weak, x))(True).weak_type
+    assert not under(lambda p: lax.cond(p, weak, strong, x))(True).weak_type
+    assert under(lambda i: lax.switch(i, [weak, strong], x))(1).weak_type
+
+
 # ------------------------------------------------------------- errors
 def test_result_types_are_named():
     message = r"result\[1\].*int32\[\] from false_fun.*float32\[\] from true_fun"

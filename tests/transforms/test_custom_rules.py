@@ -367,3 +367,13 @@ def test_a_rule_over_a_differentiated_value_is_refused_and_traced_settings_are_t
     g = rlx.jit(lambda x, y: f(x, y))
     assert float(g(2.0, 3.0)) == 6.0
     assert float(rlx.grad(g, 1)(2.0, 3.0)) == pytest.approx(np.cos(3.0), rel=1e-6)
+
+
+def test_numpy_computes_in_a_function_with_a_rule() -> None:
+    f = rlx.custom_vjp(lambda x: jnp.asarray(np.sin(np.asarray(x))))
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * jnp.cos(x),))
+    for gradient in (rlx.grad(f), rlx.grad(lambda x: f(2.0 * x / 2.0)), lambda x: rlx.jacrev(f)(x)):
+        np.testing.assert_allclose(gradient(1.0), np.cos(1.0), rtol=1e-6)
+    for lost in (rlx.grad(rlx.grad(lambda x: f(x) ** 2)), rlx.jit(rlx.grad(f)), rlx.jacfwd(rlx.grad(f))):
+        with pytest.raises(errors.TracerArrayConversionError):  # its derivative is asked for, or its value is not known
+            lost(1.0)
