@@ -83,7 +83,9 @@ def matrix_place(slots: Word, row: Word, side: Word, batch: Word) -> int:
 
 
 @native
-def gemm_block(slots: Word, row: Word, batch: Word, top: Word, rows: Word, left: Word, columns: Word) -> int:
+def gemm_block(
+    slots: Word, row: Word, batch: Word, top: Word, rows: Word, left: Word, columns: Word
+) -> int:
     """One BLAS call: `rows` x `columns` of the result from (top, left) on, in one batch."""
     a = matrix_place(slots, row, LEFT, batch) + top * row[LEFT + BLOCK_STEP]
     b = matrix_place(slots, row, RIGHT, batch) + left * row[RIGHT + BLOCK_STEP]

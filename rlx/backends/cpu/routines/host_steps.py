@@ -179,7 +179,8 @@ def _write(targets: Sequence[np.ndarray], results: Sequence[Any], what: str) -> 
         array = np.asarray(result)
         if array.shape != target.shape or array.dtype != target.dtype:
             raise CallbackError(
-                f"{what} returned {array.dtype}{list(array.shape)}, {target.dtype}{list(target.shape)} was expected"
+                f"{what} returned {array.dtype}{list(array.shape)}, "
+                f"{target.dtype}{list(target.shape)} was expected"
             )
         target[...] = array
 
@@ -188,7 +189,9 @@ def _library_step(kernel: Library, slot_of: SlotOf) -> HostStep:
     routine = LIBRARY_ROUTINES.get(kernel.routine)
     if routine is None:
         known = ", ".join(sorted(LIBRARY_ROUTINES))
-        raise UnsupportedError(f"the CPU has no library routine {kernel.routine!r}", f"there are: {known}")
+        raise UnsupportedError(
+            f"the CPU has no library routine {kernel.routine!r}", f"there are: {known}"
+        )
     inputs, outputs = _views(kernel.inputs, slot_of), _views(kernel.outputs, slot_of)
     attributes, what = kernel.attributes, f"library routine {kernel.routine}"
 

@@ -139,7 +139,7 @@ def takes_packed_product(types: tuple[TensorType, ...], attributes: Mapping[str,
     return (
         scheme is not None
         and given.keys() - {"global_scale"} == {"x", "elements", *_apart(scheme)}
-        and x.dtype == np.float32
+        and x.dtype == given.get("global_scale", x).dtype == np.float32
         and elements.dtype.itemsize == 1
         and 0 not in (*x.shape, *elements.shape)
         and elements.shape[-1] % scheme.nbytes == 0
