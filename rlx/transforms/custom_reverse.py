@@ -116,7 +116,7 @@ class custom_vjp(CustomRule[Parameters, Result]):
             return flat.unflatten(flat(*leaves))
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         cells = Threaded(flat)
-        program, captured = trace_program(cells, types, known, name)
+        program, captured = trace_program(cells, types, known, name, leaves)
         cells.refuse_writes(f"{name}, which has a rule for its derivative,")
         rules = _Rules(self, flat, join, held, types)
         values, ahead, behind = captured, *_deferred(rules, program, captured, known, rule_scope())

@@ -150,7 +150,7 @@ def _mapped(
 
     cells = Threaded(on_leaves)
     with named_axis(axis_name, size):
-        program, captured = trace_program(cells, types, known, flat.name)
+        program, captured = trace_program(cells, types, known, flat.name, leaves)
     outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)
     if any(dim is not None for dim in out_dims[len(outs) - len(cells.written) :]):
         raise ReferenceUseError(
