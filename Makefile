@@ -166,7 +166,7 @@ test-clusters: $(VENV)/with-clusters $(VENV)/with-mpi
 
 test-lm: $(LM_VENV)/tested
 	RLX_CHECK=1 RLX_TEST_LM=1 $(PYTEST:$(VENV)%=$(LM_VENV)%) -m lm tests/lm tests/quant tests/onnx_models/test_real_models.py \
-		$(NOTEBOOKS)
+		tests/distributed/test_torchrun.py $(NOTEBOOKS)
 
 test-compat: $(COMPAT_VENV)/tested
 	RLX_TEST_LIBRARIES=1 $(PYTEST:$(VENV)%=$(COMPAT_VENV)%) tests/compat/test_libraries.py

@@ -78,7 +78,7 @@ DIFFERS = {
     "jax.jit": "runs eagerly at once without it; donate, static and keyword arguments as JAX's; results lie whole"
     " on the device unless out_shardings say otherwise",
     "jax.pmap": "over CPU devices of one process, which share its memory",
-    "jax.shard_map": "over CPU devices of one process, which share its memory; check_vma goes by what is computed, not by types",
+    "jax.shard_map": "over CPU devices of one process, which share its memory; check_vma goes by what is computed",
     "jax.smap": "over CPU devices of one process, which share its memory",
     "jax.auto_pcast": "changes nothing: values are not marked by the axes that they vary over",
     "jax.lax.pcast": "in a shard_map derivatives by what varies are each device's own; a value that varies may be cast again",
@@ -102,7 +102,6 @@ _LATER = "not written yet"
 # names or patterns, first match wins
 ABSENT = {
     "jax.remove_size_one_mesh_axis_from_type": "an array's type names no mesh axes",
-    "jax.sharding.ManualAxisType": "an array's type names no mesh axes",
     "jax.experimental.mesh_utils.device_kind_handler_dict": "one device has one order",
     "jax.experimental.multihost_utils.live_devices": _ONE_DEVICE,
     "jax.experimental.multihost_utils.ProcessFailureError": _ONE_DEVICE,

@@ -390,7 +390,7 @@ class Jitted:
         threaded = Threaded(placed)
         # what asks for the default device means the one that the program is for
         with scoped(device=self._device(request)):
-            program, captured = trace_program(threaded, types, None, self.name)
+            program, captured = trace_program(threaded, types, None, self.name, request.leaves)
         threaded.forget()
         count = len(captured) - len(threaded.used)
         entry = _Entry(program, captured[:count], flat.out_tree, marks, threaded if threaded.used else None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from rlx.distributed.environment import Place, find_place
+from rlx.distributed.members import Member
 from rlx.distributed.message_passing import world_member
 from rlx.distributed.mlx_ring import ring_member
+from rlx.distributed.torch_gloo import gloo_member
 from rlx.errors import ShardingError, UnsupportedError
 from rlx.ir.collectives import WORLD, Alone, Members, communicator, group_among, members
 
@@ -24,7 +27,7 @@ def initialize(
     local_device_ids: Any = None,
     **options: Any,
 ) -> None:
-    """Join the processes that were started together: those of MPI's world. One that was started alone is alone.
+    """Join the processes that were started together, by MPI, mlx.launch or torchrun. One started alone is alone.
 
     Call it before functions are traced, in every process: those that were jitted before are traced again.
 
@@ -53,7 +56,7 @@ def initialize(
     _compare("num_processes", num_processes, place.size, place)
     _compare("process_id", process_id, place.rank, place)
     if place.size > 1:
-        world = ring_member(WORLD) if place.source == "MLX" else world_member(WORLD)
+        world = _world(place)
         if (world.rank, world.size) != place[:2]:
             raise UnsupportedError(
                 f"{place.source} says that this is process {place.rank} of {place.size}, MPI that it is {world.rank} of"
@@ -62,6 +65,15 @@ def initialize(
             )
         members.set_global(Members({WORLD: world}))
     _initialized = True
+
+
+def _world(place: Place) -> Member:
+    """The group of all processes, by the engine of who has started them."""
+    if place.source == "MLX":
+        return ring_member(WORLD)
+    if place.source == "torchrun" and "MASTER_ADDR" in os.environ:  # without a place to meet they are somebody else's
+        return gloo_member(WORLD, place.size)
+    return world_member(WORLD)
 
 
 def _compare(name: str, given: int | None, found: int, place: Place) -> None:

@@ -13,13 +13,17 @@ from rlx.ir.types import TensorType, float0, is_inexact, is_key
 from rlx.lax.ref import Ref
 from rlx.numpy.promotion import to_dtype
 from rlx.sharding.arrays import abstract_sharding
+from rlx.sharding.manual_axes import ManualAxisType, manual_axis_type
 from rlx.sharding.mesh import AbstractMesh
 from rlx.sharding.shardings import NamedSharding
 from rlx.sharding.spec import PartitionSpec
+from rlx.trace.builder import Tracer
 from rlx.trace.flat import as_array
 from rlx.trace.primitive import Linear, type_of
 
 __all__ = ["AbstractArray", "AbstractValue", "aval_of", "tensor_type", "typeof"]
+
+_NOT_VARYING = ManualAxisType()
 
 
 class AbstractValue:
@@ -56,7 +60,7 @@ class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
     dtype: Any
     weak_type: bool = False
     sharding: Any = field(default=None, compare=False)
-    vma: frozenset[Any] = frozenset()
+    manual_axis_type: ManualAxisType = _NOT_VARYING
     memory_space: Any = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -72,6 +76,16 @@ class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
     def size(self) -> int:
         """The number of elements."""
         return math.prod(self.shape)
+
+    @property
+    def mat(self) -> ManualAxisType:
+        """The manual_axis_type."""
+        return self.manual_axis_type
+
+    @property
+    def vma(self) -> frozenset[Any]:
+        """The mesh axes over which the value may differ between devices."""
+        return self.manual_axis_type.varying
 
     def update(self, **fields: Any) -> AbstractArray:
         """The same with the given fields replaced."""
@@ -93,7 +107,8 @@ class AbstractArray(AbstractValue, metaclass=_ArrayTypes):
         return repr(tensor_type(self).strong())
 
     def __str__(self) -> str:
-        return f"{'~' if self.weak_type else ''}{tensor_type(self).strong()!r}"
+        varying = f"{{V:{','.join(sorted(map(str, self.vma)))}}}" if self.vma else ""
+        return f"{'~' if self.weak_type else ''}{tensor_type(self).strong()!r}{varying}"
 
     def __repr__(self) -> str:
         return f"ShapedArray({tensor_type(self).strong()!r}{', weak_type=True' if self.weak_type else ''})"
@@ -159,9 +174,9 @@ def tensor_type(aval: Any) -> TensorType:
     return TensorType(tuple(aval.shape), dtype, bool(getattr(aval, "weak_type", False)))
 
 
-def aval_of(type: TensorType, sharding: Any = None) -> AbstractArray:
+def aval_of(type: TensorType, sharding: Any = None, axes: ManualAxisType = _NOT_VARYING) -> AbstractArray:
     """The aval of a value of rlx's type."""
-    return AbstractArray(type.shape, type.dtype, type.weak, sharding)
+    return AbstractArray(type.shape, type.dtype, type.weak, sharding, axes)
 
 
 def typeof(x: Any) -> Any:
@@ -182,7 +197,7 @@ def typeof(x: Any) -> Any:
     if isinstance(x, np.ndarray) and x.dtype == float0:
         return AbstractArray(x.shape, float0)
     array = x if isinstance(x, Array) else as_array(x)
-    return aval_of(type_of(array), abstract_sharding(array))
+    return aval_of(type_of(array), abstract_sharding(array), manual_axis_type(array))
 
 
 def _jax_name(name: str, value: Any) -> None:
@@ -191,8 +206,11 @@ def _jax_name(name: str, value: Any) -> None:
 
 
 setattr(Ref, "aval", property(typeof))  # noqa: B010  types are not known to have it
+setattr(Tracer, "aval", property(typeof))  # noqa: B010  its type alone does not say over which axes it varies
 _jax_name("sharding", property(lambda t: NamedSharding(AbstractMesh((), ()), PartitionSpec(*[None] * t.ndim))))
 _jax_name("vma", frozenset())
+_jax_name("mat", _NOT_VARYING)
+_jax_name("manual_axis_type", _NOT_VARYING)
 _jax_name("memory_space", None)
 _jax_name("strip_weak_type", TensorType.strong)
 _jax_name("str_short", lambda t, *_, **__: repr(t.strong()))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,26 @@ from rlx.errors import ControlFlowTypeError, line_of_function, source_line, user
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, promote_dtypes
 from rlx.ops.conversion import convert
+from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.spec import PartitionSpec
+from rlx.sharding.trees import placed
 from rlx.trace.builder import Builder, Tracer, state
 from rlx.trace.flat import FlatFunction, as_array, function_name
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.references import Threaded
-from rlx.trace.tracing import finish, trace_program
+from rlx.trace.spanning import SpanningArray
+from rlx.trace.tracing import finish, trace_program, tracked_axes
+from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 
 __all__ = [
     "as_weak_as",
+    "axes_text",
     "check_callable",
     "check_carry",
     "converted",
+    "has_own_lines",
     "leaf_names",
     "line_of_result",
     "runs_in_python",
@@ -69,15 +77,16 @@ def trace_threaded(
     types: Sequence[TensorType],
     known: Sequence[Any] | None = None,
     title: str = "",
+    given: Sequence[Any] | None = None,
 ) -> tuple[FlatFunction, Program, list[Any], Threaded]:
     """As trace_flat, of a function that may use cells of outside; with those.
 
     `known`: values of the leaves with which tracers may answer bool(), int(), ... while tracing; `title`: what to
-    call the function in messages, if not by its own name.
+    call the function in messages, if not by its own name; `given`: the values that the leaves stand for.
     """
     flat = FlatFunction(function, in_tree, name=title)
     cells = Threaded(flat)
-    program, captured = trace_program(cells, types, known, f"{name}_{flat.name}")
+    program, captured = trace_program(cells, types, known, f"{name}_{flat.name}", given)
     return flat, program, captured, cells
 
 
@@ -118,29 +127,33 @@ def trace_carry(
     function: Callable[..., Any],
     body: Callable[..., Any],
     in_tree: tree.TreeDef,
-    types: Sequence[TensorType],
-    others: Sequence[TensorType] = (),
+    starts: Sequence[Array],
+    others: Sequence[tuple[TensorType, Array]] = (),
     carry_of: Callable[[Any], Any] | None = None,
 ) -> tuple[FlatFunction, Program, list[Any], list[TensorType], Threaded]:
     """A loop's body staged, with carries of equal types going in and out.
 
-    `body` is the user's function that `function` calls, `types` are the types of the initial carry's leaves,
-    `others` those of what else the body takes; `carry_of` finds the carry in the result. Returns the flat
+    `body` is the user's function that `function` calls, `starts` are the initial carry's leaves, `others` the types of
+    what else the body takes, and what they are slices of; `carry_of` finds the carry in the result. Returns the flat
     function, the program, its captures, and the carry's types, where weak initial values
     took the dtype that the body gave them, and its cells: the contents of those that it writes to are carries before
     the others, the last captures and the first results. Raises ControlFlowTypeError for other differences.
     """
-    entering = list(types)
+    entering, given = [x.type for x in starts], [*starts, *(x for _, x in others)]
 
     def checked(given: Any, *rest: Any) -> Any:
         before = tree.map(lambda x: x, given)  # the body may change lists and objects that it was given
         result = function(given, *rest)
         check_carry(name, body, before, result if carry_of is None else carry_of(result))
-        return result
+        if not any(type(x) is SpanningArray for x in (*tree.leaves(before), *tree.leaves(result))):
+            return result
+        if carry_of is None:
+            return tree.map(_lying_as, result, before)
+        return (tree.map(_lying_as, carry_of(result), before), *result[1:])
 
     while True:  # a changed dtype may change another carry's; it goes up the lattice, so that this ends
         flat, program, captured, cells = trace_threaded(
-            name, checked, in_tree, [*entering, *others], title=function_name(body)
+            name, checked, in_tree, [*entering, *(t for t, _ in others)], title=function_name(body), given=given
         )
         leaving = program.output_types[: len(entering)]
         unified = [unify_weak(a, b) for a, b in zip(entering, leaving, strict=True)]
@@ -151,6 +164,13 @@ def trace_carry(
             )
             return flat, carried, captured, entering, cells
         entering = unified
+
+
+def _lying_as(x: Any, before: Any) -> Any:
+    """What a body returns for a carry, as processes divide what it took."""
+    if type(before) is SpanningArray:
+        return placed(as_array(x), before._sharding)
+    return placed(x, NamedSharding(x._sharding.mesh, PartitionSpec())) if type(x) is SpanningArray else x
 
 
 def check_carry(name: str, body: Callable[..., Any], before: Any, after: Any) -> None:
@@ -175,6 +195,28 @@ def check_carry(name: str, body: Callable[..., Any], before: Any, after: Any) ->
                 _carry_advice(leaf, enters, leaves),
                 line_of_result(y, body),
             )
+        entering, leaving = (varying_axes(x), varying_axes(y)) if has_own_lines(body) else (None, None)
+        if entering is not None and leaving is not None and leaving - entering:
+            axes = axes_text(leaving - entering)
+            raise ControlFlowTypeError(
+                f"lax.{name}: {leaf} enters the body with one value on all devices along {axes}, and leaves it varying"
+                " between them.",
+                f"Let the initial value vary: rlx.lax.pcast(initial, {axes}, to='varying').",
+                line_of_result(y, body),
+            )
+
+
+def has_own_lines(function: Callable[..., Any]) -> bool:
+    """Whether a function is not one of rlx, whose loops and branches need not say what varies in a rlx.shard_map."""
+    while isinstance(function, partial):
+        function = function.func
+    return bool(tracked_axes()) and not str(getattr(function, "__module__", "")).startswith("rlx.")
+
+
+def axes_text(axes: Iterable[Any]) -> str:
+    """Mesh axes as one writes them: a name, or a tuple of names."""
+    names = sorted(axes, key=str)
+    return repr(names[0] if len(names) == 1 else tuple(names))
 
 
 def line_of_result(result: Any, function: Callable[..., Any]) -> str:

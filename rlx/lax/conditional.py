@@ -14,7 +14,9 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_integer, promote_dtypes
 from rlx.lax.bodies import (
     as_weak_as,
+    axes_text,
     check_callable,
+    has_own_lines,
     leaf_names,
     runs_in_python,
     scalar_bool,
@@ -27,9 +29,10 @@ from rlx.ops.arithmetic import clamp
 from rlx.ops.conditional import cond as cond_op
 from rlx.ops.conversion import convert
 from rlx.trace.builder import state
-from rlx.trace.flat import FlatFunction, flatten_call
+from rlx.trace.flat import FlatFunction, flatten_call, named_after
 from rlx.trace.interpret import interpret
 from rlx.trace.references import Cell, Threaded, write_last
+from rlx.transforms.varying import Axes, varying_axes
 from rlx.trees import tree
 
 __all__ = ["cond", "switch"]
@@ -191,11 +194,14 @@ def _stage_branches(
     types = [x.type for x in leaves]
     flats: list[FlatFunction] = []
     traced: list[tuple[Program, list[Any], Threaded]] = []
+    varying: list[list[Axes | None]] = []
     for function in functions:
-        flat, program, captured, cells = trace_threaded(name, function, in_tree, types, known)
+        watched = _noting(function, varying) if has_own_lines(function) else function
+        flat, program, captured, cells = trace_threaded(name, watched, in_tree, types, known, given=leaves)
         flats.append(flat)
         traced.append((program, captured, cells))
     _check_structures(name, names, flats)
+    _check_variation(name, names, flats[0], varying)
     written = list(dict.fromkeys(cell for _, _, cells in traced for cell in cells.written))
     staged = [cells.taking(program, captured, written) for program, captured, cells in traced]
     joined = _join_results(name, names, flats[0], [program for program, _ in staged])
@@ -212,6 +218,38 @@ def _check_structures(name: str, names: Sequence[str], flats: Sequence[FlatFunct
                 "All branches return results of one structure: the same nesting of tuples, lists and"
                 " dicts, with the same keys.",
             )
+
+
+def _noting(function: Callable[..., Any], found: list[list[Axes | None]]) -> Callable[..., Any]:
+    """The function, of whose results is noted over which axes they vary."""
+
+    @named_after(function)
+    def noting(*args: Any) -> Any:
+        result = function(*args)
+        found.append([varying_axes(x) for x in tree.leaves(result)])
+        return result
+
+    return noting
+
+
+def _check_variation(
+    name: str, names: Sequence[str], flat: FlatFunction, varying: Sequence[Sequence[Axes | None]]
+) -> None:
+    """Raises ControlFlowTypeError unless a result varies over the same axes of a mesh in all branches."""
+    paths = leaf_names("result", tree.unflatten(flat.out_tree, range(flat.results)))
+    if len(varying) < len(names):  # some are rlx's own
+        return
+    for path, found in zip(paths, zip(*varying, strict=True), strict=True):
+        if None in found or len(set(found)) == 1:
+            continue
+        known = [axes for axes in found if axes is not None]
+        every = frozenset().union(*known)
+        what, own = next((what, own) for what, own in zip(names, known, strict=True) if own != every)
+        axes = axes_text(every - own)
+        raise ControlFlowTypeError(
+            f"lax.{name}: {path} of {what} has one value on all devices along {axes}, that of others varies.",
+            f"Let it vary in {what}, too: rlx.lax.pcast(result, {axes}, to='varying').",
+        )
 
 
 def _join_results(name: str, names: Sequence[str], flat: FlatFunction, programs: Sequence[Program]) -> list[TensorType]:

@@ -57,8 +57,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         while _is_true(cond_fun(value), cond_fun):
             value = body_fun(value)
         return tree.map(as_array, value)
-    given = [x.type for x in leaves]
-    flat, body, body_captured, types, cells = trace_carry("while_loop", body_fun, body_fun, in_tree, given)
+    flat, body, body_captured, types, cells = trace_carry("while_loop", body_fun, body_fun, in_tree, leaves)
 
     def condition_fun(carry: Any) -> Array:
         holds = cond_fun(carry)
@@ -72,7 +71,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             )
         return _checked_condition(as_array(holds), cond_fun)
 
-    _, condition, condition_captured, asked = trace_threaded("while_loop", condition_fun, in_tree, types)
+    _, condition, condition_captured, asked = trace_threaded("while_loop", condition_fun, in_tree, types, given=leaves)
     asked.refuse_writes("cond_fun of lax.while_loop")
     asking, condition_captured = asked.taking(condition, condition_captured, cells.written)
     condition = asking.replace(outputs=asking.outputs[:1])

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from rlx.array import Array
+from rlx.array import Array, Span
 from rlx.errors import ConcretizationTypeError, ControlFlowTypeError, ShapeError, describe
 from rlx.lax.bodies import as_weak_as, check_callable, converted, line_of_result, runs_in_python, trace_carry
 from rlx.lax.operands import as_array, canonical_axis
 from rlx.lax.shape import concatenate, index_in_dim, reshape, rev, slice_in_dim, stack
 from rlx.ops.scan import scan as scan_op
+from rlx.sharding.shardings import NamedSharding
+from rlx.sharding.spec import PartitionSpec
+from rlx.sharding.trees import placed
 from rlx.trace.builder import Tracer, state
-from rlx.trace.flat import flatten_arrays, flatten_call, flatten_local, named_after
+from rlx.trace.flat import flatten_arrays, flatten_call, named_after
 from rlx.trace.references import as_given, cells_given, cells_in, flow_back, received, refuse_closed_over, refuse_twice
-from rlx.trace.spanning import refuse_spanning
+from rlx.trace.spanning import SpanningArray
 from rlx.transforms.vmap import vmap
 from rlx.trees import tree
 
@@ -66,29 +70,26 @@ def scan(
             pass
         return _scan_over_cells(f, init, xs, length, reverse, True)
     carries, _ = flatten_call((init,), {}, "the initial carry of lax.scan")
-    refuse_spanning(xs)
+    xs = tree.map(_to_slice, xs)
     slices, _ = flatten_call((xs,), {}, "xs of lax.scan")
     count = _length(slices, length)
     if runs_in_python() and count:
         return _python_scan(f, init, xs, count, reverse)
     _, in_tree = flatten_arrays(((init, xs), {}))
-    split: list[Any] = []
 
     def step(carry: Any, x: Any) -> tuple[Any, Any]:
         out = f(carry, x)
         _check_pair(out, f)
-        refuse_spanning(out[1])
-        split[:] = [flatten_local(out[0])[1], tree.structure(out[1])]
         return tuple(out)
 
-    element_types = [x.type.update(shape=x.shape[1:]) for x in slices]
-    _, body, captured, types, cells = trace_carry(
+    elements = [(x.type.update(shape=x.shape[1:]), x) for x in slices]
+    flat, body, captured, types, cells = trace_carry(
         "scan",
         step,
         f,
         in_tree,
-        [x.type for x in carries],
-        element_types,
+        carries,
+        elements,
         lambda out: out[0],
     )
     # contents of cells that the body writes to are carried, too
@@ -109,7 +110,33 @@ def scan(
     kept = [o is i for o, i in zip(body.outputs[:n], body.inputs[lead : lead + n], strict=True)]
     outs = as_weak_as(outs, body.output_types)
     last = cells.write_first([start if same else out for start, same, out in zip(starts, kept, outs[:n], strict=True)])
-    return tree.unflatten(split[0], last), tree.unflatten(split[1], outs[n:])
+    carry, ys = tree.unflatten(flat.out_tree, [*last, *outs[n:]])
+    return carry, tree.map(partial(_stacked, count), ys)
+
+
+def _to_slice(x: Any) -> Any:
+    """An array that processes divide, with what this one has of all its slices, as one slice lies.
+
+    The axis that the loop goes along is whole in each of them: it is gathered where it is divided.
+    """
+    if type(x) is not SpanningArray or not x.ndim:
+        return x
+    if state.builder is None:
+        x.concrete()
+    mesh, others = x._sharding.mesh, x._sharding.spec.partitions[1:]
+    whole = placed(x, NamedSharding(mesh, PartitionSpec(None, *others)))
+    if not isinstance(whole, SpanningArray):  # nothing else was divided
+        return whole
+    element = Span(x.type.update(shape=x.shape[1:]), NamedSharding(mesh, PartitionSpec(*others)))
+    return SpanningArray(whole.local, element)
+
+
+def _stacked(count: int, y: Any) -> Any:
+    """What was made of so many slices, which processes divide as one slice, as it lies."""
+    if type(y) is not SpanningArray:
+        return y
+    sharding = NamedSharding(y._sharding.mesh, PartitionSpec(None, *y._sharding.spec.partitions))
+    return SpanningArray(y.local, Span(y.type.update(shape=(count, *y.shape)), sharding))
 
 
 class _FlowBackError(Exception):

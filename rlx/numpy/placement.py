@@ -10,6 +10,7 @@ from rlx.config import config
 from rlx.errors import DeviceError, UnsupportedError
 from rlx.trace.builder import state
 from rlx.trace.places import HOST, execution
+from rlx.transforms.varying import varying_like
 
 __all__ = ["HOST", "arrays_and_shardings", "check_placement", "placed", "refuse_out"]
 
@@ -46,6 +47,8 @@ def placed(x: Any, device: Any = None, out_sharding: Any = None, like: Any = Non
     place = device if out_sharding is None else out_sharding
     if place is not None:
         return arrays_and_shardings().device_put(x, place)
+    if like is not None and state.axes:
+        return varying_like(x, like)
     if type(like) is not DeviceArray and not config.watched:
         return x  # on the host
     if not isinstance(x, ConcreteArray) or state.builder is not None:

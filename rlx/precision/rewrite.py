@@ -62,7 +62,8 @@ def mixed_precision(fun: Callable[..., Any], policy: PrecisionPolicy | None = No
     def mixed(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree = flatten_call(args, kwargs, "an argument of a mixed_precision function")
         flat = FlatFunction(fun, in_tree)
-        program, captured = trace_program(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
+        types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
+        program, captured = trace_program(flat, types, known, flat.name, leaves)
         return flat.unflatten(_Rewriter(chosen).outputs(program, [*captured, *leaves]))
 
     return mixed

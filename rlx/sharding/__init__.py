@@ -18,6 +18,7 @@ P = PartitionSpec
 
 # imported on first use
 _ELSEWHERE = dict.fromkeys(("auto_axes", "explicit_axes", "reshard"), "rlx.sharding.constraint")
+_ELSEWHERE["ManualAxisType"] = "rlx.sharding.manual_axes"
 _ELSEWHERE |= dict.fromkeys(("shard_map", "smap"), "rlx.sharding.mapped")
 _ELSEWHERE |= {"pmap": "rlx", "Shard": "rlx.sharding.arrays"}
 _ARRAYS = "make_array_from_callback make_array_from_process_local_data make_array_from_single_device_arrays"

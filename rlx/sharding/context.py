@@ -98,7 +98,7 @@ class use_abstract_mesh:
 
 
 def auto_pcast(value: bool = True) -> AbstractContextManager[None]:
-    """A `with` block in which rlx.lax.pcast is called by itself, or not: rlx does not note what values vary over.
+    """A `with` block in which rlx.lax.pcast is called by itself, or not: operations of rlx never need it.
 
     >>> import rlx
     >>> with rlx.auto_pcast(False):

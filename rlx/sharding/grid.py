@@ -19,8 +19,9 @@ from rlx.sharding.spec import PartitionSpec, names_in, names_of_entry
 from rlx.trace.flat import as_array
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
-from rlx.trace.tracing import trace_program
+from rlx.trace.tracing import trace_program, vary
 from rlx.transforms.programs import batch_program
+from rlx.transforms.varying import varying_axes
 from rlx.trees import tree
 
 __all__ = ["Grid", "check_entries"]
@@ -82,6 +83,9 @@ class Grid:
 
         def flat(*parts: Any) -> list[Array]:
             nonlocal treedef
+            for part, (x, spec) in zip(parts, divided, strict=True):
+                around = varying_axes(x)
+                vary(part, None if around is None else around | frozenset(self._front(spec)))
             rest = iter(parts)
             given = [x if spec is None else next(rest) for x, spec in zip(values, in_specs, strict=True)]
             leaves, treedef = tree.flatten(function(*given))

@@ -93,10 +93,13 @@ class Builder:
     `snapshots` holds what NumPy arrays were when the function used them, by their identity.
     `places` holds the shardings of variables of which one is known, `cells` the cells of outside that were used;
     `answers` says that what is known of those is known inside, `ruled` that a rule states the derivative of what is
-    recorded and that no other is asked for, so that NumPy may compute with what is known.
+    recorded and that no other is asked for, so that NumPy may compute with what is known. `given` are the values that
+    the inputs stand for, `varying` the mesh axes over which variables were found to vary (see transforms/varying.py).
     """
 
     places: dict[Any, Any] | None = None
+    given: Sequence[Any] | None = None
+    varying: dict[Var, frozenset[Any] | None] | None = None
     cells: dict[Any, HeldCell] | None = None
     answers = False
     ruled = False
@@ -255,14 +258,19 @@ class Builder:
         return program, [value for _, value in captured]
 
     # ------------------------------------------------------------------ answers
-    def answer(self, atom: Atom) -> ConcreteArray | None:
-        """The value of `atom` if it follows from known inputs by effect-free equations."""
-        if isinstance(atom, Literal):
-            return wrap(atom.value, atom.type.weak)
+    def producers(self) -> dict[Var, Equation]:
+        """Which equation makes a variable."""
         for e in self.equations[self._indexed :]:
             for v in e.outputs:
                 self._producers[v] = e
         self._indexed = len(self.equations)
+        return self._producers
+
+    def answer(self, atom: Atom) -> ConcreteArray | None:
+        """The value of `atom` if it follows from known inputs by effect-free equations."""
+        if isinstance(atom, Literal):
+            return wrap(atom.value, atom.type.weak)
+        producers = self.producers()
         sources = dict(self.captures.values())
         stack = [atom]
         while stack:
@@ -270,7 +278,7 @@ class Builder:
             if isinstance(var, Literal) or var in self.known:
                 stack.pop()
                 continue
-            equation = self._producers.get(var)
+            equation = producers.get(var)
             if equation is None:
                 value = sources.get(var)
                 if isinstance(value, Tracer):

@@ -110,6 +110,6 @@ def forget_traces() -> None:
 def _trace(flat: FlatFunction, types: Sequence[Any], leaves: Sequence[Array], known: bool) -> TracedProgram:
     values = [known_value(x) for x in leaves] if known else None
     cells = Threaded(flat)
-    program, captured = trace_program(cells, types, values, flat.name)
+    program, captured = trace_program(cells, types, values, flat.name, leaves)
     cells.forget()
     return TracedProgram(program, captured, flat.out_tree, cells)

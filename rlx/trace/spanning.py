@@ -12,7 +12,7 @@ from rlx.errors import ShardingError
 from rlx.ir.types import TensorType
 from rlx.trees import tree
 
-__all__ = ["SpanningArray", "at_border", "locals_of", "operations", "refuse_spanning", "shardings_in"]
+__all__ = ["SpanningArray", "at_border", "locals_of", "operations", "shardings_in"]
 
 
 class SpanningArray(Array):
@@ -123,10 +123,3 @@ def locals_of(leaves: Any) -> list[Any]:
 def shardings_in(values: Any) -> list[Any]:
     """How the arrays of a tree lie that span processes."""
     return [x._sharding for x in tree.leaves(values) if type(x) is SpanningArray]
-
-
-def refuse_spanning(values: Any) -> None:
-    """Raises ShardingError where a tree has an array that spans processes: its values would be taken apart."""
-    for x in tree.leaves(values):
-        if type(x) is SpanningArray:
-            x.concrete()

@@ -29,6 +29,7 @@ __all__ = [
     "places_known",
     "trace_program",
     "tracked_axes",
+    "vary",
 ]
 
 
@@ -44,16 +45,18 @@ def trace_program(
     types: Sequence[TensorType],
     known: Sequence[Any] | None = None,
     name: str = "program",
+    given: Sequence[Any] | None = None,
 ) -> tuple[Program, list[Any]]:
     """Trace a flat function (arrays in, sequence of arrays out).
 
     Returns the program, whose leading inputs are what the function captured, and those values.
     `known`: values (or None) with which tracers may answer bool(), int(), ... while tracing.
+    `given`: the values, traced or not, that its arguments or the first of them stand for, or slices of which.
     """
     if config.check_tracer_leaks:
-        return _trace_watched(function, types, known, name)
+        return _trace_watched(function, types, known, name, given)
     with Builder(name) as builder:
-        builder.answers = known is not None
+        builder.answers, builder.given = known is not None, given
         values = known if known is not None else [None] * len(types)
         tracers = [builder.input(t, v) for t, v in zip(types, values, strict=True)]
         outputs = function(*tracers)
@@ -75,12 +78,16 @@ class _WatchedBuilder(Builder):
 
 
 def _trace_watched(
-    function: Callable[..., Sequence[Any]], types: Sequence[TensorType], known: Sequence[Any] | None, name: str
+    function: Callable[..., Sequence[Any]],
+    types: Sequence[TensorType],
+    known: Sequence[Any] | None,
+    name: str,
+    given: Sequence[Any] | None,
 ) -> tuple[Program, list[Any]]:
     """As stage, for the switch check_tracer_leaks: UnexpectedTracerError where a tracer outlives the function."""
     builder = _WatchedBuilder(name)
     with builder:
-        builder.answers = known is not None
+        builder.answers, builder.given = known is not None, given
         values = known if known is not None else [None] * len(types)
         found = builder.close(function(*map(builder.input, types, values)))
     gc.collect()  # what only a cycle holds is not held by the user
@@ -115,6 +122,11 @@ def place_known(value: Any, sharding: Any) -> None:
     if value.builder.places is None:
         value.builder.places = {}
     value.builder.places[value.atom] = sharding
+
+
+def vary(value: Any, axes: frozenset[Any] | None) -> None:
+    """A traced value is known to vary over these axes in scope, and over no others; None: nobody knows."""
+    value.builder.varying = {**(value.builder.varying or {}), value.atom: axes}
 
 
 def place_of(value: Any) -> Any:

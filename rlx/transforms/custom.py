@@ -96,7 +96,7 @@ class custom_jvp(CustomRule[Parameters, Result]):
         flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=self.name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         cells = Threaded(flat)
-        program, captured = trace_program(cells, types, known, flat.name)
+        program, captured = trace_program(cells, types, known, flat.name, leaves)
         cells.refuse_writes(f"{self.name}, which has a rule for its derivative,")
         values: list[Any] = captured
         rule: Program | Deferred = self._deferred_rule(flat, held, types, program, captured)

@@ -57,7 +57,8 @@ class custom_vmap(CustomRule):
         arguments = bind_arguments(self.fun, args, kwargs)
         leaves, in_tree = flatten_call(arguments, {}, f"an argument of {self.name}")
         flat = FlatFunction(self.fun, in_tree, name=self.name)
-        program, captured = trace_program(flat, [x.type for x in leaves], [known_value(x) for x in leaves], self.name)
+        types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
+        program, captured = trace_program(flat, types, known, self.name, leaves)
         rule = _UserRule(self.name, self.vmap_rule, flat, program, len(captured))
         return flat.unflatten(custom_vmap_call(*captured, *leaves, program=program, rule=rule))
 

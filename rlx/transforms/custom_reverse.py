@@ -118,7 +118,7 @@ class custom_vjp(CustomRule[Parameters, Result]):
         flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
         cells = Threaded(_ruled(flat))
-        program, captured = trace_program(cells, types, known, name)
+        program, captured = trace_program(cells, types, known, name, leaves)
         cells.refuse_writes(f"{name}, which has a rule for its derivative,")
         rules = _Rules(self, flat, join, held, types)
         flowing: list[BackwardCell] = []

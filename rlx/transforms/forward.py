@@ -82,8 +82,9 @@ def jvp(
         )
     flat = FlatFunction(fun, treedef, has_aux)
     cells = Threaded(flat)
-    program, captured = trace_program(cells, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
-    moving = check_tangents("jvp", [x.type for x in leaves], tangent_leaves)
+    types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
+    program, captured = trace_program(cells, types, known, flat.name, leaves)
+    moving = check_tangents("jvp", types, tangent_leaves)
     values = [*captured, *leaves]
     outs, out_tangents = jvp_walk(program, values, [*[Zero(v.type) for v in captured], *moving])
     _refuse_moving(flat.name, [not isinstance(t, Zero) for t in out_tangents[len(outs) - len(cells.written) :]])
@@ -184,7 +185,8 @@ class LinearizedCall:
         flat = FlatFunction(fun, self.in_tree, has_aux)
         types = [x.type for x in self.leaves]
         cells = Threaded(flat)
-        program, captured = trace_program(cells, types, [known_value(x) for x in self.leaves], flat.name)
+        known = [known_value(x) for x in self.leaves]
+        program, captured = trace_program(cells, types, known, flat.name, self.leaves)
         self.name = flat.name
         active = [is_inexact(t.dtype) and (active is None or active[i]) for i, t in enumerate(types)]
         flows = [isinstance(cell, BackwardCell) for cell in cells.written]

@@ -216,7 +216,8 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     """
     leaves, treedef = flatten_call(example_args, {})
     flat = FlatFunction(fun, treedef)
-    program, captured = trace_program(flat, [x.type for x in leaves], [known_value(x) for x in leaves], flat.name)
+    types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
+    program, captured = trace_program(flat, types, known, flat.name, leaves)
     explicit = [isinstance(v, Tracer) and is_inexact(v.dtype) for v in captured]
 
     def converted(*args_and_values: Any) -> Any:

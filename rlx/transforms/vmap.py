@@ -172,7 +172,7 @@ def _mapped(
 
     cells = Threaded(on_leaves)
     with named_axis(axis_name, size):
-        program, captured = trace_program(cells, types, known, flat.name)
+        program, captured = trace_program(cells, types, known, flat.name, leaves)
     if state.builder is not None and not flowing and flow_back(own):
         return _mapped(fun, treedef, values, axes, out_axes, axis_name, axis_size, True)
     outs, out_dims = batch_walk(program, size, [*captured, *leaves], [*[None] * len(captured), *dims], axis_name)

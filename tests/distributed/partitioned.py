@@ -55,9 +55,22 @@ def check_shardings(mesh):
     assert whole.sharding == copies
 
 
+def check_scans(mesh):
+    """Along the axis that is divided, which is gathered, and along another one."""
+    x = np.sin(np.arange(64.0)).reshape(8, 8)
+    running = rlx.jit(lambda x: rlx.lax.scan(lambda c, row: (c + row, c * row), 0 * x[0], x))
+    for spec, last, products in ((P("data"), P(), P()), (P(None, "data"), P("data"), P(None, "data"))):
+        divided = rlx.device_put(x, NamedSharding(mesh, spec))
+        expected = (x.sum(0), (np.cumsum(x, 0) - x) * x)
+        for found, wanted, lies in zip(running(divided), expected, (last, products), strict=True):
+            np.testing.assert_allclose(process_allgather(found) if lies != P() else found, wanted, atol=1e-12)
+            assert lies == P() or found.sharding == NamedSharding(mesh, lies)
+
+
 rlx.distributed.initialize()
 mesh = Mesh(np.array(rlx.devices()), ("data",))
 check_shardings(mesh)
+check_scans(mesh)
 parameters, value = trained(mesh)
 alone, expected = train("float64", STEPS, 0, 1, lambda tree: tree)
 away = max(float(abs(a - b).max()) for a, b in zip(*map(rlx.tree.leaves, (parameters, alone)), strict=True))

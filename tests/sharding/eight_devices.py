@@ -548,10 +548,10 @@ def groups_under_vmap() -> None:
 
 
 def refused(ask: Callable[[], Any], *words: str) -> None:
-    """Raises AssertionError unless `ask` raises a ShardingError that says these words, and the line of this file."""
+    """Raises AssertionError unless `ask` is refused with an error that says these words, and the line of this file."""
     try:
         ask()
-    except rlx.errors.ShardingError as error:
+    except (rlx.errors.ShardingError, rlx.errors.ControlFlowTypeError) as error:
         said = str(error)
         assert all(word in said for word in (*words, "eight_devices.py")), said
         return
@@ -591,10 +591,16 @@ def bad_input() -> None:
         lambda a: lax.ppermute(lax.psum(a, "x"), "x", [(0, 0)]),
         lambda a: lax.psum(a, "x") * lax.axis_index("x"),
         lambda a: lax.pcast(lax.psum(a, "x"), "x", to="varying"),
-        lambda a: lax.scan(lambda c, row: (c + row, None), rlx.numpy.zeros(3), a)[0],
-        lambda a: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + a), (0, lax.psum(a, "x")))[1],
+        lambda a: lax.scan(lambda c, row: (c + row, None), lax.pcast(rlx.numpy.zeros(3), "x", to="varying"), a)[0],
+        lambda a: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + a), (0, a))[1],
     ):
         refused(mapped(body, P("x"), P()), "may vary along the axis 'x'")
+    for body in (
+        lambda a: lax.scan(lambda c, row: (c + row, None), rlx.numpy.zeros(3), a)[0],
+        lambda a: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + a), (0, lax.psum(a, "x")))[1],
+        lambda a: lax.fori_loop(0, 3, lambda i, c: c + lax.axis_index("x"), 0),
+    ):
+        refused(mapped(body, P("x"), P()), "carry", "one value on all devices along 'x'", "to='varying'")
     part = rlx.NamedSharding(mesh, P("x"))
     refused(lambda: rlx.device_put(np.ones(6), part), "by 4")
     refused(lambda: rlx.device_put(np.ones(()), part), "1 entries")
@@ -639,6 +645,60 @@ def traced_values_know_what_was_said_of_them() -> None:
         assert own(rows).shape == (16, 3) and own(copies).shape == (16, 3)
         assert np.allclose(own(rows), X + np.arange(8).repeat(2)[:, None])
         assert np.allclose(own(copies)[2:4], X[:2] + 1)
+
+
+@case
+def what_values_vary_over(lib: Any) -> list[str]:
+    """As their types say inside of a body, and in functions that are traced there."""
+    lax, jnp, P = lib.lax, lib.numpy, lib.P
+    typeof = rlx.compat.typeof if lib is rlx else lib.typeof
+    found: list[str] = []
+
+    def note(*values: Any) -> Any:
+        found.extend(str(sorted(typeof(x).manual_axis_type.varying)) for x in values)
+        return values[0]
+
+    def body(a: Any, b: Any, c: Any) -> Any:
+        note(a, b, c, a + b, a[0], jnp.zeros(2), jnp.zeros_like(a), jnp.full_like(b, 2.0), lax.axis_index("y"))
+        note(lax.psum(a, "x"), lax.psum(a + b, ("x", "y")), lax.pmax(a, "x"), lax.pcast(c, ("x", "y"), to="varying"))
+        note(lax.all_gather(a, "x"), lax.ppermute(b, "y", [(0, 1)]), lax.psum_scatter(jnp.ones(4) * a[0], "x"))
+        lib.vmap(lambda row: note(row + a, row))(b[None])
+        lib.grad(lambda v: note(v * a * c).sum())(b)
+        lib.jit(lambda v: note(v * b, lax.psum(v, "x")))(a)
+        lib.checkpoint(lambda v: note(v * b))(c)
+        lax.scan(lambda k, row: (note(k * row, k), lax.psum(row, "x")), lax.pcast(0.0, "x", to="varying"), a)
+        lax.while_loop(lambda k: note(k[0]) < 3, lambda k: note(k + 1), b)
+        lax.cond(note(a[0]) > 0, lambda v: note(v), lambda v: 2 * v, b)
+        return a
+
+    mesh = mesh_of(lib, x=4, y=2)
+    x = jnp.asarray(X[:4, 0])
+    lib.shard_map(body, mesh=mesh, in_specs=(P("x"), P("y"), P()), out_specs=P("x"))(jnp.tile(x, 4)[:4], x[:2], x[:1])
+    outer = lambda a: body_of_one(lib, note, a)  # noqa: E731
+    with lib.set_mesh(mesh):
+        lib.jit(lib.shard_map(outer, in_specs=P("x"), out_specs=P("x"), axis_names={"x"}))(x)
+    return found
+
+
+def body_of_one(lib: Any, note: Callable[..., Any], a: Any) -> Any:
+    """A shard_map over one axis in another over the other."""
+    inner = lambda v: note(v * 2, lib.lax.psum(v, "y"))  # noqa: E731
+    ones = lib.numpy.ones(4)
+    return a + note(lib.shard_map(inner, in_specs=lib.P("y"), out_specs=lib.P("y"), axis_names={"y"})(ones * a))[:1]
+
+
+@check
+def carries_that_need_no_cast() -> None:
+    """Those that vary from the start, as zeros_like of what varies does, and those of rlx's own loops."""
+    P, mesh, x = rlx.P, mesh_of(rlx, x=4), rlx.numpy.asarray(X[:4, 0] + 2)
+
+    def body(a: Any) -> Any:
+        last, _ = rlx.lax.scan(lambda c, row: (c + row, None), rlx.numpy.zeros_like(a[0]), a)
+        return last + rlx.random.gamma(rlx.random.key(3), a)
+
+    found = rlx.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(x)
+    one_by_one = [body(x[i : i + 1])[0] for i in range(4)]
+    np.testing.assert_allclose(found, one_by_one, rtol=1e-6)
 
 
 @check

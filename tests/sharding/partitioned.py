@@ -114,6 +114,30 @@ def loops(x, w):
 
 
 @case(P("i"), P(), i=4)
+def scan_along_the_divided_axis(x, w):
+    return lax.scan(lambda c, row: (jnp.tanh(c + row @ w), c * row[:3]), w[0], x)
+
+
+@case(P(None, "i"), P(), lies=False, i=4)
+def scan_along_another_axis(x, w):
+    last, sums = lax.scan(lambda c, row: (jnp.sin(c) + row, (c * row).sum()), x[0], x)
+    rows = lax.map(lambda row: (2 * row, row.max()), x)
+    return last, sums, rows
+
+
+@case(P("i", "j"), P("j"), i=2, j=2)
+def scan_over_two_divided_axes(x, w):
+    return lax.scan(lambda c, at: (c + at[0] @ w, at[0] * at[1]), w[0], (x, jnp.arange(8.0)), reverse=True)
+
+
+@case(P("i"), P(), lies=False, i=4)
+def carries_lie_as_at_first(x, w):
+    gathered = lax.fori_loop(0, 2, lambda _, c: jnp.sin(c[::-1] @ c.T @ c), x)
+    divided = lax.scan(lambda c, row: (c * row[0] + x, c.sum()), x, w)
+    return gathered, divided, lax.scan(lambda c, _: (x @ c.T @ c, None), jnp.ones_like(w @ w.T), None, length=2)[0]
+
+
+@case(P("i"), P(), i=4)
 def mapped(x, w):
     return rlx.vmap(lambda row: jnp.sin(row @ w))(x), rlx.vmap(lambda column: column.sum(), 1)(x)
 

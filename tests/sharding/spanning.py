@@ -156,7 +156,7 @@ def random(x, w):
 @case((P("i"), P()), P("i"), i=4)
 def one_device_alone_needs_the_sum(x, w):
     first = lax.axis_index("i") == 0
-    chosen = lax.cond(first, lambda y: 2 * lax.pmean(y, "i"), jnp.sin, x)
+    chosen = lax.cond(first, lambda y: lax.pcast(2 * lax.pmean(y, "i"), "i", to="varying"), jnp.sin, x)
     return jnp.where(first, lax.psum(x @ w, "i"), 0.0) + chosen[:, :3]
 
 

@@ -1,0 +1,106 @@
+"""Over which axes of a mesh a traced value differs between members, for those who ask while a function is traced.
+
+Batching knows it: what is mapped over an axis varies over it. So the equations that a value comes from are batched over
+each axis, each equation once, and what is found is kept by the builder (`Builder.varying`). Where nobody asks, nothing
+is done. shard_map says of its arguments over which axes they vary; functions inside of it are traced over stand-ins,
+and `Builder.given` has the values that they stand for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlx.ir.program import Equation, Program, Var
+from rlx.ops.variation import pvary
+from rlx.trace.builder import Builder, Tracer
+from rlx.trace.tracing import axis_size, tracked_axes
+from rlx.transforms.programs import batch_program
+
+__all__ = ["Axes", "varying_axes", "varying_like"]
+
+Axes = frozenset[Any]
+
+
+def varying_axes(x: Any) -> Axes | None:
+    """The tracked axes in scope over which x may differ between members; None where nobody knows, as of a cotangent.
+
+    >>> import rlx
+    >>> from rlx.transforms.varying import varying_axes
+    >>> varying_axes(rlx.numpy.ones(2))
+    frozenset()
+    """
+    if not isinstance(x, Tracer) or not tracked_axes():
+        return frozenset()
+    return _of_variable(x.builder, x.atom)
+
+
+def varying_like(x: Any, like: Any) -> Any:
+    """x, noted as varying over the axes over which `like` does."""
+    axes = tuple(sorted(varying_axes(like) or (), key=str))
+    return pvary(x, axis_name=axes) if axes else x
+
+
+def _known(builder: Builder) -> dict[Var, Axes | None]:
+    """What was found of the builder's variables."""
+    if builder.varying is None:
+        builder.varying = {}
+    return builder.varying
+
+
+def _of_variable(builder: Builder, atom: Any) -> Axes | None:
+    if not isinstance(atom, Var):
+        return frozenset()
+    known = _known(builder)
+    if atom not in known:
+        found, sources = _slice(builder, atom)
+        for var in sources:
+            known[var] = _of_source(builder, var)
+        _follow(builder, found, sources)
+    return known[atom]
+
+
+def _slice(builder: Builder, atom: Var) -> tuple[list[Equation], list[Var]]:
+    """The equations that a variable comes from, as far as nothing is known of it, and the variables they start from."""
+    known, producers = _known(builder), builder.producers()
+    wanted: set[int] = set()
+    sources: dict[Var, None] = {}
+    stack = [atom]
+    while stack:
+        var = stack.pop()
+        equation = None if var in known else producers.get(var)
+        if equation is None:
+            sources[var] = None
+        elif id(equation) not in wanted:
+            wanted.add(id(equation))
+            stack += [a for a in equation.inputs if isinstance(a, Var)]
+    return [e for e in builder.equations if id(e) in wanted], list(sources)
+
+
+def _of_source(builder: Builder, var: Var) -> Axes | None:
+    """Of a variable of which something is known, that no equation makes."""
+    known = _known(builder)
+    if var in known:
+        return known[var]
+    given = [value for inside, value in builder.captures.values() if inside is var]
+    if not given and builder.given is not None:
+        given = [value for inside, value in zip(builder.inputs, builder.given, strict=False) if inside is var]
+    if not given:
+        return None
+    return _of_variable(given[0].builder, given[0].atom) if isinstance(given[0], Tracer) else frozenset()
+
+
+def _follow(builder: Builder, equations: list[Equation], sources: list[Var]) -> None:
+    """Note of what equations make over which axes it varies, by batching them over one after the other."""
+    known = _known(builder)
+    made = [var for equation in equations for var in equation.outputs]
+    entering = [known[var] for var in sources]
+    if any(axes is None for axes in entering):
+        known.update(dict.fromkeys(made, None))
+        return
+    program = Program(sources, equations, made, (), builder.name)
+    varying: list[set[Any]] = [set() for _ in made]
+    for name in tracked_axes():
+        _, found = batch_program(program, axis_size(name), [name in (axes or ()) for axes in entering], axis_name=name)
+        for axes, mapped in zip(varying, found, strict=True):
+            axes.update([name] if mapped else [])
+    known.update(zip(made, map(frozenset, varying), strict=True))

@@ -1,0 +1,89 @@
+"""Processes under torchrun, through torch.distributed: exchanges, training, and members that do not come."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlx import distributed, errors
+
+HERE = Path(__file__).parent
+LAUNCH = Path(sys.executable).parent / "torchrun"
+TORCH = importlib.util.find_spec("torch") is not None
+
+
+def launched(count: int, program: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code, and what processes printed."""
+    words = [LAUNCH, "--standalone", "--nproc-per-node", str(count), program, *arguments]
+    variables = os.environ | {"RLX_NUM_THREADS": "1"}
+    done = subprocess.run(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100, env=variables
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.lm  # where torch is installed
+@pytest.mark.skipif(not TORCH, reason="torch is not installed")
+@pytest.mark.parametrize("count", [2, 3])
+def test_exchanges(count: int) -> None:
+    code, text = launched(count, HERE / "exchanging.py")
+    assert code == 0, text
+    assert all(f"rank {rank} of {count}: fine" in text for rank in range(count)), text
+
+
+@pytest.mark.lm
+@pytest.mark.skipif(not TORCH, reason="torch is not installed")
+def test_training_on_several_processes_is_training_on_one() -> None:
+    code, text = launched(2, HERE.parents[1] / "examples" / "data_parallel.py")
+    assert code == 0 and text.count("same bits everywhere: True") == 4, text
+
+
+@pytest.mark.lm
+@pytest.mark.skipif(not TORCH, reason="torch is not installed")
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("killed", "Signal 9 (SIGKILL)"),
+        ("raises", "ValueError: mine alone"),
+        ("shapes", "rank 1: all_reduce (sum) of float32[4] at failing.py:14."),
+        ("programs", "rank 1: all_reduce (sum) of float32[3] at failing.py:15."),
+    ],
+)
+def test_a_member_that_does_something_else_is_named(how: str, said: str) -> None:
+    begun = time.monotonic()
+    code, text = launched(3, HERE / "failing.py", how)
+    assert code != 0 and said in text and "went on" not in text, text
+    assert time.monotonic() - begun < 60
+
+
+@pytest.mark.lm
+@pytest.mark.skipif(not TORCH, reason="torch is not installed")
+def test_a_silent_member_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "silent.py"
+    program.write_text(
+        "import time, rlx\n"
+        "rlx.distributed.initialize()\n"
+        "rlx.distributed.barrier()\n"
+        "time.sleep(15 if rlx.process_index() == 1 else 0)\n"
+        "rlx.distributed.all_reduce(rlx.numpy.ones(3))\n"
+    )
+    monkeypatch.setenv("RLX_COLLECTIVE_TIMEOUT", "5")
+    code, text = launched(2, program)
+    assert code != 0 and "Rank 0 waited 5 s for rank 1 in the group 'world': all_reduce (sum)" in text, text
+
+
+@pytest.mark.skipif(TORCH, reason="torch is installed")
+def test_without_torch_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PMI_RANK", "PMI_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(errors.UnsupportedError, match="exchange through torch.distributed"):
+        distributed.initialize()
+    assert not distributed.is_initialized()
