@@ -20,11 +20,8 @@ from rlx.jaxnames.jax_paths import LOCATED, PLACEHOLDERS, SAME, own_names, place
 __all__ = ["AbstractArray", "Installation", "as_jax", "typeof"]
 
 _NOTHING = object()
-
-
-def _jitted_as_jax_shows_it(jitted: Jitted) -> str:
-    """The text by which chex knows functions that are traced."""
-    return f"<PjitFunction of {jitted.fun!r}>"
+# among the globals of JAX's wrappers, by which chex knows functions that are traced
+_WRAPPERS_GLOBALS: dict[str, Any] = {"api_boundary": None}
 
 
 class _Alias(ModuleType):
@@ -138,8 +135,8 @@ class Installation:
         sys.meta_path.insert(0, self._finder)
         self._hash = Array.__hash__
         type.__setattr__(Array, "__hash__", None)  # funsor asks whether arrays can be keys
-        self._shown = Jitted.__repr__
-        type.__setattr__(Jitted, "__repr__", _jitted_as_jax_shows_it)
+        self._outermost = "__globals__" not in vars(Jitted)
+        type.__setattr__(Jitted, "__globals__", _WRAPPERS_GLOBALS)
         self._switches = {name: getattr(Config, name) for name in ("default_float", "default_int", "narrow")}
         if _asks_for_64_bits():
             config.update("jax_enable_x64", True)
@@ -153,7 +150,8 @@ class Installation:
         sys.meta_path.remove(self._finder)
         self._finder = None
         type.__setattr__(Array, "__hash__", self._hash)
-        type.__setattr__(Jitted, "__repr__", self._shown)
+        if self._outermost:
+            type.__delattr__(Jitted, "__globals__")
         for name in _jax_modules():
             del sys.modules[name]
         sys.modules.update(self._before)
