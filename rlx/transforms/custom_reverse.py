@@ -14,7 +14,16 @@ from rlx.ir.program import Program
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.call import ByValue, Deferred, custom_vjp_call
 from rlx.trace.builder import state
-from rlx.trace.flat import FlatFunction, as_array, flatten_arrays, flatten_call, flatten_local, local_tree, named_after
+from rlx.trace.flat import (
+    FlatFunction,
+    as_array,
+    call_untraced,
+    flatten_arrays,
+    flatten_call,
+    flatten_local,
+    local_tree,
+    named_after,
+)
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.references import Cell, Threaded
@@ -109,10 +118,9 @@ class custom_vjp(CustomRule[Parameters, Result]):
                 f"{name} is a custom_vjp function without a rule.", "Give it one with f.defvjp(fwd, bwd)."
             )
         fun: Callable[..., Result] = self.fun
-        given = bind_arguments(fun, args, kwargs)
+        held, moving, join = self._divide(bind_arguments(fun, args, kwargs))
         if state.builder is None:  # nothing is traced, so that nothing is differentiated
-            return fun(*given)
-        held, moving, join = self._divide(given)
+            return call_untraced(lambda *xs: fun(*join(xs)), moving, name)
         leaves, treedef = flatten_call(moving, {}, f"an argument of {name}")
         flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
