@@ -24,11 +24,8 @@ from rlx.trees import tree
 __all__ = ["AbstractArray", "Installation", "as_jax", "typeof"]
 
 _NOTHING = object()
-
-
-def _jitted_as_jax_shows_it(jitted: Jitted) -> str:
-    """The text by which chex knows functions that are traced."""
-    return f"<PjitFunction of {jitted.fun!r}>"
+# among the globals of JAX's wrappers, by which chex knows functions that are traced
+_WRAPPERS_GLOBALS: dict[str, Any] = {"api_boundary": None}
 
 
 class _Alias(ModuleType):
@@ -140,9 +137,16 @@ class Installation:
         for name in self._before:
             del sys.modules[name]
         sys.meta_path.insert(0, self._finder)
+<<<<<<< HEAD
         replaced = _methods_of_jax()
         self._own_methods = {(owner, name): getattr(owner, name) for owner, name in replaced}
         _set_methods(replaced)
+=======
+        self._hash = Array.__hash__
+        type.__setattr__(Array, "__hash__", None)  # funsor asks whether arrays can be keys
+        self._outermost = "__globals__" not in vars(Jitted)
+        type.__setattr__(Jitted, "__globals__", _WRAPPERS_GLOBALS)
+>>>>>>> w-libs
         self._switches = {name: getattr(Config, name) for name in ("default_float", "default_int", "narrow")}
         if _asks_for_64_bits():
             config.update("jax_enable_x64", True)
@@ -155,7 +159,13 @@ class Installation:
             return
         sys.meta_path.remove(self._finder)
         self._finder = None
+<<<<<<< HEAD
         _set_methods(self._own_methods)
+=======
+        type.__setattr__(Array, "__hash__", self._hash)
+        if self._outermost:
+            type.__delattr__(Jitted, "__globals__")
+>>>>>>> w-libs
         for name in _jax_modules():
             del sys.modules[name]
         sys.modules.update(self._before)

@@ -22,6 +22,7 @@ from rlx.trees import tree
 __all__ = [
     "FlatFunction",
     "as_array",
+    "call_untraced",
     "flatten_arrays",
     "function_name",
     "is_float0",
@@ -156,9 +157,13 @@ class OpaqueLeaf:
 tree.register_node(OpaqueLeaf, lambda leaf: ((), leaf.value), lambda value, _: value)
 
 
+def _is_pythons_number(value: Any) -> bool:
+    return type(value) in (bool, int, float, complex)
+
+
 def _is_traced_data(value: Any) -> bool:
     """Whether auxiliary data goes through the program: what is an array; numbers of Python's are handed through."""
-    if isinstance(value, (bool, int, float, complex)) and not isinstance(value, np.generic):
+    if _is_pythons_number(value):
         return False
     try:
         as_array(value)
@@ -210,6 +215,18 @@ class FlatFunction:
     def auxiliary(self, values: Sequence[Any]) -> Any:
         """The tree of auxiliary results."""
         return tree.unflatten(self.auxiliary_tree, values[self.results :])
+
+
+def call_untraced(function: Callable[..., Any], args: Sequence[Any], name: str) -> Any:
+    """The result for these arguments where nothing is traced: of arrays, and of Python's numbers as they are."""
+
+    def taken(leaves: Sequence[Any], what: str, *hint: str) -> list[Any]:
+        return [x if _is_pythons_number(x) else as_array(x, what, *hint) for x in leaves]
+
+    leaves, treedef = flatten_arrays(tuple(args))
+    out = function(*tree.unflatten(treedef, taken(leaves, f"an argument of {name}")))
+    results, out_tree = flatten_values(out)
+    return tree.unflatten(out_tree, taken(results, f"the result of {name}", _RESULTS))
 
 
 def flatten_values(values: Any) -> tuple[list[Any], tree.TreeDef]:

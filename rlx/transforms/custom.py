@@ -13,7 +13,7 @@ from rlx.ir.types import TensorType
 from rlx.ops.call import Deferred, custom_jvp_call
 from rlx.ops.families import add_values, full_like
 from rlx.trace.builder import state
-from rlx.trace.flat import FlatFunction, as_array, flatten_call, flatten_local, local_tree
+from rlx.trace.flat import FlatFunction, as_array, call_untraced, flatten_call, flatten_local, local_tree
 from rlx.trace.primitive import type_of
 from rlx.trace.references import Threaded
 from rlx.trace.tracing import close_over, known_value, trace_program
@@ -88,10 +88,9 @@ class custom_jvp(CustomRule[Parameters, Result]):
                 "Give it one with @f.defjvp.",
             )
         fun: Callable[..., Result] = self.fun
-        given = bind_arguments(fun, args, kwargs)
+        held, moving, join = self._divide(bind_arguments(fun, args, kwargs))
         if state.builder is None:  # nothing is traced, so that nothing is differentiated
-            return fun(*given)
-        held, moving, join = self._divide(given)
+            return call_untraced(lambda *xs: fun(*join(xs)), moving, self.name)
         leaves, treedef = flatten_call(moving, {}, f"an argument of {self.name}")
         flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=self.name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]

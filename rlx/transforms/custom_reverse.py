@@ -13,9 +13,23 @@ from rlx.errors import ConcretizationTypeError, CustomRuleError, MissingCustomRu
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.call import ByValue, Deferred, custom_vjp_call
+<<<<<<< HEAD
 from rlx.ops.conversion import convert
 from rlx.trace.builder import Builder, state
 from rlx.trace.flat import FlatFunction, as_array, flatten_arrays, flatten_call, flatten_local, local_tree, named_after
+=======
+from rlx.trace.builder import state
+from rlx.trace.flat import (
+    FlatFunction,
+    as_array,
+    call_untraced,
+    flatten_arrays,
+    flatten_call,
+    flatten_local,
+    local_tree,
+    named_after,
+)
+>>>>>>> w-libs
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.references import BackwardCell, Cell, Threaded, write_last
@@ -110,10 +124,9 @@ class custom_vjp(CustomRule[Parameters, Result]):
                 f"{name} is a custom_vjp function without a rule.", "Give it one with f.defvjp(fwd, bwd)."
             )
         fun: Callable[..., Result] = self.fun
-        given = bind_arguments(fun, args, kwargs)
+        held, moving, join = self._divide(bind_arguments(fun, args, kwargs))
         if state.builder is None:  # nothing is traced, so that nothing is differentiated
-            return fun(*given)
-        held, moving, join = self._divide(given)
+            return call_untraced(lambda *xs: fun(*join(xs)), moving, name)
         leaves, treedef = flatten_call(moving, {}, f"an argument of {name}")
         flat = FlatFunction(lambda *xs: fun(*join(xs)), treedef, name=name)
         types, known = [x.type for x in leaves], [known_value(x) for x in leaves]
