@@ -69,7 +69,7 @@ DIFFERS = {
     "jax.transfer_guard_device_to_host": "accepted: transfers between devices happen where device_put, jit(device=) or reading asks for them",
     "jax.transfer_guard_host_to_device": "accepted: transfers between devices happen where device_put, jit(device=) or reading asks for them",
     "jax.Array": "NumPy arrays are taken wherever these are; operators with a NumPy array give an rlx array",
-    "jax.Ref": "what is written is threaded through programs: jaxprs show no references, a rule of custom_vjp writes to none",
+    "jax.Ref": "what is written is threaded through programs: jaxprs show no references",
     "jax.Device": "a platform's name and a number",
     "jax.config": "64-bit numbers need no switch: jax_enable_x64 makes them the default; further switches of rlx's own",
     "jax.numpy.array": "a Python integer that the default dtype cannot hold becomes int64 or uint64",
