@@ -73,8 +73,7 @@ def attention_steps(kernel: Library, limits: Limits, dialect: DeviceDialect) -> 
     with dialect.positions(limits.wide or largest + ITEMS * ITEMS >= 1 << 30):
         if kernel.routine == _GRADIENT:
             return gradient_steps(kernel, dialect)
-        query = kernel.inputs[kernel.attributes["operands"].index("query")]
-        text = _OfFragments if takes_fragments(query, dialect) else _Text
+        text = _OfFragments if takes_fragments(kernel, dialect) else _Text
         return [text(kernel, dialect).written()]
 
 

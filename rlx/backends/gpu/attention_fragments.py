@@ -13,7 +13,7 @@ from rlx.backends.c.types import literal, register_type
 from rlx.backends.gpu.attention_tiles import AttentionText, Tile
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.fragments import FRAGMENT_ROWS, FRAGMENT_WORDS
-from rlx.ir.kernels import Library, Operand
+from rlx.ir.kernels import Library
 
 __all__ = ["ONE_EACH", "FragmentText", "fragment_tile", "takes_fragments"]
 
@@ -24,14 +24,18 @@ _ROWS, _PAIR = 2, 2  # rows and neighbouring columns of a fragment that an item 
 _DEEP = 2 * FRAGMENT_WORDS  # 16-bit floats that go into a product at a time
 _MOST = 128  # features: of more the sums do not fit in registers
 _APART = 4  # words between rows: those that a warp reads at once lie in different banks
+_MULTIPLIED = ("query", "key", "value", "cotangent")
 _AT_ONCE = 8  # features that an item loads, if they lie next to each other
 
 
-def takes_fragments(query: Operand, dialect: DeviceDialect) -> bool:
-    """Whether a device multiplies what belongs to queries and keys by fragments."""
-    dtype = query.buffer.dtype
-    fragments = dialect.fragments(dtype) if dtype.itemsize == 2 else None
-    return fragments is not None and fragments.chained and query.shape[-1] <= _MOST
+def takes_fragments(kernel: Library, dialect: DeviceDialect) -> bool:
+    """Whether a device makes the products of attention, or of its gradient, by fragments: those of one 16-bit dtype."""
+    given = dict(zip(kernel.attributes["operands"], kernel.inputs, strict=True))
+    (dtype, *others) = {given[name].buffer.dtype for name in _MULTIPLIED if name in given}
+    if others or dtype.itemsize != 2:
+        return False
+    fragments = dialect.fragments(dtype)
+    return fragments is not None and fragments.chained and given["query"].shape[-1] <= _MOST
 
 
 def fragment_tile(columns: int, blocks: int = 1) -> Tile:

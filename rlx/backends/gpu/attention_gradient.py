@@ -48,21 +48,22 @@ def gradient_fits(query: TensorType, wanted: Sequence[str]) -> bool:
 
 
 def gradient_steps(kernel: Library, dialect: DeviceDialect) -> list[Step]:
-    """The gradient of the queries; then that of keys and values, if it is wanted.
+    """The gradient of the queries; then that of keys and values, if it is wanted: of both in one launch, where sums fit
+    in registers.
 
-    The first launch also sums the products of each row of the result and its cotangent, which both need.
+    The first launch also sums the products of each row of the result and its cotangent, which the others need.
     """
     wanted = dict(zip(kernel.attributes["wanted"], kernel.outputs, strict=True))
-    largest = kernel.inputs[kernel.attributes["operands"].index("largest")]
+    given = dict(zip(kernel.attributes["operands"], kernel.inputs, strict=True))
+    largest = given["largest"]
     scratch = Buffer(largest.buffer.dtype, largest.buffer.size, name="row_products")
     summed = replace(largest, buffer=scratch)
-    query = kernel.inputs[kernel.attributes["operands"].index("query")]
-    by_fragments = takes_fragments(query, dialect)
+    by_fragments = takes_fragments(kernel, dialect)
     of_queries = _OfQueriesByFragments if by_fragments else _OfQueries
     of_keys = _OfKeysByFragments if by_fragments else _OfKeys
     steps = [of_queries(kernel, dialect, wanted, summed).written()]
     columns = {name: result for name, result in wanted.items() if name != "query"}
-    apart = by_fragments and query.shape[-1] > _FEW
+    apart = by_fragments and given["query"].shape[-1] > _FEW
     for results in ([{name: result} for name, result in columns.items()] if apart else [columns]):
         if results:
             steps.append(of_keys(kernel, dialect, results, summed).written())
