@@ -137,16 +137,9 @@ class Installation:
         for name in self._before:
             del sys.modules[name]
         sys.meta_path.insert(0, self._finder)
-<<<<<<< HEAD
-        replaced = _methods_of_jax()
-        self._own_methods = {(owner, name): getattr(owner, name) for owner, name in replaced}
-        _set_methods(replaced)
-=======
-        self._hash = Array.__hash__
-        type.__setattr__(Array, "__hash__", None)  # funsor asks whether arrays can be keys
-        self._outermost = "__globals__" not in vars(Jitted)
-        type.__setattr__(Jitted, "__globals__", _WRAPPERS_GLOBALS)
->>>>>>> w-libs
+        replaced = _attributes_of_jax()
+        self._own_attributes = {(owner, name): vars(owner).get(name, _NOTHING) for owner, name in replaced}
+        _set_attributes(replaced)
         self._switches = {name: getattr(Config, name) for name in ("default_float", "default_int", "narrow")}
         if _asks_for_64_bits():
             config.update("jax_enable_x64", True)
@@ -159,13 +152,7 @@ class Installation:
             return
         sys.meta_path.remove(self._finder)
         self._finder = None
-<<<<<<< HEAD
-        _set_methods(self._own_methods)
-=======
-        type.__setattr__(Array, "__hash__", self._hash)
-        if self._outermost:
-            type.__delattr__(Jitted, "__globals__")
->>>>>>> w-libs
+        _set_attributes(self._own_attributes)
         for name in _jax_modules():
             del sys.modules[name]
         sys.modules.update(self._before)
@@ -181,18 +168,21 @@ class Installation:
         self.undo()
 
 
-def _methods_of_jax() -> dict[tuple[type, str], Any]:
-    """What arrays and compiled functions do as JAX's."""
+def _attributes_of_jax() -> dict[tuple[type, str], Any]:
+    """What arrays and compiled functions have as JAX's."""
     return {
         (Array, "__hash__"): None,  # funsor asks whether arrays can be keys
         (Array, "__array_function__"): _giving_numpy(vars(Array)["__array_function__"]),
-        (Jitted, "__repr__"): _jitted_as_jax_shows_it,
+        (Jitted, "__globals__"): _WRAPPERS_GLOBALS,
     }
 
 
-def _set_methods(methods: Mapping[tuple[type, str], Any]) -> None:
-    for (owner, name), method in methods.items():
-        type.__setattr__(owner, name, method)
+def _set_attributes(attributes: Mapping[tuple[type, str], Any]) -> None:
+    for (owner, name), value in attributes.items():
+        if value is _NOTHING:
+            type.__delattr__(owner, name)
+        else:
+            type.__setattr__(owner, name, value)
 
 
 def _giving_numpy(otherwise: Callable[..., Any]) -> Callable[..., Any]:

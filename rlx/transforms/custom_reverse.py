@@ -13,12 +13,8 @@ from rlx.errors import ConcretizationTypeError, CustomRuleError, MissingCustomRu
 from rlx.ir.program import Program, Var
 from rlx.ir.types import TensorType, is_inexact
 from rlx.ops.call import ByValue, Deferred, custom_vjp_call
-<<<<<<< HEAD
 from rlx.ops.conversion import convert
 from rlx.trace.builder import Builder, state
-from rlx.trace.flat import FlatFunction, as_array, flatten_arrays, flatten_call, flatten_local, local_tree, named_after
-=======
-from rlx.trace.builder import state
 from rlx.trace.flat import (
     FlatFunction,
     as_array,
@@ -29,7 +25,6 @@ from rlx.trace.flat import (
     local_tree,
     named_after,
 )
->>>>>>> w-libs
 from rlx.trace.interpret import interpret
 from rlx.trace.primitive import type_of
 from rlx.trace.references import BackwardCell, Cell, Threaded, write_last
