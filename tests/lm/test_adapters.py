@@ -123,6 +123,7 @@ def test_speculation_gives_what_generation_gives() -> None:
     assert len(calls) <= 13, "four tokens come with each look"
 
 
+@pytest.mark.thorough
 def test_accepted_and_replaced_tokens_are_distributed_as_wanted() -> None:
     """100,000 draws of eight tokens: chi-squared with 7 degrees of freedom, p > 0.001."""
     p = np.array([0.3, 0.2, 0.15, 0.1, 0.1, 0.08, 0.05, 0.02])

@@ -74,6 +74,7 @@ def tiny_model(path: Path) -> None:
     writer.write(path)
 
 
+@pytest.mark.thorough
 def test_training_that_was_killed_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     """Before the first save, between saves, and within one."""
     file = tmp_path / "parts.safetensors"

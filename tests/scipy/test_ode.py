@@ -41,6 +41,7 @@ def test_closed_forms() -> None:
     assert odeint(lambda y, t: y, np.ones(2), TIMES[:1]).tolist() == [[1.0, 1.0]]
 
 
+@pytest.mark.thorough
 def test_derivatives() -> None:
     start = np.array([1.0, 0.1])
     check_grads(lambda y, t, m: odeint(pendulum(jnp), y, t, m), (start, TIMES[:3], np.array(0.25)), 1, modes=["rev"])
