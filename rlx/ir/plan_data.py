@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.ir.collectives import Exchange
@@ -38,6 +37,7 @@ from rlx.ir.kernels import (
     Store,
     While,
 )
+from rlx.ir.types import dtype_named
 
 __all__ = ["FORM", "Unwritable", "read_plan", "write_plan"]
 
@@ -166,7 +166,7 @@ def _makers(constants: Sequence[np.ndarray]) -> dict[str, Callable[[list[Any]], 
         "mapping": lambda parts: dict(zip(parts[::2], parts[1::2], strict=True)),
         "bytes": lambda parts: base64.b64decode(*parts, validate=True),
         "complex": lambda parts: complex(*parts),
-        "dtype": lambda parts: _dtype(*parts),
+        "dtype": lambda parts: dtype_named(*parts),
         "array": _array,
         "constant": lambda parts: constants[parts[0]],
     }
@@ -179,10 +179,6 @@ def _maker(kind: Any) -> Callable[[list[Any]], Any]:
     if left_out:  # fields behind those that are left out are given by name
         return lambda parts: kind(**dict(zip(names, parts, strict=True)))
     return lambda parts: kind(*parts)
-
-
-def _dtype(name: str) -> np.dtype:
-    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def _array(parts: list[Any]) -> np.ndarray:

@@ -20,6 +20,7 @@ __all__ = [
     "broadcast_sizes",
     "compute_dtype",
     "dtype_kind",
+    "dtype_named",
     "dtype_of",
     "element_dtype",
     "float0",
@@ -343,6 +344,11 @@ def scalar_dtype(value: Any, default_float: np.dtype, default_int: np.dtype) -> 
     if isinstance(value, complex):
         return np.dtype("c16") if default_float.itemsize == 8 else np.dtype("c8")
     raise TypeError(f"{type(value).__name__} is not a Python scalar")
+
+
+def dtype_named(name: str) -> np.dtype:
+    """The dtype with that name; those of ml_dtypes too."""
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def dtype_of(value: Any) -> np.dtype:

@@ -9,14 +9,13 @@ from math import inf, nan
 from types import FunctionType
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.array import ConcreteArray, asarray_numpy, wrap
 from rlx.errors import RlxError
 from rlx.ir.extended import KEY_DTYPES
 from rlx.ir.program import Origin, Program
-from rlx.ir.types import TensorType, supported_dtypes
+from rlx.ir.types import TensorType, dtype_named, supported_dtypes
 from rlx.trace.builder import Builder
 from rlx.trace.primitive import registry
 
@@ -45,7 +44,7 @@ def dtype(name: str) -> Any:
     """The dtype of a name; those of ml_dtypes and of random keys too."""
     if name in _KEYS:
         return _KEYS[name]
-    return np.dtype(getattr(ml_dtypes, name, name))
+    return dtype_named(name)
 
 
 def tensor(text: str) -> TensorType:
