@@ -33,7 +33,9 @@ def opencl_call(
     The kernel is called as `name(*outputs, *inputs)`, all `__global` pointers to row-major arrays. It must write every
     element of its outputs, which hold anything before, and must not write to its inputs. It must have no side effects:
     the call may be left out, or made twice. It has no derivative: wrap the call in rlx.custom_jvp or rlx.custom_vjp.
-    vmap launches it once for each element of the batch.
+    Under vmap one launch computes the batch, up to 65,535 elements of it: its groups have a third dimension, along
+    which each calls the kernel for its element. A kernel that has three dimensions itself, asks for that dimension
+    (`get_global_id(2)`, `get_work_dim`) or has local memory is launched once for each element.
 
     Args:
       source: OpenCL C, with a `__kernel void` of this name.
@@ -68,7 +70,8 @@ def cuda_call(
 ) -> Any:
     """What a kernel in CUDA C++ writes, launched by programs on the device "cuda".
 
-    As rlx.opencl_call, but for the language: the kernel is an `extern "C" __global__ void` of this name.
+    As rlx.opencl_call, but for the language: the kernel is an `extern "C" __global__ void` of this name. Kernels
+    with shared memory are launched once for a batch, too; those with `blockIdx.z` or cooperative groups are not.
 
     Args:
       source: CUDA C++, as CUDA's runtime compiler takes it.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -44,6 +46,24 @@ _ATOMICS = {
 }
 
 
+# dimensions beyond the second, and what knows all of a grid
+_LAUNCH_WORDS = re.compile(
+    r"\b(?:blockIdx|gridDim)\b(?!\s*\.\s*[xy]\b)|\bcooperative_groups\b|%n?c(?:ta|luster)|%gridid"
+)
+# the user's kernel becomes a function, whose bounds are those of the kernel that calls it
+_AS_FUNCTION = """\
+#undef __global__
+#undef __launch_bounds__
+#define __global__ __device__
+#define __launch_bounds__(...)
+#line 1
+"""
+_ADDRESS = """
+struct rlx_address {
+    unsigned char *at;
+    template <class T> __device__ operator T *() const { return reinterpret_cast<T *>(at); }
+};
+"""
 _LEFT = (("lane / 4", "lane % 4"), ("lane / 4 + 8", "lane % 4"))
 _TENSOR_CORES = {
     dtype: Fragments(
@@ -125,6 +145,19 @@ class CudaDialect(DeviceDialect):
         return takes(kernel.exchange, kernel.input.buffer.dtype)
 
     group_space = "__shared__"
+    launch_words = _LAUNCH_WORDS
+
+    def kernel_of_batch(self, source: str, name: str, called: str, block: Sequence[int], starts: Sequence[str]) -> str:
+        """Arguments that are addresses of whatever the kernel's parameters are."""
+        arrays = range(len(starts))
+        parameters = ", ".join(f"unsigned char *memory{n}, const long long start{n}" for n in arrays)
+        arguments = ", ".join(f"rlx_address{{memory{n} + start{n} + {starts[n]}}}" for n in arrays)
+        return f"""{_AS_FUNCTION}{source}{_ADDRESS}
+extern "C" __attribute__((global)) void __attribute__((launch_bounds({prod(block)}))) {name}({parameters}) {{
+    const unsigned long long element = blockIdx.z;
+    {called}({arguments});
+}}
+"""
 
     def kernel_mark(self, items: int, roomy: bool = False) -> str:
         """A name that is not mangled; registers are given out for groups of this size."""

@@ -156,12 +156,12 @@ class CupyEngine(Engine):
             )
         raise DeviceError(f"The compiler of {self.platform} refused a program:\n{words}", _ELSEWHERE)
 
-    def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
+    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """On the stream; each array is an address and where it begins."""
         arguments: list[Any] = []
         for view in views:
             arguments += [np.uint64(view.memory.ptr), np.int64(view.start)]
-        self._checked(self._on_stream, kernel, (groups,), (items,), tuple(arguments))
+        self._checked(self._on_stream, kernel, grid, block, tuple(arguments))
 
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """On the stream."""

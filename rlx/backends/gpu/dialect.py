@@ -37,6 +37,7 @@ class DeviceDialect(CDialect):
     group_pointer: ClassVar[str] = ""  # what pointers to a group's memory are marked with
     group_space: ClassVar[str]  # what memory that a group shares is declared with
     unroll: ClassVar[str] = "#pragma unroll"
+    launch_words: ClassVar[re.Pattern[str]]  # in users' kernels: what ties them to a launch of their own
 
     def __init__(self, shuffles: bool = True) -> None:
         super().__init__()
@@ -84,6 +85,18 @@ class DeviceDialect(CDialect):
     @abstractmethod
     def atomic_function(self, reducer: str, dtype: np.dtype) -> str | None:
         """The language's own function that combines in one step, of a pointer and a value; None if it has none."""
+
+    # ------------------------------------------------------------------ users' kernels
+    def calls_by_element(self, source: str) -> bool:
+        """Whether a user's kernel of two dimensions means the same for each group along a third, and can be called."""
+        return not self.launch_words.search(source)
+
+    def kernel_of_batch(self, source: str, name: str, called: str, block: Sequence[int], starts: Sequence[str]) -> str:
+        """The source of a user's kernel, and of one that calls it, in languages that users' kernels are written in.
+
+        starts: the byte where each array of a call begins, by `element`, the group's number along the third dimension.
+        """
+        raise NotImplementedError
 
     # ------------------------------------------------------------------ programs
     def program(self, kernels: Mapping[str, str]) -> str:

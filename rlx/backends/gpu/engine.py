@@ -57,8 +57,8 @@ class Engine(ABC):
         """The kernels of a program by name. Raises DeviceError with the compiler's words."""
 
     @abstractmethod
-    def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
-        """Queue a kernel over `groups` groups of `items` work-items."""
+    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """Queue a kernel over groups (`grid`) of work-items (`block`), along up to three dimensions."""
 
     def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
         """Queue a matrix product that the dialect says a library makes."""

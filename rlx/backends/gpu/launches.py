@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.backends.gpu.batched_calls import BatchedCall
 from rlx.backends.gpu.engine import View
 from rlx.backends.gpu.graphs import Recording, Recordings, Stretch, Workspace, stretches
 from rlx.backends.gpu.memory import Pool
@@ -40,6 +41,12 @@ __all__ = ["LaunchProgram"]
 Memory = dict[Buffer, View]
 
 
+def _view(operand: Operand, memory: Mapping[Buffer, View]) -> View:
+    """The memory of a row-major operand."""
+    itemsize = operand.buffer.dtype.itemsize
+    return memory[operand.buffer].part(operand.offset * itemsize, prod(operand.shape) * itemsize)
+
+
 class LaunchProgram:
     """A plan, and the plans inside it, with every kernel compiled. Runs on one device, from one thread at a time."""
 
@@ -48,7 +55,10 @@ class LaunchProgram:
         self.engine = pool.engine
         self._steps = program.steps
         self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
-        self._user_kernels = {call: self._compiled_call(call) for call in program.calls}
+        self._user_kernels = {
+            call: self._compiled_call(call if batched is None else batched) for call, batched in program.calls.items()
+        }
+        self._batched_calls = program.calls
         self._constants = {b: self._constant(b) for b in constants_of(plan)}
         self._scratch: Pool | Workspace = pool  # where memory comes from that is needed for a while
         self._clock: Clock | None = None
@@ -60,7 +70,7 @@ class LaunchProgram:
         for view in getattr(self, "_constants", {}).values():
             self.pool.give(view)
 
-    def _compiled_call(self, call: KernelCall) -> Any:
+    def _compiled_call(self, call: KernelCall | BatchedCall) -> Any:
         return self.engine.compile(call.source, [call.name])[call.name]
 
     def _constant(self, buffer: Buffer) -> View:
@@ -238,10 +248,15 @@ class LaunchProgram:
             known = {**memory, **dict(zip(scratch, views, strict=True))} if scratch else memory
             for step in steps:
                 arrays = [known[buffer] for buffer in step.arrays]
-                self.engine.launch(self._compiled[step.label], arrays, step.groups, step.items)
+                self.engine.launch(self._compiled[step.label], arrays, (step.groups,), (step.items,))
 
     def _call(self, kernel: Callback, call: KernelCall, memory: Mapping[Buffer, View]) -> None:
-        """Launch a user's kernel for each element of its batches."""
+        """Launch a user's kernel for all elements of its batch, or for one after another."""
+        batched = self._batched_calls[call]
+        if batched is not None:
+            views = [_view(operand, memory) for operand in (*kernel.outputs, *kernel.inputs)]
+            self.engine.launch(self._user_kernels[call], views, batched.grid, batched.block)
+            return
         operands, types = (*kernel.outputs, *kernel.inputs), (*call.outputs, *call.inputs)
         every = [True] * len(kernel.outputs)
         levels = [(size, (*every, *moving)) for size, moving in call.levels]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rlx.backends.gpu.batched_calls import BatchedCall, batched_call
 from rlx.backends.gpu.dialect import DeviceDialect
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.mapping import steps_of
@@ -24,7 +25,7 @@ class DeviceProgram:
     """What is compiled for a plan, as data: no device is needed to make it.
 
     steps: the launches of each kernel that has some, under the names that they have in `source`. calls: users' kernels,
-    which have texts of their own.
+    which have texts of their own; with what launches one for a whole batch, if there is such a kernel.
 
     >>> import rlx
     >>> from rlx.backends.cuda.dialect import CudaDialect
@@ -38,7 +39,7 @@ class DeviceProgram:
     def __init__(self, plan: Plan, dialect: DeviceDialect, limits: Limits) -> None:
         self.texts: dict[str, str] = {}
         self.steps: dict[Kernel, list[Step]] = {}
-        self.calls: list[KernelCall] = []
+        self.calls: dict[KernelCall, BatchedCall | None] = {}
         self._plan(plan, dialect, limits)
         self.source = dialect.program(self.texts)
 
@@ -53,7 +54,7 @@ class DeviceProgram:
             self.steps[kernel] = [self._defined(step, dialect) for step in steps]
             return
         if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
-            self.calls.append(kernel.function)
+            self.calls[kernel.function] = batched_call(kernel.function, dialect)
         for inner in members(kernel):
             if inner is not kernel:
                 self._kernel(inner, dialect, limits)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import numpy as np
 
 from rlx.backends.c.dialect import CDialect
@@ -22,13 +25,21 @@ typedef int int32_t; typedef uint uint32_t; typedef long int64_t; typedef ulong 
 #define INT64_MIN LONG_MIN
 """
 # functions of C's library whose names say that they are float's: OpenCL's take either
-_OVERLOADED = "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor" \
+_OVERLOADED = (
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor"
     " fma fmod log log1p log2 nextafter pow rint sin sinh sqrt tan tanh trunc".split()
+)
 _WORDS = """kernel global local constant private read_only write_only read_write half uchar ushort uint ulong size_t
     image1d_t image2d_t image3d_t sampler_t event_t pipe vec_type_hint work_group_size_hint barrier select any all dot
     cross distance length normalize clamp degrees mix radians step smoothstep sign mad rotate upsample abs min max clz
     popcount shuffle printf add_sat sub_sat hadd rhadd prefetch"""
 _ATOMICS = {"add": "atomic_add", "min": "atomic_min", "max": "atomic_max", "and": "atomic_and", "or": "atomic_or"}
+
+# dimensions beyond the second, and local memory: a kernel that has some cannot be called everywhere
+_LAUNCH_WORDS = re.compile(
+    r"\b(?:__)?local\b|\bget_(?:work_dim|\w*linear_id)\b"
+    r"|\bget_(?:global_id|global_size|global_offset|group_id|num_groups)\b(?!\s*\(\s*[01]\s*\))"
+)
 
 
 class OpenCLDialect(DeviceDialect):
@@ -45,6 +56,7 @@ class OpenCLDialect(DeviceDialect):
     group_pointer = "__local"
     group_space = "__local"
     unroll = "__attribute__((opencl_unroll_hint))"
+    launch_words = _LAUNCH_WORDS
 
     def __init__(self, shuffles: bool = False, warp: int = 32, doubles: bool = True) -> None:
         super().__init__(shuffles)
@@ -82,6 +94,19 @@ class OpenCLDialect(DeviceDialect):
         wide = "int" if dtype.kind == "b" or dtype.itemsize < 4 else kind
         text = f"sub_group_shuffle_xor(({wide}){value}, (uint){distance})"
         return text if wide == kind else f"(({kind}){text})"
+
+    def kernel_of_batch(self, source: str, name: str, called: str, block: Sequence[int], starts: Sequence[str]) -> str:
+        """Kernels are functions, whose pointers take those to anything."""
+        arrays = range(len(starts))
+        parameters = ", ".join(f"__global uchar *memory{n}, const long start{n}" for n in arrays)
+        arguments = ", ".join(f"(__global void *)(memory{n} + start{n} + {starts[n]})" for n in arrays)
+        sizes = ", ".join(map(str, block))
+        return f"""{source}
+__kernel __attribute__((reqd_work_group_size({sizes}))) void {name}({parameters}) {{
+    const ulong element = get_group_id(2);
+    {called}({arguments});
+}}
+"""
 
     def program_head(self, text: str) -> str:
         """Types, and functions by the names of C's library."""

@@ -65,6 +65,12 @@ def devices() -> list[Any]:
     return sorted(found, key=lambda device: not device.type & cl.device_type.GPU)
 
 
+def _items(grid: tuple[int, ...], block: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Work-items, which OpenCL counts without their groups; and those of a group."""
+    sizes = [*zip_longest(grid, block, fillvalue=1)]
+    return tuple(n * size for n, size in sizes), tuple(size for _, size in sizes)
+
+
 class OpenCLEngine(Engine):
     """A device of OpenCL's."""
 
@@ -100,19 +106,17 @@ class OpenCLEngine(Engine):
             ) from None
         return {name: self._cl.Kernel(built, name) for name in names}
 
-    def launch(self, kernel: Any, views: Sequence[View], groups: int, items: int) -> None:
-        """One dimension of work-items."""
+    def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        """Each array is a buffer and where it begins."""
         arguments: list[Any] = []
         for view in views:
             arguments += [view.memory, np.int64(view.start)]
-        kernel(self._queue, (groups * items,), (items,), *arguments)
+        kernel(self._queue, *_items(grid, block), *arguments)
 
     def call(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
-        """Over work-items, which OpenCL counts without their groups."""
+        """Each array is a buffer."""
         assert not any(view.start for view in views)
-        sizes = [*zip_longest(grid, block, fillvalue=1)]
-        items, group = tuple(n * size for n, size in sizes), tuple(size for _, size in sizes)
-        kernel(self._queue, items, group, *(view.memory for view in views))
+        kernel(self._queue, *_items(grid, block), *(view.memory for view in views))
 
     def allocate(self, nbytes: int) -> View:
         """A buffer of its own."""
