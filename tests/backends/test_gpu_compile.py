@@ -34,6 +34,7 @@ from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.rocm import clang
 from rlx.backends.rocm.dialect import HipDialect
+from rlx.ir.kernels import Plan
 from rlx.ir.options import ProductType
 
 wanted = os.environ.get("RLX_TEST_GPU_COMPILE") == "1"
@@ -124,40 +125,64 @@ def test_sums_in_order_compile() -> None:
         assert all(found.spilled == 0 for found in clang.compile_program(hip.source, "gfx942").facts.values())
 
 
-MIXED = ("float16", "bfloat16", "float32")
+# by the operands' dtype: that of sums, the first architecture, the names of AMD's units
+MIXED = {
+    "float16": ("float32", 80, "mfma_f16", "mfma_f16", "wmma_f16"),
+    "bfloat16": ("float32", 80, "mfma_bf16", "mfma_bf16", "wmma_bf16"),
+    "float32": ("float32", 80),
+    "int8": ("int32", 80, "mfma_i8", "mfma_i8k32", "wmma_i8"),
+    "uint8": ("uint32", 80, "", "", "wmma_u8"),
+    "float8_e4m3fn": ("float32", 89),
+    "float8_e5m2": ("float32", 89),
+}
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def product_of(dtype: str) -> Plan:
+    """A product with an epilogue, whose type the device has."""
+    sums = MIXED[dtype][0]
+    types = (ProductType.of(dtype, sums, tf32=dtype == "float32"),)
+    options = replace(OPTIONS, products=replace(OPTIONS.products, types=types))
+    x, w = np.ones((200, 100), dtype), np.ones((100, 300), dtype)
+
+    def function(x: Any, w: Any) -> Any:
+        return jnp.maximum(jnp.matmul(x, w, precision="high", preferred_element_type=sums) * 2, 0)
+
+    return plan_of(function, x, w, options=options)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 def test_tensor_cores_multiply_what_is_narrow(architecture: str) -> None:
-    """Four instructions for a slice of 16-bit floats, eight for rounded ones of 32 bits; nothing spills."""
-    for dtype in MIXED:
-        types = (ProductType.of(dtype, "float32", tf32=dtype == "float32"),)
-        options = replace(OPTIONS, products=replace(OPTIONS.products, types=types))
-        x, w = np.ones((200, 100), dtype), np.ones((100, 300), dtype)
-        plan = plan_of(lambda x, w: jnp.maximum(jnp.matmul(x, w, precision="high") * 2, 0), x, w, options=options)
-        program = DeviceProgram(plan, CudaDialect(tensor_cores=True), Limits())
+    """Four instructions for a slice, eight for rounded floats of 32 bits; nothing spills."""
+    number = int(architecture.removeprefix("sm_"))
+    for dtype, (_, first, *_) in MIXED.items():
+        dialect = CudaDialect(tensor_cores=True, narrowest_floats=number >= 89)
+        assert (dialect.fragments(np.dtype(dtype)) is not None) == (number >= first)
+        if number < first:
+            continue
+        program = DeviceProgram(product_of(dtype), dialect, Limits())
         assert [s.strategy for steps in program.steps.values() for s in steps] == ["tiled product with an epilogue"]
         compiled = nvrtc.compile_program(program.source, architecture)
         (facts,) = compiled.facts.values()
-        assert compiled.ptx.count("mma.sync") == (8 if dtype == "float32" else 4)
+        # the compiler writes out four turns of the loop over slices for some architectures
+        assert compiled.ptx.count("mma.sync") in ((8, 32) if dtype == "float32" else (4, 16))
         assert facts.spilled == 0 and facts.stack == 0 and facts.registers <= 128, facts
 
 
-@pytest.mark.parametrize(("architecture", "builtin"), [("gfx90a", "mfma"), ("gfx942", "mfma"), ("gfx1100", "wmma")])
-def test_matrix_cores_multiply_what_is_narrow(architecture: str, builtin: str) -> None:
+@pytest.mark.parametrize(("number", "architecture"), [*enumerate(["gfx90a", "gfx942", "gfx1100"])])
+def test_matrix_cores_multiply_what_is_narrow(number: int, architecture: str) -> None:
     """Clang's own functions, each of which is an instruction; nothing spills."""
     if clang.missing():
         pytest.skip(clang.missing())
     dialect = HipDialect(architecture)
-    types = tuple(ProductType.of(dtype, "float32") for dtype in MIXED[:2])
-    options = replace(OPTIONS, products=replace(OPTIONS.products, types=types))
-    for dtype, name in zip(MIXED, ("f16", "bf16"), strict=False):
-        x, w = np.ones((200, 100), dtype), np.ones((100, 300), dtype)
-        plan = plan_of(lambda x, w: jnp.maximum(x @ w * 2, 0), x, w, options=options)
-        program = DeviceProgram(plan, dialect, Limits())
+    for dtype, (_, _, *names) in MIXED.items():
+        unit = names[number] if names else ""
+        assert (dialect.fragments(np.dtype(dtype)) is not None) == bool(unit)
+        if not unit:
+            continue
+        program = DeviceProgram(product_of(dtype), dialect, Limits())
         ((step,),) = program.steps.values()
-        assert (step.strategy, step.unit) == ("tiled product with an epilogue", f"{builtin}_{name}")
-        assert f"__builtin_amdgcn_{builtin}_f32_16x16x16" in program.source
+        assert (step.strategy, step.unit) == ("tiled product with an epilogue", unit)
+        assert f"__builtin_amdgcn_{unit.partition('_')[0]}_" in program.source
         (facts,) = clang.compile_program(program.source, architecture).facts.values()
         assert facts.spilled == 0 and facts.stack == 0 and facts.registers <= 128, facts
 

@@ -777,10 +777,19 @@ NUMBERS = """
 static float fragment_number_f16(uint word, int part) { return rlx_decode_float16((uint16_t)(word >> (16 * part))); }
 static float fragment_number_bf16(uint word, int part) { return rlx_decode_bfloat16((uint16_t)(word >> (16 * part))); }
 static float fragment_number_tf32(uint word, int part) { return as_float(word); }
+static float fragment_number_e4m3(uint word, int part) {
+    return rlx_decode_float8_e4m3fn((uint8_t)(word >> (8 * part)));
+}
+static float fragment_number_e5m2(uint word, int part) {
+    return rlx_decode_float8_e5m2((uint8_t)(word >> (8 * part)));
+}
+static int fragment_number_s8(uint word, int part) { return (int8_t)(word >> (8 * part)); }
+static int fragment_number_i8(uint word, int part) { return (int8_t)(word >> (8 * part)); }
+static uint fragment_number_u8(uint word, int part) { return (uint8_t)(word >> (8 * part)); }
 """
 MMA = """
 static __attribute__((noinline)) void fragment_product_UNITS(
-    float *sums, uint a, uint b, uint c, uint d, uint e, uint f) {
+    KIND *sums, uint a, uint b, uint c, uint d, uint e, uint f) {
     const int lane = (int)get_sub_group_local_id(), row = lane / 4, column = lane % 4 * 2;
     for (int word = 0; word < 8; ++word) {
         const uint upper = sub_group_shuffle(word < 4 ? a : c, row * 4 + word % 4);
@@ -788,8 +797,8 @@ static __attribute__((noinline)) void fragment_product_UNITS(
         const uint left = sub_group_shuffle(word < 4 ? e : f, column * 4 + word % 4);
         const uint right = sub_group_shuffle(word < 4 ? e : f, (column + 1) * 4 + word % 4);
         for (int part = 0; part < PARTS; ++part) {
-            const float x = fragment_number_UNITS(upper, part), y = fragment_number_UNITS(lower, part);
-            const float u = fragment_number_UNITS(left, part), v = fragment_number_UNITS(right, part);
+            const KIND x = fragment_number_UNITS(upper, part), y = fragment_number_UNITS(lower, part);
+            const KIND u = fragment_number_UNITS(left, part), v = fragment_number_UNITS(right, part);
             sums[0] += x * u;
             sums[1] += x * v;
             sums[2] += y * u;
@@ -799,34 +808,39 @@ static __attribute__((noinline)) void fragment_product_UNITS(
 }
 """
 MFMA = """
-static __attribute__((noinline)) void fragment_product_mfma_UNITS(float *sums, uint a, uint b, uint c, uint d) {
+static __attribute__((noinline)) void fragment_product_mfma_UNITS(KIND *sums, uint a, uint b, uint c, uint d) {
     const int lane = (int)get_sub_group_local_id();
     for (int number = 0; number < 4; ++number) {
-        for (int k = 0; k < 16; ++k) {
-            const uint left = sub_group_shuffle(k % 4 < 2 ? a : b, k / 4 * 16 + lane / 16 * 4 + number);
-            const uint right = sub_group_shuffle(k % 4 < 2 ? c : d, k / 4 * 16 + lane % 16);
-            sums[number] += fragment_number_UNITS(left, k % 2) * fragment_number_UNITS(right, k % 2);
+        for (int word = 0; word < 8; ++word) {
+            const uint left = sub_group_shuffle(word % 2 ? b : a, word / 2 * 16 + lane / 16 * 4 + number);
+            const uint right = sub_group_shuffle(word % 2 ? d : c, word / 2 * 16 + lane % 16);
+            for (int part = 0; part < PARTS; ++part)
+                sums[number] += fragment_number_UNITS(left, part) * fragment_number_UNITS(right, part);
         }
     }
 }
 """
 WMMA = """
 static __attribute__((noinline)) void fragment_product_wmma_UNITS(
-    float *sums, uint a0, uint a1, uint a2, uint a3, uint a4, uint a5, uint a6, uint a7,
+    KIND *sums, uint a0, uint a1, uint a2, uint a3, uint a4, uint a5, uint a6, uint a7,
     uint b0, uint b1, uint b2, uint b3, uint b4, uint b5, uint b6, uint b7) {
     const int lane = (int)get_sub_group_local_id(), upper = lane / 16;
     const uint a[8] = {a0, a1, a2, a3, a4, a5, a6, a7}, b[8] = {b0, b1, b2, b3, b4, b5, b6, b7};
     for (int number = 0; number < 8; ++number) {
-        for (int k = 0; k < 16; ++k) {
-            const uint left = sub_group_shuffle(a[k / 2], upper * 16 + number * 2 + upper);
-            const uint right = sub_group_shuffle(b[k / 2], lane);
-            sums[number] += fragment_number_UNITS(left, k % 2) * fragment_number_UNITS(right, k % 2);
+        for (int word = 0; word < 8; ++word) {
+            const uint left = sub_group_shuffle(a[word], upper * 16 + number * 2 + upper);
+            const uint right = sub_group_shuffle(b[word], lane);
+            for (int part = 0; part < PARTS; ++part)
+                sums[number] += fragment_number_UNITS(left, part) * fragment_number_UNITS(right, part);
         }
     }
 }
 """
+# by the name of a unit: the type of sums where they are no floats, and the numbers of a word where they are not two
+SUMS = {"s8": "int", "i8": "int", "u8": "uint"}
+PARTS = {"tf32": "1", "f16": "2", "bf16": "2"}
 UNITS: dict[str, tuple[DeviceDialect, str]] = {
-    "tensor cores": (CudaDialect(tensor_cores=True), MMA),
+    "tensor cores": (CudaDialect(tensor_cores=True, narrowest_floats=True), MMA),
     "mfma": (HipDialect("gfx90a"), MFMA),
     "wmma": (HipDialect("gfx1100"), WMMA),
 }
@@ -848,12 +862,13 @@ class FragmentDialect(OpenCLDialect):
 
     def fragment_product(self, fragments: Fragments) -> str:
         self.units = fragments.name.rpartition("_")[2]
-        for dtype in ("float16", "bfloat16"):
+        for dtype in ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"):
             self.helper(f"rlx_decode_{dtype}")
         return f"fragment_product_{fragments.name}"
 
     def helper_text(self) -> str:
-        text = self.text.replace("UNITS", self.units).replace("PARTS", "1" if self.units == "tf32" else "2")
+        kind = SUMS.get(self.units, "float")
+        text = self.text.replace("UNITS", self.units).replace("PARTS", PARTS.get(self.units, "4")).replace("KIND", kind)
         return super().helper_text() + (NUMBERS + text if self.units else "")
 
 
@@ -868,11 +883,13 @@ class MixedBackend(OpenCLBackend):
     @property
     def lowering(self) -> LoweringOptions:
         options = super().lowering
-        types = (ProductType.of("float16", "float32"), ProductType.of("bfloat16", "float32"), TF32)
+        held = {"int8": "int32", "uint8": "uint32"}
+        types = (*(ProductType.of(dtype, held.get(dtype, "float32")) for dtype in NARROW), TF32)
         return replace(options, products=replace(options.products, types=types))
 
 
 TF32 = ProductType.of("float32", tf32=True)
+NARROW = ("float16", "bfloat16", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
 MIXED: dict[str, Any] = {
     "epilogue": lambda x, w: jnp.maximum(x @ w + 1, 0),
     "transposed operands": lambda x, w: (w.T @ x.T) * 2,
@@ -904,6 +921,61 @@ def test_narrow_products_are_summed_in_float32(dtype: str, units: str, backend: 
         wide = [np.asarray(v).astype("float64") for v in (found, expected)]
         coarse = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 4e-3}[dtype]
         np.testing.assert_allclose(*wide, rtol=coarse, atol=coarse * 6, err_msg=name)
+
+
+INTEGRAL: dict[str, Any] = {
+    "epilogue": lambda x, w: jnp.maximum(summed(x, w) + 1, 5),
+    "transposed operands": lambda x, w: summed(w.T, x.T) * 2,
+    "what is loaded": lambda x, w: summed(x * 2, w),
+    "wrapped": lambda x, w: x @ w,
+    "thin": lambda x, w: summed(x[:3], w),
+}
+
+
+def summed(x: Any, w: Any) -> Any:
+    wide = jnp.promote_types(x.dtype, "int32") if x.dtype == jnp.int8 else "uint32"
+    return jnp.matmul(x, w, preferred_element_type=wide)
+
+
+@pytest.mark.parametrize("units", [*UNITS, ""], ids=[*UNITS, "tiles"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_integers_are_summed_exactly(dtype: str, units: str, backend: OpenCLBackend) -> None:
+    """By units where they have such numbers, by tiles elsewhere: NumPy's integers."""
+    if units and not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    device = MixedBackend()
+    device.units = units
+    draws = np.random.default_rng(7)
+    x, w = (draws.integers(0, 256, shape).astype(dtype) for shape in ((70, 37), (37, 90)))
+    for name, function in INTEGRAL.items():
+        plan = lower_to_plan(rlx.make_program(function)(x, w), None, device.lowering)
+        (product,) = [k for kernel in plan.kernels for k in members(kernel) if isinstance(k, Contract)]
+        assert product.accumulator is not None
+        expected = np.asarray(rlx.jit(function, device="cpu")(x, w))
+        fragments = device.dialect().fragments(x.dtype)
+        made = DeviceProgram(plan, device.dialect(), device.engine.limits).steps.values()
+        assert {step.unit for each in made for step in each} == {fragments.name if fragments else ""}
+        (storage,) = device.compile(plan).run([device.memory.put(a) for a in (x, w)])
+        found = device.memory.get(storage, expected.shape, expected.dtype)
+        np.testing.assert_array_equal(found, expected, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_products_of_the_narrowest_floats(dtype: str, backend: OpenCLBackend) -> None:
+    """Infinities and NaN as their numbers say; sums are float32's."""
+    if not backend.engine.shuffles:
+        pytest.skip("the runtime has no sub-groups")
+    device = MixedBackend()
+    x, w = (numbers(*shape).astype(dtype) for shape in ((70, 37), (37, 90)))
+    x[3, 5] = np.nan
+    function = lambda x, w: jnp.matmul(x, w, preferred_element_type="float32")  # noqa: E731
+    plan = lower_to_plan(rlx.make_program(function)(x, w), None, device.lowering)
+    made = DeviceProgram(plan, device.dialect(), device.engine.limits).steps.values()
+    assert {step.unit for each in made for step in each} == {dtype[7:11]}
+    (storage,) = device.compile(plan).run([device.memory.put(a) for a in (x, w)])
+    expected = x.astype("float64") @ w.astype("float64")
+    found = device.memory.get(storage, expected.shape, np.dtype("f4"))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ATTENTION)

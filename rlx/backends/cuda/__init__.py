@@ -18,12 +18,18 @@ from rlx.ir.options import LoweringOptions, ProductType
 __all__ = ["CudaBackend"]
 
 _SHOWN = "sm_90"  # what programs are shown for where there is no GPU
-_TENSOR_CORES = 80
-_OF_UNITS = (
-    ProductType.of("float16", "float32"),
-    ProductType.of("bfloat16", "float32"),
-    ProductType.of("float32", tf32=True),
-)
+# what tensor cores multiply, by the first architecture that has them
+_OF_UNITS = {
+    80: (
+        ProductType.of("float16", "float32"),
+        ProductType.of("bfloat16", "float32"),
+        ProductType.of("float32", tf32=True),
+        ProductType.of("int8", "int32"),
+        ProductType.of("uint8", "uint32"),
+    ),
+    89: (ProductType.of("float8_e4m3fn", "float32"), ProductType.of("float8_e5m2", "float32")),
+}
+_TENSOR_CORES, _NARROWEST_FLOATS = _OF_UNITS
 _OF_ASSEMBLER = ("--ptxas-options", "--no-cache")  # flags that CuPy has no use for
 
 
@@ -47,21 +53,23 @@ class CudaBackend(DeviceBackend):
         return self.engine.architecture if self.engine.present else _SHOWN
 
     @property
-    def _has_tensor_cores(self) -> bool:
-        """Whether fragments of 16-bit floats and of tf32 are multiplied in one step: from sm_80 on."""
-        return int(self._architecture.removeprefix("sm_")) >= _TENSOR_CORES
+    def _capability(self) -> int:
+        """The number of the architecture."""
+        return int(self._architecture.removeprefix("sm_"))
 
     @property
     def lowering(self) -> LoweringOptions:
-        """With products of 16-bit floats, and of float32 as tf32, where the GPU has units for them."""
+        """With products of narrow numbers, and of float32 as tf32, where the GPU has units for them."""
         options = super().lowering
-        if not self._has_tensor_cores:
-            return options
-        return replace(options, products=replace(options.products, types=(*options.products.types, *_OF_UNITS)))
+        held = (t for capability, types in _OF_UNITS.items() if self._capability >= capability for t in types)
+        return replace(options, products=replace(options.products, types=(*options.products.types, *held)))
 
     def dialect(self) -> DeviceDialect:
-        """cuBLAS multiplies, where there is a GPU, but for 16-bit floats."""
-        return CudaDialect(products=True, tensor_cores=self._has_tensor_cores)
+        """cuBLAS multiplies, where there is a GPU, but for narrow numbers."""
+        has = self._capability
+        return CudaDialect(
+            products=True, tensor_cores=has >= _TENSOR_CORES, narrowest_floats=has >= _NARROWEST_FLOATS
+        )
 
     def compiled_texts(self, source: str) -> Mapping[str, str]:
         """PTX, the machine's instructions, and what each kernel needs, for the GPU or for one that is not there."""

@@ -65,25 +65,38 @@ struct rlx_address {
 };
 """
 _LEFT = (("lane / 4", "lane % 4"), ("lane / 4 + 8", "lane % 4"))
+# by dtype: the name of what is multiplied, and what sums are
+_HELD = {
+    "float16": ("f16", "float32"), "bfloat16": ("bf16", "float32"), "float32": ("tf32", "float32"),
+    "int8": ("s8", "int32"), "uint8": ("u8", "uint32"),
+    "float8_e4m3fn": ("e4m3", "float32"), "float8_e5m2": ("e5m2", "float32"),
+}  # fmt: skip
+_NARROWEST_FLOATS = ("float8_e4m3fn", "float8_e5m2")  # which units have that are newer than the others
 _TENSOR_CORES = {
     dtype: Fragments(
         name, 32, 8, (*_LEFT, *((row, f"{word} + 4") for row, word in _LEFT)),
         (("lane / 4", "lane % 4"), ("lane / 4", "lane % 4 + 4")), 4, "lane / 4 + {0} / 2 * 8", "lane % 4 * 2 + {0} % 2",
-        chained=name != "tf32",
+        chained=name in ("f16", "bf16"), summed_in=summed_in,
     )
-    for dtype, name in {"float16": "f16", "bfloat16": "bf16", "float32": "tf32"}.items()
+    for dtype, (name, summed_in) in _HELD.items()
 }  # fmt: skip
+_DEPTHS = {"tf32": 8, "f16": 16, "bf16": 16}  # of a fragment; those of bytes have 32
+_INTEGER_SUMS = {"s8": "int32_t", "u8": "uint32_t"}
 
 
 def _fragment_product(name: str) -> str:
     """The function that a warp multiplies fragments by."""
-    shape = "m16n8k8" if name == "tf32" else "m16n8k16"
+    kind, sums, register = "float", "f32", "f"
+    if name in _INTEGER_SUMS:
+        kind, sums, register = _INTEGER_SUMS[name], "s32", "r"
+    shape = f"m16n8k{_DEPTHS.get(name, 32)}"
+    results = ", ".join(f'"+{register}"(sums[{number}])' for number in range(4))
     return f"""\
 static __device__ void fragment_product_{name}(
-    float *sums, uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e, uint32_t f) {{
-    asm volatile("mma.sync.aligned.{shape}.row.col.f32.{name}.{name}.f32 {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, "
+    {kind} *sums, uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e, uint32_t f) {{
+    asm volatile("mma.sync.aligned.{shape}.row.col.{sums}.{name}.{name}.{sums} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, "
                  "{{%8, %9}}, {{%0, %1, %2, %3}};"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                 : {results}
                  : "r"(a), "r"(b), "r"(c), "r"(d), "r"(e), "r"(f));
 }}"""
 
@@ -110,14 +123,18 @@ class CudaDialect(DeviceDialect):
         "fragment_product": _fragment_product, "packed": _packed,
     }  # fmt: skip
 
-    def __init__(self, products: bool = False, tensor_cores: bool = False) -> None:
+    def __init__(
+        self, products: bool = False, tensor_cores: bool = False, narrowest_floats: bool = False
+    ) -> None:
         super().__init__()
         self.products = products
         self.tensor_cores = tensor_cores
+        self.narrowest_floats = narrowest_floats
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:
-        """Tensor cores, where `tensor_cores` says that there are some of these: from sm_80 on."""
-        return _TENSOR_CORES.get(dtype.name) if self.tensor_cores else None
+        """Tensor cores, where there are some: from sm_80 on, for 8-bit floats from sm_89 on."""
+        there = self.tensor_cores and (self.narrowest_floats or dtype.name not in _NARROWEST_FLOATS)
+        return _TENSOR_CORES.get(dtype.name) if there else None
 
     def fragment_product(self, fragments: Fragments) -> str:
         """mma.sync."""

@@ -39,8 +39,11 @@ class Card:
 
 
 # copy bandwidth as others have measured it; published peaks of float32 without tensor cores, and of dense products with
-# them; launches as graphs and queues hide them
-H100 = Card("H100", 3.0e12, 67e12, 6.4e-6, 2e-6, {"f16": 989e12, "bf16": 989e12, "tf32": 494e12})
+# them, where mma.sync makes 16-bit ones of 8-bit floats; launches as graphs and queues hide them
+_H100_UNITS = {
+    **dict.fromkeys(("f16", "bf16", "e4m3", "e5m2"), 989e12), **dict.fromkeys(("s8", "u8"), 1979e12), "tf32": 494e12
+}  # fmt: skip
+H100 = Card("H100", 3.0e12, 67e12, 6.4e-6, 2e-6, _H100_UNITS)
 
 
 @dataclass(frozen=True, slots=True)

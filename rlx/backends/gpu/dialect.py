@@ -146,8 +146,8 @@ class DeviceDialect(CDialect):
         return False
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:
-        """The unit that multiplies matrices of a dtype and sums in float32, where a device has one; float32 is rounded
-        to tf32 then."""
+        """The unit that multiplies matrices of a dtype and sums in a wider one, where a device has one; float32 is
+        rounded to tf32 then."""
         return None
 
     def fragment_product(self, fragments: Fragments) -> str:

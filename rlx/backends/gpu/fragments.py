@@ -14,11 +14,12 @@ FRAGMENT_WORDS = 8  # of 32 bits that each row of the left matrix has, and each 
 class Fragments:
     """A unit for matrices: a warp adds to 16 rows of some columns of sums what 8 words of each row and column give.
 
-    name: of what a word has, two numbers ("f16", "bf16") or one ("tf32"). items: of a warp. columns: of the sums. left,
-    right: each word that an item has, as the row (of the right matrix the column) and the number of the word in it.
-    sums: how many an item has, of type float; row, column: those of its sum {0}. These are texts; in them `lane` is the
-    number of an item in its warp. chained: whether an item has two neighbouring sums of each of two rows, and those of
-    two neighbouring fragments, rounded and packed in pairs, are its words of a left fragment, in the same order.
+    name: of what a word has, one number ("tf32"), two ("f16", "bf16") or four ("s8", "e4m3"). items: of a warp.
+    columns: of the sums. left, right: each word that an item has, as the row (of the right matrix the column) and the
+    number of the word in it. sums: how many an item has, of the dtype `summed_in`; row, column: those of its sum {0}.
+    These are texts; in them `lane` is the number of an item in its warp. chained: whether an item has two neighbouring
+    sums of each of two rows, and those of two neighbouring fragments, rounded and packed in pairs, are its words of a
+    left fragment, in the same order.
     """
 
     name: str
@@ -30,3 +31,4 @@ class Fragments:
     row: str
     column: str
     chained: bool = False
+    summed_in: str = "float32"

@@ -25,7 +25,8 @@ __all__ = ["is_mixed", "product_as_loops", "product_steps", "tiled_product"]
 
 _TILE = 64  # rows and columns of the result that a group makes
 _LEAST_TILE = 16  # of a thin result as many elements in fewer rows, or columns
-_DEPTH = 16  # and how much of the operands it has at a time
+_DEPTH = 16  # and how much of the operands it has at a time, or what fragments take
+_FRAGMENT_BYTES = 4 * FRAGMENT_WORDS
 _EACH = 4  # rows and columns of an item
 _ITEMS = _TILE * _TILE // (_EACH * _EACH)
 _LEAST = 16  # smaller results are made by items, or rows, of their own
@@ -147,8 +148,8 @@ def _tile(product: Contract, limits: Limits, dialect: DeviceDialect) -> tuple[in
 
 def _fragments(product: Contract, dialect: DeviceDialect) -> Fragments | None:
     """The device's unit for matrices that multiplies a product's operands, if it has one."""
-    fits = product.summed_in == np.float32 and is_mixed(product)
-    return dialect.fragments(product.lhs.buffer.dtype) if fits else None
+    units = dialect.fragments(product.lhs.buffer.dtype) if is_mixed(product) else None
+    return units if units is not None and product.summed_in.name == units.summed_in else None
 
 
 def _groups(product: Contract, tile: tuple[int, int]) -> int:
@@ -177,6 +178,7 @@ class _Text:
         self.held = self.product.lhs.buffer.dtype
         self.units = _fragments(self.product, dialect)
         self.kind, self.zero = register_type(self.dtype), literal(self.dtype, 0)
+        self.slice = max(_DEPTH, _FRAGMENT_BYTES // self.held.itemsize) if self.units else _DEPTH
         self.tiles = _tiles(self.product, tile)
         self.rows, self.columns = tile
         self.held_sums = self._of_warps() if self.units else (_EACH, _EACH)
@@ -189,7 +191,7 @@ class _Text:
         dialect, add, product = self.dialect, self.lines.add, self.product
         for name, size in (("lhs", self.rows), ("rhs", self.columns)):
             shape = f"uint32_t {name}_words[{size}][{self._words + 4}]" if self.units else ""
-            add(f"{dialect.group_space} {shape or f'{self.kind} {name}_tile[{_DEPTH}][{size} + 1]'};")
+            add(f"{dialect.group_space} {shape or f'{self.kind} {name}_tile[{self.slice}][{size} + 1]'};")
         add(dialect.number("point", f"({dialect.number_type}){dialect.group_number()}"))
         add(dialect.fixed("first_column", f"point % {self.tiles[1]}u * {self.columns}"))
         add(dialect.fixed("first_row", f"point / {self.tiles[1]}u % {self.tiles[0]}u * {self.rows}"))
@@ -199,7 +201,7 @@ class _Text:
             rest = f"{rest} / {size}u"
         start, stop = "0", str(product.depth)
         if self.parts > 1:
-            span = ceiling(ceiling(product.depth, self.parts), _DEPTH) * _DEPTH
+            span = ceiling(ceiling(product.depth, self.parts), self.slice) * self.slice
             add(dialect.fixed("part_number", rest), dialect.fixed("start", f"part_number * {span}"))
             add(dialect.fixed("stop", f"start + {span} < {product.depth} ? start + {span} : {product.depth}"))
             start, stop = "start", "stop"
@@ -211,7 +213,7 @@ class _Text:
         parts, each = self.held_sums
         add(f"{self.kind} sums[{parts}][{each}];")
         add(f"for (int r = 0; r < {parts}; ++r) for (int c = 0; c < {each}; ++c) sums[r][c] = {self.zero};")
-        with self.lines.block(dialect.loop("depth", start, stop).replace("++depth", f"depth += {_DEPTH}")):
+        with self.lines.block(dialect.loop("depth", start, stop).replace("++depth", f"depth += {self.slice}")):
             self.load("lhs", product.lhs, self.fused.lhs, "row", product.rows)
             self.load("rhs", product.rhs, self.fused.rhs, "column", product.columns)
             add(dialect.barrier())
@@ -233,10 +235,10 @@ class _Text:
             batches = len(self.axes)
             near = _run(maker, digits, batches + deep) > _run(maker, digits, batches + 1 - deep)
         split = (
-            f"const int d = at % {_DEPTH}, f = at / {_DEPTH};" if near
+            f"const int d = at % {self.slice}, f = at / {self.slice};" if near
             else f"const int f = at % {side}, d = at / {side};"
         )  # fmt: skip
-        head = f"for (int at = {dialect.number_in_group()}; at < {side * _DEPTH}; at += {_ITEMS}) {{"
+        head = f"for (int at = {dialect.number_in_group()}; at < {side * self.slice}; at += {_ITEMS}) {{"
         with self.lines.block(head):
             self.lines.add(split, dialect.fixed(free, f"first_{free} + f"), dialect.fixed("deep", "depth + d"))
             with self.lines.block(dialect.condition(f"{free} < {size} && deep < {self.product.depth}")):
@@ -254,14 +256,15 @@ class _Text:
     @property
     def _words(self) -> int:
         """Words of a row of a tile that fragments are read from."""
-        return _DEPTH * self.held.itemsize // 4
+        return self.slice * self.held.itemsize // 4
 
     def _into(self, name: str, value: str) -> str:
         if not self.units:
             return f"{name}_tile[d][f] = {value};"
-        if self._words == _DEPTH:
+        if self.held.itemsize == 4:
             return f"{name}_words[f][d] = {value};"
-        return f"(({self.dialect.group_pointer} uint16_t *){name}_words[f])[d] = {value};".replace("( ", "(")
+        kind = f"{self.dialect.group_pointer} uint{8 * self.held.itemsize}_t".strip()
+        return f"(({kind} *){name}_words[f])[d] = {value};"
 
     def tiled(self, name: str, value: str, given: np.dtype) -> str:
         """The statement that puts an element into a tile: a number, or the code of one that fragments are made of."""
@@ -308,17 +311,19 @@ class _Text:
 
     def multiply(self) -> None:
         """A slice's products."""
-        fma = f"fma{suffix(self.dtype)}"
+        added = "sums[r][c] + left[r] * right[c]"
+        if self.dtype.kind == "f":
+            added = f"fma{suffix(self.dtype)}(left[r], right[c], sums[r][c])"
         self.lines.add(
             self.dialect.unroll,
-            f"for (int d = 0; d < {_DEPTH}; ++d) {{",
+            f"for (int d = 0; d < {self.slice}; ++d) {{",
             f"    {self.kind} left[{_EACH}], right[{_EACH}];",
             f"    for (int e = 0; e < {_EACH}; ++e) {{",
             f"        left[e] = lhs_tile[d][down + {self.down} * e];",
             f"        right[e] = rhs_tile[d][across + {self.across} * e];",
             "    }",
             f"    for (int r = 0; r < {_EACH}; ++r)",
-            f"        for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {fma}(left[r], right[c], sums[r][c]);",
+            f"        for (int c = 0; c < {_EACH}; ++c) sums[r][c] = {added};",
             "}",
         )
 

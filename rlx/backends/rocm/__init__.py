@@ -13,7 +13,12 @@ from rlx.ir.options import LoweringOptions, ProductType
 __all__ = ["RocmBackend"]
 
 _SHOWN = "gfx942"  # what programs are shown for where there is no GPU
-_OF_UNITS = (ProductType.of("float16", "float32"), ProductType.of("bfloat16", "float32"))
+_OF_UNITS = (
+    ProductType.of("float16", "float32"),
+    ProductType.of("bfloat16", "float32"),
+    ProductType.of("int8", "int32"),
+    ProductType.of("uint8", "uint32"),
+)
 _FLAGS = ("-O3", "-ffp-contract=off", "-std=c++17")
 
 
@@ -32,7 +37,7 @@ class RocmBackend(DeviceBackend):
 
     @property
     def lowering(self) -> LoweringOptions:
-        """With products of 16-bit floats where the GPU has matrix cores."""
+        """With products of narrow numbers where the GPU has matrix cores."""
         options = super().lowering
         held = [kind for kind in _OF_UNITS if self.dialect().fragments(kind.operands) is not None]
         return replace(options, products=replace(options.products, types=(*options.products.types, *held)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -30,48 +30,99 @@ _BEGIN = """\
 """
 
 
-_NAMES = {"float16": "f16", "bfloat16": "bf16"}
+# by dtype: the name of what is multiplied, and what sums are
+_NAMES = {
+    "float16": ("f16", "float32"), "bfloat16": ("bf16", "float32"),
+    "int8": ("i8", "int32"), "uint8": ("u8", "uint32"),
+}  # fmt: skip
 _MFMA = (("lane % 16", "lane / 16 * 2"), ("lane % 16", "lane / 16 * 2 + 1"))
 _WMMA = tuple(("lane % 16", str(word)) for word in range(FRAGMENT_WORDS))  # items 16 apart have the same words
+
+
+def _mfma_units(names: Mapping[str, str]) -> dict[str, Fragments]:
+    """Those of CDNA, by the dtypes that they multiply; of 8-bit integers they have signed ones only."""
+    return {
+        dtype: Fragments(
+            f"mfma_{name}", 64, 16, _MFMA, _MFMA, 4, "lane / 16 * 4 + {0}", "lane % 16", summed_in=_NAMES[dtype][1]
+        )
+        for dtype, name in names.items()
+    }
+
+
 # by the beginning of an architecture's name
 _MATRIX_CORES = {
-    ("gfx90a", "gfx94"): {
-        dtype: Fragments(f"mfma_{name}", 64, 16, _MFMA, _MFMA, 4, "lane / 16 * 4 + {0}", "lane % 16")
-        for dtype, name in _NAMES.items()
-    },
+    ("gfx90a",): _mfma_units({"float16": "f16", "bfloat16": "bf16", "int8": "i8"}),
+    ("gfx94",): _mfma_units({"float16": "f16", "bfloat16": "bf16", "int8": "i8k32"}),
     ("gfx11",): {
-        dtype: Fragments(f"wmma_{name}", 32, 16, _WMMA, _WMMA, 8, "{0} * 2 + lane / 16", "lane % 16")
-        for dtype, name in _NAMES.items()
+        dtype: Fragments(
+            f"wmma_{name}", 32, 16, _WMMA, _WMMA, 8, "{0} * 2 + lane / 16", "lane % 16", summed_in=summed_in
+        )
+        for dtype, (name, summed_in) in _NAMES.items()
     },
 }
 
 
-def _matrix_product(name: str, builtin: str, words: int, sums: int, more: str) -> str:
-    """The function that a wavefront multiplies fragments by: `words` of either matrix, and clang's own function."""
-    numbers = f"{'_Float16' if name.endswith('_f16') else 'short'} {name}_numbers"
-    arguments = [f"uint32_t {side}{number}" for side in "ab" for number in range(words)]
-    a, b = (", ".join(f"{side}{number}" for number in range(words)) for side in "ab")
+def _function(name: str, sums: str, count: int, words: int, types: Sequence[str], steps: Sequence[str]) -> str:
+    """The function that a wavefront multiplies fragments by: its steps add to `made`, an item's sums as a vector.
+
+    sums: their type. The words of either matrix are a0, a1, ... and b0, b1, ...
+    """
+    head = "\n".join([*types, f"typedef {sums} {name}_sums __attribute__((ext_vector_type({count})));"])
+    given = ", ".join(f"uint32_t {side}{number}" for side in "ab" for number in range(words))
+    body = "\n".join(f"    made = {step};" for step in steps)
     return f"""\
-typedef {numbers} __attribute__((ext_vector_type({2 * words})));
-typedef uint32_t {name}_words __attribute__((ext_vector_type({words})));
-typedef float {name}_sums __attribute__((ext_vector_type({sums})));
-static __device__ inline void fragment_product_{name}(float *sums, {', '.join(arguments)}) {{
-    const {name}_words left = {{{a}}}, right = {{{b}}};
-    {name}_sums made = {{{', '.join(f'sums[{number}]' for number in range(sums))}}};
-    made = {builtin}(__builtin_bit_cast({name}_numbers, left), __builtin_bit_cast({name}_numbers, right), made{more});
-    for (int number = 0; number < {sums}; ++number) sums[number] = made[number];
+{head}
+static __device__ inline void fragment_product_{name}({sums} *sums, {given}) {{
+    {name}_sums made = {{{', '.join(f'sums[{number}]' for number in range(count))}}};
+{body}
+    for (int number = 0; number < {count}; ++number) sums[number] = made[number];
 }}"""
 
 
+def _words(side: str, count: int, first: int = 0) -> str:
+    return ", ".join(f"{side}{number}" for number in range(first, first + count))
+
+
+def _float_product(name: str, builtin: str, words: int, sums: int, more: str) -> str:
+    """By one of clang's functions, of vectors of 16-bit floats."""
+    numbers = f"{'_Float16' if name.endswith('_f16') else 'short'} {name}_numbers"
+    types = [
+        f"typedef {numbers} __attribute__((ext_vector_type({2 * words})));",
+        f"typedef uint32_t {name}_words __attribute__((ext_vector_type({words})));",
+    ]
+    left, right = (
+        f"__builtin_bit_cast({name}_numbers, ({name}_words){{{_words(side, words)}}})" for side in "ab"
+    )
+    return _function(name, "float", sums, words, types, [f"{builtin}({left}, {right}, made{more})"])
+
+
 def _mfma(name: str) -> str:
-    """Of CDNA."""
+    """Of CDNA. Which bytes a step takes does not matter, if it takes the same of both matrices."""
+    if name == "i8":
+        builtin = "__builtin_amdgcn_mfma_i32_16x16x16i8"
+        steps = [f"{builtin}((int)a{word}, (int)b{word}, made, 0, 0, 0)" for word in range(2)]
+        return _function("mfma_i8", "int32_t", 4, 2, (), steps)
+    if name == "i8k32":
+        both = ", ".join(f"(long)((uint64_t){side}1 << 32 | {side}0)" for side in "ab")
+        step = f"__builtin_amdgcn_mfma_i32_16x16x32_i8({both}, made, 0, 0, 0)"
+        return _function("mfma_i8k32", "int32_t", 4, 2, (), [step])
     kind = {"f16": "f16", "bf16": "bf16_1k"}[name]
-    return _matrix_product(f"mfma_{name}", f"__builtin_amdgcn_mfma_f32_16x16x16{kind}", 2, 4, ", 0, 0, 0")
+    return _float_product(f"mfma_{name}", f"__builtin_amdgcn_mfma_f32_16x16x16{kind}", 2, 4, ", 0, 0, 0")
 
 
 def _wmma(name: str) -> str:
-    """Of RDNA 3, in wavefronts of 32."""
-    return _matrix_product(f"wmma_{name}", f"__builtin_amdgcn_wmma_f32_16x16x16_{name}_w32", FRAGMENT_WORDS, 8, "")
+    """Of RDNA 3, in wavefronts of 32. A step takes 16 bytes of a row."""
+    if name not in ("i8", "u8"):
+        builtin = f"__builtin_amdgcn_wmma_f32_16x16x16_{name}_w32"
+        return _float_product(f"wmma_{name}", builtin, FRAGMENT_WORDS, 8, "")
+    kind, words = f"wmma_{name}_words", FRAGMENT_WORDS // 2
+    signed, sums = ("true", "int32_t") if name == "i8" else ("false", "uint32_t")
+    steps = []
+    for first in (0, words):
+        left, right = (f"{signed}, ({kind}){{{_words(f'(int){side}', words, first)}}}" for side in "ab")
+        steps.append(f"__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32({left}, {right}, made, false)")
+    types = [f"typedef int {kind} __attribute__((ext_vector_type({words})));"]
+    return _function(f"wmma_{name}", sums, 8, FRAGMENT_WORDS, types, steps)
 
 
 class HipDialect(CudaDialect):
@@ -91,7 +142,7 @@ class HipDialect(CudaDialect):
         self.architecture = architecture
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:
-        """Matrix cores of 16-bit floats."""
+        """Matrix cores of 16-bit floats and of 8-bit integers."""
         cores = (found for names, found in _MATRIX_CORES.items() if self.architecture.startswith(names))
         return next(cores, {}).get(dtype.name)
 
