@@ -8,11 +8,14 @@ from dataclasses import replace
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.cuda.engine import CupyEngine
 from rlx.backends.cuda.nvrtc import FLAGS, compile_program, installed
+from rlx.backends.cuda.products import is_library_product
 from rlx.backends.cuda.report import disassembly, register_table
 from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.cost import H100
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
+from rlx.config import config
 from rlx.ir.options import LoweringOptions, ProductType
 
 __all__ = ["CudaBackend"]
@@ -60,8 +63,11 @@ class CudaBackend(DeviceBackend):
         return replace(options, products=replace(options.products, types=(*options.products.types, *_OF_UNITS)))
 
     def dialect(self) -> DeviceDialect:
-        """cuBLAS multiplies, where there is a GPU, but for 16-bit floats."""
-        return CudaDialect(products=True, tensor_cores=self._has_tensor_cores)
+        """cuBLASLt multiplies: what it says itself that it makes, where there is a GPU to ask it for."""
+        return CudaDialect(self._makes, self._has_tensor_cores, config.excess_precision)
+
+    def _makes(self, product: LibraryProduct) -> bool:
+        return is_library_product(product) and (not self.engine.present or self.engine.makes(product))
 
     def compiled_texts(self, source: str) -> Mapping[str, str]:
         """PTX, the machine's instructions, and what each kernel needs, for the GPU or for one that is not there."""
