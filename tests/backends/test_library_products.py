@@ -6,7 +6,11 @@ Nothing here has run on a GPU: a module in cuBLASLt's place reads the descriptor
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -293,8 +297,71 @@ def test_what_is_shown_without_a_gpu() -> None:
 
 
 # ------------------------------------------------------------------ the real library
+DRIVER = "int cuDriverGetVersion(int *version) { *version = 13000; return 0; }"
+SCRIPT = """
+import sys
+import numpy as np
+import nvmath.bindings.cublasLt as real
+from fake_cublas_lt import FakeCublasLt
+from test_library_products import MATCHES, pulled_back, program, X, W, V
+from rlx.backends.cuda.cublas_lt import CublasLt
+from rlx.backends.cuda.products import describe
+from rlx.backends.gpu.epilogues import LibraryProduct
+
+fake = FakeCublasLt(None)
+for kind in ("Epilogue", "MatmulDescAttribute", "MatrixLayoutAttribute", "MatmulPreferenceAttribute"):
+    for member in getattr(fake, kind):
+        assert member == getattr(real, kind)[member.name], member
+for what, kind in (("matmul_desc", fake.MatmulDescAttribute), ("matrix_layout", fake.MatrixLayoutAttribute),
+                   ("matmul_preference", fake.MatmulPreferenceAttribute)):
+    for member in kind:
+        widths = [np.dtype(getattr(m, f"get_{what}_attribute_dtype")(member)).itemsize for m in (fake, real)]
+        assert widths[0] == widths[1], member
+assert fake.matmul_heuristic_result_dtype == real.matmul_heuristic_result_dtype
+
+def told(what, handle, attribute):
+    width = np.dtype(getattr(real, f"get_{what}_attribute_dtype")(attribute))
+    found, written = np.zeros(1, width), np.zeros(1, np.uint64)
+    getattr(real, f"{what}_get_attribute")(handle, attribute, found.ctypes.data, found.nbytes, written.ctypes.data)
+    assert written[0] == width.itemsize
+    return int(found[0])
+
+library = CublasLt(None, None)
+library._library = real
+count = 0
+for f, arguments, *_ in (*MATCHES.values(), (pulled_back, (X, W, V))):
+    for parts in program(f, *arguments).parts.values():
+        for product in parts.members:
+            if not isinstance(product, LibraryProduct):
+                continue
+            description = describe(product)
+            prepared = library._prepare(description)
+            attributes = real.MatmulDescAttribute
+            assert told("matmul_desc", prepared.product, attributes.EPILOGUE) == real.Epilogue[description.epilogue]
+            assert told("matmul_desc", prepared.product, attributes.COMPUTE_TYPE) == description.compute
+            assert told("matmul_desc", prepared.product, attributes.SCALE_TYPE) == description.scalar_kind
+            assert told("matmul_desc", prepared.product, attributes.TRANSA) == description.transposed[0]
+            for handle, layout in zip(prepared.layouts, (description.left, description.right, description.added,
+                                                         description.result)):
+                names = real.MatrixLayoutAttribute
+                numbers = [told("matrix_layout", handle, n) for n in (names.TYPE, names.ROWS, names.COLS, names.LD,
+                                                                     names.BATCH_COUNT, names.STRIDED_BATCH_OFFSET)]
+                assert numbers == [layout.kind, layout.rows, layout.columns, layout.apart, layout.batches,
+                                   layout.batch_stride]
+            count += 1
+print("products:", count, real.get_version())
+"""
+
+
 @pytest.mark.skipif(importlib.util.find_spec("nvmath") is None, reason="nvmath-python is not installed")
-def test_the_fake_has_the_numbers_of_the_library(cupy: FakeCupy) -> None:
-    """Enumerations, and the structure of an algorithm: they need no driver."""
-    real = importlib.util.find_spec("nvmath.bindings.cublasLt")
-    assert real is not None and real.loader is not None
+def test_the_real_library_is_told_the_same(tmp_path: Path) -> None:
+    """Its numbers, widths and descriptors, which need no GPU; nvmath-python asks the driver for its version, no more."""
+    source = tmp_path / "driver.c"
+    source.write_text(DRIVER)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(source)], check=True)
+    here = os.path.dirname(__file__)
+    environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join([here, *sys.path])}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[1]) > len(MATCHES)
