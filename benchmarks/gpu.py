@@ -28,6 +28,7 @@ from benchmarks.contenders import SEED
 from benchmarks.programs import Program, programs
 from rlx.backends import backend_named
 from rlx.backends.cuda.dialect import CudaDialect
+from rlx.backends.cuda.products import is_library_product
 from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.cost import H100, Prediction, predict
 from rlx.backends.gpu.limits import Limits
@@ -44,7 +45,7 @@ def predicted(program: Program) -> tuple[Prediction, list[str]]:
     """What the model says of a program on an H100, and how its launches share their work."""
     function, arguments = program.build(rlx, np.random.default_rng(SEED))
     plan = lower_to_plan(rlx.make_program(function)(*arguments), context=Context(lowering_options(LIMITS), CLAIMS))
-    made = DeviceProgram(plan, CudaDialect(products=True), LIMITS)
+    made = DeviceProgram(plan, CudaDialect(products=is_library_product), LIMITS)
     return predict(plan, made, H100, LIMITS), [s.strategy for steps in made.steps.values() for s in steps]
 
 

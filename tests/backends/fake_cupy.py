@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_cublas_lt import FakeCublasLt
 
 import rlx
 from rlx import backends
@@ -56,6 +57,7 @@ class FakeCupy:
         self.captured: list[tuple[Any, ...]] | None = None  # by the graph that is being made
         self.devices: list[int] = [0]  # that are current, innermost last
         self.owners: dict[int, int] = {}  # address of a block -> number of its device
+        self.cublas_lt = FakeCublasLt(self)
         fake = self
 
         class Memory:
@@ -68,11 +70,9 @@ class FakeCupy:
                 fake.next += size + 4096
                 fake.blocks[self.ptr] = np.full(size, 0xA5, np.uint8)
                 fake.owners[self.ptr] = fake.devices[-1]
-
-            def __del__(self) -> None:
-                if hasattr(self, "ptr"):
-                    fake.used -= self.size
-                    del fake.blocks[self.ptr], fake.owners[self.ptr]
+                # as CuPy's, it is freed with its last reference, not with garbage that gives it back to a pool
+                self.held = np.empty(0)
+                weakref.finalize(self.held, fake.free, self.ptr).atexit = False
 
         class Device:
             def __init__(self, number: int) -> None:
@@ -175,9 +175,17 @@ class FakeCupy:
             get_elapsed_time=self.elapsed, driver=SimpleNamespace(CUDADriverError=CUDADriverError),
             memory=SimpleNamespace(Memory=Memory, OutOfMemoryError=OutOfMemoryError),
             compiler=SimpleNamespace(CompileException=CompileException),
-            device=SimpleNamespace(get_cublas_handle=lambda: 5),
-            cublas=SimpleNamespace(setStream=lambda *a: None, gemmStridedBatchedEx=self.gemm),
         )  # fmt: skip
+
+    def free(self, address: int) -> None:
+        """A block's end."""
+        self.used -= len(self.blocks.pop(address))
+        del self.owners[address]
+
+    @property
+    def own_stream(self) -> int:
+        """The number of rlx's stream on the current device."""
+        return STREAM + self.devices[-1]
 
     def count(self, devices: int) -> int:
         if "old" in self.broken:
@@ -259,17 +267,6 @@ class FakeCupy:
         self.at(target, nbytes)[:] = value
         self.log.append(("set", nbytes))
 
-    def gemm(self, handle: int, *arguments: Any) -> None:
-        if "cublas" in self.broken:
-            raise ImportError("Failure finding libcublas.so.13")
-        if self.captured is not None:
-            raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
-        assert handle == 5 and len(arguments) == 22, len(arguments)
-        right, left, n, m, k, one, a, _, lda, sa, b, _, ldb, sb, beta, c, _, ldc, sc, batches, compute, _ = arguments
-        for address in (a, b, c):
-            self.at(address, 4)
-        self.log.append(("gemm", right, left, n, m, k, lda, sa, ldb, sb, ldc, sc, batches, compute))
-
     def launched(self) -> list[str]:
         """The names of kernels in the order in which they were queued."""
         gc.collect()
@@ -279,6 +276,7 @@ class FakeCupy:
 def installed(monkeypatch: pytest.MonkeyPatch, fake: Any) -> Iterator[Any]:
     """Put a driver in CuPy's place, for backends of its own."""
     monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setitem(sys.modules, "nvmath.bindings.cublasLt", getattr(fake, "cublas_lt", None))
     _forget_devices()
     yield fake
     _forget_devices()

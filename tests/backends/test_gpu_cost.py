@@ -14,6 +14,7 @@ import rlx.nn as nn
 import rlx.numpy as jnp
 from rlx.backends.cuda import CudaBackend
 from rlx.backends.cuda.dialect import CudaDialect
+from rlx.backends.cuda.products import is_library_product
 from rlx.backends.gpu.cost import H100, Prediction, predict
 from rlx.backends.gpu.grid import grid_of
 from rlx.backends.gpu.limits import Limits
@@ -25,7 +26,7 @@ def predicted(*program: object, limits: Limits | None = None) -> Prediction:
     """The model's word on a program."""
     plan = plan_of(*program)
     limits = limits or Limits()
-    return predict(plan, DeviceProgram(plan, CudaDialect(products=True), limits), H100, limits)
+    return predict(plan, DeviceProgram(plan, CudaDialect(products=is_library_product), limits), H100, limits)
 
 
 def test_large_maps_and_norms_reach_the_copy_bandwidth() -> None:

@@ -8,11 +8,14 @@ from dataclasses import replace
 from rlx.backends.cuda.dialect import CudaDialect
 from rlx.backends.cuda.engine import CupyEngine
 from rlx.backends.cuda.nvrtc import FLAGS, compile_program, installed
+from rlx.backends.cuda.products import is_library_product
 from rlx.backends.cuda.report import disassembly, register_table
 from rlx.backends.gpu.backend import DeviceBackend
 from rlx.backends.gpu.cost import H100
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
+from rlx.config import config
 from rlx.ir.options import LoweringOptions, ProductType
 
 __all__ = ["CudaBackend"]
@@ -65,11 +68,12 @@ class CudaBackend(DeviceBackend):
         return replace(options, products=replace(options.products, types=(*options.products.types, *held)))
 
     def dialect(self) -> DeviceDialect:
-        """cuBLAS multiplies, where there is a GPU, but for narrow numbers."""
-        has = self._capability
-        return CudaDialect(
-            products=True, tensor_cores=has >= _TENSOR_CORES, narrowest_floats=has >= _NARROWEST_FLOATS
-        )
+        """cuBLASLt multiplies: what it says itself that it makes, where there is a GPU to ask it for."""
+        units, narrowest = self._capability >= _TENSOR_CORES, self._capability >= _NARROWEST_FLOATS
+        return CudaDialect(self._makes, units, narrowest, config.excess_precision)
+
+    def _makes(self, product: LibraryProduct) -> bool:
+        return is_library_product(product) and (not self.engine.present or self.engine.makes(product))
 
     def compiled_texts(self, source: str) -> Mapping[str, str]:
         """PTX, the machine's instructions, and what each kernel needs, for the GPU or for one that is not there."""

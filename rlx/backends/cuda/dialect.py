@@ -12,10 +12,11 @@ import numpy as np
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.types import register_type
 from rlx.backends.cuda.nccl import takes
-from rlx.backends.cuda.products import is_cublas_product
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.epilogues import LibraryProduct, epilogue_of
 from rlx.backends.gpu.fragments import Fragments
-from rlx.ir.kernels import Collective, Contract
+from rlx.ir.fused_products import FusedProduct
+from rlx.ir.kernels import Collective
 
 __all__ = ["CudaDialect"]
 
@@ -112,7 +113,11 @@ static __device__ uint32_t packed_{name}(float low, float high) {{
 
 
 class CudaDialect(DeviceDialect):
-    """CUDA C++. Functions are the device's where nothing else is said: the compiler is told so."""
+    """CUDA C++. Functions are the device's where nothing else is said: the compiler is told so.
+
+    products: which of them cuBLASLt makes; None: it is not there. tensor_cores: whether fragments are multiplied in one
+    step; narrowest_floats: those of 8-bit floats, too. excess_precision: the switch of that name.
+    """
 
     reserved = CDialect.reserved | frozenset(_WORDS.split())
 
@@ -124,12 +129,17 @@ class CudaDialect(DeviceDialect):
     }  # fmt: skip
 
     def __init__(
-        self, products: bool = False, tensor_cores: bool = False, narrowest_floats: bool = False
+        self,
+        products: Callable[[LibraryProduct], bool] | None = None,
+        tensor_cores: bool = False,
+        narrowest_floats: bool = False,
+        excess_precision: bool = False,
     ) -> None:
         super().__init__()
         self.products = products
         self.tensor_cores = tensor_cores
         self.narrowest_floats = narrowest_floats
+        self.excess_precision = excess_precision
 
     def fragments(self, dtype: np.dtype) -> Fragments | None:
         """Tensor cores, where there are some: from sm_80 on, for 8-bit floats from sm_89 on."""
@@ -153,9 +163,13 @@ class CudaDialect(DeviceDialect):
         own = {name: known[kind](unit) for name, (kind, _, unit) in parts.items() if kind in known}
         return "\n\n".join([*own.values(), self.spelled(name for name in self.helpers if name not in own)])
 
-    def multiplies(self, kernel: Contract) -> bool:
-        """Whether cuBLAS does: where `products` says so."""
-        return self.products and is_cublas_product(kernel)
+    def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
+        """cuBLASLt's, where `products` says so."""
+        epilogue = epilogue_of(fused, self.excess_precision)
+        if self.products is None or (epilogue is None and fused.reader is not None):
+            return None
+        found = LibraryProduct("cuBLASLt", fused.contract, epilogue, fused.reader)
+        return found if self.products(found) else None
 
     def exchanges(self, kernel: Collective) -> bool:
         """Whether NCCL does, where every process has a GPU of its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import SimpleNamespace
@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from rlx.backends.cuda.cublas_lt import CublasLt
 from rlx.backends.cuda.nccl import NcclGroups
-from rlx.backends.cuda.products import multiply
 from rlx.backends.gpu.dlpack import KINDS, Lent, borrowed_by_interface, taken
 from rlx.backends.gpu.engine import Engine, View
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.errors import DeviceError
-from rlx.ir.kernels import Collective, Contract
+from rlx.ir.kernels import Buffer, Collective
 from rlx.storage import AllocationError
 
 __all__ = ["CupyEngine"]
@@ -168,13 +169,19 @@ class CupyEngine(Engine):
         addresses = tuple(np.uint64(self.address(view)) for view in views)
         self._checked(self._on_stream, kernel, grid, block, addresses)
 
-    def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
-        """cuBLAS."""
-        addresses = map(self.address, (lhs, rhs, out))
-        try:
-            self._checked(self._on_stream, multiply, self._cupy, self._stream.ptr, kernel, *addresses)
-        except ImportError as error:  # CuPy looks for its libraries when they are asked for
-            raise DeviceError(f"cuBLAS is not installed: {error}", "pip install 'rlx[cuda]' brings it.") from None
+    @cached_property
+    def _products(self) -> CublasLt:
+        return CublasLt(self.allocate, self.address)
+
+    def makes(self, product: LibraryProduct) -> bool:
+        """Whether cuBLASLt makes a product on this device."""
+        with self.lock:
+            return self._checked(self._products.makes, product)
+
+    def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
+        """cuBLASLt, on the stream."""
+        starts = {operand.buffer: self.address(memory[operand.buffer]) for operand in product.operands}
+        self._checked(self._products.multiply, product, starts, self._stream.ptr)
 
     # ------------------------------------------------------------------ other processes
     @cached_property

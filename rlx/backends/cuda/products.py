@@ -1,58 +1,177 @@
-"""Matrix products by cuBLAS, which CuPy brings: it counts in columns, so that operands change places."""
+"""Matrix products as cuBLASLt is told of them: it counts in columns, so that operands change places.
+
+Nothing here calls it: numbers only, which tests read without the library.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
-import numpy as np
+from rlx.backends.gpu.epilogues import Epilogue, LibraryProduct
+from rlx.ir.kernels import Operand
 
-from rlx.ir.kernels import Contract, Operand
+__all__ = [
+    "MatrixLayout",
+    "ProductDescription",
+    "alignment",
+    "describe",
+    "is_library_product",
+    "matrices",
+    "promised_alignments",
+]
 
-__all__ = ["is_cublas_product", "multiply"]
-
-# numbers of cuBLAS: cudaDataType_t, cublasComputeType_t, cublasGemmAlgo_t
-_TYPES = {"float32": 0, "float64": 1, "complex64": 4, "complex128": 5}
+# numbers of CUDA's: cudaDataType_t, cublasComputeType_t
+_TYPES = {
+    "float32": 0, "float64": 1, "float16": 2, "complex64": 4, "complex128": 5, "bfloat16": 14,
+}  # fmt: skip
 _COMPUTE = {"float32": 68, "float64": 70, "complex64": 68, "complex128": 70}
 _FAST_TF32 = 77
-_DEFAULT_ALGORITHM = -1
-_NOT_TRANSPOSED, _TRANSPOSED = 0, 1
+_NAMES = {"": "", "relu": "RELU", "gelu": "GELU", "gelu gradient": "DGELU"}
+_MOST = 1 << 31  # sizes and strides are less
+_POOLED = 64  # bytes: temporaries and constants begin at multiples of it
+_MOST_ALIGNED = 256  # bytes: more is not asked for
+# rows of what an activation keeps, or is given, begin at multiples of so many elements, the whole of so many bytes
+_KEPT_APART, _KEPT_ALIGNED = 8, 16
 
 
-def is_cublas_product(kernel: Contract) -> bool:
-    """Whether cuBLAS takes a product: one batch dimension at most, sizes of 32 bits, one dtype."""
-    dtype = kernel.out.buffer.dtype
-    plain = dtype.name in _TYPES and kernel.lhs.buffer.dtype == dtype == kernel.summed_in
+@dataclass(frozen=True, slots=True)
+class MatrixLayout:
+    """A matrix that lies column by column: `apart` elements from one to the next."""
+
+    kind: int
+    rows: int
+    columns: int
+    apart: int
+    batches: int
+    batch_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProductDescription:
+    """result = epilogue(scale * left * right + share * added).
+
+    left, right: as they lie; `transposed` says of which the transpose is meant. scalars: the dtype of scale and share.
+    epilogue: the library's name. bias_stride: from the bias of a batch to the next one's. kept_apart, kept_stride: of
+    what the activation keeps, or is given.
+    """
+
+    compute: int
+    scalars: str
+    left: MatrixLayout
+    right: MatrixLayout
+    added: MatrixLayout
+    result: MatrixLayout
+    transposed: tuple[bool, bool]
+    scale: float
+    share: float
+    epilogue: str
+    bias_stride: int
+    kept_apart: int
+    kept_stride: int
+
+    @property
+    def scalar_kind(self) -> int:
+        """CUDA's number of the dtype of scalars."""
+        return _TYPES[self.scalars]
+
+
+def is_library_product(product: LibraryProduct) -> bool:
+    """Whether cuBLASLt might take a product: one batch dimension at most, sizes of 32 bits, dtypes that it has.
+
+    What it keeps for a gradient has to lie as its tensor cores read it.
+    """
+    kernel = product.contract
+    operands, result = kernel.lhs.buffer.dtype, product.out.buffer.dtype
+    narrow = operands.name in ("float16", "bfloat16") and kernel.summed_in.name == "float32"
+    plain = operands == kernel.summed_in and operands.name in _COMPUTE
+    if not (narrow or plain) or result not in (operands, kernel.summed_in):
+        return False
     sizes = (kernel.batches, kernel.rows, kernel.columns, kernel.depth)
-    strides = [s for o in (kernel.lhs, kernel.rhs, kernel.out) for s in o.strides[-2:]]
-    return plain and len(kernel.out.shape) <= 3 and 0 not in sizes and max(*sizes, *strides) < 1 << 31
+    strides = [s for o in product.operands for s in o.strides[-2:]]
+    if len(kernel.out.shape) > 3 or 0 in sizes or max(*sizes, *strides) >= _MOST:
+        return False
+    beside = _beside(product.epilogue)
+    return beside is None or (_describe(beside).apart % _KEPT_APART == 0 and _promised(beside) >= _KEPT_ALIGNED)
 
 
-def _layout(operand: Operand) -> tuple[int, int]:
-    """How rows lie: as columns of cuBLAS's are (not transposed) or across; and how far apart."""
+def _beside(epilogue: Epilogue | None) -> Operand | None:
+    """What an activation keeps, or is given."""
+    return (epilogue.kept or epilogue.taken) if epilogue else None
+
+
+def _lies(operand: Operand) -> tuple[bool, int]:
+    """Whether rows lie across, and not as the library's columns do; and how far apart."""
     (rows, columns), (row, column) = operand.shape[-2:], operand.strides[-2:]
     if (column == 1 or columns == 1) and (rows == 1 or row >= columns):
-        return _NOT_TRANSPOSED, max(row if rows > 1 else columns, columns, 1)
-    return _TRANSPOSED, max(column if columns > 1 else rows, rows, 1)
+        return False, max(row if rows > 1 else columns, columns, 1)
+    return True, max(column if columns > 1 else rows, rows, 1)
 
 
-def multiply(cupy: Any, stream: int, kernel: Contract, lhs: int, rhs: int, out: int) -> None:
-    """Queue a product of arrays at addresses."""
-    dtype = kernel.out.buffer.dtype
-    operands = (kernel.rhs, kernel.lhs, kernel.out)
-    addresses = [
-        start + operand.offset * dtype.itemsize for start, operand in zip((rhs, lhs, out), operands, strict=True)
-    ]
-    (right, right_apart), (left, left_apart) = _layout(kernel.rhs), _layout(kernel.lhs)
-    apart = kernel.out.strides[-2] if kernel.rows > 1 else kernel.columns
-    batches = [operand.strides[0] if len(operand.strides) == 3 else 0 for operand in operands]
-    # read when the call is made: cuBLAS takes numbers of the host at once
-    one, before = np.ones(1, dtype), np.full(1, kernel.accumulate, dtype)
-    cublas, kind = cupy.cuda.cublas, _TYPES[dtype.name]
-    compute = _FAST_TF32 if kernel.tf32 else _COMPUTE[dtype.name]
-    handle = cupy.cuda.device.get_cublas_handle()
-    cublas.setStream(handle, stream)
-    cublas.gemmStridedBatchedEx(
-        handle, right, left, kernel.columns, kernel.rows, kernel.depth, one.ctypes.data,
-        addresses[0], kind, right_apart, batches[0], addresses[1], kind, left_apart, batches[1], before.ctypes.data,
-        addresses[2], kind, apart, batches[2], kernel.batches, compute, _DEFAULT_ALGORITHM,
-    )  # fmt: skip
+def _describe(operand: Operand) -> MatrixLayout:
+    """An operand as the library sees it: its rows are columns there."""
+    across, apart = _lies(operand)
+    rows, columns = operand.shape[-2:] if across else operand.shape[:-3:-1]
+    batched = len(operand.shape) == 3 and operand.shape[0] > 1
+    batches, stride = (operand.shape[0], operand.strides[0]) if batched else (1, 0)
+    return MatrixLayout(_TYPES[operand.buffer.dtype.name], rows, columns, apart, batches, stride)
+
+
+def describe(product: LibraryProduct) -> ProductDescription:
+    """A product as the library is told of it."""
+    kernel, end = product.contract, product.epilogue
+    compute = _FAST_TF32 if kernel.tf32 else _COMPUTE[kernel.summed_in.name]
+    scale, share, added, name, bias_stride = 1.0, float(kernel.accumulate), product.out, "", 0
+    if end is not None:
+        scale, name = end.scale, _NAMES[end.activation]
+        if end.added is not None:
+            added, share = end.added, end.share
+        if end.kept is not None:
+            name += "_AUX"
+        if end.bias is not None:
+            name += "_BIAS"
+            bias_stride = end.bias.strides[0] if len(end.bias.shape) == 3 and end.bias.shape[0] > 1 else 0
+    beside = _beside(end)
+    kept = None if beside is None else _describe(beside)
+    return ProductDescription(
+        compute=compute,
+        scalars=kernel.summed_in.name,
+        left=_describe(kernel.rhs),
+        right=_describe(kernel.lhs),
+        added=_describe(added),
+        result=_describe(product.out),
+        transposed=(_lies(kernel.rhs)[0], _lies(kernel.lhs)[0]),
+        scale=scale,
+        share=share,
+        epilogue=name.removeprefix("_") or "DEFAULT",
+        bias_stride=bias_stride,
+        kept_apart=kept.apart if kept else 0,
+        kept_stride=kept.batch_stride if kept else 0,
+    )
+
+
+def matrices(product: LibraryProduct) -> tuple[Operand, Operand, Operand, Operand]:
+    """The operands in the library's order: left, right, what is added, the result."""
+    kernel, end = product.contract, product.epilogue
+    added = end.added if end is not None and end.added is not None else product.out
+    return kernel.rhs, kernel.lhs, added, product.out
+
+
+def promised_alignments(product: LibraryProduct) -> tuple[int, ...]:
+    """Of each matrix the bytes that its address is a multiple of, wherever it lies."""
+    return tuple(map(_promised, matrices(product)))
+
+
+def _promised(operand: Operand) -> int:
+    """Inputs and outputs may be slices of what a loop goes over, or another library's."""
+    size = operand.buffer.dtype.itemsize
+    placed = operand.buffer.role in ("temporary", "constant")
+    return alignment(_POOLED | operand.offset * size) if placed else size
+
+
+def alignment(address: int) -> int:
+    """The bytes that an address is a multiple of.
+
+    >>> alignment(0x1008), alignment(1 << 20)
+    (8, 256)
+    """
+    return (address | _MOST_ALIGNED) & -(address | _MOST_ALIGNED)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.program import DeviceProgram
 from rlx.backends.gpu.steps import Step
@@ -14,6 +15,7 @@ from rlx.ir.work import kernel_work
 
 __all__ = ["H100", "Card", "Prediction", "predict", "show_prediction"]
 
+_LIBRARY_UNITS = {"float16": "f16", "bfloat16": "bf16"}
 _TRANSCENDENTAL = 20  # operations that a function such as exp is worth
 
 
@@ -67,11 +69,12 @@ class Prediction:
 def predict(plan: Plan, program: DeviceProgram, card: Card, limits: Limits) -> Prediction:
     """What a program should cost on a card."""
     seconds, launches, moved, products = 0.0, 0, 0, 0.0
-    for kernel in chain.from_iterable(map(program.launched, plan.kernels)):
+    for part in chain.from_iterable(map(program.launched, plan.kernels)):
+        kernel = part.kernel if isinstance(part, LibraryProduct) else part
         work, steps = kernel_work(kernel), program.steps.get(kernel)
         count = len(steps) if steps is not None else _driven(kernel, program)
         filled = max((_filled(step, limits) for step in steps or ()), default=1.0)
-        unit = _unit(kernel, steps or ())
+        unit = _unit(part, steps or ())
         operations = work.flops / card.product_rate(unit) + _TRANSCENDENTAL * work.transcendentals / card.flops
         seconds += max(work.bytes / card.bandwidth, operations) / filled
         launches += count
@@ -94,11 +97,12 @@ def show_prediction(found: Prediction, card: Card) -> str:
     return f"{card.name}: {found.seconds * 1e3:.3f} ms, {launches}, {moved}, {reached}"
 
 
-def _unit(kernel: Kernel, steps: Iterable[Step]) -> str:
+def _unit(kernel: Kernel | LibraryProduct, steps: Iterable[Step]) -> str:
     """The unit that makes a kernel's products: that of its launches, or a library's."""
-    if isinstance(kernel, Contract) and kernel.tf32:
-        return "tf32"
-    return next((step.unit for step in steps if step.unit), "")
+    if not isinstance(kernel, LibraryProduct):
+        return next((step.unit for step in steps if step.unit), "")
+    product = kernel.contract
+    return "tf32" if product.tf32 else _LIBRARY_UNITS.get(product.lhs.buffer.dtype.name, "")
 
 
 def _product_flops(kernel: Kernel) -> float:
@@ -118,7 +122,8 @@ def _driven(kernel: Kernel, program: DeviceProgram) -> int:
 
 
 def _queued(kernels: Iterable[Kernel], program: DeviceProgram) -> int:
-    return sum(len(program.steps.get(k, ())) or 1 for kernel in kernels for k in program.launched(kernel))
+    parts = [part for kernel in kernels for part in program.launched(kernel)]
+    return sum(1 if isinstance(p, LibraryProduct) else len(program.steps.get(p, ())) or 1 for p in parts)
 
 
 def _filled(step: Step, limits: Limits) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 from rlx.backends.c.dialect import CDialect
 from rlx.backends.c.prelude import helpers_of
 from rlx.backends.c.types import memory_type, register_type
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.fragments import Fragments
 from rlx.backends.loops.dialect import Parameter, Reduction
 from rlx.ir.fused_products import FusedProduct
@@ -137,9 +138,13 @@ class DeviceDialect(CDialect):
         """Matrix products are launches of their own."""
         return None
 
+    def library_product(self, fused: FusedProduct) -> LibraryProduct | None:
+        """A product as a library of the device's makes it: with its reader, if it has one; None if none does."""
+        return None
+
     def multiplies(self, kernel: Contract) -> bool:
-        """Whether a library of the device's makes a product."""
-        return False
+        """Whether a library of the device's makes a product that nothing is grouped with."""
+        return self.library_product(FusedProduct(kernel)) is not None
 
     def exchanges(self, kernel: Collective) -> bool:
         """Whether a library of the device's carries an exchange between processes out."""
@@ -160,8 +165,8 @@ class DeviceDialect(CDialect):
         return f"({codes[0]} | {codes[1]} << 16)"
 
     def fuses(self, fused: FusedProduct) -> bool:
-        """Whether a product and the nests around it are one launch: a library's product takes in none, but reading the
-        windows of a convolution where they lie is worth more than a library."""
+        """Whether a product and the nests around it are one launch of rlx's own: a library's product takes in none that
+        make its operands, but reading the windows of a convolution where they lie is worth more than a library."""
         return fused.grows or not self.multiplies(fused.contract)
 
     def sort(self, kernel: Sort, inputs: Sequence[str], outputs: Sequence[str]) -> tuple[str, ...] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from rlx.backends.gpu.dlpack import Lent
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
-from rlx.ir.kernels import Collective, Contract
+from rlx.ir.kernels import Buffer, Collective
 
 __all__ = ["Engine", "View"]
 
@@ -60,7 +61,7 @@ class Engine(ABC):
     def launch(self, kernel: Any, views: Sequence[View], grid: tuple[int, ...], block: tuple[int, ...]) -> None:
         """Queue a kernel over groups (`grid`) of work-items (`block`), along up to three dimensions."""
 
-    def multiply(self, kernel: Contract, lhs: View, rhs: View, out: View) -> None:
+    def multiply(self, product: LibraryProduct, memory: Mapping[Buffer, View]) -> None:
         """Queue a matrix product that the dialect says a library makes."""
         raise NotImplementedError
 

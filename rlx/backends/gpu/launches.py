@@ -13,6 +13,7 @@ import numpy as np
 
 from rlx.backends.gpu.batched_calls import BatchedCall
 from rlx.backends.gpu.engine import View
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.graphs import Recording, Recordings, Stretch, Workspace, stretches
 from rlx.backends.gpu.memory import Pool
 from rlx.backends.gpu.program import DeviceProgram
@@ -25,11 +26,9 @@ from rlx.ir.kernels import (
     Buffer,
     Callback,
     Collective,
-    Contract,
     Kernel,
     Operand,
     Plan,
-    RowTiles,
     Scan,
     While,
     constants_of,
@@ -53,7 +52,7 @@ class LaunchProgram:
     def __init__(self, plan: Plan, program: DeviceProgram, pool: Pool) -> None:
         self.pool = pool
         self.engine = pool.engine
-        self._steps = program.steps
+        self._steps, self._parts = program.steps, program.parts
         self._compiled = self.engine.compile(program.source, list(program.texts)) if program.texts else {}
         self._user_kernels = {
             call: self._compiled_call(call if batched is None else batched) for call, batched in program.calls.items()
@@ -147,21 +146,23 @@ class LaunchProgram:
             self._stretches[plan] = stretches(plan.kernels, self._launches)
         return any(s.launches is not None for s in self._stretches[plan]) and not self._recordings[plan].given_up
 
-    def _launches(self, kernel: Kernel) -> int | None:
-        """How many launches a kernel is; None for what the host or a library takes part in."""
+    def _launches(self, kernel: Kernel | LibraryProduct) -> int | None:
+        """How many launches a kernel is; None for what the host takes part in, or a library that cannot be recorded."""
         match kernel:
+            case LibraryProduct():
+                return 1
             case _ if kernel in self._steps:
                 return len(self._steps[kernel])
             case Callback() if kernel.function in self._user_kernels:
                 return prod(size for size, _ in kernel.function.levels)
-            case RowTiles():
-                return self._sum_of_launches(kernel.kernels)
+            case _ if kernel in self._parts:
+                return self._sum_of_launches(self._parts[kernel].members)
             case Scan():
                 step = self._sum_of_launches(kernel.body.kernels)
                 return None if step is None else kernel.length * step
         return None
 
-    def _sum_of_launches(self, kernels: Sequence[Kernel]) -> int | None:
+    def _sum_of_launches(self, kernels: Sequence[Kernel | LibraryProduct]) -> int | None:
         numbers = [self._launches(kernel) for kernel in kernels]
         return None if None in numbers else sum(n for n in numbers if n is not None)
 
@@ -215,21 +216,22 @@ class LaunchProgram:
         for recordings in self._recordings.values():
             recordings.clear()
 
-    def _kernel(self, kernel: Kernel, memory: Mapping[Buffer, View]) -> None:
+    def _kernel(self, kernel: Kernel | LibraryProduct, memory: Mapping[Buffer, View]) -> None:
         match kernel:
+            case LibraryProduct():
+                self.engine.multiply(kernel, memory)
             case _ if kernel in self._steps:
                 self._launch(self._steps[kernel], memory)
             case Callback() if kernel.function in self._user_kernels:
                 self._call(kernel, kernel.function, memory)
-            case Contract():
-                self.engine.multiply(kernel, *(memory[o.buffer] for o in (kernel.lhs, kernel.rhs, kernel.out)))
             case Collective():
                 if not self.engine.exchange(kernel, *(_part(o, memory) for o in (kernel.input, kernel.output))):
                     self._on_host(kernel, memory)
-            case RowTiles():
-                with self._taken(b.nbytes for b in kernel.local) as views:
-                    local = dict(zip(kernel.local, views, strict=True))
-                    for inner in kernel.kernels:
+            case _ if kernel in self._parts:
+                parts = self._parts[kernel]
+                with self._taken(b.nbytes for b in parts.local) as views:
+                    local = dict(zip(parts.local, views, strict=True))
+                    for inner in parts.members:
                         self._kernel(inner, {**memory, **local})
             case Scan():
                 self._scan(kernel, memory)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rlx.backends.gpu.batched_calls import BatchedCall, batched_call
 from rlx.backends.gpu.dialect import DeviceDialect
+from rlx.backends.gpu.epilogues import LibraryProduct
 from rlx.backends.gpu.limits import Limits
 from rlx.backends.gpu.mapping import steps_of
 from rlx.backends.gpu.steps import Step
 from rlx.backends.loops.names import unused_name
-from rlx.ir.kernels import Callback, Kernel, Plan, members, nested_plans
+from rlx.ir.fused_products import FusedProduct, fused_product
+from rlx.ir.kernels import Buffer, Callback, Contract, Kernel, Plan, RowTiles, nested_plans
 from rlx.ir.user_functions import KernelCall
 
-__all__ = ["DeviceProgram", "is_call_of"]
+__all__ = ["DeviceProgram", "Parts", "is_call_of"]
 
 
 def is_call_of(function: object, dialect: DeviceDialect) -> bool:
@@ -21,11 +23,20 @@ def is_call_of(function: object, dialect: DeviceDialect) -> bool:
     return isinstance(function, KernelCall) and function.device == dialect.device
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is queued for a kernel that is no launch of rlx's own, in order; local: buffers that it needs meanwhile."""
+
+    members: tuple[Kernel | LibraryProduct, ...]
+    local: tuple[Buffer, ...] = ()
+
+
 class DeviceProgram:
     """What is compiled for a plan, as data: no device is needed to make it.
 
-    steps: the launches of each kernel that has some, under the names that they have in `source`. calls: users' kernels,
-    which have texts of their own; with what launches one for a whole batch, if there is such a kernel.
+    steps: the launches of each kernel that has some, under the names that they have in `source`. parts: products that a
+    library makes, and kernels that are queued one by one. calls: users' kernels, which have texts of their own; with
+    what launches one for a whole batch, if there is such a kernel.
 
     >>> import rlx
     >>> from rlx.backends.cuda.dialect import CudaDialect
@@ -39,6 +50,7 @@ class DeviceProgram:
     def __init__(self, plan: Plan, dialect: DeviceDialect, limits: Limits) -> None:
         self.texts: dict[str, str] = {}
         self.steps: dict[Kernel, list[Step]] = {}
+        self.parts: dict[Kernel, Parts] = {}
         self.calls: dict[KernelCall, BatchedCall | None] = {}
         self._plan(plan, dialect, limits)
         self.source = dialect.program(self.texts)
@@ -55,23 +67,35 @@ class DeviceProgram:
             return
         if isinstance(kernel, Callback) and is_call_of(kernel.function, dialect):
             self.calls[kernel.function] = batched_call(kernel.function, dialect)
-        for inner in members(kernel):
-            if inner is not kernel:
-                self._kernel(inner, dialect, limits)
+        parts = _parts(kernel, dialect)
+        if parts is not None:
+            self.parts[kernel] = parts
+            for inner in parts.members:
+                if not isinstance(inner, LibraryProduct):
+                    self._kernel(inner, dialect, limits)
         for plan in nested_plans(kernel):
             self._plan(plan, dialect, limits)
 
-    def launched(self, kernel: Kernel) -> tuple[Kernel, ...]:
-        """What of a kernel is launched by itself: it, or what runs in row tiles."""
-        return (kernel,) if kernel in self.steps else members(kernel)
+    def launched(self, kernel: Kernel) -> tuple[Kernel | LibraryProduct, ...]:
+        """What of a kernel is launched by itself: it, or its parts."""
+        if kernel not in self.parts:
+            return (kernel,)
+        parts = self.parts[kernel].members
+        return tuple(
+            found
+            for part in parts
+            for found in ((part,) if isinstance(part, LibraryProduct) else self.launched(part))
+        )
 
     def shown_launches(self) -> str:
-        """A line for each launch: its kernel, how it shares work, groups and items."""
-        return "\n".join(
+        """A line for each launch: its kernel, how it shares work, groups and items; then those of a library."""
+        own = [
             f"{step.label}: {step.strategy}, {step.groups} x {step.items}"
             for steps in self.steps.values()
             for step in steps
-        )
+        ]
+        found = [part for parts in self.parts.values() for part in parts.members]
+        return "\n".join([*own, *(part.name for part in found if isinstance(part, LibraryProduct))])
 
     def _defined(self, step: Step, dialect: DeviceDialect) -> Step:
         """The step under the name of a kernel with its text: equal ones are written once."""
@@ -81,3 +105,28 @@ class DeviceProgram:
         name = unused_name(step.label, self.texts, dialect.reserved)
         self.texts[name] = step.text(name)
         return replace(step, label=name)
+
+
+def _parts(kernel: Kernel, dialect: DeviceDialect) -> Parts | None:
+    """What a product is, or a group around one, where it is no launch of rlx's own."""
+    if isinstance(kernel, Contract):
+        product = dialect.library_product(FusedProduct(kernel))
+        return None if product is None else Parts((product,))
+    if not isinstance(kernel, RowTiles):
+        return None
+    fused = fused_product(kernel)
+    product = None
+    if fused is not None and fused.reader is not None:
+        product = dialect.library_product(FusedProduct(fused.contract, reader=fused.reader, stored=fused.stored))
+    if product is None:
+        return Parts(kernel.kernels, kernel.local)
+    stay = [inner for inner in kernel.kernels if inner is not product.reader]
+    inside = [product if inner is product.contract else inner for inner in stay]
+    touched = {buffer for part in inside for buffer in _touched(part)}
+    return Parts(tuple(inside), tuple(buffer for buffer in kernel.local if buffer in touched))
+
+
+def _touched(part: Kernel | LibraryProduct) -> tuple[Buffer, ...]:
+    if isinstance(part, LibraryProduct):
+        return tuple(operand.buffer for operand in part.operands)
+    return (*part.reads, *part.writes)

@@ -1,0 +1,180 @@
+"""cuBLASLt, through nvmath-python: a handle and a workspace of rlx's own, so that products go into graphs.
+
+CuPy's cuBLAS refuses a stream that is captured, since it does not know what its workspace is used for. Here nothing is
+allocated when a product is queued: the workspace is there, and the algorithm of its shape is chosen.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlx.backends.cuda.products import (
+    MatrixLayout,
+    ProductDescription,
+    alignment,
+    describe,
+    matrices,
+    promised_alignments,
+)
+from rlx.backends.gpu.engine import View
+from rlx.backends.gpu.epilogues import LibraryProduct
+from rlx.errors import DeviceError
+from rlx.ir.kernels import Buffer, Operand
+from rlx.storage import AllocationError
+
+__all__ = ["CublasLt"]
+
+_WORKSPACE = 32 << 20  # bytes: what NVIDIA recommends for Hopper
+_NOT_SUPPORTED = 15  # the number of that status
+_SOME_ADDRESS = 256  # in place of a bias that is not there yet, where algorithms are asked for
+_ALIGNED = ("A", "B", "C", "D")  # the library's names of left, right, what is added, the result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """What the library keeps of a description: of the product and of its four matrices; its scalars."""
+
+    product: int
+    layouts: tuple[int, int, int, int]
+    scale: np.ndarray
+    share: np.ndarray
+
+
+class CublasLt:
+    """The library on one device, for one stream: products share its workspace, which is theirs one after the other.
+
+    allocate: memory of the device. address: of a view.
+    """
+
+    def __init__(self, allocate: Callable[[int], View], address: Callable[[View], int]) -> None:
+        self._allocate, self._address = allocate, address
+        self._library: Any = None
+        self._handle = 0
+        self._workspace: View | None = None
+        self._prepared: dict[ProductDescription, _Prepared] = {}
+        self._algorithms: dict[tuple[ProductDescription, tuple[int, ...]], np.ndarray | None] = {}
+
+    # ------------------------------------------------------------------ the library
+    def _connect(self) -> None:
+        if self._handle:
+            return
+        try:
+            self._library = importlib.import_module("nvmath.bindings.cublasLt")
+            self._handle = self._library.create()
+        except (ImportError, RuntimeError) as error:  # no package, or none of the library that it looks for
+            raise DeviceError(f"cuBLASLt is not installed: {error}", "pip install 'rlx[cuda]' brings it.") from None
+        except self._library.cuBLASLtError as error:
+            lesson = "Install a driver that is new enough for it."
+            raise DeviceError(f"cuBLASLt does not start: {error}", lesson) from None
+
+    def _set(self, what: str, kind: str, handle: int, values: Mapping[str, float]) -> None:
+        """Set attributes of a descriptor by the library's names, each as wide as the library says."""
+        names, width_of = getattr(self._library, kind), getattr(self._library, f"get_{what}_attribute_dtype")
+        for name, value in values.items():
+            number = int(getattr(names, name))
+            held = np.array([value], width_of(number))
+            getattr(self._library, f"{what}_set_attribute")(handle, number, held.ctypes.data, held.nbytes)
+
+    def _set_product(self, handle: int, **values: float) -> None:
+        self._set("matmul_desc", "MatmulDescAttribute", handle, values)
+
+    def _layout(self, matrix: MatrixLayout) -> int:
+        handle = self._library.matrix_layout_create(matrix.kind, matrix.rows, matrix.columns, matrix.apart)
+        batches = {"BATCH_COUNT": matrix.batches, "STRIDED_BATCH_OFFSET": matrix.batch_stride}
+        self._set("matrix_layout", "MatrixLayoutAttribute", handle, batches)
+        return handle
+
+    def _prepare(self, told: ProductDescription) -> _Prepared:
+        """The library's own descriptors of a product, which are kept."""
+        if told in self._prepared:
+            return self._prepared[told]
+        handle = self._library.matmul_desc_create(told.compute, told.scalar_kind)
+        transposed = dict(zip(("TRANSA", "TRANSB"), map(int, told.transposed), strict=True))
+        epilogue = int(self._library.Epilogue[told.epilogue])
+        self._set_product(handle, EPILOGUE=epilogue, **transposed)
+        if "BIAS" in told.epilogue:
+            self._set_product(handle, BIAS_POINTER=_SOME_ADDRESS, BIAS_BATCH_STRIDE=told.bias_stride)
+        if told.kept_apart:
+            kept = {"EPILOGUE_AUX_LD": told.kept_apart, "EPILOGUE_AUX_BATCH_STRIDE": told.kept_stride}
+            self._set_product(handle, EPILOGUE_AUX_POINTER=_SOME_ADDRESS, **kept)
+        layouts = (told.left, told.right, told.added, told.result)
+        left, right, added, result = map(self._layout, layouts)
+        scale, share = (np.array([number], told.scalars) for number in (told.scale, told.share))
+        found = self._prepared[told] = _Prepared(handle, (left, right, added, result), scale, share)
+        return found
+
+    # ------------------------------------------------------------------ algorithms
+    def _workspace_bytes(self) -> int:
+        """How much there is; none as long as the device has no room for it."""
+        if self._workspace is None:
+            try:
+                self._workspace = self._allocate(_WORKSPACE)
+            except AllocationError:
+                return 0
+        return _WORKSPACE
+
+    def _algorithm(self, told: ProductDescription, aligned: tuple[int, ...]) -> np.ndarray | None:
+        """What the library would take for a shape at such addresses, chosen once; None where it has nothing."""
+        key = (told, aligned)
+        if key not in self._algorithms:
+            self._algorithms[key] = self._chosen(told, aligned)
+        return self._algorithms[key]
+
+    def _chosen(self, told: ProductDescription, aligned: tuple[int, ...]) -> np.ndarray | None:
+        library, prepared = self._library, self._prepare(told)
+        preference = library.matmul_preference_create()
+        wanted = {f"MIN_ALIGNMENT_{name}_BYTES": bytes for name, bytes in zip(_ALIGNED, aligned, strict=True)}
+        wanted["MAX_WORKSPACE_BYTES"] = self._workspace_bytes()
+        self._set("matmul_preference", "MatmulPreferenceAttribute", preference, wanted)
+        found, count = np.zeros(1, library.matmul_heuristic_result_dtype), np.zeros(1, np.int32)
+        refused = None
+        try:
+            library.matmul_algo_get_heuristic(
+                self._handle, prepared.product, *prepared.layouts, preference, 1, found.ctypes.data, count.ctypes.data
+            )
+        except library.cuBLASLtError as error:
+            refused = error
+        library.matmul_preference_destroy(preference)
+        if refused is not None and refused.status != _NOT_SUPPORTED:
+            raise DeviceError(f"cuBLASLt: {refused}", "The CPU runs the program: rlx.default_device('cpu').")
+        return found if refused is None and count[0] and not found["state"][0] else None
+
+    # ------------------------------------------------------------------ products
+    def makes(self, product: LibraryProduct) -> bool:
+        """Whether the library has an algorithm for a product, wherever its operands lie."""
+        self._connect()
+        return self._algorithm(describe(product), promised_alignments(product)) is not None
+
+    def multiply(self, product: LibraryProduct, starts: Mapping[Buffer, int], stream: int) -> None:
+        """Queue a product that it makes. starts: where buffers lie."""
+        self._connect()
+
+        def place(operand: Operand) -> int:
+            return starts[operand.buffer] + operand.offset * operand.buffer.dtype.itemsize
+
+        told, end = describe(product), product.epilogue
+        prepared = self._prepare(told)
+        places = tuple(map(place, matrices(product)))
+        chosen = self._algorithm(told, tuple(map(alignment, places)))
+        if chosen is None:  # it prefers fewer addresses than it takes
+            chosen = self._algorithm(told, promised_alignments(product))
+        assert chosen is not None, "a product that the library does not make is not the dialect's"
+        if end is not None and end.bias is not None:
+            self._set_product(prepared.product, BIAS_POINTER=place(end.bias))
+        beside = (end.kept or end.taken) if end is not None else None
+        if beside is not None:
+            self._set_product(prepared.product, EPILOGUE_AUX_POINTER=place(beside))
+        left, right, added, result = zip(places, prepared.layouts, strict=True)
+        workspace = 0 if self._workspace is None else self._address(self._workspace)
+        try:
+            self._library.matmul(
+                self._handle, prepared.product, prepared.scale.ctypes.data, *left, *right, prepared.share.ctypes.data,
+                *added, *result, chosen.ctypes.data, workspace, _WORKSPACE if workspace else 0, stream,
+            )  # fmt: skip
+        except self._library.cuBLASLtError as error:
+            raise DeviceError(f"cuBLASLt: {error}", "The CPU runs the program: rlx.default_device('cpu').") from None
